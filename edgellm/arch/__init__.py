@@ -1,0 +1,53 @@
+"""Architectures, found by file name: edgellm/arch/<general.architecture>.py builds that family's graph."""
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+from edgellm.errors import Unsupported
+from edgellm.formats.gguf import GGUFFile
+from edgellm.graph import Graph
+from edgellm.hparams import Hparams, architecture_of
+from edgellm.spec import verify
+
+# What a family that cannot be run yet is closest to, for the error's advice.
+CLOSEST = {"gemma": "gemma3", "phi": "phi3", "gpt": "gpt2", "qwen2": "qwen2", "qwen": "qwen3"}
+
+
+class Architecture(Protocol):
+    """What each file of this folder has."""
+
+    def build(self, hparams: Hparams, tensors: Mapping[str, tuple[int, ...]], context: int) -> Graph:
+        """The graph for `context` tokens. `tensors`: shapes (NumPy order) by name, to see what the file has."""
+        ...
+
+
+def names() -> list[str]:
+    """All architectures that can be run."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
+    """The module of an architecture. Raises Unsupported in one sentence that names it and what can be run."""
+    known = names()
+    if name not in known:
+        closest = next((CLOSEST[start] for start in CLOSEST if name.startswith(start)), "llama")
+        raise Unsupported(f"architecture '{name[:64]}' cannot be run yet; take one that can, such as {closest} "
+                          f"(all: {', '.join(known)})", file=file, field="general.architecture")
+    return cast(Architecture, importlib.import_module(f"edgellm.arch.{name}"))
+
+
+def load_graph(gguf: GGUFFile, context: int | None = None) -> tuple[Hparams, Graph]:
+    """Hparams and verified graph of an open file; `context` defaults to what the model was trained for.
+
+    Raises Unsupported, BadHParam, BadVocab, BadTensorInfo and ShapeMismatch.
+    """
+    architecture = find(architecture_of(gguf), gguf.path)
+    hparams = Hparams.from_gguf(gguf)
+    shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
+    graph = architecture.build(hparams, shapes, context or hparams.context_length)
+    verify(graph, gguf.tensors, file=hparams.file)
+    return hparams, graph

@@ -1,0 +1,52 @@
+"""What every back end offers: prepare a graph once, then one call per step."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.memory.layout import MemoryLayout
+
+Progress = Callable[[str, int, int], None]       # (what, done, of): for a progress line; never called once prepared
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """One step: T tokens at their positions, where their keys go and what they see, and the rows whose logits are wanted.
+
+    spans[c] is int32 (T, 4) for memory class c of the layout: (slot to write, visible sinks, first window slot, window length).
+    The sinks are slots 0..sinks-1; the window starts at `first`, has `length` slots and wraps from the last slot to the
+    class's number of sinks. The token itself is the window's (or the sinks') last entry: it is written before it is read.
+    """
+
+    tokens: npt.NDArray[np.int32]                # (T,)
+    positions: npt.NDArray[np.int64]             # (T,) true positions
+    sink_positions: npt.NDArray[np.int64]        # (T,) where the query stands for sink keys: min(position, context - 1)
+    spans: tuple[npt.NDArray[np.int32], ...]     # per memory class: (T, 4)
+    output_rows: npt.NDArray[np.int32]           # (R,) ascending
+
+
+class State(Protocol):
+    """The keys and values of one conversation, owned by a back end."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Executable(Protocol):
+    """A model made ready to run. `step` may be called from one thread at a time."""
+
+    max_tokens: int                              # T of one step, at most
+    max_outputs: int                             # R of one step, at most
+    layout: MemoryLayout
+
+    def new_state(self) -> State: ...
+
+    def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:
+        """Logits (R, n_vocab) f32 of the wanted rows; the array is reused by the next step."""
+        ...
+
+    def close(self) -> None: ...

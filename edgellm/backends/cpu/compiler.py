@@ -1,0 +1,68 @@
+"""Numba's side of the kernels: turns a kernel id into object code; runs in a process of its own, so that numba stays out of ours.
+
+As a program: `python -m edgellm.backends.cpu.compiler ISA`, one kernel id a line on stdin, one answer a line on stdout:
+`SYMBOL HEX-OBJECT` or `! message`.
+"""
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from edgellm.backends.cpu.jit import ERROR_PATH
+from edgellm.backends.cpu.object_cache import KernelObject
+from edgellm.backends.cpu.system import YIELD_SYMBOL
+
+LIBC = frozenset({YIELD_SYMBOL, "sqrtf", "memcpy", "memset", "memmove"})
+
+
+def set_target(isa: str) -> None:
+    """Fix the processor that Numba compiles for; call before numba is imported.
+
+    The generic rung must run anywhere, so it gets no feature of this host. The others get the host itself.
+    """
+    if isa == "generic":
+        os.environ["NUMBA_CPU_NAME"] = "generic"
+        os.environ["NUMBA_CPU_FEATURES"] = ""
+
+
+def compile_kernel(kernel: str, isa: str) -> KernelObject:
+    """Compile `module:variant` for one rung of the ladder; the caller has called `set_target`."""
+    from numba import cfunc, types
+
+    from edgellm.backends.cpu.simd import load_isa
+
+    module_name, _, variant = kernel.partition(":")
+    module = importlib.import_module(f"edgellm.backends.cpu.kernels.{module_name}")
+    function: Callable[[int, int, int], None] = module.build(variant, load_isa(isa))
+    signature = types.void(types.int64, types.int64, types.int64)
+    compiled: Any = cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(function)   # Any: numba has no types
+    _refuse_calls(compiled._library._final_module.functions)
+    _, kind, (code, _) = compiled._library.serialize_using_object_code()
+    assert kind == "object"
+    return KernelObject(compiled._wrapper_name, code)
+
+
+def _refuse_calls(functions: Iterable[Any]) -> None:
+    """Only a few C functions may be left to link: LLVM aborts the process on a symbol that it cannot find."""
+    left = {function.name for function in functions if function.is_declaration and not function.name.startswith("llvm.")}
+    if unknown := left - set(ERROR_PATH) - LIBC:
+        raise RuntimeError(f"a kernel can call nothing outside, but this one calls {', '.join(sorted(unknown))}")
+
+
+def main() -> None:
+    isa = sys.argv[1]
+    set_target(isa)
+    for line in sys.stdin:
+        try:
+            item = compile_kernel(line.strip(), isa)
+            answer = f"{item.symbol} {item.code.hex()}"
+        except Exception as fault:               # reported to the parent, which raises it with the kernel's name
+            answer = f"! {type(fault).__name__}: {' '.join(str(fault).split())[:2000]}"
+        print(answer, flush=True)
+
+
+if __name__ == "__main__":
+    main()

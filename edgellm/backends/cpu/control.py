@@ -1,0 +1,31 @@
+"""Where things lie in the memory that threads share: the pool's control block, a plan's records, the step block. Plain numbers,
+read by kernels and by Python alike."""
+from __future__ import annotations
+
+from typing import Final
+
+# Control block of a pool: one cache line of 8 words each, so that threads do not share lines by accident.
+LINE: Final = 8                                  # int64 words per cache line
+EPOCH: Final = 0                                 # counts plans started; workers wait for it to change
+ARRIVED: Final = 1                               # threads that reached the barrier
+GENERATION: Final = 2                            # barriers passed
+PLAN: Final = 3                                  # address of the records
+RECORDS: Final = 4                               # how many
+STOP: Final = 5                                  # the pool is closing
+WORDS: Final = 6                                 # after these: one line per thread, the epoch that it has walked
+
+BARRIER_SPINS: Final = 2048                      # pauses before a barrier yields (a pure spin collapses on busy cores)
+IDLE_SPINS: Final = 20_000                       # pauses between two plans before a worker parks: about a millisecond
+
+# One record of a plan: 32 int64 words.
+RECORD_WORDS: Final = 32
+KERNEL: Final = 0                                # address of the kernel
+STEP: Final = 1                                  # address of the step block
+FIRST_ARGUMENT: Final = 2
+BARRIER_AFTER: Final = 31                        # 1: all threads meet after this record
+
+# The step block: int64 words.
+N_TOKENS: Final = 0                              # T
+N_OUTPUTS: Final = 1                             # R
+KV_TABLE: Final = 2                              # address of the conversation's table: per layer, address of keys, of values
+STEP_WORDS: Final = 8

@@ -1,0 +1,75 @@
+"""A model made ready for the CPU: the plan, its threads and its memory, behind the interface that all back ends share."""
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.backends.base import Progress, State, StepInput
+from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.kv_cache import KVCache
+from edgellm.backends.cpu.ops import EMITTERS
+from edgellm.backends.cpu.plan import PlanBuilder
+from edgellm.backends.cpu.pool import Pool
+from edgellm.errors import BackendError
+from edgellm.graph import Graph
+from edgellm.memory.layout import MemoryLayout
+from edgellm.weights import WeightStore
+
+MAX_OUTPUTS = 32                                 # rows of logits in one step; 128k words in f32 are half a MiB a row
+EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
+
+
+def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
+            progress: Progress | None = None) -> CpuExecutable:
+    """Build the plan of an optimised graph and link its kernels, compiling those that this machine has not seen yet."""
+    threads = system.usable_cores() if threads is None else threads
+    isa = jit.choose_isa()
+    plan = PlanBuilder(graph, weights, layout, max_tokens=layout.chunk, max_outputs=min(MAX_OUTPUTS, layout.chunk),
+                       threads=threads, kv_type=kv_type)
+    for index, node in enumerate(graph.nodes):
+        EMITTERS[node.op](plan, index, node)
+        plan.release_after(index)
+    linker = jit.Linker()
+    addresses = jit.kernel_addresses({record.kernel for record in plan.records} | set(EXECUTOR), isa, linker, progress)
+    return CpuExecutable(plan, addresses, linker, isa)
+
+
+class CpuExecutable:
+    """Runs steps of one model. Everything it needs is allocated here once; a step allocates nothing."""
+
+    def __init__(self, plan: PlanBuilder, addresses: dict[str, int], linker: jit.Linker, isa: str) -> None:
+        self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
+        self._plan, self._linker = plan, linker
+        self._kv_type = plan.kv_type
+        self._records = plan.finish(addresses)
+        logits = plan.values[plan.graph.output]
+        rows = plan.arena.block(logits)[: plan.max_outputs * logits.stride].view(np.float32).reshape(plan.max_outputs, -1)
+        self._logits: npt.NDArray[np.float32] = rows[:, : logits.n]
+        self._pool: Pool | None = Pool(plan.threads, *(addresses[name] for name in EXECUTOR))
+
+    @property
+    def threads(self) -> int:
+        return self._plan.threads
+
+    @property
+    def work_bytes(self) -> int:
+        """Memory for values in flight, conversations not counted."""
+        return self._plan.arena.nbytes
+
+    def new_state(self) -> KVCache:
+        return KVCache(self.layout, self._kv_type)
+
+    def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:
+        """One walk over the plan; see backends.base for shapes. The logits are a view that the next step overwrites."""
+        assert isinstance(state, KVCache)
+        if self._pool is None:
+            raise BackendError("this model is closed.")
+        assert 0 < len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
+        self._plan.step.fill(step, state.table)
+        self._pool.run(self._records.ctypes.data, len(self._records))
+        return self._logits[: len(step.output_rows)]
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None

@@ -1,0 +1,70 @@
+"""Rows of an embedding table as f32, value by value as the type's codec decodes them, in the same order of operations."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+
+from edgellm.backends.cpu.kernels.matmul_float import BYTES, CONVERT, ELEMENT
+from edgellm.backends.cpu.kernels.unpack import UNPACK
+from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd.base import I64, vector
+from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
+from edgellm.backends.cpu.traits import BLOCK, TRAITS
+
+LANES = 8
+
+
+def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+    load_i64, load_i32, i64 = isa.load_i64, isa.load_i32, types.int64
+    block, block_bytes = TRAITS[variant].block, TRAITS[variant].block_bytes
+    decode = _floats if variant in CONVERT else _blocks
+    row_of = isa.make("decode_blocks", types.void, (i64, i64, i64), lambda e, *a: decode(e, variant, *a))
+
+    def embed(op, ith, nth):
+        step, table, row_bytes, k = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 40)
+        ids, out, out_stride = load_i64(op, 48), load_i64(op, 64), load_i64(op, 72)
+        blocks = k // block
+        first, end = blocks * ith // nth, blocks * (ith + 1) // nth
+        for token in range(load_i64(step, 0)):
+            row = table + load_i32(ids, token * 4) * row_bytes
+            row_of(row + first * block_bytes, out + token * out_stride + first * block * 4, end - first)
+
+    return embed
+
+
+def _floats(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
+    """n values."""
+    b = e.b
+
+    def convert(index: Any, lanes: int) -> None:
+        values = e.load(vector(ELEMENT[name], lanes), b.add(source, b.mul(index, I64(BYTES[name]))))
+        e.store(CONVERT[name](e, values), b.add(out, b.mul(index, I64(4))))
+
+    eights = b.sdiv(n, I64(LANES))
+    with cgutils.for_range(b, eights) as loop:
+        convert(b.mul(loop.index, I64(LANES)), LANES)
+    done = b.mul(eights, I64(LANES))
+    with cgutils.for_range(b, b.sub(n, done)) as loop:
+        convert(b.add(done, loop.index), 1)
+
+
+def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
+    """n blocks: scale * (code - offset), plus the minimum where the type has one."""
+    b, traits = e.b, TRAITS[name]
+    with cgutils.for_range(b, n) as loop:
+        address = b.add(source, b.mul(loop.index, I64(traits.block_bytes)))
+        target = b.add(out, b.mul(loop.index, I64(traits.block * 4)))
+        unit = UNPACK[name](e, lambda j: address)                    # a type of 32 has its one block in all eight places
+        for j in range(traits.block // BLOCK):
+            codes = unit.codes(j)
+            for part in range(BLOCK // LANES):
+                half = part * LANES // (BLOCK // len(unit.scales))
+                few = e.pick(codes, range(part * LANES, (part + 1) * LANES))
+                whole = b.sub((b.sext if unit.signed else b.zext)(few, V8I), e.constant(V8I, unit.offset))
+                value = b.fmul(e.splat(e.lane(unit.scales[half], j)), b.sitofp(whole, V8F))
+                if unit.minima:
+                    value = b.fadd(value, e.splat(e.lane(unit.minima[half], j)))
+                e.store(value, target, (j * BLOCK + part * LANES) * 4)

@@ -1,0 +1,88 @@
+"""Products of F32, F16 and BF16 weights with f32 activations: out = x W' (+ bias) (+ residual), for rows of any length."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+
+from edgellm.backends.cpu.kernels.output import put
+from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
+from edgellm.backends.cpu.simd.generic import V8F, Generic
+
+COLUMNS = 3                                      # of a tile: with four accumulators each they fit sixteen registers
+ROWS = 16                                        # that stay in the cache while all columns pass
+PREFETCH = 2048                                  # bytes ahead of the row's stream
+LANES, ACCUMULATORS = 8, 4
+i64, f32 = types.int64, types.float32
+CONVERT: dict[str, Callable[[Generic, Any], Any]] = {
+    "F32": lambda e, x: x,
+    "F16": lambda e, x: e.from_f16(x),
+    "BF16": lambda e, x: e.from_bf16(x),
+}
+ELEMENT: dict[str, Any] = {"F32": F32, "F16": I16, "BF16": I16}
+BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+
+
+def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+    load_i64 = isa.load_i64
+    one = isa.make("row_by_one", f32, (i64, i64, i64), lambda e, w, k, x: _row_dots(e, variant, w, k, [x])[0])
+    three = isa.make("row_by_three", types.UniTuple(f32, COLUMNS), (i64,) * (2 + COLUMNS),
+                     lambda e, w, k, *xs: _row_dots(e, variant, w, k, xs))
+    store = isa.make("put", types.void, (f32, i64, i64, i64), put)
+
+    def matmul(op, ith, nth):
+        w, row_bytes, n, k = load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
+        x, x_stride, columns = load_i64(op, 48), load_i64(op, 56), load_i64(load_i64(op, 8), load_i64(op, 104) * 8)
+        first, end = n * ith // nth, n * (ith + 1) // nth
+        tiled = columns // COLUMNS * COLUMNS
+        for row0 in range(first, end, ROWS):
+            for c in range(0, tiled, COLUMNS):
+                x0, x1, x2 = x + c * x_stride, x + (c + 1) * x_stride, x + (c + 2) * x_stride
+                for row in range(row0, min(row0 + ROWS, end)):
+                    y0, y1, y2 = three(w + row * row_bytes, k, x0, x1, x2)
+                    store(y0, op, row, c)
+                    store(y1, op, row, c + 1)
+                    store(y2, op, row, c + 2)
+            for row in range(row0, min(row0 + ROWS, end)):
+                for c in range(tiled, columns):
+                    store(one(w + row * row_bytes, k, x + c * x_stride), op, row, c)
+
+    return matmul
+
+
+def _row_dots(e: Generic, name: str, weights: Any, k: Any, columns: Any) -> list[Any]:
+    """One row by some columns; the same operations in the same order for each column, however many there are."""
+    b, step = e.b, LANES * ACCUMULATORS
+    totals = [[cgutils.alloca_once_value(b, e.constant(V8F, 0.0)) for _ in range(ACCUMULATORS)] for _ in columns]
+    rest = [cgutils.alloca_once_value(b, F32(0.0)) for _ in columns]
+
+    def add(index: Any, lanes: int, sums: list[Any]) -> None:
+        """Elements from `index` on to the sums, one per column."""
+        kind = vector(ELEMENT[name], lanes)
+        w = CONVERT[name](e, e.load(kind, b.add(weights, b.mul(index, I64(BYTES[name])))))
+        for x, total in zip(columns, sums, strict=True):
+            value = e.load(vector(F32, lanes), b.add(x, b.mul(index, I64(4))))
+            old = b.load(total)
+            b.store(e.fma(w, value, old) if lanes > 1 else b.fadd(old, e.lane(b.fmul(w, value), 0)), total)
+
+    with cgutils.for_range(b, b.sdiv(k, I64(step))) as loop:
+        index = b.mul(loop.index, I64(step))
+        for line in range(step * BYTES[name] // 64):
+            e.prefetch(b.add(weights, b.mul(index, I64(BYTES[name]))), PREFETCH + 64 * line)
+        for part in range(ACCUMULATORS):
+            add(b.add(index, I64(part * LANES)), LANES, [column[part] for column in totals])
+    done = b.mul(b.sdiv(k, I64(step)), I64(step))
+    eights = b.sdiv(b.sub(k, done), I64(LANES))
+    with cgutils.for_range(b, eights) as loop:
+        add(b.add(done, b.mul(loop.index, I64(LANES))), LANES, [column[0] for column in totals])
+    done = b.add(done, b.mul(eights, I64(LANES)))
+    with cgutils.for_range(b, b.sub(k, done)) as loop:
+        add(b.add(done, loop.index), 1, rest)
+    results = []
+    for column, tail in zip(totals, rest, strict=True):
+        p, q, r, s = (b.load(each) for each in column)
+        results.append(b.fadd(e.fold(b.fadd(b.fadd(p, q), b.fadd(r, s)), b.fadd), b.load(tail)))
+    return results

@@ -1,0 +1,86 @@
+"""RMS norm and layer norm over rows, or over equal groups of a row (the per-head norms of q and k)."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.simd import Isa
+
+
+def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
+    load, store, fma, add, mul, splat, zero, hsum = (isa.load_f32x8, isa.store_f32x8, isa.fma_f32x8, isa.add_f32x8, isa.mul_f32x8,
+                                                     isa.splat_f32x8, isa.zero_f32x8, isa.hsum_f32x8)
+    sub = isa.sub_f32x8
+
+    @inline
+    def total(x, n):
+        """Sum of n values: four lanes of eight, then the rest."""
+        a, b, c, d = zero(), zero(), zero(), zero()
+        j = 0
+        while j + 32 <= n:
+            a, b = add(a, load(x, j * 4)), add(b, load(x, j * 4 + 32))
+            c, d = add(c, load(x, j * 4 + 64)), add(d, load(x, j * 4 + 96))
+            j += 32
+        s = hsum(add(add(a, b), add(c, d)))
+        while j < n:
+            s += load_f32(x, j * 4)
+            j += 1
+        return s
+
+    @inline
+    def squares(x, n, centre):
+        """Sum of (x - centre)^2."""
+        m = splat(centre)
+        a, b, c, d = zero(), zero(), zero(), zero()
+        j = 0
+        while j + 32 <= n:
+            u, v = sub(load(x, j * 4), m), sub(load(x, j * 4 + 32), m)
+            w, y = sub(load(x, j * 4 + 64), m), sub(load(x, j * 4 + 96), m)
+            a, b, c, d = fma(u, u, a), fma(v, v, b), fma(w, w, c), fma(y, y, d)
+            j += 32
+        s = hsum(add(add(a, b), add(c, d)))
+        while j < n:
+            t = load_f32(x, j * 4) - centre
+            s += t * t
+            j += 1
+        return s
+
+    @inline
+    def write(x, out, n, w, bias, centre, factor):
+        """out = (x - centre) * factor * w + bias"""
+        m, f = splat(centre), splat(factor)
+        j = 0
+        while j + 8 <= n:
+            y = mul(mul(sub(load(x, j * 4), m), f), load(w, j * 4))
+            if bias != 0:
+                y = add(y, load(bias, j * 4))
+            store(out, j * 4, y)
+            j += 8
+        while j < n:
+            t = (load_f32(x, j * 4) - centre) * factor * load_f32(w, j * 4)
+            if bias != 0:
+                t += load_f32(bias, j * 4)
+            store_f32(out, j * 4, t)
+            j += 1
+
+    centred = variant == "layer_norm"
+
+    def norm(op, ith, nth):
+        step, x, x_stride, out, out_stride = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
+        w, bias, n, groups, eps = load_i64(op, 48), load_i64(op, 56), load_i64(op, 64), load_i64(op, 72), load_f32(op, 80)
+        items = load_i64(step, load_i64(op, 88) * 8) * groups
+        for item in range(items * ith // nth, items * (ith + 1) // nth):
+            row, group = item // groups, item % groups
+            source = x + row * x_stride + group * n * 4
+            centre = np.float32(0)
+            if centred:
+                centre = np.float32(total(source, n) / np.float32(n))
+            variance = np.float32(squares(source, n, centre) / np.float32(n))
+            factor = np.float32(np.float32(1) / np.float32(math.sqrt(variance + eps)))
+            write(source, out + row * out_stride + group * n * 4, n, w, bias, centre, factor)
+
+    return norm

@@ -1,0 +1,164 @@
+"""How each graph op becomes records: one emitter per op, found by its name. No arithmetic here, only addresses and sizes."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+
+from edgellm.backends.cpu.buffers import Value
+from edgellm.backends.cpu.plan import PlanBuilder
+from edgellm.backends.cpu.traits import TRAITS, Traits, q8_row_bytes, scratch_bytes
+from edgellm.errors import BackendError, Unsupported
+from edgellm.formats.ggml_types import row_bytes
+from edgellm.graph import Node, RopeSpec
+from edgellm.weights import Weight
+
+Emitter = Callable[[PlanBuilder, int, Node], None]
+EMITTERS: dict[str, Emitter] = {}
+ATTENTION_CHUNK = 256                            # keys per partial sum; fixed, so that results do not depend on threads
+
+
+def emitter(*ops: str) -> Callable[[Emitter], Emitter]:
+    def register(function: Emitter) -> Emitter:
+        for op in ops:
+            EMITTERS[op] = function
+        return function
+
+    return register
+
+
+def float_word(value: float) -> int:
+    """A float32 as the low half of a record word."""
+    return int(np.float32(value).view(np.uint32))
+
+
+def _traits(weight: Weight) -> Traits:
+    if weight.type.name not in TRAITS:
+        raise Unsupported(weight.type.refusal, file=weight.file, field=weight.name)
+    return TRAITS[weight.type.name]
+
+
+def _rows_kind(node: Node) -> int:
+    return 1 if node.rows == "R" else 0
+
+
+@emitter("embed")
+def embed(plan: PlanBuilder, index: int, node: Node) -> None:
+    weight = plan.weights[node.weights[0]]
+    ids = plan.step.tokens if node.attrs["source"] == "tokens" else plan.step.positions
+    out = plan.output(index)
+    plan.add(_traits(weight).embed, (weight.address, row_bytes(weight.type, node.n), weight.shape[0], node.n, ids.ctypes.data, 0,
+             out.address, out.stride), reads=(), writes=(out.buffer,))
+
+
+@emitter("rms_norm", "layer_norm")
+def norm(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, out = plan.values[node.inputs[0]], plan.output(index)
+    groups = cast(int, node.attrs.get("groups", 1))
+    scale, bias = [plan.vector(name) for name in node.weights] if len(node.weights) > 1 else (plan.vector(node.weights[0]), 0)
+    plan.add(f"norm:{node.op}", (x.address, x.stride, out.address, out.stride, scale, bias, node.n // groups, groups,
+             float_word(cast(float, node.attrs["eps"])), _rows_kind(node)), reads=(x.buffer,), writes=(out.buffer,))
+
+
+@emitter("matmul")
+def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
+    weight = plan.weights[node.weights[0]]
+    traits = _traits(weight)
+    columns = weight.shape[-1]
+    x = plan.values[node.inputs[0]]
+    if traits.activation == "q8":
+        x = _quantised(plan, node.inputs[0], columns)
+    residual = plan.values[node.inputs[1]] if len(node.inputs) > 1 else None
+    out = plan.output(index)
+    per_thread = scratch_bytes(weight.type.name, columns)
+    scratch = plan.scratch(plan.threads * per_thread) if per_thread else 0
+    plan.add(traits.matmul, (weight.address, row_bytes(weight.type, columns), node.n, columns, x.address, x.stride,
+             out.address, out.stride, plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
+             residual.address if residual else 0, residual.stride if residual else 0, _rows_kind(node), scratch, per_thread),
+             reads=(x.buffer, *((residual.buffer,) if residual else ())), writes=(out.buffer,))
+
+
+def _quantised(plan: PlanBuilder, source: int, columns: int) -> Value:
+    """The q8 copy of a node's rows; made once, however many matmuls read it."""
+    ready = plan.derived(source, "q8")
+    if ready is not None:
+        return ready
+    x = plan.values[source]
+    out = plan.derive(source, "q8", q8_row_bytes(columns))
+    plan.add("quantise:q8", (x.address, x.stride, columns, out.address, out.stride, _rows_kind(plan.graph.nodes[source])),
+             reads=(x.buffer,), writes=(out.buffer,))
+    return out
+
+
+@emitter("rope")
+def rope(plan: PlanBuilder, index: int, node: Node) -> None:
+    spec = cast(RopeSpec, node.attrs["rope"])
+    factors = plan.weights[spec.factors].array() if spec.factors else None
+    table = plan.step.rope_table(spec, cast(str, node.attrs["positions"]), factors)
+    x, out = plan.values[node.inputs[0]], plan.output(index)
+    heads = cast(int, node.attrs["heads"])
+    plan.add(f"rope:{spec.style}", (x.address, x.stride, out.address, out.stride, table.cos.ctypes.data, table.sin.ctypes.data,
+             heads, node.n // heads, spec.n_rot), reads=(x.buffer,), writes=(out.buffer,))
+
+
+@emitter("attention")
+def attention(plan: PlanBuilder, index: int, node: Node) -> None:
+    if node.attrs.get("softcap"):
+        raise BackendError("attention with a soft cap is not there yet in the CPU back end.")
+    layer = cast(int, node.attrs["layer"])
+    shape, memory_class = plan.layout.layers[layer], plan.layout.layer_class[layer]
+    slots, spans = plan.layout.classes[memory_class], plan.step.spans[memory_class]
+    q, q_sink, k, v = (plan.values[i] for i in node.inputs)
+    plan.add(f"kv_store:{plan.kv_type}", (k.address, k.stride, v.address, v.stride, spans.ctypes.data, layer, shape.n_kv_heads,
+             shape.head_dim_k, shape.head_dim_v, slots.slots), reads=(k.buffer, v.buffer), writes=(("kv", layer),))
+    n_heads = cast(int, node.attrs["n_heads"])
+    chunks = -(-slots.window // ATTENTION_CHUNK) + 1                     # one more for the sinks
+    partial_bytes = _partial_bytes(n_heads // shape.n_kv_heads, shape.head_dim_v)
+    partials = plan.scratch(max(plan.threads, shape.n_kv_heads) * chunks * partial_bytes)
+    out = plan.output(index)
+    arguments = (q.address, q.stride, q_sink.address, q_sink.stride, out.address, out.stride, spans.ctypes.data, layer, n_heads,
+                 shape.n_kv_heads, shape.head_dim_k, shape.head_dim_v, slots.slots, slots.sinks,
+                 float_word(cast(float, node.attrs["scale"])), partials, chunks * partial_bytes, partial_bytes, ATTENTION_CHUNK)
+    plan.add(f"attention:{plan.kv_type}", arguments, reads=(q.buffer, q_sink.buffer, ("kv", layer)),
+             writes=(out.buffer, "partials"))
+    plan.add("attention:merge", arguments, reads=("partials",), writes=(out.buffer,))
+
+
+def _partial_bytes(queries: int, head_dim: int) -> int:
+    """Per chunk of keys and group of queries: the weighted values, then maximum and sum of each query."""
+    return -(-queries * (head_dim + 16) * 4 // 64) * 64
+
+
+@emitter("glu")
+def glu(plan: PlanBuilder, index: int, node: Node) -> None:
+    _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}")
+
+
+@emitter("add", "mul", "silu", "gelu")
+def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
+    _elementwise(plan, index, node, f"elementwise:{node.op}")
+
+
+@emitter("scale", "softcap")
+def scaled(plan: PlanBuilder, index: int, node: Node) -> None:
+    _elementwise(plan, index, node, f"elementwise:{node.op}", cast(float, node.attrs["value" if node.op == "scale" else "cap"]))
+
+
+def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: float = 0.0) -> None:
+    a, b = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
+    out = plan.output(index)
+    plan.add(kernel, (a.address, a.stride, b.address, b.stride, out.address, out.stride, node.n, float_word(value),
+             _rows_kind(node)), reads=(a.buffer, b.buffer), writes=(out.buffer,))
+
+
+@emitter("slice")
+def take_columns(plan: PlanBuilder, index: int, node: Node) -> None:
+    plan.view(index, node.inputs[0], cast(int, node.attrs["start"]))
+
+
+@emitter("select")
+def select(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, out = plan.values[node.inputs[0]], plan.output(index)
+    plan.add("select:rows", (x.address, x.stride, out.address, out.stride, plan.step.output_rows.ctypes.data, node.n),
+             reads=(x.buffer,), writes=(out.buffer,))

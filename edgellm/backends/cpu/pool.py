@@ -1,0 +1,68 @@
+"""The threads of one model: they walk a plan together, spin between steps for a moment, then park."""
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+
+import numpy as np
+
+from edgellm.backends.cpu import control
+from edgellm.errors import BackendError
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class Pool:
+    """`threads` workers, of which the calling thread is number 0. One `run` at a time: the owner serialises calls."""
+
+    def __init__(self, threads: int, start: int, walk: int, wait: int) -> None:
+        """start, walk, wait: addresses of the kernels of `executor.py` with these names."""
+        self.threads = threads
+        self._start, self._walk, self._wait = _KERNEL(start), _KERNEL(walk), _KERNEL(wait)
+        self._block = np.zeros(control.LINE * (control.WORDS + threads) + control.LINE, np.int64)
+        self._address = -(-self._block.ctypes.data // 64) * 64
+        self._words = self._block[(self._address - self._block.ctypes.data) // 8 :]
+        self._condition = threading.Condition()
+        self._parked = 0
+        self._closed = False
+        self._pid = os.getpid()
+        self._workers = [threading.Thread(target=self._work, args=(i,), name=f"edgellm-{i}", daemon=True)
+                         for i in range(1, threads)]
+        for worker in self._workers:
+            worker.start()
+
+    def run(self, plan: int, records: int) -> None:
+        """Walk `records` records at address `plan` with all threads; returns when all are through."""
+        if os.getpid() != self._pid:
+            raise BackendError("this model was loaded before fork(); its threads did not come along: load it in the child process.")
+        self._start(self._address, plan, records)
+        if self._workers:
+            with self._condition:
+                if self._parked:
+                    self._condition.notify_all()
+        self._walk(self._address, 0, self.threads)
+
+    def _work(self, ith: int) -> None:
+        words, seen = self._words, (control.WORDS + ith) * control.LINE
+        while True:
+            self._wait(self._address, ith, self.threads)
+            with self._condition:
+                while not self._closed and words[control.EPOCH * control.LINE] == words[seen]:
+                    self._parked += 1
+                    self._condition.wait()
+                    self._parked -= 1
+                if self._closed:
+                    return
+
+    def close(self) -> None:
+        """End the threads."""
+        with self._condition:
+            if self._closed:
+                return
+            self._closed = True
+            self._words[control.STOP * control.LINE] = 1
+            self._condition.notify_all()
+        if os.getpid() == self._pid:
+            for worker in self._workers:
+                worker.join()

@@ -1,0 +1,25 @@
+"""SIMD for kernels: `load_isa(name)` gives one rung of the ladder, its operations as Numba functions. Imports numba.
+
+Vectors are Numba values of fixed width (`base.py`); what a rung lacks, LLVM splits into narrower instructions. Each rung is a class
+that emits IR: `generic.py` is portable and complete, the others override what their instructions do better. `table.py` lists what
+kernels can call. A rung must only be loaded for a processor that has its features: LLVM aborts the process otherwise.
+"""
+from __future__ import annotations
+
+from edgellm.backends.cpu.simd.avx2 import Avx2
+from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
+from edgellm.backends.cpu.simd.base import F32X8, I8X32, I32X8, Vec
+from edgellm.backends.cpu.simd.generic import Generic
+from edgellm.backends.cpu.simd.table import Isa
+
+__all__ = ["F32X8", "I8X32", "I32X8", "RUNGS", "Isa", "Vec", "load_isa"]
+
+RUNGS: dict[str, type[Generic]] = {rung.name: rung for rung in (Generic, Avx2, Avx512Vnni)}
+_LOADED: dict[str, Isa] = {}
+
+
+def load_isa(name: str) -> Isa:
+    """The rung `name` of the ladder; made once. Raises KeyError for a name that is none."""
+    if name not in _LOADED:
+        _LOADED[name] = Isa(RUNGS[name])
+    return _LOADED[name]

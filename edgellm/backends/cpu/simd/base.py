@@ -1,0 +1,57 @@
+"""Vectors as Numba values, and Numba functions made of IR-emitting ones."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import PrimitiveModel, register_default
+from numba.extending import intrinsic
+
+# Any below: neither numba nor llvmlite has static types; an IR value is `ir.Value`, a Numba type `types.Type`.
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F16, F32 = ir.HalfType(), ir.FloatType()
+ELEMENTS: dict[str, Any] = {"i8": I8, "i16": I16, "i32": I32, "f32": F32}
+
+
+class Vec(types.Type):                           # type: ignore[misc]  # numba.types.Type is untyped
+    """A vector of `lanes` elements; unsigned codes share the type of signed ones, the operation says how they are read."""
+
+    def __init__(self, element: str, lanes: int) -> None:
+        self.element, self.lanes = element, lanes
+        super().__init__(f"Vec({element}x{lanes})")
+
+
+@register_default(Vec)
+class _VecModel(PrimitiveModel):                 # type: ignore[misc]  # untyped base
+    def __init__(self, manager: Any, kind: Vec) -> None:
+        super().__init__(manager, kind, vector(ELEMENTS[kind.element], kind.lanes))
+
+
+F32X8, I32X8, I8X32 = Vec("f32", 8), Vec("i32", 8), Vec("i8", 32)
+
+
+def vector(element: Any, lanes: int) -> Any:
+    return ir.VectorType(element, lanes)
+
+
+def make_intrinsic(name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
+    """A Numba function `name(arguments) -> result` whose body is what `emit(builder, *values)` writes; no result: types.void.
+
+    A tuple result is given by `emit` as a list of values.
+    """
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        value = emit(builder, *values)
+        if result is types.void:
+            return context.get_dummy_value()
+        return context.make_tuple(builder, signature.return_type, value) if isinstance(result, types.BaseTuple) else value
+
+    def typing(context: Any, *_: Any) -> Any:
+        return result(*arguments), codegen
+
+    typing.__name__ = name                       # Numba counts the arguments by the signature
+    names = ["context", *(f"a{i}" for i in range(len(arguments)))]
+    typing.__signature__ = Signature([Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in names])  # type: ignore[attr-defined]
+    return intrinsic(typing)

@@ -1,0 +1,201 @@
+"""The portable rung: every operation in plain IR, so that it compiles for any processor; the other rungs override."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+
+Value = Any                                      # ir.Value: llvmlite has no static types
+V8F, V8I, V32B = vector(F32, 8), vector(I32, 8), vector(I8, 32)
+
+
+class Generic:
+    """Writes IR through one builder. Addresses are i64 values. Nothing here is contracted or reordered by LLVM."""
+
+    name: ClassVar[str] = "generic"
+    wide_codes: ClassVar[bool] = False           # unsigned codes up to 255 in `dot`; else up to 127 (up to 128 for signed ones)
+
+    def __init__(self, builder: Any) -> None:
+        self.b = builder
+
+    # --- constants, memory, lanes -------------------------------------------------------------------------------------
+    def constant(self, kind: Any, value: float | Sequence[float]) -> Value:
+        """A constant; one number fills all lanes of a vector type."""
+        if isinstance(kind, ir.VectorType) and not isinstance(value, Sequence):
+            value = [value] * kind.count
+        return ir.Constant(kind, value)
+
+    def load(self, kind: Any, address: Value, offset: int = 0) -> Value:
+        return self.b.load(self._pointer(kind, address, offset), align=1)
+
+    def store(self, value: Value, address: Value, offset: int = 0) -> None:
+        self.b.store(value, self._pointer(value.type, address, offset), align=1)
+
+    def _pointer(self, kind: Any, address: Value, offset: int) -> Value:
+        if offset:
+            address = self.b.add(address, ir.Constant(I64, offset))
+        return self.b.inttoptr(address, kind.as_pointer())
+
+    def call(self, name: str, result: Any, *arguments: Value) -> Value:
+        """Call an LLVM intrinsic or a C function by name."""
+        kind = ir.FunctionType(result, [value.type for value in arguments])
+        return self.b.call(cgutils.get_or_insert_function(self.b.module, kind, name), arguments)
+
+    def splat(self, value: Value, lanes: int = 8) -> Value:
+        empty = ir.Constant(vector(value.type, lanes), ir.Undefined)
+        return self.b.shuffle_vector(self.b.insert_element(empty, value, I32(0)), empty, ir.Constant(vector(I32, lanes), [0] * lanes))
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """Lanes of a and b side by side, by constant index."""
+        return self.b.shuffle_vector(a, b, ir.Constant(vector(I32, len(lanes)), list(lanes)))
+
+    def pick(self, a: Value, lanes: Sequence[int]) -> Value:
+        return self.shuffle(a, a, lanes)
+
+    def join(self, a: Value, b: Value) -> Value:
+        return self.shuffle(a, b, range(2 * a.type.count))
+
+    def lane(self, a: Value, index: int) -> Value:
+        return self.b.extract_element(a, I32(index))
+
+    def pack(self, values: Sequence[Value]) -> Value:
+        """Scalars to a vector."""
+        result = ir.Constant(vector(values[0].type, len(values)), ir.Undefined)
+        for index, value in enumerate(values):
+            result = self.b.insert_element(result, value, I32(index))
+        return result
+
+    def cast(self, value: Value, kind: Any) -> Value:
+        return self.b.bitcast(value, kind)
+
+    # --- f32 ----------------------------------------------------------------------------------------------------------
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c; rounded twice where there is no such instruction (llvm.fma would become a slow call)."""
+        return self.b.fadd(self.b.fmul(a, b), c)
+
+    def larger(self, a: Value, b: Value) -> Value:
+        """The larger of two; b where one is no number."""
+        return self.b.select(self.b.fcmp_ordered(">", a, b), a, b)
+
+    def smaller(self, a: Value, b: Value) -> Value:
+        return self.b.select(self.b.fcmp_ordered("<", a, b), a, b)
+
+    def fold(self, a: Value, combine: Any) -> Value:
+        """All lanes to one, halves first."""
+        lanes = a.type.count
+        while lanes > 1:
+            lanes //= 2
+            a = combine(self.pick(a, range(lanes)), self.pick(a, range(lanes, 2 * lanes)))
+        return self.lane(a, 0)
+
+    def in_order(self, a: Value) -> Value:
+        """Sum of the lanes, first to last."""
+        total = self.lane(a, 0)
+        for index in range(1, a.type.count):
+            total = self.b.fadd(total, self.lane(a, index))
+        return total
+
+    def nearest(self, x: Value) -> tuple[Value, Value]:
+        """x rounded to the nearest integer, halves to even, as f32 and as i32; |x| < 2^22."""
+        magic = self.constant(x.type, 12582912.0)            # 1.5 * 2^23: the sum's last mantissa bit counts ones
+        shifted = self.b.fadd(x, magic)
+        integer = vector(I32, x.type.count)
+        bits = self.b.sub(self.cast(shifted, integer), self.constant(integer, 0x4B400000))
+        return self.b.fsub(shifted, magic), bits
+
+    def exp(self, x: Value) -> Value:
+        """e^x to about one unit in the last place; 0 below -104, inf above 89, NaN stays."""
+        b, kind, integer = self.b, x.type, vector(I32, x.type.count)
+        low, high = self.constant(kind, -104.0), self.constant(kind, 89.0)
+        x = b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
+        n, n_bits = self.nearest(b.fmul(x, self.constant(kind, 1.4426950408889634)))
+        r = self.fma(n, self.constant(kind, -0.693359375), x)                    # ln 2 in two parts, the first exact in 9 bits
+        r = self.fma(n, self.constant(kind, 2.12194440e-4), r)
+        p = self.constant(kind, 1.9875691500e-4)                                 # Cephes expf on [-ln2/2, ln2/2]
+        for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+            p = self.fma(p, r, self.constant(kind, factor))
+        p = b.fadd(self.fma(p, b.fmul(r, r), r), self.constant(kind, 1.0))
+        half = b.ashr(n_bits, self.constant(integer, 1))                         # 2^n in two factors: n reaches -150 and 128
+        for part in (half, b.sub(n_bits, half)):
+            p = b.fmul(p, self.cast(b.shl(b.add(part, self.constant(integer, 127)), self.constant(integer, 23)), kind))
+        return p
+
+    # --- half precision -----------------------------------------------------------------------------------------------
+    def from_f16(self, h: Value) -> Value:
+        """f16 bits (i16 lanes) to f32, with integer operations: not every processor has the conversion."""
+        b, lanes = self.b, h.type.count
+        integer, kind = vector(I32, lanes), vector(F32, lanes)
+        wide = b.zext(h, integer)
+        magnitude = b.and_(wide, self.constant(integer, 0x7FFF))
+        scaled = b.fmul(self.cast(b.shl(magnitude, self.constant(integer, 13)), kind), self.constant(kind, 2.0**112))
+        bits = self.cast(scaled, integer)
+        special = b.icmp_signed(">", magnitude, self.constant(integer, 0x7BFF))
+        bits = b.select(special, b.or_(bits, self.constant(integer, 0x7F800000)), bits)
+        sign = b.shl(b.and_(wide, self.constant(integer, 0x8000)), self.constant(integer, 16))
+        return self.cast(b.or_(bits, sign), kind)
+
+    def to_f16(self, x: Value) -> Value:
+        """f32 to f16 bits, halves to even."""
+        b, lanes = self.b, x.type.count
+        integer, kind = vector(I32, lanes), vector(F32, lanes)
+        bits = self.cast(x, integer)
+        sign = b.and_(b.lshr(bits, self.constant(integer, 16)), self.constant(integer, 0x8000))
+        a = b.and_(bits, self.constant(integer, 0x7FFFFFFF))
+        odd = b.and_(b.lshr(a, self.constant(integer, 13)), self.constant(integer, 1))
+        normal = b.lshr(b.add(b.add(a, self.constant(integer, -0x38000000 + 0xFFF)), odd), self.constant(integer, 13))
+        aligner = self.constant(integer, 0x3F000000)         # 0.5: adding it shifts a subnormal's bits into place, rounded
+        tiny = b.sub(self.cast(b.fadd(self.cast(a, kind), self.cast(aligner, kind)), integer), aligner)
+        is_nan = b.icmp_signed(">", a, self.constant(integer, 0x7F800000))
+        special = b.select(is_nan, self.constant(integer, 0x7E00), self.constant(integer, 0x7C00))
+        result = b.select(b.icmp_signed("<", a, self.constant(integer, 0x38800000)), tiny, normal)
+        result = b.select(b.icmp_signed(">=", a, self.constant(integer, 0x47800000)), special, result)
+        return b.trunc(b.or_(result, sign), vector(I16, lanes))
+
+    def from_bf16(self, h: Value) -> Value:
+        integer = vector(I32, h.type.count)
+        return self.cast(self.b.shl(self.b.zext(h, integer), self.constant(integer, 16)), vector(F32, h.type.count))
+
+    # --- dot products of codes ----------------------------------------------------------------------------------------
+    def dot(self, pairs: Sequence[tuple[Value, Value]], signed: bool, most: int) -> Value:
+        """Sum over pairs (w, x) of i8x32 of the products of neighbouring fours: i32x8.
+
+        x: codes in -127..127. w: `signed` codes, or unsigned ones of at most `most` (see `wide_codes`).
+        """
+        b, wide = self.b, vector(I16, 32)
+        total = None
+        for w, x in pairs:
+            product = b.mul((b.sext if signed else b.zext)(w, wide), b.sext(x, wide))
+            total = self._fours(product) if total is None else b.add(total, self._fours(product))
+        return total
+
+    def _fours(self, product: Value) -> Value:
+        """i16x32 -> i32x8, the sums of neighbouring fours."""
+        even, odd = (self.b.sext(self.pick(product, range(first, 32, 2)), vector(I32, 16)) for first in (0, 1))
+        pairs = self.b.add(even, odd)
+        return self.b.add(self.pick(pairs, range(0, 16, 2)), self.pick(pairs, range(1, 16, 2)))
+
+    def lookup(self, table: Sequence[int], index: Value) -> Value:
+        """table[index] for i8 lanes of 0..15 and a constant table of 16."""
+        result = self.constant(index.type, 0)
+        for i, entry in enumerate(table):
+            if entry:
+                mask = self.b.sext(self.b.icmp_unsigned("==", index, self.constant(index.type, i)), index.type)
+                result = self.b.or_(result, self.b.and_(mask, self.constant(index.type, entry)))
+        return result
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+    def prefetch(self, address: Value, offset: int = 0) -> None:
+        """Ask for the cache line; an address that is not mapped does no harm."""
+        self.call("llvm.prefetch.p0", ir.VoidType(), self._pointer(I8, address, offset), I32(0), I32(3), I32(1))
+
+    def pause(self) -> None:
+        """Tell the core that this thread spins."""
+        triple = str(self.b.module.triple)
+        if triple.startswith(("x86_64", "i386", "i686")):
+            self.call("llvm.x86.sse2.pause", ir.VoidType())
+        elif triple.startswith(("aarch64", "arm64")):
+            self.call("llvm.aarch64.hint", ir.VoidType(), I32(1))

@@ -1,0 +1,138 @@
+"""What kernels can call: the operations of a rung as Numba functions, by name."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from edgellm.backends.cpu.simd.base import F32, F32X8, I8, I16, I32, I64, make_intrinsic, vector
+from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
+from edgellm.backends.cpu.system import YIELD_SYMBOL
+
+i64, f32, void = types.int64, types.float32, types.void
+V8H = vector(I16, 8)
+
+
+class Isa:
+    """One rung: `isa.fma_f32x8` and the others of `OPERATIONS` are Numba functions; `make` adds a kernel's own.
+
+    Addresses and offsets are int64, in bytes, unaligned; integers are loaded as int64.
+    """
+
+    def __init__(self, rung: type[Generic]) -> None:
+        self.name, self.rung = rung.name, rung
+        self._made: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:     # Any: a Numba function has no static type
+        if name.startswith("_") or name not in OPERATIONS:
+            raise AttributeError(f"no SIMD operation {name}")
+        if name not in self._made:
+            self._made[name] = self.make(name, *OPERATIONS[name])
+        return self._made[name]
+
+    def make(self, name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
+        """A Numba function whose body is what `emit(rung, *values)` writes."""
+        rung = self.rung
+        return make_intrinsic(name, result, arguments, lambda builder, *values: emit(rung(builder), *values))
+
+
+def _offset(e: Generic, address: Any, offset: Any) -> Any:
+    return e.b.add(address, offset)
+
+
+def _load_integer(kind: Any, signed: bool) -> Callable[..., Any]:
+    def emit(e: Generic, address: Any, offset: Any) -> Any:
+        value = e.load(kind, _offset(e, address, offset))
+        return value if kind is I64 else (e.b.sext if signed else e.b.zext)(value, I64)
+
+    return emit
+
+
+def _store_integer(kind: Any) -> Callable[..., Any]:
+    def emit(e: Generic, address: Any, offset: Any, value: Any) -> None:
+        e.store(value if kind is I64 else e.b.trunc(value, kind), _offset(e, address, offset))
+
+    return emit
+
+
+def _one(e: Generic, convert: Callable[[Any], Any], value: Any) -> Any:
+    """A conversion of vectors applied to a scalar."""
+    return e.lane(convert(e.splat(value)), 0)
+
+
+def _transposed_sum(e: Generic, *rows: Any) -> Any:
+    """Lane i is the sum of the lanes of row i, halves first as in `hsum`."""
+    pairs = [e.b.fadd(e.shuffle(a, b, [0, 1, 2, 3, 8, 9, 10, 11]), e.shuffle(a, b, [4, 5, 6, 7, 12, 13, 14, 15]))
+             for a, b in zip(rows[0::2], rows[1::2], strict=True)]
+    fours = [e.b.fadd(e.shuffle(a, b, [0, 1, 8, 9, 4, 5, 12, 13]), e.shuffle(a, b, [2, 3, 10, 11, 6, 7, 14, 15]))
+             for a, b in zip(pairs[0::2], pairs[1::2], strict=True)]
+    a, b = fours                                 # a: rows 0 and 2, then 1 and 3; b: rows 4 and 6, then 5 and 7
+    sums = e.b.fadd(e.shuffle(a, b, [0, 2, 8, 10, 4, 6, 12, 14]), e.shuffle(a, b, [1, 3, 9, 11, 5, 7, 13, 15]))
+    return e.pick(sums, [0, 4, 1, 5, 2, 6, 3, 7])
+
+
+def _keep_first(e: Generic, a: Any, n: Any, fill: Any) -> Any:
+    lanes = e.constant(V8I, [0, 1, 2, 3, 4, 5, 6, 7])
+    return e.b.select(e.b.icmp_signed("<", lanes, e.splat(e.b.trunc(n, I32))), a, e.splat(fill))
+
+
+def _call_kernel(e: Generic, address: Any, *arguments: Any) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
+    e.b.call(e.b.inttoptr(address, kind.as_pointer()), arguments)
+
+
+def _pointer(e: Generic, address: Any) -> Any:
+    return e.b.inttoptr(address, I64.as_pointer())
+
+
+_LOAD, _UNARY, _BINARY = (i64, i64), (F32X8,), (F32X8, F32X8)
+Operation = tuple[Any, tuple[Any, ...], Callable[..., Any]]      # result, arguments, how it is written
+
+OPERATIONS: dict[str, Operation] = {
+    # memory: (address, offset in bytes)
+    "load_i64": (i64, _LOAD, _load_integer(I64, True)),
+    "load_i32": (i64, _LOAD, _load_integer(I32, True)),
+    "load_u8": (i64, _LOAD, _load_integer(I8, False)),
+    "load_i8": (i64, _LOAD, _load_integer(I8, True)),
+    "load_f32": (f32, _LOAD, lambda e, a, o: e.load(F32, _offset(e, a, o))),
+    "load_f16": (f32, _LOAD, lambda e, a, o: _one(e, e.from_f16, e.load(I16, _offset(e, a, o)))),
+    "load_bf16": (f32, _LOAD, lambda e, a, o: _one(e, e.from_bf16, e.load(I16, _offset(e, a, o)))),
+    "load_f32x8": (F32X8, _LOAD, lambda e, a, o: e.load(V8F, _offset(e, a, o))),
+    "load_f16x8": (F32X8, _LOAD, lambda e, a, o: e.from_f16(e.load(V8H, _offset(e, a, o)))),
+    "load_bf16x8": (F32X8, _LOAD, lambda e, a, o: e.from_bf16(e.load(V8H, _offset(e, a, o)))),
+    "store_i64": (void, (*_LOAD, i64), _store_integer(I64)),
+    "store_i32": (void, (*_LOAD, i64), _store_integer(I32)),
+    "store_i8": (void, (*_LOAD, i64), _store_integer(I8)),
+    "store_f32": (void, (*_LOAD, f32), lambda e, a, o, v: e.store(v, _offset(e, a, o))),
+    "store_f16": (void, (*_LOAD, f32), lambda e, a, o, v: e.store(_one(e, e.to_f16, v), _offset(e, a, o))),
+    "store_f32x8": (void, (*_LOAD, F32X8), lambda e, a, o, v: e.store(v, _offset(e, a, o))),
+    "store_f16x8": (void, (*_LOAD, F32X8), lambda e, a, o, v: e.store(e.to_f16(v), _offset(e, a, o))),
+    "prefetch": (void, _LOAD, lambda e, a, o: e.prefetch(_offset(e, a, o))),
+    # f32x8
+    "zero_f32x8": (F32X8, (), lambda e: e.constant(V8F, 0.0)),
+    "splat_f32x8": (F32X8, (f32,), lambda e, x: e.splat(x)),
+    "add_f32x8": (F32X8, _BINARY, lambda e, a, b: e.b.fadd(a, b)),
+    "sub_f32x8": (F32X8, _BINARY, lambda e, a, b: e.b.fsub(a, b)),
+    "mul_f32x8": (F32X8, _BINARY, lambda e, a, b: e.b.fmul(a, b)),
+    "div_f32x8": (F32X8, _BINARY, lambda e, a, b: e.b.fdiv(a, b)),
+    "max_f32x8": (F32X8, _BINARY, lambda e, a, b: e.larger(a, b)),
+    "min_f32x8": (F32X8, _BINARY, lambda e, a, b: e.smaller(a, b)),
+    "fma_f32x8": (F32X8, (F32X8, F32X8, F32X8), lambda e, a, b, c: e.fma(a, b, c)),
+    "exp_f32x8": (F32X8, _UNARY, lambda e, a: e.exp(a)),
+    "hsum_f32x8": (f32, _UNARY, lambda e, a: e.fold(a, e.b.fadd)),
+    "hmax_f32x8": (f32, _UNARY, lambda e, a: e.fold(a, e.larger)),
+    "first_f32x8": (f32, _UNARY, lambda e, a: e.lane(a, 0)),
+    "lane_f32x8": (f32, (F32X8, i64), lambda e, a, i: e.b.extract_element(a, e.b.trunc(i, I32))),
+    "pack_f32x8": (F32X8, (f32,) * 8, lambda e, *values: e.pack(values)),
+    "sum8_f32x8": (F32X8, (F32X8,) * 8, _transposed_sum),                # lane i: hsum of argument i
+    "keep_first_f32x8": (F32X8, (F32X8, i64, f32), _keep_first),         # (a, n, fill): lanes from n on become fill
+    # threads: int64 cells, 8-byte aligned
+    "atomic_add": (i64, (i64, i64), lambda e, a, v: e.b.atomic_rmw("add", _pointer(e, a), v, "seq_cst")),    # gives the old value
+    "atomic_load": (i64, (i64,), lambda e, a: e.b.load_atomic(_pointer(e, a), "acquire", 8)),
+    "atomic_store": (void, (i64, i64), lambda e, a, v: e.b.store_atomic(v, _pointer(e, a), "release", 8)),
+    "pause": (void, (), lambda e: e.pause()),
+    "sched_yield": (void, (), lambda e: e.call(YIELD_SYMBOL, I32)),
+    "call_kernel": (void, (i64, i64, i64, i64), _call_kernel),           # (address, record, thread, threads)
+}

@@ -1,0 +1,57 @@
+"""What changes from step to step, at fixed addresses that kernels read: tokens, positions, spans, rotary tables, counts."""
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.backends.base import StepInput
+from edgellm.backends.cpu import control
+from edgellm.graph import RopeSpec
+from edgellm.memory.layout import MemoryLayout
+from edgellm.rope import frequencies
+
+
+class RopeTable:
+    """cos and sin (max_tokens, n_rot/2) f32 of one rotary embedding at one kind of position; angles in float64."""
+
+    def __init__(self, spec: RopeSpec, factors: npt.NDArray[np.float32] | None, max_tokens: int) -> None:
+        self._per_position, self._magnitude = frequencies(spec, factors)
+        pairs = len(self._per_position)
+        self.cos = np.zeros((max_tokens, pairs), np.float32)
+        self.sin = np.zeros((max_tokens, pairs), np.float32)
+
+    def fill(self, positions: npt.NDArray[np.int64]) -> None:
+        angles = positions[:, None] * self._per_position
+        np.multiply(np.cos(angles), self._magnitude, out=self.cos[: len(positions)], casting="same_kind")
+        np.multiply(np.sin(angles), self._magnitude, out=self.sin[: len(positions)], casting="same_kind")
+
+
+class StepBlock:
+    """The step block and the arrays that it stands for. Records hold their addresses; `fill` changes their contents."""
+
+    def __init__(self, layout: MemoryLayout, max_tokens: int, max_outputs: int) -> None:
+        self.words = np.zeros(control.STEP_WORDS, np.int64)
+        self.tokens = np.zeros(max_tokens, np.int32)
+        self.positions = np.zeros(max_tokens, np.int32)
+        self.output_rows = np.zeros(max_outputs, np.int32)
+        self.spans = tuple(np.zeros((max_tokens, 4), np.int32) for _ in layout.classes)
+        self._max_tokens = max_tokens
+        self._tables: dict[tuple[RopeSpec, str], RopeTable] = {}
+
+    def rope_table(self, spec: RopeSpec, positions: str, factors: npt.NDArray[np.float32] | None) -> RopeTable:
+        """The table of `spec` at "true" or "sink" positions; layers with equal specs share one."""
+        key = (spec, positions)
+        if key not in self._tables:
+            self._tables[key] = RopeTable(spec, factors, self._max_tokens)
+        return self._tables[key]
+
+    def fill(self, step: StepInput, kv_table: int) -> None:
+        n_tokens, n_outputs = len(step.tokens), len(step.output_rows)
+        self.words[control.N_TOKENS], self.words[control.N_OUTPUTS], self.words[control.KV_TABLE] = n_tokens, n_outputs, kv_table
+        self.tokens[:n_tokens] = step.tokens
+        self.positions[:n_tokens] = step.positions
+        self.output_rows[:n_outputs] = step.output_rows
+        for mine, given in zip(self.spans, step.spans, strict=True):
+            mine[:n_tokens] = given
+        for (_, kind), table in self._tables.items():
+            table.fill(step.positions if kind == "true" else step.sink_positions)

@@ -1,0 +1,109 @@
+"""What the operating system and the processor offer: cores, features, yielding, where the user's cache is."""
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import sys
+from pathlib import Path
+
+ISAS = ("generic", "avx2", "avx512vnni")         # the ladder, lowest first
+ISA_NEEDS: dict[str, frozenset[str]] = {
+    "generic": frozenset(),
+    "avx2": frozenset({"avx2", "fma", "f16c"}),
+    "avx512vnni": frozenset({"avx2", "fma", "f16c", "avx512vl", "avx512bw", "avx512vnni"}),
+}
+YIELD_SYMBOL = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """LLVM's names of the features that this processor has and the operating system has switched on."""
+    import llvmlite.binding as llvm
+
+    return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
+
+
+def host_cpu() -> str:
+    """LLVM's name of this processor, for cache keys."""
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_host_cpu_name())
+
+
+def is_x86() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
+
+
+def usable_isas() -> tuple[str, ...]:
+    """The rungs of the ladder that this machine can run, lowest first."""
+    if not is_x86():
+        return ("generic",)
+    return tuple(isa for isa in ISAS if ISA_NEEDS[isa] <= host_features())
+
+
+def usable_cores() -> int:
+    """Physical cores that this process may use: affinity and cgroup quota respected, SMT siblings not counted."""
+    allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else (os.cpu_count() or 1)
+    cores = min(allowed, _performance_cores() or _physical_cores() or allowed)
+    quota = _cgroup_quota(Path("/sys/fs/cgroup")) if sys.platform == "linux" else None
+    return max(1, cores if quota is None else min(cores, quota))
+
+
+def _physical_cores() -> int | None:
+    import psutil
+
+    cores: int | None = psutil.cpu_count(logical=False)
+    return cores
+
+
+def _performance_cores() -> int | None:
+    """Apple Silicon: efficiency cores slow a barrier down, so only the fast cluster counts."""
+    if sys.platform != "darwin":
+        return None
+    import ctypes
+
+    libc, value = ctypes.CDLL(None), ctypes.c_int(0)
+    size = ctypes.c_size_t(ctypes.sizeof(value))
+    failed = libc.sysctlbyname(b"hw.perflevel0.physicalcpu", ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0))
+    return value.value if not failed and value.value > 0 else None
+
+
+def _cgroup_quota(root: Path) -> int | None:
+    """Whole cores of a cgroup v2 or v1 CPU quota, rounded up; None where there is none."""
+    for quota_file, period_file in ((root / "cpu.max", None), (root / "cpu/cpu.cfs_quota_us", root / "cpu/cpu.cfs_period_us")):
+        try:
+            words = quota_file.read_text().split() + (period_file.read_text().split() if period_file else [])
+            quota, period = words[0], int(words[1])
+        except (OSError, IndexError, ValueError):
+            continue
+        if quota == "max" or int(quota) <= 0 or period <= 0:
+            return None
+        return max(1, -(-int(quota) // period))
+    return None
+
+
+def user_cache() -> Path:
+    """The folder for what may be thrown away: EDGELLM_CACHE, else the platform's own place."""
+    if chosen := os.environ.get("EDGELLM_CACHE"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "edgellm" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "edgellm"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgellm"
+
+
+def is_private(folder: Path) -> bool:
+    """True where only this user can write: a real folder of our own, no group or world write bit."""
+    import stat
+
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    if not stat.S_ISDIR(status.st_mode):
+        return False
+    if sys.platform == "win32":                  # profile folders carry an ACL for their owner; mode bits say nothing
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022

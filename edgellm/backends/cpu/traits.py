@@ -1,0 +1,78 @@
+"""One row per tensor type that the CPU back end computes with: its kernels and the form it wants its activations in.
+
+This module knows no numba: plans are built from it also where all kernels come from the cache.
+
+The "q8" form of a row of k activations, k padded with zeros to whole units of 256, b = k / 32 blocks after padding:
+    [0, 32 b)     int8 codes, nearest integer of x / d
+    [32 b, 36 b)  f32 d of each block, its largest magnitude / 127
+    [36 b, 40 b)  f32 d * (sum of the block's codes)
+    [40 b, 44 b)  f32 d * (sum of the codes of the block's first half); [44 b, 48 b) of its second half
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgellm.formats.ggml_types import TYPES_BY_NAME
+
+UNIT = 256                                       # elements that a kernel takes at a time
+BLOCK = 32                                       # activations that share a scale
+ROW_ALIGNMENT = 64
+TILE_ROWS, TILE_COLUMNS = 8, 4                   # of a product's tile: weight rows by activation rows
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How a type is computed with. `matmul` and `embed` are kernel ids; `activation` is "q8" or "f32".
+
+    ceiling: the largest error of a product, relative to sum(|w| * |x|) of exact weights and the activations as the kernel gets
+    them. Integer sums are exact, so only f32 rounding of scales and sums counts: a few ulp times the depth of the sum.
+    """
+
+    name: str
+    activation: str
+    ceiling: float
+
+    @property
+    def matmul(self) -> str:
+        return f"matmul:{self.name}" if self.activation == "q8" else f"matmul_float:{self.name}"
+
+    @property
+    def embed(self) -> str:
+        return f"embed:{self.name}"
+
+    @property
+    def block(self) -> int:
+        """Elements of a block."""
+        return TYPES_BY_NAME[self.name].block
+
+    @property
+    def block_bytes(self) -> int:
+        return TYPES_BY_NAME[self.name].block_bytes
+
+
+_FLOATS = ("F32", "F16", "BF16")
+_BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+
+TRAITS: dict[str, Traits] = {
+    **{name: Traits(name, "f32", 1e-6) for name in _FLOATS},
+    **{name: Traits(name, "q8", 1e-6) for name in _BLOCKS},
+}
+
+
+def q8_row_bytes(k: int) -> int:
+    """Bytes of a row of k activations in the "q8" form, with the padding to the next row; k is a multiple of 32."""
+    return -(-_units(k) * UNIT * 48 // BLOCK // ROW_ALIGNMENT) * ROW_ALIGNMENT
+
+
+def scratch_bytes(name: str, k: int) -> int:
+    """Bytes per thread that a product with rows of k elements can use. With less it still works, row by row and slower."""
+    if TRAITS[name].activation == "f32":
+        return 0
+    return TILE_ROWS * (UNIT + VECTORS_MOST * 32) * (_units(k) + 1)
+
+
+VECTORS_MOST = 4                                 # f32x8 beside the codes of a unit: at most two of scales, two of minima
+
+
+def _units(k: int) -> int:
+    return -(-k // UNIT)

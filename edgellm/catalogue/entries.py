@@ -1,0 +1,159 @@
+"""The schema of models.toml: every field that an entry may have, checked when the file is read."""
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any  # what TOML holds before it is checked
+
+NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a repository: its path there, its bytes, and its sha256 where that is known."""
+
+    path: str
+    size: int
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One quantisation of a model: a single file, or split files in order."""
+
+    type: str
+    repository: str
+    parts: tuple[Part, ...]
+    revision: str | None = None             # commit; None: the repository's newest
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts together."""
+        return sum(part.size for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model of the catalogue.
+
+    `context` in tokens; `memory_gb` for a context of 4096; `sampling` holds the defaults that its makers recommend.
+    """
+
+    name: str
+    architecture: str
+    parameters: str
+    context: int
+    licence: str
+    memory_gb: float
+    default: str
+    files: tuple[ModelFile, ...]
+    sampling: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def file(self, type_name: str | None = None) -> ModelFile | None:
+        """The file of that quantisation (any case), the default one for None."""
+        wanted = (type_name or self.default).lower()
+        return next((f for f in self.files if f.type.lower() == wanted), None)
+
+
+@functools.cache
+def entries() -> Mapping[str, Entry]:
+    """The catalogue that ships with edgellm, by name, in the file's order."""
+    path = Path(__file__).resolve().parent.parent / "models.toml"
+    return parse(path.read_text(encoding="utf-8"))
+
+
+def parse(text: str) -> Mapping[str, Entry]:
+    """Read a catalogue. Raises ValueError that names the entry and the field for anything outside the schema."""
+    document = tomllib.loads(text)
+    if document.pop("schema", None) != 1:
+        raise ValueError("a catalogue must say schema = 1")
+    tables = _take(document, "model", list, "the catalogue")
+    _nothing_left(document, "the catalogue")
+    result: dict[str, Entry] = {}
+    for table in tables:
+        entry = _entry(table)
+        if entry.name in result:
+            raise ValueError(f"{entry.name} is in the catalogue twice")
+        result[entry.name] = entry
+    return MappingProxyType(result)
+
+
+def _entry(table: dict[str, Any]) -> Entry:
+    name = _take(table, "name", str, "an entry")
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name for an entry: lower case letters, digits, dots and dashes")
+    repository = _repository(_take(table, "repository", str, name), name)
+    sampling = _take(table, "sampling", dict, name, {})
+    if unknown := sampling.keys() - SAMPLING:
+        raise ValueError(f"{name}: sampling has the unknown option {min(unknown)!r}")
+    entry = Entry(
+        name=name,
+        architecture=_take(table, "architecture", str, name),
+        parameters=_take(table, "parameters", str, name),
+        context=_take(table, "context", int, name),
+        licence=_take(table, "licence", str, name),
+        memory_gb=float(_take(table, "memory_gb", (int, float), name)),
+        default=_take(table, "default", str, name),
+        files=tuple(_file(f, repository, name) for f in _take(table, "file", list, name)),
+        sampling=MappingProxyType({key: float(value) for key, value in sampling.items()}),
+    )
+    _nothing_left(table, name)
+    if entry.file() is None:
+        raise ValueError(f"{name}: no file has the default type {entry.default}")
+    return entry
+
+
+def _file(table: dict[str, Any], repository: str, name: str) -> ModelFile:
+    type_name = _take(table, "type", str, name)
+    where = f"{name}:{type_name}"
+    repository = _repository(_take(table, "repository", str, where, repository), where)
+    revision = _take(table, "revision", str, where, None)
+    if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
+        raise ValueError(f"{where}: revision {revision!r} is not a commit of 40 hex digits")
+    pieces = _take(table, "parts", list, where, None)
+    if pieces is None:
+        pieces = [{key: table.pop(key) for key in ("path", "size", "sha256") if key in table}]
+    _nothing_left(table, where)
+    return ModelFile(type_name, repository, tuple(_part(piece, where) for piece in pieces), revision)
+
+
+def _part(table: dict[str, Any], where: str) -> Part:
+    path, size = _take(table, "path", str, where), _take(table, "size", int, where)
+    sha256 = _take(table, "sha256", str, where, None)
+    _nothing_left(table, where)
+    if not path.endswith(".gguf") or path.startswith("/") or "\\" in path or ".." in path.split("/"):
+        raise ValueError(f"{where}: {path!r} is no path of a .gguf file inside a repository")
+    if size <= 0 or (sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256)):
+        raise ValueError(f"{where}: {path} needs a positive size and a sha256 of 64 hex digits")
+    return Part(path, size, sha256)
+
+
+def _repository(value: str, where: str) -> str:
+    if not REPOSITORY.fullmatch(value):
+        raise ValueError(f"{where}: {value!r} is not a repository like owner/name")
+    return value
+
+
+_REQUIRED: Any = object()                   # Any: stands for "no default" beside defaults of every type
+
+
+def _take(table: dict[str, Any], key: str, kind: type | tuple[type, ...], where: str, default: Any = _REQUIRED) -> Any:
+    """Remove `key` from the table and return it; its type must be `kind`."""
+    value = table.pop(key, default)
+    if value is _REQUIRED:
+        raise ValueError(f"{where}: {key} is missing")
+    if value is not default and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise ValueError(f"{where}: {key} = {value!r} has the wrong type")
+    return value
+
+
+def _nothing_left(table: dict[str, Any], where: str) -> None:
+    if table:
+        raise ValueError(f"{where}: unknown field {min(table)!r}")

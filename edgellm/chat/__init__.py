@@ -1,0 +1,8 @@
+"""Conversations to text and token ids: the model's own chat template, run in a bounded sandbox, or a built-in one."""
+from __future__ import annotations
+
+from edgellm.chat.encode import ChatTokenizer, encode_chat
+from edgellm.chat.fallback import find_template, template_variants
+from edgellm.chat.templates import ChatTemplate, Message, Rendered
+
+__all__ = ["ChatTemplate", "ChatTokenizer", "Message", "Rendered", "encode_chat", "find_template", "template_variants"]

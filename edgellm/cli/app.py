@@ -1,0 +1,130 @@
+"""The commands of `edgellm`, and what becomes of their errors: one line and an exit code, never a traceback."""
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, TextIO
+
+import typer
+
+from edgellm.cli import bench, chat, show, tokenize
+from edgellm.cli import run as run_command
+from edgellm.cli.output import complain, prepare_streams, say
+from edgellm.errors import EdgeError
+
+INTERRUPTED, BROKEN_PIPE = 130, 1            # as Typer has them
+
+# Plain help: Typer's rich pages cost 70-90 ms more of the 200 ms that --help may take.
+app = typer.Typer(
+    rich_markup_mode=None, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for _command in (chat.chat, run_command.run, show.show, tokenize.tokenize, bench.bench):
+    app.command(no_args_is_help=False)(_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"edgellm {version('edgellm')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option(
+        "--version", is_eager=True, callback=_print_version, help="Print the version.",
+    )] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from, with any command.")] = False,
+) -> None:
+    """Run language models on this machine: GGUF files, offline, in the terminal or from Python.
+
+    \b
+    edgellm chat qwen3-0.6b
+    edgellm run model.gguf "Once upon a time" -n 100
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out one command line. Returns the exit code: 0; 2 for usage, 3 for a model or file, 1 for our faults."""
+    prepare_streams()
+    warnings.showwarning = _say_warning
+    debug, arguments = _take_debug(arguments)
+    try:
+        code = app(list(arguments) or ["--help"], standalone_mode=False, prog_name="edgellm")
+        sys.stdout.flush()
+        if code == INTERRUPTED:                       # Typer's newer versions return it, its older ones raise Abort
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        print(file=sys.stderr)                        # the shell's prompt starts on a line of its own
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # the interpreter flushes stdout once more
+        return BROKEN_PIPE
+    except Exception as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        return _report(error, arguments)
+
+
+def _say_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int,
+    file: TextIO | None = None, line: str | None = None,
+) -> None:
+    """The library's warnings as one line, without the place in the source."""
+    say(f"warning: {message}")
+
+
+def _take_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:
+    """Whether --debug is among the options, and the arguments without it: it may stand before or after the command."""
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    kept = [a for a in arguments[:end] if a != "--debug"]
+    return len(kept) < end, kept + list(arguments[end:])
+
+
+def _report(error: Exception, arguments: Sequence[str]) -> int:
+    """Say in one line what went wrong; returns the exit code."""
+    if isinstance(error, EdgeError):
+        complain(str(error))
+        return error.exit_code
+    if hasattr(error, "format_message"):                  # Typer's usage errors: their class moved between versions
+        complain(_usage(error, arguments))
+        return 2
+    if isinstance(error, MemoryError):
+        complain("out of memory: take a smaller model, a smaller --context or --kv-type f16")
+        return 3
+    complain(f"{type(error).__name__}: {error} (a fault of edgellm; --debug shows where)")
+    return 1
+
+
+def _usage(error: Exception, arguments: Sequence[str]) -> str:
+    """A usage error in one sentence that names the option and its value, and what to do."""
+    import difflib
+
+    text = str(error.format_message()).rstrip(".?")       # type: ignore[attr-defined]  # checked by the caller
+    names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback]
+    command = next((a for a in arguments if not a.startswith("-")), "")
+    if command not in names:
+        near = difflib.get_close_matches(command, names, n=1)
+        hint = f"did you mean {near[0]}" if near else f"the commands are {', '.join(names)}"
+        return f"there is no command {command!r}; {hint}" if command else f"{text}; edgellm --help shows what there is"
+    options = getattr(getattr(error, "param", None), "opts", [])
+    value = _value_of(options, arguments)
+    if value:
+        text = f"{options[0]} {value}: {str(getattr(error, 'message', text)).rstrip('.')}"
+    return f"{text}; edgellm {command} --help shows what it takes"
+
+
+def _value_of(names: Sequence[str], arguments: Sequence[str]) -> str:
+    """What the command line gives for an option, under any of its names."""
+    for k, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name in names:
+            return value if equals else "".join(arguments[k + 1 : k + 2])
+    return ""

@@ -1,0 +1,91 @@
+"""`edgellm chat`: a conversation in the terminal or over a pipe."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.output import say
+from edgellm.errors import ModelNotFound
+
+if TYPE_CHECKING:
+    from edgellm.engine.model import Model
+
+
+
+def chat(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help=(
+        "As for run; without it the last chat's model, or the first of the catalogue that is on this machine."
+    ))] = None,
+    n: options.Predict = None,
+    temp: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    seed: options.Seed = None,
+    context: options.Context = None,
+    threads: options.Threads = None,
+    kv_type: options.KvType = None,
+    sinks: options.Sinks = None,
+    system: options.System = None,
+) -> None:
+    """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.
+
+    Over a pipe every line is one message and only the answers are printed.
+
+    \b
+    edgellm chat qwen3-0.6b
+    edgellm chat model.gguf --system "You answer in one sentence."
+    echo "Name three rivers." | edgellm chat qwen3-0.6b
+    """
+    from edgellm.cli.conversation import Conversation
+    from edgellm.cli.opening import limit, open_model, sampling_of
+    from edgellm.cli.state import remember_model
+    from edgellm.cli.talk import talk
+
+    name = model if model is not None else _usual_model()
+    load = options.given(context=context, threads=threads, kv_type=kv_type, sinks=sinks)
+    settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    with open_model(name, load) as opened:
+        remember_model(_lasting(name))
+        say(_introduction(name, opened))
+        settings = sampling_of(name, settings) | limit(n)
+        conversation = Conversation(opened, settings, system)
+        talk(conversation, interactive=sys.stdin.isatty() and sys.stdout.isatty())
+
+
+def _usual_model() -> str:
+    """The model of a chat that names none."""
+    from edgellm.catalogue import entries, fetch_command, installed, resolve
+    from edgellm.cli.state import last_model
+
+    last = last_model()
+    if last is not None:
+        try:
+            resolve(last)
+            return last
+        except ModelNotFound:
+            pass                             # it was deleted or moved since
+    if here := installed():
+        return here[0][0]
+    small = min(entries().values(), key=lambda entry: entry.memory_gb)
+    raise ModelNotFound("no model is given, and none of the catalogue is on this machine: give a .gguf file, or fetch "
+                        f"{small.name} with: {fetch_command(small)} and start edgellm chat again")
+
+
+def _lasting(name: str) -> str:
+    """A name that means the same file from any folder."""
+    path = Path(name)
+    return str(path.absolute()) if path.is_file() else name
+
+
+def _introduction(name: str, model: Model) -> str:
+    """The line that says which model, with which context, answers."""
+    info = model.info
+    file = info.path.name
+    called = f"{name} ({file})" if not name.endswith(file) else file
+    threads = f"{info.threads} thread{'s' if info.threads > 1 else ''}"
+    return f"{called}, {info.architecture}: context of {info.context} tokens, {threads}; /help lists the commands"

@@ -1,0 +1,28 @@
+"""Ctrl-C while a model answers: it stops the answer, not the program."""
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+
+@contextlib.contextmanager
+def on_ctrl_c(stop: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, Ctrl-C calls `stop`; if the block does not end, a second one breaks it off."""
+    pressed = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+        stop()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGINT, before)

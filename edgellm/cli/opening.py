@@ -1,0 +1,30 @@
+"""Loading a model for a command: progress while it takes long, and the sampling defaults of its catalogue entry."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgellm.catalogue import entry_of, resolve
+from edgellm.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from edgellm.engine.model import Model
+
+
+def open_model(name: str, options: dict[str, Any]) -> Model:       # Any: passed on to load()
+    """`edgellm.load` with a progress line. Raises what it raises."""
+    import edgellm
+
+    path = resolve(name)                     # before anything heavy is imported
+    with ProgressLine(f"loading {name}") as progress:
+        return edgellm.load(path, progress=progress, **options)
+
+
+def sampling_of(name: str, options: dict[str, Any]) -> dict[str, Any]:    # Any: passed on to generate()
+    """Generation options: those given, and for the others what the model's makers recommend in the catalogue."""
+    entry = entry_of(name)
+    return {**(entry.sampling if entry else {}), **options}
+
+
+def limit(tokens: int | None) -> dict[str, int | None]:
+    """`max_tokens` for -n: the library's default if not given, no limit below zero."""
+    return {} if tokens is None else {"max_tokens": None if tokens < 0 else tokens}

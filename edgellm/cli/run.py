@@ -1,0 +1,101 @@
+"""`edgellm run`: one prompt, one answer on stdout."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.output import Answer, say
+from edgellm.cli.piped import PipedText
+from edgellm.errors import OptionError
+
+if TYPE_CHECKING:
+    from edgellm.engine.model import Model
+    from edgellm.engine.stream import Stream
+
+
+def run(
+    model: options.Model,
+    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", show_default=False, help=(
+        "The prompt. Text on standard input comes after it, or stands for it."
+    ))] = None,
+    n: options.Predict = None,
+    temp: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    seed: options.Seed = None,
+    context: options.Context = None,
+    threads: options.Threads = None,
+    kv_type: options.KvType = None,
+    sinks: options.Sinks = None,
+    system: options.System = None,
+    raw: Annotated[bool, typer.Option("--raw", help=(
+        "No chat template: continue the text as it is. Into a pipe or file, control characters are not filtered."
+    ))] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print counts and speed on stderr at the end.")] = False,
+) -> None:
+    """Answer one prompt, on stdout.
+
+    A model with a chat template gets the prompt as a user's message; one without, or --raw, continues the text.
+
+    \b
+    edgellm run qwen3-0.6b "Name three rivers."
+    edgellm run stories.gguf "Once upon a time" -n 100 --temp 0
+    edgellm run qwen3-0.6b "Summarise:" < notes.txt
+    """
+    from edgellm.cli.opening import limit, open_model, sampling_of
+
+    piped = PipedText()
+    if prompt is None and not piped.connected:
+        raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
+    text = None if prompt is not None else _whole(None, piped, raw)
+    settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    load = options.given(context=context, threads=threads, kv_type=kv_type, sinks=sinks)
+    with open_model(model, load) as opened:
+        text = text if text is not None else _whole(prompt, piped, raw)
+        settings = sampling_of(model, settings) | limit(n)
+        reply = opened.info.has_template and not raw
+        stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, system, settings)
+        answer = Answer(raw=raw, reply=reply)
+        for piece in stream:
+            answer.write(piece)
+        answer.end()
+        _close(stream, n, stats)
+
+
+def _whole(prompt: str | None, piped: PipedText, raw: bool) -> str:
+    """The prompt and what is piped in, a blank line between them."""
+    text = piped.text(wait=prompt is None or prompt == "-")
+    if text is None:
+        say("nothing came on standard input: going on with the prompt alone (< /dev/null avoids this wait)")
+    if text and not raw:
+        text = text.removesuffix("\n").removesuffix("\r")
+    whole = "\n\n".join(part for part in (prompt if prompt != "-" else None, text) if part)
+    if not whole:
+        raise OptionError("the prompt is empty: give some text to answer or to continue")
+    return whole
+
+
+def _reply(model: Model, text: str, system: str | None, settings: dict[str, Any]) -> Stream:
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    answer: Stream = model.chat([*messages, {"role": "user", "content": text}], stream=True, **settings)
+    return answer
+
+
+def _continuation(model: Model, text: str, system: str | None, settings: dict[str, Any]) -> Stream:
+    if system is not None:
+        raise OptionError("--system needs a model with a chat template, and no --raw: put the text into the prompt")
+    return model.stream(text, **settings)
+
+
+def _close(stream: Stream, n: int | None, stats: bool) -> None:
+    """What stands on stderr after an answer: that it was cut by a limit nobody set, and the figures if wanted."""
+    from edgellm.cli.figures import summary
+
+    result = stream.result
+    if n is None and result.stop_reason == "length":
+        say(f"stopped after {result.stats.generated_tokens} tokens, the size of the context (-n sets another limit)")
+    if stats:
+        say(summary(result))

@@ -1,0 +1,144 @@
+"""`edgellm show`: what a model file is, from its header alone."""
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.terminal import clean
+from edgellm.errors import EdgeError, OptionError
+
+if TYPE_CHECKING:
+    from edgellm.formats.gguf import GGUFFile
+
+Facts = dict[str, Any]                       # Any: strings, numbers and tables, as JSON has them
+LONGEST_VALUE = 4096                         # characters of one metadata value in --json; templates are longer
+
+
+def show(
+    model: options.Model,
+    graph: Annotated[bool, typer.Option("--graph", help="Print the graph of one step, after the fusions.")] = False,
+    tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors.")] = False,
+    json_: options.Json = False,
+    context: options.Context = None,
+) -> None:
+    """Say what a model file is.
+
+    Architecture, size, types, vocabulary, and whether it runs here. Only the file's header is read;
+    --graph stops right before a model would be prepared to run.
+    """
+    import json
+
+    if graph and (tensors or json_):
+        raise OptionError("--graph prints text of its own: leave out --tensors and --json")
+    if context is not None and context < 1:
+        raise OptionError(f"--context {context}: give a positive number of tokens")
+    from edgellm.catalogue import resolve
+
+    path = resolve(model)
+    from edgellm.formats.gguf import open_gguf  # brings NumPy, which a mistyped name need not wait for
+
+    with open_gguf(path) as gguf:
+        if graph:
+            print(_graph_text(gguf, context))
+        elif json_:
+            facts = _facts(gguf) | {"metadata": _metadata(gguf)} | ({"tensors": _tensors(gguf)} if tensors else {})
+            print(json.dumps(facts, indent=2))
+        elif tensors:
+            for row in _tensors(gguf):
+                shape = " x ".join(map(str, row["shape"]))
+                print(f"{row['type']:<8} {shape:<16} {row['bytes']:>12}  {clean(row['name'])}")
+        else:
+            print(_page(_facts(gguf)))
+
+
+def _graph_text(gguf: GGUFFile, context: int | None) -> str:
+    from edgellm.arch import load_graph
+    from edgellm.passes import optimise
+
+    return str(optimise(load_graph(gguf, context)[1]))
+
+
+def _facts(gguf: GGUFFile) -> Facts:
+    """What the header says, in JSON's types; a key that the file lacks is null."""
+    architecture = gguf.metadata.get("general.architecture")
+    header = gguf.metadata.get
+    tokens, template = header("tokenizer.ggml.tokens"), header("tokenizer.chat_template")
+    types: dict[str, int] = {}
+    for info in gguf.tensors.values():
+        types[info.type.name] = types.get(info.type.name, 0) + info.nbytes
+    return {
+        "name": header("general.name"),
+        "file": str(gguf.path),
+        "bytes": gguf.nbytes,
+        "gguf_version": gguf.version,
+        "architecture": architecture,
+        "runs": _refusal(gguf) or True,
+        "parameters": sum(math.prod(info.shape) for info in gguf.tensors.values()),
+        "n_tensors": len(gguf.tensors),
+        "bytes_by_type": dict(sorted(types.items(), key=lambda item: -item[1])),
+        "context_length": header(f"{architecture}.context_length"),
+        "layers": header(f"{architecture}.block_count"),
+        "width": header(f"{architecture}.embedding_length"),
+        "tokens": None if tokens is None else len(tokens),
+        "tokenizer": header("tokenizer.ggml.model"),
+        "pre_tokenizer": header("tokenizer.ggml.pre"),
+        "chat_template": isinstance(template, str),
+        "licence": header("general.license"),
+    }
+
+
+def _refusal(gguf: GGUFFile) -> str:
+    """Why the model cannot be run, or ""."""
+    from edgellm.arch import load_graph
+
+    try:
+        load_graph(gguf)
+    except EdgeError as error:
+        return str(error)
+    return ""
+
+
+def _tensors(gguf: GGUFFile) -> list[Facts]:
+    return [
+        {"name": info.name, "type": info.type.name, "shape": list(info.shape), "bytes": info.nbytes}
+        for info in gguf.tensors.values()
+    ]
+
+
+def _metadata(gguf: GGUFFile) -> Facts:
+    """Every key; of arrays only the length, of long texts only the beginning."""
+    result: Facts = {}
+    for key, value in gguf.metadata.items():
+        if isinstance(value, str):
+            result[key] = value if len(value) <= LONGEST_VALUE else value[:LONGEST_VALUE] + "..."
+        elif isinstance(value, int | float | bool):
+            result[key] = value
+        else:
+            result[key] = {"length": len(value)}
+    return result
+
+
+def _page(facts: Facts) -> str:
+    """The facts as a page of text; fields that the file lacks are left out."""
+    from edgellm.cli.figures import count, size
+
+    share = {name: n / (sum(facts["bytes_by_type"].values()) or 1) for name, n in facts["bytes_by_type"].items()}
+    tokenizer = " ".join(str(facts[key]) for key in ("tokenizer", "pre_tokenizer") if facts[key])
+    lines = {
+        "name": facts["name"],
+        "file": f"{facts['file']} ({size(facts['bytes'])}, GGUF version {facts['gguf_version']})",
+        "architecture": facts["architecture"],
+        "parameters": f"{count(facts['parameters'])} in {facts['n_tensors']} tensors",
+        "types": ", ".join(f"{name} {part:.1%}" for name, part in share.items()),
+        "layers": facts["layers"],
+        "width": facts["width"],
+        "context": facts["context_length"] and f"{facts['context_length']} tokens",
+        "vocabulary": facts["tokens"] and f"{facts['tokens']} tokens ({tokenizer})",
+        "chat template": "yes" if facts["chat_template"] else "no",
+        "licence": facts["licence"],
+        "runs here": "yes" if facts["runs"] is True else f"no: {facts['runs']}",
+    }
+    return "\n".join(f"{name:<14} {clean(str(value))}" for name, value in lines.items() if value is not None)

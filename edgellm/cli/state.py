@@ -1,0 +1,46 @@
+"""What the command line remembers between starts, in files that only the user can read."""
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def state_folder(platform: str = sys.platform, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where such files belong on this system; the folder need not exist."""
+    if platform == "win32":
+        folder = environment.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif platform == "darwin":
+        folder = "~/Library/Application Support"
+    else:
+        folder = environment.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(os.path.expanduser(folder), "edgellm")
+
+
+def private_file(name: str) -> Path | None:
+    """A file of the state folder, made with mode 0600 if it is new; None where nothing can be written."""
+    try:
+        folder = state_folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600))
+        return folder / name
+    except OSError:
+        return None
+
+
+def last_model() -> str | None:
+    """The name or path of the model that the last chat used."""
+    try:
+        return (state_folder() / "last-model").read_text(encoding="utf-8").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def remember_model(name: str) -> None:
+    """Keep the name for the next `edgellm chat`; an unwritable folder only costs the convenience."""
+    path = private_file("last-model")
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError):
+            path.write_text(name + "\n", encoding="utf-8")

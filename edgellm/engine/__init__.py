@@ -1,0 +1,1 @@
+"""Loading a model and generating with it."""

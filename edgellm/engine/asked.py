@@ -1,0 +1,48 @@
+"""What a caller may ask of one generation, taken apart and checked."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from edgellm.engine.stop_text import StopText
+from edgellm.errors import OptionError
+from edgellm.sampling import Processor, SamplingKeywords
+
+MaxTokens = int | None | Literal["context"]
+
+
+class GenerationKeywords(SamplingKeywords, total=False):
+    """The options of `generate`, `stream` and `chat`; the sampling options are described in `SamplingOptions`."""
+
+    max_tokens: MaxTokens                        # "context" (default): as many as the context holds; None: no limit
+    stop: str | Iterable[str]                    # texts that end the answer and are not part of it
+    processors: Sequence[Processor]              # functions (ids (n,), logits (n_vocab,)) -> logits, called before all else
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of one generation."""
+
+    max_tokens: int | None                       # None: no limit
+    stops: StopText
+    processors: Sequence[Processor]
+    sampling: SamplingKeywords
+
+
+def take_apart(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = ()) -> Asked:
+    """Sort out `options`; `more_stops` join the user's. Raises OptionError, but leaves sampling options to the sampler."""
+    stops = StopText(options.get("stop", ()), more_stops)
+    sampling = {name: value for name, value in options.items() if name not in ("max_tokens", "stop", "processors")}
+    return Asked(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
+                 cast(SamplingKeywords, sampling))
+
+
+def _limit(max_tokens: object, context: int) -> int | None:
+    if max_tokens == "context":
+        return context
+    if max_tokens is None:
+        return None
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
+        raise OptionError(f"max_tokens={max_tokens!r} is not possible; give a whole number, 0 or greater, or None for no limit.")
+    return max_tokens

@@ -1,0 +1,54 @@
+"""How many tokens a conversation sees: the default, what may be asked for, and whether its keys and values fit into memory."""
+from __future__ import annotations
+
+from edgellm.errors import OptionError
+from edgellm.graph import Graph
+from edgellm.memory.layout import MemoryLayout, plan_memory
+
+DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less
+CHUNK = 256                                      # tokens of a prompt in one step: enough to share one unpacking of the weights
+KV_BYTES = {"f32": 4, "f16": 2}                  # per number
+
+
+def choose_context(asked: int | None, sinks: int, trained: int) -> int:
+    """The context in tokens. More than the model was trained for is allowed: rotary positions go on. Raises OptionError."""
+    if isinstance(sinks, bool) or not isinstance(sinks, int) or sinks < 0:
+        raise OptionError(f"sinks={sinks!r} is not possible; give a whole number, 0 or greater (4 is usual).")
+    context = min(trained, DEFAULT_CONTEXT) if asked is None else asked
+    if isinstance(context, bool) or not isinstance(context, int) or not sinks + 2 <= context <= 2**30:
+        raise OptionError(f"context={context!r} is not possible; give a number of tokens from {sinks + 2} (two more than "
+                          f"sinks={sinks}) to {2**30}.")
+    return context
+
+
+def learned_positions(graph: Graph) -> bool:
+    """Whether positions are rows of a table: such a model ends where its table ends."""
+    return any(node.op == "embed" and node.attrs["source"] == "positions" for node in graph.nodes)
+
+
+def check_learned(context: int, trained: int) -> None:
+    """Raises OptionError where the context goes past the table of positions."""
+    if context > trained:
+        raise OptionError(f"context={context} is not possible: this model has learned {trained} positions; give {trained} or less.")
+
+
+def plan(graph: Graph, context: int, sinks: int) -> MemoryLayout:
+    """The memory layout of a graph."""
+    return plan_memory(graph.memory, context=context, sinks=sinks, chunk=min(CHUNK, context))
+
+
+def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:
+    """Bytes of one conversation's keys and values. Raises OptionError for a type that does not exist."""
+    if kv_type not in KV_BYTES:
+        raise OptionError(f"kv_type={kv_type!r} does not exist; choose {' or '.join(KV_BYTES)}.")
+    numbers = sum(layer.n_kv_heads * (layer.head_dim_k + layer.head_dim_v) * layout.classes[index].slots
+                  for layer, index in zip(layout.layers, layout.layer_class, strict=True))
+    return numbers * KV_BYTES[kv_type]
+
+
+def check_memory(needed: int, context: int, available: int) -> None:
+    """Raises OptionError where keys and values of a full context would not fit into the memory that is free."""
+    if needed > available:
+        fitting = int(context * available / needed * 0.8)
+        raise OptionError(f"context={context} needs {needed / 2**30:.1f} GiB for keys and values, but {available / 2**30:.1f} GiB "
+                          f"of memory are free; give about {fitting} or fewer, or close other programs.")

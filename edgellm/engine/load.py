@@ -1,0 +1,108 @@
+"""From a path or a name to a model that runs: file, hparams, graph, weights, memory layout, back end."""
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from edgellm.arch import find, load_graph
+from edgellm.backends import load_backend
+from edgellm.backends.base import Executable, Progress
+from edgellm.catalogue import resolve
+from edgellm.chat import template_variants
+from edgellm.engine import context as contexts
+from edgellm.engine.model import Model
+from edgellm.engine.records import ModelInfo
+from edgellm.engine.session import Session
+from edgellm.engine.tokenizing import BackgroundTokenizer
+from edgellm.errors import OptionError
+from edgellm.formats.gguf import GGUFFile, open_gguf
+from edgellm.graph import Graph
+from edgellm.hparams import Hparams, architecture_of
+from edgellm.memory.layout import MemoryLayout
+from edgellm.passes import optimise
+from edgellm.sampling import model_defaults
+from edgellm.tokenizer import Tokenizer, build_tokenizer
+from edgellm.weights import WeightStore
+
+
+def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None, context: int | None = None,
+         sinks: int = 4, kv_type: str = "f16", progress: Progress | None = None) -> Model:
+    """Open a model file and make it ready to run.
+
+    `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`:
+    None takes the cores this process may use. `context`: tokens that the model sees, the first `sinks` of the conversation
+    included; None takes what it was trained for, 4096 at most. Older tokens than that are forgotten one by one, and counted
+    (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32". `progress(what, done, of)` is
+    called while kernels are compiled, which happens once per machine.
+
+    Raises ModelNotFound, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
+    """
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
+        raise OptionError(f"threads={threads!r} is not possible; give a number from 1 to 1024, or None for all cores.")
+    prepare = load_backend(backend)
+    path = resolve(path_or_name)
+    gguf = open_gguf(path)
+    tokenizer: BackgroundTokenizer | None = None
+    executable: Executable | None = None
+    try:
+        trained = _trained_context(gguf)
+        chosen = contexts.choose_context(context, sinks, trained)
+        hparams, graph = load_graph(gguf, chosen)
+        layout = _memory(graph, chosen, sinks, kv_type, trained)
+        defaults = model_defaults(gguf.metadata, gguf.path)
+        tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
+        weights = WeightStore(gguf)
+        executable = prepare(optimise(graph), weights, layout, kv_type=kv_type, threads=threads, progress=progress)
+        tokenizer.check()
+        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type)
+        positions = chosen if contexts.learned_positions(graph) else None
+        return Model(Session(executable, weights, gguf.path, positions=positions), tokenizer, info, defaults,
+                     gguf.metadata)
+    except BaseException:
+        if tokenizer is not None:
+            tokenizer.wait()
+        if executable is not None:
+            executable.close()
+        gguf.close()
+        raise
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer of a model file alone; nothing else of it is read. Raises NoTokenizer and the FormatErrors."""
+    with open_gguf(resolve(path)) as gguf:
+        return build_tokenizer(gguf.metadata, file=gguf.path)
+
+
+def _trained_context(gguf: GGUFFile) -> int:
+    """Tokens that the model was trained for. Raises Unsupported for architectures that cannot be run, BadHParam."""
+    find(architecture_of(gguf), gguf.path)
+    return Hparams.from_gguf(gguf).context_length
+
+
+def _memory(graph: Graph, context: int, sinks: int, kv_type: str, trained: int) -> MemoryLayout:
+    """The layout, checked against learned positions and against the memory that is free."""
+    import psutil
+
+    if contexts.learned_positions(graph):
+        contexts.check_learned(context, trained)
+    layout = contexts.plan(graph, context, sinks)
+    contexts.check_memory(contexts.kv_bytes(layout, kv_type), context, psutil.virtual_memory().available)
+    return layout
+
+
+def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
+          kv_type: str) -> ModelInfo:
+    by_type: dict[str, int] = {}
+    for tensor in gguf.tensors.values():
+        by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
+    name = gguf.metadata.get("general.name")
+    return ModelInfo(
+        path=Path(gguf.path), name=name if isinstance(name, str) else Path(gguf.path).stem, architecture=hparams.architecture,
+        parameters=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()), file_bytes=sum(by_type.values()),
+        bytes_by_type=by_type, n_vocab=hparams.n_vocab, n_layers=hparams.n_layers, context=executable.layout.context,
+        context_train=hparams.context_length, sinks=sinks, kv_type=kv_type,
+        kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=str(getattr(executable, "backend", "cpu")),
+        threads=int(getattr(executable, "threads", 1)),
+        has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata)),
+    )

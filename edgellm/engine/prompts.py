@@ -1,0 +1,31 @@
+"""What a caller gives as a prompt, checked and turned into token ids."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.errors import OptionError
+
+TokenIds = npt.NDArray[np.int32]
+
+
+def checked_ids(given: Sequence[int] | npt.NDArray[np.integer], n_vocab: int, *, name: str) -> TokenIds:
+    """`given` as int32 (n,). Raises OptionError, naming the argument, for anything but ids of this vocabulary."""
+    if isinstance(given, str | bytes):
+        raise OptionError(f"{name} is a text; give token ids here, such as model.tokenizer.encode(text).")
+    try:
+        ids = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{name} is not a sequence of token ids; give whole numbers.") from error
+    if ids.size == 0:
+        raise OptionError(f"{name} is empty; give at least one token.")
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        shape = f"shape {ids.shape}, type {ids.dtype}"
+        raise OptionError(f"{name} is not a sequence of token ids ({shape}); give a flat list of whole numbers.")
+    outside = np.flatnonzero((ids < 0) | (ids >= n_vocab))
+    if len(outside):
+        at = int(outside[0])
+        raise OptionError(f"{name} has the token id {ids[at]} at place {at}; the model's ids are 0 to {n_vocab - 1}.")
+    return np.ascontiguousarray(ids, np.int32)

@@ -1,0 +1,87 @@
+"""What a generation hands out: pieces of text, the finished record, its statistics, and what a model is."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+StopReason = Literal["eog", "stop", "length", "context", "cancelled"]
+
+
+class Piece(str):
+    """A piece of an answer as it is written: the text, and the token that brought it.
+
+    `token_id` is None for text that was held back and comes at the end. The text may be "": the bytes of one character, or
+    the beginning of a stop text, can be spread over several tokens.
+    """
+
+    __slots__ = ("token_id",)
+    token_id: int | None
+
+    def __new__(cls, text: str, token_id: int | None) -> Piece:
+        piece = super().__new__(cls, text)
+        piece.token_id = token_id
+        return piece
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts in tokens, times in seconds."""
+
+    prompt_tokens: int
+    cached_tokens: int                           # of the prompt: kept from the conversation before
+    evicted_tokens: int                          # of prompt and answer: no longer seen by the model at the end
+    generated_tokens: int
+    time_to_first_token: float                   # from the first request for a piece, waiting for other calls included
+    prompt_seconds: float                        # computing the part of the prompt that was not cached
+    generation_seconds: float                    # computing the tokens after the first; a slow reader does not count
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Speed of generation, 0 where fewer than two tokens were generated."""
+        return (self.generated_tokens - 1) / self.generation_seconds if self.generated_tokens > 1 else 0.0
+
+    @property
+    def prompt_tokens_per_second(self) -> float:
+        """Speed of reading the prompt."""
+        return (self.prompt_tokens - self.cached_tokens) / self.prompt_seconds if self.prompt_seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A finished answer.
+
+    `token_ids`: all that were generated, those of a stop text included, an end-of-generation token not. `stop_reason`:
+    "eog" (the model ended it), "stop" (a stop text), "length" (max_tokens), "context" (learned positions are used up),
+    "cancelled" (closed early). `seed`: with it the same call gives the same answer.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    stop_reason: StopReason
+    stats: Stats
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a loaded model is and how it runs."""
+
+    path: Path
+    name: str                                    # `general.name`, else the file's
+    architecture: str
+    parameters: int
+    file_bytes: int                              # of all tensors
+    bytes_by_type: Mapping[str, int]             # "Q4_0" -> bytes of the tensors of this type
+    n_vocab: int
+    n_layers: int
+    context: int                                 # tokens that a full layer sees, sinks included
+    context_train: int                           # what the model was trained for; more than this may read badly
+    sinks: int
+    kv_type: str
+    kv_bytes: int                                # keys and values of one conversation when its context is full
+    backend: str
+    threads: int
+    has_tokenizer: bool
+    has_template: bool

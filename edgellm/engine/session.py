@@ -1,0 +1,134 @@
+"""One model's computing: prompts in chunks, single tokens, and the conversation whose keys are kept for the next call."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.backends.base import Executable, State, StepInput
+from edgellm.engine.prompts import TokenIds
+from edgellm.engine.turns import Turns
+from edgellm.errors import ContextFull, FormatError, ModelClosed
+from edgellm.memory.sequence import Sequence
+from edgellm.weights import WeightStore
+
+Logits = npt.NDArray[np.float32]
+
+STEP_SECONDS = 0.15                              # a prompt is cut into steps of this length, so that it can be cancelled
+SMALLEST_STEP = 16                               # tokens; fewer would lose the shared unpacking of the weights
+NO_ROWS = np.empty(0, np.int32)
+FIRST_ROW = np.zeros(1, np.int32)
+
+
+class Session:
+    """An executable and one conversation. Callers hold the turn while they use it.
+
+    `owner`: the call for which the conversation was computed last; another one has to `prefill` before it can `decode`.
+    """
+
+    def __init__(self, executable: Executable, weights: WeightStore, path: str, *, positions: int | None) -> None:
+        """`positions`: how many the model has learned, None where they go on for ever."""
+        self.turns = Turns()
+        self.owner: object | None = None
+        self.positions, self._path = positions, path
+        self.layout = executable.layout
+        self._executable: Executable | None = executable
+        self._weights = weights
+        self._sequence = Sequence(executable.layout)
+        self._state: State | None = None
+        self._token = np.zeros(1, np.int32)
+        self._chunk = executable.max_tokens      # tokens of a prompt that take about STEP_SECONDS
+
+    @property
+    def closed(self) -> bool:
+        return self._executable is None
+
+    def check(self) -> Executable:
+        """The executable. Raises ModelClosed, or FormatError where the file was changed under its memory map."""
+        if self._executable is None:
+            raise ModelClosed(f"{self._path}: the model was closed; load it again.")
+        if self._weights.changed():
+            raise FormatError("was changed on disk while the model was in use; load it again", file=self._path)
+        return self._executable
+
+    def check_room(self, n: int) -> None:
+        """Raises ContextFull where `n` tokens are more than the model has positions for."""
+        if self.positions is not None and n > self.positions:
+            raise ContextFull(f"{n} tokens are more than the context of {self.positions}, and this model's learned positions "
+                              "cannot slide; shorten the prompt or load the model with a larger context.")
+
+    def prefill(self, owner: object, ids: TokenIds, cancelled: Callable[[], bool]) -> tuple[int, Logits | None]:
+        """Make the conversation equal to `ids` (n,) and return how many were there already, and the last token's logits.
+
+        The logits (n_vocab,) are None where `cancelled()` came true between two steps.
+        """
+        executable = self.check()
+        if self._state is None:
+            self._state = executable.new_state()
+        self.owner = None
+        cached = self._keep(ids)
+        at, logits = cached, None
+        while at < len(ids):
+            if cancelled():
+                return cached, None
+            n = min(self._chunk, len(ids) - at)
+            started = time.perf_counter()
+            rows = np.array([n - 1], np.int32) if at + n == len(ids) else NO_ROWS
+            logits = self._step(executable, self._sequence, self._state, ids[at : at + n], rows)
+            self._adapt(n, time.perf_counter() - started)
+            at += n
+        assert logits is not None, "the last token of a prompt is never cached"
+        self.owner = owner
+        return cached, logits[0]
+
+    def _keep(self, ids: TokenIds) -> int:
+        """Cut the conversation back to what it has in common with `ids`, all but the last of which may be kept."""
+        common = min(self._sequence.common_prefix(ids), len(ids) - 1)
+        if not self._sequence.can_truncate(common):
+            common = 0
+        self._sequence.truncate(common)
+        return common
+
+    def _adapt(self, n: int, seconds: float) -> None:
+        executable = self._executable
+        if executable is not None and n >= SMALLEST_STEP:
+            fitting = int(n * STEP_SECONDS / max(seconds, 1e-6))
+            self._chunk = min(executable.max_tokens, max(SMALLEST_STEP, fitting))
+
+    def decode(self, token: int) -> Logits:
+        """Append one token and return its logits (n_vocab,); valid until the next step."""
+        executable, state = self._executable, self._state
+        if executable is None or state is None:
+            raise ModelClosed(f"{self._path}: the model was closed; load it again.")
+        self._token[0] = token
+        logits: Logits = self._step(executable, self._sequence, state, self._token, FIRST_ROW)[0]
+        return logits
+
+    def all_logits(self, ids: TokenIds) -> Logits:
+        """Logits (n, n_vocab) of every token in a context of their own; the conversation stays as it is."""
+        executable = self.check()
+        sequence, state = Sequence(self.layout), executable.new_state()
+        most = min(executable.max_tokens, executable.max_outputs)
+        parts = []
+        for at in range(0, len(ids), most):
+            tokens = ids[at : at + most]
+            parts.append(self._step(executable, sequence, state, tokens, np.arange(len(tokens), dtype=np.int32)).copy())
+        return np.concatenate(parts)
+
+    @staticmethod
+    def _step(executable: Executable, sequence: Sequence, state: State, tokens: TokenIds, rows: TokenIds) -> Logits:
+        place = sequence.place(len(tokens))
+        logits = executable.step(state, StepInput(tokens, place.positions, place.sink_positions, place.spans, rows))
+        sequence.extend(tokens)
+        return logits
+
+    def close(self) -> None:
+        """End the executable's threads and drop conversation and weights. Closing twice does nothing."""
+        executable, self._executable, self._state, self.owner = self._executable, None, None, None
+        self._sequence = Sequence(self.layout)
+        if executable is not None:
+            executable.close()
+            del executable                       # its views on the weights would keep the file mapped
+            self._weights.close()

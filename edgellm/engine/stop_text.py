@@ -1,0 +1,49 @@
+"""Stop texts: found across token borders, never shown, with no more text held back than could still become one."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from edgellm.errors import OptionError
+
+
+class StopText:
+    """Passes text on until one of the stop texts is complete. Holds back less than the longest of them."""
+
+    def __init__(self, stops: str | Iterable[str], more: Sequence[str] = ()) -> None:
+        given = (stops,) if isinstance(stops, str) or not isinstance(stops, Iterable) else tuple(stops)
+        self._stops = (*given, *more)
+        for stop in self._stops:
+            if not isinstance(stop, str) or not stop:
+                raise OptionError(f"stop={stop!r} is no stop text; give a text of at least one character, or a list of them.")
+        self._longest = max(map(len, self._stops), default=0)
+        self._held = ""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to stop at."""
+        return bool(self._stops)
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """The text that may be shown now, and whether a stop text is complete: then all before it is shown, nothing after."""
+        if not self._stops:
+            return text, False
+        text = self._held + text
+        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            self._held = ""
+            return text[: min(found)], True
+        keep = self._beginning(text)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep], False
+
+    def flush(self) -> str:
+        """What was held back, at the end of the answer."""
+        held, self._held = self._held, ""
+        return held
+
+    def _beginning(self, text: str) -> int:
+        """Length of the longest end of `text` with which a stop text begins."""
+        for length in range(min(self._longest - 1, len(text)), 0, -1):
+            end = text[len(text) - length :]
+            if any(stop.startswith(end) for stop in self._stops):
+                return length
+        return 0

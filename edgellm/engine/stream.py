@@ -1,0 +1,197 @@
+"""One answer as it is written: an iterator of pieces that can be stopped at any time."""
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Collection
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from edgellm.engine.prompts import TokenIds
+from edgellm.engine.records import Generation, Piece, Stats, StopReason
+from edgellm.engine.session import Logits, Session
+from edgellm.engine.stop_text import StopText
+from edgellm.engine.tokenizing import AnswerDecoder
+from edgellm.errors import OptionError
+from edgellm.sampling import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one generation needs; `decoder` is None for models without a tokenizer: their pieces have no text."""
+
+    prompt: TokenIds
+    max_tokens: int | None                       # None: no limit
+    end_tokens: Collection[int]
+    sampler: Sampler
+    decoder: AnswerDecoder | None
+    stops: StopText
+
+
+class Stream:
+    """Iterate over it for the pieces, one per token; after the end `result` is the whole Generation.
+
+    `close()` ends it early, from any thread, as does leaving its `with` block. Then, and after an error, the model is ready
+    for the next call. While its reader lets it wait between two pieces, other calls may come first (see Turns); it goes on
+    where it was, with the same result.
+    """
+
+    def __init__(self, session: Session, request: Request) -> None:
+        self._session: Session | None = session
+        self._turns, self._request = session.turns, request
+        self._context, self._positions = session.layout.context, session.positions
+        self._ids = array("i", request.prompt.tobytes())     # prompt and answer
+        self._n_prompt = len(self._ids)
+        self._text = bytearray()                 # UTF-8: 50,000 pieces as str objects would be 3 MB
+        self._owner = object()
+        self._cancelled = False
+        self._lock = threading.Lock()            # held while a token is computed
+        self._thread = 0                         # in which it is computed
+        self._cached = 0
+        self._started = self._first = 0.0        # time.perf_counter()
+        self._prompt_seconds = self._token_seconds = 0.0
+        self._result: Generation | None = None
+
+    @property
+    def result(self) -> Generation:
+        """The finished answer. Raises OptionError before the end."""
+        if self._result is None:
+            raise OptionError("result is there when the stream has ended; read it to its end or close it first.")
+        return self._result
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Piece:
+        """The next piece. Raises StopIteration at the end, NumericError, ModelClosed, FormatError (file changed on disk)."""
+        if self._result is not None:
+            raise StopIteration
+        self._started = self._started or time.perf_counter()
+        try:
+            self._turns.take(self)
+            with self._lock:
+                piece = self._guarded()
+        finally:
+            self._turns.pause(self)
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def _guarded(self) -> Piece | None:
+        """Compute one token, unless somebody closed the stream; any error ends it."""
+        if self._result is not None:
+            self._turns.leave(self)
+            return None
+        self._thread = threading.get_ident()
+        try:
+            piece = self._advance()
+            if self._cancelled:
+                self._finish("cancelled")
+            return piece
+        except BaseException:
+            self._finish("cancelled")
+            raise
+        finally:
+            self._thread = 0
+
+    def _advance(self) -> Piece | None:
+        """Compute one token; None where there is nothing more to show."""
+        started, is_first = time.perf_counter(), len(self._ids) == self._n_prompt
+        logits = None if self._cancelled else self._logits(started)
+        if logits is None:
+            return self._last("cancelled")
+        if is_first and self._request.max_tokens == 0:
+            return self._last("length")
+        token = self._request.sampler.sample(logits, self._ids)
+        now = time.perf_counter()
+        if is_first:
+            self._first = now - self._started
+        else:
+            self._token_seconds += now - started
+        if token in self._request.end_tokens:
+            return self._last("eog")
+        self._ids.append(token)
+        return self._shown(token)
+
+    def _shown(self, token: int) -> Piece:
+        """The piece of the newest token; with all that was held back if the answer ends here."""
+        decoder, stops = self._request.decoder, self._request.stops
+        text, stopped = stops.push(decoder.push(token) if decoder else "")
+        reason = "stop" if stopped else self._full()
+        if reason is not None and not stopped:
+            text += self._rest()
+        self._text += text.encode()
+        if reason is not None:
+            self._finish(reason)
+        return Piece(text, token)
+
+    def _logits(self, started: float) -> Logits | None:
+        """The last token's logits; the whole sequence is computed where the conversation is not ours (any more)."""
+        session = self._session
+        assert session is not None
+        if session.owner is self._owner:
+            return session.decode(self._ids[-1])
+        cached, logits = session.prefill(self._owner, np.array(self._ids, np.int32), lambda: self._cancelled)
+        if len(self._ids) == self._n_prompt:
+            self._cached, self._prompt_seconds = cached, time.perf_counter() - started
+        return logits
+
+    def _full(self) -> StopReason | None:
+        """Why nothing can come after the newest token, if so."""
+        if len(self._ids) - self._n_prompt == self._request.max_tokens:
+            return "length"
+        if self._positions is not None and len(self._ids) > self._positions:
+            return "context"
+        return None
+
+    def _rest(self) -> str:
+        """Text that was held back: a possible stop text, the bytes of an unfinished character."""
+        decoder, stops = self._request.decoder, self._request.stops
+        text, stopped = stops.push(decoder.flush() if decoder else "")
+        return text if stopped else text + stops.flush()
+
+    def _last(self, reason: StopReason) -> Piece | None:
+        """End here; a last piece brings the text that was held back, if any."""
+        rest = self._rest()
+        self._text += rest.encode()
+        self._finish(reason)
+        return Piece(rest, None) if rest else None
+
+    def cancel(self) -> None:
+        """End the answer at the next token (or step of the prompt) without waiting for it; from any thread."""
+        self._cancelled = True
+
+    def close(self) -> None:
+        """End the answer; `result` then holds what there is. Waits for the token that another thread computes."""
+        self._cancelled = True
+        if self._thread == threading.get_ident():
+            return                               # called while we compute, by a processor or a signal handler: ends after it
+        with self._lock:
+            if self._result is None:
+                self._last("cancelled")
+
+    def _finish(self, reason: StopReason) -> None:
+        if self._result is None:
+            answer = self._ids[self._n_prompt :]
+            evicted = max(0, len(self._ids) - self._context)
+            stats = Stats(self._n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds,
+                          self._token_seconds)
+            self._result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed)
+            self._session = None                 # a kept stream must not keep a closed model's memory
+        self._turns.leave(self)
+
+    def drain(self) -> Generation:
+        """Read to the end and return the result."""
+        for _ in self:
+            pass
+        return self.result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

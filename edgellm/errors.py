@@ -1,0 +1,61 @@
+"""The public errors: one family, so that an app can catch `EdgeError` and show its text."""
+from __future__ import annotations
+
+from edgellm.formats.errors import (
+    BadAlignment,
+    BadHParam,
+    BadMagic,
+    BadTensorInfo,
+    BadType,
+    BadVersion,
+    BadVocab,
+    Duplicate,
+    EdgeError,
+    FormatError,
+    LimitExceeded,
+    ShapeMismatch,
+    Truncated,
+    Unreadable,
+    Unsupported,
+)
+
+__all__ = [
+    "BadAlignment", "BadHParam", "BadMagic", "BadTensorInfo", "BadType", "BadVersion", "BadVocab", "BackendError", "ContextFull",
+    "Duplicate", "EdgeError", "FormatError", "LimitExceeded", "ModelClosed", "ModelNotFound", "NoTokenizer", "NumericError",
+    "OptionError", "ShapeMismatch", "TemplateError", "Truncated", "Unreadable",
+    "Unsupported",
+]
+
+
+class OptionError(EdgeError):
+    """An option or argument outside its range; names the option and the value."""
+
+    exit_code = 2
+
+
+class ModelNotFound(EdgeError):
+    """A path or name that leads to no readable model file."""
+
+
+class ModelClosed(EdgeError):
+    """A model that was used after `close()`."""
+
+
+class NoTokenizer(EdgeError):
+    """Text was given to a model file that carries no tokenizer."""
+
+
+class TemplateError(EdgeError):
+    """A chat template that cannot be parsed or refuses the conversation."""
+
+
+class ContextFull(EdgeError):
+    """The context is full and the declared policy is to stop (learned positions cannot slide)."""
+
+
+class NumericError(EdgeError):
+    """The model produced logits that are not numbers."""
+
+
+class BackendError(EdgeError):
+    """A back end that is missing on this machine or failed to start."""

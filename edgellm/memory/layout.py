@@ -1,0 +1,45 @@
+"""Which layers share slot arithmetic: the memory classes of a model at one context size, integers only."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgellm.graph import LayerMemory
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryClass:
+    """Layers with the same slots: `sinks` that stay, then a ring, of whose entries a token sees at most `window`."""
+
+    sinks: int
+    window: int                                  # ring entries a token sees, itself included
+    ring: int                                    # window + chunk - 1: a chunk never evicts what its first tokens see
+
+    @property
+    def slots(self) -> int:
+        return self.sinks + self.ring
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLayout:
+    """Memory classes and the class of each layer. `context`: tokens that a full layer sees, sinks included."""
+
+    context: int
+    chunk: int                                   # tokens of one step, at most
+    classes: tuple[MemoryClass, ...]             # class 0 is the full one
+    layer_class: tuple[int, ...]                 # per layer: index into `classes`
+    layers: tuple[LayerMemory, ...]
+
+
+def plan_memory(layers: Sequence[LayerMemory], *, context: int, sinks: int, chunk: int) -> MemoryLayout:
+    """Sort layers into classes. A sliding layer whose window reaches the whole context is a full layer."""
+    full = MemoryClass(sinks, context - sinks, context - sinks + chunk - 1)
+    classes, layer_class = [full], []
+    for layer in layers:
+        wanted = full
+        if layer.window is not None and layer.window < context:
+            wanted = MemoryClass(0, layer.window, layer.window + chunk - 1)
+        if wanted not in classes:
+            classes.append(wanted)
+        layer_class.append(classes.index(wanted))
+    return MemoryLayout(context, chunk, tuple(classes), tuple(layer_class), tuple(layers))

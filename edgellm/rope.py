@@ -1,0 +1,49 @@
+"""Angular frequencies of rotary embeddings, in float64, so that position 10 million is as good as 10."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.graph import RopeSpec
+
+Float64s = npt.NDArray[np.float64]
+
+
+@np.errstate(all="ignore")       # damaged factors end as logits that are no numbers, and those are refused
+def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[Float64s, float]:
+    """Radians per position of each pair (n_rot/2,), and the magnitude of cos and sin.
+
+    `factors`: values of the tensor `spec.factors` (n_rot/2,), where the spec names one.
+    YaRN (Peng et al. 2023, as in transformers' modeling_rope_utils): slow pairs are interpolated by `freq_scale` and
+    fast ones left alone, with a ramp between the pairs that turn `beta_slow` and `beta_fast` times in the old context.
+    """
+    pairs = np.arange(spec.n_rot // 2, dtype=np.float64)
+    turning = spec.base ** (-2.0 * pairs / spec.n_rot)
+    if factors is not None:
+        turning = turning / np.asarray(factors, np.float64)
+    interpolated = turning * spec.freq_scale
+    if spec.yarn is None:
+        return interpolated, spec.magnitude
+    kept = yarn_kept(spec)
+    return interpolated * (1.0 - kept) + turning * kept, spec.magnitude
+
+
+def yarn_kept(spec: RopeSpec) -> Float64s:
+    """Share (n_rot/2,) of each pair's frequency that YaRN leaves as it is; the range is cut to whole pairs."""
+    assert spec.yarn is not None
+    ext_factor, beta_fast, beta_slow, original_context = spec.yarn
+
+    def pair_that_turns(times: float) -> float:
+        return spec.n_rot * math.log(original_context / (times * 2.0 * math.pi)) / (2.0 * math.log(spec.base))
+
+    low = max(math.floor(pair_that_turns(beta_fast)), 0)
+    high = min(math.ceil(pair_that_turns(beta_slow)), spec.n_rot - 1)
+    ramp = (np.arange(spec.n_rot // 2, dtype=np.float64) - low) / max(high - low, 0.001)
+    return ext_factor * (1.0 - np.clip(ramp, 0.0, 1.0))
+
+
+def yarn_magnitude(factor: float) -> float:
+    """What YaRN multiplies cos and sin with, where a file says nothing else."""
+    return 0.1 * math.log(factor) + 1.0 if factor > 1.0 else 1.0

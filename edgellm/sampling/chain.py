@@ -1,0 +1,155 @@
+"""The chain: which stages run in which order, and the sampler that runs them once per token."""
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.errors import NumericError, OptionError
+from edgellm.sampling import truncation
+from edgellm.sampling.candidates import Candidates
+from edgellm.sampling.dry import Vocabulary, dry, find_breakers
+from edgellm.sampling.options import SamplingOptions
+from edgellm.sampling.penalties import Edit, logit_bias, penalties
+from edgellm.sampling.temperature import draw, dynamic_temperature, most_probable, temperature
+from edgellm.sampling.truncation import Select, Uniform
+
+Logits = npt.NDArray[np.float32]                 # (n_vocab,)
+Processor = Callable[[npt.NDArray[np.int32], Logits], Logits]    # (ids so far, logits) -> logits
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What stages may know besides the options."""
+
+    n_vocab: int
+    context: int                                 # what a last_n of -1 stands for
+    end_tokens: Collection[int]
+    vocabulary: Vocabulary | None
+
+
+@dataclass(frozen=True, slots=True)
+class EditStage:
+    """A change of single logits over all of the vocabulary."""
+
+    name: str
+    active: Callable[[SamplingOptions], bool]
+    build: Callable[[SamplingOptions, Surroundings], Edit]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectStage:
+    """A choice among candidates, or a new scale for them. `keeps_best`: greedy decoding can do without it."""
+
+    name: str
+    active: Callable[[SamplingOptions], bool]
+    build: Callable[[SamplingOptions, Uniform], Select]
+    keeps_best: bool = True
+
+
+def _last_n(value: int, around: Surroundings) -> int:
+    return around.context if value < 0 else value
+
+
+def _build_dry(options: SamplingOptions, around: Surroundings) -> Edit:
+    texts = options.dry_sequence_breakers
+    breakers = find_breakers(around.vocabulary, texts) if around.vocabulary and texts else {}
+    return dry(options, _last_n(options.dry_last_n, around), breakers)
+
+
+def _penalises(o: SamplingOptions) -> bool:
+    return o.repeat_last_n != 0 and (o.repeat_penalty, o.frequency_penalty, o.presence_penalty) != (1, 0, 0)
+
+
+EDIT_STAGES = (
+    EditStage("logit_bias", lambda o: bool(o.logit_bias) or o.ignore_eos,
+              lambda o, around: logit_bias(o, around.n_vocab, around.end_tokens)),
+    EditStage("penalties", _penalises, lambda o, around: penalties(o, _last_n(o.repeat_last_n, around))),
+    EditStage("dry", lambda o: o.dry_multiplier > 0 and o.dry_last_n != 0, _build_dry),
+)
+
+SELECT_STAGES = (
+    SelectStage("top_n_sigma", lambda o: o.top_n_sigma > 0, truncation.top_n_sigma),
+    SelectStage("top_k", lambda o: o.top_k > 0, truncation.top_k),
+    SelectStage("typical_p", lambda o: o.typical_p < 1, truncation.typical, keeps_best=False),
+    SelectStage("top_p", lambda o: o.top_p < 1, truncation.top_p),
+    SelectStage("min_p", lambda o: o.min_p > 0, truncation.min_p),
+    SelectStage("xtc", lambda o: o.xtc_probability > 0 and o.xtc_threshold <= 0.5, truncation.xtc, keeps_best=False),
+    SelectStage("temperature", lambda o: o.dynatemp_range == 0, temperature),
+    SelectStage("dynamic_temperature", lambda o: o.dynatemp_range > 0, dynamic_temperature),
+)
+
+
+class Sampler:
+    """One generation's way from logits to tokens. `seed`: the one in use, a new one where the options give none."""
+
+    def __init__(self, options: SamplingOptions, *, n_vocab: int, context: int, end_tokens: Collection[int] = (),
+                 vocabulary: Vocabulary | None = None, processors: Sequence[Processor] = ()) -> None:
+        self.seed = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
+        self._uniform: Uniform = np.random.Generator(np.random.PCG64(self.seed)).random
+        self._greedy = options.temperature <= 0
+        self._processors = _checked(processors)
+        around = Surroundings(n_vocab, context, end_tokens, vocabulary)
+        self._edits = [stage.build(options, around) for stage in EDIT_STAGES if stage.active(options)]
+        self._lookback = max(_last_n(options.repeat_last_n, around), _last_n(options.dry_last_n, around))
+        stages = [stage for stage in SELECT_STAGES if stage.active(options)]
+        if self._greedy:                         # stages after the last that can drop the best change nothing
+            losing = [k for k, stage in enumerate(stages) if not stage.keeps_best]
+            stages = stages[: losing[-1] + 1] if losing else []
+        self._selects = [stage.build(options, self._uniform) for stage in stages]
+        self._edited = np.empty(n_vocab, np.float32)
+
+    def sample(self, logits: Logits, history: array[int]) -> int:
+        """The next token after `history` (all ids so far) from `logits` (n_vocab,), which stay as they are.
+
+        Raises NumericError where logits are NaN or infinite, or where no token is left.
+        """
+        if self._edits or self._processors:
+            logits = self._edit(logits, history)
+        if self._greedy and not self._selects:
+            token = int(logits.argmax())         # of NaN and numbers, NaN is the greatest
+            _check_peak(float(logits[token]))
+            return token
+        _check_peak(float(logits.max()))
+        candidates = Candidates(None, logits, False)
+        for select in self._selects:
+            candidates = select(candidates)
+        return most_probable(candidates) if self._greedy else draw(candidates, self._uniform)
+
+    def _edit(self, logits: Logits, history: array[int]) -> Logits:
+        np.copyto(self._edited, logits)
+        edited = self._edited
+        if self._processors:
+            ids = np.array(history, np.int32)
+            for processor in self._processors:
+                result = np.asarray(processor(ids, edited), np.float32)
+                if result.shape != edited.shape:
+                    raise OptionError(f"a processor returned logits of shape {result.shape}; return {edited.shape}.")
+                edited = result
+            if not edited.flags.writeable:
+                edited = edited.copy()
+        latest = np.array(history[max(0, len(history) - self._lookback) :], np.int32)
+        for edit in self._edits:
+            edit(edited, latest)
+        return edited
+
+
+def _checked(processors: Sequence[Processor]) -> tuple[Processor, ...]:
+    found = processors if isinstance(processors, Sequence) else (processors,)
+    for processor in found:
+        if not callable(processor):
+            raise OptionError(f"processors has {processor!r}, which is no function; give functions (ids, logits) -> logits.")
+    return tuple(found)
+
+
+def _check_peak(peak: float) -> None:
+    if peak == -math.inf:
+        raise NumericError("no token is left: every logit is -inf; allow a token in logit_bias or in your processors.")
+    if not math.isfinite(peak):
+        raise NumericError(f"the model produced logits that are not numbers ({peak}); its file may be damaged: fetch it "
+                           "again.")

@@ -1,0 +1,128 @@
+"""BPE vocabularies (gpt-2, llama 3, qwen, gemma 4): the `tokenizers` package with the merges and word cuts of the GGUF file."""
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from edgellm.errors import BadVocab
+from edgellm.tokenizer.pre_tokenizers import PreTokenizer
+from edgellm.tokenizer.spm import SPACE
+from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
+
+if TYPE_CHECKING:
+    import tokenizers
+
+MAX_DIGITS = 900                            # digits per run handed to expressions that look ahead over all of it: time is quadratic
+LONG_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
+NEWLINES = re.compile("(\n+)")
+
+
+def byte_letters() -> dict[str, int]:
+    """GPT-2's letters for bytes: printable Latin-1 stands for itself, the rest for U+0100 onwards."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+BYTE_OF_LETTER = byte_letters()
+
+
+class BpeEncoder:
+    """Byte-pair merging by rank within words, done by `tokenizers`."""
+
+    space_prefix = False
+
+    def __init__(self, vocabulary: Vocabulary, pre: PreTokenizer, merges: Sequence[str]) -> None:
+        self.vocabulary, self.pre = vocabulary, pre
+        self._merges = split_merges(merges, vocabulary.file)
+        self._tokenizer: tokenizers.Tokenizer | None = None
+        self._lock = threading.Lock()
+
+    def prepare(self) -> None:
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = self._build()
+                self._merges = []            # 30 MB for 280k merges, of no use any more
+
+    def encode(self, text: str) -> list[int]:
+        if self._tokenizer is None:
+            self.prepare()
+        if self.pre.visible_spaces:
+            return self._encode_lines(text.replace(" ", SPACE))
+        if self.pre.long_digits and LONG_DIGITS.search(text):
+            return [token for part in _cut_digits(text) for token in self._ids(part)]
+        return self._ids(text)
+
+    def piece(self, token: int) -> bytes:
+        text, kind = self.vocabulary.texts[token], self.vocabulary.types[token]
+        if kind == TokenType.BYTE:
+            return bytes([int(text[3:5], 16)])
+        if self.pre.visible_spaces:
+            return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
+        if kind == TokenType.USER_DEFINED:
+            return text.encode("utf-8", "surrogateescape")
+        try:
+            return bytes([BYTE_OF_LETTER[letter] for letter in text])
+        except KeyError:                     # a token that is no byte string: added by somebody, or padding
+            return text.encode("utf-8", "surrogateescape")
+
+    def _ids(self, text: str) -> list[int]:
+        assert self._tokenizer is not None
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _encode_lines(self, text: str) -> list[int]:
+        """Runs of newlines are looked up whole: merges of vocabularies with visible spaces know no newlines."""
+        out: list[int] = []
+        for part in NEWLINES.split(text):
+            token = self.vocabulary.ids.get(part) if part.startswith("\n") else None
+            if token is not None and token not in self.vocabulary.control:
+                out.append(token)
+            elif part:
+                out += self._ids(part)
+        return out
+
+    def _build(self) -> tokenizers.Tokenizer:
+        import tokenizers
+        from tokenizers import models, pre_tokenizers
+
+        # Control tokens are left out, so that no user's text can become one, not even through a merge.
+        control = self.vocabulary.control
+        vocab = {text: token for text, token in self.vocabulary.ids.items() if token not in control}
+        options = {"ignore_merges": self.pre.whole_words, "byte_fallback": self.pre.visible_spaces}
+        try:
+            model = models.BPE(vocab, self._merges, **options)
+        except Exception:                    # the package's own error class is plain Exception: a merge of unknown tokens
+            known = [(a, b) for a, b in self._merges if a in vocab and b in vocab and a + b in vocab]
+            model = models.BPE(vocab, known, **options)
+        tokenizer = tokenizers.Tokenizer(model)
+        cuts: list[pre_tokenizers.PreTokenizer] = [
+            pre_tokenizers.Split(tokenizers.Regex(expression), "isolated") for expression in self.pre.expressions]
+        if not self.pre.visible_spaces:
+            cuts.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+        return tokenizer
+
+
+def split_merges(merges: Sequence[str], file: str) -> list[tuple[str, str]]:
+    """Pairs of merges written "left right". Raises BadVocab for one without a blank."""
+    pairs: list[Any] = [tuple(merge.split(" ")) for merge in merges]      # Any: of unknown length until checked
+    if set(map(len, pairs)) - {2} or "" in set(chain.from_iterable(pairs)):
+        i = next(i for i, pair in enumerate(pairs) if len(pair) != 2 or "" in pair)
+        raise BadVocab(f"entry {i} is {merges[i][:40]!r}, not two token texts with a blank between them; convert the model again",
+                       file=file, field="tokenizer.ggml.merges")
+    return pairs
+
+
+def _cut_digits(text: str) -> list[str]:
+    """Cut runs of more than MAX_DIGITS digits into groups counted from their end, where groups of three start anyway."""
+    parts, at = [], 0
+    for run in LONG_DIGITS.finditer(text):
+        first = run.start() + (run.end() - run.start()) % MAX_DIGITS
+        parts.append(text[at:first])
+        parts += [text[i:i + MAX_DIGITS] for i in range(first, run.end(), MAX_DIGITS)]
+        at = run.end()
+    return [part for part in (*parts, text[at:]) if part]

@@ -1,0 +1,121 @@
+"""SPM vocabularies (llama, gemma, phi-3): sentencepiece fed with a model built from the GGUF's tokens, scores and types."""
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from edgellm.errors import BadVocab
+from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
+
+SPACE = "▁"                                 # U+2581, sentencepiece's visible space
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6     # sentencepiece_model.proto, SentencePiece.Type
+BYTE_TEXTS = tuple(f"<0x{byte:02X}>" for byte in range(256))
+
+
+class SpmEncoder:
+    """Bigram merging by score with byte fallback, done by sentencepiece."""
+
+    def __init__(self, vocabulary: Vocabulary, space_prefix: bool) -> None:
+        self.vocabulary, self.space_prefix = vocabulary, space_prefix
+        self._processor: Any = None          # sentencepiece ships no types
+        self._beyond: dict[int, int | None] = {}     # ids that only the model has, and what stands for them
+        self._lock = threading.Lock()
+
+    def prepare(self) -> None:
+        with self._lock:
+            if self._processor is None:
+                self._processor = self._build()
+
+    def encode(self, text: str) -> list[int]:
+        if self._processor is None:
+            self.prepare()
+        ids: list[int] = self._processor.encode(text)
+        if self._beyond:
+            return [known for token in ids if (known := self._beyond.get(token, token)) is not None]
+        return ids
+
+    def piece(self, token: int) -> bytes:
+        text = self.vocabulary.texts[token]
+        if self.vocabulary.types[token] == TokenType.BYTE:
+            return bytes([int(text[3:5], 16)])
+        return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
+
+    def _build(self) -> Any:
+        import sentencepiece
+
+        pieces = list(self._pieces())
+        processor = sentencepiece.SentencePieceProcessor()
+        try:
+            processor.LoadFromSerializedProto(model_proto(pieces))
+        except (RuntimeError, ValueError) as error:
+            raise BadVocab(f"sentencepiece refuses the vocabulary: {error}; convert the model again",
+                           file=self.vocabulary.file, field="tokenizer.ggml.tokens") from error
+        return processor
+
+    def _pieces(self) -> Iterator[tuple[bytes, float, int]]:
+        """Pieces as sentencepiece accepts them: each text once, one UNKNOWN, all 256 bytes."""
+        vocabulary, seen_unknown = self.vocabulary, False
+        count = len(vocabulary)
+        scores = vocabulary.scores or (0.0,) * count
+        for i, (text, kind) in enumerate(zip(vocabulary.texts, vocabulary.types, strict=True)):
+            if vocabulary.ids[text] != i or not text or "\0" in text:
+                yield _placeholder(i), 0.0, CONTROL
+            elif kind == TokenType.UNKNOWN:
+                yield text.encode("utf-8", "replace"), 0.0, CONTROL if seen_unknown else UNKNOWN
+                seen_unknown = True
+            elif kind == TokenType.BYTE:
+                yield text.upper().replace("X", "x").encode(), 0.0, BYTE
+            elif i in vocabulary.control:
+                yield text.encode("utf-8", "replace"), 0.0, CONTROL
+            else:
+                kind = NORMAL if kind == TokenType.UNDEFINED else kind
+                yield text.encode("utf-8", "replace"), scores[i], kind
+        yield from self._missing(count, seen_unknown)
+
+    def _missing(self, count: int, seen_unknown: bool) -> Iterator[tuple[bytes, float, int]]:
+        """Pieces that sentencepiece insists on and the vocabulary lacks, numbered after its own."""
+        vocabulary, unknown = self.vocabulary, self.vocabulary.special.unknown
+        if not seen_unknown:
+            self._beyond[count] = unknown
+            yield _placeholder(count), 0.0, UNKNOWN
+        present = {text.upper() for text, kind in zip(vocabulary.texts, vocabulary.types, strict=True) if kind == TokenType.BYTE}
+        for byte, text in enumerate(BYTE_TEXTS):
+            if text.upper() not in present:
+                self._beyond[count + len(self._beyond)] = vocabulary.ids.get(chr(byte), unknown) if byte < 128 else unknown
+                yield text.encode(), 0.0, BYTE
+
+
+def _placeholder(token: int) -> bytes:
+    """A text that no token has, for entries that must exist but never match."""
+    return f"\uf8ff{token}\uf8ff".encode()
+
+
+def model_proto(pieces: list[tuple[bytes, float, int]]) -> bytes:
+    """sentencepiece's ModelProto (sentencepiece_model.proto) in protobuf's wire format: BPE, byte fallback, no normalisation."""
+    unknown = next(i for i, (_, _, kind) in enumerate(pieces) if kind == UNKNOWN)
+    trainer = (_integer(3, 2) + _integer(4, len(pieces)) + _integer(35, 1) + _integer(40, unknown)
+               + _integer(41, -1) + _integer(42, -1) + _integer(43, -1))
+    normalizer = _bytes(1, b"identity") + _integer(3, 0) + _integer(4, 0) + _integer(5, 1)
+    body = (_bytes(1, _bytes(1, text) + b"\x15" + struct.pack("<f", score) + _integer(3, kind)) for text, score, kind in pieces)
+    return b"".join(body) + _bytes(2, trainer) + _bytes(3, normalizer)
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _integer(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+

@@ -1,0 +1,202 @@
+"""The vocabulary of a GGUF file, checked: token texts, types, scores and the ids with a role."""
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from edgellm.errors import BadVocab
+from edgellm.tokenizer.special_texts import END_OF_GENERATION, FILL_IN, FILL_IN_END, NOT_END_BESIDE
+
+PREFIX = "tokenizer.ggml."
+MAX_TOKENS = 1 << 24                        # no published vocabulary has more than 2^19
+BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+PLAIN_LOOKING = re.compile(r"[▁_]?[<\[]/?[A-Za-z]+[>\]]")     # could be HTML or a word in brackets
+END_KEYS = ("eot_token_id", "eom_token_id", "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id")
+Metadata = Mapping[str, Any]                # values as the GGUF reader gives them: scalars, strings, arrays
+
+
+class TokenType(IntEnum):
+    """Types of `tokenizer.ggml.token_type`."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialIds:
+    """Ids with a role, None where the vocabulary has no such token."""
+
+    bos: int | None
+    eos: int | None
+    unknown: int | None
+    separator: int | None
+    end: frozenset[int]                     # end of generation: one of these ends an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Token texts, types and scores, all of one length. `ids` maps a text to its (last) id."""
+
+    file: str
+    texts: tuple[str, ...]
+    types: tuple[int, ...]                  # TokenType values
+    scores: tuple[float, ...] | None
+    ids: dict[str, int]
+    special: SpecialIds
+    control: frozenset[int]                 # ids that a user's text must never turn into: CONTROL, UNKNOWN, end of generation
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+class VocabularyReader:
+    """Typed, range-checked access to the tokenizer keys of one file; every fault is a BadVocab with file and key."""
+
+    def __init__(self, metadata: Metadata, file: str) -> None:
+        self.metadata, self.file = metadata, file
+
+    def fault(self, key: str, message: str) -> BadVocab:
+        return BadVocab(message, file=self.file, field=PREFIX + key)
+
+    def string(self, key: str) -> str | None:
+        value = self.metadata.get(PREFIX + key)
+        if value is None or isinstance(value, str):
+            return value
+        raise self.fault(key, f"is not a string but {_shown(value)}; convert the model again")
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.metadata.get(PREFIX + key)
+        if value is None:
+            return default
+        if isinstance(value, bool | int) or str(getattr(value, "dtype", "")) == "bool":
+            return bool(value)
+        raise self.fault(key, f"is not true or false but {_shown(value)}; convert the model again")
+
+    def token_id(self, key: str, count: int, default: int | None = None) -> int | None:
+        """The id under `key`, or `default` where the vocabulary reaches that far."""
+        value = self.metadata.get(PREFIX + key)
+        if value is None:
+            return default if default is not None and default < count else None
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise self.fault(key, f"is not a token id but {_shown(value)}; convert the model again")
+        token = int(value)
+        if token in (-1, 0xFFFFFFFF):       # how converters write "none"
+            return None
+        if not 0 <= token < count:
+            raise self.fault(key, f"{token} is outside the vocabulary of {count} tokens; convert the model again")
+        return token
+
+    def strings(self, key: str) -> Sequence[str] | None:
+        """A string array; None where the key is absent."""
+        value = self.metadata.get(PREFIX + key)
+        if value is None:
+            return None
+        if isinstance(value, str) or hasattr(value, "dtype") or not hasattr(value, "__len__"):
+            raise self.fault(key, f"is not an array of strings but {_shown(value)}; convert the model again")
+        if len(value) > MAX_TOKENS:
+            raise self.fault(key, f"has {len(value)} entries, more than any vocabulary")
+        texts = list(value)
+        if set(map(type, texts)) - {str}:
+            wrong = next(i for i, text in enumerate(texts) if type(text) is not str)
+            raise self.fault(key, f"entry {wrong} is not a string but {_shown(texts[wrong])}; convert the model again")
+        return texts
+
+    def numbers(self, key: str, count: int) -> list[Any] | None:
+        """A numeric array of `count` entries; None where the key is absent or its array is empty."""
+        value = self.metadata.get(PREFIX + key)
+        if value is None:
+            return None
+        if isinstance(value, str) or not hasattr(value, "__len__"):
+            raise self.fault(key, f"is not an array of numbers but {_shown(value)}; convert the model again")
+        if len(value) == 0:
+            return None
+        if len(value) != count:
+            raise self.fault(key, f"has {len(value)} entries where the vocabulary has {count}; convert the model again")
+        entries: list[Any] = value.tolist() if hasattr(value, "tolist") else list(value)
+        if not isinstance(entries[0], int | float) or isinstance(entries[0], bool):
+            raise self.fault(key, f"is not an array of numbers but {_shown(value)}; convert the model again")
+        return entries
+
+
+def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: int | None = None, unknown: int | None = None,
+                    separator: int | None = None, bytes_by_text: bool = False) -> Vocabulary:
+    """Check the vocabulary arrays. The ids given are the model kind's defaults where the file names none.
+
+    With `bytes_by_text`, "<0x0A>" is a byte token even where the file calls it a normal one.
+
+    Raises BadVocab: arrays missing, of other lengths or types, ids out of range, scores that are not numbers.
+    """
+    texts = reader.strings("tokens")
+    if not texts:
+        raise reader.fault("tokens", "is missing or empty; convert the model again with its tokenizer")
+    count = len(texts)
+    ids = {text: i for i, text in enumerate(texts)}
+    bos = reader.token_id("bos_token_id", count, reader.token_id("cls_token_id", count, bos))
+    eos = reader.token_id("eos_token_id", count, eos)
+    unknown = reader.token_id("unknown_token_id", count, unknown)
+    separator = reader.token_id("seperator_token_id", count, separator)      # the key is spelled so in GGUF
+    types = _types(reader, texts, bos, eos, unknown)
+    if bytes_by_text:
+        types = [TokenType.BYTE if text.startswith("<0x") and kind == TokenType.NORMAL and BYTE_TEXT.fullmatch(text) else kind
+                 for text, kind in zip(texts, types, strict=True)]
+    scores = reader.numbers("scores", count)
+    if scores is not None:
+        bad = next((i for i, score in enumerate(scores) if math.isnan(score)), None)
+        if bad is not None:
+            raise reader.fault("scores", f"entry {bad} is not a number; convert the model again")
+    spared = _spared(ids) | _plain_looking(ids, types, eos)
+    end = {ids[text] for text in END_OF_GENERATION | FILL_IN_END if text in ids} - spared
+    end |= {token for key in END_KEYS if (token := reader.token_id(key, count)) is not None}
+    end |= set() if eos is None else {eos}
+    fill_in = {ids[text] for text in FILL_IN if text in ids} - spared
+    control = {i for i, kind in enumerate(types) if kind in (TokenType.CONTROL, TokenType.UNKNOWN)} | end | fill_in
+    return Vocabulary(reader.file, tuple(texts), tuple(types), tuple(scores) if scores is not None else None, ids,
+                      SpecialIds(bos, eos, unknown, separator, frozenset(end)), frozenset(control))
+
+
+def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos: int | None, unknown: int | None) -> list[int]:
+    types = reader.numbers("token_type", len(texts))
+    if types is None:                       # files of 2023: only the texts and roles tell
+        types = [TokenType.BYTE if BYTE_TEXT.fullmatch(text) else TokenType.NORMAL for text in texts]
+        for token, kind in ((bos, TokenType.CONTROL), (eos, TokenType.CONTROL), (unknown, TokenType.UNKNOWN)):
+            if token is not None:
+                types[token] = kind
+        return types
+    kinds = set(types)
+    for kind in kinds - set(TokenType):
+        where = types.index(kind)
+        raise reader.fault("token_type", f"entry {where} is {kind}, a type that does not exist; convert the model again")
+    if TokenType.BYTE in kinds:
+        for i, kind in enumerate(types):
+            if kind == TokenType.BYTE and not BYTE_TEXT.fullmatch(texts[i]):
+                raise reader.fault("tokens", f"entry {i} is a byte token but its text is {_shown(texts[i])}, not like <0x0A>")
+    return types
+
+
+def _spared(ids: Mapping[str, int]) -> set[int]:
+    """Ids whose text looks like an end but is none in this vocabulary."""
+    return {ids[spared] for beside, spared in NOT_END_BESIDE if spared in ids and all(text in ids for text in beside)}
+
+
+def _plain_looking(ids: Mapping[str, int], types: Sequence[int], eos: int | None) -> set[int]:
+    """Tokens such as qwen2's "</s>" that the file calls normal text, in a vocabulary that says otherwise what its end is."""
+    ends = {eos} | {ids[text] for text in END_OF_GENERATION if text in ids and types[ids[text]] == TokenType.CONTROL}
+    if ends == {None}:
+        return set()
+    return {ids[text] for text in END_OF_GENERATION | FILL_IN_END | FILL_IN
+            if text in ids and PLAIN_LOOKING.fullmatch(text) and types[ids[text]] == TokenType.NORMAL}
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if isinstance(value, str | int | float) else type(value).__name__
+    return text if len(text) <= 40 else text[:40] + "…"
+

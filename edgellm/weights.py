@@ -1,0 +1,83 @@
+"""The weights of an open model by their GGUF names: views on the memory map, decoded only when asked for."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.errors import ModelClosed, Unsupported
+from edgellm.formats.ggml_types import GGMLType, row_bytes
+from edgellm.formats.gguf import GGUFFile
+from edgellm.formats.mapped import Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One tensor; `data` is a read-only view on the file, its rows the product of all dimensions but the last."""
+
+    name: str
+    type: GGMLType
+    shape: tuple[int, ...]       # NumPy's order: (rows, cols), (cols,), (experts, rows, cols)
+    data: Bytes                  # (rows, row bytes) uint8
+    file: str                    # path, for messages
+
+    @property
+    def address(self) -> int:
+        """Where `data` lies in memory; valid until the store is closed and no view is left."""
+        return int(self.data.__array_interface__["data"][0])
+
+    def array(self) -> npt.NDArray[np.float32]:
+        """The values as float32 of `shape`, newly allocated. Unsupported if there is no codec for the type."""
+        from edgellm.formats.codecs import CODECS  # 16 small modules: only for those who decode in NumPy
+
+        codec = CODECS.get(self.type.name)
+        if codec is None:
+            raise Unsupported(self.type.refusal, file=self.file, field=self.name)
+        return codec.dequantize(self.data).reshape(self.shape)
+
+
+class WeightStore:
+    """The tensors of `gguf`, which it owns from now on. No copy is made and no page touched before a value is read."""
+
+    def __init__(self, gguf: GGUFFile) -> None:
+        self._gguf: GGUFFile | None = gguf
+        self._path = gguf.path
+
+    def names(self) -> list[str]:
+        """All tensor names in file order."""
+        return list(self._open().tensors)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor's shape in NumPy's order, by name."""
+        return {name: info.shape for name, info in self._open().tensors.items()}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._open().tensors
+
+    def __len__(self) -> int:
+        return len(self._open().tensors)
+
+    def __getitem__(self, name: str) -> Weight:
+        """The weight of that name. KeyError if there is none, ModelClosed after `close()`."""
+        gguf = self._open()
+        info = gguf.tensors[name]
+        columns = info.shape[-1] if info.shape else 1
+        data = gguf.raw(name).reshape(math.prod(info.shape[:-1]), row_bytes(info.type, columns))
+        return Weight(name, info.type, info.shape, data, gguf.paths[info.part])
+
+    def changed(self) -> bool:
+        """Whether a file was written to since it was opened: its weights, and the process, are then no longer safe."""
+        return self._open().changed()
+
+    def close(self) -> None:
+        """Unmap; weights that somebody still holds stay readable and keep the map. Closing twice does nothing."""
+        if self._gguf is not None:
+            self._gguf.close()
+            self._gguf = None
+
+    def _open(self) -> GGUFFile:
+        if self._gguf is None:
+            raise ModelClosed(f"{self._path}: the model was closed; load it again")
+        return self._gguf

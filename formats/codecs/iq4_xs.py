@@ -1,0 +1,35 @@
+"""IQ4_XS: 8 groups of 32 elements d * (sc - 32) * VALUES[q], sc in 6 bits (`block_iq4_xs` in ggml-common.h)."""
+from __future__ import annotations
+
+import numpy as np
+
+from . import _fit
+from ._blocks import QK_K, empty, nibbles, pack_nibbles, scale
+from ._codec import Blocks, Codec, Floats
+from .iq4_nl import VALUES
+
+DTYPE = np.dtype([("d", "<f2"), ("scales_h", "<u2"), ("scales_l", "u1", 4), ("qs", "u1", 128)])
+_PLACES = np.arange(0, 16, 2, dtype=np.uint16)           # two high bits per group
+
+
+def unpack(blocks: Blocks) -> Floats:
+    sc = nibbles(blocks["scales_l"], 1) | (blocks["scales_h"][:, None] >> _PLACES & 3).astype(np.uint8) << np.uint8(4)
+    step = scale(blocks["d"]) * (sc.astype(np.int8) - np.int8(32)).astype(np.float32)
+    return (step[..., None] * VALUES[nibbles(blocks["qs"])].reshape(-1, 8, 32)).reshape(-1, QK_K)
+
+
+def pack(x: Floats) -> Blocks:
+    groups = x.reshape(-1, 8, 32)
+    step = _fit.codebook(groups, VALUES)[..., 0]
+    blocks = empty(x, DTYPE)
+    blocks["d"] = _fit.symmetric(step, -32, 31)[..., 0]
+    d = scale(blocks["d"])
+    sc = _fit.quantise(step, d, -32, 31)
+    six_bits = (sc + 32).astype(np.uint16)
+    blocks["scales_l"] = pack_nibbles((six_bits & 15).astype(np.uint8), 1)
+    blocks["scales_h"] = np.bitwise_or.reduce(six_bits >> 4 << _PLACES, axis=-1)
+    blocks["qs"] = pack_nibbles(_fit.nearest(groups, (d * sc)[..., None], VALUES).reshape(-1, QK_K))
+    return blocks
+
+
+CODEC = Codec("IQ4_XS", DTYPE, unpack, pack)

@@ -1,0 +1,25 @@
+"""Q5_0: 32 elements d * (q - 16) with q in 5 bits, the fifth apart (`block_q5_0` in ggml-common.h)."""
+from __future__ import annotations
+
+import numpy as np
+
+from ._blocks import empty, fifth_bits, inverse, nibbles, pack_fifth_bits, pack_nibbles, scale, signed_extreme
+from ._codec import Blocks, Codec, Floats
+
+DTYPE = np.dtype([("d", "<f2"), ("qh", "u1", 4), ("qs", "u1", 16)])
+
+
+def unpack(blocks: Blocks) -> Floats:
+    q = nibbles(blocks["qs"]) | fifth_bits(blocks["qh"]) << np.uint8(4)
+    return scale(blocks["d"]) * (q.astype(np.int8) - np.int8(16)).astype(np.float32)
+
+
+def pack(x: Floats) -> Blocks:
+    d = signed_extreme(x) / np.float32(-16)
+    q = np.trunc(x * inverse(d) + np.float32(16.5)).astype(np.uint8).clip(0, 31)
+    blocks = empty(x, DTYPE)
+    blocks["d"], blocks["qh"], blocks["qs"] = d[:, 0], pack_fifth_bits(q), pack_nibbles(q)
+    return blocks
+
+
+CODEC = Codec("Q5_0", DTYPE, unpack, pack)

@@ -1,0 +1,26 @@
+"""Q5_1: 32 elements d * q + m with q in 5 bits, the fifth apart (`block_q5_1` in ggml-common.h)."""
+from __future__ import annotations
+
+import numpy as np
+
+from ._blocks import empty, fifth_bits, inverse, nibbles, pack_fifth_bits, pack_nibbles, scale
+from ._codec import Blocks, Codec, Floats
+
+DTYPE = np.dtype([("d", "<f2"), ("m", "<f2"), ("qh", "u1", 4), ("qs", "u1", 16)])
+
+
+def unpack(blocks: Blocks) -> Floats:
+    q = nibbles(blocks["qs"]) | fifth_bits(blocks["qh"]) << np.uint8(4)
+    return scale(blocks["d"]) * q.astype(np.float32) + scale(blocks["m"])
+
+
+def pack(x: Floats) -> Blocks:
+    low = x.min(axis=-1, keepdims=True)
+    d = (x.max(axis=-1, keepdims=True) - low) / np.float32(31)
+    q = np.trunc((x - low) * inverse(d) + np.float32(0.5)).astype(np.uint8).clip(0, 31)
+    blocks = empty(x, DTYPE)
+    blocks["d"], blocks["m"], blocks["qh"], blocks["qs"] = d[:, 0], low[:, 0], pack_fifth_bits(q), pack_nibbles(q)
+    return blocks
+
+
+CODEC = Codec("Q5_1", DTYPE, unpack, pack)

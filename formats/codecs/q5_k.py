@@ -1,0 +1,33 @@
+"""Q5_K: 8 groups of 32 elements d * sc * q - dmin * m with q in 5 bits, sc and m in 6 (`block_q5_K`)."""
+from __future__ import annotations
+
+import numpy as np
+
+from . import _fit
+from ._blocks import QK_K, bits, empty, nibbles, pack_bits, pack_nibbles, pack_scales_and_mins, scale, scales_and_mins
+from ._codec import Blocks, Codec, Floats
+
+DTYPE = np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)])
+
+
+def unpack(blocks: Blocks) -> Floats:
+    sc, m = scales_and_mins(blocks["scales"])
+    step, low = scale(blocks["d"]) * sc.astype(np.float32), scale(blocks["dmin"]) * m.astype(np.float32)
+    q = nibbles(blocks["qs"], 32) | bits(blocks["qh"], 1) << np.uint8(4)
+    return (step[..., None] * q.reshape(-1, 8, 32).astype(np.float32) - low[..., None]).reshape(-1, QK_K)
+
+
+def pack(x: Floats) -> Blocks:
+    groups = x.reshape(-1, 8, 32)
+    step, low = (a[..., 0] for a in _fit.affine(groups, 31))
+    blocks = empty(x, DTYPE)
+    blocks["d"], blocks["dmin"] = step.max(axis=-1) / np.float32(63), low.max(axis=-1) / np.float32(63)
+    d, dmin = scale(blocks["d"]), scale(blocks["dmin"])
+    sc, m = _fit.quantise(step, d, 0, 63), _fit.quantise(low, dmin, 0, 63)
+    q = _fit.quantise(groups + (dmin * m)[..., None], (d * sc)[..., None], 0, 31).reshape(-1, QK_K)
+    blocks["scales"] = pack_scales_and_mins(sc, m)
+    blocks["qs"], blocks["qh"] = pack_nibbles(q, 32), pack_bits(q >> 4, 1)
+    return blocks
+
+
+CODEC = Codec("Q5_K", DTYPE, unpack, pack)

@@ -1,0 +1,84 @@
+"""GGUF models: opens a file or a set of split files, checks them, and leaves the tensors in the memory map.
+
+    with open_gguf("model.gguf") as gguf:
+        gguf.metadata["general.architecture"], gguf.tensors["output.weight"].shape, gguf.raw("output.weight")
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from .gguf_header import Header, read_header
+from .gguf_split import check_part, merge, split_paths
+from .gguf_tensors import TensorInfo
+from .mapped import Bytes, MappedFile
+
+__all__ = ["GGUFFile", "TensorInfo", "open_gguf"]
+
+
+class GGUFFile:
+    """An open model: `path` (the first file's), `version`, `alignment`, `metadata`, `tensors`; their bytes by `raw`."""
+
+    def __init__(self, files: list[MappedFile], headers: list[Header], tensors: dict[str, TensorInfo]) -> None:
+        self._files = files
+        first = headers[0]
+        self.path = files[0].path
+        self.paths = tuple(file.path for file in files)
+        self.version, self.alignment = first.version, first.alignment
+        self.metadata: Mapping[str, Any] = first.metadata       # Any: a value's type is the file's choice
+        self.tensors = tensors
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.size for file in self._files)
+
+    def raw(self, name: str) -> Bytes:
+        """The bytes of a tensor, (nbytes,) uint8, a read-only view on the map. KeyError if there is no such tensor."""
+        info = self.tensors[name]
+        return self._files[info.part].data[info.offset:info.offset + info.nbytes]
+
+    def changed(self) -> bool:
+        """Whether a file was written to or cut since it was opened; reading it then may kill the process."""
+        return any(file.changed() for file in self._files)
+
+    def close(self) -> None:
+        """Unmap; views that are still alive keep the map until they die. Strings and arrays can no longer be read."""
+        for file in self._files:
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
+    """Open a GGUF v2 or v3 file, or all files of a split model by any one of them. Raises the FormatErrors.
+
+    150k tokens and 280k merges take about 50 ms: strings are located, not decoded. No tensor byte is touched.
+    """
+    files = [MappedFile(path)]
+    try:
+        header = read_header(files[0])
+        paths = split_paths(files[0].path, header)
+        if paths[0] != files[0].path:
+            files.pop().close()
+            files.append(MappedFile(paths[0]))
+            header = read_header(files[0])
+            check_part(paths[0], header, 0, len(paths))
+        headers = [header]
+        for part, other in enumerate(paths[1:], start=1):
+            files.append(MappedFile(other))
+            headers.append(read_header(files[part], part))
+            check_part(other, headers[part], part, len(paths))
+        return GGUFFile(files, headers, merge(paths, headers))
+    except BaseException:
+        for file in files:
+            file.close()
+        raise

@@ -1,0 +1,17 @@
+"""What all tests share: where the reference files are, and a kernel cache that is not the user's."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference files beside the checkout; tests that need it skip without it."""
+    if not (SHARED / "conformance" / "suite.json").is_file():
+        pytest.skip("no ../shared beside the checkout: reference files are not here")
+    return SHARED

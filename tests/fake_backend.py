@@ -1,0 +1,198 @@
+"""Back ends for tests of the engine: a toy whose logits tell exactly what was visible, and the NumPy reference with real slots."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import edgellm
+from edgellm.backends.base import Executable, Progress, State, StepInput
+from edgellm.graph import Graph, Node
+from edgellm.memory.layout import MemoryLayout
+from edgellm.reference import Array, Reference, attend, by_head
+from edgellm.weights import WeightStore
+
+MAX_OUTPUTS = 32
+
+
+def visible(row: npt.NDArray[np.int32], sinks: int, ring: int) -> npt.NDArray[np.int64]:
+    """The slots that one row of a step's spans lets a token see, oldest first."""
+    _, n_sinks, first, length = (int(x) for x in row)
+    window = sinks + (first - sinks + np.arange(length)) % ring
+    return np.concatenate([np.arange(n_sinks), window])
+
+
+class ToyState:
+    """Which token each slot of the full class holds, -1 where nothing was written."""
+
+    def __init__(self, slots: int) -> None:
+        self.tokens = np.full(slots, -1, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self.tokens.nbytes
+
+
+class Toy:
+    """Logits are a fixed vector turned by a hash of the visible tokens in their order: any wrong slot changes the answer.
+
+    `log` has the number of tokens of each step (not kept past 1,000); `fail` may raise in a step's middle, after its keys are
+    written; `logits_of` replaces the hash.
+    """
+
+    def __init__(self, n_vocab: int, layout: MemoryLayout, threads: int | None) -> None:
+        self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(MAX_OUTPUTS, layout.chunk)
+        self.backend, self.threads = "toy", threads or 1
+        self.closed = False
+        self.log: list[int] = []
+        self.fail: Callable[[], None] = lambda: None
+        self.logits_of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float32]] = self.turned
+        self._base = np.random.default_rng(7).normal(0, 2, n_vocab).astype(np.float32)
+        self._out = np.zeros((self.max_outputs, n_vocab), np.float32)
+        self._distances = np.arange(layout.context, 0, -1) ** 2 % 9973
+        self._busy = threading.Lock()
+
+    def new_state(self) -> ToyState:
+        return ToyState(self.layout.classes[0].slots)
+
+    def turned(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The logits after these visible tokens."""
+        turn = int((tokens + 1) @ self._distances[-len(tokens) :]) % len(self._base)
+        return np.concatenate([self._base[turn:], self._base[:turn]])
+
+    def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:
+        assert self._busy.acquire(blocking=False), "two steps at once"
+        try:
+            assert isinstance(state, ToyState) and not self.closed
+            assert len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
+            memory, spans = self.layout.classes[0], step.spans[0]
+            state.tokens[spans[:, 0]] = step.tokens
+            self.fail()
+            if len(self.log) < 1000:
+                self.log.append(len(step.tokens))
+            for k, row in enumerate(step.output_rows):
+                seen = state.tokens[visible(spans[row], memory.sinks, memory.ring)]
+                assert seen.min() >= 0, "a token sees a slot that was never written"
+                self._out[k] = self.logits_of(seen)
+            return self._out[: len(step.output_rows)]
+        finally:
+            self._busy.release()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass(slots=True)
+class ReferenceState:
+    """Keys and values by layer: (heads, slots, dims)."""
+
+    keys: list[Array]
+    values: list[Array]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (*self.keys, *self.values))
+
+
+class SlotReference(Reference):
+    """The reference with the memory of a real back end: keys rotated at true positions in slots, two rotations of the query."""
+
+    def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, threads: int | None) -> None:
+        super().__init__(graph, weights)
+        self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(MAX_OUTPUTS, layout.chunk)
+        self.backend, self.threads = "reference", threads or 1
+
+    def new_state(self) -> ReferenceState:
+        keys, values = [], []
+        for layer, index in zip(self.layout.layers, self.layout.layer_class, strict=True):
+            slots = self.layout.classes[index].slots
+            keys.append(np.zeros((layer.n_kv_heads, slots, layer.head_dim_k), np.float32))
+            values.append(np.zeros((layer.n_kv_heads, slots, layer.head_dim_v), np.float32))
+        return ReferenceState(keys, values)
+
+    def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:
+        assert isinstance(state, ReferenceState)
+        self._state, self._step = state, step
+        return self.logits(step.tokens.tolist(), step.positions.tolist())[: len(step.output_rows)]
+
+    def rope(self, node: Node, x: Array) -> Array:
+        positions = self._step.sink_positions if node.attrs["positions"] == "sink" else self._step.positions
+        heads = node.attrs["heads"]
+        assert isinstance(heads, int)
+        return self.rotate(node, x.reshape(len(x), heads, -1), positions).reshape(x.shape)
+
+    def select(self, node: Node, x: Array) -> Array:
+        rows = self._step.output_rows
+        return x[rows] if len(rows) else x[:1]   # the reference's norms take no empty arrays
+
+    def attention(self, node: Node, q: Array, q_sink: Array, k: Array, v: Array) -> Array:
+        layer, n_heads = node.attrs["layer"], node.attrs["n_heads"]
+        assert isinstance(layer, int) and isinstance(n_heads, int)
+        memory, spans = self.layout.classes[self.layout.layer_class[layer]], self._step.spans[self.layout.layer_class[layer]]
+        keys, values = self._state.keys[layer], self._state.values[layer]
+        keys[:, spans[:, 0]], values[:, spans[:, 0]] = by_head(k, len(keys)), by_head(v, len(keys))
+        rows = []
+        for t, row in enumerate(spans):
+            slots, n_sinks = visible(row, memory.sinks, memory.ring), int(row[1])
+            both = [by_head(x[t : t + 1], n_heads) for x in (q_sink, q)]
+            rows.append(self._attend(node, both, keys[:, slots], values[:, slots], n_sinks))
+        return np.concatenate(rows)
+
+    def _attend(self, node: Node, queries: list[Array], keys: Array, values: Array, n_sinks: int) -> Array:
+        """One token: heads of both queries stand side by side, each sees its part, and the softmax runs over both parts.
+
+        Concatenating along the head dimension with zeros makes one dot product of the right query with each key.
+        """
+        q = np.concatenate(queries, axis=-1)
+        split = np.zeros((*keys.shape[:2], 2 * keys.shape[2]), np.float32)
+        split[:, :n_sinks, : keys.shape[2]] = keys[:, :n_sinks]
+        split[:, n_sinks:, keys.shape[2] :] = keys[:, n_sinks:]
+        seen = np.ones((1, keys.shape[1]), np.bool_)
+        return attend(node, q, split, values, seen).swapaxes(0, 1).reshape(1, -1)
+
+    def close(self) -> None:
+        self._arrays.clear()
+
+
+@dataclass(slots=True)
+class Loader:
+    """Loads models on a fake back end and remembers the executable of the last one."""
+
+    make: Callable[[Graph, WeightStore, MemoryLayout, int | None], Executable]
+    chunk: int = 16
+    executables: list[Executable] = field(default_factory=list)
+
+    def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
+                progress: Progress | None = None) -> Executable:
+        self.executables.append(self.make(graph, weights, layout, threads))
+        if progress is not None:
+            progress("kernels", 1, 1)
+        return self.executables[-1]
+
+    def load(self, path: Path, **options: object) -> edgellm.Model:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("edgellm.engine.load.load_backend", lambda name: self.prepare)
+            patch.setattr("edgellm.engine.context.CHUNK", self.chunk)
+            return edgellm.load(path, **options)  # type: ignore[arg-type]  # passed through
+
+    @property
+    def toy(self) -> Toy:
+        """The last executable, a toy."""
+        toy = self.executables[-1]
+        assert isinstance(toy, Toy)
+        return toy
+
+
+def toys() -> Loader:
+    """Loads models as toys: only vocabulary and sizes of the file count."""
+    return Loader(lambda graph, weights, layout, threads: Toy(graph.nodes[graph.output].n, layout, threads))
+
+
+def references() -> Loader:
+    """Loads models on the NumPy reference with slots."""
+    return Loader(lambda graph, weights, layout, threads: SlotReference(graph, weights, layout, threads))

@@ -1,0 +1,72 @@
+"""A model that answers with given texts, so that the command line can be tested without computing."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from edgellm.engine.records import Generation, ModelInfo, Stats
+
+
+class FakeStream:
+    """Streams the characters of a text; closed early, `result` holds the part that was read."""
+
+    def __init__(self, text: str, stop_reason: str = "eog", evicted: int = 0) -> None:
+        self._text, self._reason, self._evicted = text, stop_reason, evicted
+        self._read, self._closed = 0, False
+
+    def __iter__(self) -> Iterator[str]:
+        while self._read < len(self._text) and not self._closed:
+            self._read += 1
+            yield self._text[self._read - 1]
+
+    def close(self) -> None:
+        """End the stream."""
+        self._closed = self._closed or self._read < len(self._text)
+
+    @property
+    def result(self) -> Generation:
+        """What was read."""
+        stats = Stats(7, 0, self._evicted, self._read, 0.5, 0.25, 0.5)
+        reason: Any = "cancelled" if self._closed else self._reason
+        return Generation(self._text[: self._read], (1,) * self._read, reason, stats, 0)
+
+
+class FakeModel:
+    """Gives the next of `answers` each time; `calls` holds (method, prompt or messages, options)."""
+
+    def __init__(self, *answers: str | FakeStream, template: bool = True) -> None:
+        self.answers = list(answers)
+        self.calls: list[tuple[str, Any, dict[str, Any]]] = []
+        self.closed = False
+        self.info = ModelInfo(
+            path=Path("fake.gguf"), name="fake", architecture="llama", parameters=1000, file_bytes=4000,
+            bytes_by_type={"F32": 4000}, n_vocab=32, n_layers=1, context=64, context_train=64, sinks=4, kv_type="f16",
+            kv_bytes=100, backend="cpu", threads=2, has_tokenizer=True, has_template=template,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.closed = True
+
+    def _next(self) -> FakeStream:
+        answer = self.answers.pop(0)
+        return FakeStream(answer) if isinstance(answer, str) else answer
+
+    def stream(self, prompt: Any, **options: Any) -> FakeStream:
+        """As Model.stream."""
+        self.calls.append(("stream", prompt, options))
+        return self._next()
+
+    def chat(self, messages: Any, *, stream: bool, **options: Any) -> FakeStream:
+        """As Model.chat with stream=True."""
+        assert stream
+        self.calls.append(("chat", list(messages), options))
+        return self._next()
+
+    def generate(self, prompt: Any, **options: Any) -> Generation:
+        """As Model.generate."""
+        self.calls.append(("generate", prompt, options))
+        return FakeStream("").result

@@ -1,0 +1,90 @@
+"""StreamingLLM as in its paper, in NumPy: keep sinks and a window of unrotated keys, rotate all of them at every step.
+
+The engine stores rotated keys and turns the query twice instead (edgellm/memory); this is what it must agree with.
+"""
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.graph import Graph, Node, RopeSpec
+from edgellm.reference import Array, Reference, Weights, attend, by_head, turn
+from edgellm.rope import frequencies
+
+
+class StreamingOracle(Reference):
+    """One conversation, token by token. `context`: tokens that a full layer keeps, `sinks` of them from the start.
+
+    Sliding layers whose window is smaller than `context` keep their window and no sinks. Positions are places in the
+    cache, as in Xiao et al. 2023 (Efficient Streaming Language Models with Attention Sinks), section 3.2.
+    """
+
+    def __init__(self, graph: Graph, weights: Weights, context: int, sinks: int) -> None:
+        super().__init__(graph, weights)
+        sliding = [memory.window is not None and memory.window < context for memory in graph.memory]
+        self._caches = [
+            _Cache(memory.window if slides else context, 0 if slides else sinks, memory.n_kv_heads, memory.head_dim_k,
+                   memory.head_dim_v)
+            for memory, slides in zip(graph.memory, sliding, strict=True)
+        ]
+        self._turns: dict[int, tuple[Array, Array]] = {}
+        self._steps, self._context = 0, context
+
+    def step(self, token: int) -> Array:
+        """Logits (n_vocab,) after one more token."""
+        assert self._steps < self._context or not _learned_positions(self.graph), "learned positions cannot slide"
+        row: Array = self.logits([token], [self._steps])[0]
+        self._steps += 1
+        return row
+
+    def rope(self, node: Node, x: Array) -> Array:
+        """Nothing is turned before it is stored."""
+        return x
+
+    def attention(self, node: Node, q: Array, q_sink: Array, k: Array, v: Array) -> Array:
+        layer = node.attrs["layer"]
+        assert isinstance(layer, int)
+        cache = self._caches[layer]
+        keys, values = cache.append(k, v)
+        heads = by_head(q, q.shape[1] // keys.shape[-1])
+        turning = self.graph.nodes[node.inputs[0]].attrs.get("rope")
+        if isinstance(turning, RopeSpec):
+            n = keys.shape[1]
+            cos, sin = self._turn(node.inputs[0], turning, cache.capacity)
+            heads = turn(heads, turning, cos[n - 1:n], sin[n - 1:n])
+            keys = turn(keys, turning, cos[:n], sin[:n])
+        seen: npt.NDArray[np.bool_] = np.ones((1, keys.shape[1]), np.bool_)
+        return attend(node, heads, keys, values, seen).reshape(1, -1)
+
+    def _turn(self, node: int, spec: RopeSpec, capacity: int) -> tuple[Array, Array]:
+        """cos and sin (capacity, n_rot/2) of every place in a cache."""
+        if node not in self._turns:
+            rates, magnitude = frequencies(spec, None if spec.factors is None else self.weight(spec.factors))
+            angles = np.arange(capacity)[:, None] * rates
+            self._turns[node] = ((magnitude * np.cos(angles)).astype(np.float32),
+                                 (magnitude * np.sin(angles)).astype(np.float32))
+        return self._turns[node]
+
+
+class _Cache:
+    """Unrotated keys and values of one layer in order of age, by head: (heads, capacity, dims)."""
+
+    def __init__(self, capacity: int | None, sinks: int, n_heads: int, dims_k: int, dims_v: int) -> None:
+        assert capacity is not None
+        self.capacity, self.sinks, self.n = capacity, sinks, 0
+        self.keys, self.values = (np.zeros((n_heads, capacity, dims), np.float32) for dims in (dims_k, dims_v))
+
+    def append(self, k: Array, v: Array) -> tuple[Array, Array]:
+        """Store one token, dropping the oldest that is no sink; all that is kept, (heads, n, dims)."""
+        if self.n == self.capacity:
+            for held in (self.keys, self.values):
+                held[:, self.sinks:-1] = held[:, self.sinks + 1:].copy()
+            self.n -= 1
+        self.keys[:, self.n] = k.reshape(len(self.keys), -1)
+        self.values[:, self.n] = v.reshape(len(self.values), -1)
+        self.n += 1
+        return self.keys[:, :self.n], self.values[:, :self.n]
+
+
+def _learned_positions(graph: Graph) -> bool:
+    return any(node.attrs.get("source") == "positions" for node in graph.nodes)

@@ -1,0 +1,334 @@
+"""The commands without a terminal: what goes to stdout and stderr, which exit code, and what the library is asked for."""
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_model import FakeModel, FakeStream
+from tiny_models import tiny_model
+
+from edgellm.cli import app, opening, piped
+from edgellm.errors import OptionError
+
+COMMANDS = ("chat", "run", "show", "tokenize", "bench")
+
+
+class Loader:
+    """Stands in for `open_model`; remembers how it was called."""
+
+    def __init__(self, model: FakeModel) -> None:
+        self.model, self.calls = model, list[tuple[str, dict[str, Any]]]()
+
+    def __call__(self, name: str, options: dict[str, Any]) -> FakeModel:
+        self.calls.append((name, options))
+        return self.model
+
+
+@pytest.fixture(autouse=True)
+def no_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands see a terminal that nobody types on, unless a test says otherwise."""
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+
+
+def pipe_in(monkeypatch: pytest.MonkeyPatch, data: bytes, *, close: bool = True) -> int:
+    """Connect stdin to a pipe with `data`; returns its writing end (closed already, if `close`)."""
+    read, write = os.pipe()
+    os.write(write, data)
+    if close:
+        os.close(write)
+    monkeypatch.setattr(sys, "stdin", os.fdopen(read, encoding="utf-8"))
+    return write
+
+
+def use(monkeypatch: pytest.MonkeyPatch, *answers: str | FakeStream, template: bool = True) -> Loader:
+    loader = Loader(FakeModel(*answers, template=template))
+    monkeypatch.setattr(opening, "open_model", loader)
+    return loader
+
+
+def test_run_prints_the_answer_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    loader = use(monkeypatch, "An answer.")
+    assert app.run(["run", "m", "A question?"]) == 0
+    assert capsys.readouterr() == ("An answer.\n", "")
+    assert loader.calls == [("m", {})]
+    assert loader.model.calls == [("chat", [{"role": "user", "content": "A question?"}], {})]
+    assert loader.model.closed
+
+
+@pytest.mark.parametrize("template, arguments", [(False, []), (True, ["--raw"])])
+def test_run_continues_the_text_without_a_template(
+    monkeypatch: pytest.MonkeyPatch, template: bool, arguments: list[str],
+) -> None:
+    loader = use(monkeypatch, " there was", template=template)
+    assert app.run(["run", "m", "Once", *arguments]) == 0
+    assert loader.model.calls[0][:2] == ("stream", "Once")
+
+
+def test_run_hands_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = use(monkeypatch, "x")
+    line = ("run m p -n 5 --temp 0.5 --top-k 3 --top-p 0.9 --min-p 0.1 -s 7 -c 128 -t 1 --kv-type f32 --sinks 2 "
+            "--system S")
+    assert app.run(line.split()) == 0
+    assert loader.calls == [("m", {"context": 128, "threads": 1, "kv_type": "f32", "sinks": 2})]
+    _, messages, options = loader.model.calls[0]
+    assert messages[0] == {"role": "system", "content": "S"}
+    assert options == {"max_tokens": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "seed": 7}
+
+
+def test_run_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = use(monkeypatch, "x")
+    assert app.run(["run", "m", "p", "-n", "-1"]) == 0
+    assert loader.model.calls[0][2]["max_tokens"] is None
+
+
+def test_catalogue_defaults_yield_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = use(monkeypatch, "x", "x")
+    assert app.run(["run", "qwen3-0.6b", "p"]) == 0
+    assert app.run(["run", "qwen3-0.6b:Q4_K_M", "p", "--temp", "0"]) == 0
+    first, second = (call[2] for call in loader.model.calls)
+    assert (first["temperature"], first["top_k"]) == (0.6, 20)
+    assert (second["temperature"], second["top_k"]) == (0, 20)
+
+
+@pytest.mark.parametrize("arguments, data, prompt", [
+    (["run", "m"], b"from a pipe\r\n", "from a pipe"),
+    (["run", "m", "-"], b"from a pipe\n", "from a pipe"),
+    (["run", "m", "Summarise:"], b"line 1\nline 2\n", "Summarise:\n\nline 1\nline 2"),
+    (["run", "m", "Summarise:"], b"", "Summarise:"),
+    (["run", "m", "--raw"], b"kept as it is\n", "kept as it is\n"),
+    (["run", "m"], "häßlich \xff".encode() + b"\xff", "häßlich \xff\ufffd"),
+])
+def test_run_reads_stdin(monkeypatch: pytest.MonkeyPatch, arguments: list[str], data: bytes, prompt: str) -> None:
+    loader = use(monkeypatch, "x", template=False)
+    pipe_in(monkeypatch, data)
+    assert app.run(arguments) == 0
+    assert loader.model.calls[0][1] == prompt
+
+
+def test_run_does_not_wait_for_ever_for_a_silent_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(piped, "PATIENCE", 0.05)
+    loader = use(monkeypatch, "x", template=False)
+    writer = pipe_in(monkeypatch, b"", close=False)
+    assert app.run(["run", "m", "prompt"]) == 0
+    os.close(writer)
+    assert loader.model.calls[0][1] == "prompt"
+    assert "nothing came on standard input" in capsys.readouterr().err
+
+
+def test_run_says_when_its_own_limit_cut_the_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    use(monkeypatch, FakeStream("x", "length"), FakeStream("x", "length"))
+    assert app.run(["run", "m", "p"]) == 0
+    assert "-n sets another limit" in capsys.readouterr().err
+    assert app.run(["run", "m", "p", "-n", "1"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_control_characters_do_not_reach_a_pipe_unless_raw(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    use(monkeypatch, "a\x1b[31mb\x07", "a\x1b[31mb\x07")
+    assert app.run(["run", "m", "p"]) == 0
+    assert capsys.readouterr().out == "ab\n"
+    assert app.run(["run", "m", "p", "--raw"]) == 0
+    assert capsys.readouterr().out == "a\x1b[31mb\x07"
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n"), err
+    assert "Traceback" not in err
+    return err
+
+
+@pytest.mark.parametrize("line, said", [
+    ("bogus", "no command 'bogus'"),
+    ("rn m", "did you mean run"),
+    ("--nope", "--nope"),
+    ("run", "MODEL"),
+    ("run m", "PROMPT is missing"),
+    ("run m x -n abc", "-n abc"),
+    ("run m x --top-p=abc", "--top-p abc"),
+    ("run m x --nope", "--nope"),
+    ("run m x --temp", "--temp"),
+    ("run m x y", "y"),
+    ("show m --graph --json", "--graph"),
+    ("show m --graph -c 0", "--context 0"),
+    ("tokenize m", "TEXT is missing"),
+    ("bench m -p a", "-p a"),
+    ("bench m -n -5", "-n -5"),
+    ("bench m -p 0 -n 0", "nothing to measure"),
+    ("bench m -r 0", "-r 0"),
+])
+def test_usage_errors_are_one_line(capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+    assert app.run(line.split()) == 2
+    assert said in one_line(capsys)
+
+
+def test_empty_prompt_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    use(monkeypatch, "x")
+    assert app.run(["run", "m", ""]) == 2
+    assert "empty" in one_line(capsys)
+
+
+def test_system_prompt_needs_a_template(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    use(monkeypatch, "x", template=False)
+    assert app.run(["run", "m", "p", "--system", "s"]) == 2
+    assert "--system" in one_line(capsys)
+
+
+@pytest.mark.parametrize("command", [["run", "{}", "x"], ["show", "{}"], ["tokenize", "{}", "x"], ["bench", "{}"], ["chat", "{}"]])
+@pytest.mark.parametrize("name", ["nothing-here", "../nothing.gguf", "hf:nobody/nothing", "no\ngood\x1b[2J.gguf", "x" * 300])
+def test_model_errors_are_one_line(
+    command: list[str], name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert app.run([part.format(name) for part in command]) == 3
+    assert "\x1b" not in one_line(capsys)
+
+
+def test_files_that_are_no_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "empty.gguf").touch()
+    (tmp_path / "text.gguf").write_text("hello, this is no model at all, only text")
+    os.mkfifo(tmp_path / "fifo.gguf")
+    (tmp_path / "loop.gguf").symlink_to(tmp_path / "loop.gguf")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket.gguf"))
+        for name in ("empty.gguf", "text.gguf", "fifo.gguf", "loop.gguf", "socket.gguf", ".", "/dev/zero"):
+            assert app.run(["show", str(tmp_path / name)]) == 3, name
+            one_line(capsys)
+
+
+@pytest.mark.parametrize("error, code, said", [
+    (OptionError("top_p=3 is out of range."), 2, "top_p=3"),
+    (MemoryError(), 3, "out of memory"),
+    (ZeroDivisionError("division by zero"), 1, "--debug"),
+])
+def test_other_errors(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str,
+) -> None:
+    def fail(name: str, options: dict[str, Any]) -> FakeModel:
+        raise error
+
+    monkeypatch.setattr(opening, "open_model", fail)
+    assert app.run(["run", "m", "p"]) == code
+    assert said in one_line(capsys)
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "show", "nothing"], ["show", "nothing", "--debug"]])
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert app.run(arguments) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(name: str, options: dict[str, Any]) -> FakeModel:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(opening, "open_model", interrupt)
+    assert app.run(["run", "m", "p"]) == 130
+    assert capsys.readouterr().err == "\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "m", "p"]])
+def test_closed_stdout_is_quiet(arguments: list[str]) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from fake_model import FakeModel
+from edgellm.cli import app, opening
+opening.open_model = lambda name, options: FakeModel("x" * 100)
+raise SystemExit(app.run({arguments!r}))
+"""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([]) == 0
+    page = capsys.readouterr().out
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} ", page, re.MULTILINE)
+        assert app.run([command, "--help"]) == 0
+        assert "Usage: edgellm" in capsys.readouterr().out
+
+
+def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(tiny_model(tmp_path / "tiny.gguf", "qwen3", "Q8_0", tokenizer="bpe", template="{{ messages }}"))
+    assert app.run(["show", model]) == 0
+    page = capsys.readouterr().out
+    assert re.search("^architecture +qwen3$", page, re.MULTILINE) and re.search("^runs here +yes$", page, re.MULTILINE)
+    assert app.run(["show", model, "--json", "--tensors"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["architecture"] == facts["metadata"]["general.architecture"] == "qwen3"
+    assert facts["runs"] is True and facts["chat_template"] is True
+    shapes = {tensor["name"]: tensor["shape"] for tensor in facts["tensors"]}
+    assert facts["tokens"] == shapes["token_embd.weight"][0] == facts["metadata"]["tokenizer.ggml.tokens"]["length"]
+    assert facts["parameters"] == sum(a * (b[0] if b else 1) for a, *b in shapes.values())
+    assert app.run(["show", model, "--tensors"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == facts["n_tensors"] == len(shapes)
+    assert app.run(["show", model, "--graph"]) == 0
+    assert "attention(" in capsys.readouterr().out
+
+
+def test_show_says_why_a_model_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_model(tmp_path / "tiny.gguf", metadata={"general.architecture": "zamba"})
+    assert app.run(["show", str(model)]) == 0
+    assert re.search("^runs here +no: .*zamba", capsys.readouterr().out, re.MULTILINE)
+    assert app.run(["show", str(model), "--graph"]) == 3
+    assert "zamba" in one_line(capsys)
+
+
+def test_names_from_a_file_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_model(tmp_path / "tiny.gguf", metadata={"general.name": "a\x1b]0;title\x07b\x9b2J\u202ec"})
+    for arguments in ([], ["--json"], ["--tensors"]):
+        assert app.run(["show", str(model), *arguments]) == 0
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("kind", ["spm", "bpe"])
+def test_tokenize(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    model = str(tiny_model(tmp_path / "tiny.gguf", tokenizer=kind))
+    assert app.run(["tokenize", model, "hello wörld", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    pieces = [bytes(p) if isinstance(p, list) else p.encode() for p in answer["pieces"]]
+    assert b"".join(pieces).decode().removeprefix("<s>").strip() == "hello wörld"
+    pipe_in(monkeypatch, "hello wörld".encode())
+    assert app.run(["tokenize", model]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [int(line.split()[0]) for line in lines] == answer["ids"]
+    assert app.run(["tokenize", model, "</s>x", "--no-bos"]) == 0
+    plain = len(capsys.readouterr().out.splitlines())
+    assert app.run(["tokenize", model, "</s>x", "--no-bos", "--special"]) == 0
+    assert (len(capsys.readouterr().out.splitlines()) < plain) == (kind == "spm")
+
+
+def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    loader = use(monkeypatch)
+    assert app.run(["bench", "m", "-p", "16,8", "-n", "4", "-r", "3", "-t", "1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["n_prompt"], row["n_gen"]) for row in rows] == [(16, 0), (8, 0), (0, 4)]
+    assert all(len(row["samples_ts"]) == 3 and row["avg_ts"] > 0 for row in rows)
+    prompts = [(len(prompt), options["max_tokens"]) for _, prompt, options in loader.model.calls]
+    assert prompts == [(16, 1)] * 4 + [(8, 1)] * 4 + [(1, 4)] * 4        # one repetition more than is counted
+    assert loader.calls[0][1]["threads"] == 1
+    assert app.run(["bench", "m", "-p", "8", "-n", "0", "-r", "1"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert len(table) == 3 and "| pp8 " in table[2]

@@ -1,0 +1,333 @@
+"""The chat: its commands, its memory of turns, its input, its choice of a model, over a pipe and on a terminal."""
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_model import FakeModel, FakeStream
+
+from edgellm.cli import app, opening
+from edgellm.cli.conversation import Conversation
+from edgellm.cli.interrupt import on_ctrl_c
+from edgellm.cli.lines import read_message
+from edgellm.cli.slash import COMMANDS, Leave, carry_out
+from edgellm.cli.state import last_model, private_file, remember_model, state_folder
+from edgellm.errors import ModelClosed, OptionError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """State and caches of a new user."""
+    for variable in ("XDG_STATE_HOME", "LOCALAPPDATA", "HF_HUB_CACHE", "HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def say(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def answer(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def conversation(*answers: str | FakeStream, **settings: Any) -> tuple[Conversation, FakeModel]:
+    model = FakeModel(*answers)
+    return Conversation(model, settings), model            # type: ignore[arg-type]  # stands in for a Model
+
+
+def test_turns_are_remembered_made_again_and_forgotten() -> None:
+    chat, model = conversation("one", "two", "other", "fresh", temperature=0.5)
+    assert "".join(chat.ask("a")) == "one"
+    assert "".join(chat.ask("b")) == "two"
+    assert "".join(chat.again()) == "other"
+    assert chat.turns == [say("a"), answer("one"), say("b"), answer("other")]
+    assert model.calls[2] == ("chat", [say("a"), answer("one"), say("b")], {"temperature": 0.5})
+    chat.clear()
+    chat.system = "Be brief."
+    assert "".join(chat.ask("c")) == "fresh"
+    assert model.calls[3][1] == [{"role": "system", "content": "Be brief."}, say("c")]
+
+
+def test_a_stopped_answer_keeps_what_was_said() -> None:
+    chat, _ = conversation("long answer", "x")
+    pieces = chat.ask("a")
+    assert [next(pieces), next(pieces)] == ["l", "o"]
+    chat.stop()
+    assert list(pieces) == []
+    assert chat.turns == [say("a"), answer("lo")]
+    assert chat.last is not None and chat.last.stop_reason == "cancelled"
+
+
+def test_an_answer_stopped_before_its_first_word_leaves_the_turns_alone() -> None:
+    chat, _ = conversation("one", FakeStream(""), "again")
+    list(chat.ask("a"))
+    assert list(chat.ask("b")) == []
+    assert chat.turns == [say("a"), answer("one")]
+
+
+@pytest.mark.parametrize("lines, message", [
+    (["plain"], "plain"),
+    (["one \\", "two"], "one \ntwo"),
+    (['"""', "one", "", "two", '"""'], "one\n\ntwo"),
+    (['"""one', 'two"""'], "one\ntwo"),
+    (['"""one"""'], "one"),
+    (["open \\"], "open \n"),
+    (['"""open', "end"], "open\nend"),
+    ([], None),
+])
+def test_messages_of_several_lines(lines: list[str], message: str | None) -> None:
+    left = iter(lines)
+    assert read_message(lambda prompt: next(left, None)) == message
+    assert list(left) == []
+
+
+def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    chat, _ = conversation("one", "two")
+    assert carry_out("/set temp 0.3", chat) is None and chat.settings["temperature"] == 0.3
+    assert carry_out("/set n -1", chat) is None and chat.settings["max_tokens"] is None
+    assert carry_out("/system Be brief.", chat) is None and chat.system == "Be brief."
+    assert carry_out('/system ""', chat) is None and chat.system is None
+    list(chat.ask("a"))
+    assert "".join(carry_out("/regen", chat) or ()) == "two"
+    capsys.readouterr()
+    assert carry_out("/stats", chat) is None
+    assert "7 prompt tokens" in capsys.readouterr().err
+    assert carry_out("/clear", chat) is None and chat.turns == []
+    assert carry_out("/help", chat) is None
+    out, err = capsys.readouterr()
+    assert out == "" and all(f"/{name}" in err for name in COMMANDS)
+    with pytest.raises(Leave):
+        carry_out("/exit", chat)
+
+
+@pytest.mark.parametrize("line, said", [
+    ("/nope", "/nope"), ("/set nope 1", "nope"), ("/set temp warm", "warm"), ("/set seed 0.5", "0.5"), ("/regen", "/regen"),
+    ("/", "/help"),
+])
+def test_commands_that_cannot_be_carried_out(line: str, said: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(said)):
+        carry_out(line, conversation()[0])
+
+
+def chat_over_pipe(
+    monkeypatch: pytest.MonkeyPatch, text: str, *answers: str | FakeStream, name: str = "m",
+) -> tuple[int, FakeModel]:
+    model = FakeModel(*answers)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    monkeypatch.setattr(opening, "open_model", lambda name, options: model)
+    return app.run(["chat", name]), model
+
+
+def test_over_a_pipe_one_line_is_one_turn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, model = chat_over_pipe(monkeypatch, "a\n\n/set temp 0\nb\r\n/exit\nc\n", "one\x1b[2J", "two\n")
+    assert code == 0
+    out, err = capsys.readouterr()
+    assert out == "one\ntwo\n"
+    assert err.splitlines()[0] == "m (fake.gguf), llama: context of 64 tokens, 2 threads; /help lists the commands"
+    assert [call[1][-1] for call in model.calls] == [say("a"), say("b")]
+    assert model.calls[1][2] == {"temperature": 0.0}
+
+
+def test_over_a_pipe_an_error_ends_the_chat(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = chat_over_pipe(monkeypatch, "/nope\na\n", "one")
+    assert code == 2 and capsys.readouterr().out == ""
+
+    class Broken(FakeModel):
+        def chat(self, messages: Any, *, stream: bool, **options: Any) -> FakeStream:
+            raise ModelClosed("the model was closed; load it again.")
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a\n"))
+    monkeypatch.setattr(opening, "open_model", lambda name, options: Broken())
+    assert app.run(["chat", "m"]) == 3
+    assert "load it again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stream, said", [
+    (FakeStream("", "eog"), "ended its answer at once"),
+    (FakeStream("x", "length"), "/set n"),
+    (FakeStream("x", "context"), "/clear"),
+    (FakeStream("x", "eog", evicted=3), "oldest messages"),
+])
+def test_what_an_answer_does_not_show_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stream: FakeStream, said: str,
+) -> None:
+    assert chat_over_pipe(monkeypatch, "a\n", stream)[0] == 0
+    assert said in capsys.readouterr().err
+
+
+def test_the_last_model_is_remembered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "here.gguf"
+    file.touch()
+    monkeypatch.chdir(tmp_path)
+    assert chat_over_pipe(monkeypatch, "", name="here.gguf")[0] == 0
+    assert last_model() == str(file)
+    opened = []
+    monkeypatch.setattr(opening, "open_model", lambda name, options: opened.append(name) or FakeModel())
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert app.run(["chat"]) == 0
+    assert opened == [str(file)]
+    file.unlink()
+    capsys.readouterr()
+    assert app.run(["chat"]) == 3
+    err = capsys.readouterr().err
+    assert "hf download" in err and err.count("\n") == 1
+
+
+def test_an_installed_model_is_taken(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    snapshot = home / "models--Qwen--Qwen3-0.6B-GGUF" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / "Qwen3-0.6B-Q8_0.gguf").touch()
+    opened = []
+    monkeypatch.setattr(opening, "open_model", lambda name, options: opened.append(name) or FakeModel())
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert app.run(["chat"]) == 0
+    assert opened == ["qwen3-0.6b"]
+
+
+def test_state_is_private(home: Path) -> None:
+    remember_model("m")
+    history = private_file("history")
+    assert history is not None and history.parent == state_folder()
+    assert stat.S_IMODE(history.stat().st_mode) == stat.S_IMODE((state_folder() / "last-model").stat().st_mode) == 0o600
+    assert stat.S_IMODE(state_folder().stat().st_mode) == 0o700
+
+
+def test_an_unwritable_home_costs_only_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nothing")
+    remember_model("m")
+    assert private_file("history") is None and last_model() is None
+
+
+@pytest.mark.parametrize("platform, variables, folder", [
+    ("linux", {"XDG_STATE_HOME": "/x"}, "/x/edgellm"),
+    ("linux", {}, "~/.local/state/edgellm"),
+    ("darwin", {}, "~/Library/Application Support/edgellm"),
+    ("win32", {"LOCALAPPDATA": "/l"}, "/l/edgellm"),
+])
+def test_state_folder_of_each_system(platform: str, variables: dict[str, str], folder: str) -> None:
+    assert state_folder(platform, variables) == Path(folder).expanduser()
+
+
+PROGRAM = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from fake_model import FakeModel, FakeStream
+from edgellm.cli import app, opening
+
+class Slow(FakeStream):
+    def __iter__(self):
+        for piece in super().__iter__():
+            time.sleep(0.02)
+            yield piece
+
+opening.open_model = lambda name, options: FakeModel("first answer", Slow("x" * 5000), "third answer")
+raise SystemExit(app.run(["chat", "m"]))
+"""
+
+
+class Terminal:
+    """A program on a pseudo-terminal: type into it, wait for what it shows."""
+
+    def __init__(self, program: str) -> None:
+        self._leader, follower = pty.openpty()
+        self.shown = ""
+        environment = os.environ | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=follower, stdout=follower, stderr=follower, env=environment,
+            preexec_fn=lambda: _own_terminal(follower),
+        )
+        os.close(follower)
+
+    def type(self, keys: str) -> None:
+        os.write(self._leader, keys.encode())
+
+    def wait_for(self, text: str, seconds: float = 20) -> None:
+        """Read until `text` is shown after what was waited for before."""
+        end = time.monotonic() + seconds
+        while text not in self.shown:
+            assert select.select([self._leader], [], [], end - time.monotonic())[0], f"no {text!r} in {self.shown!r}"
+            try:
+                self.shown += os.read(self._leader, 4096).decode(errors="replace")
+            except OSError:
+                raise AssertionError(f"ended without {text!r}: {self.shown!r}") from None
+        self.shown = self.shown[self.shown.index(text) + len(text) :]
+
+    def close(self) -> None:
+        if self.child.poll() is None:
+            self.child.kill()
+        self.child.wait()
+        os.close(self._leader)
+
+
+def _own_terminal(follower: int) -> None:
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    running = Terminal(PROGRAM.format(tests=str(Path(__file__).parent)))
+    yield running
+    running.close()
+
+
+def test_on_a_terminal(terminal: Terminal, home: Path) -> None:
+    terminal.wait_for("context of 64 tokens")
+    terminal.wait_for(">")
+    terminal.type("one\x1b\rtwo\r")                        # Alt-Enter, then Enter
+    terminal.wait_for("first answer")
+    terminal.wait_for(">")
+    terminal.type("go on\r")
+    terminal.wait_for("xxxxx")
+    terminal.type("\x03")                                  # Ctrl-C stops the answer
+    terminal.wait_for("(stopped)")
+    terminal.wait_for(">")
+    terminal.type("half a line\x03")                       # Ctrl-C empties the line
+    terminal.wait_for("Ctrl-C again or Ctrl-D leaves")
+    terminal.wait_for(">")
+    terminal.type("/nope\r")                               # an error does not end the chat
+    terminal.wait_for("error: /nope")
+    terminal.wait_for(">")
+    terminal.type("and now\r")
+    terminal.wait_for("third answer")
+    terminal.wait_for(">")
+    terminal.type("\x04")                                  # Ctrl-D leaves
+    assert terminal.child.wait(20) == 0
+    history = (home / "edgellm" / "history").read_text()
+    assert "+one\n+two\n" in history and "+and now\n" in history
+
+
+def test_ctrl_c_twice_leaves(terminal: Terminal) -> None:
+    terminal.wait_for(">")
+    terminal.type("\x03")
+    terminal.wait_for("Ctrl-C again")
+    terminal.wait_for(">")
+    terminal.type("\x03")
+    assert terminal.child.wait(20) == 0
+
+
+def test_ctrl_c_calls_stop_then_breaks_off() -> None:
+    before, presses, reached = signal.getsignal(signal.SIGINT), [], False
+    with on_ctrl_c(lambda: presses.append(len(presses))):
+        signal.raise_signal(signal.SIGINT)
+        reached = True
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the second press breaks the block off")
+    assert reached and presses == [0]
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,164 @@
+"""The CPU back end against the reference interpreter: every architecture, type, rung, thread count and step size."""
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence as Tokens
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tiny_models import QUANTS, tiny_model
+
+from edgellm import arch
+from edgellm.backends.base import StepInput
+from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.executable import CpuExecutable, prepare
+from edgellm.errors import BackendError, OptionError
+from edgellm.formats.gguf import open_gguf
+from edgellm.memory.layout import plan_memory
+from edgellm.memory.sequence import Sequence
+from edgellm.passes import optimise
+from edgellm.reference import Reference
+from edgellm.weights import WeightStore
+
+Logits = npt.NDArray[np.float32]
+TOKENS = [1, 17, 3, 90, 44, 2, 61, 61, 8, 33, 70, 12, 5, 28, 9, 80, 3, 14, 15, 92, 65]
+
+
+@contextmanager
+def ready(path: Path, *, threads: int = 2, chunk: int = 8, context: int = 64, sinks: int = 4,
+          kv_type: str = "f32") -> Iterator[tuple[CpuExecutable, Reference]]:
+    gguf = open_gguf(path)
+    _, graph = arch.load_graph(gguf, context)
+    weights = WeightStore(gguf)
+    layout = plan_memory(graph.memory, context=context, sinks=sinks, chunk=chunk)
+    executable = prepare(optimise(graph), weights, layout, kv_type=kv_type, threads=threads)
+    try:
+        yield executable, Reference(graph, weights)
+    finally:
+        executable.close()
+        weights.close()
+
+
+def logits(executable: CpuExecutable, tokens: Tokens[int], chunk: int | None = None) -> Logits:
+    """Logits of every token from a fresh state, `chunk` tokens a step."""
+    state, sequence, rows = executable.new_state(), Sequence(executable.layout), []
+    size = chunk or executable.max_tokens
+    for first in range(0, len(tokens), size):
+        part = np.array(tokens[first : first + size], np.int32)
+        place = sequence.place(len(part))
+        step = StepInput(part, place.positions, place.sink_positions, place.spans, np.arange(len(part), dtype=np.int32))
+        rows.append(executable.step(state, step).copy())
+        sequence.extend(part)
+    return np.concatenate(rows)
+
+
+def relative(a: Logits, b: Logits) -> float:
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+@pytest.mark.parametrize("name", arch.names())
+def test_float_models_equal_the_reference(tmp_path: Path, name: str) -> None:
+    """Float32 sums in another order: 1e-5 of the largest logit is ten times what was seen."""
+    with ready(tiny_model(tmp_path / "m.gguf", name)) as (executable, reference):
+        assert relative(logits(executable, TOKENS), reference.logits(TOKENS)) < 1e-5
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+def test_quantised_models_are_close_to_the_reference(tmp_path: Path, quant: str) -> None:
+    """Activations are rounded to 8 bits (about 0.4 % of a block's largest); random weights make that at most 6 % of the logits."""
+    with ready(tiny_model(tmp_path / "m.gguf", "llama", quant)) as (executable, reference):
+        ceiling = 1e-5 if quant in ("F32", "F16", "BF16") else 0.06
+        assert relative(logits(executable, TOKENS), reference.logits(TOKENS)) < ceiling
+
+
+@pytest.mark.parametrize("quant", ["F32", "Q4_0", "Q6_K"])
+def test_results_do_not_depend_on_threads_or_step_size(tmp_path: Path, quant: str) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "llama", quant)
+    with ready(path, threads=1) as (one, _):
+        expected = logits(one, TOKENS)
+        for chunk in (1, 3, 5):
+            np.testing.assert_array_equal(logits(one, TOKENS, chunk), expected)
+    for threads in (2, 3):
+        with ready(path, threads=threads) as (several, _):
+            np.testing.assert_array_equal(logits(several, TOKENS), expected)
+            np.testing.assert_array_equal(logits(several, TOKENS, 1), expected)
+
+
+@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("quant", ["F16", "Q4_K", "IQ4_NL"])
+def test_every_rung_of_the_ladder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, quant: str) -> None:
+    monkeypatch.setenv("EDGELLM_ISA", isa)
+    with ready(tiny_model(tmp_path / "m.gguf", "gemma3", quant), kv_type="f16") as (executable, reference):
+        assert executable.isa == isa
+        assert relative(logits(executable, TOKENS), reference.logits(TOKENS)) < 0.06
+
+
+def test_half_precision_cache_is_close(tmp_path: Path) -> None:
+    """Keys and values in f16 keep 11 bits."""
+    with ready(tiny_model(tmp_path / "m.gguf"), kv_type="f16") as (executable, reference):
+        error = relative(logits(executable, TOKENS), reference.logits(TOKENS))
+        assert 0 < error < 5e-3
+
+
+def test_unknown_rung_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGELLM_ISA", "sse9")
+    with pytest.raises(OptionError, match=r"sse9.*generic"):
+        jit.choose_isa()
+
+
+def test_parked_threads_wake_up_again(tmp_path: Path) -> None:
+    with ready(tiny_model(tmp_path / "m.gguf"), threads=3) as (executable, _):
+        expected = logits(executable, TOKENS)
+        for pause in (0.0, 0.01, 0.1):
+            time.sleep(pause)
+            np.testing.assert_array_equal(logits(executable, TOKENS), expected)
+
+
+def test_more_threads_than_cores_finish(tmp_path: Path) -> None:
+    with ready(tiny_model(tmp_path / "m.gguf"), threads=(os.cpu_count() or 1) * 4) as (executable, reference):
+        assert relative(logits(executable, TOKENS), reference.logits(TOKENS)) < 1e-5
+
+
+def test_close_ends_the_threads_and_forbids_steps(tmp_path: Path) -> None:
+    with ready(tiny_model(tmp_path / "m.gguf"), threads=3) as (executable, _):
+        assert sum(thread.name.startswith("edgellm-") for thread in threading.enumerate()) >= 2
+        executable.close()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("edgellm-")]
+        with pytest.raises(BackendError, match="closed"):
+            logits(executable, TOKENS)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_forked_child_is_told_to_load_again(tmp_path: Path) -> None:
+    with ready(tiny_model(tmp_path / "m.gguf"), threads=2) as (executable, _):
+        child = os.fork()
+        if child == 0:
+            try:
+                logits(executable, TOKENS)
+            except BackendError as error:
+                os._exit(0 if "fork" in str(error) else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_damaged_kernel_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGELLM_CACHE", str(tmp_path / "cache"))
+    wanted, seen = ["select:rows", "executor:walk"], []
+    jit.kernel_addresses(wanted, "generic", jit.Linker(), lambda what, done, of: seen.append((done, of)))
+    assert seen == [(1, 2), (2, 2)]
+    [path] = (tmp_path / "cache").glob("kernels/*/select.rows.o")
+    path.write_bytes(path.read_bytes()[:-3])
+    jit.kernel_addresses(wanted, "generic", jit.Linker(), lambda what, done, of: seen.append((done, of)))
+    assert seen[2:] == [(1, 1)]
+
+
+def test_a_kernel_that_does_not_compile_is_named() -> None:
+    with pytest.raises(BackendError, match="rope:sideways"):
+        jit.kernel_addresses(["rope:sideways"], "generic", jit.Linker())

@@ -1,0 +1,167 @@
+"""The small parts of the engine by themselves: stop texts, token ids, context sizes, and whose turn it is."""
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgellm.engine import context as contexts
+from edgellm.engine.prompts import checked_ids
+from edgellm.engine.stop_text import StopText
+from edgellm.engine.turns import Turns
+from edgellm.errors import BackendError, OptionError
+from edgellm.graph import LayerMemory
+from edgellm.memory.layout import plan_memory
+
+
+@given(st.lists(st.text("ab<|", max_size=4), max_size=12),
+       st.lists(st.text("ab<|", min_size=1, max_size=4), min_size=1, max_size=3))
+def test_stop_texts_are_found_wherever_tokens_end(pieces: list[str], stops: list[str]) -> None:
+    """What is shown is the text up to the stop text that is complete first, and never more is held back than could be one."""
+    text, found = StopText(stops), False
+    shown, given_ = "", ""
+    for piece in pieces:
+        given_ += piece
+        out, found = text.push(piece)
+        shown += out
+        if found:
+            break
+        held = given_[len(shown) :]
+        assert given_.startswith(shown) and all(stop not in given_ for stop in stops)
+        assert held == "" or any(stop.startswith(held) for stop in stops)
+    if found:
+        assert shown == given_[: min(at for stop in stops if (at := given_.find(stop)) >= 0)]
+    else:
+        assert shown + text.flush() == "".join(pieces)
+
+
+def test_stop_texts_are_checked() -> None:
+    assert StopText("end").push("the end.") == ("the ", True)
+    assert StopText(()).push("x") == ("x", False) and not StopText(())
+    for wrong in ("", [""], ["a", 3], 5):
+        with pytest.raises(OptionError, match="stop="):
+            StopText(wrong)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize("given_", [
+    [1, 2, 9], (1, 2, 9), np.array([1, 2, 9], np.int64), np.array([1, 2, 9], np.uint8), range(1, 4),
+])
+def test_ids_of_many_kinds(given_: object) -> None:
+    ids = checked_ids(given_, 10, name="prompt")  # type: ignore[arg-type]
+    assert ids.dtype == np.int32 and ids.tolist() == list(given_)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(("given_", "text"), [
+    ([], "empty"), (np.zeros((0, 3), np.int32), "empty"), ("hello", "is a text"), (b"hi", "is a text"), ([1.0, 2.0], "float64"),
+    ([True], "bool"), ([[1, 2]], "shape"), ([[1], [2, 3]], "sequence"), ([1, 10], "10 at place 1"), ([-1], "-1 at place 0"),
+    ([2**70], "sequence"), (None, "sequence"), (5, "sequence"), ([None], "sequence"),
+])
+def test_bad_ids_are_named(given_: object, text: str) -> None:
+    with pytest.raises(OptionError, match="prompt") as caught:
+        checked_ids(given_, 10, name="prompt")  # type: ignore[arg-type]  # wrong on purpose
+    assert text in str(caught.value)
+
+
+def test_context_defaults_and_bounds() -> None:
+    assert contexts.choose_context(None, 4, 2048) == 2048
+    assert contexts.choose_context(None, 4, 131072) == contexts.DEFAULT_CONTEXT
+    assert contexts.choose_context(100_000, 4, 2048) == 100_000, "rotary positions go on"
+    assert contexts.choose_context(2, 0, 2048) == 2
+    for asked, sinks, name in ((5, 4, "context=5"), (0, 0, "context=0"), (-1, 4, "context=-1"), (2.5, 4, "context=2.5"),
+                               (True, 0, "context=True"), (2**31, 4, "context="), (64, -1, "sinks=-1"), (64, "4", "sinks='4'")):
+        with pytest.raises(OptionError, match=name):
+            contexts.choose_context(asked, sinks, 2048)  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(OptionError, match="64 positions"):
+        contexts.check_learned(65, 64)
+
+
+def test_memory_of_keys_and_values() -> None:
+    layout = plan_memory([LayerMemory(2, 8, 16), LayerMemory(2, 8, 16, 10)], context=100, sinks=4, chunk=8)
+    slots = (4 + 96 + 7) + (10 + 7)
+    assert contexts.kv_bytes(layout, "f16") == 2 * (8 + 16) * slots * 2 and contexts.kv_bytes(layout, "f32") == 2 * 24 * slots * 4
+    with pytest.raises(OptionError, match="kv_type='q9'"):
+        contexts.kv_bytes(layout, "q9")
+    contexts.check_memory(1000, 100, 1000)
+    with pytest.raises(OptionError, match=r"context=100 needs 2\.0 GiB .* 1\.0 GiB .* about 40 or fewer"):
+        contexts.check_memory(2 << 30, 100, 1 << 30)
+
+
+class Call:
+    """Something that can hold a turn."""
+
+
+def wait_in_thread(turns: Turns, call: Call, patience: float, order: list[Call]) -> threading.Thread:
+    def run() -> None:
+        turns.take(call, patience=patience)
+        order.append(call)
+        turns.leave(call)
+
+    before = len(turns._queue)
+    thread = threading.Thread(target=run)
+    thread.start()
+    while len(turns._queue) == before and thread.is_alive():
+        time.sleep(0.001)
+    return thread
+
+
+def test_calls_queue_in_order() -> None:
+    turns, first, order = Turns(), Call(), list[Call]()
+    turns.take(first)
+    others = [Call() for _ in range(4)]
+    threads = [wait_in_thread(turns, call, 60.0, order) for call in others]
+    assert order == []
+    turns.leave(first)
+    for thread in threads:
+        thread.join(10)
+    assert order == others
+
+
+def test_a_paused_holder_gives_way_and_a_busy_one_does_not() -> None:
+    turns, stream, patient, hasty, order = Turns(), Call(), Call(), Call(), list[Call]()
+    turns.take(stream)
+    waiting = wait_in_thread(turns, hasty, 0.0, order)
+    assert order == [], "the holder is busy"
+    turns.pause(stream)
+    waiting.join(10)
+    assert order == [hasty]
+    turns.take(stream)
+    turns.pause(stream)
+    waiting = wait_in_thread(turns, patient, 60.0, order)
+    assert waiting.is_alive() and order == [hasty], "its reader may go on any moment"
+    turns.leave(stream)
+    waiting.join(10)
+    assert order == [hasty, patient]
+
+
+def test_nobody_waits_for_himself_or_for_the_dead() -> None:
+    turns, stream, call, order = Turns(), Call(), Call(), list[Call]()
+    turns.take(stream)
+    turns.pause(stream)
+    turns.take(call)                             # by the thread that read the stream last
+    assert turns.holder is call
+    turns.pause(stream)                          # no longer its turn: nothing happens
+    turns.leave(stream)
+    assert turns.holder is call
+    del call
+    assert turns.holder is None
+    wait_in_thread(turns, stream, 60.0, order).join(10)
+    assert order == [stream]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_is_told_so() -> None:
+    turns, call = Turns(), Call()
+    turns.take(call)
+    child = os.fork()
+    if child == 0:
+        try:
+            turns.take(Call())
+        except BackendError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

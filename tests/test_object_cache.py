@@ -1,0 +1,97 @@
+"""Faults of the kernel cache: whatever lies there, it reads as right or as missing, and never as something else."""
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from edgellm.backends.cpu.object_cache import KEPT_FOLDERS, KernelObject, ObjectCache
+
+ITEM = KernelObject("a_symbol", bytes(range(256)) * 8)
+
+
+def test_round_trip_and_second_process_key(tmp_path: Path) -> None:
+    ObjectCache("generic", tmp_path).write("norm:rms_norm", ITEM)
+    assert ObjectCache("generic", tmp_path).read("norm:rms_norm") == ITEM
+    assert ObjectCache("generic", tmp_path).read("norm:layer_norm") is None
+
+
+def test_every_damage_reads_as_missing(tmp_path: Path) -> None:
+    cache = ObjectCache("generic", tmp_path)
+    cache.write("k:v", ITEM)
+    path = cache._path("k:v")
+    good, rng = path.read_bytes(), random.Random(7)
+    for cut in (0, 1, 10, 20, 48, 60, len(good) - 1):
+        path.write_bytes(good[:cut])
+        assert cache.read("k:v") is None
+    for _ in range(300):
+        damaged = bytearray(good)
+        damaged[rng.randrange(len(good))] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        assert cache.read("k:v") is None
+    path.write_bytes(good)
+    assert cache.read("k:v") == ITEM
+
+
+def test_a_kernel_under_another_name_is_refused(tmp_path: Path) -> None:
+    cache = ObjectCache("generic", tmp_path)
+    cache.write("k:v", ITEM)
+    os.rename(cache._path("k:v"), cache._path("k:w"))
+    assert cache.read("k:w") is None
+
+
+def test_object_of_another_user_key_is_refused(tmp_path: Path) -> None:
+    foreign = ObjectCache("generic", tmp_path / "theirs")
+    foreign.write("k:v", ITEM)
+    mine = ObjectCache("generic", tmp_path / "mine")
+    mine._path("k:v").write_bytes(foreign._path("k:v").read_bytes())
+    assert mine.read("k:v") is None
+
+
+@pytest.mark.parametrize("spoil", ["group-writable", "symlink", "file in the way"])
+def test_folder_that_cannot_be_trusted_is_not_used(tmp_path: Path, spoil: str) -> None:
+    base = tmp_path / "kernels"
+    if spoil == "group-writable":
+        base.mkdir()
+        base.chmod(0o777)
+    elif spoil == "symlink":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        base.symlink_to(tmp_path / "elsewhere")
+    else:
+        base.write_text("a file")
+    cache = ObjectCache("generic", base)
+    assert cache.note and base not in cache.folder.parents
+    cache.write("k:v", ITEM)                     # still works, for this process
+    assert cache.read("k:v") == ITEM
+    folder = cache.folder
+    cache.close()
+    assert not folder.exists()
+
+
+def test_wrong_key_file_is_replaced(tmp_path: Path) -> None:
+    ObjectCache("generic", tmp_path).write("k:v", ITEM)
+    (tmp_path / "key").write_bytes(b"short")
+    cache = ObjectCache("generic", tmp_path)
+    assert cache.read("k:v") is None
+    cache.write("k:v", ITEM)
+    assert ObjectCache("generic", tmp_path).read("k:v") == ITEM
+
+
+def test_files_are_the_users_own(tmp_path: Path) -> None:
+    cache = ObjectCache("generic", tmp_path / "kernels")
+    assert (tmp_path / "kernels").stat().st_mode & 0o777 == 0o700
+    assert cache.folder.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "kernels" / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_old_folders_are_forgotten(tmp_path: Path) -> None:
+    base = tmp_path / "kernels"
+    for i in range(12):
+        (base / f"old-{i}").mkdir(parents=True)
+        os.utime(base / f"old-{i}", (i, i))
+    base.chmod(0o700)
+    ObjectCache("generic", base)
+    kept = {path.name for path in base.iterdir() if path.name.startswith("old")}
+    assert len(kept) == KEPT_FOLDERS - 1 and "old-11" in kept and "old-0" not in kept

@@ -1,0 +1,139 @@
+"""Rings and sequences against a naive simulation: a dict of which position each slot holds."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgellm.graph import LayerMemory
+from edgellm.memory.layout import MemoryClass, MemoryLayout, plan_memory
+from edgellm.memory.ring import Ring, Spans
+from edgellm.memory.sequence import Placement, Sequence
+
+
+def layout(context: int, sinks: int, chunk: int, window: int | None = None) -> MemoryLayout:
+    layers = [LayerMemory(1, 8, 8)] + ([LayerMemory(1, 8, 8, window)] if window else [])
+    return plan_memory(layers, context=context, sinks=sinks, chunk=chunk)
+
+
+class Simulation:
+    """One memory class written out: `held` says which position every slot holds, `seen` what a token must see."""
+
+    def __init__(self, memory: MemoryClass) -> None:
+        self.memory = memory
+        self.held: dict[int, int] = {}
+
+    def seen(self, position: int) -> list[int]:
+        sinks = range(min(self.memory.sinks, position + 1))
+        return [*sinks, *range(max(self.memory.sinks, position - self.memory.window + 1), position + 1)]
+
+    def run(self, start: int, spans: Spans) -> None:
+        """Write the chunk as a back end does (all keys first), then check what each token reads."""
+        for k, row in enumerate(spans):
+            self.held[int(row[0])] = start + k
+        for k, (slot, sinks, first, length) in enumerate(spans.tolist()):
+            assert slot < self.memory.slots
+            window = [self.memory.sinks + (first - self.memory.sinks + i) % self.memory.ring for i in range(length)]
+            read = [self.held.get(s) for s in [*range(sinks), *window]]
+            assert read == self.seen(start + k)
+            assert (window[-1] if length else sinks - 1) == slot, "a token is the last entry of what it sees"
+
+
+shapes = st.tuples(st.integers(2, 24), st.integers(0, 6), st.integers(1, 9), st.integers(1, 20)).filter(lambda s: s[0] > s[1] + 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(shapes, st.lists(st.integers(1, 9), min_size=1, max_size=25), st.data())
+def test_every_visible_position_is_resident(shape: tuple[int, int, int, int], chunks: list[int], data: st.DataObject) -> None:
+    context, sinks, chunk, window = shape
+    plan = layout(context, sinks, chunk, window)
+    sequence = Sequence(plan)
+    simulations = [Simulation(memory) for memory in plan.classes]
+    for n in chunks:
+        n = min(n, chunk)
+        start = len(sequence)
+        placed = sequence.place(n)
+        assert placed.positions.tolist() == list(range(start, start + n))
+        assert placed.sink_positions.tolist() == [min(p, context - 1) for p in range(start, start + n)]
+        for simulation, spans in zip(simulations, placed.spans, strict=True):
+            simulation.run(start, spans)
+        sequence.extend(np.arange(start, start + n, dtype=np.int32))
+        assert sequence.evicted == len(sequence) - len(simulations[0].seen(len(sequence) - 1))
+        check_truncation(sequence, simulations)
+        if data.draw(st.booleans()):
+            allowed = [length for length in range(len(sequence) + 1) if sequence.can_truncate(length)]
+            sequence.truncate(data.draw(st.sampled_from(allowed)))
+
+
+def check_truncation(sequence: Sequence, simulations: list[Simulation]) -> None:
+    """Where a cut is allowed, all that the next token sees (itself aside) is held; where it is refused, something is not."""
+    for length in range(len(sequence) + 1):
+        held = all(set(s.seen(length)) - {length} <= set(s.held.values()) for s in simulations)
+        if sequence.can_truncate(length):
+            assert held
+    assert sequence.can_truncate(len(sequence)) and sequence.can_truncate(0)
+
+
+@given(shapes, st.integers(0, 200))
+def test_a_cut_is_refused_only_where_something_is_gone(shape: tuple[int, int, int, int], total: int) -> None:
+    context, sinks, chunk, window = shape
+    plan = layout(context, sinks, chunk, window)
+    sequence, simulations = Sequence(plan), [Simulation(memory) for memory in plan.classes]
+    for position in range(total):
+        for simulation, spans in zip(simulations, sequence.place(1).spans, strict=True):
+            simulation.run(position, spans)
+        sequence.extend(np.array([position], np.int32))
+    for length in range(total + 1):
+        held = all(set(s.seen(length)) - {length} <= set(s.held.values()) for s in simulations)
+        assert sequence.can_truncate(length) == held
+
+
+@given(shapes, st.integers(0, 10**12), st.integers(1, 9))
+def test_one_token_at_a_time_equals_a_chunk(shape: tuple[int, int, int, int], start: int, n: int) -> None:
+    context, sinks, chunk, _ = shape
+    ring = Ring(layout(context, sinks, chunk).classes[0])
+    rows, out = [], np.zeros((1, 4), np.int32)
+    for k in range(n):
+        ring.place_one(start + k, out)
+        rows.append(out[0].tolist())
+        assert rows[-1][0] == ring.slot(start + k)
+    assert ring.place(start, n).tolist() == rows
+
+
+def test_a_failed_step_leaves_the_sequence_as_it_was() -> None:
+    sequence = Sequence(layout(16, 2, 4, 5))
+    for _ in range(9):
+        sequence.extend(sequence.place(4).positions.astype(np.int32))
+    before = len(sequence)
+    sequence.place(4)                            # the step fails: extend is never called
+    assert len(sequence) == before and sequence.can_truncate(before) and not sequence.can_truncate(before - 4)
+
+
+def test_decode_reuses_its_arrays() -> None:
+    sequence = Sequence(layout(16, 2, 4))
+    first: Placement = sequence.place(1)
+    sequence.extend(np.array([7], np.int32))
+    assert sequence.place(1) is first and first.positions[0] == 1
+
+
+def test_common_prefix() -> None:
+    sequence = Sequence(layout(16, 2, 4))
+    sequence.extend(np.array([5, 6, 7, 8], np.int32))
+    for tokens, wanted in (([5, 6, 9, 8], 2), ([5, 6, 7, 8, 9], 4), ([5], 1), ([], 0), ([1, 6], 0)):
+        assert sequence.common_prefix(np.array(tokens, np.int32)) == wanted
+
+
+def test_a_cut_that_is_not_possible_is_a_bug_of_ours() -> None:
+    sequence = Sequence(layout(8, 1, 2))
+    for position in range(40):
+        sequence.place(1)
+        sequence.extend(np.array([position], np.int32))
+    with pytest.raises(AssertionError):
+        sequence.truncate(10)
+
+
+def test_sliding_layers_get_their_own_class() -> None:
+    plan = plan_memory([LayerMemory(1, 8, 8, 6), LayerMemory(1, 8, 8), LayerMemory(1, 8, 8, 64)], context=32, sinks=4, chunk=8)
+    assert plan.layer_class == (1, 0, 0)
+    assert plan.classes[0] == MemoryClass(4, 28, 35) and plan.classes[1] == MemoryClass(0, 6, 13)

@@ -1,0 +1,92 @@
+"""The operating system's side, with other platforms faked."""
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgellm.backends.cpu import system
+
+
+def test_this_machine_has_cores_and_a_lowest_rung() -> None:
+    assert 1 <= system.usable_cores() <= (os.cpu_count() or 1)
+    assert system.usable_isas()[0] == "generic"
+
+
+@pytest.mark.parametrize(("text", "cores"), [("max 100000", None), ("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1),
+                                             ("nonsense", None), ("", None), ("100000 0", None)])
+def test_cgroup_v2_quota(tmp_path: Path, text: str, cores: int | None) -> None:
+    (tmp_path / "cpu.max").write_text(text)
+    assert system._cgroup_quota(tmp_path) == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1", None), ("400000", 4), ("50000", 1)])
+def test_cgroup_v1_quota(tmp_path: Path, quota: str, cores: int | None) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text(quota)
+    (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000")
+    assert system._cgroup_quota(tmp_path) == cores
+
+
+def test_affinity_limits_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3}, raising=False)
+    monkeypatch.setattr(system, "_physical_cores", lambda: 8)
+    monkeypatch.setattr(system, "_cgroup_quota", lambda root: None)
+    assert system.usable_cores() == 1
+
+
+def test_apple_counts_performance_cores_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    monkeypatch.setattr(system, "_performance_cores", lambda: 4)
+    assert system.usable_cores() == 4
+
+
+def test_windows_without_affinity_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(system, "_physical_cores", lambda: 8)
+    assert system.usable_cores() == 8
+
+
+@pytest.mark.parametrize(("platform", "variables", "expected"), [
+    ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/edgellm"),
+    ("linux", {"EDGELLM_CACHE": "/mine"}, "/mine"),
+    ("darwin", {"HOME": "/Users/u"}, "/Users/u/Library/Caches/edgellm"),
+    ("win32", {"LOCALAPPDATA": "/local"}, "/local/edgellm/Cache"),
+])
+def test_cache_folder_of_each_platform(monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str],
+                                       expected: str) -> None:
+    for name in ("EDGELLM_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert system.user_cache() == Path(expected)
+
+
+def test_other_processors_have_the_generic_rung_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert system.usable_isas() == ("generic",)
+
+
+def test_old_x86_has_the_generic_rung_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(system, "host_features", lambda: frozenset({"sse2", "avx"}))
+    assert system.usable_isas() == ("generic",)
+
+
+def test_private_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o700)
+    assert system.is_private(folder)
+    folder.chmod(0o770)
+    assert not system.is_private(folder)
+    folder.chmod(0o700)
+    (tmp_path / "link").symlink_to(folder)
+    assert not system.is_private(tmp_path / "link")
+    assert not system.is_private(tmp_path / "absent")
