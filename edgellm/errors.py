@@ -20,9 +20,28 @@ from edgellm.formats.errors import (
 )
 
 __all__ = [
-    "BadAlignment", "BadHParam", "BadMagic", "BadTensorInfo", "BadType", "BadVersion", "BadVocab", "BackendError", "ContextFull",
-    "Duplicate", "EdgeError", "FormatError", "LimitExceeded", "ModelClosed", "ModelNotFound", "NoTokenizer", "NumericError",
-    "OptionError", "ShapeMismatch", "TemplateError", "Truncated", "Unreadable",
+    "BackendError",
+    "BadAlignment",
+    "BadHParam",
+    "BadMagic",
+    "BadTensorInfo",
+    "BadType",
+    "BadVersion",
+    "BadVocab",
+    "ContextFull",
+    "Duplicate",
+    "EdgeError",
+    "FormatError",
+    "LimitExceeded",
+    "ModelClosed",
+    "ModelNotFound",
+    "NoTokenizer",
+    "NumericError",
+    "OptionError",
+    "ShapeMismatch",
+    "TemplateError",
+    "Truncated",
+    "Unreadable",
     "Unsupported",
 ]
 

@@ -24,7 +24,7 @@ def main() -> None:
     from edgellm.catalogue import entry_of
 
     blocks = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    names = {name for _, text in blocks for name in NAME.findall(text) if not name.endswith(".gguf")}
+    names = {name for _, text in blocks for name in NAME.findall(text) if not name.startswith("hf:") and not name.endswith(".gguf")}
     if unknown := [name for name in names if entry_of(name) is None]:
         raise SystemExit(f"README.md names models that are not in models.toml: {', '.join(unknown)}")
     lines = [line for kind, text in blocks if kind == "console" for line in text.splitlines()]

@@ -198,6 +198,16 @@ def mapped(path: Path) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_a_model_that_nobody_closes(path: Path) -> None:
+    loader = toys()
+    model = loader.load(path, context=32)
+    model.generate([1], max_tokens=1)
+    assert mapped(path) and not loader.toy.closed
+    del model
+    assert loader.toy.closed and not mapped(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 def test_closing_unmaps_the_file_and_ends_threads(path: Path) -> None:
     loader, threads = references(), threading.active_count()
     model = loader.load(path, context=32)

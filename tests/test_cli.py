@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from fake_model import FakeModel, FakeStream
 from tiny_models import tiny_model
 
-from edgellm.cli import app, opening, piped
+from edgellm.cli import app, opening, piped, progress
 from edgellm.errors import OptionError
 
 COMMANDS = ("chat", "run", "show", "tokenize", "bench")
@@ -145,6 +146,38 @@ def test_control_characters_do_not_reach_a_pipe_unless_raw(
     assert capsys.readouterr().out == "ab\n"
     assert app.run(["run", "m", "p", "--raw"]) == 0
     assert capsys.readouterr().out == "a\x1b[31mb\x07"
+
+
+def test_replies_begin_with_a_word_and_continuations_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    use(monkeypatch, "\n  a b", "\n  a b")
+    assert app.run(["run", "m", "p"]) == 0
+    assert capsys.readouterr().out == "a b\n"
+    use(monkeypatch, " a b", template=False)
+    assert app.run(["run", "m", "p"]) == 0
+    assert capsys.readouterr().out == " a b\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_only_when_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool,
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with progress.ProgressLine("loading x") as line:
+        line("compiling", 1, 9)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "PATIENCE_TERMINAL", 0.01)
+    monkeypatch.setattr(progress, "PATIENCE_LOG", 0.01)
+    with progress.ProgressLine("loading \x1b[2Jx") as line:
+        time.sleep(0.2)
+        line("compiling", 1, 9)
+        line("compiling", 2, 9)
+    shown = capsys.readouterr().err
+    if terminal:
+        assert shown.startswith("\rloading x ...\rcompiling 1/9 ...") and shown.endswith("\r" + " " * 17 + "\r")
+    else:
+        assert shown == "loading x ...\n"
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:

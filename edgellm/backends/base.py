@@ -43,6 +43,14 @@ class Executable(Protocol):
     max_outputs: int                             # R of one step, at most
     layout: MemoryLayout
 
+    @property
+    def backend(self) -> str:
+        """Its name, as `load_backend` takes it."""
+        ...
+
+    @property
+    def threads(self) -> int: ...
+
     def new_state(self) -> State: ...
 
     def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
-from typing import Any, ClassVar
+from typing import Any
 
 from jinja2 import Template, nodes
 from jinja2 import TemplateError as JinjaError
@@ -28,7 +28,7 @@ MAX_BITS = 4096                             # of an integer
 class GenerationTag(Extension):
     """`{% generation %}` ... `{% endgeneration %}`: marks an assistant's words for training, means nothing here."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}                    # noqa: RUF012  # jinja2 declares it so
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno

@@ -111,7 +111,7 @@ def _plain(value: Any, given: list[str], depth: int = 0) -> Any:
         raise TemplateError(f"the conversation nests lists deeper than {MAX_DEPTH}")
     if isinstance(value, str):
         given.append(str.__str__(value))
-        return given[-1] if type(value) is str else "".join(value)
+        return given[-1]
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):

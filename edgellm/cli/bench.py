@@ -27,7 +27,8 @@ def bench(
     """Measure tokens per second.
 
     As in llama-bench: ppN reads N random tokens, tgN writes N tokens one by one. Each test starts with an
-    empty context and runs once before it is measured; printed are mean and standard deviation.
+    empty context, as long as the longest test, and runs once before it is measured. Printed are mean and
+    standard deviation.
     """
     from edgellm.cli.measuring import rows
     from edgellm.cli.opening import open_model

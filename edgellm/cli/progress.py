@@ -6,8 +6,9 @@ import sys
 import threading
 from types import TracebackType
 
-PATIENCE = 0.3           # seconds before a terminal shows anything
-PATIENCE_ELSEWHERE = 2.0  # a log needs no line for every ordinary start
+from edgellm.cli.terminal import clean
+
+PATIENCE_TERMINAL, PATIENCE_LOG = 0.3, 2.0       # seconds before anything is shown; a log needs no line for every start
 
 
 class ProgressLine:
@@ -17,7 +18,7 @@ class ProgressLine:
         self._what = self._text = what
         self._lock = threading.Lock()
         self._tty = sys.stderr.isatty()
-        self._timer = threading.Timer(PATIENCE if self._tty else PATIENCE_ELSEWHERE, self._start)
+        self._timer = threading.Timer(PATIENCE_TERMINAL if self._tty else PATIENCE_LOG, self._start)
         self._timer.daemon = True
         self._late = self._printed = False
         self._width = 0
@@ -49,10 +50,10 @@ class ProgressLine:
 
     def _show(self) -> None:
         if self._tty:
-            self._write(f"{self._text} ...")
+            self._write(f"{clean(self._text)} ...")
         elif not self._printed:
             self._printed = True
-            print(f"{self._what} ...", file=sys.stderr, flush=True)
+            print(f"{clean(self._what)} ...", file=sys.stderr, flush=True)
 
     def _write(self, text: str) -> None:
         """Replace the line: carriage return and spaces work on every terminal."""

@@ -97,7 +97,7 @@ def _refusal(gguf: GGUFFile) -> str:
     try:
         load_graph(gguf)
     except EdgeError as error:
-        return str(error)
+        return str(error).removeprefix(f"{gguf.path}: ")
     return ""
 
 
@@ -132,7 +132,7 @@ def _page(facts: Facts) -> str:
         "file": f"{facts['file']} ({size(facts['bytes'])}, GGUF version {facts['gguf_version']})",
         "architecture": facts["architecture"],
         "parameters": f"{count(facts['parameters'])} in {facts['n_tensors']} tensors",
-        "types": ", ".join(f"{name} {part:.1%}" for name, part in share.items()),
+        "types": ", ".join(f"{name} {part:.1%}" for name, part in share.items()) or None,
         "layers": facts["layers"],
         "width": facts["width"],
         "context": facts["context_length"] and f"{facts['context_length']} tokens",

@@ -102,7 +102,7 @@ def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: B
         parameters=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()), file_bytes=sum(by_type.values()),
         bytes_by_type=by_type, n_vocab=hparams.n_vocab, n_layers=hparams.n_layers, context=executable.layout.context,
         context_train=hparams.context_length, sinks=sinks, kv_type=kv_type,
-        kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=str(getattr(executable, "backend", "cpu")),
-        threads=int(getattr(executable, "threads", 1)),
+        kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend,
+        threads=executable.threads,
         has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata)),
     )

@@ -16,7 +16,7 @@ from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
 from edgellm.engine.session import Session
 from edgellm.engine.stream import Request, Stream
-from edgellm.engine.tokenizing import AnswerDecoder, BackgroundTokenizer, TokenTexts
+from edgellm.engine.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
 from edgellm.errors import ModelClosed, OptionError
 from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, resolve_options
 from edgellm.tokenizer import Tokenizer
@@ -119,7 +119,7 @@ class Model:
         end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
         sampler = Sampler(options, n_vocab=self.n_vocab, context=self.context, end_tokens=end_tokens,
                           vocabulary=self._token_texts if tokenizer else None, processors=asked.processors)
-        decoder = AnswerDecoder(tokenizer, int(ids[-1])) if tokenizer else None
+        decoder = answer_decoder(tokenizer, int(ids[-1])) if tokenizer else None
         return Stream(self._session, Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops))
 
     @cached_property

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -36,6 +37,7 @@ class Session:
         self.layout = executable.layout
         self._executable: Executable | None = executable
         self._weights = weights
+        self._release = weakref.finalize(self, _release, executable, weights)    # for models that nobody closes, also at exit
         self._sequence = Sequence(executable.layout)
         self._state: State | None = None
         self._token = np.zeros(1, np.int32)
@@ -126,9 +128,11 @@ class Session:
 
     def close(self) -> None:
         """End the executable's threads and drop conversation and weights. Closing twice does nothing."""
-        executable, self._executable, self._state, self.owner = self._executable, None, None, None
+        self._executable = self._state = self.owner = None
         self._sequence = Sequence(self.layout)
-        if executable is not None:
-            executable.close()
-            del executable                       # its views on the weights would keep the file mapped
-            self._weights.close()
+        self._release()
+
+
+def _release(executable: Executable, weights: WeightStore) -> None:
+    executable.close()
+    weights.close()

@@ -15,9 +15,9 @@ from edgellm.engine.prompts import TokenIds
 from edgellm.engine.records import Generation, Piece, Stats, StopReason
 from edgellm.engine.session import Logits, Session
 from edgellm.engine.stop_text import StopText
-from edgellm.engine.tokenizing import AnswerDecoder
 from edgellm.errors import OptionError
 from edgellm.sampling import Sampler
+from edgellm.tokenizer import StreamDecoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Request:
     max_tokens: int | None                       # None: no limit
     end_tokens: Collection[int]
     sampler: Sampler
-    decoder: AnswerDecoder | None
+    decoder: StreamDecoder | None
     stops: StopText
 
 

@@ -1,14 +1,13 @@
 """The model's tokenizer, built beside the weights while they load, and what generation needs of it."""
 from __future__ import annotations
 
-import codecs
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from edgellm.errors import NoTokenizer, Unsupported
-from edgellm.tokenizer import Tokenizer, build_tokenizer
+from edgellm.tokenizer import StreamDecoder, Tokenizer, build_tokenizer
 
 
 class BackgroundTokenizer:
@@ -76,24 +75,7 @@ class TokenTexts:
         return self._tokenizer.encode(text, add_special=False)
 
 
-class AnswerDecoder:
-    """Text of what follows a prompt, token by token: characters come out when their last byte is in.
-
-    Right after a special token a text's leading space is the tokenizer's, and goes. Within an answer it stays, also after an
-    end token that was ignored: the model may begin a new text there, and llama.cpp shows the space too.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, last_of_prompt: int) -> None:
-        self._tokenizer = tokenizer
-        self._after_special = tokenizer.next_bytes(last_of_prompt, False)[1]
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, token: int) -> str:
-        """The text that became complete with this token; control tokens have none."""
-        piece, _ = self._tokenizer.next_bytes(token, self._after_special)
-        self._after_special = False
-        return self._utf8.decode(piece)
-
-    def flush(self) -> str:
-        """What is left at the end: U+FFFD for a character that was cut off."""
-        return self._utf8.decode(b"", final=True)
+def answer_decoder(tokenizer: Tokenizer, last_of_prompt: int) -> StreamDecoder:
+    """A decoder for what follows a prompt. After a special token a text's leading space is the tokenizer's, and goes."""
+    after_special = tokenizer.is_control(last_of_prompt) or tokenizer.next_bytes(last_of_prompt, False)[1]
+    return StreamDecoder(tokenizer, continuation=not after_special)

@@ -1,4 +1,4 @@
-"""BPE vocabularies (gpt-2, llama 3, qwen, gemma 4): the `tokenizers` package with the merges and word cuts of the GGUF file."""
+"""BPE vocabularies (gpt-2, llama 3, qwen, gemma 4): the `tokenizers` package with a GGUF file's merges and word cuts."""
 from __future__ import annotations
 
 import re
@@ -15,7 +15,8 @@ from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 if TYPE_CHECKING:
     import tokenizers
 
-MAX_DIGITS = 900                            # digits per run handed to expressions that look ahead over all of it: time is quadratic
+MAX_DIGITS = 900                            # of a run that expressions look ahead over, which is quadratic
+MAX_TEXT = 1 << 21                          # characters at once: beyond 10 million steps on one word, Oniguruma gives up
 LONG_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
 NEWLINES = re.compile("(\n+)")
 
@@ -71,7 +72,9 @@ class BpeEncoder:
 
     def _ids(self, text: str) -> list[int]:
         assert self._tokenizer is not None
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids: list[int] = []
+        for at in range(0, len(text), MAX_TEXT):
+            ids += self._tokenizer.encode(text[at:at + MAX_TEXT], add_special_tokens=False).ids
         return ids
 
     def _encode_lines(self, text: str) -> list[int]:
@@ -95,7 +98,7 @@ class BpeEncoder:
         options = {"ignore_merges": self.pre.whole_words, "byte_fallback": self.pre.visible_spaces}
         try:
             model = models.BPE(vocab, self._merges, **options)
-        except Exception:                    # the package's own error class is plain Exception: a merge of unknown tokens
+        except Exception:                    # the package raises no narrower class for a merge of unknown tokens
             known = [(a, b) for a, b in self._merges if a in vocab and b in vocab and a + b in vocab]
             model = models.BPE(vocab, known, **options)
         tokenizer = tokenizers.Tokenizer(model)
@@ -112,13 +115,13 @@ def split_merges(merges: Sequence[str], file: str) -> list[tuple[str, str]]:
     pairs: list[Any] = [tuple(merge.split(" ")) for merge in merges]      # Any: of unknown length until checked
     if set(map(len, pairs)) - {2} or "" in set(chain.from_iterable(pairs)):
         i = next(i for i, pair in enumerate(pairs) if len(pair) != 2 or "" in pair)
-        raise BadVocab(f"entry {i} is {merges[i][:40]!r}, not two token texts with a blank between them; convert the model again",
+        raise BadVocab(f"entry {i} is {merges[i][:40]!r}, not two token texts with a blank between; convert the model again",
                        file=file, field="tokenizer.ggml.merges")
     return pairs
 
 
 def _cut_digits(text: str) -> list[str]:
-    """Cut runs of more than MAX_DIGITS digits into groups counted from their end, where groups of three start anyway."""
+    """Cut runs of more than MAX_DIGITS digits into groups counted from their end: groups of three start there anyway."""
     parts, at = [], 0
     for run in LONG_DIGITS.finditer(text):
         first = run.start() + (run.end() - run.start()) % MAX_DIGITS

@@ -16,13 +16,13 @@ from edgellm.tokenizer.wpm import WpmEncoder, WpmOptions
 def build_tokenizer(metadata: Metadata, *, file: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer that a GGUF file's metadata describes. Checks everything now, builds the encoder on first use.
 
-    Raises NoTokenizer where the file has none, Unsupported for kinds that edgellm cannot run, BadVocab for a vocabulary that
-    contradicts itself. Warns UnknownPreTokenizer where the file names a way of cutting words that edgellm does not know.
+    Raises NoTokenizer where the file has none, Unsupported for kinds that edgellm cannot run, BadVocab for a
+    vocabulary that contradicts itself. Warns UnknownPreTokenizer where the file's way of cutting words is unknown.
     """
     reader = VocabularyReader(metadata, os.fspath(file))
     kind = reader.string("model")
     if kind is None or kind in ("none", "no_vocab"):
-        raise NoTokenizer(f"{reader.file} carries no tokenizer; give token ids instead of text, or use a file with a vocabulary")
+        raise NoTokenizer(f"{reader.file} carries no tokenizer; give token ids instead of text, or take a file with one")
     if kind not in KINDS:
         raise Unsupported(f"tokenizers of the kind {kind!r} cannot be run; edgellm knows {', '.join(KINDS)}",
                           file=reader.file, field=PREFIX + "model")
@@ -42,34 +42,40 @@ def _bpe(reader: VocabularyReader) -> Tokenizer:
     merges = reader.strings("merges")
     if merges is None:
         raise reader.fault("merges", "is missing; convert the model again with its tokenizer")
-    return Tokenizer(vocabulary, BpeEncoder(vocabulary, pre, merges), _manners(reader, vocabulary, add_bos=pre.add_bos))
+    manners = _manners(reader, vocabulary, add_bos=pre.add_bos, always_bos=pre.always_bos)
+    return Tokenizer(vocabulary, BpeEncoder(vocabulary, pre, merges), manners)
 
 
 def _wpm(reader: VocabularyReader) -> Tokenizer:
     vocabulary = read_vocabulary(reader, bos=101, unknown=100, separator=102)
     lowercase = reader.flag("normalizer.lowercase", True)
-    options = WpmOptions(lowercase, reader.flag("normalizer.strip_accents", lowercase))
-    return Tokenizer(vocabulary, WpmEncoder(vocabulary, options), _manners(reader, vocabulary, add_bos=True, add_eos=True))
+    encoder = WpmEncoder(vocabulary, WpmOptions(lowercase, reader.flag("normalizer.strip_accents", lowercase)))
+    return Tokenizer(vocabulary, encoder, _manners(reader, vocabulary, add_bos=True, end=vocabulary.special.separator))
 
 
 KINDS: dict[str, Callable[[VocabularyReader], Tokenizer]] = {"llama": _spm, "gpt2": _bpe, "gemma4": _bpe, "bert": _wpm}
 
 
-def _manners(reader: VocabularyReader, vocabulary: Vocabulary, *, add_bos: bool, add_eos: bool = False) -> Manners:
+def _manners(reader: VocabularyReader, vocabulary: Vocabulary, *, add_bos: bool, always_bos: bool = False,
+             end: int | None = None) -> Manners:
+    """What to put around texts: the file's flags, else the kind's habit: `add_bos`, and `end` after a text."""
     special = vocabulary.special
     for key, token in (("add_bos_token", special.bos), ("add_eos_token", special.eos)):
         if reader.metadata.get(PREFIX + key) is not None and reader.flag(key, False) and token is None:
             raise reader.fault(key, "is true but the vocabulary names no such token; convert the model again")
     left, right = _eaters(reader, vocabulary)
-    return Manners(reader.flag("add_bos_token", add_bos), reader.flag("add_eos_token", add_eos), left, right)
+    begins = always_bos or reader.flag("add_bos_token", add_bos)
+    ends = reader.flag("add_eos_token", end is not None)
+    return Manners(special.bos if begins else None, (special.eos if end is None else end) if ends else None, left, right)
 
 
 def _eaters(reader: VocabularyReader, vocabulary: Vocabulary) -> tuple[frozenset[int], frozenset[int]]:
-    """Special tokens that swallow white space. GGUF does not say which: known by the model's name, as llama.cpp does."""
+    """Special tokens that swallow white space. GGUF does not say which: known by the model's name, as in llama.cpp."""
     name, pre = str(reader.metadata.get("general.name", "")).lower(), reader.string("pre") or ""
     architecture = str(reader.metadata.get("general.architecture", ""))
     mask = next((text for text in ("<mask>", "[MASK]") if text in vocabulary.ids), None)
-    if mask is not None and (pre.startswith("jina-v2") or "modern-bert" in name or architecture in ("nomic-bert-moe", "jina-bert-v3")):
+    masked = pre.startswith("jina-v2") or "modern-bert" in name or architecture in ("nomic-bert-moe", "jina-bert-v3")
+    if mask is not None and masked:
         return frozenset({vocabulary.ids[mask]}), frozenset()
     if "phi-3" in name or "phi3" in name:
         spared = {vocabulary.ids.get(text) for text in ("<unk>", "<s>", "<|endoftext|>")}

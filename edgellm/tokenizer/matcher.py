@@ -4,13 +4,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-DEPTH = 120                                 # nested groups that `re` compiles without trouble; real vocabularies need 40
+DEPTH = 120                                 # nested groups that `re` compiles; real vocabularies need 40
 
 
 def compile_matcher(texts: Iterable[str]) -> re.Pattern[str] | None:
     """A pattern that matches any of `texts`, the longest at each place; None where there are none.
 
-    The alternatives are folded into a trie: a flat alternation of thousands costs thousands of tries at every "<" of a text.
+    The alternatives are folded into a trie: a flat alternation of thousands costs thousands of tries at every "<".
     """
     wanted = sorted({text for text in texts if text})
     if not wanted:

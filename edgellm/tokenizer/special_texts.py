@@ -3,9 +3,9 @@ from __future__ import annotations
 
 # A model that emits one of these has finished its turn. The list is what llama.cpp detects.
 END_OF_GENERATION = frozenset({
-    "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<end_of_turn>",
-    "<|endoftext|>", "<|end_of_text|>", "</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<end_of_utterance>", "<eos>", "<turn|>",
-    "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
+    "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>",
+    "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<eos>",
+    "<end_of_utterance>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
 })
 
 # Fill-in-the-middle tokens after which a completion goes on into the next file: they end a generation too.
@@ -16,13 +16,14 @@ FILL_IN_END = frozenset({
 
 # Fill-in-the-middle tokens that must never come out of a user's text, whatever type the file gives them.
 FILL_IN = frozenset({
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>", "<|prefix|>",
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>", "<|suffix|>",
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>", "<|middle|>",
+    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
+    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>",
+    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
+    "<|prefix|>", "<|suffix|>", "<|middle|>",
 })
 
-# Where all of a row's first set end a generation, its second set does not: "<|end|>" closes a channel in gpt-oss and solar-open
-# vocabularies, and "</s>" is plain HTML in gemma 4's.
+# Where a vocabulary has all of a row's first set, the row's text does not end a generation: "<|end|>" closes a channel
+# in gpt-oss and solar-open vocabularies, and "</s>" is plain HTML in gemma 4's.
 NOT_END_BESIDE = (
     (frozenset({"<|return|>", "<|call|>"}), "<|end|>"),
     (frozenset({"<|return|>", "<|calls|>"}), "<|end|>"),

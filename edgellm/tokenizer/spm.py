@@ -1,4 +1,4 @@
-"""SPM vocabularies (llama, gemma, phi-3): sentencepiece fed with a model built from the GGUF's tokens, scores and types."""
+"""SPM vocabularies (llama, gemma, phi-3): sentencepiece with a model built from a GGUF file's tokens, scores, types."""
 from __future__ import annotations
 
 import struct
@@ -10,7 +10,7 @@ from edgellm.errors import BadVocab
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 
 SPACE = "▁"                                 # U+2581, sentencepiece's visible space
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6     # sentencepiece_model.proto, SentencePiece.Type
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6      # sentencepiece_model.proto, SentencePiece.Type; as in GGUF
 BYTE_TEXTS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
@@ -80,10 +80,12 @@ class SpmEncoder:
         if not seen_unknown:
             self._beyond[count] = unknown
             yield _placeholder(count), 0.0, UNKNOWN
-        present = {text.upper() for text, kind in zip(vocabulary.texts, vocabulary.types, strict=True) if kind == TokenType.BYTE}
+        bytes_ = (i for i, kind in enumerate(vocabulary.types) if kind == TokenType.BYTE)
+        present = {vocabulary.texts[i].upper() for i in bytes_}
         for byte, text in enumerate(BYTE_TEXTS):
             if text.upper() not in present:
-                self._beyond[count + len(self._beyond)] = vocabulary.ids.get(chr(byte), unknown) if byte < 128 else unknown
+                stand_in = vocabulary.ids.get(chr(byte), unknown) if byte < 128 else unknown
+                self._beyond[count + len(self._beyond)] = stand_in
                 yield text.encode(), 0.0, BYTE
 
 
@@ -93,12 +95,16 @@ def _placeholder(token: int) -> bytes:
 
 
 def model_proto(pieces: list[tuple[bytes, float, int]]) -> bytes:
-    """sentencepiece's ModelProto (sentencepiece_model.proto) in protobuf's wire format: BPE, byte fallback, no normalisation."""
+    """sentencepiece's ModelProto (sentencepiece_model.proto) in protobuf's wire format.
+
+    `pieces`: (text, score, type). BPE with byte fallback; spaces become U+2581 and nothing else is normalised.
+    """
     unknown = next(i for i, (_, _, kind) in enumerate(pieces) if kind == UNKNOWN)
     trainer = (_integer(3, 2) + _integer(4, len(pieces)) + _integer(35, 1) + _integer(40, unknown)
                + _integer(41, -1) + _integer(42, -1) + _integer(43, -1))
     normalizer = _bytes(1, b"identity") + _integer(3, 0) + _integer(4, 0) + _integer(5, 1)
-    body = (_bytes(1, _bytes(1, text) + b"\x15" + struct.pack("<f", score) + _integer(3, kind)) for text, score, kind in pieces)
+    body = (_bytes(1, _bytes(1, text) + b"\x15" + struct.pack("<f", score) + _integer(3, kind))
+            for text, score, kind in pieces)
     return b"".join(body) + _bytes(2, trainer) + _bytes(3, normalizer)
 
 

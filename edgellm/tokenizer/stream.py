@@ -14,15 +14,17 @@ class StreamDecoder:
 
     def __init__(self, tokenizer: Tokenizer, *, continuation: bool = False, skip_special: bool = True) -> None:
         self._tokenizer, self._skip_special = tokenizer, skip_special
+        self._continuation = continuation
         self._after_special = not continuation
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
         """The text that became complete with this token: "" while a character's bytes are still missing."""
-        piece, self._after_special = self._tokenizer.next_bytes(token, self._after_special, skip_special=self._skip_special)
+        piece, self._after_special = self._tokenizer.next_bytes(
+            token, self._after_special, skip_special=self._skip_special)
         return self._utf8.decode(piece)
 
     def flush(self) -> str:
-        """What is left at the end: U+FFFD for a character that was cut off. The decoder can be used for a new sequence then."""
-        self._after_special = True
+        """What is left at the end: U+FFFD for a character that was cut off. A new sequence may follow."""
+        self._after_special = not self._continuation
         return self._utf8.decode(b"", final=True)

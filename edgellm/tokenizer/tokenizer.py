@@ -19,8 +19,8 @@ Span = tuple[int, int]                      # start and stop of characters
 class Manners:
     """How special tokens behave around text."""
 
-    add_bos: bool
-    add_eos: bool
+    begin: int | None                       # id put before a text, or None
+    end: int | None                         # id put after it
     eats_left: frozenset[int] = frozenset()      # ids that swallow white space before them
     eats_right: frozenset[int] = frozenset()     # ids that swallow white space after them
 
@@ -30,8 +30,10 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary, encoder: Encoder, manners: Manners) -> None:
         self.vocabulary, self._encoder, self._manners = vocabulary, encoder, manners
+        self._pieces: dict[int, bytes] = {}
         types, texts = vocabulary.types, vocabulary.texts
-        ours = [i for i, kind in enumerate(types) if kind == TokenType.USER_DEFINED and i not in vocabulary.control]
+        ours = [i for i, kind in enumerate(types)
+                if kind == TokenType.USER_DEFINED and vocabulary.ids[texts[i]] not in vocabulary.control]
         self._user_defined = compile_matcher(texts[i] for i in ours)
         self._special = compile_matcher([texts[i] for i in ours] + [texts[i] for i in vocabulary.control])
         edges = {text[at] for i in vocabulary.control if (text := texts[i]) for at in (0, -1)}
@@ -56,11 +58,13 @@ class Tokenizer:
 
     @property
     def add_bos(self) -> bool:
-        return self._manners.add_bos
+        """Whether `encode` puts a BOS before a text."""
+        return self._manners.begin is not None
 
     @property
     def add_eos(self) -> bool:
-        return self._manners.add_eos
+        """Whether `encode` puts an EOS (or separator) after a text."""
+        return self._manners.end is not None
 
     @property
     def add_space_prefix(self) -> bool:
@@ -92,8 +96,8 @@ class Tokenizer:
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of `text`.
 
-        `add_special` puts the vocabulary's BOS (and EOS) around where it asks for them. With `parse_special` the texts of
-        control tokens become these tokens; without it they are plain text and no control id comes out of `text`.
+        `add_special` puts the vocabulary's BOS (and EOS) around where it asks for them. With `parse_special` the texts
+        of control tokens become these tokens; without it they are plain text and no control id comes out of `text`.
         """
         return self.encode_trusted(text, ((0, len(text)),) if parse_special else (), add_special=add_special)
 
@@ -104,8 +108,8 @@ class Tokenizer:
         """
         if SURROGATE.search(text):           # one lone surrogate, one replacement character: the spans stay right
             text = SURROGATE.sub("\ufffd", text)
-        special = self.vocabulary.special
-        out = [special.bos] if add_special and self.add_bos and special.bos is not None else []
+        begin, end = (self._manners.begin, self._manners.end) if add_special else (None, None)
+        out = [] if begin is None else [begin]
         after_special = True
         for fragment in self._fragments(text, trusted):
             if isinstance(fragment, int):
@@ -115,11 +119,7 @@ class Tokenizer:
                 prefix = " " if after_special and self._encoder.space_prefix else ""
                 out += self._encoder.encode(prefix + fragment)
                 after_special = False
-        if add_special and self.add_eos:
-            end = special.eos if special.separator is None else special.separator
-            if end is not None:
-                out.append(end)
-        return out
+        return out if end is None else [*out, end]
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Text of `ids`. Control tokens are left out, or with `skip_special=False` shown by their text.
@@ -138,21 +138,23 @@ class Tokenizer:
 
     def next_bytes(self, token: int, after_special: bool, *, skip_special: bool = True) -> tuple[bytes, bool]:
         """Bytes of one token of a sequence, and whether the next one stands after a special token (or at the start)."""
-        token = self._checked(token)
+        piece = self.piece(token)
         if token in self.vocabulary.control:
             # One that is left out stands for nothing: "A", <s>, " B" reads "A B", as llama.cpp prints it.
-            return (b"", after_special) if skip_special else (self.piece(token), True)
-        piece = self._encoder.piece(token)
+            return (b"", after_special) if skip_special else (piece, True)
         if after_special and self._encoder.space_prefix and piece.startswith(b" "):
             piece = piece[1:]
         return piece, self.vocabulary.types[token] == TokenType.USER_DEFINED
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token; of a control token its text."""
-        token = self._checked(token)
-        if token in self.vocabulary.control:
-            return self.vocabulary.texts[token].encode("utf-8", "surrogateescape")
-        return self._encoder.piece(token)
+        piece = self._pieces.get(token)
+        if piece is None:
+            token = self._checked(token)
+            control = token in self.vocabulary.control
+            piece = self.vocabulary.texts[token].encode() if control else self._encoder.piece(token)
+            self._pieces[token] = piece
+        return piece
 
     def _checked(self, token: int) -> int:
         token = int(token)

@@ -52,7 +52,7 @@ class Vocabulary:
     scores: tuple[float, ...] | None
     ids: dict[str, int]
     special: SpecialIds
-    control: frozenset[int]                 # ids that a user's text must never turn into: CONTROL, UNKNOWN, end of generation
+    control: frozenset[int]                 # ids that no user's text turns into: CONTROL, UNKNOWN, end of generation
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -77,7 +77,7 @@ class VocabularyReader:
         value = self.metadata.get(PREFIX + key)
         if value is None:
             return default
-        if isinstance(value, bool | int) or str(getattr(value, "dtype", "")) == "bool":
+        if isinstance(value, bool | int):
             return bool(value)
         raise self.fault(key, f"is not true or false but {_shown(value)}; convert the model again")
 
@@ -86,14 +86,13 @@ class VocabularyReader:
         value = self.metadata.get(PREFIX + key)
         if value is None:
             return default if default is not None and default < count else None
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
+        if isinstance(value, bool) or not isinstance(value, int):
             raise self.fault(key, f"is not a token id but {_shown(value)}; convert the model again")
-        token = int(value)
-        if token in (-1, 0xFFFFFFFF):       # how converters write "none"
+        if value in (-1, 0xFFFFFFFF):       # how converters write "none"
             return None
-        if not 0 <= token < count:
-            raise self.fault(key, f"{token} is outside the vocabulary of {count} tokens; convert the model again")
-        return token
+        if not 0 <= value < count:
+            raise self.fault(key, f"{value} is outside the vocabulary of {count} tokens; convert the model again")
+        return value
 
     def strings(self, key: str) -> Sequence[str] | None:
         """A string array; None where the key is absent."""
@@ -127,8 +126,9 @@ class VocabularyReader:
         return entries
 
 
-def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: int | None = None, unknown: int | None = None,
-                    separator: int | None = None, bytes_by_text: bool = False) -> Vocabulary:
+def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: int | None = None,
+                    unknown: int | None = None, separator: int | None = None,
+                    bytes_by_text: bool = False) -> Vocabulary:
     """Check the vocabulary arrays. The ids given are the model kind's defaults where the file names none.
 
     With `bytes_by_text`, "<0x0A>" is a byte token even where the file calls it a normal one.
@@ -146,8 +146,8 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
     separator = reader.token_id("seperator_token_id", count, separator)      # the key is spelled so in GGUF
     types = _types(reader, texts, bos, eos, unknown)
     if bytes_by_text:
-        types = [TokenType.BYTE if text.startswith("<0x") and kind == TokenType.NORMAL and BYTE_TEXT.fullmatch(text) else kind
-                 for text, kind in zip(texts, types, strict=True)]
+        types = [TokenType.BYTE if kind == TokenType.NORMAL and text.startswith("<0x") and BYTE_TEXT.fullmatch(text)
+                 else kind for text, kind in zip(texts, types, strict=True)]
     scores = reader.numbers("scores", count)
     if scores is not None:
         bad = next((i for i, score in enumerate(scores) if math.isnan(score)), None)
@@ -163,7 +163,8 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
                       SpecialIds(bos, eos, unknown, separator, frozenset(end)), frozenset(control))
 
 
-def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos: int | None, unknown: int | None) -> list[int]:
+def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos: int | None,
+           unknown: int | None) -> list[int]:
     types = reader.numbers("token_type", len(texts))
     if types is None:                       # files of 2023: only the texts and roles tell
         types = [TokenType.BYTE if BYTE_TEXT.fullmatch(text) else TokenType.NORMAL for text in texts]
@@ -174,11 +175,12 @@ def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos:
     kinds = set(types)
     for kind in kinds - set(TokenType):
         where = types.index(kind)
-        raise reader.fault("token_type", f"entry {where} is {kind}, a type that does not exist; convert the model again")
+        raise reader.fault("token_type", f"entry {where} is {kind}, which is no token type; convert the model again")
     if TokenType.BYTE in kinds:
         for i, kind in enumerate(types):
             if kind == TokenType.BYTE and not BYTE_TEXT.fullmatch(texts[i]):
-                raise reader.fault("tokens", f"entry {i} is a byte token but its text is {_shown(texts[i])}, not like <0x0A>")
+                raise reader.fault("tokens", f"entry {i} is a byte token but its text is {_shown(texts[i])}; "
+                                             "such texts read like <0x0A>; convert the model again")
     return types
 
 
@@ -188,7 +190,7 @@ def _spared(ids: Mapping[str, int]) -> set[int]:
 
 
 def _plain_looking(ids: Mapping[str, int], types: Sequence[int], eos: int | None) -> set[int]:
-    """Tokens such as qwen2's "</s>" that the file calls normal text, in a vocabulary that says otherwise what its end is."""
+    """Tokens such as qwen2's "</s>" that the file calls normal text, in a vocabulary that has its end elsewhere."""
     ends = {eos} | {ids[text] for text in END_OF_GENERATION if text in ids and types[ids[text]] == TokenType.CONTROL}
     if ends == {None}:
         return set()

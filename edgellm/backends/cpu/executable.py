@@ -37,11 +37,14 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
 class CpuExecutable:
     """Runs steps of one model. Everything it needs is allocated here once; a step allocates nothing."""
 
+    backend = "cpu"
+
     def __init__(self, plan: PlanBuilder, addresses: dict[str, int], linker: jit.Linker, isa: str) -> None:
         self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
         self._plan, self._linker = plan, linker
         self._kv_type = plan.kv_type
         self._records = plan.finish(addresses)
+        self._state: KVCache | None = None
         logits = plan.values[plan.graph.output]
         rows = plan.arena.block(logits)[: plan.max_outputs * logits.stride].view(np.float32).reshape(plan.max_outputs, -1)
         self._logits: npt.NDArray[np.float32] = rows[:, : logits.n]
@@ -65,6 +68,8 @@ class CpuExecutable:
         if self._pool is None:
             raise BackendError("this model is closed.")
         assert 0 < len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
+        self._pool.settle()
+        self._state = state                      # an interrupted plan goes on writing to it
         self._plan.step.fill(step, state.table)
         self._pool.run(self._records.ctypes.data, len(self._records))
         return self._logits[: len(step.output_rows)]
@@ -72,4 +77,4 @@ class CpuExecutable:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
-            self._pool = None
+            self._pool = self._state = None

@@ -37,6 +37,17 @@ class Pool:
         if os.getpid() != self._pid:
             raise BackendError("this model was loaded before fork(); its threads did not come along: load it in the child process.")
         self._start(self._address, plan, records)
+        self._go()
+
+    def settle(self) -> None:
+        """Finish a plan that an exception (Ctrl-C) kept this thread from walking: the others wait for it at the first barrier.
+
+        Call it before changing anything that a plan reads.
+        """
+        if self._words[control.EPOCH * control.LINE] != self._words[control.WORDS * control.LINE]:
+            self._go()
+
+    def _go(self) -> None:
         if self._workers:
             with self._condition:
                 if self._parked:
@@ -57,6 +68,8 @@ class Pool:
 
     def close(self) -> None:
         """End the threads."""
+        if os.getpid() == self._pid and not self._closed:
+            self.settle()
         with self._condition:
             if self._closed:
                 return

@@ -18,6 +18,8 @@ UNIT = 256                                       # elements that a kernel takes 
 BLOCK = 32                                       # activations that share a scale
 ROW_ALIGNMENT = 64
 TILE_ROWS, TILE_COLUMNS = 8, 4                   # of a product's tile: weight rows by activation rows
+PANEL_GROUPS = 4                                 # of eight rows, unpacked at a time: activations are read once per panel
+PANEL_BYTES = 1 << 18                            # to stay in the second-level cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,13 @@ def q8_row_bytes(k: int) -> int:
 
 
 def scratch_bytes(name: str, k: int) -> int:
-    """Bytes per thread that a product with rows of k elements can use. With less it still works, row by row and slower."""
+    """Bytes per thread that a product with rows of k elements can make use of: a panel of several groups of eight rows where
+    they fit `PANEL_BYTES`, one group in any case. With less than one group it still works, row by row and slower.
+    """
     if TRAITS[name].activation == "f32":
         return 0
-    return TILE_ROWS * (UNIT + VECTORS_MOST * 32) * (_units(k) + 1)
-
-
-VECTORS_MOST = 4                                 # f32x8 beside the codes of a unit: at most two of scales, two of minima
+    unit = TILE_ROWS * (UNIT + 4 * UNIT // 8)    # codes, and at most two vectors each of scales and corrections
+    return unit + unit * _units(k) * max(1, min(PANEL_GROUPS, PANEL_BYTES // (unit * _units(k))))
 
 
 def _units(k: int) -> int:

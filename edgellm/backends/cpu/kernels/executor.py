@@ -50,6 +50,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
     def walk(block, ith, nth):
         walk_records(block, ith, nth)
+        store(block + SEEN + ith * LINE_BYTES, load(block + EPOCH))
 
     def wait(block, ith, nth):
         """Walk each new plan; return when none has come for a while, or the pool is closing."""

@@ -20,8 +20,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     clear = isa.make("clear_block", types.void, (i64, i64, i64), _clear_block)
 
     def q8(op, ith, nth):
-        step, x, x_stride, k, out, out_stride = (load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40),
-                                                 load_i64(op, 48))
+        step, x, x_stride, k = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32)
+        out, out_stride = load_i64(op, 40), load_i64(op, 48)
         rows, filled = load_i64(step, load_i64(op, 56) * 8), k // BLOCK
         blocks = (filled + BLOCKS_PER_UNIT - 1) // BLOCKS_PER_UNIT * BLOCKS_PER_UNIT
         items = rows * blocks

@@ -6,7 +6,7 @@ accumulators are added first to last at the end. For one row they are the lanes 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,8 +80,7 @@ def unit_step(e: Generic, unit: Unit, total: Value, codes: Value, scales: Value,
     """total + the products of one unit. codes, scales: addresses of the activations' codes and d of its blocks; their sums
     follow `section` bytes apart.
     """
-    dots = _block_sums(e, [lambda j=j: e.dot([(unit.codes(j), e.load(V32B, codes, BLOCK * j))], unit.signed, unit.most)
-                           for j in range(8)])
+    dots = _block_sums(e, lambda j: e.dot([(unit.codes(j), e.load(V32B, codes, BLOCK * j))], unit.signed, unit.most))
     if len(unit.scales) == 1:
         dots = [e.b.add(*dots)]
     d = e.load(V8F, scales)
@@ -93,15 +92,15 @@ def unit_step(e: Generic, unit: Unit, total: Value, codes: Value, scales: Value,
     return total
 
 
-def _block_sums(e: Generic, vectors: Sequence[Callable[[], Value]]) -> list[Value]:
-    """Eight i32x8 to two: lane j is the sum of the first half (then of the second half) of vector j."""
+def _block_sums(e: Generic, dot: Callable[[int], Value]) -> list[Value]:
+    """Eight i32x8 to two: lane j is the sum of the first half (then of the second half) of dot(j)."""
     def pairs(a: Value, b: Value) -> Value:
         return e.b.add(e.shuffle(a, b, [0, 8, 1, 9, 4, 12, 5, 13]), e.shuffle(a, b, [2, 10, 3, 11, 6, 14, 7, 15]))
 
     def fours(a: Value, b: Value) -> Value:
         return e.b.add(e.shuffle(a, b, [0, 1, 8, 9, 4, 5, 12, 13]), e.shuffle(a, b, [2, 3, 10, 11, 6, 7, 14, 15]))
 
-    low, high = (fours(pairs(vectors[i](), vectors[i + 1]()), pairs(vectors[i + 2](), vectors[i + 3]())) for i in (0, 4))
+    low, high = (fours(pairs(dot(i), dot(i + 1)), pairs(dot(i + 2), dot(i + 3))) for i in (0, 4))
     return [e.shuffle(low, high, [0, 1, 2, 3, 8, 9, 10, 11]), e.shuffle(low, high, [4, 5, 6, 7, 12, 13, 14, 15])]
 
 

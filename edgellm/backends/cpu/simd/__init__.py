@@ -1,8 +1,9 @@
 """SIMD for kernels: `load_isa(name)` gives one rung of the ladder, its operations as Numba functions. Imports numba.
 
-Vectors are Numba values of fixed width (`base.py`); what a rung lacks, LLVM splits into narrower instructions. Each rung is a class
-that emits IR: `generic.py` is portable and complete, the others override what their instructions do better. `table.py` lists what
-kernels can call. A rung must only be loaded for a processor that has its features: LLVM aborts the process otherwise.
+Vectors are Numba values of fixed width (`base.py`); what a rung lacks, LLVM splits into narrower instructions. Each rung
+is a class that emits IR: `generic.py` is portable and complete, the others override what their instructions do better.
+`table.py` lists what kernels can call. Compile for a rung only where the processor has its features (`system.ISA_NEEDS`):
+LLVM aborts the process otherwise.
 """
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ class Avx2(Generic):
 
     def magnitude(self, w: Any) -> Any:
         """|w|; -128 becomes the unsigned 128."""
-        return self.b.select(self.b.icmp_signed("<", w, self.constant(w.type, 0)), self.b.sub(self.constant(w.type, 0), w), w)
+        zero = self.constant(w.type, 0)
+        return self.b.select(self.b.icmp_signed("<", w, zero), self.b.sub(zero, w), w)
 
     def signed_by(self, x: Any, w: Any) -> Any:
         return self.call("llvm.x86.avx2.psign.b", V32B, x, w)

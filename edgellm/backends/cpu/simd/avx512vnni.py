@@ -1,4 +1,4 @@
-"""The AVX-512 VNNI rung in 256-bit form: four u8 x i8 products straight into an i32 lane, with no saturation in between."""
+"""The AVX-512 VNNI rung in 256-bit form: four u8 x i8 products straight into an i32 lane, with no saturation between."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -19,5 +19,6 @@ class Avx512Vnni(Avx2):
         for w, x in pairs:
             if signed:
                 w, x = self.magnitude(w), self.signed_by(x, w)
-            total = self.call("llvm.x86.avx512.vpdpbusd.256", V8I, total, w, x)      # LLVM 22: bytes as <32 x i8>
+            # Arguments as LLVM knew them before 22; later ones take bytes, and translate this form.
+            total = self.call("llvm.x86.avx512.vpdpbusd.256", V8I, total, self.cast(w, V8I), self.cast(x, V8I))
         return total

@@ -17,7 +17,7 @@ ELEMENTS: dict[str, Any] = {"i8": I8, "i16": I16, "i32": I32, "f32": F32}
 
 
 class Vec(types.Type):                           # type: ignore[misc]  # numba.types.Type is untyped
-    """A vector of `lanes` elements; unsigned codes share the type of signed ones, the operation says how they are read."""
+    """A vector of `lanes` elements; unsigned codes share the type of signed ones, operations say how they read them."""
 
     def __init__(self, element: str, lanes: int) -> None:
         self.element, self.lanes = element, lanes
@@ -38,20 +38,23 @@ def vector(element: Any, lanes: int) -> Any:
 
 
 def make_intrinsic(name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
-    """A Numba function `name(arguments) -> result` whose body is what `emit(builder, *values)` writes; no result: types.void.
+    """A Numba function `name(arguments) -> result` whose body is what `emit(builder, *values)` writes.
 
-    A tuple result is given by `emit` as a list of values.
+    No result: types.void. The values of a tuple result are given by `emit` as a list.
     """
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         value = emit(builder, *values)
         if result is types.void:
             return context.get_dummy_value()
-        return context.make_tuple(builder, signature.return_type, value) if isinstance(result, types.BaseTuple) else value
+        if isinstance(result, types.BaseTuple):
+            return context.make_tuple(builder, signature.return_type, value)
+        return value
 
     def typing(context: Any, *_: Any) -> Any:
         return result(*arguments), codegen
 
     typing.__name__ = name                       # Numba counts the arguments by the signature
     names = ["context", *(f"a{i}" for i in range(len(arguments)))]
-    typing.__signature__ = Signature([Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in names])  # type: ignore[attr-defined]
+    parameters = [Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in names]
+    typing.__signature__ = Signature(parameters)             # type: ignore[attr-defined]  # mypy knows no such attribute
     return intrinsic(typing)

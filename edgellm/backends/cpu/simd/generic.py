@@ -17,7 +17,7 @@ class Generic:
     """Writes IR through one builder. Addresses are i64 values. Nothing here is contracted or reordered by LLVM."""
 
     name: ClassVar[str] = "generic"
-    wide_codes: ClassVar[bool] = False           # unsigned codes up to 255 in `dot`; else up to 127 (up to 128 for signed ones)
+    wide_codes: ClassVar[bool] = False           # whether `dot` takes unsigned codes up to 255 well; all take them up to 127
 
     def __init__(self, builder: Any) -> None:
         self.b = builder
@@ -47,7 +47,7 @@ class Generic:
 
     def splat(self, value: Value, lanes: int = 8) -> Value:
         empty = ir.Constant(vector(value.type, lanes), ir.Undefined)
-        return self.b.shuffle_vector(self.b.insert_element(empty, value, I32(0)), empty, ir.Constant(vector(I32, lanes), [0] * lanes))
+        return self.shuffle(self.b.insert_element(empty, value, I32(0)), empty, [0] * lanes)
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         """Lanes of a and b side by side, by constant index."""
@@ -113,15 +113,16 @@ class Generic:
         low, high = self.constant(kind, -104.0), self.constant(kind, 89.0)
         x = b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
         n, n_bits = self.nearest(b.fmul(x, self.constant(kind, 1.4426950408889634)))
-        r = self.fma(n, self.constant(kind, -0.693359375), x)                    # ln 2 in two parts, the first exact in 9 bits
+        r = self.fma(n, self.constant(kind, -0.693359375), x)            # ln 2 in two parts, the first exact in 9 bits
         r = self.fma(n, self.constant(kind, 2.12194440e-4), r)
-        p = self.constant(kind, 1.9875691500e-4)                                 # Cephes expf on [-ln2/2, ln2/2]
+        p = self.constant(kind, 1.9875691500e-4)                         # Cephes' expf on [-ln2/2, ln2/2]
         for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             p = self.fma(p, r, self.constant(kind, factor))
         p = b.fadd(self.fma(p, b.fmul(r, r), r), self.constant(kind, 1.0))
-        half = b.ashr(n_bits, self.constant(integer, 1))                         # 2^n in two factors: n reaches -150 and 128
+        half = b.ashr(n_bits, self.constant(integer, 1))                 # 2^n in two factors: n reaches -150 and 128
         for part in (half, b.sub(n_bits, half)):
-            p = b.fmul(p, self.cast(b.shl(b.add(part, self.constant(integer, 127)), self.constant(integer, 23)), kind))
+            exponent = b.shl(b.add(part, self.constant(integer, 127)), self.constant(integer, 23))
+            p = b.fmul(p, self.cast(exponent, kind))
         return p
 
     # --- half precision -----------------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ class Generic:
         a = b.and_(bits, self.constant(integer, 0x7FFFFFFF))
         odd = b.and_(b.lshr(a, self.constant(integer, 13)), self.constant(integer, 1))
         normal = b.lshr(b.add(b.add(a, self.constant(integer, -0x38000000 + 0xFFF)), odd), self.constant(integer, 13))
-        aligner = self.constant(integer, 0x3F000000)         # 0.5: adding it shifts a subnormal's bits into place, rounded
+        aligner = self.constant(integer, 0x3F000000)         # 0.5: adding it moves a subnormal's bits into place, rounded
         tiny = b.sub(self.cast(b.fadd(self.cast(a, kind), self.cast(aligner, kind)), integer), aligner)
         is_nan = b.icmp_signed(">", a, self.constant(integer, 0x7F800000))
         special = b.select(is_nan, self.constant(integer, 0x7E00), self.constant(integer, 0x7C00))
@@ -168,15 +169,16 @@ class Generic:
         b, wide = self.b, vector(I16, 32)
         total = None
         for w, x in pairs:
-            product = b.mul((b.sext if signed else b.zext)(w, wide), b.sext(x, wide))
-            total = self._fours(product) if total is None else b.add(total, self._fours(product))
-        return total
+            w, x = (b.sext if signed else b.zext)(w, wide), b.sext(x, wide)
+            twos = self._products(w, x, 0)
+            twos = b.add(twos, self._products(w, x, 1))
+            total = twos if total is None else b.add(total, twos)
+        return b.add(self.pick(total, range(0, 16, 2)), self.pick(total, range(1, 16, 2)))
 
-    def _fours(self, product: Value) -> Value:
-        """i16x32 -> i32x8, the sums of neighbouring fours."""
-        even, odd = (self.b.sext(self.pick(product, range(first, 32, 2)), vector(I32, 16)) for first in (0, 1))
-        pairs = self.b.add(even, odd)
-        return self.b.add(self.pick(pairs, range(0, 16, 2)), self.pick(pairs, range(1, 16, 2)))
+    def _products(self, w: Value, x: Value, first: int) -> Value:
+        """Every second product of i16x32, as i32x16: LLVM makes one multiply-add of pairs of both (3 times as fast on SSE2)."""
+        every, wide = range(first, 32, 2), vector(I32, 16)
+        return self.b.mul(self.b.sext(self.pick(w, every), wide), self.b.sext(self.pick(x, every), wide))
 
     def lookup(self, table: Sequence[int], index: Value) -> Value:
         """table[index] for i8 lanes of 0..15 and a constant table of 16."""

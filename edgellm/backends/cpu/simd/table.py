@@ -129,7 +129,7 @@ OPERATIONS: dict[str, Operation] = {
     "sum8_f32x8": (F32X8, (F32X8,) * 8, _transposed_sum),                # lane i: hsum of argument i
     "keep_first_f32x8": (F32X8, (F32X8, i64, f32), _keep_first),         # (a, n, fill): lanes from n on become fill
     # threads: int64 cells, 8-byte aligned
-    "atomic_add": (i64, (i64, i64), lambda e, a, v: e.b.atomic_rmw("add", _pointer(e, a), v, "seq_cst")),    # gives the old value
+    "atomic_add": (i64, (i64, i64), lambda e, a, v: e.b.atomic_rmw("add", _pointer(e, a), v, "seq_cst")),    # the old value
     "atomic_load": (i64, (i64,), lambda e, a: e.b.load_atomic(_pointer(e, a), "acquire", 8)),
     "atomic_store": (void, (i64, i64), lambda e, a, v: e.b.store_atomic(v, _pointer(e, a), "release", 8)),
     "pause": (void, (), lambda e: e.pause()),

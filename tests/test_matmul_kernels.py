@@ -1,0 +1,242 @@
+"""Products, embeddings and quantised activations of every type on every rung, against the codecs and float64."""
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT, q8_row_bytes, scratch_bytes
+from edgellm.formats.codecs import CODECS
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+Kernels = dict[str, Callable[[int, int, int], None]]
+QUANTISED = [name for name, traits in TRAITS.items() if traits.activation == "q8"]
+FLOATS = [name for name, traits in TRAITS.items() if traits.activation == "f32"]
+# (weight rows, columns): fewer rows than a tile, no whole number of tiles, both sides of the panel's threshold
+SIZES = [(19, 1), (3, 9), (41, 6), (24, 3)]
+
+
+@pytest.fixture(scope="module", params=system.usable_isas())
+def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+    """All kernels of one rung, as the back end gets them: compiled for that rung alone, linked from object code."""
+    linker = jit.Linker()
+    ids = {"quantise:q8", *(kernel for traits in TRAITS.values() for kernel in (traits.matmul, traits.embed))}
+    signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    yield {kernel: signature(address) for kernel, address in jit.kernel_addresses(ids, request.param, linker).items()}
+    assert linker                                # the code lives as long as it does
+
+
+def record(words: dict[int, int]) -> Array:
+    result = np.zeros(32, np.int64)
+    for index, word in words.items():
+        result[index] = word
+    return result
+
+
+def run(kernel: Callable[[int, int, int], None], words: Array, threads: int = 1) -> None:
+    for thread in range(threads):                # one after the other: no thread may need another's result
+        kernel(words.ctypes.data, thread, threads)
+
+
+def quantise(kernels: Kernels, x: Floats, threads: int = 1) -> Array:
+    """(T, k) f32 to the rows of the "q8" form, in memory that is dirty before."""
+    rows, step = np.full((len(x), q8_row_bytes(x.shape[1])), 0xA5, np.uint8), np.array([len(x), 0], np.int64)
+    run(kernels["quantise:q8"], record({1: step.ctypes.data, 2: x.ctypes.data, 3: x.strides[0], 4: x.shape[1], 5: rows.ctypes.data,
+                                        6: rows.strides[0], 7: 0}), threads)
+    return rows
+
+
+def parts(rows: Array, k: int) -> tuple[Array, Floats, Floats]:
+    """Codes (T, blocks, 32), scales (T, blocks), and sums (3, T, blocks): of blocks, of first and of second halves."""
+    blocks = -(-k // UNIT) * UNIT // BLOCK
+    sections = rows[:, blocks * BLOCK : blocks * 48].copy().view(np.float32).reshape(len(rows), 4, blocks)
+    return rows[:, : blocks * BLOCK].view(np.int8).reshape(len(rows), blocks, BLOCK), sections[:, 0], sections[:, 1:].swapaxes(0, 1)
+
+
+def meaning(rows: Array, k: int) -> Array:
+    """What quantised rows stand for, (T, k) f64."""
+    codes, scales, _ = parts(rows, k)
+    values: Array = (codes.astype(np.float64) * scales[..., None]).reshape(len(rows), -1)[:, :k]
+    return values
+
+
+def weights(name: str, n: int, k: int, seed: int = 0) -> tuple[Array, Array]:
+    """Rows of random bytes, so that every code and scale occurs, and their values (n, k) f64."""
+    rng, block = np.random.default_rng(seed), CODECS[name].dtype
+    if TRAITS[name].activation == "f32":
+        raw = CODECS[name].quantize(rng.standard_normal((n, k), np.float32))
+    else:
+        blocks = rng.integers(0, 256, (n, k // TRAITS[name].block, block.itemsize), np.uint8).view(block)[..., 0]
+        for field in ("d", "m", "dmin"):
+            if field in (block.names or ()) and block[field] == np.float16:
+                blocks[field] = rng.standard_normal(blocks.shape) * 0.1
+        if name == "MXFP4":
+            blocks["e"] = rng.integers(115, 130, blocks["e"].shape)
+        raw = blocks.view(np.uint8).reshape(n, -1)
+    return raw, CODECS[name].dequantize(raw).astype(np.float64)
+
+
+def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, threads: int = 1, scratch: int | None = None,
+            bias: Floats | None = None, residual: Floats | None = None) -> Floats:
+    """(T, rows) f32. scratch: bytes per thread, as many as can be used by default."""
+    size = scratch_bytes(name, k) if scratch is None else scratch
+    space, step = np.zeros(size * threads + 1, np.uint8), np.array([0, len(x)], np.int64)
+    out = np.full((len(x), len(raw) + 1), 77, np.float32)
+    words = {1: step.ctypes.data, 2: raw.ctypes.data, 3: raw.strides[0], 4: len(raw), 5: k, 6: x.ctypes.data, 7: x.strides[0],
+             8: out.ctypes.data, 9: out.strides[0], 13: 1, 14: space.ctypes.data, 15: size}
+    if bias is not None:
+        words[10] = bias.ctypes.data
+    if residual is not None:
+        words |= {11: residual.ctypes.data, 12: residual.strides[0]}
+    run(kernels[TRAITS[name].matmul], record(words), threads)
+    assert (out[:, -1] == 77).all()              # nothing written past the rows
+    return out[:, :-1]
+
+
+def activations(kernels: Kernels, name: str, columns: int, k: int) -> tuple[Array, Array]:
+    """Rows as the kernel of this type takes them, and what they stand for."""
+    x = np.random.default_rng(9).standard_normal((columns, k), np.float32)
+    if TRAITS[name].activation == "f32":
+        return x, x.astype(np.float64)
+    rows = quantise(kernels, x)
+    return rows, meaning(rows, k)
+
+
+def lengths(name: str) -> list[int]:
+    return {1: [172, 1, 45], 32: [864, 32, 224], 256: [768, 256]}[TRAITS[name].block]
+
+
+@pytest.mark.parametrize("name", TRAITS)
+def test_products(kernels: Kernels, name: str) -> None:
+    """Right within the traits' ceiling; the same bits for any number of threads, columns together, and scratch."""
+    for k in lengths(name):
+        for n, columns in SIZES:
+            raw, exact = weights(name, n, k)
+            x, values = activations(kernels, name, columns, k)
+            got = product(kernels, name, raw, k, x)
+            size = np.abs(values) @ np.abs(exact).T
+            assert (np.abs(got - values @ exact.T) <= TRAITS[name].ceiling * size).all(), (n, k, columns)
+            for threads in (2, 3):
+                assert np.array_equal(got, product(kernels, name, raw, k, x, threads=threads)), (n, k, columns, threads)
+            alone = [product(kernels, name, raw, k, x[c : c + 1])[0] for c in range(columns)]
+            assert np.array_equal(got, alone), (n, k, columns)
+            assert np.array_equal(got, product(kernels, name, raw, k, x, scratch=0))
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "F16"])
+@pytest.mark.parametrize("columns", [1, 5])
+def test_bias_then_residual(kernels: Kernels, name: str, columns: int) -> None:
+    raw, _ = weights(name, 21, 64)
+    x, _ = activations(kernels, name, columns, 64)
+    rng = np.random.default_rng(4)
+    bias, residual = rng.standard_normal(21, np.float32), rng.standard_normal((columns, 30), np.float32)
+    plain = product(kernels, name, raw, 64, x)
+    assert np.array_equal(product(kernels, name, raw, 64, x, bias=bias), plain + bias)
+    assert np.array_equal(product(kernels, name, raw, 64, x, residual=residual), plain + residual[:, :21])
+    assert np.array_equal(product(kernels, name, raw, 64, x, bias=bias, residual=residual), (plain + bias) + residual[:, :21])
+
+
+def test_panel_of_several_groups(kernels: Kernels) -> None:
+    """More groups of rows than fit the panel at a time, shared by threads."""
+    raw, exact = weights("Q4_K", 150, 256)
+    x, values = activations(kernels, "Q4_K", 7, 256)
+    size = np.abs(values) @ np.abs(exact).T
+    for threads in (1, 2, 5):
+        got = product(kernels, "Q4_K", raw, 256, x, threads=threads)
+        assert (np.abs(got - values @ exact.T) <= TRAITS["Q4_K"].ceiling * size).all()
+
+
+@pytest.mark.parametrize("name", TRAITS)
+def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
+    """Any bytes, scales that are infinite or no numbers included, to the very bits of the codec."""
+    k = {1: 45, 32: 96, 256: 512}[TRAITS[name].block]
+    rng = np.random.default_rng(5)
+    raw = rng.integers(0, 256, (50, k // TRAITS[name].block * TRAITS[name].block_bytes), np.uint8)
+    ids, step = rng.integers(0, 50, 40).astype(np.int32), np.array([40, 0], np.int64)
+    expected = CODECS[name].dequantize(raw)[ids]
+    for threads in (1, 3):
+        out = np.full((40, k + 3), 77, np.float32)
+        run(kernels[TRAITS[name].embed], record({1: step.ctypes.data, 2: raw.ctypes.data, 3: raw.strides[0], 4: 50, 5: k,
+                                                 6: ids.ctypes.data, 8: out.ctypes.data, 9: out.strides[0]}), threads)
+        number = ~np.isnan(expected)
+        assert np.array_equal(np.isnan(out[:, :k]), ~number)
+        assert np.array_equal(out[:, :k][number].view(np.uint32), expected[number].view(np.uint32))
+        assert (out[:, k:] == 77).all()
+
+
+@pytest.mark.parametrize("k", [32, 256, 864])
+def test_quantised_activations(kernels: Kernels, k: int) -> None:
+    x = np.random.default_rng(6).standard_normal((5, k), np.float32) * np.float32([[1], [1e-20], [1e30], [0], [1e-3]])
+    rows = quantise(kernels, x)
+    codes, scales, sums = parts(rows, k)
+    filled = k // BLOCK
+    blocks = x.reshape(5, filled, BLOCK)
+    assert np.array_equal(scales[:, :filled], np.abs(blocks).max(axis=-1) / np.float32(127))
+    assert not codes[:, filled:].any() and not scales[:, filled:].any() and not sums[:, :, filled:].any()
+    exact = np.divide(blocks, scales[:, :filled, None], where=scales[:, :filled, None] > 0, out=np.zeros_like(blocks))
+    assert np.abs(codes[:, :filled] - exact).max() <= 0.5001             # x * (1 / d) for x / d: an ulp or two from a half
+    halves = codes.reshape(5, -1, 2, BLOCK // 2).sum(axis=-1, dtype=np.int32)
+    for got, total in zip(sums, (halves.sum(axis=-1, dtype=np.int32), halves[..., 0], halves[..., 1]), strict=True):
+        assert np.array_equal(got, scales * total.astype(np.float32))
+    for threads in (2, 3):
+        padding = slice(0, -(-k // UNIT) * UNIT // BLOCK * 48)
+        assert np.array_equal(rows[:, padding], quantise(kernels, x, threads)[:, padding])
+
+
+def test_activations_that_are_no_numbers_show(kernels: Kernels) -> None:
+    """A block with NaN or infinity gives no finite result, its neighbours keep their values, and tiny values stay finite."""
+    x = np.ones((4, 64), np.float32)
+    x[0, 3], x[1, 40], x[2, 7], x[3] = np.nan, np.inf, -np.inf, 1e-42
+    rows = quantise(kernels, x)
+    raw, _ = weights("Q8_0", 8, 64)
+    got = product(kernels, "Q8_0", raw, 64, rows)
+    assert not np.isfinite(got[:3]).any() and np.isfinite(got[3]).all()
+    with np.errstate(invalid="ignore"):
+        values = meaning(rows, 64)
+    assert not np.isfinite(values[0, :32]).any() and np.isfinite(values[0, 32:]).all()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="guard pages are made with mprotect")
+@pytest.mark.parametrize("name", TRAITS)
+def test_nothing_is_read_past_the_last_row(kernels: Kernels, name: str) -> None:
+    """Weights and activations end where the next page may not be touched; a read past them would kill the process."""
+    for k in lengths(name):
+        raw, exact = weights(name, 11, k)
+        x, values = activations(kernels, name, 6, k)
+        with guarded(raw) as last_weights, guarded(x) as last_activations:
+            got = product(kernels, name, last_weights, k, last_activations)
+            size = np.abs(values) @ np.abs(exact).T
+            assert (np.abs(got - values @ exact.T) <= TRAITS[name].ceiling * size).all()
+            del last_weights, last_activations
+
+
+class guarded:
+    """A copy of an array at the very end of readable memory."""
+
+    def __init__(self, array: Array) -> None:
+        page = mmap.PAGESIZE
+        size = -(-array.nbytes // page) * page
+        self.memory = mmap.mmap(-1, size + page)
+        self.guard = ctypes.addressof(ctypes.c_char.from_buffer(self.memory)) + size
+        flat = np.frombuffer(self.memory, np.uint8, array.nbytes, size - array.nbytes)
+        self.copy = flat.view(array.dtype).reshape(array.shape)
+        self.copy[:] = array
+
+    def __enter__(self) -> Array:
+        self.protect(0)
+        return self.copy
+
+    def __exit__(self, *_: object) -> None:
+        self.protect(mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def protect(self, mode: int) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mprotect(ctypes.c_void_p(self.guard), ctypes.c_size_t(mmap.PAGESIZE), mode) == 0

@@ -1,0 +1,54 @@
+"""Endless conversations: the ring's logits against StreamingLLM computed the long way, and memory that does not grow."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from streaming_oracle import StreamingOracle
+from tiny_models import tiny_model
+
+import edgellm
+from edgellm.arch import load_graph
+from edgellm.formats.gguf import open_gguf
+from edgellm.weights import WeightStore
+
+
+def agree(path: Path, *, context: int, sinks: int, tokens: int, looks: int, chunk: int = 1) -> None:
+    """Feed random tokens to both; at `looks` random steps the logits must agree within 1e-3 of their largest."""
+    rng = np.random.default_rng(3)
+    gguf = open_gguf(path)
+    _, graph = load_graph(gguf, context)
+    weights = WeightStore(gguf)
+    oracle = StreamingOracle(graph, weights, context, sinks)
+    seen = set(rng.integers(context, tokens, looks).tolist()) | {tokens - 1}
+    with edgellm.load(str(path), context=context, sinks=sinks, kv_type="f32") as model:
+        ids = rng.integers(3, model.n_vocab, tokens).tolist()
+        rows = model.logits(ids)                 # in steps of many tokens, most of them past the ring's end
+        for step, token in enumerate(ids):
+            expected = oracle.step(token)
+            if step in seen:
+                assert np.abs(rows[step] - expected).max() <= 1e-3 * np.abs(expected).max(), step
+    weights.close()
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma3", "qwen3", "phi3"])
+@pytest.mark.parametrize("sinks", [0, 4])
+def test_logits_past_the_context(tmp_path: Path, arch: str, sinks: int) -> None:
+    agree(tiny_model(tmp_path / "m.gguf", arch), context=24, sinks=sinks, tokens=400, looks=20)
+
+
+def test_logits_past_the_context_of_a_trained_model(shared: Path) -> None:
+    agree(shared / "models" / "stories260K-F32.gguf", context=256, sinks=4, tokens=2000, looks=20)
+
+
+def test_an_endless_answer_needs_no_more_memory(tmp_path: Path) -> None:
+    """5,000 tokens after warm-up: token ids and text are what may grow, a few bytes each."""
+    process = psutil.Process()
+    with edgellm.load(str(tiny_model(tmp_path / "m.gguf", tokenizer="spm")), context=32, threads=1) as model:
+        memory = []
+        for count, _ in enumerate(model.stream([1], max_tokens=6000, seed=1, temperature=1.0, ignore_eos=True)):
+            if count in (1000, 5999):
+                memory.append(process.memory_info().rss / 2**20)
+    assert len(memory) == 2 and memory[1] - memory[0] <= 2.0

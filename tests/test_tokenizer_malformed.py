@@ -1,0 +1,119 @@
+"""Vocabularies that contradict themselves: each ends in one typed error that names the file and the field."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vocabulary_cases import PREFIX, bpe_metadata, spm_metadata, wpm_metadata
+
+from edgellm.errors import BadVocab, EdgeError, NoTokenizer, Unsupported
+from edgellm.tokenizer import build_tokenizer
+
+COUNT = len(spm_metadata()[PREFIX + "tokens"])
+
+
+def types_with(index: int, kind: int) -> list[int]:
+    types = [int(kind) for kind in spm_metadata()[PREFIX + "token_type"]]
+    types[index] = kind
+    return types
+
+
+BAD: list[tuple[str, str, dict[str, Any]]] = [
+    ("no tokens", "tokens", spm_metadata(tokens=None)),
+    ("empty tokens", "tokens", spm_metadata(tokens=[])),
+    ("tokens are numbers", "tokens", spm_metadata(tokens=np.arange(5))),
+    ("tokens are one text", "tokens", spm_metadata(tokens="abc")),
+    ("one token is a number", "tokens", spm_metadata(tokens=["a", 5], scores=None, token_type=None)),
+    ("too few scores", "scores", spm_metadata(scores=np.zeros(3, np.float32))),
+    ("too many scores", "scores", spm_metadata(scores=np.zeros(COUNT + 1, np.float32))),
+    ("scores are texts", "scores", spm_metadata(scores=["a"] * COUNT)),
+    ("a score is not a number", "scores", spm_metadata(scores=np.full(COUNT, np.nan, np.float32))),
+    ("too few types", "token_type", spm_metadata(token_type=np.ones(3, np.int32))),
+    ("type 99", "token_type", spm_metadata(token_type=types_with(5, 99))),
+    ("type -1", "token_type", spm_metadata(token_type=types_with(5, -1))),
+    ("types are flags", "token_type", spm_metadata(token_type=[True] * COUNT)),
+    ("types are a number", "token_type", spm_metadata(token_type=3)),
+    ("a byte token of another form", "tokens", spm_metadata(token_type=types_with(COUNT - 1, 6))),
+    ("the same byte twice", "tokens", spm_metadata(tokens=["<unk>", "<0x0a>", "<0x0A>"], scores=[0.0] * 3, token_type=[2, 6, 6],
+                                                   bos_token_id=None, eos_token_id=None)),
+    ("bos beyond", "bos_token_id", spm_metadata(bos_token_id=COUNT)),
+    ("eos below", "eos_token_id", spm_metadata(eos_token_id=-7)),
+    ("eot beyond", "eot_token_id", spm_metadata(eot_token_id=1 << 31)),
+    ("bos is a text", "bos_token_id", spm_metadata(bos_token_id="<s>")),
+    ("bos is a flag", "bos_token_id", spm_metadata(bos_token_id=True)),
+    ("add_bos is a text", "add_bos_token", spm_metadata(add_bos_token="yes")),
+    ("add_bos without bos", "add_bos_token", bpe_metadata(bos_token_id=None, add_bos_token=True)),
+    ("kind is a number", "model", spm_metadata(model=4)),
+    ("no merges", "merges", bpe_metadata(merges=None)),
+    ("a merge without a blank", "merges", bpe_metadata(merges=["t h", "th"])),
+    ("a merge with two blanks", "merges", bpe_metadata(merges=["t h e"])),
+    ("a merge of nothing", "merges", bpe_metadata(merges=[" h"])),
+    ("merges are numbers", "merges", bpe_metadata(merges=np.arange(4))),
+    ("pre is a number", "pre", bpe_metadata(pre=1)),
+    ("separator beyond", "seperator_token_id", wpm_metadata(seperator_token_id=99)),
+]
+
+
+@pytest.mark.parametrize(("field", "metadata"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_vocabulary(field: str, metadata: dict[str, Any]) -> None:
+    with pytest.raises(BadVocab) as caught:
+        build_tokenizer(metadata, file="some.gguf").prepare()
+    assert caught.value.file == "some.gguf" and caught.value.field == PREFIX + field
+    assert str(caught.value).startswith(f"some.gguf: {PREFIX}{field}: ") and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("kind", ["none", "no_vocab", None])
+def test_no_tokenizer(kind: str | None) -> None:
+    with pytest.raises(NoTokenizer, match=r"some\.gguf carries no tokenizer; give token ids"):
+        build_tokenizer(spm_metadata(model=kind), file="some.gguf")
+
+
+@pytest.mark.parametrize("kind", ["t5", "rwkv", "plamo2", "brand-new"])
+def test_unsupported_kind(kind: str) -> None:
+    with pytest.raises(Unsupported, match=rf"some\.gguf.*{kind}.*edgellm knows llama"):
+        build_tokenizer(spm_metadata(model=kind), file="some.gguf")
+
+
+def test_none_written_as_a_number() -> None:
+    tokenizer = build_tokenizer(spm_metadata(eos_token_id=0xFFFFFFFF, bos_token_id=-1), file="x")
+    assert tokenizer.eos_id is None and tokenizer.bos_id is None and tokenizer.encode("the", add_special=True)[0] != 1
+
+
+def test_plain_looking_ends_need_the_right_type() -> None:
+    """qwen2 has a "</s>" that is text; a file that calls "<|im_end|>" text is wrong."""
+    metadata = bpe_metadata()
+    metadata[PREFIX + "tokens"] = [*metadata[PREFIX + "tokens"], "</s>", "<|eot_id|>"]
+    metadata[PREFIX + "token_type"] = [*map(int, metadata[PREFIX + "token_type"]), 1, 1]
+    tokenizer = build_tokenizer(metadata, file="x")
+    assert tokenizer.token_id("</s>") not in tokenizer.eog_ids and tokenizer.token_id("<|eot_id|>") in tokenizer.eog_ids
+    metadata |= {PREFIX + "eos_token_id": tokenizer.token_id("</s>")}
+    assert tokenizer.token_id("</s>") in build_tokenizer(metadata, file="x").eog_ids
+
+
+def test_channel_ends_are_no_end_of_generation() -> None:
+    metadata = bpe_metadata(tokens=["<|end|>", "<|return|>", "<|call|>", "<|start|>"], token_type=[3] * 4, merges=[],
+                            bos_token_id=None, eos_token_id=1)
+    tokenizer = build_tokenizer(metadata, file="x")
+    assert tokenizer.eog_ids == {1, 2} and tokenizer.is_control(0)
+
+
+VALUES = st.none() | st.integers(-3, 400) | st.text(max_size=4) | st.booleans() | st.floats() | st.lists(
+    st.text(max_size=6) | st.integers(-2, 9), max_size=6) | st.builds(np.array, st.lists(st.integers(-2, 9), max_size=5))
+
+
+@pytest.mark.parametrize("make", [spm_metadata, bpe_metadata, wpm_metadata])
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+@pytest.mark.filterwarnings("ignore::edgellm.tokenizer.UnknownPreTokenizer")
+def test_any_value_of_any_key_is_used_or_refused(make: Any, data: st.DataObject) -> None:
+    metadata = make()
+    key = data.draw(st.sampled_from(sorted(metadata)))
+    metadata[key] = data.draw(VALUES)
+    try:
+        tokenizer = build_tokenizer(metadata, file="x")
+        tokenizer.decode(tokenizer.encode("the <s>", parse_special=True))
+    except EdgeError:
+        pass
