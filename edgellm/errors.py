@@ -20,29 +20,10 @@ from edgellm.formats.errors import (
 )
 
 __all__ = [
-    "BackendError",
-    "BadAlignment",
-    "BadHParam",
-    "BadMagic",
-    "BadTensorInfo",
-    "BadType",
-    "BadVersion",
-    "BadVocab",
-    "ContextFull",
-    "Duplicate",
-    "EdgeError",
-    "FormatError",
-    "LimitExceeded",
-    "ModelClosed",
-    "ModelNotFound",
-    "NoTokenizer",
-    "NumericError",
-    "OptionError",
-    "ShapeMismatch",
-    "TemplateError",
-    "Truncated",
-    "Unreadable",
-    "Unsupported",
+    "BackendError", "BadAlignment", "BadCatalogue", "BadHParam", "BadMagic", "BadTensorInfo", "BadType", "BadVersion",
+    "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "FormatError", "LimitExceeded", "ModelClosed",
+    "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError", "OptionError", "ShapeMismatch", "TemplateError",
+    "Truncated", "Unreadable", "Unsupported",
 ]
 
 
@@ -54,6 +35,18 @@ class OptionError(EdgeError):
 
 class ModelNotFound(EdgeError):
     """A path or name that leads to no readable model file."""
+
+
+class BadCatalogue(EdgeError):
+    """The user's own models.toml, which does not follow the schema."""
+
+
+class DownloadError(EdgeError):
+    """A file that could not be fetched: the hub refuses it, the connection or the disk gave out, or its bytes are wrong."""
+
+
+class NotEnoughMemory(EdgeError):
+    """A model that would not fit into the memory of this machine; `force` loads it anyway."""
 
 
 class ModelClosed(EdgeError):

