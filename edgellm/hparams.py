@@ -144,7 +144,7 @@ def _rope_scaling(keys: _Keys, context_length: int) -> RopeScaling:
     has_factor = keys.has(factor_key)
     kind = keys.text("rope.scaling.type", default="linear" if has_factor else "none")
     if kind not in ("none", "linear", "yarn", "longrope"):
-        raise keys.bad("rope.scaling.type", f"'{kind}' is none of none, linear, yarn, longrope")
+        raise keys.bad("rope.scaling.type", f"{_shown(kind)} is none of none, linear, yarn, longrope")
     original_context = keys.integer("rope.scaling.original_context_length", 0, MAX_CONTEXT, default=0)
     return RopeScaling(
         kind=cast(ScalingKind, kind),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from edgellm.graph import LayerMemory
 
+RING_MULTIPLE = 256              # slots; back ends cut a ring into equal pieces at fixed places
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryClass:
@@ -13,7 +15,7 @@ class MemoryClass:
 
     sinks: int
     window: int                                  # ring entries a token sees, itself included
-    ring: int                                    # window + chunk - 1: a chunk never evicts what its first tokens see
+    ring: int                                    # at least window + chunk - 1: a chunk never evicts what its first tokens see
 
     @property
     def slots(self) -> int:
@@ -33,12 +35,15 @@ class MemoryLayout:
 
 def plan_memory(layers: Sequence[LayerMemory], *, context: int, sinks: int, chunk: int) -> MemoryLayout:
     """Sort layers into classes. A sliding layer whose window reaches the whole context is a full layer."""
-    full = MemoryClass(sinks, context - sinks, context - sinks + chunk - 1)
+    def ring(window: int) -> int:
+        return -(-(window + chunk - 1) // RING_MULTIPLE) * RING_MULTIPLE
+
+    full = MemoryClass(sinks, context - sinks, ring(context - sinks))
     classes, layer_class = [full], []
     for layer in layers:
         wanted = full
         if layer.window is not None and layer.window < context:
-            wanted = MemoryClass(0, layer.window, layer.window + chunk - 1)
+            wanted = MemoryClass(0, layer.window, ring(layer.window))
         if wanted not in classes:
             classes.append(wanted)
         layer_class.append(classes.index(wanted))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from edgellm.memory.layout import RING_MULTIPLE
+
 # Control block of a pool: one cache line of 8 words each, so that threads do not share lines by accident.
 LINE: Final = 8                                  # int64 words per cache line
 EPOCH: Final = 0                                 # counts plans started; workers wait for it to change
@@ -29,3 +31,8 @@ N_TOKENS: Final = 0                              # T
 N_OUTPUTS: Final = 1                             # R
 KV_TABLE: Final = 2                              # address of the conversation's table: per layer, address of keys, of values
 STEP_WORDS: Final = 8
+
+# Attention: keys are taken in blocks, blocks make chunks, at fixed places of the ring; queries of some tokens go together.
+ATTENTION_BLOCK: Final = 32
+ATTENTION_CHUNK: Final = RING_MULTIPLE
+ATTENTION_GROUP: Final = 16                      # queries

@@ -6,6 +6,7 @@ from typing import cast
 
 import numpy as np
 
+from edgellm.backends.cpu import control
 from edgellm.backends.cpu.buffers import Value
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import TRAITS, Traits, q8_row_bytes, scratch_bytes
@@ -16,7 +17,6 @@ from edgellm.weights import Weight
 
 Emitter = Callable[[PlanBuilder, int, Node], None]
 EMITTERS: dict[str, Emitter] = {}
-ATTENTION_CHUNK = 256                            # keys per partial sum; fixed, so that results do not depend on threads
 
 
 def emitter(*ops: str) -> Callable[[Emitter], Emitter]:
@@ -113,21 +113,23 @@ def attention(plan: PlanBuilder, index: int, node: Node) -> None:
     plan.add(f"kv_store:{plan.kv_type}", (k.address, k.stride, v.address, v.stride, spans.ctypes.data, layer, shape.n_kv_heads,
              shape.head_dim_k, shape.head_dim_v, slots.slots), reads=(k.buffer, v.buffer), writes=(("kv", layer),))
     n_heads = cast(int, node.attrs["n_heads"])
-    chunks = -(-slots.window // ATTENTION_CHUNK) + 1                     # one more for the sinks
-    partial_bytes = _partial_bytes(n_heads // shape.n_kv_heads, shape.head_dim_v)
-    partials = plan.scratch(max(plan.threads, shape.n_kv_heads) * chunks * partial_bytes)
+    queries = n_heads // shape.n_kv_heads
+    together = max(1, control.ATTENTION_GROUP // queries)
+    partial_bytes = _partial_bytes(together * queries, shape.head_dim_v)
+    own_bytes = (slots.ring // control.ATTENTION_CHUNK + 4) * partial_bytes        # the sinks, both ends of a window, their sum
+    partials = plan.scratch(max(plan.threads, shape.n_kv_heads) * own_bytes)
     out = plan.output(index)
     arguments = (q.address, q.stride, q_sink.address, q_sink.stride, out.address, out.stride, spans.ctypes.data, layer, n_heads,
                  shape.n_kv_heads, shape.head_dim_k, shape.head_dim_v, slots.slots, slots.sinks,
-                 float_word(cast(float, node.attrs["scale"])), partials, chunks * partial_bytes, partial_bytes, ATTENTION_CHUNK)
+                 float_word(cast(float, node.attrs["scale"])), partials, own_bytes, partial_bytes)
     plan.add(f"attention:{plan.kv_type}", arguments, reads=(q.buffer, q_sink.buffer, ("kv", layer)),
              writes=(out.buffer, "partials"))
-    plan.add("attention:merge", arguments, reads=("partials",), writes=(out.buffer,))
+    plan.add("attention_partial:merge", arguments, reads=("partials",), writes=(out.buffer,))
 
 
 def _partial_bytes(queries: int, head_dim: int) -> int:
-    """Per chunk of keys and group of queries: the weighted values, then maximum and sum of each query."""
-    return -(-queries * (head_dim + 16) * 4 // 64) * 64
+    """Of the layout in kernels/attention_partial.py, to whole cache lines."""
+    return -(-((queries + 1) * (head_dim + 16) + 2 * control.ATTENTION_BLOCK) * 4 // 64) * 64
 
 
 @emitter("glu")

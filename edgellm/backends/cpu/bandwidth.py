@@ -1,0 +1,41 @@
+"""How fast this machine reads memory as a stream: the roof of decoding, measured with our own threads."""
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from edgellm.backends.cpu import control, jit, system
+from edgellm.backends.cpu.executable import EXECUTOR
+from edgellm.backends.cpu.pool import Pool
+
+DEFAULT_BYTES = 256 << 20                        # far past any cache, yet small enough for a Raspberry Pi
+
+
+class ReadProbe:
+    """A buffer and threads to read it with; `measure` may be called again and again."""
+
+    def __init__(self, threads: int | None = None, nbytes: int = DEFAULT_BYTES) -> None:
+        self.threads = system.usable_cores() if threads is None else threads
+        self._linker = jit.Linker()
+        addresses = jit.kernel_addresses([*EXECUTOR, "probe:read"], jit.choose_isa(), self._linker)
+        self._data = np.ones(nbytes // 8, np.int64)          # written, so that every page is there
+        self._step = np.zeros(control.STEP_WORDS, np.int64)
+        self._record = np.zeros((1, control.RECORD_WORDS), np.int64)
+        self._record[0, control.KERNEL] = addresses["probe:read"]
+        self._record[0, control.STEP] = self._step.ctypes.data
+        self._record[0, control.FIRST_ARGUMENT : control.FIRST_ARGUMENT + 2] = self._data.ctypes.data, self._data.nbytes
+        self._record[0, control.BARRIER_AFTER] = 1
+        self._pool = Pool(self.threads, *(addresses[name] for name in EXECUTOR))
+
+    def measure(self, repetitions: int = 3) -> float:
+        """Bytes per second, the best of some passes: a neighbour can only slow a read down."""
+        best = 0.0
+        for _ in range(repetitions):
+            start = time.perf_counter()
+            self._pool.run(self._record.ctypes.data, 1)
+            best = max(best, self._data.nbytes / (time.perf_counter() - start))
+        return best
+
+    def close(self) -> None:
+        self._pool.close()

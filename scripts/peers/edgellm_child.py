@@ -1,0 +1,26 @@
+"""Runs tests for bench_peers.py with edgellm: MODEL THREADS CONTEXT; one test a line in, seconds out."""
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+import edgellm
+
+
+def main() -> None:
+    path, threads, context = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    with edgellm.load(path, threads=threads, context=context) as model:
+        rng = random.Random(0)
+        for line in sys.stdin:
+            kind, length, depth = line[:2], *(int(part) for part in (line[2:].strip() + "@0").split("@")[:2])
+            prompt = [rng.randrange(model.n_vocab) for _ in range(length if kind == "pp" else depth + 1)]
+            if kind == "tg" and depth:           # the prompt is computed before the clock starts, and reused after it
+                model.generate(prompt, max_tokens=1, temperature=0, ignore_eos=True)
+            start = time.perf_counter()
+            model.generate(prompt, max_tokens=1 if kind == "pp" else length, temperature=0, ignore_eos=True)
+            print(time.perf_counter() - start, flush=True)
+
+
+if __name__ == "__main__":
+    main()
