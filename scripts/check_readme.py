@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NAME = re.compile(r"edgellm (?:chat|run|show|tokenize|bench) ([a-z0-9][\w.:-]*)")
+NAME = re.compile(r"edgellm (?:chat|run|show|tokenize|bench|pull|fit) ([a-z0-9][\w.:-]*)")
 SECONDS = 120
 
 

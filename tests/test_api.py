@@ -211,7 +211,7 @@ def test_a_model_that_nobody_closes(path: Path) -> None:
 def test_closing_unmaps_the_file_and_ends_threads(path: Path) -> None:
     loader, threads = references(), threading.active_count()
     model = loader.load(path, context=32)
-    stream = model.stream([1, 2, 3], max_tokens=4)
+    stream = model.stream([1, 2, 3], max_tokens=4, ignore_eos=True)
     next(stream)
     model.generate([1, 2, 3], max_tokens=4)
     assert mapped(path)

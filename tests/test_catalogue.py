@@ -10,7 +10,7 @@ from edgellm import arch
 from edgellm.catalogue import entries, entry_of, fetch_command, installed, resolve
 from edgellm.catalogue.entries import SAMPLING, parse
 from edgellm.catalogue.hub_cache import cache_root
-from edgellm.errors import ModelNotFound
+from edgellm.errors import BadCatalogue, ModelNotFound
 from edgellm.sampling import SamplingOptions
 
 COMMIT, OTHER = "a" * 40, "b" * 40
@@ -18,8 +18,11 @@ COMMIT, OTHER = "a" * 40, "b" * 40
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty hub cache."""
+    """An empty hub cache, and nobody's home folder."""
     root = tmp_path / "hub"
+    for variable in ("HF_HUB_CACHE", "EDGELLM_CONFIG", "EDGELLM_DATA", "OLLAMA_MODELS", "LLAMA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_HUB_CACHE", str(root))
     return root
 
@@ -49,8 +52,10 @@ def refusal(name: str) -> str:
 
 
 def test_entries_can_be_run_and_sampled() -> None:
+    assert sum(entry.architecture in arch.names() for entry in entries().values()) >= 25
+    assert {"chat", "embedding"} <= {entry.kind for entry in entries().values()}
     for name, entry in entries().items():
-        assert entry.name == name and entry.architecture in arch.names()
+        assert entry.name == name and 0 < entry.share_read <= 1
         SamplingOptions(**{key: int(value) if key == "top_k" else value for key, value in entry.sampling.items()})
         assert entry.file() is not None and entry.memory_gb * 1e9 > entry.file().size       # type: ignore[union-attr]
     assert {"temperature", "top_k"} <= SAMPLING <= set(SamplingOptions.__dataclass_fields__)
@@ -75,7 +80,7 @@ size = 5
 
 
 def test_schema_accepts_a_minimal_entry() -> None:
-    entry = parse(GOOD)["m"]
+    entry = parse(GOOD).entries["m"]
     assert entry.files[0].parts[0].path == "m.gguf" and entry.files[0].size == 5
 
 
@@ -89,6 +94,11 @@ def test_schema_accepts_a_minimal_entry() -> None:
     ("memory_gb = 1", 'memory_gb = 1\nsampling = { heat = 1 }', "heat"),
     ("memory_gb = 1", "memory_gb = 1\nmore = 1", "more"),
     ('default = "Q8_0"', 'default = "Q4_0"', "Q4_0"),
+    ("memory_gb = 1", 'memory_gb = 1\nkind = "magic"', "magic"),
+    ("memory_gb = 1", 'memory_gb = 1\nactive = "some"', "some"),
+    ("memory_gb = 1", "memory_gb = 1\ntags = [1]", "tags"),
+    ('parameters = "1B"', 'parameters = "many"', "many"),
+    ('schema = 1\n[[model]]\n', 'schema = 1\nmodel = [1]\n[other]\n', "model|unknown"),
     ('path = "m.gguf"', 'path = "../m.gguf"', "path"),
     ('path = "m.gguf"', 'path = "/m.gguf"', "path"),
     ('path = "m.gguf"', 'path = "m.bin"', "path"),
@@ -156,10 +166,10 @@ def test_catalogue_names(cache: Path) -> None:
 
 def test_unfinished_and_split_downloads(cache: Path) -> None:
     download(cache, "Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf", whole=False)
-    assert "hf download" in refusal("qwen3-0.6b")
+    assert refusal("qwen3-0.6b").endswith("edgellm pull qwen3-0.6b")
     first, second = (part.path for part in entries()["qwen2.5-7b"].files[0].parts)
     part = download(cache, "Qwen/Qwen2.5-7B-Instruct-GGUF", first)
-    assert f"{first} {second}" in refusal("qwen2.5-7b")
+    assert "edgellm pull qwen2.5-7b" in refusal("qwen2.5-7b")
     download(cache, "Qwen/Qwen2.5-7B-Instruct-GGUF", second)
     assert resolve("qwen2.5-7b") == part
 
@@ -192,8 +202,8 @@ def test_hub_names(cache: Path) -> None:
     download(cache, "o/two", "a-Q2_K.gguf")
     download(cache, "o/two", "b-Q3_K.gguf")
     assert "several" in refusal("hf:o/two")
-    assert "hf download o/none FILE.gguf" in refusal("hf:o/none")
-    assert "hf download o/none x.gguf" in refusal("hf:o/none:x.gguf")
+    assert refusal("hf:o/none").endswith("edgellm pull hf:o/none")
+    assert refusal("hf:o/none:x.gguf").endswith("edgellm pull hf:o/none:x.gguf")
 
 
 HOSTILE = [
@@ -222,3 +232,20 @@ def test_unreadable_and_special_files(tmp_path: Path) -> None:
     (tmp_path / "loop.gguf").symlink_to("loop.gguf")
     assert "pipe" in refusal(str(tmp_path / "fifo.gguf"))
     refusal(str(tmp_path / "loop.gguf"))
+
+
+def test_a_user_adds_entries_and_replaces_ours(tmp_path: Path) -> None:
+    own = tmp_path / "edgellm_config" / "models.toml"
+    own.parent.mkdir()
+    ours = GOOD.replace("schema = 1", "").replace('name = "m"', 'name = "qwen3-0.6b"')
+    own.write_text(GOOD.replace('name = "m"', 'name = "mine"') + ours)
+    assert {file.repository for name in ("mine", "qwen3-0.6b") for file in entries()[name].files} == {"o/r"}
+    assert "gemma3-1b" in entries()
+    own.write_text(GOOD.replace("size = 5", "size = -5"))
+    os.utime(own, ns=(1, 1))
+    with pytest.raises(BadCatalogue, match=r"models\.toml.*size.*correct it"):
+        entries()
+    own.write_text("no toml")
+    os.utime(own, ns=(2, 2))
+    with pytest.raises(BadCatalogue, match="models"):
+        entries()

@@ -183,7 +183,7 @@ def test_the_last_model_is_remembered(monkeypatch: pytest.MonkeyPatch, capsys: p
     capsys.readouterr()
     assert app.run(["chat"]) == 3
     err = capsys.readouterr().err
-    assert "hf download" in err and err.count("\n") == 1
+    assert "edgellm pull smollm2-135m" in err and err.count("\n") == 1
 
 
 def test_an_installed_model_is_taken(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tiny_models import tiny_model
 
 import edgellm
 from edgellm.arch import load_graph
@@ -132,3 +133,15 @@ def log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     x = logits.astype(np.float64)
     x -= x.max(-1, keepdims=True)
     return np.asarray(x - np.log(np.exp(x).sum(-1, keepdims=True)))
+
+
+def test_keys_that_are_no_numbers_do_not_outlive_their_conversation(tmp_path: Path) -> None:
+    """A token whose embedding is damaged ends in NumericError; the next conversation is as if it had never been."""
+    table = np.random.default_rng(0).standard_normal((96, 64)).astype(np.float32)
+    table[7] = np.nan
+    path = tiny_model(tmp_path / "m.gguf", tensors={"token_embd.weight": table})
+    with edgellm.load(str(path), context=64) as model:
+        wanted = model.generate([1, 2, 3], max_tokens=5, temperature=0).token_ids
+        with pytest.raises(edgellm.EdgeError, match="not numbers"):
+            model.generate([1, 7, 3, 4, 5, 6], max_tokens=5, temperature=0)
+        assert model.generate([1, 2, 3], max_tokens=5, temperature=0).token_ids == wanted

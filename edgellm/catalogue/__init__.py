@@ -1,7 +1,8 @@
-"""Which file a model name means: our catalogue, and the model files that are already on this machine."""
+"""Models on disk: our catalogue, the files that are already on this machine, and how others are fetched."""
 from __future__ import annotations
 
-from edgellm.catalogue.entries import Entry, ModelFile, Part, entries
+from edgellm.catalogue.entries import Entry, ModelFile, Part
+from edgellm.catalogue.known import entries
 from edgellm.catalogue.names import entry_of, fetch_command, installed, resolve
 
 __all__ = ["Entry", "ModelFile", "Part", "entries", "entry_of", "fetch_command", "installed", "resolve"]

@@ -1,17 +1,17 @@
 """The schema of models.toml: every field that an entry may have, checked when the file is read."""
 from __future__ import annotations
 
-import functools
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any  # what TOML holds before it is checked
 
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+KINDS = ("chat", "embedding", "test")
+COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMB])")
 SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"})
 
 
@@ -32,6 +32,7 @@ class ModelFile:
     repository: str
     parts: tuple[Part, ...]
     revision: str | None = None             # commit; None: the repository's newest
+    gated: bool = False                     # its makers want their terms accepted on the hub first
 
     @property
     def size(self) -> int:
@@ -43,17 +44,21 @@ class ModelFile:
 class Entry:
     """One model of the catalogue.
 
-    `context` in tokens; `memory_gb` for a context of 4096; `sampling` holds the defaults that its makers recommend.
+    `context` in tokens, None where only the file says; `memory_gb` for a context of 4096; `sampling` holds the defaults that
+    its makers recommend; `active`: the parameters that one token uses, where that is not all of them.
     """
 
     name: str
     architecture: str
     parameters: str
-    context: int
     licence: str
     memory_gb: float
     default: str
     files: tuple[ModelFile, ...]
+    context: int | None = None
+    kind: str = "chat"
+    active: str | None = None
+    tags: tuple[str, ...] = ()
     sampling: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def file(self, type_name: str | None = None) -> ModelFile | None:
@@ -61,28 +66,45 @@ class Entry:
         wanted = (type_name or self.default).lower()
         return next((f for f in self.files if f.type.lower() == wanted), None)
 
-
-@functools.cache
-def entries() -> Mapping[str, Entry]:
-    """The catalogue that ships with edgellm, by name, in the file's order."""
-    path = Path(__file__).resolve().parent.parent / "models.toml"
-    return parse(path.read_text(encoding="utf-8"))
+    @property
+    def share_read(self) -> float:
+        """The part of its weights that one token reads: 1, or less for a mixture of experts."""
+        return parameters(self.active) / parameters(self.parameters) if self.active else 1.0
 
 
-def parse(text: str) -> Mapping[str, Entry]:
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """One models.toml: its entries by name in the file's order, and folders that hold more models."""
+
+    entries: Mapping[str, Entry]
+    folders: tuple[str, ...] = ()
+
+
+def parameters(text: str) -> float:
+    """A count like 596M or 7.24B as a number. ValueError for anything else."""
+    match = COUNT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no count of parameters like 596M or 7.2B")
+    return float(match[1]) * {"K": 1e3, "M": 1e6, "B": 1e9}[match[2]]
+
+
+def parse(text: str) -> Catalogue:
     """Read a catalogue. Raises ValueError that names the entry and the field for anything outside the schema."""
     document = tomllib.loads(text)
     if document.pop("schema", None) != 1:
         raise ValueError("a catalogue must say schema = 1")
-    tables = _take(document, "model", list, "the catalogue")
+    folders = _texts(document, "folders", "the catalogue")
+    tables = _take(document, "model", list, "the catalogue", [])
     _nothing_left(document, "the catalogue")
     result: dict[str, Entry] = {}
     for table in tables:
+        if not isinstance(table, dict):
+            raise ValueError("the catalogue: model must be a table, written [[model]]")
         entry = _entry(table)
         if entry.name in result:
             raise ValueError(f"{entry.name} is in the catalogue twice")
         result[entry.name] = entry
-    return MappingProxyType(result)
+    return Catalogue(MappingProxyType(result), folders)
 
 
 def _entry(table: dict[str, Any]) -> Entry:
@@ -93,11 +115,15 @@ def _entry(table: dict[str, Any]) -> Entry:
     sampling = _take(table, "sampling", dict, name, {})
     if unknown := sampling.keys() - SAMPLING:
         raise ValueError(f"{name}: sampling has the unknown option {min(unknown)!r}")
+    active = _take(table, "active", str, name, None)
     entry = Entry(
         name=name,
         architecture=_take(table, "architecture", str, name),
-        parameters=_take(table, "parameters", str, name),
-        context=_take(table, "context", int, name),
+        parameters=_count(_take(table, "parameters", str, name), name),
+        context=_take(table, "context", int, name, None),
+        kind=_kind(_take(table, "kind", str, name, "chat"), name),
+        active=_count(active, name) if active is not None else None,
+        tags=_texts(table, "tags", name),
         licence=_take(table, "licence", str, name),
         memory_gb=float(_take(table, "memory_gb", (int, float), name)),
         default=_take(table, "default", str, name),
@@ -117,11 +143,12 @@ def _file(table: dict[str, Any], repository: str, name: str) -> ModelFile:
     revision = _take(table, "revision", str, where, None)
     if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
         raise ValueError(f"{where}: revision {revision!r} is not a commit of 40 hex digits")
+    gated = table.pop("gated", False) is True
     pieces = _take(table, "parts", list, where, None)
     if pieces is None:
         pieces = [{key: table.pop(key) for key in ("path", "size", "sha256") if key in table}]
     _nothing_left(table, where)
-    return ModelFile(type_name, repository, tuple(_part(piece, where) for piece in pieces), revision)
+    return ModelFile(type_name, repository, tuple(_part(piece, where) for piece in pieces), revision, gated)
 
 
 def _part(table: dict[str, Any], where: str) -> Part:
@@ -133,6 +160,27 @@ def _part(table: dict[str, Any], where: str) -> Part:
     if size <= 0 or (sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256)):
         raise ValueError(f"{where}: {path} needs a positive size and a sha256 of 64 hex digits")
     return Part(path, size, sha256)
+
+
+def _texts(table: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+    values = _take(table, key, list, where, [])
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{where}: {key} = {values!r} must be texts in quotes")
+    return tuple(values)
+
+
+def _count(value: str, where: str) -> str:
+    try:
+        parameters(value)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return value
+
+
+def _kind(value: str, where: str) -> str:
+    if value not in KINDS:
+        raise ValueError(f"{where}: kind {value!r} is none of {', '.join(KINDS)}")
+    return value
 
 
 def _repository(value: str, where: str) -> str:

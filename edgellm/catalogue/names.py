@@ -1,36 +1,90 @@
-"""From what a user typed to one file: a path, a catalogue name, or hf:owner/repo."""
+"""From what a user typed to one file: a path, a catalogue name, hf:owner/repo, ollama:name, or the name of an imported model."""
 from __future__ import annotations
 
 import difflib
 import os
 import re
-import shutil
 import stat
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.catalogue.entries import REPOSITORY, Entry, ModelFile, entries
-from edgellm.catalogue.hub_cache import cache_root, find_file, model_files
+from edgellm.catalogue import hub_cache, stores
+from edgellm.catalogue.choosing import narrow
+from edgellm.catalogue.entries import NAME, REPOSITORY, Entry, ModelFile
+from edgellm.catalogue.known import entries
+from edgellm.catalogue.places import models_folder
 from edgellm.errors import ModelNotFound
 
-HUB_PREFIX = "hf:"
-HUB_DEFAULT = "Q4_K_M"                      # llama.cpp's choice too, where a repository holds several
+HUB_PREFIX, OLLAMA_PREFIX = "hf:", "ollama:"
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """`hf:owner/repo[:TYPE or :FILE.gguf]` taken apart; `wanted` is "" where only the repository was named."""
+
+    repository: str
+    wanted: str
 
 
 def resolve(name: str | os.PathLike[str]) -> Path:
-    """The model file that `name` means: a path, `NAME[:TYPE]` of the catalogue, or `hf:owner/repo[:type|file]`.
+    """The model file that `name` means: a path, `NAME[:TYPE]` of the catalogue, `hf:owner/repo[:TYPE|FILE]`, `ollama:NAME`.
 
     Names lead to files that are already here; nothing is fetched. Raises ModelNotFound with what to do.
     """
     text = os.fspath(name)
-    if "\0" in text or not text.strip():
-        raise ModelNotFound(f"{_shown(text)} is no name of a model: give a .gguf file or a name of the catalogue")
-    if text.startswith(HUB_PREFIX):
-        return _from_hub(text)
-    found = _lookup(text)
+    found = on_disk(text)
     if found is not None:
-        return _from_catalogue(*found)
+        return found
+    if text.startswith(OLLAMA_PREFIX):
+        raise _no_such_name(text, [model.name for model in stores.named("ollama")], "fetch it with: ollama pull")
+    if (asked := hub_name(text)) is not None:
+        raise ModelNotFound(_not_fetched(asked))
+    if _lookup(text) is not None:
+        entry, file = find_entry(text)
+        if file is None:
+            has = ", ".join(f.type for f in entry.files)
+            raise ModelNotFound(f"{entry.name} has no {_shown(text.partition(':')[2])} file in the catalogue: it has {has}")
+        raise ModelNotFound(f"{entry.name}:{file.type} is not on this machine; fetch it ({file.size / 1e9:.1f} GB) with: "
+                            f"{fetch_command(entry, file.type)}")
     return _from_path(text)
+
+
+def on_disk(name: str) -> Path | None:
+    """The file that a name means, if it is on this machine. Raises ModelNotFound for a name that can mean nothing."""
+    if "\0" in name or not name.strip():
+        raise ModelNotFound(f"{_shown(name)} is no name of a model: give a .gguf file or a name of the catalogue")
+    if name.startswith(OLLAMA_PREFIX):
+        wanted = name.removesuffix(":latest")
+        return next((model.path for model in stores.named("ollama") if model.name == wanted), None)
+    if (asked := hub_name(name)) is not None:
+        return _of_hub(asked)
+    if (found := _lookup(name)) is not None:
+        file = found[0].file(found[1])
+        return _entry_file(file) if file is not None else None
+    if kind(name) == "file":
+        return Path(os.path.expanduser(name))
+    return _imported(name) if NAME.fullmatch(name) and ".." not in name else None
+
+
+def hub_name(text: str) -> HubName | None:
+    """An `hf:` name taken apart; None for other names. Raises ModelNotFound where it names no repository."""
+    if not text.startswith(HUB_PREFIX):
+        return None
+    repository, _, wanted = text.removeprefix(HUB_PREFIX).partition(":")
+    if repository.count("/") > 1 and not wanted:
+        owner, name, wanted = repository.split("/", 2)
+        repository = f"{owner}/{name}"
+    if not REPOSITORY.fullmatch(repository):
+        raise ModelNotFound(f"{_shown(text)} is no model of the hub: write hf:owner/repository[:TYPE or :FILE.gguf]")
+    return HubName(repository, wanted)
+
+
+def find_entry(name: str) -> tuple[Entry, ModelFile | None]:
+    """The catalogue entry that a name means, and the file of the type in it. Raises ModelNotFound for all other names."""
+    found = _lookup(name)
+    if found is None:
+        raise ModelNotFound(f"{_shown(name)} {_not_found(name, Path(name))}")
+    return found[0], found[0].file(found[1])
 
 
 def entry_of(name: str | os.PathLike[str]) -> Entry | None:
@@ -40,92 +94,27 @@ def entry_of(name: str | os.PathLike[str]) -> Entry | None:
 
 
 def installed() -> list[tuple[str, Path]]:
-    """(name, file) of every catalogue entry that is on this machine; `NAME:TYPE` where it is not the default type."""
+    """(name, file) of every chat model of the catalogue that is here; `NAME:TYPE` where it is not the default type."""
     result = []
     for entry in entries().values():
         for file in sorted(entry.files, key=lambda f: f.type != entry.default):
-            path = _on_disk(file)
-            if path is not None:
+            if entry.kind == "chat" and (path := _in_cache(file)) is not None:
                 result.append((entry.name if file.type == entry.default else f"{entry.name}:{file.type}", path))
     return result
 
 
-def _lookup(text: str) -> tuple[Entry, str | None] | None:
-    """The entry and the type asked for. A file that exists under exactly this name wins over the catalogue."""
-    name, _, type_name = text.partition(":")
-    entry = entries().get(name.lower())
-    if entry is None or _kind(text) == "file":
-        return None
-    return entry, type_name or None
-
-
-def _from_catalogue(entry: Entry, type_name: str | None) -> Path:
+def fetch_command(entry: Entry, type_name: str | None = None) -> str:
+    """The command line that fetches an entry's file of that type, or its default one. KeyError if there is none."""
     file = entry.file(type_name)
     if file is None:
-        has = ", ".join(f.type for f in entry.files)
-        raise ModelNotFound(f"{entry.name} has no {_shown(type_name or '')} file in the catalogue: it has {has}")
-    path = _on_disk(file)
-    if path is None:
-        raise ModelNotFound(
-            f"{entry.name}:{file.type} is not on this machine; fetch it ({file.size / 1e9:.1f} GB) with: "
-            f"{fetch_command(entry, type_name)}"
-        )
-    return path
+        raise KeyError(type_name)
+    return f"edgellm pull {entry.name}" + (f":{file.type}" if file.type != entry.default else "")
 
 
-def _on_disk(file: ModelFile) -> Path | None:
-    """The first part of a file, if every part is here."""
-    found = [find_file(file.repository, part.path, file.revision) for part in file.parts]
-    return found[0] if all(found) else None
-
-
-def _from_hub(text: str) -> Path:
-    repository, _, wanted = text.removeprefix(HUB_PREFIX).partition(":")
-    if repository.count("/") > 1 and not wanted:
-        owner, name, wanted = repository.split("/", 2)
-        repository = f"{owner}/{name}"
-    if not REPOSITORY.fullmatch(repository):
-        raise ModelNotFound(f"{_shown(text)} is no model of the hub: write hf:owner/repository[:TYPE or :FILE.gguf]")
-    files = model_files(repository)
-    if not files:
-        file = wanted if re.fullmatch(r"[\w./-]+\.gguf", wanted) else "FILE.gguf"
-        command = download_command(repository, file)
-        raise ModelNotFound(f"hf:{repository} is not in {cache_root()}; fetch a file of it with: {command}")
-    matches = [p for p in files if _matches(p, wanted)] if wanted else files
-    if len(matches) > 1:
-        matches = [p for p in matches if _matches(p, HUB_DEFAULT)] or matches
-    if len(matches) == 1:
-        return matches[0]
-    problem = f"has no file for {_shown(wanted)} here" if not matches else "has several files here"
-    names = _some([p.name for p in files])
-    raise ModelNotFound(f"hf:{repository} {problem}; write hf:{repository}:FILE with one of {names}")
-
-
-def _matches(path: Path, wanted: str) -> bool:
-    """Whether a file is called `wanted`, lies at that path, or names it as its type."""
-    if wanted.lower().endswith(".gguf"):
-        return path.as_posix().endswith("/" + wanted)
-    return bool(re.search(rf"(?:^|[-._/]){re.escape(wanted)}(?:[-.]|$)", path.name, re.IGNORECASE))
-
-
-def _from_path(text: str) -> Path:
-    path = Path(os.path.expanduser(text))
-    kind = _kind(path)
-    if kind == "file":
-        return path
-    if kind == "folder":
-        inside = sorted(p.name for p in path.glob("*.gguf"))
-        advice = f"name a file in it: {_some(inside)}" if inside else "give a .gguf file (there is none in it)"
-        raise ModelNotFound(f"{_shown(text)} is a folder: {advice}")
-    if kind:
-        raise ModelNotFound(f"{_shown(text)} is {kind}, not a model file")
-    raise ModelNotFound(f"{_shown(text)} {_not_found(text, path)}")
-
-
-def _kind(path: str | Path) -> str:
+def kind(path: str | Path) -> str:
     """What lies at a path: "file", "folder", what else it is in words, or "" for nothing."""
     try:
-        mode = os.stat(path).st_mode
+        mode = os.stat(os.path.expanduser(path)).st_mode
     except PermissionError:
         return "not readable for you"
     except (OSError, ValueError):
@@ -133,6 +122,70 @@ def _kind(path: str | Path) -> str:
     if stat.S_ISREG(mode):
         return "file"
     return "folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
+
+
+def some(names: list[str]) -> str:
+    """A list for a message: the first names, printable whatever they hold."""
+    listed = ", ".join(name if name.isprintable() else repr(name) for name in names[:12])
+    return listed + (", ..." if len(names) > 12 else "")
+
+
+def _lookup(text: str) -> tuple[Entry, str | None] | None:
+    """The entry and the type asked for. A file that exists under exactly this name wins over the catalogue."""
+    name, _, type_name = text.partition(":")
+    entry = entries().get(name.lower())
+    if entry is None or kind(text) == "file":
+        return None
+    return entry, type_name or None
+
+
+def _imported(name: str) -> Path | None:
+    """A model of our own folder; of a split one the first part."""
+    folder = models_folder()
+    candidates = [folder / f"{name}.gguf", *sorted(folder.glob(f"{name}-00001-of-*.gguf"))]
+    return next((path for path in candidates if kind(path) == "file"), None)
+
+
+def _entry_file(file: ModelFile) -> Path | None:
+    """A file of the catalogue, in the hub's cache or where another program keeps the same one."""
+    return _in_cache(file) or (stores.same_file(file.parts[0]) if len(file.parts) == 1 else None)
+
+
+def _in_cache(file: ModelFile) -> Path | None:
+    """The first part of a file, if every part is in the hub's cache."""
+    found = [hub_cache.find_file(file.repository, part.path, file.revision) for part in file.parts]
+    return found[0] if all(found) else None
+
+
+def _of_hub(asked: HubName) -> Path | None:
+    """The file of a repository that is meant. Raises ModelNotFound where several are here."""
+    files = hub_cache.model_files(asked.repository)
+    chosen = narrow(files, asked.wanted, Path.as_posix)
+    if len(chosen) > 1:
+        names = some([p.name for p in chosen])
+        raise ModelNotFound(f"hf:{asked.repository} has several files here; write hf:{asked.repository}:FILE with one of {names}")
+    return chosen[0] if chosen else None
+
+
+def _not_fetched(asked: HubName) -> str:
+    name = f"{HUB_PREFIX}{asked.repository}" + (f":{asked.wanted}" if asked.wanted.isprintable() and asked.wanted else "")
+    here = some([p.name for p in hub_cache.model_files(asked.repository)])
+    beside = f" (here: {here})" if here else ""
+    command = f"edgellm pull {name}" if re.fullmatch(r"[\w./:-]{1,300}", name) else "edgellm pull hf:owner/repository:FILE"
+    return f"{_shown(name)} is not in {hub_cache.cache_root()}{beside}; fetch it with: {command}"
+
+
+def _from_path(text: str) -> Path:
+    """Raises ModelNotFound: no file is there. What is there, or near, is named."""
+    path = Path(os.path.expanduser(text))
+    what = kind(path)
+    if what == "folder":
+        inside = sorted(p.name for p in path.glob("*.gguf"))
+        advice = f"name a file in it: {some(inside)}" if inside else "give a .gguf file (there is none in it)"
+        raise ModelNotFound(f"{_shown(text)} is a folder: {advice}")
+    if what:
+        raise ModelNotFound(f"{_shown(text)} is {what}, not a model file")
+    raise ModelNotFound(f"{_shown(text)} {_not_found(text, path)}")
 
 
 def _not_found(text: str, path: Path) -> str:
@@ -143,32 +196,17 @@ def _not_found(text: str, path: Path) -> str:
         except (OSError, ValueError):
             names = []
         near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
-        meant = f": did you mean {_some([str(path.parent / n) for n in near])}?" if near else ": check the path"
+        meant = f": did you mean {some([str(path.parent / n) for n in near])}?" if near else ": check the path"
         return f"does not exist{meant}"
     near = difflib.get_close_matches(text.partition(":")[0].lower(), entries(), n=3, cutoff=0.6)
-    known = _some(list(entries()))
-    meant = f"did you mean {_some(near)}?" if near else f"give a .gguf file, hf:owner/repository, or one of {known}"
+    known = some(list(entries()))
+    meant = f"did you mean {some(near)}?" if near else f"give a .gguf file, hf:owner/repository, or one of {known}"
     return f"is neither a file nor a name of the catalogue: {meant}"
 
 
-def fetch_command(entry: Entry, type_name: str | None = None) -> str:
-    """The command line that fetches an entry's file of that type, or its default one. KeyError if there is none."""
-    file = entry.file(type_name)
-    if file is None:
-        raise KeyError(type_name)
-    return download_command(file.repository, *(part.path for part in file.parts))
-
-
-def download_command(repository: str, *arguments: str) -> str:
-    """The command line that fetches files with the hub's own tool, which comes with edgellm's dependencies."""
-    beside = Path(sys.executable).parent / "hf"
-    tool = "hf" if shutil.which("hf") or not beside.exists() else str(beside)
-    return " ".join([tool, "download", repository, *arguments])
-
-
-def _some(names: list[str]) -> str:
-    listed = ", ".join(name if name.isprintable() else repr(name) for name in names[:12])
-    return listed + (", ..." if len(names) > 12 else "")
+def _no_such_name(text: str, names: list[str], advice: str) -> ModelNotFound:
+    near = difflib.get_close_matches(text, names, n=3, cutoff=0.5) or names
+    return ModelNotFound(f"{_shown(text)} is not here; {f'there are {some(near)}' if near else advice}")
 
 
 def _shown(text: str) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated, TextIO
 
 import typer
 
-from edgellm.cli import bench, chat, show, tokenize
+from edgellm.cli import bench, chat, doctor, fit, import_, path, pull, rm, show, tokenize
+from edgellm.cli import list as list_command
 from edgellm.cli import run as run_command
 from edgellm.cli.output import complain, prepare_streams, say
 from edgellm.errors import EdgeError
@@ -21,8 +22,11 @@ app = typer.Typer(
     rich_markup_mode=None, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (chat.chat, run_command.run, show.show, tokenize.tokenize, bench.bench):
+for _command in (chat.chat, run_command.run, fit.fit, pull.pull, show.show, path.path, rm.rm, tokenize.tokenize, bench.bench,
+                 doctor.doctor):
     app.command(no_args_is_help=False)(_command)
+app.command("list", no_args_is_help=False)(list_command.list_)
+app.command("import", no_args_is_help=False)(import_.import_)
 
 
 def _print_version(wanted: bool) -> None:

@@ -22,6 +22,7 @@ def bench(
         "-t", "--threads", metavar="N,...", show_default=False, help="Compute threads.",
     )] = None,
     kv_type: options.KvType = None,
+    force: options.Force = False,
     json_: options.Json = False,
 ) -> None:
     """Measure tokens per second.
@@ -32,6 +33,7 @@ def bench(
     """
     from edgellm.cli.measuring import rows
     from edgellm.cli.opening import open_model
+    from edgellm.engine.speed import remember
 
     prompts, lengths = _numbers("-p", p), _numbers("-n", n)
     threads: list[int] | list[None] = [None] if t is None else _numbers("-t", t)
@@ -41,10 +43,12 @@ def bench(
         raise OptionError("-p and -n are both 0: there is nothing to measure")
     reports = []
     for count in threads:
-        load = options.given(threads=count, kv_type=kv_type, context=max(SMALLEST_CONTEXT, *prompts, *lengths))
+        load = options.given(threads=count, kv_type=kv_type, context=max(SMALLEST_CONTEXT, *prompts, *lengths), force=force or None)
         with open_model(model, load) as opened:
             for row in rows(opened, prompts, lengths, r):
                 reports.append(row.report(opened))
+                if row.kind == "tg" and count is None:
+                    remember(opened.info.file_bytes, row.mean)
                 if not json_:
                     _print_row(reports[-1], head=len(reports) == 1)
     if json_:

@@ -31,6 +31,7 @@ def chat(
     kv_type: options.KvType = None,
     sinks: options.Sinks = None,
     system: options.System = None,
+    force: options.Force = False,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.
 
@@ -47,7 +48,7 @@ def chat(
     from edgellm.cli.talk import talk
 
     name = model if model is not None else _usual_model()
-    load = options.given(context=context, threads=threads, kv_type=kv_type, sinks=sinks)
+    load = options.given(context=context, threads=threads, kv_type=kv_type, sinks=sinks, force=force or None)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     with open_model(name, load) as opened:
         remember_model(_lasting(name))
@@ -71,7 +72,7 @@ def _usual_model() -> str:
             pass                             # it was deleted or moved since
     if here := installed():
         return here[0][0]
-    small = min(entries().values(), key=lambda entry: entry.memory_gb)
+    small = min((entry for entry in entries().values() if entry.kind == "chat"), key=lambda entry: entry.memory_gb)
     raise ModelNotFound("no model is given, and none of the catalogue is on this machine: give a .gguf file, or fetch "
                         f"{small.name} with: {fetch_command(small)} and start edgellm chat again")
 

@@ -43,6 +43,7 @@ Sinks = Annotated[int | None, typer.Option(
 System = Annotated[str | None, typer.Option(
     "--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt.",
 )]
+Force = Annotated[bool, typer.Option("--force", help="Load the model even where it does not fit into the free memory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

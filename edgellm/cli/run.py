@@ -34,6 +34,7 @@ def run(
     raw: Annotated[bool, typer.Option("--raw", help=(
         "No chat template: continue the text as it is. Into a pipe or file, control characters are not filtered."
     ))] = False,
+    force: options.Force = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print counts and speed on stderr at the end.")] = False,
 ) -> None:
     """Answer one prompt, on stdout.
@@ -52,7 +53,7 @@ def run(
         raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
     text = None if prompt is not None else _whole(None, piped, raw)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
-    load = options.given(context=context, threads=threads, kv_type=kv_type, sinks=sinks)
+    load = options.given(context=context, threads=threads, kv_type=kv_type, sinks=sinks, force=force or None)
     with open_model(model, load) as opened:
         text = text if text is not None else _whole(prompt, piped, raw)
         settings = sampling_of(model, settings) | limit(n)

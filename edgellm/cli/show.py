@@ -87,6 +87,7 @@ def _facts(gguf: GGUFFile) -> Facts:
         "pre_tokenizer": header("tokenizer.ggml.pre"),
         "chat_template": isinstance(template, str),
         "licence": header("general.license"),
+        "memory": _memory(gguf),
     }
 
 
@@ -99,6 +100,14 @@ def _refusal(gguf: GGUFFile) -> str:
     except EdgeError as error:
         return str(error).removeprefix(f"{gguf.path}: ")
     return ""
+
+
+def _memory(gguf: GGUFFile) -> Facts | None:
+    """What the model needs at a usual context, and whether that is there; None for one that cannot be run."""
+    from edgellm.engine.fit import fit
+
+    row = next((row for row in fit(gguf).rows if row.kv_type == "f16"), None)       # the first is the context that chats get
+    return {"context": row.context, "bytes": row.need.total, "fits": row.fits} if row else None
 
 
 def _tensors(gguf: GGUFFile) -> list[Facts]:
@@ -127,6 +136,7 @@ def _page(facts: Facts) -> str:
 
     share = {name: n / (sum(facts["bytes_by_type"].values()) or 1) for name, n in facts["bytes_by_type"].items()}
     tokenizer = " ".join(str(facts[key]) for key in ("tokenizer", "pre_tokenizer") if facts[key])
+    need = facts["memory"]
     lines = {
         "name": facts["name"],
         "file": f"{facts['file']} ({size(facts['bytes'])}, GGUF version {facts['gguf_version']})",
@@ -139,6 +149,7 @@ def _page(facts: Facts) -> str:
         "vocabulary": facts["tokens"] and f"{facts['tokens']} tokens ({tokenizer})",
         "chat template": "yes" if facts["chat_template"] else "no",
         "licence": facts["licence"],
+        "memory": need and f"{size(need['bytes'])} at a context of {need['context']}{'' if need['fits'] else ', not free'}",
         "runs here": "yes" if facts["runs"] is True else f"no: {facts['runs']}",
     }
     return "\n".join(f"{name:<14} {clean(str(value))}" for name, value in lines.items() if value is not None)

@@ -9,8 +9,10 @@ from edgellm.arch import find, load_graph
 from edgellm.backends import load_backend
 from edgellm.backends.base import Executable, Progress
 from edgellm.catalogue import resolve
+from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.engine import context as contexts
+from edgellm.engine import estimate
 from edgellm.engine.model import Model
 from edgellm.engine.records import ModelInfo
 from edgellm.engine.session import Session
@@ -25,18 +27,21 @@ from edgellm.sampling import model_defaults
 from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.weights import WeightStore
 
+SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than threads lose by waiting for each other
+
 
 def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None, context: int | None = None,
-         sinks: int = 4, kv_type: str = "f16", progress: Progress | None = None) -> Model:
+         sinks: int = 4, kv_type: str = "f16", progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
     `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`:
-    None takes the cores this process may use. `context`: tokens that the model sees, the first `sinks` of the conversation
-    included; None takes what it was trained for, 4096 at most. Older tokens than that are forgotten one by one, and counted
-    (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32". `progress(what, done, of)` is
-    called while kernels are compiled, which happens once per machine.
+    None takes the cores this process may use; files under 4 MiB always run on one. `context`: tokens that the model sees, the
+    first `sinks` of the conversation included; None takes what it was trained for, 4096 at most. Older tokens than that are
+    forgotten one by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32".
+    `progress(what, done, of)` is called while kernels are compiled, which happens once per machine. A model that would not fit
+    into the free memory is refused before anything is allocated; `force` loads it anyway.
 
-    Raises ModelNotFound, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
+    Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
         raise OptionError(f"threads={threads!r} is not possible; give a number from 1 to 1024, or None for all cores.")
@@ -46,14 +51,19 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     tokenizer: BackgroundTokenizer | None = None
     executable: Executable | None = None
     try:
+        if gguf.nbytes < SMALL_MODEL:
+            threads = 1
         trained = _trained_context(gguf)
         chosen = contexts.choose_context(context, sinks, trained)
         hparams, graph = load_graph(gguf, chosen)
-        layout = _memory(graph, chosen, sinks, kv_type, trained)
+        graph = optimise(graph)
+        layout = _memory(graph, chosen, sinks, kv_type, trained, force=force)
+        if not force:
+            estimate.check(estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads), chosen, gguf.path)
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         weights = WeightStore(gguf)
-        executable = prepare(optimise(graph), weights, layout, kv_type=kv_type, threads=threads, progress=progress)
+        executable = prepare(graph, weights, layout, kv_type=kv_type, threads=threads, progress=progress)
         tokenizer.check()
         info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type)
         positions = chosen if contexts.learned_positions(graph) else None
@@ -80,14 +90,14 @@ def _trained_context(gguf: GGUFFile) -> int:
     return Hparams.from_gguf(gguf).context_length
 
 
-def _memory(graph: Graph, context: int, sinks: int, kv_type: str, trained: int) -> MemoryLayout:
+def _memory(graph: Graph, context: int, sinks: int, kv_type: str, trained: int, *, force: bool) -> MemoryLayout:
     """The layout, checked against learned positions and against the memory that is free."""
-    import psutil
-
     if contexts.learned_positions(graph):
         contexts.check_learned(context, trained)
     layout = contexts.plan(graph, context, sinks)
-    contexts.check_memory(contexts.kv_bytes(layout, kv_type), context, psutil.virtual_memory().available)
+    kv_bytes = contexts.kv_bytes(layout, kv_type)
+    if not force:                                # before the plan is made, whose size grows with the context too
+        contexts.check_memory(kv_bytes, context, memory().available)
     return layout
 
 

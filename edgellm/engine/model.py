@@ -182,11 +182,15 @@ class Model:
             running.cancel()
 
     def close(self) -> None:
-        """Free threads, conversation and weights; a running answer is cancelled first. Closing twice does nothing."""
+        """Free threads, conversation and weights; a running answer is cancelled first, and calls that wait raise ModelClosed.
+
+        Closing twice does nothing, nor does closing in a forked process: the model is the parent's.
+        """
+        if self._session.turns.forked:
+            return
         call = _Call()
-        self.cancel()
         try:
-            self._session.turns.take(call, patience=0.0)
+            self._session.turns.take(call, patience=0.0, hurry=self.cancel)
             self._tokenizer.wait()
             self._session.close()
         finally:

@@ -1,6 +1,8 @@
 """One model's computing: prompts in chunks, single tokens, and the conversation whose keys are kept for the next call."""
 from __future__ import annotations
 
+import os
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -37,7 +39,8 @@ class Session:
         self.layout = executable.layout
         self._executable: Executable | None = executable
         self._weights = weights
-        self._release = weakref.finalize(self, _release, executable, weights)    # for models that nobody closes, also at exit
+        self._stepping = threading.Lock()        # held during a step
+        self._release = weakref.finalize(self, _release, executable, weights, self._stepping, os.getpid())
         self._sequence = Sequence(executable.layout)
         self._state: State | None = None
         self._token = np.zeros(1, np.int32)
@@ -45,7 +48,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        return self._executable is None
+        return not self._release.alive
 
     def check(self) -> Executable:
         """The executable. Raises ModelClosed, or FormatError where the file was changed under its memory map."""
@@ -93,6 +96,10 @@ class Session:
         self._sequence.truncate(common)
         return common
 
+    def forget(self) -> None:
+        """Drop the conversation and its memory: keys that are no numbers would spoil what is computed beside them."""
+        self._sequence, self._state, self.owner = Sequence(self.layout), None, None
+
     def _adapt(self, n: int, seconds: float) -> None:
         executable = self._executable
         if executable is not None and n >= SMALLEST_STEP:
@@ -119,11 +126,13 @@ class Session:
             parts.append(self._step(executable, sequence, state, tokens, np.arange(len(tokens), dtype=np.int32)).copy())
         return np.concatenate(parts)
 
-    @staticmethod
-    def _step(executable: Executable, sequence: Sequence, state: State, tokens: TokenIds, rows: TokenIds) -> Logits:
-        place = sequence.place(len(tokens))
-        logits = executable.step(state, StepInput(tokens, place.positions, place.sink_positions, place.spans, rows))
-        sequence.extend(tokens)
+    def _step(self, executable: Executable, sequence: Sequence, state: State, tokens: TokenIds, rows: TokenIds) -> Logits:
+        if not self._release.alive and threading.current_thread() is threading.main_thread():
+            raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
+        with self._stepping:
+            place = sequence.place(len(tokens))
+            logits = executable.step(state, StepInput(tokens, place.positions, place.sink_positions, place.spans, rows))
+            sequence.extend(tokens)
         return logits
 
     def close(self) -> None:
@@ -133,6 +142,13 @@ class Session:
         self._release()
 
 
-def _release(executable: Executable, weights: WeightStore) -> None:
-    executable.close()
-    weights.close()
+def _release(executable: Executable, weights: WeightStore, stepping: threading.Lock, process: int) -> None:
+    """Free what a model holds: when it is closed or forgotten, or when the program ends while it is open.
+
+    At the end daemon threads may still compute: the step under way is waited for, and no thread begins another one, for the
+    lock is never given back. A forked process has neither the threads nor a lock it could trust.
+    """
+    if os.getpid() == process:
+        stepping.acquire()
+        executable.close()
+        weights.close()

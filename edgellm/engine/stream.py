@@ -15,7 +15,7 @@ from edgellm.engine.prompts import TokenIds
 from edgellm.engine.records import Generation, Piece, Stats, StopReason
 from edgellm.engine.session import Logits, Session
 from edgellm.engine.stop_text import StopText
-from edgellm.errors import OptionError
+from edgellm.errors import NumericError, OptionError
 from edgellm.sampling import Sampler
 from edgellm.tokenizer import StreamDecoder
 
@@ -92,6 +92,11 @@ class Stream:
             if self._cancelled:
                 self._finish("cancelled")
             return piece
+        except NumericError:
+            if self._session is not None:
+                self._session.forget()
+            self._finish("cancelled")
+            raise
         except BaseException:
             self._finish("cancelled")
             raise

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 
 from edgellm.errors import BackendError
 
@@ -32,19 +33,32 @@ class Turns:
         """The call whose turn it is."""
         return self._holder() if self._holder is not None else None
 
-    def take(self, call: object, *, patience: float = PATIENCE) -> None:
-        """Wait for the turn of `call`, or go on with it. Raises BackendError in a forked process."""
-        if os.getpid() != self._process:
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one that loaded the model: its threads did not come along."""
+        return os.getpid() != self._process
+
+    def take(self, call: object, *, patience: float = PATIENCE, hurry: Callable[[], None] | None = None) -> None:
+        """Wait for the turn of `call`, or go on with it. Raises BackendError in a forked process.
+
+        With `hurry` it goes before all that wait, and `hurry` is called once nobody can come in between.
+        """
+        if self.forked:
             raise BackendError("the model was loaded before this process was forked and cannot be used here; load it again.")
         with self._changed:
             if self.holder is not call:
-                self._wait(call, patience)
+                self._wait(call, patience, hurry)
                 self._holder = weakref.ref(call)
             self._thread, self._paused = threading.get_ident(), None
 
-    def _wait(self, call: object, patience: float) -> None:
-        self._queue.append(call)
+    def _wait(self, call: object, patience: float, hurry: Callable[[], None] | None) -> None:
+        if hurry is None:
+            self._queue.append(call)
+        else:
+            self._queue.appendleft(call)
         try:
+            if hurry is not None:
+                hurry()
             while self._queue[0] is not call or not self._free(patience):
                 self._changed.wait(PATIENCE)     # a bounded wait lets Ctrl-C through on every system
         finally:

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import chain, starmap
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from edgellm.errors import BadVocab
@@ -90,24 +92,34 @@ class BpeEncoder:
 
     def _build(self) -> tokenizers.Tokenizer:
         import tokenizers
-        from tokenizers import models, pre_tokenizers
+        from tokenizers import pre_tokenizers
 
         # Control tokens are left out, so that no user's text can become one, not even through a merge.
         control = self.vocabulary.control
         vocab = {text: token for text, token in self.vocabulary.ids.items() if token not in control}
-        options = {"ignore_merges": self.pre.whole_words, "byte_fallback": self.pre.visible_spaces}
-        try:
-            model = models.BPE(vocab, self._merges, **options)
-        except Exception:                    # the package raises no narrower class for a merge of unknown tokens
-            known = [(a, b) for a, b in self._merges if a in vocab and b in vocab and a + b in vocab]
-            model = models.BPE(vocab, known, **options)
-        tokenizer = tokenizers.Tokenizer(model)
+        tokenizer = tokenizers.Tokenizer(self._model(vocab))
         cuts: list[pre_tokenizers.PreTokenizer] = [
             pre_tokenizers.Split(tokenizers.Regex(expression), "isolated") for expression in self.pre.expressions]
         if not self.pre.visible_spaces:
             cuts.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
         return tokenizer
+
+    def _model(self, vocab: dict[str, int]) -> Any:      # Any: the package's stubs give models no common type
+        """BPE with all merges, or where some make tokens that `vocab` lacks, with those whose tokens are known."""
+        from tokenizers import models
+
+        options = {"ignore_merges": self.pre.whole_words, "byte_fallback": self.pre.visible_spaces}
+        if _longest(starmap(add, self._merges)) <= _longest(vocab):      # at a longer one the package panics
+            with suppress(Exception):        # it raises no narrower class for a merge of unknown tokens
+                return models.BPE(vocab, self._merges, **options)
+        known = [(a, b) for a, b in self._merges if a in vocab and b in vocab and a + b in vocab]
+        return models.BPE(vocab, known, **options)
+
+
+def _longest(texts: Iterable[str]) -> int:
+    """Bytes of the longest text."""
+    return max(map(len, map(str.encode, texts)), default=0)
 
 
 def split_merges(merges: Sequence[str], file: str) -> list[tuple[str, str]]:

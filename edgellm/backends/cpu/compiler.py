@@ -15,7 +15,7 @@ from edgellm.backends.cpu.jit import ERROR_PATH
 from edgellm.backends.cpu.object_cache import KernelObject
 from edgellm.backends.cpu.system import YIELD_SYMBOL
 
-LIBC = frozenset({YIELD_SYMBOL, "sqrtf", "memcpy", "memset", "memmove"})
+LIBC = frozenset({YIELD_SYMBOL, "syscall", "sqrtf", "memcpy", "memset", "memmove"})
 
 
 def set_target(isa: str) -> None:

@@ -14,9 +14,11 @@ GENERATION: Final = 2                            # barriers passed
 PLAN: Final = 3                                  # address of the records
 RECORDS: Final = 4                               # how many
 STOP: Final = 5                                  # the pool is closing
-WORDS: Final = 6                                 # after these: one line per thread, the epoch that it has walked
+SLEEPERS: Final = 6                              # threads that sleep at the barrier; beside it how long: seconds, nanoseconds
+WORDS: Final = 7                                 # after these: one line per thread, the epoch that it has walked
 
-BARRIER_SPINS: Final = 2048                      # pauses before a barrier yields (a pure spin collapses on busy cores)
+BARRIER_SPINS: Final = 2048                      # pauses before a thread sleeps at a barrier (a pure spin collapses on busy cores)
+LONGEST_SLEEP: Final = (0, 20_000_000)           # seconds, nanoseconds: no wake-up is ever lost for longer
 IDLE_SPINS: Final = 20_000                       # pauses between two plans before a worker parks: about a millisecond
 
 # One record of a plan: 32 int64 words.

@@ -22,16 +22,21 @@ EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
 def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
             progress: Progress | None = None) -> CpuExecutable:
     """Build the plan of an optimised graph and link its kernels, compiling those that this machine has not seen yet."""
-    threads = system.usable_cores() if threads is None else threads
     isa = jit.choose_isa()
-    plan = PlanBuilder(graph, weights, layout, max_tokens=layout.chunk, max_outputs=min(MAX_OUTPUTS, layout.chunk),
-                       threads=threads, kv_type=kv_type)
-    for index, node in enumerate(graph.nodes):
-        EMITTERS[node.op](plan, index, node)
-        plan.release_after(index)
+    plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads)
     linker = jit.Linker()
     addresses = jit.kernel_addresses({record.kernel for record in plan.records} | set(EXECUTOR), isa, linker, progress)
     return CpuExecutable(plan, addresses, linker, isa)
+
+
+def build_plan(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None) -> PlanBuilder:
+    """The plan of an optimised graph with all its buffers, whose pages nothing has touched yet; no kernel is needed for it."""
+    plan = PlanBuilder(graph, weights, layout, max_tokens=layout.chunk, max_outputs=min(MAX_OUTPUTS, layout.chunk),
+                       threads=system.usable_cores() if threads is None else threads, kv_type=kv_type)
+    for index, node in enumerate(graph.nodes):
+        EMITTERS[node.op](plan, index, node)
+        plan.release_after(index)
+    return plan
 
 
 class CpuExecutable:

@@ -23,6 +23,8 @@ class Pool:
         self._block = np.zeros(control.LINE * (control.WORDS + threads) + control.LINE, np.int64)
         self._address = -(-self._block.ctypes.data // 64) * 64
         self._words = self._block[(self._address - self._block.ctypes.data) // 8 :]
+        sleep = control.SLEEPERS * control.LINE + 1
+        self._words[sleep : sleep + 2] = control.LONGEST_SLEEP
         self._condition = threading.Condition()
         self._parked = 0
         self._closed = False

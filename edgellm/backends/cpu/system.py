@@ -13,6 +13,7 @@ ISA_NEEDS: dict[str, frozenset[str]] = {
     "avx2": frozenset({"avx2", "fma", "f16c"}),
     "avx512vnni": frozenset({"avx2", "fma", "f16c", "avx512vl", "avx512bw", "avx512vnni"}),
 }
+FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None     # system call number
 YIELD_SYMBOL = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
 

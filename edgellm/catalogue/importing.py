@@ -1,0 +1,88 @@
+"""Taking a user's own model file into edgellm's folder: checked, linked or copied, and named."""
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from edgellm.catalogue import ledger
+from edgellm.catalogue.choosing import parts_of
+from edgellm.catalogue.download import Progress
+from edgellm.catalogue.entries import NAME
+from edgellm.catalogue.known import entries
+from edgellm.catalogue.places import models_folder
+from edgellm.errors import OptionError, Unreadable
+from edgellm.formats.gguf import open_gguf
+
+BLOCK = 1 << 22
+
+
+def import_model(file: Path, name: str | None = None, *, copy: bool = False,
+                 progress: Progress = lambda file, done, total: None) -> tuple[str, Path]:
+    """Give `file` (of a split model, any part) a name in our folder: a hard link, else a symbolic one; with `copy` its bytes.
+
+    Returns the name and the new path. Raises the FormatErrors for a file that is no sound model, and OptionError for a name that
+    is taken or cannot be one.
+    """
+    with open_gguf(file) as gguf:
+        sources = [Path(path).absolute() for path in gguf.paths]
+    called = _name(sources[0], name)
+    folder = models_folder()
+    targets = [folder / part for part in _targets(called, len(sources))]
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for source, target in zip(sources, targets, strict=True):
+            if copy:
+                _copy(source, target, progress)
+            else:
+                _link(source, target)
+            ledger.note(target)
+    except OSError as error:
+        raise Unreadable(f"cannot be taken into {folder} ({error.strerror}); check its permissions and the free space",
+                         file=file) from error
+    return called, targets[0]
+
+
+def _name(file: Path, name: str | None) -> str:
+    stem = re.sub(r"-00001-of-\d{5}$", "", file.stem)
+    called = name or re.sub(r"[^a-z0-9.-]+", "-", stem.lower()).strip("-.")
+    if not NAME.fullmatch(called) or ".." in called:
+        raise OptionError(f"{called!r} cannot be a name: give one of lower case letters, digits, dots and dashes")
+    if called in entries():
+        raise OptionError(f"{called} is a name of the catalogue; give another after the file")
+    if any(models_folder().glob(f"{called}.gguf")) or any(models_folder().glob(f"{called}-00001-of-*.gguf")):
+        raise OptionError(f"{called} exists already: give another name after the file, or remove it with edgellm rm {called}")
+    return called
+
+
+def _targets(name: str, count: int) -> list[str]:
+    return [f"{name}.gguf"] if count == 1 else parts_of(f"{name}-00001-of-{count:05d}.gguf")
+
+
+def _link(source: Path, target: Path) -> None:
+    """A hard link outlives the first name; across disks only a symbolic one is possible."""
+    real = source.resolve()
+    with contextlib.suppress(OSError):
+        os.link(real, target)
+        return
+    target.symlink_to(real)
+
+
+def _copy(source: Path, target: Path, progress: Progress) -> None:
+    """The bytes; the name appears when all are on the disk."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        total = source.stat().st_size
+        with source.open("rb") as read, temporary.open("xb") as write:
+            done = 0
+            progress(source.name, done, total)
+            while block := read.read(BLOCK):
+                write.write(block)
+                done += len(block)
+                progress(source.name, done, total)
+            write.flush()
+            os.fsync(write.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

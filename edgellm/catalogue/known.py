@@ -1,0 +1,46 @@
+"""The catalogue in force: the one that ships with edgellm, and over it what the user's own models.toml adds."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgellm.catalogue.entries import Catalogue, Entry, parse
+from edgellm.catalogue.places import ENTRIES_FILE, config_folder
+from edgellm.errors import BadCatalogue
+
+SHIPPED = Path(__file__).resolve().parent.parent / ENTRIES_FILE
+
+
+def entries() -> Mapping[str, Entry]:
+    """All entries by name, in the files' order; a user's entry replaces ours of its name. Raises BadCatalogue."""
+    return {**shipped().entries, **own().entries}
+
+
+def folders() -> tuple[Path, ...]:
+    """The folders of models that the user's models.toml lists. Raises BadCatalogue."""
+    return tuple(Path(folder).expanduser() for folder in own().folders)
+
+
+@functools.cache
+def shipped() -> Catalogue:
+    """The catalogue that ships with edgellm."""
+    return parse(SHIPPED.read_text(encoding="utf-8"))
+
+
+def own() -> Catalogue:
+    """The user's additions; empty where there is no file. Raises BadCatalogue."""
+    path = config_folder() / ENTRIES_FILE
+    try:
+        stamp = path.stat().st_mtime_ns
+    except OSError:
+        return Catalogue({})
+    return _read(path, stamp)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(path: Path, stamp: int) -> Catalogue:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:          # ValueError: not UTF-8, no TOML, or outside the schema
+        raise BadCatalogue(f"{path} cannot be used: {error}; correct it or move it away") from error

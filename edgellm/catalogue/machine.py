@@ -1,0 +1,84 @@
+"""How much memory a model may take here: what the system has free, and the limits set on this process and its container."""
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SPARE = 0.10                                     # of the free memory, left to other programs
+GROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes: `available` without swapping, under every limit that holds; `address_space` that this process may still map."""
+
+    available: int
+    address_space: int | None = None             # None: no limit
+
+    @property
+    def usable(self) -> int:
+        """What a model may take, its file included: a tenth stays free."""
+        return int(self.available * (1 - SPARE))
+
+    @property
+    def mappable(self) -> int:
+        """What a model whose file is mapped already may take beside it."""
+        return self.usable if self.address_space is None else min(self.usable, int(self.address_space * (1 - SPARE)))
+
+
+def memory(groups: Path = GROUPS, own: Path = Path("/proc/self/cgroup")) -> Memory:
+    """What is free now. Cached file pages count as free: a model's own file may be among them."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    if sys.platform == "linux":
+        free = min([free, *(max(0, left) for left in _group_limits(groups, own))])
+    limit = _address_limit()
+    return Memory(free, None if limit is None else max(0, limit - int(psutil.Process().memory_info().vms)))
+
+
+def _group_limits(groups: Path, own: Path) -> Iterator[int]:
+    """Bytes left in each cgroup that this process is in, up to the root, where one has a limit (version 2, then version 1)."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers == "":
+            yield from _up(groups, path, "memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            yield from _up(groups / "memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def _up(root: Path, path: str, limit: str, usage: str) -> Iterator[int]:
+    """A container may see its own group as the root, so a folder that is not there is passed over."""
+    folder = root / path.strip("/") if ".." not in path else root
+    for group in (folder, *folder.parents):
+        with contextlib.suppress(OSError, ValueError):       # ValueError: "max"
+            most, used = int((group / limit).read_text()), int((group / usage).read_text())
+            yield most - used + _cached(group)
+        if group == root:
+            return
+
+
+def _cached(group: Path) -> int:
+    """Bytes of a group that are file pages: counted as used, but given back when they are needed."""
+    with contextlib.suppress(OSError, ValueError):
+        numbers = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        prefix = "total_" if "total_inactive_file" in numbers else ""        # version 1 counts children under these names
+        return sum(int(numbers.get(f"{prefix}{name}", 0)) for name in ("inactive_file", "active_file"))
+    return 0
+
+
+def _address_limit() -> int | None:
+    """RLIMIT_AS in bytes, where the system has it and it is set."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else int(soft)

@@ -1,0 +1,93 @@
+"""The models that are already on this machine, whoever fetched them: one module per program, found by listing this folder.
+
+Each module has NAME (for people), RANK (of two stores with the same file the lower one owns it) and `find(surroundings)`, which
+yields Found records and skips what it cannot read. Nothing here writes.
+"""
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+from edgellm.catalogue.entries import Part
+from edgellm.catalogue.places import Surroundings
+from edgellm.catalogue.stores.found import Found
+
+__all__ = ["Found", "Model", "named", "names", "same_file", "scan"]
+
+
+class Store(Protocol):
+    NAME: str
+    RANK: int
+
+    def find(self, around: Surroundings) -> Iterator[Found]:
+        """The models of this program."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model of this machine: what `found` says of it, the store that owns it, and the others that hold the same bytes."""
+
+    found: Found
+    store: str
+    also: tuple[str, ...] = ()
+
+
+def names() -> list[str]:
+    """The modules of all stores, best rank first."""
+    every = [module.name for module in pkgutil.iter_modules(__path__) if module.name != "found"]
+    return sorted(every, key=lambda name: (_store(name).RANK, name))
+
+
+def named(store: str, around: Surroundings | None = None) -> list[Found]:
+    """What one store holds."""
+    return list(_store(store).find(around or Surroundings()))
+
+
+def scan(around: Surroundings | None = None) -> list[Model]:
+    """Every model on this machine once: the same file, link target or sha256 is one model, wherever it is seen."""
+    models: list[Model] = []
+    seen: dict[object, int] = {}
+    for store in names():
+        title = _store(store).NAME
+        for found in named(store, around):
+            keys = list(_identity(found))
+            known = next((seen[key] for key in keys if key in seen), None)
+            if known is None:
+                known = len(models)
+                models.append(Model(found, title))
+            elif title != models[known].store and title not in models[known].also:
+                models[known] = Model(models[known].found, models[known].store, (*models[known].also, title))
+            seen.update(dict.fromkeys(keys, known))
+    return models
+
+
+def same_file(part: Part, around: Surroundings | None = None) -> Path | None:
+    """A file of another program that is this file of the catalogue: the same sha256, or the same name and length."""
+    wanted = part.path.rpartition("/")[2]
+    for store in names():
+        for found in named(store, around):
+            alike = found.sha256 == part.sha256 if found.sha256 and part.sha256 else found.path.name == wanted
+            if alike and found.size == part.size and len(found.paths) == 1:
+                return found.path
+    return None
+
+
+def _identity(found: Found) -> Iterator[object]:
+    yield os.path.realpath(found.path)
+    if found.sha256:
+        yield found.sha256
+    status = found.path.stat()
+    if status.st_ino:                            # 0 on file systems that have none
+        yield status.st_dev, status.st_ino
+
+
+@functools.cache
+def _store(name: str) -> Store:
+    return cast(Store, importlib.import_module(f"{__name__}.{name}"))

@@ -1,0 +1,22 @@
+"""Models in edgellm's own folder, which `edgellm import` fills, and in the folders that the user's models.toml lists."""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from edgellm.catalogue.known import folders
+from edgellm.catalogue.places import Surroundings, models_folder
+from edgellm.catalogue.stores.found import Found, plain
+
+NAME = "own folder"
+RANK = 6
+
+
+def find(around: Surroundings) -> Iterator[Found]:
+    """Imported models by their names, those of other folders by their paths."""
+    own = models_folder(around)
+    for one in plain(own):
+        name = re.sub(r"-00001-of-\d{5}$", "", one.path.stem)
+        yield Found(name if one.path.parent == own else one.name, one.paths, one.size, one.type, one.sha256)
+    for folder in folders():
+        yield from plain(folder)

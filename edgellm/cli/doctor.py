@@ -1,0 +1,48 @@
+"""`edgellm doctor`: is this machine in order, and what to do where it is not."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.progress import ProgressLine
+
+
+def doctor(
+    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Measure the speed of memory.")] = True,
+    json_: options.Json = False,
+) -> None:
+    """Look at this machine: processor, memory, caches, terminal, models, with what to do about what is wrong.
+
+    \b
+    edgellm doctor
+    edgellm doctor --json
+    """
+    from edgellm.engine.doctor import Finding, examine
+
+    with ProgressLine("looking around"):
+        findings = examine(timing=timing)
+    findings.append(Finding("terminal", *_terminal()))
+    if json_:
+        import json
+
+        print(json.dumps([{"what": one.what, "value": one.value, "advice": one.advice or None} for one in findings], indent=2))
+        return
+    from edgellm.cli.terminal import clean
+
+    for one in findings:
+        print(f"{'!' if one.advice else ' '} {one.what:<14}{clean(one.value)}")
+        if one.advice:
+            print(f"    {clean(one.advice)}")
+    wrong = sum(1 for one in findings if one.advice)
+    print(f"{wrong} thing{'s' if wrong > 1 else ''} to look at" if wrong else "all is well")
+
+
+def _terminal() -> tuple[str, str]:
+    encoding = (sys.stdout.encoding or "unknown").lower()
+    kind = os.environ.get("TERM", "none") if sys.stdout.isatty() else "a pipe or file"
+    advice = "" if encoding.replace("-", "").startswith("utf8") else "set the locale or PYTHONUTF8=1 to see all letters"
+    return f"{kind}, {encoding}", advice

@@ -1,0 +1,165 @@
+"""`edgellm fit`: which models this machine can run, how fast, and what one of them needs, before anything is fetched."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.progress import ProgressLine
+from edgellm.errors import ModelNotFound, OptionError
+
+if TYPE_CHECKING:
+    from edgellm.engine.fit import Fit, Guess
+    from edgellm.formats.gguf import GGUFFile
+
+Facts = dict[str, Any]                       # Any: strings, numbers and tables, as JSON has them
+
+
+def fit(
+    model: Annotated[str | None, typer.Argument(metavar="[NAME|FILE|hf:OWNER/REPO]", show_default=False, help=(
+        "As for run, also what is not on this machine yet. Without it: the whole catalogue."
+    ))] = None,
+    context: options.Context = None,
+    threads: options.Threads = None,
+    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Say how fast it will be.")] = True,
+    json_: options.Json = False,
+) -> None:
+    """Say whether a model fits into memory and how fast it will write.
+
+    Only a model's header is read, on the hub too (a few megabytes). Its speed is measured here, with its own plan and
+    kernels on made-up weights, in about two seconds. Without a model the catalogue is listed, by what fits; those
+    figures come from the files' lengths and from the speed of this machine's memory.
+
+    \b
+    edgellm fit
+    edgellm fit qwen3-4b
+    edgellm fit hf:ggml-org/SmolLM3-3B-GGUF:Q4_K_M --context 32768
+    """
+    import json
+
+    if context is not None and not 8 <= context <= 2**30:
+        raise OptionError(f"--context {context}: give a number of tokens from 8 to {2**30}")
+    if model is None:
+        guesses = _catalogue(timing)
+        print(json.dumps([_guess_facts(one) for one in guesses], indent=2) if json_ else _catalogue_page(guesses))
+        return
+    facts = _model_facts(model, context, threads, timing)
+    print(json.dumps(facts, indent=2) if json_ else _model_page(facts))
+
+
+def _catalogue(timing: bool) -> list[Guess]:
+    """The default file of every entry, smallest first."""
+    from edgellm.catalogue import entries
+    from edgellm.catalogue.machine import memory
+    from edgellm.engine.fit import guess
+    from edgellm.engine.speed import speed
+
+    free = memory()
+    with ProgressLine("measuring how fast memory is") as progress:
+        rate = speed(progress) if timing else None
+    shown = [entry for entry in entries().values() if entry.kind != "test"]
+    return sorted((guess(entry, file, rate, free) for entry in shown if (file := entry.file())), key=lambda one: one.memory)
+
+
+def _guess_facts(one: Guess) -> Facts:
+    return {
+        "name": one.entry.name, "kind": one.entry.kind, "parameters": one.entry.parameters, "type": one.file.type,
+        "bytes": one.file.size, "memory": one.memory, "tokens_per_second": one.tokens_per_second or None, "fits": one.fits,
+        "context": one.entry.context, "licence": one.entry.licence, "tags": list(one.entry.tags),
+    }
+
+
+def _catalogue_page(guesses: list[Guess]) -> str:
+    from edgellm.catalogue.machine import memory
+    from edgellm.cli.figures import size
+    from edgellm.cli.table import table
+    from edgellm.engine.fit import best_of
+
+    rows = [
+        (one.entry.name, one.entry.parameters, one.file.type, size(one.file.size), size(one.memory),
+         f"{one.tokens_per_second:.0f}" if one.tokens_per_second else "", one.fits, one.entry.licence,
+         " ".join((one.entry.kind,) * (one.entry.kind != "chat") + one.entry.tags))
+        for one in guesses
+    ]
+    free = memory()
+    head = ("name", "parameters", "type", "download", "memory", "tokens/s", "fits", "licence", "")
+    best = best_of(guesses)
+    advice = (f"The largest that fits and writes as fast as you read: edgellm pull {best.entry.name}" if best
+              else "None fits with room to spare: close other programs, or take a small one.")
+    return (f"{table(head, rows, right=(1, 3, 4, 5))}\n\n{size(free.available)} of memory are free; memory and speed are "
+            f"estimates for a context of 4096, edgellm fit NAME says more.\n{advice}")
+
+
+def _model_facts(name: str, context: int | None, threads: int | None, timing: bool) -> Facts:
+    from edgellm.engine import fit as fitting
+    from edgellm.engine.rehearsal import tokens_per_second
+
+    gguf, here = _open(name)
+    with gguf:
+        result = fitting.fit(gguf, context=context, threads=threads)
+        rate = None
+        if timing and result.best is not None:
+            with ProgressLine(f"timing {name}") as progress:
+                rate = tokens_per_second(gguf, threads=threads, progress=progress)
+        return {
+            "name": name, "file": str(gguf.path), "here": here, "bytes": gguf.nbytes,
+            "architecture": gguf.metadata.get("general.architecture"), "runs": result.refusal or True,
+            "context_length": result.trained, "free": result.free.available, "usable": result.free.usable,
+            "memory": [
+                {"context": row.context, "kv_type": row.kv_type, "bytes": row.need.total, "weights": row.need.weights,
+                 "kv": row.need.kv, "work": row.need.work, "base": row.need.base, "fits": row.fits} for row in result.rows
+            ],
+            "tokens_per_second": rate, "advice": _advice(name, result, here),
+        }
+
+
+def _open(name: str) -> tuple[GGUFFile, bool]:
+    """The model, or its header on the hub; and whether it is on this machine."""
+    from edgellm.catalogue import entry_of, resolve
+    from edgellm.formats.gguf import open_gguf
+
+    try:
+        return open_gguf(resolve(name)), True
+    except ModelNotFound:
+        if entry_of(name) is None and not name.startswith("hf:"):
+            raise
+    from edgellm.catalogue.remote import open_remote
+
+    with ProgressLine(f"reading the header of {name}"):
+        return open_remote(name), False
+
+
+def _advice(name: str, result: Fit, here: bool) -> str:
+    from edgellm.engine.fit import instead
+
+    best = result.best
+    other = instead(result.free)
+    smaller = f"; {other.name} does: edgellm fit {other.name}" if other is not None and other.name != name else ""
+    if result.refusal:
+        return f"it cannot be run: {result.refusal}"
+    if best is None:
+        return f"it does not fit into the {result.free.usable / 1e9:.1f} GB that can be used{smaller}"
+    fetch = "" if here else f"edgellm pull {name}, then "
+    longer = f" -c {best.context}" if best.context > min(4096, result.trained) else ""
+    return f"it fits: {fetch}edgellm chat {name}{longer}"
+
+
+def _model_page(facts: Facts) -> str:
+    from edgellm.cli.figures import size
+    from edgellm.cli.table import table
+    from edgellm.cli.terminal import clean
+
+    where = "on this machine" if facts["here"] else "not fetched yet"
+    lines = [clean(f"{facts['name']}: {facts['architecture']}, {size(facts['bytes'])}, {where}")]
+    if facts["memory"]:
+        types = list(dict.fromkeys(row["kv_type"] for row in facts["memory"]))
+        cells = {(row["context"], row["kv_type"]): size(row["bytes"]) + ("" if row["fits"] else " (no)") for row in facts["memory"]}
+        contexts = list(dict.fromkeys(row["context"] for row in facts["memory"]))
+        lines += ["", table(("context", *(f"memory ({kind})" for kind in types)),
+                            [(str(n), *(cells[n, kind] for kind in types)) for n in contexts], right=range(len(types) + 1)), ""]
+        lines.append(f"{size(facts['free'])} of memory are free, {size(facts['usable'])} can be used.")
+    if facts["tokens_per_second"]:
+        lines.append(f"About {facts['tokens_per_second']:.3g} tokens/s, timed on this machine with made-up weights.")
+    lines.append(clean(facts["advice"][0].upper() + facts["advice"][1:] + "."))
+    return "\n".join(lines)

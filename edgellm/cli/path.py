@@ -1,0 +1,22 @@
+"""`edgellm path`: where a model's file is."""
+from __future__ import annotations
+
+from edgellm.cli import options
+
+
+def path(model: options.Model, json_: options.Json = False) -> None:
+    """Print the path of a model's file, for other programs.
+
+    \b
+    edgellm path qwen3-0.6b
+    llama-cli -m "$(edgellm path ollama:llama3.2)"
+    """
+    from edgellm.catalogue import resolve
+
+    found = resolve(model).absolute()
+    if json_:
+        import json
+
+        print(json.dumps({"name": model, "path": str(found)}))
+    else:
+        print(found)

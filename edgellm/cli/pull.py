@@ -1,0 +1,40 @@
+"""`edgellm pull`: fetch a model into the Hugging Face cache, where every program of the hub finds it."""
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.output import say
+
+
+def pull(
+    model: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help=(
+        "A name of the catalogue (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE]."
+    ))],
+    json_: options.Json = False,
+) -> None:
+    """Fetch a model, and say where it is.
+
+    What is here already is not fetched again; a download that was interrupted goes on where it stopped. Every file is
+    checked before it gets its name. HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are respected.
+
+    \b
+    edgellm pull qwen3-0.6b
+    edgellm pull qwen3-0.6b:Q4_K_M
+    edgellm pull hf:ggml-org/SmolLM3-3B-GGUF:Q4_K_M
+    """
+    from edgellm.catalogue.pull import pull as fetch
+    from edgellm.cli.fetching import FetchProgress
+
+    with FetchProgress(quiet=json_) as progress:
+        path = fetch(model, progress=progress)
+    if json_:
+        import json
+
+        print(json.dumps({"name": model, "path": str(path), "fetched": progress.fetched}))
+        return
+    if not progress.fetched:
+        say(f"{model} is here already")
+    print(path)

@@ -1,0 +1,44 @@
+"""`edgellm rm`: take a model off this machine."""
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.output import say
+from edgellm.errors import OptionError
+
+
+def rm(
+    model: options.Model,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also a file that edgellm did not put there.")] = False,
+    json_: options.Json = False,
+) -> None:
+    """Remove a model's files, after asking.
+
+    Only what edgellm fetched or imported, unless --force is given: other programs may need the rest. Models of Ollama
+    are removed with Ollama alone.
+
+    \b
+    edgellm rm qwen3-0.6b
+    edgellm rm hf:ggml-org/SmolLM3-3B-GGUF:Q4_K_M --yes
+    """
+    from edgellm.catalogue.removing import find_removable, remove
+    from edgellm.cli.figures import size
+
+    found = find_removable(model, force=force)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise OptionError(f"rm {model}: nobody can be asked here; --yes removes it without asking")
+        question = f"remove {found.paths[0]} ({size(found.size)}{f', {len(found.paths)} files' if len(found.paths) > 1 else ''})?"
+        typer.confirm(question, abort=True, err=True)
+    freed = remove(found)
+    if json_:
+        import json
+
+        print(json.dumps({"name": model, "removed": [str(path) for path in found.paths], "freed": freed}))
+    else:
+        say(f"removed {model}; {size(freed)} are free again")

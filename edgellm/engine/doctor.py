@@ -1,0 +1,142 @@
+"""A look at this machine as a place to run models: what is there, what is wrong, and what to do about it."""
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.object_cache import ObjectCache
+from edgellm.catalogue import hub_cache, stores
+from edgellm.catalogue.hub import Hub
+from edgellm.catalogue.known import entries, own
+from edgellm.catalogue.machine import memory
+from edgellm.catalogue.places import ENTRIES_FILE, config_folder
+from edgellm.errors import EdgeError
+
+SMALL_MEMORY = 1 << 30                           # bytes: less holds no model that is of use
+SLOW_MEMORY = 4e9                                # bytes a second: a Raspberry Pi 4 reads as much
+CPUS = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: `advice` is "" where nothing is wrong."""
+
+    what: str
+    value: str
+    advice: str = ""
+
+
+def examine(*, timing: bool = True) -> list[Finding]:
+    """Look at everything. A look that fails is a finding, never an error."""
+    looks: list[tuple[str, Callable[[], Finding]]] = [
+        ("processor", _processor), ("cores", _cores), ("instructions", _instructions), ("memory", _memory),
+        ("kernel cache", _kernel_cache), ("MLX", _mlx), ("models", _models), ("catalogue", _catalogue), ("hub", _hub),
+    ]
+    if timing:
+        looks.insert(4, ("bandwidth", _bandwidth))
+    return [_look(what, look) for what, look in looks]
+
+
+def _look(what: str, look: Callable[[], Finding]) -> Finding:
+    try:
+        return look()
+    except (EdgeError, OSError) as error:
+        return Finding(what, "cannot be told", str(error))
+
+
+def _processor() -> Finding:
+    python = f"Python {platform.python_version()}"
+    return Finding("processor", f"{system.host_cpu()} ({platform.machine()}), {platform.system()}, {python}")
+
+
+def _cores() -> Finding:
+    """By class, where the system tells their capacities apart."""
+    classes = sorted(core_classes().items(), reverse=True)
+    kinds = " + ".join(f"{count} of capacity {capacity}" for capacity, count in classes) if len(classes) > 1 else ""
+    usable, there = system.usable_cores(), os.cpu_count() or 1
+    advice = "" if usable > 1 else "one core is slow; give this process or container more"
+    return Finding("cores", f"{usable} used of {there} logical ones{f' ({kinds})' if kinds else ''}", advice)
+
+
+def core_classes(root: Path = CPUS) -> dict[int, int]:
+    """How many logical cores there are of each capacity (1024 is the fastest), from Linux; empty where nothing is said."""
+    counts: dict[int, int] = {}
+    for file in root.glob("cpu[0-9]*/cpu_capacity"):
+        try:
+            capacity = int(file.read_text())
+        except (OSError, ValueError):
+            continue
+        counts[capacity] = counts.get(capacity, 0) + 1
+    return counts
+
+
+def _instructions() -> Finding:
+    best, used = system.usable_isas()[-1], jit.choose_isa()
+    if used != best:
+        return Finding("instructions", f"{used}, forced by EDGELLM_ISA", f"unset EDGELLM_ISA: {best} is faster")
+    slow = best == "generic" and system.is_x86()
+    return Finding("instructions", best, "this processor has no AVX2, so models run slowly; take small ones" if slow else "")
+
+
+def _memory() -> Finding:
+    free = memory()
+    limit = "" if free.address_space is None else f", {free.address_space / 1e9:.1f} GB of address space left (ulimit -v)"
+    advice = "close other programs, or raise the limit of this container" if free.available < SMALL_MEMORY else ""
+    return Finding("memory", f"{free.available / 1e9:.1f} GB free{limit}", advice)
+
+
+def _bandwidth() -> Finding:
+    from edgellm.engine.speed import speed
+
+    rate = speed()
+    slow = rate.bytes_per_second < SLOW_MEMORY
+    advice = "memory is slow here, which bounds the speed of every model; take small ones" if slow else ""
+    return Finding("bandwidth", f"{rate.bytes_per_second / 1e9:.1f} GB/s, of which models reach {rate.efficiency:.0%}", advice)
+
+
+def _kernel_cache() -> Finding:
+    cache = ObjectCache(jit.choose_isa())
+    try:
+        kernels = sum(1 for file in cache.folder.iterdir() if file.is_file())
+        return Finding("kernel cache", f"{cache.folder}, {kernels} files", cache.note and f"{cache.note}; set EDGELLM_CACHE")
+    finally:
+        cache.close()
+
+
+def _mlx() -> Finding:
+    if sys.platform != "darwin" or platform.machine() != "arm64":
+        return Finding("MLX", "for Apple Silicon only; models run on the processor here")
+    there = importlib.util.find_spec("mlx") is not None
+    return Finding("MLX", "installed" if there else "missing", "" if there else "install edgellm again, with its dependencies")
+
+
+def _models() -> Finding:
+    models = stores.scan()
+    places = sorted({model.store for model in models})
+    value = f"{len(models)} on this machine" + (f" ({', '.join(places)})" if places else "")
+    return Finding("models", value, "" if models else "edgellm fit lists what fits here, edgellm pull NAME fetches one")
+
+
+def _catalogue() -> Finding:
+    path = config_folder() / ENTRIES_FILE
+    return Finding("catalogue", f"{len(entries())} models, {len(own().entries)} of them from {path}")
+
+
+def _hub() -> Finding:
+    hub, root = Hub(), hub_cache.cache_root()
+    value = f"{hub.endpoint}, {'with' if hub.has_token else 'without'} a token, cache {root}"
+    return Finding("hub", value, "".join(_hub_faults(hub, root)))
+
+
+def _hub_faults(hub: Hub, root: Path) -> Iterator[str]:
+    existing = next(parent for parent in (root, *root.absolute().parents) if parent.exists())
+    if not os.access(existing, os.W_OK):
+        yield f"{existing} cannot be written: correct its permissions, or set HF_HUB_CACHE"
+    elif hub.offline:
+        yield "HF_HUB_OFFLINE is set, so nothing is fetched; unset it to pull models"

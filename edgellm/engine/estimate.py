@@ -1,0 +1,72 @@
+"""What a model needs in memory, from its header: known before anything is allocated, and refused where it cannot fit."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgellm.backends.cpu.executable import build_plan
+from edgellm.catalogue.machine import Memory, memory
+from edgellm.engine import context as contexts
+from edgellm.engine.stand_in import StandIn
+from edgellm.errors import NotEnoughMemory
+from edgellm.formats.gguf import GGUFFile
+from edgellm.graph import Graph
+from edgellm.memory.layout import MemoryLayout
+
+BASE_BYTES = 90 << 20                            # Python, NumPy, the linker and the kernels: 95 MB with a model of 0.3 MB
+TOKENIZER_BYTES = 650                            # per token; 570 to 850 of five real vocabularies
+SMALLEST_CONTEXT = 256                           # tokens: a shorter one is no way out
+LOOKUP_BYTES = 64 << 10                          # a row that is looked up brings the 16 pages around it into memory
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that a model holds when its context is full: weights that each token reads, keys and values, work buffers, the rest."""
+
+    weights: int
+    kv: int
+    work: int
+    base: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.work + self.base
+
+    @property
+    def allocated(self) -> int:
+        """The part that is not the model's file."""
+        return self.kv + self.work + self.base
+
+
+def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None) -> Need:
+    """What running `graph`, optimised, takes; planned as the CPU back end plans it."""
+    plan = build_plan(graph, StandIn(gguf), layout, kv_type=kv_type, threads=threads)
+    work = plan.arena.nbytes + sum(array.nbytes for array in plan.kept)
+    tokens = gguf.metadata.get("tokenizer.ggml.tokens")
+    vocabulary = len(tokens) if tokens is not None and hasattr(tokens, "__len__") else 0
+    return Need(resident_weights(gguf, graph, layout.context), contexts.kv_bytes(layout, kv_type), work,
+                BASE_BYTES + TOKENIZER_BYTES * vocabulary)
+
+
+def resident_weights(gguf: GGUFFile, graph: Graph, context: int) -> int:
+    """Bytes of the file that stay in memory: all but tables of which only single rows are looked up."""
+    read = {name for node in graph.nodes if node.op != "embed" for name in node.weights}
+    looked_up = {name for node in graph.nodes if node.op == "embed" for name in node.weights} - read
+    return (sum(gguf.tensors[name].nbytes for name in read if name in gguf.tensors)
+            + sum(min(gguf.tensors[name].nbytes, context * LOOKUP_BYTES) for name in looked_up))
+
+
+def check(needed: Need, context: int, path: str, *, free: Memory | None = None) -> None:
+    """Raises NotEnoughMemory where the model would not fit, with what it needs, what there is, and two ways out."""
+    free = free or memory()
+    have = min(free.usable, free.mappable + needed.weights)
+    if needed.total <= have:
+        return
+    spare = have - (needed.total - needed.kv)
+    shorter = int(context * spare / needed.kv * 0.95) if needed.kv else 0
+    if shorter >= SMALLEST_CONTEXT:
+        way = f"take a context of {shorter} tokens or fewer (--context), or close other programs"
+    else:
+        way = "take a smaller model or type (edgellm fit shows which), or close other programs"
+    raise NotEnoughMemory(f"{Path(path).name} needs {needed.total / 1e9:.2f} GB with a context of {context} tokens and "
+                          f"{have / 1e9:.2f} GB can be used; {way}; --force (force=True) loads it anyway")

@@ -1,0 +1,120 @@
+"""Will it fit, and how fast: a model's memory at several contexts, its speed, and what to do about it, from its header alone."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from edgellm.arch import load_graph, names
+from edgellm.catalogue import Entry, ModelFile, entries
+from edgellm.catalogue.machine import Memory, memory
+from edgellm.engine import context as contexts
+from edgellm.engine.estimate import Need, need
+from edgellm.engine.speed import Speed
+from edgellm.errors import EdgeError
+from edgellm.formats.gguf import GGUFFile
+from edgellm.passes import optimise
+
+CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072)
+SINKS = 4
+BESIDE, FIXED = 1.15, 0.4 * 2**30                # bytes of memory per byte of a file, and beside it, at a context of 4096
+TIGHT = 0.75                                     # of the usable memory
+READING_SPEED = 6.0                              # tokens a second: about 250 words a minute
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Memory at one context and type of keys and values, and whether it is there."""
+
+    context: int
+    kv_type: str
+    need: Need
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a header tells: `refusal` is why the model cannot run at all, or ""; rows are empty then."""
+
+    refusal: str
+    trained: int
+    free: Memory
+    rows: tuple[Row, ...]
+
+    @property
+    def best(self) -> Row | None:
+        """The longest context that fits, in the smallest type; None if none does."""
+        return max((row for row in self.rows if row.fits), key=lambda row: (row.context, -row.need.kv), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """One file of the catalogue by its length alone: bytes of memory, tokens a second, and "yes", "tight", "no" or "not yet"."""
+
+    entry: Entry
+    file: ModelFile
+    memory: int
+    tokens_per_second: float
+    fits: str
+
+
+def fit(gguf: GGUFFile, *, context: int | None = None, threads: int | None = None, free: Memory | None = None) -> Fit:
+    """Memory of an open model, or of one that is known by its header only, at `context` or at several."""
+    free = free or memory()
+    try:
+        hparams, _ = load_graph(gguf)
+        trained = hparams.context_length
+        rows = tuple(_rows(gguf, [context] if context else _contexts(trained), threads, free))
+    except EdgeError as error:
+        return Fit(str(error).removeprefix(f"{gguf.path}: "), 0, free, ())
+    return Fit("", trained, free, rows)
+
+
+def _contexts(trained: int) -> list[int]:
+    below = [context for context in CONTEXTS if context < trained]
+    return [*below, trained] if trained <= CONTEXTS[-1] else [*below[:-1], CONTEXTS[-1]]
+
+
+def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) -> Iterator[Row]:
+    for context in wanted:
+        graph = optimise(load_graph(gguf, context)[1])
+        layout = contexts.plan(graph, context, SINKS)
+        for kv_type in sorted(contexts.KV_BYTES, key=contexts.KV_BYTES.__getitem__):
+            needed = need(gguf, graph, layout, kv_type=kv_type, threads=threads)
+            yield Row(context, kv_type, needed, needed.total <= free.usable)
+
+
+def guess(entry: Entry, file: ModelFile, speed: Speed | None, free: Memory) -> Guess:
+    """What a file of the catalogue would need and do here; no speed without `speed`."""
+    needed = rough_bytes(file.size)
+    rate = speed.tokens_per_second(file.size * entry.share_read) if speed else 0.0
+    return Guess(entry, file, needed, rate, verdict(needed, free) if runs(entry) else "not yet")
+
+
+def runs(entry: Entry) -> bool:
+    """Whether edgellm can run such a model today."""
+    return entry.architecture in names() and entry.kind != "embedding"
+
+
+def best_of(guesses: Sequence[Guess]) -> Guess | None:
+    """The largest chat model that fits with room to spare and writes at reading speed."""
+    fitting = [one for one in guesses if one.fits == "yes" and one.entry.kind == "chat"
+               and not 0 < one.tokens_per_second < READING_SPEED]
+    return max(fitting, key=lambda one: one.memory, default=None)
+
+
+def rough_bytes(file_bytes: int) -> int:
+    """Memory for a model of that length at a context of 4096, within a quarter; only the header says more."""
+    return int(file_bytes * BESIDE + FIXED)
+
+
+def verdict(needed: int, free: Memory) -> str:
+    """"yes", "tight" or "no"."""
+    if needed > free.usable:
+        return "no"
+    return "tight" if needed > free.usable * TIGHT else "yes"
+
+
+def instead(free: Memory) -> Entry | None:
+    """The largest chat model of the catalogue that fits with room to spare."""
+    best = best_of([guess(entry, file, None, free) for entry in entries().values() if (file := entry.file()) is not None])
+    return best.entry if best else None

@@ -1,0 +1,96 @@
+"""How a model ends: with its program while threads compute, before calls that wait for it, and in forked processes."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from fake_backend import toys
+from tiny_models import tiny_model
+
+from edgellm.errors import ModelClosed
+
+ENDING = """
+import sys, threading, time, edgellm
+
+model = edgellm.load(sys.argv[1], threads=int(sys.argv[2]), context=64)
+
+def logits():
+    while True:
+        model.logits(list(range(1, 60)))
+
+def stream():
+    for _ in model.stream([1], max_tokens=None, ignore_eos=True):
+        pass
+
+for work in (logits, stream, logits):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(float(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05])
+def test_a_program_may_end_while_threads_compute(tmp_path: Path, threads: int, seconds: float) -> None:
+    """It used to unmap the weights under the kernels, or to walk a plan twice: a crash or a hang in half of the runs."""
+    path = tiny_model(tmp_path / "m.gguf")
+    done = subprocess.run([sys.executable, "-c", ENDING, str(path), str(threads), str(seconds)], capture_output=True,
+                          text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_after_its_end_a_program_finds_its_models_closed(tmp_path: Path) -> None:
+    """What `atexit` calls after us neither crashes nor waits for ever."""
+    code = """if True:
+        import atexit, sys, edgellm
+        def last():
+            for use in (lambda: model.logits([1]), lambda: model.generate([1]), lambda: next(stream)):
+                try: use()
+                except edgellm.EdgeError as error: print(type(error).__name__, model.closed)
+            model.close()
+        atexit.register(last)
+        model = edgellm.load(sys.argv[1])
+        stream = model.stream([1], ignore_eos=True)
+        next(stream)
+    """
+    done = subprocess.run([sys.executable, "-c", code, str(tiny_model(tmp_path / "m.gguf"))], capture_output=True, text=True,
+                          timeout=60)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.split("\n") == ["ModelClosed True"] * 3 + [""]
+
+
+def test_closing_goes_before_calls_that_wait(tmp_path: Path) -> None:
+    loader = toys()
+    model = loader.load(tiny_model(tmp_path / "m.gguf"), context=32)
+    loader.toy.fail = lambda: time.sleep(0.001)
+    ends: list[str] = []
+
+    def ask() -> None:
+        try:
+            ends.append(model.generate([1, 2], max_tokens=20_000, ignore_eos=True).stop_reason)
+        except ModelClosed:
+            ends.append("closed")
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(loader.toy.log) < 5:
+        time.sleep(0.001)
+    model.close()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(ends) == ["cancelled", "closed", "closed", "closed"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_leaving_a_with_block_in_a_forked_process(tmp_path: Path) -> None:
+    code = ("import os, sys, edgellm\nwith edgellm.load(sys.argv[1], threads=2) as model:\n expected = model.logits([1, 2])\n"
+            " child = os.fork()\n if child == 0: sys.exit(7)\n assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+            " assert (model.logits([1, 2]) == expected).all()\n")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tiny_model(tmp_path / "m.gguf"))], capture_output=True,
+                          text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
