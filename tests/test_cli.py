@@ -365,3 +365,12 @@ def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert app.run(["bench", "m", "-p", "8", "-n", "0", "-r", "1"]) == 0
     table = capsys.readouterr().out.splitlines()
     assert len(table) == 3 and "| pp8 " in table[2]
+
+
+def test_bench_in_a_filled_context(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    loader = use(monkeypatch)
+    assert app.run(["bench", "m", "-p", "8", "-n", "4", "-d", "100", "-r", "1"]) == 0
+    assert [line.split("|")[4].strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["pp8 @ d100", "tg4 @ d100"]
+    prompts = [(len(prompt), options["max_tokens"]) for _, prompt, options in loader.model.calls]
+    assert prompts == [(100, 1), (108, 1)] * 2 + [(100, 1), (101, 4)] * 2
+    assert loader.calls[0][1]["context"] == 108
