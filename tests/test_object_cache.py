@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgellm.backends.cpu.object_cache import KEPT_FOLDERS, KernelObject, ObjectCache
+from edgellm.backends.cpu import object_cache
+from edgellm.backends.cpu.object_cache import KEPT_FOLDERS, KernelObject, ObjectCache, cache_key
 
 ITEM = KernelObject("a_symbol", bytes(range(256)) * 8)
 
@@ -95,3 +96,26 @@ def test_old_folders_are_forgotten(tmp_path: Path) -> None:
     ObjectCache("generic", base)
     kept = {path.name for path in base.iterdir() if path.name.startswith("old")}
     assert len(kept) == KEPT_FOLDERS - 1 and "old-11" in kept and "old-0" not in kept
+
+
+def test_the_key_follows_every_source_that_kernels_take_constants_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel compiled for another layout of records, rings or activations would read and write anywhere."""
+    import ast
+
+    read: set[str] = set()
+    real = Path.read_bytes
+
+    def spy(path: Path) -> bytes:
+        read.add(str(path.resolve()))
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", spy)
+    cache_key("generic")
+    package = Path(object_cache.__file__).resolve().parents[2]
+    for kernel in (package / "backends/cpu").glob("kernels/*.py"):
+        assert str(kernel) in read
+        for node in ast.walk(ast.parse(kernel.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("edgellm"):
+                home = package.parent / Path(*node.module.split("."))
+                modules = [home / f"{alias.name}.py" for alias in node.names] if home.is_dir() else [home.with_suffix(".py")]
+                assert all(str(path) in read for path in modules if path.is_file()), (kernel.name, node.module)
