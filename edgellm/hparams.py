@@ -66,6 +66,9 @@ class Hparams:
         if experts := keys.integer("expert_count", 0, 2**16, default=0):
             raise Unsupported(f"a mixture of {experts} experts (as in Mixtral) cannot be run yet; take a dense model "
                               "of the same family", file=keys.file, field=f"{architecture}.expert_count")
+        if not keys.flag("attention.causal", default=True):
+            raise Unsupported("a model that sees what comes after a token (an embedding model) cannot be run yet; take one that "
+                              "writes text", file=keys.file, field=f"{architecture}.attention.causal")
         n_embd = keys.integer("embedding_length", 1, MAX_WIDTH)
         n_heads = keys.integer("attention.head_count", 1, MAX_WIDTH, layers=n_layers)
         n_kv_heads = keys.integer("attention.head_count_kv", 1, MAX_WIDTH, default=n_heads, layers=n_layers)
@@ -210,6 +213,14 @@ class _Keys:
     def optional(self, key: str, *, above: float = 0.0, high: float = MAX_FACTOR) -> float | None:
         """As `number`; None where the key is missing or 0, which files write for "off"."""
         return self.number(key, above=above, high=high, zero=True) or None if self.has(key) else None
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self._value(key)
+        if value is None:
+            return default
+        if not isinstance(value, (bool, np.bool_)):
+            raise self.bad(key, f"{_shown(value)} is not true or false")
+        return bool(value)
 
     def text(self, key: str, *, default: str) -> str:
         value = self._value(key)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from edgellm.backends.cpu import jit, system
-from edgellm.backends.cpu.traits import ROW_ALIGNMENT, TRAITS, UNIT, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.traits import BLOCK, ROW_ALIGNMENT, TRAITS, q8_row_bytes, scratch_bytes
 from edgellm.formats.codecs import CODECS
 
 Bytes = npt.NDArray[np.uint8]
@@ -91,24 +91,23 @@ class Product:
         self.record[14:16] = (self.scratch.ctypes.data, scratch_bytes(name, K))
 
     def _quantised(self, kernel: Kernel) -> Bytes:
-        """The "q8" form of the activations; `values` becomes what they stand for."""
+        """The "q8" form of the activations; the last `values`, which are checked, become what they stand for."""
         columns, stride = len(self.values), q8_row_bytes(K)
         rows = aligned(columns * stride).reshape(columns, stride)
         record = np.zeros(32, np.int64)
         record[1:7] = (self.step.ctypes.data, self.values.ctypes.data, self.values.strides[0], K, rows.ctypes.data, stride)
         kernel(record.ctypes.data, 0, 1)
-        padded = -(-K // UNIT) * UNIT
-        d = rows[:, padded : padded + padded // 8].copy().view(np.float32)
-        codes = rows[:, :padded].view(np.int8).reshape(columns, -1, 32)
-        self.values = (codes * d[..., None]).reshape(columns, padded)[:, :K].astype(np.float32)
+        checked = self.values[-4:].reshape(-1, K // BLOCK, BLOCK)
+        d = np.abs(checked).max(axis=-1, keepdims=True) / np.float32(127)
+        self.values[-4:] = (np.rint(checked * (1 / d)) * d).reshape(-1, K)
         return rows
 
     def error(self) -> float:
         """Largest error relative to sum(|w| |x|), after a call."""
-        x = self.values[:4].astype(np.float64)
+        x = self.values[-4:].astype(np.float64)
         exact, size = x @ self.decoded.T, np.abs(x) @ np.abs(self.decoded).T
         n = min(CHECKED_ROWS, self.out.shape[1])
-        return float((np.abs(self.out[: len(x), :n] - exact[:, :n]) / size[:, :n]).max())
+        return float((np.abs(self.out[-len(x):, :n] - exact[:, :n]) / size[:, :n]).max())
 
     def checked(self, threads: int) -> float:
         run(self.kernel, self.record, threads)

@@ -1,6 +1,7 @@
 """The CPU back end against the reference interpreter: every architecture, type, rung, thread count and step size."""
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -144,6 +145,20 @@ def test_close_ends_the_threads_and_forbids_steps(tmp_path: Path) -> None:
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("edgellm-")]
         with pytest.raises(BackendError, match="closed"):
             logits(executable, TOKENS)
+
+
+def test_an_executable_that_nobody_closes_ends_its_threads(tmp_path: Path) -> None:
+    """Ctrl-C during `load` leaves one: its threads used to go on in code that was unloaded."""
+    gguf = open_gguf(tiny_model(tmp_path / "m.gguf"))
+    _, graph = arch.load_graph(gguf, 64)
+    weights = WeightStore(gguf)
+    layout = plan_memory(graph.memory, context=64, sinks=4, chunk=8)
+    for _ in range(20):
+        executable = prepare(optimise(graph), weights, layout, kv_type="f32", threads=3)
+        del executable
+    weights.close()
+    gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("edgellm-")]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -13,6 +13,7 @@ from fake_backend import toys
 from tiny_models import tiny_model
 
 from edgellm.errors import ModelClosed
+from edgellm.weights import WeightStore
 
 ENDING = """
 import sys, threading, time, edgellm
@@ -20,11 +21,17 @@ import sys, threading, time, edgellm
 model = edgellm.load(sys.argv[1], threads=int(sys.argv[2]), context=64)
 
 def logits():
-    while True:
-        model.logits(list(range(1, 60)))
+    try:
+        while True:
+            model.logits(list(range(1, 60)))
+    except edgellm.EdgeError:                    # the model is closed at the end, as it should be
+        pass
 
 def stream():
-    for _ in model.stream([1], max_tokens=None, ignore_eos=True):
+    try:
+        for _ in model.stream([1], max_tokens=None, ignore_eos=True):
+            pass
+    except edgellm.EdgeError:
         pass
 
 for work in (logits, stream, logits):
@@ -83,6 +90,23 @@ def test_closing_goes_before_calls_that_wait(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(10)
     assert sorted(ends) == ["cancelled", "closed", "closed", "closed"]
+
+
+def test_a_call_looks_at_the_file_in_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it, another thread may be closing the model, and the file's descriptor be gone or another file's."""
+    with toys().load(tiny_model(tmp_path / "m.gguf"), context=32) as model:
+        looks: list[object] = []
+
+        def changed(store: WeightStore) -> bool:
+            looks.append(model._session.turns.holder)
+            return False
+
+        monkeypatch.setattr(WeightStore, "changed", changed)
+        stream = model.stream([1], max_tokens=1)
+        assert looks == []
+        list(stream)
+        model.logits([1])
+        assert looks[0] is stream and len(looks) == 2 and looks[1] is not None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

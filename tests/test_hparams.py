@@ -113,6 +113,7 @@ KEYS = (
     "rope.dimension_count", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type", "rope.scaling.factor",
     "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.yarn_beta_fast",
     "attn_logit_softcapping", "final_logit_softcapping", "expert_count", "vocab_size",
+    "attention.causal",
 )
 VALUES = st.one_of(
     st.integers(0, 70), st.sampled_from([127, 128, 2**31 - 1, 2**31, 2**32 - 1]), st.floats(width=32), st.booleans(),
@@ -149,6 +150,15 @@ def test_experts_are_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"a mixture of 4 experts \(as in Mixtral\).*; take a dense model"):
         read(tmp_path, metadata={"llama.expert_count": 4})
     assert read(tmp_path, metadata={"llama.expert_count": 0}).n_layers == 2
+
+
+def test_embedding_models_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    """A llama file that sees what comes after would run and be wrong."""
+    with pytest.raises(Unsupported, match=r"llama\.attention\.causal: a model that sees what comes after.*; take one that writes"):
+        read(tmp_path, metadata={"llama.attention.causal": False})
+    assert read(tmp_path, metadata={"llama.attention.causal": True}).n_layers == 2
+    with pytest.raises(BadHParam, match="'no' is not true or false"):
+        read(tmp_path, metadata={"llama.attention.causal": "no"})
 
 
 def test_vocabulary_must_fit_the_embedding(tmp_path: Path) -> None:

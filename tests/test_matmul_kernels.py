@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import jit, system
-from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, TRAITS, UNIT, q8_row_bytes, scratch_bytes
 from edgellm.formats.codecs import CODECS
 
 Array = npt.NDArray[Any]
@@ -20,8 +20,8 @@ Floats = npt.NDArray[np.float32]
 Kernels = dict[str, Callable[[int, int, int], None]]
 QUANTISED = [name for name, traits in TRAITS.items() if traits.activation == "q8"]
 FLOATS = [name for name, traits in TRAITS.items() if traits.activation == "f32"]
-# (weight rows, columns): fewer rows than a tile, no whole number of tiles, both sides of the panel's threshold
-SIZES = [(19, 1), (3, 9), (41, 6), (24, 3)]
+# (weight rows, columns): fewer rows than a tile, no whole number of tiles, with and without tiles of columns and rest
+SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (35, 37), (16, 16)]
 
 
 @pytest.fixture(scope="module", params=system.usable_isas())
@@ -54,11 +54,20 @@ def quantise(kernels: Kernels, x: Floats, threads: int = 1) -> Array:
     return rows
 
 
-def parts(rows: Array, k: int) -> tuple[Array, Floats, Floats]:
+def parts(rows: Array, k: int) -> tuple[Array, Floats, Array]:
     """Codes (T, blocks, 32), scales (T, blocks), and sums (3, T, blocks): of blocks, of first and of second halves."""
-    blocks = -(-k // UNIT) * UNIT // BLOCK
-    sections = rows[:, blocks * BLOCK : blocks * 48].copy().view(np.float32).reshape(len(rows), 4, blocks)
-    return rows[:, : blocks * BLOCK].view(np.int8).reshape(len(rows), blocks, BLOCK), sections[:, 0], sections[:, 1:].swapaxes(0, 1)
+    units, tiled, wide = -(-k // UNIT), len(rows) // TILE_COLUMNS * TILE_COLUMNS, 48 * TILE_COLUMNS
+    blocks = units * UNIT // BLOCK
+    packed = np.ascontiguousarray(rows[:, : blocks * 48])
+    tiles = packed[:tiled].reshape(-1, UNIT // BLOCK, units, wide).swapaxes(1, 2)        # units before blocks of a unit
+    columns = np.ascontiguousarray(tiles).view(np.int32).reshape(-1, blocks, 12, TILE_COLUMNS)
+    words = np.ascontiguousarray(columns.transpose(0, 3, 1, 2)).reshape(tiled, blocks, 12)     # of rows: codes, d and sums
+    fours = packed[tiled:, : blocks * BLOCK].reshape(-1, blocks // 4, 2, 4, 16).swapaxes(2, 3)
+    sections = packed[tiled:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks).swapaxes(1, 2)
+    codes = np.concatenate([words[..., :8].copy().view(np.int8).reshape(tiled, blocks, BLOCK),
+                            fours.reshape(-1, blocks, BLOCK).view(np.int8)])
+    numbers = np.concatenate([words[..., 8:], sections])
+    return codes, numbers[..., 0].copy().view(np.float32), -numbers[..., 1:].transpose(2, 0, 1)
 
 
 def meaning(rows: Array, k: int) -> Array:
@@ -84,10 +93,10 @@ def weights(name: str, n: int, k: int, seed: int = 0) -> tuple[Array, Array]:
     return raw, CODECS[name].dequantize(raw).astype(np.float64)
 
 
-def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, threads: int = 1, scratch: int | None = None,
+def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, threads: int = 1,
             bias: Floats | None = None, residual: Floats | None = None) -> Floats:
-    """(T, rows) f32. scratch: bytes per thread, as many as can be used by default."""
-    size = scratch_bytes(name, k) if scratch is None else scratch
+    """(T, rows) f32."""
+    size = scratch_bytes(name, k)
     space, step = np.zeros(size * threads + 1, np.uint8), np.array([0, len(x)], np.int64)
     out = np.full((len(x), len(raw) + 1), 77, np.float32)
     words = {1: step.ctypes.data, 2: raw.ctypes.data, 3: raw.strides[0], 4: len(raw), 5: k, 6: x.ctypes.data, 7: x.strides[0],
@@ -101,9 +110,11 @@ def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, thread
     return out[:, :-1]
 
 
-def activations(kernels: Kernels, name: str, columns: int, k: int) -> tuple[Array, Array]:
-    """Rows as the kernel of this type takes them, and what they stand for."""
+def activations(kernels: Kernels, name: str, columns: int, k: int, only: int | None = None) -> tuple[Array, Array]:
+    """Rows (or one of them) as the kernel of this type takes them, and what they stand for."""
     x = np.random.default_rng(9).standard_normal((columns, k), np.float32)
+    if only is not None:
+        x = x[only : only + 1]
     if TRAITS[name].activation == "f32":
         return x, x.astype(np.float64)
     rows = quantise(kernels, x)
@@ -116,7 +127,7 @@ def lengths(name: str) -> list[int]:
 
 @pytest.mark.parametrize("name", TRAITS)
 def test_products(kernels: Kernels, name: str) -> None:
-    """Right within the traits' ceiling; the same bits for any number of threads, columns together, and scratch."""
+    """Right within the traits' ceiling; the same bits for any number of threads and columns together."""
     for k in lengths(name):
         for n, columns in SIZES:
             raw, exact = weights(name, n, k)
@@ -126,9 +137,8 @@ def test_products(kernels: Kernels, name: str) -> None:
             assert (np.abs(got - values @ exact.T) <= TRAITS[name].ceiling * size).all(), (n, k, columns)
             for threads in (2, 3):
                 assert np.array_equal(got, product(kernels, name, raw, k, x, threads=threads)), (n, k, columns, threads)
-            alone = [product(kernels, name, raw, k, x[c : c + 1])[0] for c in range(columns)]
+            alone = [product(kernels, name, raw, k, activations(kernels, name, columns, k, c)[0])[0] for c in range(columns)]
             assert np.array_equal(got, alone), (n, k, columns)
-            assert np.array_equal(got, product(kernels, name, raw, k, x, scratch=0))
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "F16"])
@@ -174,7 +184,7 @@ def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
 
 @pytest.mark.parametrize("k", [32, 256, 864])
 def test_quantised_activations(kernels: Kernels, k: int) -> None:
-    x = np.random.default_rng(6).standard_normal((5, k), np.float32) * np.float32([[1], [1e-20], [1e30], [0], [1e-3]])
+    x = np.random.default_rng(6).standard_normal((5, k), np.float32) * np.array([[1], [1e-20], [1e30], [0], [1e-3]], np.float32)
     rows = quantise(kernels, x)
     codes, scales, sums = parts(rows, k)
     filled = k // BLOCK
@@ -185,7 +195,7 @@ def test_quantised_activations(kernels: Kernels, k: int) -> None:
     assert np.abs(codes[:, :filled] - exact).max() <= 0.5001             # x * (1 / d) for x / d: an ulp or two from a half
     halves = codes.reshape(5, -1, 2, BLOCK // 2).sum(axis=-1, dtype=np.int32)
     for got, total in zip(sums, (halves.sum(axis=-1, dtype=np.int32), halves[..., 0], halves[..., 1]), strict=True):
-        assert np.array_equal(got, scales * total.astype(np.float32))
+        assert np.array_equal(got, total)
     for threads in (2, 3):
         padding = slice(0, -(-k // UNIT) * UNIT // BLOCK * 48)
         assert np.array_equal(rows[:, padding], quantise(kernels, x, threads)[:, padding])

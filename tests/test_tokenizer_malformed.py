@@ -82,6 +82,20 @@ def test_none_written_as_a_number() -> None:
     assert tokenizer.eos_id is None and tokenizer.bos_id is None and tokenizer.encode("the", add_special=True)[0] != 1
 
 
+def test_merges_of_tokens_that_are_not_there() -> None:
+    """`tokenizers` panics, with a BaseException and text on stderr, where a merge is longer than every token it knows."""
+    metadata = bpe_metadata()
+    tokens, types = metadata[PREFIX + "tokens"], list(map(int, metadata[PREFIX + "token_type"]))
+    longest = max((i for i, kind in enumerate(types) if kind == 1), key=lambda i: len(tokens[i].encode()))
+    types[longest] = 2                       # an unknown token is a control token, which no text becomes
+    tokenizer = build_tokenizer(metadata | {PREFIX + "token_type": types}, file="x")
+    text = tokens[longest].replace("Ġ", " ")
+    ids = tokenizer.encode(text, add_special=False)
+    assert longest not in ids and tokenizer.decode(ids) == text
+    more = metadata | {PREFIX + "merges": [*metadata[PREFIX + "merges"], "hello Ġworld"]}
+    assert build_tokenizer(more, file="x").encode("the") == build_tokenizer(metadata, file="x").encode("the")
+
+
 def test_plain_looking_ends_need_the_right_type() -> None:
     """qwen2 has a "</s>" that is text; a file that calls "<|im_end|>" text is wrong."""
     metadata = bpe_metadata()

@@ -83,8 +83,11 @@ def template_variants(metadata: Mapping[str, Any]) -> dict[str, str]:
 def find_template(metadata: Mapping[str, Any], tokenizer: ChatTokenizer, *, file: str, variant: str | None = None) -> ChatTemplate:
     """The file's template (its `variant` if named), else the built-in one that fits its vocabulary, else ChatML.
 
-    Raises TemplateError where a named variant does not exist. Nothing is compiled before the template's first use.
+    Raises TemplateError where a named variant does not exist, or the file's template is no text. Nothing is compiled before
+    the template's first use.
     """
+    if not isinstance(metadata.get(KEY, ""), str):
+        raise TemplateError(f"{file}: {KEY} is no text but {type(metadata[KEY]).__name__}; convert the model again")
     bos, eos = (tokenizer.token_text(token) if token is not None else "" for token in (tokenizer.bos_id, tokenizer.eos_id))
     variants = template_variants(metadata)
     if variant is not None and variant not in variants and variant not in BUILT_IN:

@@ -1,6 +1,7 @@
 """The commands of `edgellm`, and what becomes of their errors: one line and an exit code, never a traceback."""
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -16,6 +17,7 @@ from edgellm.cli.output import complain, prepare_streams, say
 from edgellm.errors import EdgeError
 
 INTERRUPTED, BROKEN_PIPE = 130, 1            # as Typer has them
+OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Plain help: Typer's rich pages cost 70-90 ms more of the 200 ms that --help may take.
 app = typer.Typer(
@@ -102,6 +104,9 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
         return 2
     if isinstance(error, MemoryError):
         complain("out of memory: take a smaller model, a smaller --context or --kv-type f16")
+        return 3
+    if isinstance(error, OSError) and error.errno in OUTPUT_FULL:
+        complain(f"the output cannot be written: {error.strerror}; make room or write elsewhere")
         return 3
     complain(f"{type(error).__name__}: {error} (a fault of edgellm; --debug shows where)")
     return 1

@@ -1,7 +1,9 @@
 """The two streams of the command line: the answer on stdout, all else on stderr."""
 from __future__ import annotations
 
+import os
 import sys
+from typing import TextIO
 
 from edgellm.cli.terminal import Filter, clean
 
@@ -53,8 +55,16 @@ def complain(text: str) -> None:
 
 
 def prepare_streams() -> None:
-    """Let characters that the terminal's encoding lacks become "?" instead of an error half way through an answer."""
+    """Let characters that the terminal's encoding lacks become "?" instead of an error half way through an answer.
+
+    A stream that the shell closed (`>&-`) goes nowhere.
+    """
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)      # absent where a test or an app replaced the stream
         if reconfigure is not None:
             reconfigure(errors="replace")
+
+
+def _nowhere() -> TextIO:
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")

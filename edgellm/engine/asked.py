@@ -16,7 +16,7 @@ class GenerationKeywords(SamplingKeywords, total=False):
     """The options of `generate`, `stream` and `chat`; the sampling options are described in `SamplingOptions`."""
 
     max_tokens: MaxTokens                        # "context" (default): as many as the context holds; None: no limit
-    stop: str | Iterable[str]                    # texts that end the answer and are not part of it
+    stop: str | Iterable[str] | None             # texts that end the answer and are not part of it
     processors: Sequence[Processor]              # functions (ids (n,), logits (n_vocab,)) -> logits, called before all else
 
 

@@ -67,7 +67,7 @@ class Model:
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream:
         """As `generate`, piece by piece: computing starts with the first piece that is asked for."""
-        self._session.check()
+        self._require_open()
         return self._stream(self._prompt_ids(prompt), take_apart(options, context=self.context))
 
     @overload
@@ -89,7 +89,7 @@ class Model:
         that know them. `template_options`: what else the template asks for, such as {"enable_thinking": False}. Other options
         and errors as in `generate`, and TemplateError where the template does not take the conversation.
         """
-        self._session.check()
+        self._require_open()
         if isinstance(messages, str) or not isinstance(messages, Sequence):
             raise OptionError('messages is no list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
         template = self._template

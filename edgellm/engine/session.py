@@ -39,7 +39,7 @@ class Session:
         self.layout = executable.layout
         self._executable: Executable | None = executable
         self._weights = weights
-        self._stepping = threading.Lock()        # held during a step
+        self._stepping = threading.Lock()        # held while executable and weights are used
         self._release = weakref.finalize(self, _release, executable, weights, self._stepping, os.getpid())
         self._sequence = Sequence(executable.layout)
         self._state: State | None = None
@@ -52,9 +52,11 @@ class Session:
 
     def check(self) -> Executable:
         """The executable. Raises ModelClosed, or FormatError where the file was changed under its memory map."""
-        if self._executable is None:
+        if self._executable is None or self.closed:
             raise ModelClosed(f"{self._path}: the model was closed; load it again.")
-        if self._weights.changed():
+        with self._stepping:                     # at the end of the program the file is closed by another thread
+            changed = self._weights.changed()
+        if changed:
             raise FormatError("was changed on disk while the model was in use; load it again", file=self._path)
         return self._executable
 

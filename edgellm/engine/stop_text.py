@@ -9,8 +9,8 @@ from edgellm.errors import OptionError
 class StopText:
     """Passes text on until one of the stop texts is complete. Holds back less than the longest of them."""
 
-    def __init__(self, stops: str | Iterable[str], more: Sequence[str] = ()) -> None:
-        given = (stops,) if isinstance(stops, str) or not isinstance(stops, Iterable) else tuple(stops)
+    def __init__(self, stops: str | Iterable[str] | None, more: Sequence[str] = ()) -> None:
+        given = () if stops is None else (stops,) if isinstance(stops, str) or not isinstance(stops, Iterable) else tuple(stops)
         self._stops = (*given, *more)
         for stop in self._stops:
             if not isinstance(stop, str) or not stop:

@@ -26,7 +26,7 @@ class ReadProbe:
         self._record[0, control.STEP] = self._step.ctypes.data
         self._record[0, control.FIRST_ARGUMENT : control.FIRST_ARGUMENT + 2] = self._data.ctypes.data, self._data.nbytes
         self._record[0, control.BARRIER_AFTER] = 1
-        self._pool = Pool(self.threads, *(addresses[name] for name in EXECUTOR))
+        self._pool = Pool(self.threads, *(addresses[name] for name in EXECUTOR), code=self._linker)
 
     def measure(self, repetitions: int = 3) -> float:
         """Bytes per second, the best of some passes: a neighbour can only slow a read down."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from edgellm.backends.cpu.jit import ERROR_PATH
 from edgellm.backends.cpu.object_cache import KernelObject
-from edgellm.backends.cpu.system import YIELD_SYMBOL
+from edgellm.backends.cpu.system import ISA_NEEDS, ISAS, YIELD_SYMBOL, host_features
 
 LIBC = frozenset({YIELD_SYMBOL, "syscall", "sqrtf", "memcpy", "memset", "memmove"})
 
@@ -21,11 +21,16 @@ LIBC = frozenset({YIELD_SYMBOL, "syscall", "sqrtf", "memcpy", "memset", "memmove
 def set_target(isa: str) -> None:
     """Fix the processor that Numba compiles for; call before numba is imported.
 
-    The generic rung must run anywhere, so it gets no feature of this host. The others get the host itself.
+    Each rung gets its own features and none that only this host has, so that what is tested here is what other machines run;
+    the highest one gets the host itself.
     """
     if isa == "generic":
         os.environ["NUMBA_CPU_NAME"] = "generic"
         os.environ["NUMBA_CPU_FEATURES"] = ""
+    elif isa != ISAS[-1]:
+        needs = next(needs for needs in ISA_NEEDS[isa] if needs <= host_features())
+        os.environ["NUMBA_CPU_NAME"] = "x86-64-v3"
+        os.environ["NUMBA_CPU_FEATURES"] = ",".join(f"+{feature}" for feature in sorted(needs))
 
 
 def compile_kernel(kernel: str, isa: str) -> KernelObject:

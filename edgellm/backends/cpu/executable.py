@@ -1,6 +1,8 @@
 """A model made ready for the CPU: the plan, its threads and its memory, behind the interface that all back ends share."""
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import numpy.typing as npt
 
@@ -46,14 +48,14 @@ class CpuExecutable:
 
     def __init__(self, plan: PlanBuilder, addresses: dict[str, int], linker: jit.Linker, isa: str) -> None:
         self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
-        self._plan, self._linker = plan, linker
+        self._plan = plan
         self._kv_type = plan.kv_type
         self._records = plan.finish(addresses)
-        self._state: KVCache | None = None
         logits = plan.values[plan.graph.output]
         rows = plan.arena.block(logits)[: plan.max_outputs * logits.stride].view(np.float32).reshape(plan.max_outputs, -1)
         self._logits: npt.NDArray[np.float32] = rows[:, : logits.n]
-        self._pool: Pool | None = Pool(plan.threads, *(addresses[name] for name in EXECUTOR))
+        self._pool: Pool | None = Pool(plan.threads, *(addresses[name] for name in EXECUTOR), code=(linker, plan, self._records))
+        weakref.finalize(self, self._pool.close).atexit = False      # for one that nobody closes: Ctrl-C during `load`
 
     @property
     def threads(self) -> int:
@@ -74,7 +76,7 @@ class CpuExecutable:
             raise BackendError("this model is closed.")
         assert 0 < len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
         self._pool.settle()
-        self._state = state                      # an interrupted plan goes on writing to it
+        self._pool.state = state                 # an interrupted plan goes on writing to it
         self._plan.step.fill(step, state.table)
         self._pool.run(self._records.ctypes.data, len(self._records))
         return self._logits[: len(step.output_rows)]
@@ -82,4 +84,4 @@ class CpuExecutable:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
-            self._pool = self._state = None
+            self._pool = None

@@ -16,9 +16,13 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 class Pool:
     """`threads` workers, of which the calling thread is number 0. One `run` at a time: the owner serialises calls."""
 
-    def __init__(self, threads: int, start: int, walk: int, wait: int) -> None:
-        """start, walk, wait: addresses of the kernels of `executor.py` with these names."""
-        self.threads = threads
+    def __init__(self, threads: int, start: int, walk: int, wait: int, *, code: object) -> None:
+        """start, walk, wait: addresses of the kernels of `executor.py` with these names, valid while `code` lives.
+
+        `code` holds all that a plan needs but for `state`, so that an interrupted one can be walked to its end at any time.
+        """
+        self.threads, self._code = threads, code
+        self.state: object = None                # the conversation of the plan that ran last
         self._start, self._walk, self._wait = _KERNEL(start), _KERNEL(walk), _KERNEL(wait)
         self._block = np.zeros(control.LINE * (control.WORDS + threads) + control.LINE, np.int64)
         self._address = -(-self._block.ctypes.data // 64) * 64
@@ -29,10 +33,14 @@ class Pool:
         self._parked = 0
         self._closed = False
         self._pid = os.getpid()
-        self._workers = [threading.Thread(target=self._work, args=(i,), name=f"edgellm-{i}", daemon=True)
-                         for i in range(1, threads)]
-        for worker in self._workers:
-            worker.start()
+        self._workers: list[threading.Thread] = []
+        try:
+            for i in range(1, threads):
+                self._workers.append(threading.Thread(target=self._work, args=(i,), name=f"edgellm-{i}", daemon=True))
+                self._workers[-1].start()
+        except BaseException:                    # Ctrl-C, or no more threads: nobody else knows those that run
+            self.close()
+            raise
 
     def run(self, plan: int, records: int) -> None:
         """Walk `records` records at address `plan` with all threads; returns when all are through."""
@@ -80,4 +88,5 @@ class Pool:
             self._condition.notify_all()
         if os.getpid() == self._pid:
             for worker in self._workers:
-                worker.join()
+                if worker.ident is not None and worker is not threading.current_thread():    # garbage is collected anywhere
+                    worker.join()

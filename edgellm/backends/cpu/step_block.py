@@ -53,5 +53,6 @@ class StepBlock:
         self.output_rows[:n_outputs] = step.output_rows
         for mine, given in zip(self.spans, step.spans, strict=True):
             mine[:n_tokens] = given
-        for (_, kind), table in self._tables.items():
-            table.fill(step.positions if kind == "true" else step.sink_positions)
+        with np.errstate(all="ignore"):          # damaged factors give logits that are no numbers, which is an error of its own
+            for (_, kind), table in self._tables.items():
+                table.fill(step.positions if kind == "true" else step.sink_positions)

@@ -3,10 +3,12 @@
 This module knows no numba: plans are built from it also where all kernels come from the cache.
 
 The "q8" form of a row of k activations, k padded with zeros to whole units of 256, b = k / 32 blocks after padding:
-    [0, 32 b)     int8 codes, nearest integer of x / d
+    [0, 32 b)     int8 codes, nearest integer of x / d; of every four blocks the first 16 codes of each, then the second 16
     [32 b, 36 b)  f32 d of each block, its largest magnitude / 127
-    [36 b, 40 b)  f32 d * (sum of the block's codes)
-    [40 b, 44 b)  f32 d * (sum of the codes of the block's first half); [44 b, 48 b) of its second half
+    [36 b, 40 b)  i32 minus the sum of the block's codes
+    [40 b, 44 b)  i32 minus the sum of the codes of the block's first half; [44 b, 48 b) of its second half
+Of T rows every whole sixteen, in the place of these rows, are a tile instead: for block j of every unit, and then unit by unit, a
+record of 768 bytes: for g = 0..7 the codes 4 g to 4 g + 3 of the sixteen rows, then their d, and their three sums likewise.
 """
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from edgellm.formats.ggml_types import TYPES_BY_NAME
 UNIT = 256                                       # elements that a kernel takes at a time
 BLOCK = 32                                       # activations that share a scale
 ROW_ALIGNMENT = 64
-TILE_ROWS, TILE_COLUMNS = 8, 4                   # of a product's tile: weight rows by activation rows
-PANEL_GROUPS = 4                                 # of eight rows, unpacked at a time: activations are read once per panel
-PANEL_BYTES = 1 << 18                            # to stay in the second-level cache
+TILE_COLUMNS = 16                                # activation rows of a tile
+PANEL_ROWS = 64                                  # weight rows unpacked at a time: activations are read once per panel
+PANEL_BYTES = 1 << 19                            # of unpacked rows, where more than one group of 16 fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,12 @@ def q8_row_bytes(k: int) -> int:
 
 
 def scratch_bytes(name: str, k: int) -> int:
-    """Bytes per thread that a product with rows of k elements can make use of: a panel of several groups of eight rows where
-    they fit `PANEL_BYTES`, one group in any case. With less than one group it still works, row by row and slower.
-    """
+    """Bytes per thread that a product with rows of k elements needs for a tile's sums, a unit of rows and a panel."""
     if TRAITS[name].activation == "f32":
         return 0
-    unit = TILE_ROWS * (UNIT + 4 * UNIT // 8)    # codes, and at most two vectors each of scales and corrections
-    return unit + unit * _units(k) * max(1, min(PANEL_GROUPS, PANEL_BYTES // (unit * _units(k))))
+    row_unit = UNIT + 4 * UNIT // BLOCK * 4      # codes, and at most two vectors each of scales and minima
+    group = 16 * row_unit
+    return PANEL_ROWS * TILE_COLUMNS * 4 + group + max(PANEL_BYTES, group * _units(k))
 
 
 def _units(k: int) -> int:

@@ -11,7 +11,7 @@ from edgellm.backends.cpu.kernels.matmul_float import BYTES, CONVERT, ELEMENT
 from edgellm.backends.cpu.kernels.unpack import UNPACK
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64, vector
-from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
+from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS
 
 LANES = 8
@@ -52,19 +52,19 @@ def _floats(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
 
 
 def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
-    """n blocks: scale * (code - offset), plus the minimum where the type has one."""
+    """n blocks: scale * (code - offset), minus the minimum where the type has one."""
     b, traits = e.b, TRAITS[name]
     with cgutils.for_range(b, n) as loop:
         address = b.add(source, b.mul(loop.index, I64(traits.block_bytes)))
         target = b.add(out, b.mul(loop.index, I64(traits.block * 4)))
-        unit = UNPACK[name](e, lambda j: address)                    # a type of 32 has its one block in all eight places
+        unit = UNPACK[name](e, Blocks(lambda j: address))                    # a type of 32 has its one block in all eight places
         for j in range(traits.block // BLOCK):
-            codes = unit.codes(j)
+            q, place = divmod(j, e.together)
             for part in range(BLOCK // LANES):
-                half = part * LANES // (BLOCK // len(unit.scales))
-                few = e.pick(codes, range(part * LANES, (part + 1) * LANES))
+                half, first = part * LANES // 16, 16 * place + part * LANES % 16
+                few = e.pick(unit.codes(q, half), range(first, first + LANES))
                 whole = b.sub((b.sext if unit.signed else b.zext)(few, V8I), e.constant(V8I, unit.offset))
-                value = b.fmul(e.splat(e.lane(unit.scales[half], j)), b.sitofp(whole, V8F))
+                value = b.fmul(e.splat(e.lane(unit.scales[half % len(unit.scales)], j)), b.sitofp(whole, V8F))
                 if unit.minima:
-                    value = b.fadd(value, e.splat(e.lane(unit.minima[half], j)))
+                    value = b.fsub(value, e.splat(e.lane(unit.minima[half % len(unit.minima)], j)))
                 e.store(value, target, (j * BLOCK + part * LANES) * 4)

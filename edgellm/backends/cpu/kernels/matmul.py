@@ -1,13 +1,11 @@
 """Products of block-quantised weights with "q8" activations: out = x W' (+ bias) (+ residual), for all block types and rungs.
 
-Few columns read the raw rows one after the other, a sequential stream. From `PANEL_COLUMNS` on, eight rows at a time are
-unpacked into the thread's scratch, and all columns pass over them in tiles of four. Results are the same bit by bit.
-
-Measured beside other work on 2 cores of a Zen 4 (avx512vnni, rows of 2048, scripts/bench_kernels.py), 1 / 2 threads: Q4_0 20 / 28,
-Q8_0 25 / 28+, Q4_K 19 / 27, Q6_K 21 / 29 GB/s where a streaming read gives 28 / 31; with 256 columns about 100 GMAC/s a thread.
+Few columns read the raw rows one after the other, a sequential stream, up to four columns at a time. Tiles of sixteen columns
+pass over a panel of rows that are unpacked into the thread's scratch. Results are the same bit by bit.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,70 +13,164 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import output, panel
-from edgellm.backends.cpu.kernels.unit import open_unit, raw_unit_bytes, shape_of, unit_step
-from edgellm.backends.cpu.simd import F32X8, Isa
-from edgellm.backends.cpu.simd.base import I64
+from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.kernels.unit import Shape, open_unit, raw_unit_bytes, shape_of, unit_step
+from edgellm.backends.cpu.simd import F32X8, Isa, Vec
+from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
-from edgellm.backends.cpu.traits import BLOCK, PANEL_GROUPS, TILE_COLUMNS, TILE_ROWS, TRAITS, UNIT
+from edgellm.backends.cpu.traits import BLOCK, PANEL_ROWS, TILE_COLUMNS, TRAITS, UNIT
 
 PREFETCH = 2048                                  # bytes ahead of the row's stream
-PANEL_COLUMNS = 4                                # from this many columns on, unpacking pays
+BLOCKS = UNIT // BLOCK
 i64, f32, void = types.int64, types.float32, types.void
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    shape = shape_of(variant, isa.rung)
-    panel_unit = panel.unit_bytes(shape)
-    load_i64 = isa.load_i64
-    row_dot = isa.make("row_dot", f32, (i64, i64, i64), lambda e, *a: _row_dot(e, variant, *a))
-    unpack_group = isa.make("unpack_group", void, (i64,) * 5, lambda e, *a: panel.unpack_group(e, variant, shape, *a))
-    multiply = isa.make("multiply", types.UniTuple(F32X8, TILE_COLUMNS), (i64,) * (2 + TILE_COLUMNS),
-                        lambda e, *a: panel.multiply(e, shape, *a))
-    put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, F32X8))
+    few, many = _few_columns(variant, isa), _many_columns(variant, isa)
+    load_i64, tile_rows = isa.load_i64, isa.rung.tile_rows
 
     def matmul(op, ith, nth):
-        w, row_bytes, n, k = load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
-        x, x_stride, columns = load_i64(op, 48), load_i64(op, 56), load_i64(load_i64(op, 8), load_i64(op, 104) * 8)
-        units, scratch, scratch_bytes = (k + UNIT - 1) // UNIT, load_i64(op, 112), load_i64(op, 120)
-        first, end = n * ith // nth, n * (ith + 1) // nth
-        if columns >= PANEL_COLUMNS and panel_unit * (units + 1) <= scratch_bytes:
-            groups = n // TILE_ROWS
-            first, end = groups * ith // nth, groups * (ith + 1) // nth
-            rows = scratch + ith * scratch_bytes
-            at_once = min(PANEL_GROUPS, (scratch_bytes // panel_unit - 1) // units)
-            for group in range(first, end, at_once):
-                here = min(at_once, end - group)
-                for i in range(here):
-                    unpack_group(w + (group + i) * TILE_ROWS * row_bytes, row_bytes, k, rows, rows + panel_unit * (1 + i * units))
-                for c0 in range(0, columns, TILE_COLUMNS):           # past the last column that one is done again, the same
-                    c1, c2, c3 = min(c0 + 1, columns - 1), min(c0 + 2, columns - 1), min(c0 + 3, columns - 1)
-                    x0, x1, x2, x3 = x + c0 * x_stride, x + c1 * x_stride, x + c2 * x_stride, x + c3 * x_stride
-                    for i in range(here):
-                        y0, y1, y2, y3 = multiply(rows + panel_unit * (1 + i * units), units, x0, x1, x2, x3)
-                        row = (group + i) * TILE_ROWS
-                        put_rows(y0, op, row, c0)
-                        put_rows(y1, op, row, c1)
-                        put_rows(y2, op, row, c2)
-                        put_rows(y3, op, row, c3)
-            first, end = groups * TILE_ROWS if ith == nth - 1 else n, n
-        for row in range(first, end):
-            for c in range(columns):
-                put(row_dot(w + row * row_bytes, x + c * x_stride, k), op, row, c)
+        n, columns = load_i64(op, 32), load_i64(load_i64(op, 8), load_i64(op, 104) * 8)
+        tiled = columns // TILE_COLUMNS * TILE_COLUMNS
+        if tiled > 0:
+            groups = (n + tile_rows - 1) // tile_rows
+            many(op, groups * ith // nth, groups * (ith + 1) // nth, tiled, ith)
+        if tiled < columns:
+            few(op, n * ith // nth, n * (ith + 1) // nth, tiled, columns)
 
     return matmul
 
 
-def _row_dot(e: Generic, name: str, weights: Any, x: Any, k: Any) -> Any:
-    """One row by one column; both streams run through, the row's lines are asked for ahead."""
+def _few_columns(variant: str, isa: Isa) -> Any:
+    """Some rows of weights by columns that lie in rows, eight rows at a time."""
+    load_i64, lane, shape = isa.load_i64, isa.lane_f32x8, shape_of(variant, isa.rung)
+    put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, F32X8))
+
+    def dots(n: int) -> Any:
+        return isa.make(f"rows_by_{n}", types.UniTuple(F32X8, n), (i64,) * (4 + n),
+                        lambda e, w, row_bytes, rows, k, *xs: _rows_dots(e, variant, shape, w, row_bytes, rows, k, xs))
+
+    one, two, four = dots(1), dots(2), dots(4)
+
+    @inline
+    def store(op, row, rows, c, value):
+        if rows == 8:
+            put_rows(value, op, row, c)
+        else:
+            for i in range(rows):
+                put(lane(value, i), op, row + i, c)
+
+    def few(op, first, end, from_column, columns):
+        w, row_bytes, k = load_i64(op, 16), load_i64(op, 24), load_i64(op, 40)
+        x, x_stride = load_i64(op, 48), load_i64(op, 56)
+        for row in range(first, end, 8):
+            weights, rows, c = w + row * row_bytes, min(8, end - row), from_column
+            while columns - c > 2:               # past the last column that one is done again, the same
+                d = min(c + 3, columns - 1)
+                x0 = x + c * x_stride
+                a0, a1, a2, a3 = four(weights, row_bytes, rows, k, x0, x0 + x_stride, x0 + 2 * x_stride, x + d * x_stride)
+                store(op, row, rows, c, a0)
+                store(op, row, rows, c + 1, a1)
+                store(op, row, rows, c + 2, a2)
+                store(op, row, rows, d, a3)
+                c = d + 1
+            if columns - c == 2:
+                b0, b1 = two(weights, row_bytes, rows, k, x + c * x_stride, x + (c + 1) * x_stride)
+                store(op, row, rows, c, b0)
+                store(op, row, rows, c + 1, b1)
+            elif columns - c == 1:
+                store(op, row, rows, c, one(weights, row_bytes, rows, k, x + c * x_stride)[0])
+
+    return inline(few)
+
+
+def _many_columns(variant: str, isa: Isa) -> Any:
+    """Some groups of rows by whole tiles of columns."""
+    load_i64, load_f32, rung, shape = isa.load_i64, isa.load_f32, isa.rung, shape_of(variant, isa.rung)
+    tile_rows, panel_bytes = rung.tile_rows, rung.panel_bytes
+    record, row_unit = panel.record_bytes(rung, shape), panel.row_unit_bytes(shape)
+    lanes = Vec("f32", tile_rows)
+    unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: panel.unpack_group(e, variant, shape, *a))
+    multiply = isa.make("multiply", void, (i64,) * 5, lambda e, *a: panel.multiply(e, shape, *a))
+    put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, lanes))
+    load_rows = isa.make("load_rows", lanes, (i64,), lambda e, at: e.load(vector(F32, tile_rows), at))
+
+    @inline
+    def many(op, first, end, columns, ith):
+        w, row_bytes, n, k = load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
+        x, x_stride, units = load_i64(op, 48), load_i64(op, 56), (k + UNIT - 1) // UNIT
+        pass_bytes, x_pass_bytes = units * record, units * panel.X_RECORD
+        group_bytes = pass_bytes * BLOCKS
+        at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes))
+        totals = load_i64(op, 112) + ith * load_i64(op, 120)
+        rows = totals + PANEL_ROWS * TILE_COLUMNS * 4
+        groups = rows + tile_rows * row_unit
+        for group in range(first, end, at_once):
+            here = min(at_once, end - group)
+            for i in range(here):
+                row = (group + i) * tile_rows
+                unpack_group(w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * group_bytes)
+            for c in range(0, columns, TILE_COLUMNS):
+                for block in range(BLOCKS):
+                    for i in range(here):
+                        multiply(groups + i * group_bytes + block * pass_bytes, units, x + c * x_stride + block * x_pass_bytes,
+                                 totals + i * tile_rows * TILE_COLUMNS * 4, block)
+                for i in range(here):
+                    row = (group + i) * tile_rows
+                    for column in range(TILE_COLUMNS):
+                        at = totals + (i * TILE_COLUMNS + column) * tile_rows * 4
+                        if row + tile_rows <= n:
+                            put_rows(load_rows(at), op, row, c + column)
+                        else:
+                            for r in range(n - row):
+                                put(load_f32(at, r * 4), op, row + r, c + column)
+
+    return many
+
+
+def _rows_dots(e: Generic, name: str, shape: Shape, weights: Any, row_bytes: Any, rows: Any, k: Any, columns: Any) -> list[Any]:
+    """Up to eight rows by some columns: for each an f32x8 with a lane per row. Accumulators are added in order at the end."""
+    b = e.b
+    spaces = [cgutils.alloca_once(b, vector(F32, 64)) for _ in columns]
+    with cgutils.for_range(b, rows) as loop:
+        values = _row_accumulators(e, name, shape, b.add(weights, b.mul(loop.index, row_bytes)), k, columns)
+        for value, space in zip(values, spaces, strict=True):
+            e.store(value, b.add(b.ptrtoint(space, I64), b.mul(loop.index, I64(32))))
+    results = []
+    for space in spaces:
+        lanes = _transposed(e, [e.load(V8F, b.ptrtoint(space, I64), 32 * row) for row in range(8)])
+        results.append(functools.reduce(b.fadd, lanes))
+    return results
+
+
+def _transposed(e: Generic, rows: list[Any]) -> list[Any]:
+    """8 x 8 lanes."""
+    for distance, low in ((1, [0, 8, 2, 10, 4, 12, 6, 14]), (2, [0, 1, 8, 9, 4, 5, 12, 13]), (4, [0, 1, 2, 3, 8, 9, 10, 11])):
+        high = [lane + distance for lane in low]
+        mixed = list(rows)
+        for i in range(8):
+            if not i & distance:
+                mixed[i], mixed[i + distance] = (e.shuffle(rows[i], rows[i + distance], lanes) for lanes in (low, high))
+        rows = mixed
+    return rows
+
+
+def _row_accumulators(e: Generic, name: str, shape: Shape, weights: Any, k: Any, columns: Any) -> list[Any]:
+    """The eight accumulators of a row for some columns; all streams run through, the row's lines are asked for ahead."""
     b, raw_unit, whole = e.b, raw_unit_bytes(name), e.b.sdiv(k, I64(UNIT))
     units = b.sdiv(b.add(k, I64(UNIT - 1)), I64(UNIT))
-    section, first_scales = b.mul(units, I64(UNIT // BLOCK * 4)), b.add(x, b.mul(units, I64(UNIT)))
-    total = cgutils.alloca_once_value(b, e.constant(V8F, 0.0))
+    section, first_scales = b.mul(units, I64(BLOCKS * 4)), b.mul(units, I64(UNIT))
+    totals = [cgutils.alloca_once(b, V8F) for _ in columns]
+    for total in totals:
+        b.store(e.constant(V8F, 0.0), total)
 
     def add_unit(index: Any, last: Any) -> None:
         unit = open_unit(e, name, b.add(weights, b.mul(index, I64(raw_unit))), last)
-        codes, scales = b.add(x, b.mul(index, I64(UNIT))), b.add(first_scales, b.mul(index, I64(UNIT // BLOCK * 4)))
-        b.store(unit_step(e, unit, b.load(total), codes, scales, section), total)
+        codes, scales = b.mul(index, I64(UNIT)), b.add(first_scales, b.mul(index, I64(BLOCKS * 4)))
+        addresses = [(b.add(x, codes), b.add(x, scales)) for x in columns]
+        sums = unit_step(e, shape, unit, [b.load(total) for total in totals], addresses, section)
+        for value, total in zip(sums, totals, strict=True):
+            b.store(value, total)
 
     with cgutils.for_range(b, whole) as loop:
         for line in range(-(-raw_unit // 64)):
@@ -88,5 +180,4 @@ def _row_dot(e: Generic, name: str, weights: Any, x: Any, k: Any) -> Any:
         rest = b.srem(k, I64(UNIT))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
             add_unit(whole, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
-    return e.in_order(b.load(total))
-
+    return [b.load(total) for total in totals]

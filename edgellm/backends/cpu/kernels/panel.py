@@ -1,7 +1,8 @@
-"""Many columns, as IR: eight weight rows unpacked and interleaved, and a tile of them by four columns.
+"""Many columns, as IR: a group of weight rows unpacked and interleaved, and tiles of them by sixteen columns.
 
-In a panel, a unit of eight rows is: its eight blocks, each as eight vectors of four codes of every row; then the scales and the
-corrections, for each of their vectors eight (one per block) with a lane per row.
+A group has as many rows as a vector of the rung has lanes of 32 bits. In a panel it is, for block j of every unit, and then
+unit by unit, a record: eight vectors of four codes of every row, then vectors of scales and of minima, with a lane per row.
+A tile of activations has records in the same order: for four codes at a time those of sixteen columns, then their d and sums.
 """
 from __future__ import annotations
 
@@ -15,104 +16,140 @@ from edgellm.backends.cpu.kernels.unit import (
     Shape,
     open_unit,
     raw_unit_bytes,
-    sums_address,
+    started,
+    sums_section,
     unpack_step,
+    weighed,
 )
-from edgellm.backends.cpu.simd.base import F32, I32, I64
-from edgellm.backends.cpu.simd.generic import V8F, V8I, V32B, Generic
-from edgellm.backends.cpu.traits import BLOCK, TILE_ROWS, TRAITS, UNIT
+from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
+from edgellm.backends.cpu.simd.generic import Generic
+from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, TRAITS, UNIT
 
 Value = Any                                      # ir.Value: llvmlite has no static types
-BLOCKS = UNIT // BLOCK
-GROUP_VECTOR_BYTES = TILE_ROWS * VECTOR_BYTES    # a vector of a unit for each of eight rows
-LOW_PAIRS, HIGH_PAIRS = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
-LOW_FOURS, HIGH_FOURS = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
-LOW_HALVES, HIGH_HALVES = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
+X_RECORD = TILE_COLUMNS * (BLOCK + 16)           # bytes of a block of a tile of activations
+X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the sums
 
 
-def unit_bytes(shape: Shape) -> int:
-    """Bytes of one unit of eight rows in a panel; also of the space in which the rows lie before they are interleaved."""
-    return GROUP_VECTOR_BYTES * (BLOCKS + shape.n_scales + shape.n_corrections)
+def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
+    """Bytes of one block of a group of rows in a panel."""
+    return e.tile_rows * (BLOCK + 4 * (shape.n_scales + shape.n_minima))
 
 
-def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, k: Value, rows: Value,
+def row_unit_bytes(shape: Shape) -> int:
+    """Bytes of one unit of one row before it is interleaved with others."""
+    return UNIT + VECTOR_BYTES * (shape.n_scales + shape.n_minima)
+
+
+def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, rows: Value,
                  out: Value) -> None:
-    """Eight rows of k weights, `row_bytes` apart, to a panel at `out`; `rows` is space for one unit of them."""
-    b, panel_unit = e.b, unit_bytes(shape)
-    row_unit = panel_unit // TILE_ROWS
-
-    last_block = b.sub(b.sdiv(k, I64(BLOCK)), I64(1))
-    with cgutils.for_range(b, b.sdiv(b.add(k, I64(UNIT - 1)), I64(UNIT))) as units:
-        source = b.add(weights, b.mul(units.index, I64(raw_unit_bytes(name))))
-        last = None if TRAITS[name].block == UNIT else b.sub(last_block, b.mul(units.index, I64(BLOCKS)))
-        with cgutils.for_range(b, I64(TILE_ROWS)) as loop:
-            unit = open_unit(e, name, b.add(source, b.mul(loop.index, row_bytes)), last)
-            unpack_step(e, unit, b.add(rows, b.mul(loop.index, I64(row_unit))))
-        target = b.add(out, b.mul(units.index, I64(panel_unit)))
-        with cgutils.for_range(b, I64(row_unit // VECTOR_BYTES)) as loop:
-            vector_rows = b.add(rows, b.mul(loop.index, I64(VECTOR_BYTES)))
-            interleave(e, vector_rows, row_unit, b.add(target, b.mul(loop.index, I64(GROUP_VECTOR_BYTES))))
-
-
-def interleave(e: Generic, rows: Value, stride: int, out: Value) -> None:
-    """Transpose 8 x 8 words: a vector of each of eight rows, `stride` bytes apart, to eight vectors with a lane per row."""
-    v = [e.load(V8I, rows, stride * row) for row in range(TILE_ROWS)]
-    ones = [e.shuffle(v[i], v[i + 1], lanes) for i in (0, 2, 4, 6) for lanes in (LOW_PAIRS, HIGH_PAIRS)]
-    twos = [e.shuffle(ones[i + k], ones[i + k + 2], lanes) for i in (0, 4) for k in (0, 1) for lanes in (LOW_FOURS, HIGH_FOURS)]
-    for k in range(4):
-        e.store(e.shuffle(twos[k], twos[k + 4], LOW_HALVES), out, VECTOR_BYTES * k)
-        e.store(e.shuffle(twos[k], twos[k + 4], HIGH_HALVES), out, VECTOR_BYTES * (k + 4))
-
-
-def multiply(e: Generic, shape: Shape, panel: Value, units: Value, *columns: Value) -> list[Value]:
-    """Eight rows of a panel by rows of activations at `columns`: for each an f32x8 with a lane per row."""
-    b, panel_unit = e.b, unit_bytes(shape)
-    section = b.mul(units, I64(BLOCKS * 4))
-    first_scales = b.mul(units, I64(UNIT))
-    nothing = e.constant(V8F, -0.0)              # the one value that changes nothing when it is added to
-    totals = [cgutils.alloca_once_value(b, nothing) for _ in columns]
-    with cgutils.for_range(b, I64(BLOCKS)) as blocks:
-        sums = [cgutils.alloca_once(b, V8F) for _ in columns]
-        for each in sums:
-            b.store(e.constant(V8F, 0.0), each)
-        with cgutils.for_range(b, units) as loop:
-            at = b.add(panel, b.mul(loop.index, I64(panel_unit)))
-            codes = b.add(at, b.mul(blocks.index, I64(GROUP_VECTOR_BYTES)))
-            scales = b.add(at, b.mul(b.add(blocks.index, I64(BLOCKS * TILE_ROWS)), I64(VECTOR_BYTES)))
-            block = b.add(b.mul(loop.index, I64(BLOCKS)), blocks.index)
-            xs = [(b.add(x, b.mul(block, I64(BLOCK))), b.add(b.add(x, first_scales), b.mul(block, I64(4)))) for x in columns]
-            results = _tile_block(e, shape, [b.load(each) for each in sums], codes, scales, xs, section)
-            for each, value in zip(sums, results, strict=True):
-                b.store(value, each)
-        for total, each in zip(totals, sums, strict=True):
-            b.store(b.fadd(b.load(total), b.load(each)), total)
-    return [b.load(total) for total in totals]
-
-
-def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], codes: Value, scales: Value,
-                columns: Sequence[tuple[Value, Value]], section: Value) -> list[Value]:
-    """Totals + one block. codes: its eight vectors in the panel; scales: its vector of the first scales; columns: addresses of
-    the block's activation codes and of their d.
+    """A group of rows of k weights, `row_bytes` apart, to a panel at `out`; `rows` is space for one unit of them. Only `left`
+    rows exist; the last of them stands for those that do not.
     """
-    halves: list[list[Value]] = []
-    for groups in (range(4), range(4, 8)):
-        w = [e.load(V32B, codes, VECTOR_BYTES * g) for g in groups]
-        halves.append([e.dot([(each, _four_codes(e, x, 4 * g)) for each, g in zip(w, groups, strict=True)],
-                             shape.signed, shape.most) for x, _ in columns])
-    dots = halves if shape.n_scales == 2 else [[e.b.add(p, q) for p, q in zip(*halves, strict=True)]]
-    result = []
-    for c, ((_, at), total) in enumerate(zip(columns, totals, strict=True)):
-        d = e.splat(e.load(F32, at))
-        for index in range(shape.n_scales):
-            scale = e.load(V8F, scales, GROUP_VECTOR_BYTES * index)
-            total = e.fma(e.b.sitofp(dots[index][c], V8F), e.b.fmul(scale, d), total)
-        for index in range(shape.n_corrections):
-            sums = e.splat(e.load(F32, sums_address(e, at, section, index, shape.n_corrections)))
-            total = e.fma(e.load(V8F, scales, GROUP_VECTOR_BYTES * (shape.n_scales + index)), sums, total)
-        result.append(total)
-    return result
+    b = e.b
+    units, whole = b.sdiv(b.add(k, I64(UNIT - 1)), I64(UNIT)), b.sdiv(k, I64(UNIT))
+
+    def unpack(index: Value, last: Value | None) -> None:
+        source = b.add(weights, b.mul(index, I64(raw_unit_bytes(name))))
+        with cgutils.for_range(b, I64(e.tile_rows)) as row:
+            here = b.select(b.icmp_signed("<", row.index, left), row.index, b.sub(left, I64(1)))
+            unit = open_unit(e, name, b.add(source, b.mul(here, row_bytes)), last)
+            unpack_step(e, unit, b.add(rows, b.mul(row.index, I64(row_unit_bytes(shape)))))
+        _to_panel(e, shape, rows, b.add(out, b.mul(index, I64(record_bytes(e, shape)))), b.mul(units, I64(record_bytes(e, shape))))
+
+    with cgutils.for_range(b, whole) as loop:
+        unpack(loop.index, None)
+    if TRAITS[name].block != UNIT:
+        rest = b.srem(k, I64(UNIT))
+        with b.if_then(b.icmp_signed(">", rest, I64(0))):
+            unpack(whole, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
 
 
-def _four_codes(e: Generic, address: Value, offset: int) -> Value:
-    """Four activation codes, in every lane."""
-    return e.cast(e.splat(e.load(I32, address, offset)), V32B)
+def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Value) -> None:
+    """A unit of a group of rows to its place in a panel, where its blocks are `pass_bytes` apart."""
+    b, row_unit = e.b, row_unit_bytes(shape)
+    with cgutils.for_range(b, I64(4)) as four:                   # four blocks' first halves, second halves, of the other four
+        first = b.mul(b.lshr(four.index, I64(1)), I64(4))
+        to = b.add(out, b.mul(b.and_(four.index, I64(1)), I64(e.tile_rows * BLOCK // 2)))
+        with cgutils.for_range(b, I64(4)) as block:
+            source = b.add(rows, b.add(b.mul(four.index, I64(64)), b.mul(block.index, I64(16))))
+            at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
+            for g, value in enumerate(interleaved(e, source, row_unit)):
+                e.store(value, at, g * 4 * e.tile_rows)
+    for index in range(shape.n_scales + shape.n_minima):
+        for first_block in (0, 4):
+            source = b.add(rows, I64(UNIT + VECTOR_BYTES * index + 4 * first_block))
+            for i, value in enumerate(interleaved(e, source, row_unit)):
+                at = b.add(out, b.mul(pass_bytes, I64(first_block + i)))
+                e.store(value, at, e.tile_rows * (BLOCK + 4 * index))
+
+
+def interleaved(e: Generic, rows: Value, stride: int) -> list[Value]:
+    """Four words of each row of a group, `stride` bytes apart, to four vectors with a lane per row."""
+    parts, lanes = e.tile_rows // 4, e.tile_rows
+    v = [e.join_all([e.load(vector(I32, 4), rows, stride * (4 * part + i)) for part in range(parts)]) for i in range(4)]
+
+    def mix(a: Value, b: Value, pattern: Sequence[int]) -> Value:
+        return e.shuffle(a, b, [4 * part + (lane if lane < 4 else lane - 4 + lanes) for part in range(parts) for lane in pattern])
+
+    low = [mix(v[i], v[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
+    high = [mix(v[i], v[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
+    return [mix(a, b, pattern) for a, b in (low, high) for pattern in ((0, 1, 4, 5), (2, 3, 6, 7))]
+
+
+def multiply(e: Generic, shape: Shape, panel: Value, units: Value, x: Value, totals: Value, block: Value) -> None:
+    """Pass `block` (0..7) of a group by a tile: records of that block at `panel` and `x`; sums are added to `totals`, which the
+    first pass sets: for each column a vector with a lane per row.
+    """
+    first_column = 0
+    for columns in e.tile_columns:
+        _multiply_columns(e, shape, panel, units, x, totals, block, range(first_column, first_column + columns))
+        first_column += columns
+
+
+def _multiply_columns(e: Generic, shape: Shape, panel: Value, units: Value, x: Value, totals: Value, block: Value,
+                      columns: range) -> None:
+    b, kind, record = e.b, vector(F32, e.tile_rows), record_bytes(e, shape)
+    sums = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in columns]
+    for each in sums:
+        b.store(e.constant(kind, 0.0), each)
+    with cgutils.for_range(b, units) as loop:
+        w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
+        for value, each in zip(_tile_block(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):
+            b.store(value, each)
+    with b.if_else(b.icmp_signed("==", block, I64(0))) as (first, later):
+        with first:
+            for c, each in zip(columns, sums, strict=True):
+                e.store(b.load(each), totals, 4 * e.tile_rows * c)
+        with later:
+            for c, each in zip(columns, sums, strict=True):
+                e.store(b.fadd(e.load(kind, totals, 4 * e.tile_rows * c), b.load(each)), totals, 4 * e.tile_rows * c)
+
+
+def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: Value, columns: range) -> list[Value]:
+    """Totals + one block, for some columns of the tile."""
+    rows = e.tile_rows
+    kind, floats, parts = vector(I8, 4 * rows), vector(F32, rows), 8 // shape.n_scales
+
+    def word(element: Any, c: int, section: int) -> Value:
+        """Column c's number in a section: its d, or sums."""
+        return e.splat(e.load(element, x, X_SECTIONS + 4 * TILE_COLUMNS * section + 4 * c), rows)
+
+    def factor(index: int) -> Value:
+        return e.load(floats, w, rows * (BLOCK + 4 * index))
+
+    dots = []
+    for index in range(shape.n_scales):
+        groups = range(index * parts, (index + 1) * parts)
+        codes = [lambda g=g: e.load(kind, w, 4 * rows * g) for g in groups]
+        fours = [[lambda g=g, c=c: e.cast(e.splat(e.load(I32, x, 4 * (TILE_COLUMNS * g + c)), rows), kind) for g in groups]
+                 for c in columns]
+        starts = [started(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) if shape.offset else None
+                  for c in columns]
+        dots.append(e.dots(codes, fours, shape.signed, shape.most, starts))
+    scales = [factor(index) for index in range(shape.n_scales)]
+    minima = [factor(shape.n_scales + index) for index in range(shape.n_minima)]
+    results = []
+    for i, (c, total) in enumerate(zip(columns, totals, strict=True)):
+        sums = [word(I32, c, sums_section(index, shape.n_minima)) for index in range(shape.n_minima)]
+        results.append(weighed(e, total, [each[i] for each in dots], scales, minima, sums, word(F32, c, 0)))
+    return results

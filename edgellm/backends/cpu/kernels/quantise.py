@@ -6,39 +6,55 @@ from typing import Any
 
 from numba import types
 
+from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I8, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
-from edgellm.backends.cpu.traits import BLOCK, UNIT
+from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, UNIT
 
 BLOCKS_PER_UNIT = UNIT // BLOCK
+V32B = vector(I8, BLOCK)
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, i64 = isa.load_i64, types.int64
-    write = isa.make("quantise_block", types.void, (i64, i64, i64, i64), _quantise_block)
-    clear = isa.make("clear_block", types.void, (i64, i64, i64), _clear_block)
+    to_row = isa.make("to_row", types.void, (i64, i64, i64, i64), lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
+    to_tile = isa.make("to_tile", types.void, (i64, i64), lambda e, x, to: _to_tile(e, *_rounded(e, x), to))
+    clear_row = isa.make("clear_row", types.void, (i64, i64, i64), lambda e, *to: _to_row(e, *_nothing(e), *to))
+    clear_tile = isa.make("clear_tile", types.void, (i64,), lambda e, to: _to_tile(e, *_nothing(e), to))
 
     def q8(op, ith, nth):
         step, x, x_stride, k = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32)
         out, out_stride = load_i64(op, 40), load_i64(op, 48)
         rows, filled = load_i64(step, load_i64(op, 56) * 8), k // BLOCK
-        blocks = (filled + BLOCKS_PER_UNIT - 1) // BLOCKS_PER_UNIT * BLOCKS_PER_UNIT
+        units = (filled + BLOCKS_PER_UNIT - 1) // BLOCKS_PER_UNIT
+        blocks, tiled = units * BLOCKS_PER_UNIT, rows // TILE_COLUMNS * TILE_COLUMNS
         items = rows * blocks
         for item in range(items * ith // nth, items * (ith + 1) // nth):
             row, block = item // blocks, item % blocks
-            codes = out + row * out_stride + block * BLOCK
-            scales = out + row * out_stride + blocks * BLOCK + block * 4
-            if block < filled:
-                write(x + row * x_stride + block * BLOCK * 4, codes, scales, blocks * 4)
+            source, to = x + row * x_stride + block * BLOCK * 4, out + row * out_stride
+            if row < tiled:
+                column = row % TILE_COLUMNS
+                place = block % BLOCKS_PER_UNIT * units + block // BLOCKS_PER_UNIT
+                to += column * 4 - column * out_stride + place * X_RECORD
+                if block < filled:
+                    to_tile(source, to)
+                else:
+                    clear_tile(to)
             else:
-                clear(codes, scales, blocks * 4)
+                codes, scales = to + block // 4 * 128 + block % 4 * 16, to + blocks * BLOCK + block * 4
+                if block < filled:
+                    to_row(source, codes, scales, blocks * 4)
+                else:
+                    clear_row(codes, scales, blocks * 4)
 
     return {"q8": q8}[variant]
 
 
-def _quantise_block(e: Generic, x: Any, codes: Any, scales: Any, section: Any) -> None:
-    """32 values at x. Infinite and undefined values make the block's scale undefined, so that they show in the result."""
+def _rounded(e: Generic, x: Any) -> tuple[Any, list[Any]]:
+    """Codes (i8x32) of 32 values at x, and their scale and sums. Infinite and undefined values make the scale undefined, so that
+    they show in the result.
+    """
     b = e.b
     values = [e.load(V8F, x, 32 * i) for i in range(4)]
     sizes = [b.and_(e.cast(value, V8I), e.constant(V8I, 0x7FFFFFFF)) for value in values]
@@ -54,16 +70,25 @@ def _quantise_block(e: Generic, x: Any, codes: Any, scales: Any, section: Any) -
         scaled = e.smaller(b.fmul(value, e.splat(inverse)), e.constant(V8F, 127.0))
         rounded.append(e.nearest(e.larger(scaled, e.constant(V8F, -127.0)))[1])
     low, high = e.join(rounded[0], rounded[1]), e.join(rounded[2], rounded[3])
-    e.store(b.trunc(e.join(low, high), vector(I8, 32)), codes)
     first, second = (e.fold(b.add(p, q), b.add) for p, q in ((rounded[0], rounded[1]), (rounded[2], rounded[3])))
-    parts = [d, *(b.fmul(d, b.sitofp(total, F32)) for total in (b.add(first, second), first, second))]
+    return b.trunc(e.join(low, high), V32B), [d, *(b.neg(each) for each in (b.add(first, second), first, second))]
+
+
+def _nothing(e: Generic) -> tuple[Any, list[Any]]:
+    return e.constant(V32B, 0), [e.constant(F32, 0.0), *[e.constant(I32, 0)] * 3]
+
+
+def _to_row(e: Generic, values: Any, parts: list[Any], codes: Any, scales: Any, section: Any) -> None:
+    for half in (0, 1):
+        e.store(e.pick(values, range(16 * half, 16 * half + 16)), codes, 64 * half)
     for part in parts:
         e.store(part, scales)
-        scales = b.add(scales, section)
-
-
-def _clear_block(e: Generic, codes: Any, scales: Any, section: Any) -> None:
-    e.store(e.constant(vector(I8, BLOCK), 0), codes)
-    for _ in range(4):
-        e.store(e.constant(F32, 0.0), scales)
         scales = e.b.add(scales, section)
+
+
+def _to_tile(e: Generic, values: Any, parts: list[Any], to: Any) -> None:
+    words = e.cast(values, V8I)
+    for g in range(BLOCK // 4):
+        e.store(e.lane(words, g), to, 4 * TILE_COLUMNS * g)
+    for index, part in enumerate(parts):
+        e.store(part, to, X_SECTIONS + 4 * TILE_COLUMNS * index)

@@ -1,33 +1,35 @@
-"""One unit of one row of block-quantised weights, as IR: opened for `dot`, multiplied, or laid out for a panel.
+"""One unit of one row of block-quantised weights, as IR: opened for `dot`, multiplied by a few columns, or laid out for a panel.
 
-A row's sum is the same whichever way it is computed, bit by bit: integer dot products of each block (or half block) are exact;
-accumulator j takes, unit by unit, block j's product with its scales, then its corrections for offset and minimum; the eight
-accumulators are added first to last at the end. For one row they are the lanes of a vector; in a panel (panel.py) eight passes.
+A row's sum is the same whichever way it is computed, bit by bit: integer dot products of each block (or half block), offsets
+included, are exact; `weighed` makes a number of them; accumulator j takes, unit by unit, what block j gives; the eight
+accumulators are added first to last at the end. For one row they are lanes of a vector; in a panel (panel.py) eight passes.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
-from edgellm.backends.cpu.kernels.unpack import UNPACK, Block, Unit
-from edgellm.backends.cpu.simd.base import I64
-from edgellm.backends.cpu.simd.generic import V8F, V32B, Generic
+from edgellm.backends.cpu.kernels.unpack import UNPACK, Unit
+from edgellm.backends.cpu.simd.base import I8, I64, vector
+from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 VECTOR_BYTES = 32
+BLOCKS = UNIT // BLOCK
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a type needs on a rung: vectors of scales and of corrections for each unit, and what its codes are like."""
+    """What a type needs on a rung: vectors of scales and of minima for each unit, and what its codes are like."""
 
     n_scales: int
-    n_corrections: int
+    n_minima: int
     most: int
+    offset: int
     signed: bool
 
 
@@ -36,7 +38,7 @@ def shape_of(name: str, rung: type[Generic]) -> Shape:
     function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [I64]), "probe")
     e = rung(ir.IRBuilder(function.append_basic_block()))
     unit = open_unit(e, name, function.args[0])
-    return Shape(len(unit.scales), len(corrections(e, unit)), unit.most, unit.signed)
+    return Shape(len(unit.scales), len(unit.minima), unit.most, unit.offset, unit.signed)
 
 
 def raw_unit_bytes(name: str) -> int:
@@ -45,68 +47,113 @@ def raw_unit_bytes(name: str) -> int:
 
 
 def open_unit(e: Generic, name: str, address: Value, last: Value | None = None) -> Unit:
-    """The unit at `address`, its codes in the form that `dot` likes. With `last` (i64): of a row's end, where blocks after
-    block `last` do not exist; they are read as that one, and count for nothing because activations are padded with zeros.
+    """The unit at `address`. With `last` (i64): of a row's end, where blocks after block `last` do not exist; they are read as
+    that one, and count for nothing because activations are padded with zeros.
     """
-    unit = UNPACK[name](e, _blocks(e, address, TRAITS[name].block_bytes, last))
-    if not (unit.signed and e.wide_codes):
-        return unit
-    return Unit(lambda j: e.b.xor(unit.codes(j), e.constant(V32B, -128)), unit.scales, most=255, offset=128)
+    stride = TRAITS[name].block_bytes
+    if last is None:
+        return UNPACK[name](e, Blocks(lambda j: e.b.add(address, I64(j * stride)), stride))
 
-
-def _blocks(e: Generic, address: Value, block_bytes: int, last: Value | None) -> Block:
     def block(j: int) -> Value:
-        if last is None:
-            return e.b.add(address, I64(j * block_bytes))
         index = e.b.select(e.b.icmp_signed("<", I64(j), last), I64(j), last)
-        return e.b.add(address, e.b.mul(index, I64(block_bytes)))
+        return e.b.add(address, e.b.mul(index, I64(stride)))
 
-    return block
-
-
-def corrections(e: Generic, unit: Unit) -> list[Value]:
-    """What the activations' sums are multiplied by: minima, or scale * -offset; none for signed codes."""
-    if unit.offset:
-        return [e.b.fmul(scale, e.constant(V8F, -float(unit.offset))) for scale in unit.scales]
-    return list(unit.minima)
+    return UNPACK[name](e, Blocks(block))
 
 
-def sums_address(e: Generic, scales: Value, section: Value, index: int, n_corrections: int) -> Value:
-    """Where the sums for a correction are: the blocks' for the only one, the first and second halves' for two."""
-    return e.b.add(scales, e.b.mul(section, I64(index + n_corrections)))
+def codes_offset(block: int, half: int) -> int:
+    """Where the 16 codes of a half block lie in a unit of activations: first halves of four blocks, then their second halves."""
+    return block // 4 * 4 * BLOCK + half * 2 * BLOCK + block % 4 * BLOCK // 2
 
 
-def unit_step(e: Generic, unit: Unit, total: Value, codes: Value, scales: Value, section: Value) -> Value:
-    """total + the products of one unit. codes, scales: addresses of the activations' codes and d of its blocks; their sums
+def sums_section(index: int, n: int) -> int:
+    """Which section of a row of activations has the sums for the only one, or the first or second of two vectors."""
+    return index + n
+
+
+def started(e: Generic, offset: int, sums: Value) -> Value:
+    """What a dot product starts from: offset (a power of two) * negative sums of activation codes."""
+    return e.b.shl(sums, e.constant(sums.type, offset.bit_length() - 1))
+
+
+def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Value], minima: Sequence[Value],
+            sums: Sequence[Value], d: Value) -> Value:
+    """total + d * (sum of scale * dot and of minimum * negative sum of activation codes). dots, sums: i32 lanes."""
+    value = e.b.fmul(e.b.sitofp(dots[0], total.type), scales[0])
+    for dot, scale in zip(dots[1:], scales[1:], strict=True):
+        value = e.fma(e.b.sitofp(dot, total.type), scale, value)
+    for minimum, each in zip(minima, sums, strict=True):
+        value = e.fma(minimum, e.b.sitofp(each, total.type), value)
+    return e.fma(value, d, total)
+
+
+def unit_step(e: Generic, shape: Shape, unit: Unit, totals: Sequence[Value], columns: Sequence[tuple[Value, Value]],
+              section: Value) -> list[Value]:
+    """Totals + the products of one unit with each column: addresses of its codes and of the d of its blocks; sections of sums
     follow `section` bytes apart.
     """
-    dots = _block_sums(e, lambda j: e.dot([(unit.codes(j), e.load(V32B, codes, BLOCK * j))], unit.signed, unit.most))
-    if len(unit.scales) == 1:
-        dots = [e.b.add(*dots)]
-    d = e.load(V8F, scales)
-    for dot, scale in zip(dots, unit.scales, strict=True):
-        total = e.fma(e.b.sitofp(dot, V8F), e.b.fmul(scale, d), total)
-    added = corrections(e, unit)
-    for index, factor in enumerate(added):
-        total = e.fma(factor, e.load(V8F, sums_address(e, scales, section, index, len(added))), total)
-    return total
+    quads, kind = BLOCKS // e.together, vector(I8, 16 * e.together)
+    w = [[unit.codes(q, h) for h in (0, 1)] for q in range(quads)]
+    results = []
+    for total, (codes, at) in zip(totals, columns, strict=True):
+        x = [[e.load(kind, codes, codes_offset(q * e.together, h)) for h in (0, 1)] for q in range(quads)]
+        dots = _block_sums(e, shape, lambda pairs: e.dot(pairs, shape.signed, shape.most), w, x)
+
+        def sums(index: int, n: int, at: Value = at) -> Value:
+            return e.load(V8I, e.b.add(at, e.b.mul(section, I64(sums_section(index, n)))))
+
+        if shape.offset:
+            dots = [e.b.add(dot, started(e, shape.offset, sums(i, shape.n_scales))) for i, dot in enumerate(dots)]
+        results.append(weighed(e, total, dots, unit.scales, unit.minima, [sums(i, shape.n_minima) for i in range(shape.n_minima)],
+                               e.load(V8F, at)))
+    return results
 
 
-def _block_sums(e: Generic, dot: Callable[[int], Value]) -> list[Value]:
-    """Eight i32x8 to two: lane j is the sum of the first half (then of the second half) of dot(j)."""
-    def pairs(a: Value, b: Value) -> Value:
-        return e.b.add(e.shuffle(a, b, [0, 8, 1, 9, 4, 12, 5, 13]), e.shuffle(a, b, [2, 10, 3, 11, 6, 14, 7, 15]))
+def _block_sums(e: Generic, shape: Shape, dot: Callable[[Sequence[tuple[Value, Value]]], Value], w: Sequence[Sequence[Value]],
+                x: Sequence[Sequence[Value]]) -> list[Value]:
+    """i32x8 with a lane per block: of whole blocks, or of first and second halves where they have scales of their own."""
+    if shape.n_scales == 1:
+        return [_lanes_to_blocks(e, [dot(list(zip(ws, xs, strict=True))) for ws, xs in zip(w, x, strict=True)])]
+    halves = [[dot([(ws[h], xs[h])]) for ws, xs in zip(w, x, strict=True)] for h in (0, 1)]
+    if e.together == 2:
+        return [_lanes_to_blocks(e, half) for half in halves]
+    mixed = _fours(e, [each for half in halves for each in half])        # per 128 bits, of block i: halves 0 of i, i + 4; then 1
+    return [e.pick(mixed, [4 * i + 2 * h + q for q in (0, 1) for i in range(4)]) for h in (0, 1)]
 
-    def fours(a: Value, b: Value) -> Value:
-        return e.b.add(e.shuffle(a, b, [0, 1, 8, 9, 4, 5, 12, 13]), e.shuffle(a, b, [2, 3, 10, 11, 6, 7, 14, 15]))
 
-    low, high = (fours(pairs(dot(i), dot(i + 1)), pairs(dot(i + 2), dot(i + 3))) for i in (0, 4))
-    return [e.shuffle(low, high, [0, 1, 2, 3, 8, 9, 10, 11]), e.shuffle(low, high, [4, 5, 6, 7, 12, 13, 14, 15])]
+def _lanes_to_blocks(e: Generic, sums: Sequence[Value]) -> Value:
+    """Four i32x8 or two i32x16, in which four lanes each belong to a block, to one i32x8."""
+    if e.together == 2:
+        return e.pick(_fours(e, sums), [4 * (j % 2) + j // 2 for j in range(8)])
+    a, b = sums
+    low = [4 * i + k for i in range(4) for k in (0, 1)]
+    twos = e.b.add(e.shuffle(a, b, [i + s for i in low[0::2] for s in (0, 16, 1, 17)]),
+                   e.shuffle(a, b, [i + s for i in low[0::2] for s in (2, 18, 3, 19)]))
+    ones = e.b.add(twos, e.pick(twos, [4 * i + k for i in range(4) for k in (2, 3, 0, 1)]))
+    return e.pick(ones, [4 * i + q for q in (0, 1) for i in range(4)])
+
+
+def _fours(e: Generic, rows: Sequence[Value]) -> Value:
+    """Four vectors to one: in each 128 bits, lane i is the sum of the four lanes of row i there."""
+    parts = rows[0].type.count // 4
+    lanes = rows[0].type.count
+
+    def together(a: Value, b: Value, first: Sequence[int], second: Sequence[int]) -> Value:
+        def side(pattern: Sequence[int]) -> Value:
+            return e.shuffle(a, b, [4 * i + (lane if lane < 4 else lane - 4 + lanes) for i in range(parts) for lane in pattern])
+
+        return e.b.add(side(first), side(second))
+
+    pairs = [together(rows[i], rows[i + 1], (0, 4, 1, 5), (2, 6, 3, 7)) for i in (0, 2)]
+    return together(pairs[0], pairs[1], (0, 1, 4, 5), (2, 3, 6, 7))
 
 
 def unpack_step(e: Generic, unit: Unit, out: Value) -> None:
-    """The unit to `out`: 256 codes, then the vectors of scales, then those of corrections."""
-    for j in range(8):
-        e.store(unit.codes(j), out, BLOCK * j)
-    for index, value in enumerate([*unit.scales, *corrections(e, unit)]):
+    """The unit to `out`: 256 codes in the order of activations, then the vectors of scales, then those of minima."""
+    codes = {codes_offset(q * e.together, h): unit.codes(q, h) for q in range(BLOCKS // e.together) for h in (0, 1)}
+    for offset, value in codes.items():
+        e.store(value, out, offset)
+    for index, value in enumerate([*unit.scales, *unit.minima]):
         e.store(value, out, UNIT + VECTOR_BYTES * index)
+
+

@@ -1,30 +1,34 @@
 """How each block type opens up: a unit of 256 weights as codes, scales and minima, written as IR. One function per type.
 
-Layouts: ggml-common.h of llama.cpp. A value is scale * (code - offset) + minimum, in f32 and in this order, as the codecs have it.
+Layouts: ggml-common.h of llama.cpp. A value is scale * (code - offset) - minimum, in f32 and in this order, as the codecs have it.
+Codes come by halves of blocks, because that is how nibbles lie: the first (or second) 16 codes of as many blocks as fill a vector.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, vector
-from edgellm.backends.cpu.simd.generic import V8I, V32B, Generic
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, vector
+from edgellm.backends.cpu.simd.generic import V8I, V16B, V32B, Blocks, Generic
 
 Value = Any                                      # ir.Value: llvmlite has no static types
-Block = Callable[[int], Value]                   # address of block j of the unit; types of 256 have one block only
+Codes = Callable[[int, int], Value]
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 FP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)      # E2M1, doubled
-V8B, V16B, V16H, V4I = vector(I8, 8), vector(I8, 16), vector(I16, 16), vector(I32, 4)
+V8B, V4I = vector(I8, 8), vector(I32, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """256 weights: `codes(j)` is i8x32, the block j of 32. Scales and minima are f32x8 over the eight blocks: one vector, or
-    two where each half block of 16 has its own. Codes are unsigned up to `most`, or signed.
+    """256 weights. `codes(q, h)`, i8 lanes: half h (16 codes) of each block of the q-th few, as many as the rung has `together`.
+
+    Scales and minima are f32x8 over the eight blocks: one vector, or two where each half block has its own. Codes are unsigned
+    up to `most`, or signed; `offset` is a power of two.
     """
 
-    codes: Callable[[int], Value]
+    codes: Codes
     scales: Sequence[Value]
     most: int
     offset: int = 0
@@ -42,155 +46,216 @@ def _low_bits(e: Generic, codes: Value, shift: int, mask: int) -> Value:
     return e.b.and_(codes, e.constant(codes.type, mask))
 
 
-def _nibbles(e: Generic, address: Value, offset: int) -> Value:
-    """16 bytes to 32 codes: the low nibbles, then the high ones."""
-    both = e.load(V16B, address, offset)
-    shifted = e.b.lshr(e.cast(e.join(both, both), V8I), e.constant(V8I, [0] * 4 + [4] * 4))
-    return e.b.and_(e.cast(shifted, V32B), e.constant(V32B, 15))
+def _shifted(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Value:
+    """(codes >> shift) & mask of each byte, a shift for every 16 bytes; < 0: to the left. No bit of `mask` may come from outside
+    its byte.
+    """
+    wide = vector(I32, codes.type.count // 4)
+    words = e.cast(codes, wide)
+
+    def each(amounts: Sequence[int]) -> Value:
+        return e.constant(wide, [amount for amount in amounts for _ in range(4)])
+
+    if min(shifts) >= 0:
+        words = e.b.lshr(words, each(shifts))
+    elif max(shifts) <= 0:
+        words = e.b.shl(words, each([-shift for shift in shifts]))
+    else:                                        # a rotation where the processor has it
+        words = e.call(f"llvm.fshr.v{wide.count}i32", wide, words, words, each([shift % 32 for shift in shifts]))
+    return e.b.and_(e.cast(words, codes.type), e.constant(codes.type, mask))
 
 
-def _fifth_bits(e: Generic, address: Value, offset: int) -> Value:
-    """32 bits to 32 codes of 0 or 16."""
-    mask = e.cast(e.load(I32, address, offset), vector(I1, 32))
-    return e.b.select(mask, e.constant(V32B, 16), e.constant(V32B, 0))
+def _few(e: Generic, q: int) -> range:
+    """The blocks of the q-th few."""
+    return range(q * e.together, (q + 1) * e.together)
 
 
-def _each(e: Generic, kind: Any, block: Block, offset: int) -> Value:
-    """One scalar of every block of the unit, as a vector of eight."""
-    return e.pack([e.load(kind, block(j), offset) for j in range(8)])
+def _nibbles(e: Generic, block: Blocks, offset: int) -> Codes:
+    """16 bytes of each block: low nibbles are its first half, high nibbles its second."""
+    @cache
+    def both(q: int) -> Value:
+        return e.each_sixteen(block, _few(e, q), offset)
+
+    return lambda q, h: _low_bits(e, both(q), 4 * h, 15)
+
+
+def _fifth_bits(e: Generic, block: Blocks, offset: int, codes: Codes) -> Codes:
+    """`codes` with 16 added where a block's 32 bits have a one."""
+    words = cache(lambda q: e.each_four(block, _few(e, q), offset))
+
+    def with_bits(q: int, h: int) -> Value:
+        low, places = codes(q, h), range(16 * e.together)
+        octets = e.pick(words(q), [i // 16 * 16 + 2 * h + i % 16 // 8 for i in places])
+        bit = e.b.and_(octets, e.constant(low.type, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in places]))
+        there = e.b.icmp_unsigned("!=", bit, e.constant(low.type, 0))
+        return e.b.select(there, e.b.add(low, e.constant(low.type, 16)), low)
+
+    return with_bits
 
 
 def _half(e: Generic, address: Value, offset: int) -> Value:
-    """One f16, in all eight lanes, as f32."""
-    return e.from_f16(e.splat(e.load(I16, address, offset)))
+    """One f16, in all sixteen lanes, as f32."""
+    return e.from_f16(e.splat(e.load(I16, address, offset), 16))
+
+
+def _eights(e: Generic, sixteen: Value) -> list[Value]:
+    return [e.pick(sixteen, range(8)), e.pick(sixteen, range(8, 16))]
 
 
 def _floats(e: Generic, small: Value, signed: bool = False) -> Value:
-    """i8x8 to f32x8."""
-    return e.b.sitofp((e.b.sext if signed else e.b.zext)(small, V8I), vector(F32, 8))
+    """i8x16 to f32x16."""
+    return e.b.sitofp((e.b.sext if signed else e.b.zext)(small, vector(I32, 16)), vector(F32, 16))
 
 
 def _by_halves(e: Generic, d: Value, sixteen: Value, signed: bool = False) -> list[Value]:
     """Scales d * s of the first halves and of the second halves, from i8x16 in their natural order."""
-    return [e.b.fmul(d, _floats(e, e.pick(sixteen, range(first, 16, 2)), signed)) for first in (0, 1)]
+    in_halves = e.pick(sixteen, [*range(0, 16, 2), *range(1, 16, 2)])
+    return _eights(e, e.b.fmul(d, _floats(e, in_halves, signed)))
 
 
-def _negative(e: Generic, x: Value) -> Value:
-    return e.b.fneg(x)
+def _table(e: Generic, nibbles: Codes, scales: Sequence[Value]) -> Unit:
+    """Codes of the IQ4 table; offset where the rung likes that better than signed ones."""
+    offset = 128 if e.wide_codes else 0
+    table = [(value + offset + 128) % 256 - 128 for value in IQ4_VALUES]
+    return Unit(lambda q, h: e.lookup(table, nibbles(q, h)), scales, most=255 if offset else 127, offset=offset, signed=not offset)
 
 
 # --- types of 32 ------------------------------------------------------------------------------------------------------
-def _scale(e: Generic, block: Block) -> Value:
-    return e.from_f16(_each(e, I16, block, 0))
+def _scale(e: Generic, block: Blocks) -> Value:
+    return e.from_f16(e.each_word(block, 0, 1))
 
 
-def _scale_and_minimum(e: Generic, block: Block) -> tuple[Value, Value]:
-    both = _each(e, I32, block, 0)
-    d, m = e.b.trunc(both, vector(I16, 8)), e.b.trunc(e.b.lshr(both, e.constant(V8I, 16)), vector(I16, 8))
-    return e.from_f16(d), e.from_f16(m)
+def _scale_and_minimum(e: Generic, block: Blocks) -> tuple[Value, Value]:
+    """d and -m: what is added in these types is the minimum."""
+    d, m = _eights(e, e.from_f16(e.each_word(block, 0, 2)))
+    return d, e.b.fneg(m)
 
 
-def _q4_0(e: Generic, block: Block) -> Unit:
-    return Unit(lambda j: _nibbles(e, block(j), 2), [_scale(e, block)], most=15, offset=8)
+def _q4_0(e: Generic, block: Blocks) -> Unit:
+    return Unit(_nibbles(e, block, 2), [_scale(e, block)], most=15, offset=8)
 
 
-def _q4_1(e: Generic, block: Block) -> Unit:
+def _q4_1(e: Generic, block: Blocks) -> Unit:
     d, m = _scale_and_minimum(e, block)
-    return Unit(lambda j: _nibbles(e, block(j), 4), [d], most=15, minima=[m])
+    return Unit(_nibbles(e, block, 4), [d], most=15, minima=[m])
 
 
-def _q5_0(e: Generic, block: Block) -> Unit:
-    def codes(j: int) -> Value:
-        return e.b.or_(_nibbles(e, block(j), 6), _fifth_bits(e, block(j), 2))
-
-    return Unit(codes, [_scale(e, block)], most=31, offset=16)
+def _q5_0(e: Generic, block: Blocks) -> Unit:
+    return Unit(_fifth_bits(e, block, 2, _nibbles(e, block, 6)), [_scale(e, block)], most=31, offset=16)
 
 
-def _q5_1(e: Generic, block: Block) -> Unit:
-    def codes(j: int) -> Value:
-        return e.b.or_(_nibbles(e, block(j), 8), _fifth_bits(e, block(j), 4))
-
+def _q5_1(e: Generic, block: Blocks) -> Unit:
     d, m = _scale_and_minimum(e, block)
-    return Unit(codes, [d], most=31, minima=[m])
+    return Unit(_fifth_bits(e, block, 4, _nibbles(e, block, 8)), [d], most=31, minima=[m])
 
 
-def _q8_0(e: Generic, block: Block) -> Unit:
-    return Unit(lambda j: e.load(V32B, block(j), 2), [_scale(e, block)], most=128, signed=True)
+def _q8_0(e: Generic, block: Blocks) -> Unit:
+    offset = 128 if e.wide_codes else 0
+    pairs = cache(lambda j: e.join(e.load(V32B, block(j), 2), e.load(V32B, block(j + 1), 2)))
+
+    def codes(q: int, h: int) -> Value:
+        few = _few(e, q)
+        lanes = [*range(16 * h, 16 * h + 16), *range(32 + 16 * h, 48 + 16 * h)]
+        signed = e.join_all([e.pick(pairs(j), lanes) for j in few[::2]])
+        return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed
+
+    return Unit(codes, [_scale(e, block)], most=255 if offset else 128, offset=offset, signed=not offset)
 
 
-def _iq4_nl(e: Generic, block: Block) -> Unit:
-    return Unit(lambda j: e.lookup(IQ4_VALUES, _nibbles(e, block(j), 2)), [_scale(e, block)], most=127, signed=True)
+def _iq4_nl(e: Generic, block: Blocks) -> Unit:
+    return _table(e, _nibbles(e, block, 2), [_scale(e, block)])
 
 
-def _mxfp4(e: Generic, block: Block) -> Unit:
+def _mxfp4(e: Generic, block: Blocks) -> Unit:
     """The scale is 2^(exponent - 128), half of E8M0's, because the table is doubled."""
-    exponent = e.b.zext(_each(e, I8, block, 0), V8I)
+    exponent = e.b.zext(e.pack([e.load(I8, block(j), 0) for j in range(8)]), V8I)
     normal = e.b.shl(e.b.sub(exponent, e.constant(V8I, 1)), e.constant(V8I, 23))
     zero = e.b.icmp_signed("==", exponent, e.constant(V8I, 0))
     tiny = e.b.select(zero, e.constant(V8I, 0x200000), e.constant(V8I, 0x400000))
     bits = e.b.select(e.b.icmp_signed("<", exponent, e.constant(V8I, 2)), tiny, normal)
-    table = [value + 12 for value in FP4_VALUES]
-    return Unit(lambda j: e.lookup(table, _nibbles(e, block(j), 1)), [e.cast(bits, vector(F32, 8))], most=24, offset=12)
+    table, nibbles = [value + 16 for value in FP4_VALUES], _nibbles(e, block, 1)
+    return Unit(lambda q, h: e.lookup(table, nibbles(q, h)), [e.cast(bits, vector(F32, 8))], most=28, offset=16)
 
 
 # --- types of 256 -----------------------------------------------------------------------------------------------------
-def _six_bit_scales(e: Generic, p: Value, offset: int) -> tuple[Value, Value]:
-    """The eight scales and eight minima of Q4_K and Q5_K, from 12 bytes."""
-    def masked(value: Value, shift: int, mask: int) -> Value:
-        return e.b.and_(e.b.lshr(value, I32(shift)), I32(mask))
-
-    s, m, high = (e.load(I32, p, offset + 4 * i) for i in range(3))
-    scales = [masked(s, 0, 0x3F3F3F3F), e.b.or_(masked(high, 0, 0x0F0F0F0F), masked(s, 2, 0x30303030))]
-    minima = [masked(m, 0, 0x3F3F3F3F), e.b.or_(masked(high, 4, 0x0F0F0F0F), masked(m, 2, 0x30303030))]
-    return _floats(e, e.cast(e.pack(scales), V8B)), _floats(e, e.cast(e.pack(minima), V8B))
-
-
-def _q4_or_q5_k(e: Generic, p: Value, codes: Callable[[int], Value], most: int) -> Unit:
-    s, m = _six_bit_scales(e, p, 4)
-    minima = [_negative(e, e.b.fmul(_half(e, p, 2), m))]
-    return Unit(codes, [e.b.fmul(_half(e, p, 0), s)], most, minima=minima)
+def _q4_or_q5_k(e: Generic, p: Value, codes: Codes, most: int) -> Unit:
+    """Eight scales and eight minima of six bits, in 12 bytes: those of blocks 0 to 3 in the low bits of the first eight bytes, of
+    blocks 4 to 7 in the nibbles of the last four and the top bits of the first eight.
+    """
+    packed = e.load(vector(I32, 3), p, 4)
+    low = e.b.lshr(e.pick(packed, [0, 2, 1, 2]), e.constant(V4I, [0, 0, 0, 4]))
+    high = e.b.lshr(e.pick(packed, [0, 0, 0, 1]), e.constant(V4I, 2))
+    low, high = (e.b.and_(part, e.constant(V4I, masks * 2)) for part, masks in
+                 ((low, [0x3F3F3F3F, 0x0F0F0F0F]), (high, [0, 0x30303030])))
+    six = e.b.or_(low, high)
+    both = e.pick(e.load(vector(I16, 2), p, 0), [0] * 8 + [1] * 8)
+    scales, minima = _eights(e, e.b.fmul(e.from_f16(both), _floats(e, e.cast(six, V16B))))
+    return Unit(codes, [scales], most, minima=[minima])
 
 
-def _q4_k(e: Generic, block: Block) -> Unit:
+def _pair_nibbles(e: Generic, p: Value, offset: int) -> Codes:
+    """32 bytes for every two blocks, whole: low nibbles are the first block."""
+    def codes(q: int, h: int) -> Value:
+        few = _few(e, q)
+        pieces = [(j // 2 * 2 - few[0] + h) for j in few]
+        return _shifted(e, e.sixteens(p, offset + few[0] * 16, pieces), [j % 2 * 4 for j in few], 15)
+
+    return codes
+
+
+def _q4_k(e: Generic, block: Blocks) -> Unit:
+    return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16), most=15)
+
+
+def _q5_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
-    return _q4_or_q5_k(e, p, lambda j: _low_bits(e, e.load(V32B, p, 16 + j // 2 * 32), j % 2 * 4, 15), most=15)
+    nibbles = _pair_nibbles(e, p, 48)
 
-
-def _q5_k(e: Generic, block: Block) -> Unit:
-    p = block(0)
-
-    def codes(j: int) -> Value:
-        low = _low_bits(e, e.load(V32B, p, 48 + j // 2 * 32), j % 2 * 4, 15)
-        return e.b.or_(low, _low_bits(e, e.load(V32B, p, 16), j - 4, 16))
+    def codes(q: int, h: int) -> Value:
+        few = _few(e, q)
+        high = _shifted(e, e.sixteens(p, 16 + 16 * h, [0] * len(few)), [j - 4 for j in few], 16)
+        return e.b.or_(nibbles(q, h), high)
 
     return _q4_or_q5_k(e, p, codes, most=31)
 
 
-def _q6_k(e: Generic, block: Block) -> Unit:
+def _q6_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
 
-    def codes(j: int) -> Value:
-        half, part = divmod(j, 4)
-        low = _low_bits(e, e.load(V32B, p, half * 64 + part % 2 * 32), part // 2 * 4, 15)
-        return e.b.or_(low, _low_bits(e, e.load(V32B, p, 128 + half * 32), part * 2 - 4, 48))
+    def codes(q: int, h: int) -> Value:
+        few = _few(e, q)
+        half = few[0] // 4
+        low = e.sixteens(p, half * 64, [j % 2 * 2 + h for j in few])
+        high = e.sixteens(p, 128 + half * 32 + 16 * h, [0] * len(few))
+        return e.b.or_(_shifted(e, low, [j % 4 // 2 * 4 for j in few], 15), _shifted(e, high, [j % 4 * 2 - 4 for j in few], 48))
 
     return Unit(codes, _by_halves(e, _half(e, p, 208), e.load(V16B, p, 192), signed=True), most=63, offset=32)
 
 
-def _q2_k(e: Generic, block: Block) -> Unit:
+def _twos(e: Generic, p: Value, offset: int) -> Codes:
+    """Two bits a code: 32 bytes for every four blocks."""
+    def codes(q: int, h: int) -> Value:
+        few = _few(e, q)
+        both = e.sixteens(p, offset + few[0] // 4 * 32 + 16 * h, [0] * len(few))
+        return _shifted(e, both, [j % 4 * 2 for j in few], 3)
+
+    return codes
+
+
+def _q2_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
     both = e.load(V16B, p, 0)
     minima = _by_halves(e, _half(e, p, 82), _low_bits(e, both, 4, 15))
-    return Unit(lambda j: _low_bits(e, e.load(V32B, p, 16 + j // 4 * 32), j % 4 * 2, 3),
-                _by_halves(e, _half(e, p, 80), _low_bits(e, both, 0, 15)), most=3, minima=[_negative(e, m) for m in minima])
+    return Unit(_twos(e, p, 16), _by_halves(e, _half(e, p, 80), _low_bits(e, both, 0, 15)), most=3, minima=minima)
 
 
-def _q3_k(e: Generic, block: Block) -> Unit:
+def _q3_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
+    twos = _twos(e, p, 32)
 
-    def codes(j: int) -> Value:
-        low = _low_bits(e, e.load(V32B, p, 32 + j // 4 * 32), j % 4 * 2, 3)
-        return e.b.or_(low, _low_bits(e, e.load(V32B, p, 0), j - 2, 4))
+    def codes(q: int, h: int) -> Value:
+        few = _few(e, q)
+        return e.b.or_(twos(q, h), _shifted(e, e.sixteens(p, 16 * h, [0] * len(few)), [j - 2 for j in few], 4))
 
     low = e.load(V8B, p, 96)
     fours = e.join(_low_bits(e, low, 0, 15), _low_bits(e, low, 4, 15))
@@ -199,7 +264,7 @@ def _q3_k(e: Generic, block: Block) -> Unit:
     return Unit(codes, _by_halves(e, _half(e, p, 108), scales, signed=True), most=7, offset=4)
 
 
-def _iq4_xs(e: Generic, block: Block) -> Unit:
+def _iq4_xs(e: Generic, block: Blocks) -> Unit:
     p = block(0)
 
     def field(value: Value, width: int) -> Value:
@@ -208,11 +273,12 @@ def _iq4_xs(e: Generic, block: Block) -> Unit:
 
     high = field(e.b.zext(e.load(I16, p, 2), I32), 2)
     scales = e.b.or_(field(e.load(I32, p, 4), 4), e.b.shl(high, e.constant(V8I, 4)))
-    d = e.b.fmul(_half(e, p, 0), e.b.sitofp(e.b.sub(scales, e.constant(V8I, 32)), vector(F32, 8)))
-    return Unit(lambda j: e.lookup(IQ4_VALUES, _nibbles(e, p, 8 + 16 * j)), [d], most=127, signed=True)
+    d = e.b.fmul(_eights(e, _half(e, p, 0))[0], e.b.sitofp(e.b.sub(scales, e.constant(V8I, 32)), vector(F32, 8)))
+    both = cache(lambda q: e.sixteens(p, 8 + 16 * e.together * q, range(e.together)))
+    return _table(e, lambda q, h: _low_bits(e, both(q), 4 * h, 15), [d])
 
 
-UNPACK: dict[str, Callable[[Generic, Block], Unit]] = {
+UNPACK: dict[str, Callable[[Generic, Blocks], Unit]] = {
     "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0, "IQ4_NL": _iq4_nl, "MXFP4": _mxfp4,
     "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_XS": _iq4_xs,
 }

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from edgellm.backends.cpu.simd.avx2 import Avx2
 from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
+from edgellm.backends.cpu.simd.avxvnni import AvxVnni
 from edgellm.backends.cpu.simd.base import F32X8, I8X32, I32X8, Vec
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.simd.table import Isa
 
 __all__ = ["F32X8", "I8X32", "I32X8", "RUNGS", "Isa", "Vec", "load_isa"]
 
-RUNGS: dict[str, type[Generic]] = {rung.name: rung for rung in (Generic, Avx2, Avx512Vnni)}
+RUNGS: dict[str, type[Generic]] = {rung.name: rung for rung in (Generic, Avx2, AvxVnni, Avx512Vnni)}
 _LOADED: dict[str, Isa] = {}
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from llvmlite import binding, ir
+
 from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, vector
-from edgellm.backends.cpu.simd.generic import V8I, V32B, Generic
+from edgellm.backends.cpu.simd.generic import V8I, V32B, Generic, Load
 
 V16H = vector(I16, 16)
+binding.initialize_native_asmparser()             # for `_kept_add`
 
 
 class Avx2(Generic):
     """vpmaddubsw adds two products of u8 x i8 to a saturating i16, hence the care about the largest code."""
 
     name: ClassVar[str] = "avx2"
+    tile_columns: ClassVar[tuple[int, ...]] = (6, 5, 5)
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
@@ -24,12 +28,11 @@ class Avx2(Generic):
     def to_f16(self, x: Any) -> Any:
         return self.cast(self.b.fptrunc(x, vector(F16, x.type.count)), vector(I16, x.type.count))
 
-    def dot(self, pairs: Sequence[tuple[Any, Any]], signed: bool, most: int) -> Any:
+    def dot(self, pairs: Sequence[tuple[Any, Any]], signed: bool, most: int, start: Any = None) -> Any:
         if signed:                               # |w| * (x with the sign of w): the products are the same
             pairs = [(self.magnitude(w), self.signed_by(x, w)) for w, x in pairs]
-            most = 128
-        together = max(1, 32767 // (2 * 127 * most))         # products that one i16 lane can hold
-        total = None
+        together = self._together(signed, most)
+        total = start
         for first in range(0, len(pairs), together):
             sums = None
             for w, x in pairs[first : first + together]:
@@ -38,6 +41,34 @@ class Avx2(Generic):
             fours = self.call("llvm.x86.avx2.pmadd.wd", V8I, sums, self.constant(V16H, 1))
             total = fours if total is None else self.b.add(total, fours)
         return total
+
+    def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
+             starts: Sequence[Any]) -> list[Any]:
+        """One vector of weights after the other by all columns: their sums stay in sixteen registers, the weights need not."""
+        together = self._together(signed, most)
+        totals, sums = list(starts), [None] * len(columns)
+        for g, load in enumerate(weights):
+            w = load()
+            size = self.magnitude(w) if signed else w
+            full = (g + 1) % together == 0 or g + 1 == len(weights)
+            for c, x in enumerate(columns):
+                value = self.signed_by(x[g](), w) if signed else x[g]()
+                product = self.call("llvm.x86.avx2.pmadd.ub.sw", V16H, size, value)
+                sums[c] = product if sums[c] is None else self._kept_add("w", sums[c], product)
+                if full:
+                    fours = self.call("llvm.x86.avx2.pmadd.wd", V8I, sums[c], self.constant(V16H, 1))
+                    totals[c] = fours if totals[c] is None else self._kept_add("d", totals[c], fours)
+                    sums[c] = None
+        return totals
+
+    @staticmethod
+    def _together(signed: bool, most: int) -> int:
+        """Products that one i16 lane can hold the sum of."""
+        return max(1, 32767 // (2 * 127 * (128 if signed else most)))
+
+    def _kept_add(self, size: str, a: Any, b: Any) -> Any:
+        """a + b, where it is written: LLVM would make trees of sums, or take columns one by one, and run out of registers."""
+        return self.b.asm(ir.FunctionType(a.type, [a.type, a.type]), f"vpadd{size} $2, $1, $0", "=x,x,x", [a, b], True)
 
     def magnitude(self, w: Any) -> Any:
         """|w|; -128 becomes the unsigned 128."""
@@ -49,5 +80,3 @@ class Avx2(Generic):
 
     def lookup(self, table: Sequence[int], index: Any) -> Any:
         return self.call("llvm.x86.avx2.pshuf.b", V32B, self.constant(vector(I8, 32), [*table, *table]), index)
-
-

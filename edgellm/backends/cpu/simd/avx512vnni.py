@@ -1,24 +1,71 @@
-"""The AVX-512 VNNI rung in 256-bit form: four u8 x i8 products straight into an i32 lane, with no saturation between."""
+"""The AVX-512 VNNI rung: codes and tiles in 512-bit vectors, activations as memory operands that the processor broadcasts."""
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from edgellm.backends.cpu.simd.avx2 import Avx2
-from edgellm.backends.cpu.simd.generic import V8I
+from edgellm.backends.cpu.simd.avxvnni import AvxVnni
+from edgellm.backends.cpu.simd.base import I1, I8, I16, vector
+from edgellm.backends.cpu.simd.generic import Blocks, Generic, Load
+
+V64B, V32H = vector(I8, 64), vector(I16, 32)
+LINE = 64
 
 
-class Avx512Vnni(Avx2):
-    """Codes use all of u8, so that signed ones are better offset by 128 (`wide_codes`) than taken apart by sign."""
+class Avx512Vnni(AvxVnni):
+    """Needs no VBMI, which the first processors with VNNI lack."""
 
     name: ClassVar[str] = "avx512vnni"
-    wide_codes: ClassVar[bool] = True
+    together: ClassVar[int] = 4
+    tile_rows: ClassVar[int] = 16
+    tile_columns: ClassVar[tuple[int, ...]] = (16,)
+    panel_bytes: ClassVar[int] = 1 << 19
 
-    def dot(self, pairs: Sequence[tuple[Any, Any]], signed: bool, most: int) -> Any:
-        total = self.constant(V8I, 0)
-        for w, x in pairs:
-            if signed:
-                w, x = self.magnitude(w), self.signed_by(x, w)
-            # Arguments as LLVM knew them before 22; later ones take bytes, and translate this form.
-            total = self.call("llvm.x86.avx512.vpdpbusd.256", V8I, total, self.cast(w, V8I), self.cast(x, V8I))
-        return total
+    def sixteens(self, address: Any, offset: int, pieces: Sequence[int]) -> Any:
+        if len(set(pieces)) == 1:                # a load that broadcasts
+            return super().sixteens(address, offset, pieces)
+        lanes = [16 * piece + i for piece in pieces for i in range(16)]
+        return self.pick(self.load(V64B, address, offset), lanes)
+
+    def each_sixteen(self, block: Blocks, few: Sequence[int], offset: int) -> Any:
+        if block.stride is None or block.stride % 2 or offset % 2:
+            return super().each_sixteen(block, few, offset)
+        places = [block.stride * j + offset + i for j in few for i in range(0, 16, 2)]
+        return self.cast(self._gathered(block, places), V64B)
+
+    def each_four(self, block: Blocks, few: Sequence[int], offset: int) -> Any:
+        if block.stride is None or block.stride % 2 or offset % 2:
+            return super().each_four(block, few, offset)
+        return self.cast(self._gathered(block, [block.stride * j + offset + i for j in few for i in (0, 2) * 4]), V64B)
+
+    def each_word(self, block: Blocks, offset: int, words: int) -> Any:
+        if block.stride is None or block.stride % 2:
+            return super().each_word(block, offset, words)
+        return self._gathered(block, [block.stride * j + offset + 2 * word for word in range(words) for j in range(8)])
+
+    def _gathered(self, block: Blocks, places: Sequence[int]) -> Any:
+        """16-bit words at constant places (in bytes) of a unit, by two-source permutes of pairs of 64-byte loads, which all calls
+        for a unit share.
+        """
+        assert block.stride is not None
+        starts = sorted({min(place // LINE * LINE, block.stride * 8 - LINE) for place in places})
+        result = None
+        for pair in (starts[i : i + 2] for i in range(0, len(starts), 2)):
+            sources = [next((i for i, start in enumerate(pair) if 0 <= place - start < LINE), None) for place in places]
+            index = [0 if i is None else i * 32 + (place - pair[i]) // 2 for i, place in zip(sources, places, strict=True)]
+            mine = [i is not None for i in sources]
+            rest = 32 - len(places)
+            a, b = (self.load(V32H, block(0), pair[i]) for i in (0, -1))
+            here = self.call("llvm.x86.avx512.vpermi2var.hi.512", V32H, a, self.constant(V32H, index + [0] * rest), b)
+            result = here if result is None else self.b.select(self.constant(vector(I1, 32), mine + [True] * rest), here, result)
+        return result if len(places) == 32 else self.pick(result, range(len(places)))
+
+    def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
+             starts: Sequence[Any]) -> list[Any]:
+        """All weights of a block stay in registers, one column after the other passes."""
+        return Generic.dots(self, weights, columns, signed, most, starts)
+
+    def lookup(self, table: Sequence[int], index: Any) -> Any:
+        if index.type.count == 32:
+            return super().lookup(table, index)
+        return self.call("llvm.x86.avx512.pshuf.b.512", V64B, self.constant(V64B, [*table] * 4), index)

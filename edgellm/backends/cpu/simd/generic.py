@@ -1,7 +1,8 @@
 """The portable rung: every operation in plain IR, so that it compiles for any processor; the other rungs override."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from llvmlite import ir
@@ -10,7 +11,21 @@ from numba.core import cgutils
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 
 Value = Any                                      # ir.Value: llvmlite has no static types
-V8F, V8I, V32B = vector(F32, 8), vector(I32, 8), vector(I8, 32)
+Load = Callable[[], Value]
+V8F, V8I, V16B, V32B = vector(F32, 8), vector(I32, 8), vector(I8, 16), vector(I8, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks of a unit: `blocks(j)` is the address of block j. `stride`: bytes from one to the next, or None where they do
+    not lie side by side.
+    """
+
+    address: Callable[[int], Value]
+    stride: int | None = None
+
+    def __call__(self, j: int) -> Value:
+        return self.address(j)
 
 
 class Generic:
@@ -18,6 +33,10 @@ class Generic:
 
     name: ClassVar[str] = "generic"
     wide_codes: ClassVar[bool] = False           # whether `dot` takes unsigned codes up to 255 well; all take them up to 127
+    together: ClassVar[int] = 2                  # blocks whose halves (16 codes each) fill a vector
+    tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
+    tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)   # how its 16 columns are split, so that sums stay in registers
+    panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
 
     def __init__(self, builder: Any) -> None:
         self.b = builder
@@ -161,23 +180,56 @@ class Generic:
         return self.cast(self.b.shl(self.b.zext(h, integer), self.constant(integer, 16)), vector(F32, h.type.count))
 
     # --- dot products of codes ----------------------------------------------------------------------------------------
-    def dot(self, pairs: Sequence[tuple[Value, Value]], signed: bool, most: int) -> Value:
-        """Sum over pairs (w, x) of i8x32 of the products of neighbouring fours: i32x8.
+    def sixteens(self, address: Value, offset: int, pieces: Sequence[int]) -> Value:
+        """16-byte pieces of the 64 bytes at address + offset, side by side: one for each of the blocks that are `together`."""
+        parts = {piece: self.load(V16B, address, offset + 16 * piece) for piece in sorted(set(pieces))}
+        return self.join_all([parts[piece] for piece in pieces])
+
+    def each_sixteen(self, block: Blocks, few: Sequence[int], offset: int) -> Value:
+        """16 bytes at `offset` of each of a few blocks, side by side."""
+        return self.join_all([self.load(V16B, block(j), offset) for j in few])
+
+    def each_four(self, block: Blocks, few: Sequence[int], offset: int) -> Value:
+        """4 bytes at `offset` of each of a few blocks, each repeated to 16 bytes."""
+        words = self.pack([self.load(I32, block(j), offset) for j in few])
+        return self.cast(self.pick(words, [i // 4 for i in range(4 * len(few))]), vector(I8, 16 * len(few)))
+
+    def each_word(self, block: Blocks, offset: int, words: int) -> Value:
+        """The 16-bit words at `offset` of each of eight blocks: the first of each, then the second of each, where two are wanted.
+        """
+        return self.join_all([self.pack([self.load(I16, block(j), offset + 2 * word) for j in range(8)]) for word in range(words)])
+
+    def join_all(self, parts: Sequence[Value]) -> Value:
+        """Vectors side by side; a power of two of them."""
+        while len(parts) > 1:
+            parts = [self.join(a, b) for a, b in zip(parts[0::2], parts[1::2], strict=True)]
+        return parts[0]
+
+    def dot(self, pairs: Sequence[tuple[Value, Value]], signed: bool, most: int, start: Value | None = None) -> Value:
+        """start + the sum over pairs (w, x) of i8 vectors of the products of neighbouring fours, as i32 lanes.
 
         x: codes in -127..127. w: `signed` codes, or unsigned ones of at most `most` (see `wide_codes`).
         """
-        b, wide = self.b, vector(I16, 32)
+        b, lanes = self.b, pairs[0][0].type.count
         total = None
         for w, x in pairs:
-            w, x = (b.sext if signed else b.zext)(w, wide), b.sext(x, wide)
+            w, x = (b.sext if signed else b.zext)(w, vector(I16, lanes)), b.sext(x, vector(I16, lanes))
             twos = self._products(w, x, 0)
             twos = b.add(twos, self._products(w, x, 1))
             total = twos if total is None else b.add(total, twos)
-        return b.add(self.pick(total, range(0, 16, 2)), self.pick(total, range(1, 16, 2)))
+        result = b.add(self.pick(total, range(0, lanes // 2, 2)), self.pick(total, range(1, lanes // 2, 2)))
+        return result if start is None else b.add(result, start)
+
+    def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
+             starts: Sequence[Value | None]) -> list[Value]:
+        """The `dot` of the same weights with each of some columns. Loads are written where they serve best."""
+        w = [load() for load in weights]
+        return [self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
+                for x, start in zip(columns, starts, strict=True)]
 
     def _products(self, w: Value, x: Value, first: int) -> Value:
-        """Every second product of i16x32, as i32x16: LLVM makes one multiply-add of pairs of both (3 times as fast on SSE2)."""
-        every, wide = range(first, 32, 2), vector(I32, 16)
+        """Every second product of i16 lanes, as i32: LLVM makes one multiply-add of pairs of both (3 times as fast on SSE2)."""
+        every, wide = range(first, w.type.count, 2), vector(I32, w.type.count // 2)
         return self.b.mul(self.b.sext(self.pick(w, every), wide), self.b.sext(self.pick(x, every), wide))
 
     def lookup(self, table: Sequence[int], index: Value) -> Value:
