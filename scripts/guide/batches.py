@@ -10,6 +10,8 @@ from tokenizer import Conversations
 Ids = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 POOL = 40                                    # batches that are sorted by length together
+ABRIDGED, KEPT = 0.8, 6                      # share of rows whose answers stop after so many tokens: more questions for the same work
+OPENING, OPENING_WEIGHT = 4, 2.0             # the first tokens of an answer decide what it is about, and count more
 CUT_SHARE, CUT_ABOVE, SINKS = 0.1, 200, 4    # of longer conversations some lose a stretch after the sinks, as a full ring does
 
 
@@ -55,7 +57,20 @@ def _row(corpus: Conversations, number: int, dice: np.random.Generator) -> tuple
         begin = int(dice.integers(SINKS + 1, len(ids) - CUT_ABOVE // 2))
         ids, weights = np.concatenate((ids[:SINKS], ids[begin:])), np.concatenate((weights[:SINKS], weights[begin:]))
         weights[SINKS] = 0.0                 # nothing foretells the token after the cut
+    place = _place_in_answer(weights)
+    weights[(place >= 0) & (place < OPENING)] = OPENING_WEIGHT
+    if dice.random() < ABRIDGED:
+        weights[place < 0] = 0.0             # answers alone
+        ids, weights = ids[place < KEPT], weights[place < KEPT]
     return ids, weights
+
+
+def _place_in_answer(weights: Weights) -> npt.NDArray[np.int64]:
+    """How many tokens of its answer come before each token; -1 outside of answers, which are the runs of weight 1."""
+    inside = weights == 1.0
+    numbers = np.arange(len(weights))
+    begins = np.maximum.accumulate(np.where(inside, -1, numbers))          # the last place outside
+    return np.where(inside, numbers - begins - 1, -1)
 
 
 def _padded(rows: list[tuple[Ids, Weights]]) -> tuple[Ids, Weights]:

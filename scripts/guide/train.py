@@ -18,6 +18,7 @@ from tokenizer import EOS, Conversations, GuideTokenizer, train_tokenizer
 from torch import Tensor
 
 PROBES = ("what is gguf?", "which model fits 8 gb", "hi!", "who won the world cup in 1990", "how do i leave", "and on a mac?")
+EMBEDDINGS = 0.3                             # of the rate, where Muon has the rest: rare words are overwritten at the full one
 WARMUP, FLOOR = 0.03, 0.04                   # of the whole time; of the highest learning rate
 
 
@@ -132,8 +133,9 @@ def step(guide: Guide, steppers: list[torch.optim.Optimizer], ids: Tensor, weigh
     loss.backward()                          # type: ignore[no-untyped-call]  # torch types it so
     torch.nn.utils.clip_grad_norm_(guide.parameters(), 1.0)
     for stepper in steppers:
+        slower = len(steppers) > 1 and isinstance(stepper, torch.optim.AdamW)
         for group in stepper.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * (EMBEDDINGS if slower else 1.0)
         stepper.step()
         stepper.zero_grad(set_to_none=True)
     return float(loss.detach())

@@ -169,7 +169,7 @@ def with_names(text: str, rate: float, dice: random.Random) -> str:
     return " ".join(cased(word) for word in text.split(" "))
 
 
-def as_typed(text: str, dice: random.Random, *, question: bool = True, clean: float = 0.5) -> str:
+def as_typed(text: str, dice: random.Random, *, question: bool = True, clean: float = 0.7) -> str:
     """A lower-case question as somebody might type it; with probability `clean` without slips."""
     text = with_synonyms(text, dice)
     if len(text) > 12 and "/" not in text:
