@@ -130,12 +130,12 @@ def test_a_step_that_was_interrupted_is_finished_first(tmp_path: Path) -> None:
     """Ctrl-C between the start of a plan and this thread's walk leaves the others at the first barrier."""
     with ready(tiny_model(tmp_path / "m.gguf"), threads=3) as (executable, _):
         expected = logits(executable, TOKENS)
-        pool, records = executable._pool, executable._records
+        pool, program = executable._pool, executable._many
         assert pool is not None
         for _ in range(20):
-            pool._start(pool._address, records.ctypes.data, len(records))
+            pool._start(pool._address, program.address, 0)
             np.testing.assert_array_equal(logits(executable, TOKENS), expected)
-        pool._start(pool._address, records.ctypes.data, len(records))      # and close() does not hang
+        pool._start(pool._address, program.address, 0)      # and close() does not hang
 
 
 def test_close_ends_the_threads_and_forbids_steps(tmp_path: Path) -> None:

@@ -22,19 +22,24 @@ EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
 
 
 def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-            progress: Progress | None = None) -> CpuExecutable:
-    """Build the plan of an optimised graph and link its kernels, compiling those that this machine has not seen yet."""
+            threads_batch: int | None = None, progress: Progress | None = None) -> CpuExecutable:
+    """Build the plan of an optimised graph and link its kernels, compiling those that this machine has not seen yet.
+
+    `threads` compute single tokens (None: as many as there are cores), `threads_batch` prompts (None: as many as that).
+    """
     isa = jit.choose_isa()
-    plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads)
+    plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     linker = jit.Linker()
     addresses = jit.kernel_addresses({record.kernel for record in plan.records} | set(EXECUTOR), isa, linker, progress)
     return CpuExecutable(plan, addresses, linker, isa)
 
 
-def build_plan(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None) -> PlanBuilder:
+def build_plan(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
+               threads_batch: int | None = None) -> PlanBuilder:
     """The plan of an optimised graph with all its buffers, whose pages nothing has touched yet; no kernel is needed for it."""
+    threads = system.usable_cores() if threads is None else threads
     plan = PlanBuilder(graph, weights, layout, max_tokens=layout.chunk, max_outputs=min(MAX_OUTPUTS, layout.chunk),
-                       threads=system.usable_cores() if threads is None else threads, kv_type=kv_type)
+                       threads=threads, threads_batch=threads if threads_batch is None else threads_batch, kv_type=kv_type)
     for index, node in enumerate(graph.nodes):
         EMITTERS[node.op](plan, index, node)
         plan.release_after(index)
@@ -50,16 +55,21 @@ class CpuExecutable:
         self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
         self._plan = plan
         self._kv_type = plan.kv_type
-        self._records = plan.finish(addresses)
+        self._one, self._many = plan.program(addresses, one=True), plan.program(addresses, one=False)
         logits = plan.values[plan.graph.output]
         rows = plan.arena.block(logits)[: plan.max_outputs * logits.stride].view(np.float32).reshape(plan.max_outputs, -1)
         self._logits: npt.NDArray[np.float32] = rows[:, : logits.n]
-        self._pool: Pool | None = Pool(plan.threads, *(addresses[name] for name in EXECUTOR), code=(linker, plan, self._records))
+        self._pool: Pool | None = Pool(plan.most_threads, *(addresses[name] for name in EXECUTOR),
+                                        code=(linker, plan, self._one, self._many))
         weakref.finalize(self, self._pool.close).atexit = False      # for one that nobody closes: Ctrl-C during `load`
 
     @property
     def threads(self) -> int:
         return self._plan.threads
+
+    @property
+    def threads_batch(self) -> int:
+        return self._plan.threads_batch
 
     @property
     def work_bytes(self) -> int:
@@ -78,7 +88,7 @@ class CpuExecutable:
         self._pool.settle()
         self._pool.state = state                 # an interrupted plan goes on writing to it
         self._plan.step.fill(step, state.table)
-        self._pool.run(self._records.ctypes.data, len(self._records))
+        self._pool.run(self._one if len(step.tokens) == 1 else self._many)
         return self._logits[: len(step.output_rows)]
 
     def close(self) -> None:
