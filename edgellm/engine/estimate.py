@@ -38,9 +38,10 @@ class Need:
         return self.kv + self.work + self.base
 
 
-def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None) -> Need:
+def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None,
+         threads_batch: int | None = None) -> Need:
     """What running `graph`, optimised, takes; planned as the CPU back end plans it."""
-    plan = build_plan(graph, StandIn(gguf), layout, kv_type=kv_type, threads=threads)
+    plan = build_plan(graph, StandIn(gguf), layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     work = plan.arena.nbytes + sum(array.nbytes for array in plan.kept)
     tokens = gguf.metadata.get("tokenizer.ggml.tokens")
     vocabulary = len(tokens) if tokens is not None and hasattr(tokens, "__len__") else 0
