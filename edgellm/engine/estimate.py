@@ -57,6 +57,12 @@ def resident_weights(gguf: GGUFFile, graph: Graph, context: int) -> int:
             + sum(min(gguf.tensors[name].nbytes, context * LOOKUP_BYTES) for name in looked_up))
 
 
+def token_bytes(gguf: GGUFFile, graph: Graph) -> int:
+    """Bytes of weights that computing one token reads; rows that are looked up count for nothing."""
+    names = [name for node in graph.nodes if node.op != "embed" for name in node.weights]
+    return sum(gguf.tensors[name].nbytes for name in names if name in gguf.tensors)
+
+
 def check(needed: Need, context: int, path: str, *, free: Memory | None = None) -> None:
     """Raises NotEnoughMemory where the model would not fit, with what it needs, what there is, and two ways out."""
     free = free or memory()

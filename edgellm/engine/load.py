@@ -35,14 +35,13 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
          progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
-    `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`:
-    None takes the cores this process may use; files under 4 MiB always run on one. `threads_batch`: those that read prompts, None
-    for as many as `threads`. `context`: tokens that the model sees, the first `sinks` of the conversation included; None takes
-    what it was trained for, 4096 at most. Older tokens than that are forgotten one by one, and counted (learned positions cannot
-    slide: such a model stops there).
-    `kv_type`: "f16" or "f32".
-    `progress(what, done, of)` is called while kernels are compiled, which happens once per machine. A model that would not fit
-    into the free memory is refused before anything is allocated; `force` loads it anyway.
+    `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`: None
+    takes the cores this process may use; files under 4 MiB always run on one. `threads_batch`: those that read prompts, None for
+    as many as `threads`. `context`: tokens that the model sees, the first `sinks` of the conversation included; None takes what
+    it was trained for, 4096 at most. Older tokens than that are forgotten one by one, and counted (learned positions cannot
+    slide: such a model stops there). `kv_type`: "f16" or "f32". `progress(what, done, of)` is called while kernels are compiled,
+    which happens once per machine. A model that would not fit into the free memory is refused before anything is allocated;
+    `force` loads it anyway.
 
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
@@ -71,7 +70,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         executable = prepare(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch,
                              progress=progress)
         tokenizer.check()
-        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type)
+        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type,
+                     token_bytes=estimate.token_bytes(gguf, graph))
         positions = chosen if contexts.learned_positions(graph) else None
         return Model(Session(executable, weights, gguf.path, positions=positions), tokenizer, info, defaults,
                      gguf.metadata)
@@ -108,7 +108,7 @@ def _memory(graph: Graph, context: int, sinks: int, kv_type: str, trained: int, 
 
 
 def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
-          kv_type: str) -> ModelInfo:
+          kv_type: str, token_bytes: int) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
@@ -116,6 +116,7 @@ def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: B
     return ModelInfo(
         path=Path(gguf.path), name=name if isinstance(name, str) else Path(gguf.path).stem, architecture=hparams.architecture,
         parameters=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()), file_bytes=sum(by_type.values()),
+        token_bytes=token_bytes,
         bytes_by_type=by_type, n_vocab=hparams.n_vocab, n_layers=hparams.n_layers, context=executable.layout.context,
         context_train=hparams.context_length, sinks=sinks, kv_type=kv_type,
         kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend,

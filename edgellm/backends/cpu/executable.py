@@ -1,17 +1,19 @@
 """A model made ready for the CPU: the plan, its threads and its memory, behind the interface that all back ends share."""
 from __future__ import annotations
 
+import time
 import weakref
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Progress, State, StepInput
+from edgellm.backends.base import KindTime, Progress, State, StepInput
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.pool import Pool
+from edgellm.backends.cpu.profile import profile
 from edgellm.errors import BackendError
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
@@ -54,6 +56,7 @@ class CpuExecutable:
     def __init__(self, plan: PlanBuilder, addresses: dict[str, int], linker: jit.Linker, isa: str) -> None:
         self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
         self._plan = plan
+        self.busy_seconds = 0.0                  # inside plans, of all steps
         self._kv_type = plan.kv_type
         self._one, self._many = plan.program(addresses, one=True), plan.program(addresses, one=False)
         logits = plan.values[plan.graph.output]
@@ -88,8 +91,21 @@ class CpuExecutable:
         self._pool.settle()
         self._pool.state = state                 # an interrupted plan goes on writing to it
         self._plan.step.fill(step, state.table)
+        started = time.perf_counter()
         self._pool.run(self._one if len(step.tokens) == 1 else self._many)
+        self.busy_seconds += time.perf_counter() - started
         return self._logits[: len(step.output_rows)]
+
+    def profile(self, state: State, step: StepInput) -> list[KindTime]:
+        """A step as `step` does it, record by record: where its time goes, by kind of kernel, longest first."""
+        assert isinstance(state, KVCache) and self._pool is not None
+        self._pool.settle()
+        self._pool.state = state
+        self._plan.step.fill(step, state.table)
+        one = len(step.tokens) == 1
+        records = [record for record in self._plan.records if one or not record.one_only]
+        visible = [int(span[-1, 1] + span[-1, 3]) for span in step.spans]
+        return profile(self._pool, self._one if one else self._many, records, visible)
 
     def close(self) -> None:
         if self._pool is not None:

@@ -133,7 +133,7 @@ def attention(plan: PlanBuilder, index: int, node: Node) -> None:
                  float_word(cast(float, node.attrs["scale"])), partials, own_bytes, partial_bytes)
     key_bytes = shape.n_kv_heads * (shape.head_dim_k + shape.head_dim_v) * KV_DTYPES[plan.kv_type].itemsize
     plan.add(f"attention:{plan.kv_type}", arguments, whole=(q, q_sink, ("kv", layer)), writes=(out, "partials"),
-             key_bytes=key_bytes)
+             key_bytes=key_bytes, memory_class=memory_class)
     plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads, one_only=True)
 
 

@@ -40,6 +40,7 @@ class Record:
     one_only: bool
     weight_bytes: int                            # read once a step
     key_bytes: int                               # read for each key that a token sees
+    memory_class: int | None                     # in which those keys are
 
 
 class PlanBuilder:
@@ -66,7 +67,7 @@ class PlanBuilder:
     # --- what emitters call -------------------------------------------------------------------------------------------
     def add(self, kernel: str, arguments: Sequence[Argument], *, reads: Sequence[Value] = (), whole: Sequence[Value | object] = (),
             writes: Sequence[Value | object] = (), pieces: int | None = None, by_rows: bool = False, one_only: bool = False,
-            weight_bytes: int = 0, key_bytes: int = 0) -> None:
+            weight_bytes: int = 0, key_bytes: int = 0, memory_class: int | None = None) -> None:
         """Append a record.
 
         `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
@@ -84,7 +85,8 @@ class PlanBuilder:
                     cut_many = cut_of_rows(value) if by_rows and not is_whole else None
                 one.append(Use(buffer, cut_one, is_write))
                 many.append(Use(buffer, cut_many, is_write))
-        self.records.append(Record(kernel, tuple(arguments), pieces == ALONE, one_only, weight_bytes, key_bytes))
+        self.records.append(Record(kernel, tuple(arguments), pieces == ALONE, one_only, weight_bytes, key_bytes,
+                                   memory_class))
         if self.one.add(one):
             self.arena.threads_met("one")
         if self.many.add(() if one_only else many):
