@@ -1,10 +1,13 @@
 """Our speed against llama.cpp's, in one run: same file, threads and tokens, alternating; a Markdown table of medians of ratios.
 
-    .venv/bin/python scripts/bench_peers.py MODEL.gguf ... --peer PYTHON [--threads 1,2] [--tests pp512,tg128] [--rounds 5]
+    .venv/bin/python scripts/bench_peers.py MODEL.gguf ... --peer PYTHON [--threads 1,2] [--tests pp512,tg128,tg128@4096]
+                                                           [--isa avx2,avx512vnni] [--rounds 5]
 
-PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON). A test is ppN (a prompt
-of N tokens), tgN (N tokens one by one) or tgN@D (the same after D tokens). Each configuration of llama.cpp (with and without its
-repacked or AMX weights) is a peer of its own; the ratio is to the best of them. `--isa` forces our instruction set.
+PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower rung; give
+several to compare with the best of them. A test is ppN (a prompt of N tokens), tgN (N tokens one by one) or tgN@D (the same after
+D tokens). Each build of llama.cpp counts twice, with and without its repacked or AMX weights; the ratio is to the best of all, in
+each round. `--isa` forces our instruction set, one after the other. The last columns: the part of a streaming read, measured in
+the same rounds, that our tokens make, and our peak memory beside weights, keys and values.
 """
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent / "peers"
+SPARE = 64                                       # tokens of the context beyond the longest test
 PEERS = {"llama.cpp": {}, "llama.cpp, plain weights": {"PEER_PLAIN": "1"}}
 
 
@@ -29,7 +33,7 @@ class Child:
                                          env=dict(os.environ, **environment))
 
     def ask(self, test: str) -> float:
-        """Seconds that the test took."""
+        """Seconds that the test took, or what else is asked for."""
         assert self._process.stdin is not None and self._process.stdout is not None
         print(test, file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
@@ -45,51 +49,56 @@ def tokens_of(test: str) -> int:
     return int(test[2:].split("@")[0])
 
 
-def compare(model: str, threads: int, tests: Sequence[str], options: argparse.Namespace) -> None:
-    ours = {"EDGELLM_ISA": options.isa} if options.isa else {}
-    common = [model, str(threads), str(options.context)]
+def depth_of(test: str) -> int:
+    return int(test.partition("@")[2] or 0)
+
+
+def compare(model: str, threads: int, isa: str, tests: Sequence[str], options: argparse.Namespace) -> None:
+    ours = {"EDGELLM_ISA": isa} if isa else {}
+    context = max(tokens_of(test) + depth_of(test) for test in tests) + SPARE
+    common = [model, str(threads), str(context)]
     children = [Child("edgellm", [sys.executable, str(HERE / "edgellm_child.py"), *common], ours)]
-    if options.peer:
-        children += [Child(name, [options.peer, str(HERE / "llama_cpp_child.py"), *common], extra)
-                     for name, extra in PEERS.items()]
+    children += [Child(name, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
+                 for peer in options.peer for name, extra in PEERS.items()]
     probe = Child("probe", [sys.executable, str(HERE / "probe_child.py"), str(threads)], {})
     for test in tests:
         for child in children:
             child.ask(test)                      # warms caches up
         rounds = [[tokens_of(test) / child.ask(test) for child in children] + [probe.ask("read")]
                   for _ in range(options.rounds)]
-        report(model, threads, test, [child.name for child in children], rounds)
+        seen = depth_of(test) + tokens_of(test) // 2
+        report(Path(model).stem, isa, threads, test, rounds, children[0].ask(f"bytes{seen}"), children[0].ask("overhead"))
     for child in (*children, probe):
         child.close()
 
 
-def report(model: str, threads: int, test: str, names: Sequence[str], rounds: Sequence[Sequence[float]]) -> None:
-    """One line: median tokens per second of each, the median ratio to the best peer of each round, and the share of a read."""
+def report(model: str, isa: str, threads: int, test: str, rounds: Sequence[Sequence[float]], token_bytes: float,
+           overhead: float) -> None:
+    """One line: median tokens per second of each, the median ratio to the best peer of each round, the share of a read, memory."""
     speeds = [statistics.median(column) for column in zip(*rounds, strict=True)]
     peers = ", ".join(f"{speed:.1f}" for speed in speeds[1:-1])
-    ratio = statistics.median(row[0] / max(row[1:-1]) for row in rounds) if len(names) > 1 else float("nan")
-    share = ""
-    if test.startswith("tg"):
-        share = f"{statistics.median(row[0] * os.path.getsize(model) / 1e9 / row[-1] for row in rounds):.2f}"
-    print(f"| {Path(model).stem} | {threads} | {test} | {speeds[0]:.1f} | {peers} | {ratio:.2f} | {share} |", flush=True)
+    ratio = f"{statistics.median(row[0] / max(row[1:-1]) for row in rounds):.2f}" if peers else ""
+    share = f"{statistics.median(row[0] * token_bytes / 1e9 / row[-1] for row in rounds):.2f}" if test.startswith("tg") else ""
+    print(f"| {model} | {isa or 'best'} | {threads} | {test} | {speeds[0]:.1f} | {peers} | {ratio} | {share} | {overhead:.0f} |",
+          flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--peer", help="python with llama_cpp")
+    parser.add_argument("--peer", action="append", default=[], help="python with llama_cpp; may be given several times")
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--tests", default="pp512,tg128")
+    parser.add_argument("--tests", default="pp512,tg128,tg128@4096")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--context", type=int, default=1024)
-    parser.add_argument("--isa")
+    parser.add_argument("--isa", default="", help="our instruction sets, with commas between; default: the best one")
     options = parser.parse_args()
-    peers = " / ".join(PEERS) if options.peer else "peer"
-    print(f"| model | threads | test | edgellm t/s | {peers} t/s | ratio to best | of a read |")
-    print("|---|--:|---|--:|--:|--:|--:|")
+    peers = " / ".join(name for _ in options.peer for name in PEERS) or "peer"
+    print(f"| model | rung | threads | test | edgellm t/s | {peers} t/s | ratio to best | of a read | MiB beside weights and KV |")
+    print("|---|---|--:|---|--:|--:|--:|--:|--:|")
     for model in options.models:
-        for threads in options.threads.split(","):
-            compare(model, int(threads), options.tests.split(","), options)
+        for isa in options.isa.split(","):
+            for threads in options.threads.split(","):
+                compare(model, int(threads), isa, options.tests.split(","), options)
 
 
 if __name__ == "__main__":

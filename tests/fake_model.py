@@ -40,7 +40,7 @@ class FakeModel:
         self.calls: list[tuple[str, Any, dict[str, Any]]] = []
         self.closed = False
         self.info = ModelInfo(
-            path=Path("fake.gguf"), name="fake", architecture="llama", parameters=1000, file_bytes=4000,
+            path=Path("fake.gguf"), name="fake", architecture="llama", parameters=1000, file_bytes=4000, token_bytes=3000,
             bytes_by_type={"F32": 4000}, n_vocab=32, n_layers=1, context=64, context_train=64, sinks=4, kv_type="f16",
             kv_bytes=100, backend="cpu", threads=2, has_tokenizer=True, has_template=template,
         )

@@ -72,7 +72,8 @@ def model(loader: Loader, path: Path) -> Iterator[edgellm.Model]:
 
 
 def test_load_options_are_checked(path: Path) -> None:
-    for name, value in (("threads", 0), ("threads", -2), ("threads", 1.5), ("threads", True), ("threads", 10**6), ("context", 5),
+    for name, value in (("threads", 0), ("threads_batch", 0), ("threads", -2),
+                        ("threads", 1.5), ("threads", True), ("threads", 10**6), ("context", 5),
                         ("sinks", -1), ("kv_type", "q3"), ("backend", "cuda"), ("context", 2**40)):
         with pytest.raises(OptionError, match=name):
             edgellm.load(path, **{name: value})  # type: ignore[arg-type]  # wrong on purpose

@@ -206,6 +206,8 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     ("bench m -n -5", "-n -5"),
     ("bench m -p 0 -n 0", "nothing to measure"),
     ("bench m -r 0", "-r 0"),
+    ("bench m -pg 512", "-pg 512"),
+    ("bench m -pg 0,4", "-pg 0,4"),
 ])
 def test_usage_errors_are_one_line(capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
     assert app.run(line.split()) == 2
@@ -351,26 +353,3 @@ def test_tokenize(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     plain = len(capsys.readouterr().out.splitlines())
     assert app.run(["tokenize", model, "</s>x", "--no-bos", "--special"]) == 0
     assert (len(capsys.readouterr().out.splitlines()) < plain) == (kind == "spm")
-
-
-def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    loader = use(monkeypatch)
-    assert app.run(["bench", "m", "-p", "16,8", "-n", "4", "-r", "3", "-t", "1", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [(row["n_prompt"], row["n_gen"]) for row in rows] == [(16, 0), (8, 0), (0, 4)]
-    assert all(len(row["samples_ts"]) == 3 and row["avg_ts"] > 0 for row in rows)
-    prompts = [(len(prompt), options["max_tokens"]) for _, prompt, options in loader.model.calls]
-    assert prompts == [(16, 1)] * 4 + [(8, 1)] * 4 + [(1, 4)] * 4        # one repetition more than is counted
-    assert loader.calls[0][1]["threads"] == 1
-    assert app.run(["bench", "m", "-p", "8", "-n", "0", "-r", "1"]) == 0
-    table = capsys.readouterr().out.splitlines()
-    assert len(table) == 3 and "| pp8 " in table[2]
-
-
-def test_bench_in_a_filled_context(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    loader = use(monkeypatch)
-    assert app.run(["bench", "m", "-p", "8", "-n", "4", "-d", "100", "-r", "1"]) == 0
-    assert [line.split("|")[4].strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["pp8 @ d100", "tg4 @ d100"]
-    prompts = [(len(prompt), options["max_tokens"]) for _, prompt, options in loader.model.calls]
-    assert prompts == [(100, 1), (108, 1)] * 2 + [(100, 1), (101, 4)] * 2
-    assert loader.calls[0][1]["context"] == 108

@@ -32,13 +32,13 @@ TOKENS = [1, 17, 3, 90, 44, 2, 61, 61, 8, 33, 70, 12, 5, 28, 9, 80, 3, 14, 15, 9
 
 
 @contextmanager
-def ready(path: Path, *, threads: int = 2, chunk: int = 8, context: int = 64, sinks: int = 4,
+def ready(path: Path, *, threads: int = 2, threads_batch: int | None = None, chunk: int = 8, context: int = 64, sinks: int = 4,
           kv_type: str = "f32") -> Iterator[tuple[CpuExecutable, Reference]]:
     gguf = open_gguf(path)
     _, graph = arch.load_graph(gguf, context)
     weights = WeightStore(gguf)
     layout = plan_memory(graph.memory, context=context, sinks=sinks, chunk=chunk)
-    executable = prepare(optimise(graph), weights, layout, kv_type=kv_type, threads=threads)
+    executable = prepare(optimise(graph), weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     try:
         yield executable, Reference(graph, weights)
     finally:
@@ -121,6 +121,32 @@ def test_parked_threads_wake_up_again(tmp_path: Path) -> None:
             np.testing.assert_array_equal(logits(executable, TOKENS), expected)
 
 
+@pytest.mark.parametrize(("threads", "threads_batch"), [(1, 3), (3, 1), (2, 4)])
+def test_prompts_and_tokens_have_threads_of_their_own(tmp_path: Path, threads: int, threads_batch: int) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "llama", "Q4_0")
+    with ready(path, threads=1) as (one, _):
+        expected = logits(one, TOKENS)
+    with ready(path, threads=threads, threads_batch=threads_batch) as (executable, _):
+        assert (executable.threads, executable.threads_batch) == (threads, threads_batch)
+        assert executable._one.threads == threads and executable._many.threads == threads_batch
+        for chunk in (1, 5, 1, 8):                           # those that are not wanted wait, park, and wake up again
+            np.testing.assert_array_equal(logits(executable, TOKENS, chunk), expected)
+            time.sleep(0.02)
+
+
+def test_threads_that_are_not_wanted_stay_parked(tmp_path: Path) -> None:
+    with ready(tiny_model(tmp_path / "m.gguf"), threads=1, threads_batch=3) as (executable, _):
+        logits(executable, TOKENS)
+        pool = executable._pool
+        assert pool is not None
+        for _ in range(500):                                 # about a millisecond of spinning, on a busy machine
+            time.sleep(0.01)
+            if all(pool._parked[1:]):
+                break
+        logits(executable, TOKENS, 1)
+        assert pool._parked == [False, True, True]
+
+
 def test_more_threads_than_cores_finish(tmp_path: Path) -> None:
     with ready(tiny_model(tmp_path / "m.gguf"), threads=(os.cpu_count() or 1) * 4) as (executable, reference):
         assert relative(logits(executable, TOKENS), reference.logits(TOKENS)) < 1e-5
@@ -130,12 +156,12 @@ def test_a_step_that_was_interrupted_is_finished_first(tmp_path: Path) -> None:
     """Ctrl-C between the start of a plan and this thread's walk leaves the others at the first barrier."""
     with ready(tiny_model(tmp_path / "m.gguf"), threads=3) as (executable, _):
         expected = logits(executable, TOKENS)
-        pool, records = executable._pool, executable._records
+        pool, program = executable._pool, executable._many
         assert pool is not None
         for _ in range(20):
-            pool._start(pool._address, records.ctypes.data, len(records))
+            pool._start(pool._address, program.address, 0)
             np.testing.assert_array_equal(logits(executable, TOKENS), expected)
-        pool._start(pool._address, records.ctypes.data, len(records))      # and close() does not hang
+        pool._start(pool._address, program.address, 0)      # and close() does not hang
 
 
 def test_close_ends_the_threads_and_forbids_steps(tmp_path: Path) -> None:

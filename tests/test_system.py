@@ -27,14 +27,33 @@ def test_cgroup_v1_quota(tmp_path: Path, quota: str, cores: int | None) -> None:
     (tmp_path / "cpu").mkdir()
     (tmp_path / "cpu/cpu.cfs_quota_us").write_text(quota)
     (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000")
-    assert system._cgroup_quota(tmp_path) == cores
+    assert list(system._quotas(tmp_path, tmp_path / "none")) == ([] if cores is None else [cores])
+
+
+def test_every_quota_on_the_way_to_the_root_holds(tmp_path: Path) -> None:
+    (tmp_path / "user/session").mkdir(parents=True)
+    (tmp_path / "user/cpu.max").write_text("300000 100000")
+    (tmp_path / "user/session/cpu.max").write_text("max 100000")
+    (tmp_path / "own").write_text("0::/user/session\n")
+    assert list(system._quotas(tmp_path, tmp_path / "own")) == [3]
+    (tmp_path / "own").write_text("0::/../../elsewhere\n")
+    assert list(system._quotas(tmp_path, tmp_path / "own")) == []
+
+
+def test_siblings_of_a_core_count_once(tmp_path: Path) -> None:
+    for cpu, (package, core) in enumerate([(0, 0), (0, 1), (1, 0), (0, 0), (0, 1), (1, 0)]):
+        folder = tmp_path / f"cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text(f"{package}\n")
+        (folder / "core_id").write_text(f"{core}\n")
+    assert [system._distinct_cores(cpus, tmp_path) for cpus in ({0, 1, 2, 3, 4, 5}, {0, 3}, {1, 2}, {7})] == [3, 1, 2, None]
 
 
 def test_affinity_limits_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3}, raising=False)
     monkeypatch.setattr(system, "_physical_cores", lambda: 8)
-    monkeypatch.setattr(system, "_cgroup_quota", lambda root: None)
+    monkeypatch.setattr(system, "_quotas", lambda: iter(()))
     assert system.usable_cores() == 1
 
 

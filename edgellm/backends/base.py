@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,16 @@ class StepInput:
     sink_positions: npt.NDArray[np.int64]        # (T,) where the query stands for sink keys: min(position, context - 1)
     spans: tuple[npt.NDArray[np.int32], ...]     # per memory class: (T, 4)
     output_rows: npt.NDArray[np.int32]           # (R,) ascending
+
+
+@dataclass(frozen=True, slots=True)
+class KindTime:
+    """The calls of one kind of kernel in a step: their seconds, and the bytes of weights, keys and values that they read."""
+
+    kind: str
+    calls: int
+    seconds: float
+    nbytes: int
 
 
 class State(Protocol):
@@ -58,3 +68,15 @@ class Executable(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Profiled(Protocol):
+    """An executable that can tell where its time goes."""
+
+    isa: str                                     # the instruction set that its kernels use
+    busy_seconds: float                          # spent inside steps, as opposed to between them
+
+    def profile(self, state: State, step: StepInput) -> list[KindTime]:
+        """As `step`, but timed in parts."""
+        ...

@@ -4,29 +4,63 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgellm.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
+    from edgellm.backends.base import KindTime
     from edgellm.engine.model import Model
+
+Read = Callable[[], float]                       # a streaming read's bytes per second, measured now
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """`prompt` tokens read at once (pp), `generated` ones written one by one (tg), or both (pg), after `depth` others."""
+
+    prompt: int
+    generated: int
+    depth: int
+
+    @property
+    def name(self) -> str:
+        parts = [f"{kind}{n}" for kind, n in (("pp", self.prompt), ("tg", self.generated)) if n]
+        return "+".join(parts) + (f" @ d{self.depth}" if self.depth else "")
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.generated
+
+    @property
+    def decodes(self) -> bool:
+        return not self.prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One repetition: seconds, those of them inside the back end's steps, and a streaming read's speed right after it."""
+
+    seconds: float
+    inside: float
+    read: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One test: `tokens` read at once (pp) or written one by one (tg) after `depth` others, and each repetition's seconds."""
+    """A test and its repetitions. `token_bytes`: what each token of a tg test reads from memory, on average."""
 
-    kind: str
-    tokens: int
-    depth: int
-    seconds: tuple[float, ...]
+    test: Test
+    runs: tuple[Run, ...]
+    token_bytes: float
+    profile: tuple[KindTime, ...] = ()
 
     @property
     def rates(self) -> list[float]:
         """Tokens per second of each repetition."""
-        return [self.tokens / s for s in self.seconds]
+        return [self.test.tokens / run.seconds for run in self.runs]
 
     @property
     def mean(self) -> float:
@@ -38,41 +72,76 @@ class Row:
         """The rates' sample standard deviation, 0 for a single repetition."""
         return statistics.stdev(self.rates) if len(self.rates) > 1 else 0.0
 
-    def report(self, model: Model) -> dict[str, Any]:      # Any: strings and numbers, as JSON has them
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes per second that a tg test reads, the median repetition's."""
+        return self.token_bytes * statistics.median(self.rates) if self.test.decodes else None
+
+    @property
+    def of_read(self) -> float | None:
+        """The median of what part of a streaming read that is, each repetition held against the read right after it."""
+        parts = [self.token_bytes * rate / run.read for rate, run in zip(self.rates, self.runs, strict=True) if run.read]
+        return statistics.median(parts) if self.test.decodes and parts else None
+
+    @property
+    def inside(self) -> float:
+        """The part of the time that is spent inside the back end's steps: the rest is sampling, text and Python."""
+        return sum(run.inside for run in self.runs) / sum(run.seconds for run in self.runs)
+
+    def report(self, model: Model, machine: dict[str, Any]) -> dict[str, Any]:      # Any: strings and numbers, as JSON has them
         """The row under llama-bench's field names; times in nanoseconds, rates in tokens per second."""
-        nanoseconds = [int(s * 1e9) for s in self.seconds]
-        return {
+        nanoseconds = [int(run.seconds * 1e9) for run in self.runs]
+        reads = [run.read for run in self.runs if run.read]
+        report: dict[str, Any] = {
             "model_filename": str(model.info.path), "model_type": model.info.architecture,
             "model_size": model.info.file_bytes, "model_n_params": model.info.parameters,
-            "backend": model.info.backend, "n_threads": model.info.threads,
-            "n_prompt": self.tokens if self.kind == "pp" else 0,
-            "n_gen": self.tokens if self.kind == "tg" else 0,
-            "n_depth": self.depth,
+            "backend": model.info.backend, "n_threads": model.info.threads, **machine,
+            "n_prompt": self.test.prompt, "n_gen": self.test.generated, "n_depth": self.test.depth,
             "avg_ns": int(statistics.fmean(nanoseconds)),
             "stddev_ns": int(statistics.stdev(nanoseconds)) if len(nanoseconds) > 1 else 0,
             "avg_ts": self.mean, "stddev_ts": self.deviation, "samples_ns": nanoseconds, "samples_ts": self.rates,
+            "bytes_per_second": self.bandwidth, "read_bytes_per_second": statistics.median(reads) if reads else None,
+            "of_read": self.of_read, "inside": self.inside,
         }
+        if self.profile:
+            report["profile"] = [{"kind": kind.kind, "calls": kind.calls, "ns": int(kind.seconds * 1e9), "bytes": kind.nbytes}
+                                 for kind in self.profile]
+        return report
 
 
-def rows(model: Model, prompts: list[int], lengths: list[int], depths: list[int], repetitions: int) -> Iterator[Row]:
-    """Run the tests, prompts first, at each depth; a length of 0 is no test."""
-    tests = [("pp", n) for n in prompts if n] + [("tg", n) for n in lengths if n]
-    for depth, (kind, n) in ((depth, test) for depth in depths for test in tests):
-        seconds = []
-        with ProgressLine(f"{kind}{n}") as progress:
+def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | None, *, profile: bool) -> Iterator[Row]:
+    """Run the tests in order. `read` measures what memory gives; `profile`: one more repetition, timed by kind of kernel."""
+    from edgellm.engine.measure import bytes_of_token, where_time_goes
+
+    for test in tests:
+        runs = []
+        with ProgressLine(test.name) as progress:
             for k in range(repetitions + 1):             # the first one warms caches up
-                progress(f"{kind}{n}", k, repetitions + 1)
-                seconds.append(_measure(model, kind, n, depth))
-        yield Row(kind, n, depth, tuple(seconds[1:]))
+                progress(test.name, k, repetitions + 1)
+                runs.append(_run(model, test, read))
+        kinds: list[KindTime] = []
+        if profile:
+            size = test.prompt or 1
+            kinds = where_time_goes(model, _random(model, test.depth + size), size)
+        seen = test.depth + (test.generated + 1) / 2         # keys of an average token
+        yield Row(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), tuple(kinds))
 
 
-def _measure(model: Model, kind: str, n: int, depth: int) -> float:
-    """Seconds of one repetition in a context that holds `depth` tokens."""
-    before = [random.randrange(model.info.n_vocab) for _ in range(depth)]
-    prompt = before + [random.randrange(model.info.n_vocab) for _ in range(n if kind == "pp" else 1)]
+def _run(model: Model, test: Test, read: Read | None) -> Run:
+    """One repetition in a context that holds `depth` tokens."""
+    from edgellm.engine.measure import busy_seconds
+
+    before = _random(model, test.depth)
+    prompt = before + _random(model, test.prompt or 1)
     if before:                                               # the timed call finds these tokens in the context
         model.generate(before, max_tokens=1, temperature=0, ignore_eos=True)
-    start = time.perf_counter()
-    # The prompt's last token yields the first generated one: n single-token steps for tg, one prefill for pp.
-    model.generate(prompt, max_tokens=1 if kind == "pp" else n, temperature=0, ignore_eos=True)
-    return time.perf_counter() - start
+    # A prompt's last token yields the first generated one: for tg alone it is a step of one token, as the others are.
+    new = test.generated + (1 if test.prompt else 0)
+    inside, start = busy_seconds(model), time.perf_counter()
+    model.generate(prompt, max_tokens=new, temperature=0, ignore_eos=True)
+    seconds = time.perf_counter() - start
+    return Run(seconds, busy_seconds(model) - inside, read() if read is not None and test.decodes else None)
+
+
+def _random(model: Model, n: int) -> list[int]:
+    return [random.randrange(model.info.n_vocab) for _ in range(n)]

@@ -34,6 +34,9 @@ Context = Annotated[int | None, typer.Option(
 Threads = Annotated[int | None, typer.Option(
     "-t", "--threads", metavar="N", show_default=False, help="Compute threads. Default: one per physical core.",
 )]
+ThreadsBatch = Annotated[int | None, typer.Option(
+    "-tb", "--threads-batch", metavar="N", show_default=False, help="Threads that read prompts. Default: as --threads.",
+)]
 KvType = Annotated[str | None, typer.Option(
     "--kv-type", metavar="TYPE", show_default=False, help="How the context is kept: f16 or f32.",
 )]

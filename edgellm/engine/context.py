@@ -46,6 +46,15 @@ def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:
     return numbers * KV_BYTES[kv_type]
 
 
+def kv_read_bytes(layout: MemoryLayout, kv_type: str, keys: int) -> int:
+    """Bytes of keys and values that a token reads which comes after `keys` - 1 others."""
+    numbers = 0
+    for layer, index in zip(layout.layers, layout.layer_class, strict=True):
+        memory = layout.classes[index]
+        numbers += layer.n_kv_heads * (layer.head_dim_k + layer.head_dim_v) * min(keys, memory.sinks + memory.window)
+    return numbers * KV_BYTES[kv_type]
+
+
 def check_memory(needed: int, context: int, available: int) -> None:
     """Raises OptionError where keys and values of a full context would not fit into the memory that is free."""
     if needed > available:

@@ -38,9 +38,10 @@ class Need:
         return self.kv + self.work + self.base
 
 
-def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None) -> Need:
+def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None,
+         threads_batch: int | None = None) -> Need:
     """What running `graph`, optimised, takes; planned as the CPU back end plans it."""
-    plan = build_plan(graph, StandIn(gguf), layout, kv_type=kv_type, threads=threads)
+    plan = build_plan(graph, StandIn(gguf), layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     work = plan.arena.nbytes + sum(array.nbytes for array in plan.kept)
     tokens = gguf.metadata.get("tokenizer.ggml.tokens")
     vocabulary = len(tokens) if tokens is not None and hasattr(tokens, "__len__") else 0
@@ -54,6 +55,12 @@ def resident_weights(gguf: GGUFFile, graph: Graph, context: int) -> int:
     looked_up = {name for node in graph.nodes if node.op == "embed" for name in node.weights} - read
     return (sum(gguf.tensors[name].nbytes for name in read if name in gguf.tensors)
             + sum(min(gguf.tensors[name].nbytes, context * LOOKUP_BYTES) for name in looked_up))
+
+
+def token_bytes(gguf: GGUFFile, graph: Graph) -> int:
+    """Bytes of weights that computing one token reads; rows that are looked up count for nothing."""
+    names = [name for node in graph.nodes if node.op != "embed" for name in node.weights]
+    return sum(gguf.tensors[name].nbytes for name in names if name in gguf.tensors)
 
 
 def check(needed: Need, context: int, path: str, *, free: Memory | None = None) -> None:

@@ -30,21 +30,24 @@ from edgellm.weights import WeightStore
 SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than threads lose by waiting for each other
 
 
-def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None, context: int | None = None,
-         sinks: int = 4, kv_type: str = "f16", progress: Progress | None = None, force: bool = False) -> Model:
+def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
+         threads_batch: int | None = None, context: int | None = None, sinks: int = 4, kv_type: str = "f16",
+         progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
-    `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`:
-    None takes the cores this process may use; files under 4 MiB always run on one. `context`: tokens that the model sees, the
-    first `sinks` of the conversation included; None takes what it was trained for, 4096 at most. Older tokens than that are
-    forgotten one by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32".
-    `progress(what, done, of)` is called while kernels are compiled, which happens once per machine. A model that would not fit
-    into the free memory is refused before anything is allocated; `force` loads it anyway.
+    `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`: None
+    takes the cores this process may use; files under 4 MiB always run on one. `threads_batch`: those that read prompts, None for
+    as many as `threads`. `context`: tokens that the model sees, the first `sinks` of the conversation included; None takes what
+    it was trained for, 4096 at most. Older tokens than that are forgotten one by one, and counted (learned positions cannot
+    slide: such a model stops there). `kv_type`: "f16" or "f32". `progress(what, done, of)` is called while kernels are compiled,
+    which happens once per machine. A model that would not fit into the free memory is refused before anything is allocated;
+    `force` loads it anyway.
 
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
-        raise OptionError(f"threads={threads!r} is not possible; give a number from 1 to 1024, or None for all cores.")
+    for option, count in (("threads", threads), ("threads_batch", threads_batch)):
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1024):
+            raise OptionError(f"{option}={count!r} is not possible; give a number from 1 to 1024, or None for all cores.")
     prepare = load_backend(backend)
     path = resolve(path_or_name)
     gguf = open_gguf(path)
@@ -52,20 +55,23 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     executable: Executable | None = None
     try:
         if gguf.nbytes < SMALL_MODEL:
-            threads = 1
+            threads = threads_batch = 1
         trained = _trained_context(gguf)
         chosen = contexts.choose_context(context, sinks, trained)
         hparams, graph = load_graph(gguf, chosen)
         graph = optimise(graph)
         layout = _memory(graph, chosen, sinks, kv_type, trained, force=force)
         if not force:
-            estimate.check(estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads), chosen, gguf.path)
+            estimate.check(estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch),
+                           chosen, gguf.path)
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         weights = WeightStore(gguf)
-        executable = prepare(graph, weights, layout, kv_type=kv_type, threads=threads, progress=progress)
+        executable = prepare(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch,
+                             progress=progress)
         tokenizer.check()
-        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type)
+        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type,
+                     token_bytes=estimate.token_bytes(gguf, graph))
         positions = chosen if contexts.learned_positions(graph) else None
         return Model(Session(executable, weights, gguf.path, positions=positions), tokenizer, info, defaults,
                      gguf.metadata)
@@ -102,7 +108,7 @@ def _memory(graph: Graph, context: int, sinks: int, kv_type: str, trained: int, 
 
 
 def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
-          kv_type: str) -> ModelInfo:
+          kv_type: str, token_bytes: int) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
@@ -110,6 +116,7 @@ def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: B
     return ModelInfo(
         path=Path(gguf.path), name=name if isinstance(name, str) else Path(gguf.path).stem, architecture=hparams.architecture,
         parameters=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()), file_bytes=sum(by_type.values()),
+        token_bytes=token_bytes,
         bytes_by_type=by_type, n_vocab=hparams.n_vocab, n_layers=hparams.n_layers, context=executable.layout.context,
         context_train=hparams.context_length, sinks=sinks, kv_type=kv_type,
         kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend,

@@ -137,6 +137,11 @@ class Model:
         return self._tokenizer.get()
 
     @property
+    def session(self) -> Session:
+        """The computing behind it, for benchmarks."""
+        return self._session
+
+    @property
     def path(self) -> Path:
         """The model file, of a split model its first part."""
         return self.info.path

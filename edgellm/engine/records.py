@@ -73,6 +73,7 @@ class ModelInfo:
     architecture: str
     parameters: int
     file_bytes: int                              # of all tensors
+    token_bytes: int                             # of weights, that computing one token reads
     bytes_by_type: Mapping[str, int]             # "Q4_0" -> bytes of the tensors of this type
     n_vocab: int
     n_layers: int

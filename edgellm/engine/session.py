@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Executable, State, StepInput
+from edgellm.backends.base import Executable, KindTime, Profiled, State, StepInput
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.turns import Turns
-from edgellm.errors import ContextFull, FormatError, ModelClosed
+from edgellm.errors import ContextFull, FormatError, ModelClosed, OptionError
 from edgellm.memory.sequence import Sequence
 from edgellm.weights import WeightStore
 
@@ -127,6 +127,36 @@ class Session:
             tokens = ids[at : at + most]
             parts.append(self._step(executable, sequence, state, tokens, np.arange(len(tokens), dtype=np.int32)).copy())
         return np.concatenate(parts)
+
+    def profile(self, ids: TokenIds, step: int) -> list[KindTime]:
+        """Compute `ids` in a context of their own; where the time of the last `step` of them goes, computed at once.
+
+        Raises OptionError where the back end cannot tell.
+        """
+        executable = self.check()
+        if not isinstance(executable, Profiled):
+            raise OptionError(f"the {executable.backend} back end cannot tell where its time goes; leave out --profile.")
+        sequence, state = Sequence(self.layout), executable.new_state()
+        at, last = 0, len(ids) - min(step, executable.max_tokens)
+        while at < last:
+            n = min(executable.max_tokens, last - at)
+            self._step(executable, sequence, state, ids[at : at + n], NO_ROWS)
+            at += n
+        tokens = ids[last:]
+        with self._stepping:
+            place = sequence.place(len(tokens))
+            rows = np.array([len(tokens) - 1], np.int32)
+            return executable.profile(state, StepInput(tokens, place.positions, place.sink_positions, place.spans, rows))
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds inside the back end's steps so far; 0 where it does not count them."""
+        return self._executable.busy_seconds if isinstance(self._executable, Profiled) else 0.0
+
+    @property
+    def isa(self) -> str:
+        """The instruction set in use; "" where there is none to tell."""
+        return self._executable.isa if isinstance(self._executable, Profiled) else ""
 
     def _step(self, executable: Executable, sequence: Sequence, state: State, tokens: TokenIds, rows: TokenIds) -> Logits:
         if not self._release.alive and threading.current_thread() is threading.main_thread():

@@ -1,11 +1,18 @@
-"""Runs tests for bench_peers.py with edgellm: MODEL THREADS CONTEXT; one test a line in, seconds out."""
+"""Runs tests for bench_peers.py with edgellm: MODEL THREADS CONTEXT; one test a line in, seconds out.
+
+`bytesN` answers how many bytes a token reads that sees N others; `overhead` the peak memory in MiB beside weights, keys and values.
+"""
 from __future__ import annotations
 
 import random
+import resource
 import sys
 import time
 
 import edgellm
+from edgellm.engine.measure import bytes_of_token
+
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def main() -> None:
@@ -13,6 +20,13 @@ def main() -> None:
     with edgellm.load(path, threads=threads, context=context) as model:
         rng = random.Random(0)
         for line in sys.stdin:
+            if line.startswith("bytes"):
+                print(bytes_of_token(model, int(line.removeprefix("bytes"))), flush=True)
+                continue
+            if line.startswith("overhead"):
+                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
+                print((peak - model.info.file_bytes - model.info.kv_bytes) / 2**20, flush=True)
+                continue
             kind, length, depth = line[:2], *(int(part) for part in (line[2:].strip() + "@0").split("@")[:2])
             prompt = [rng.randrange(model.n_vocab) for _ in range(length if kind == "pp" else depth + 1)]
             if kind == "tg" and depth:           # the prompt is computed before the clock starts, and reused after it

@@ -7,7 +7,7 @@ import numpy as np
 
 from edgellm.backends.cpu import control, jit, system
 from edgellm.backends.cpu.executable import EXECUTOR
-from edgellm.backends.cpu.pool import Pool
+from edgellm.backends.cpu.pool import Pool, Program
 
 DEFAULT_BYTES = 256 << 20                        # far past any cache, yet small enough for a Raspberry Pi
 
@@ -21,11 +21,12 @@ class ReadProbe:
         addresses = jit.kernel_addresses([*EXECUTOR, "probe:read"], jit.choose_isa(), self._linker)
         self._data = np.ones(nbytes // 8, np.int64)          # written, so that every page is there
         self._step = np.zeros(control.STEP_WORDS, np.int64)
-        self._record = np.zeros((1, control.RECORD_WORDS), np.int64)
-        self._record[0, control.KERNEL] = addresses["probe:read"]
-        self._record[0, control.STEP] = self._step.ctypes.data
-        self._record[0, control.FIRST_ARGUMENT : control.FIRST_ARGUMENT + 2] = self._data.ctypes.data, self._data.nbytes
-        self._record[0, control.BARRIER_AFTER] = 1
+        records = np.zeros((self.threads, 1, control.RECORD_WORDS), np.int64)
+        records[:, 0, control.KERNEL] = addresses["probe:read"]
+        records[:, 0, control.STEP] = self._step.ctypes.data
+        records[:, 0, control.FIRST_ARGUMENT : control.FIRST_ARGUMENT + 2] = self._data.ctypes.data, self._data.nbytes
+        records[:, 0, control.BARRIER_AFTER] = 1
+        self._program = Program(records)
         self._pool = Pool(self.threads, *(addresses[name] for name in EXECUTOR), code=self._linker)
 
     def measure(self, repetitions: int = 3) -> float:
@@ -33,7 +34,7 @@ class ReadProbe:
         best = 0.0
         for _ in range(repetitions):
             start = time.perf_counter()
-            self._pool.run(self._record.ctypes.data, 1)
+            self._pool.run(self._program)
             best = max(best, self._data.nbytes / (time.perf_counter() - start))
         return best
 

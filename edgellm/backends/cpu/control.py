@@ -8,24 +8,32 @@ from edgellm.memory.layout import RING_MULTIPLE
 
 # Control block of a pool: one cache line of 8 words each, so that threads do not share lines by accident.
 LINE: Final = 8                                  # int64 words per cache line
-EPOCH: Final = 0                                 # counts plans started; workers wait for it to change
+EPOCH: Final = 0                                 # counts plans started, times MOST_THREADS, plus the threads that walk the newest
 ARRIVED: Final = 1                               # threads that reached the barrier
 GENERATION: Final = 2                            # barriers passed
-PLAN: Final = 3                                  # address of the records
+PLAN: Final = 3                                  # address of the first thread's records
 RECORDS: Final = 4                               # how many
 STOP: Final = 5                                  # the pool is closing
 SLEEPERS: Final = 6                              # threads that sleep at the barrier; beside it how long: seconds, nanoseconds
-WORDS: Final = 7                                 # after these: one line per thread, the epoch that it has walked
+STRIDE: Final = 7                                # bytes from one thread's records to the next one's
+WORDS: Final = 8                                 # after these: one line per thread, the epoch that it has walked
+
+MOST_THREADS: Final = 4096
 
 BARRIER_SPINS: Final = 2048                      # pauses before a thread sleeps at a barrier (a pure spin collapses on busy cores)
 LONGEST_SLEEP: Final = (0, 20_000_000)           # seconds, nanoseconds: no wake-up is ever lost for longer
 IDLE_SPINS: Final = 20_000                       # pauses between two plans before a worker parks: about a millisecond
 
-# One record of a plan: 32 int64 words.
+# A program, what a pool runs: int64 words, of which the first three go to PLAN, RECORDS and STRIDE.
+PROGRAM_THREADS: Final = 3                       # how many threads walk it
+PROGRAM_WORDS: Final = 4
+
+# One record of a plan: 32 int64 words. Every thread has records of its own, which may differ in addresses.
 RECORD_WORDS: Final = 32
 KERNEL: Final = 0                                # address of the kernel
 STEP: Final = 1                                  # address of the step block
 FIRST_ARGUMENT: Final = 2
+WHOLE: Final = 30                                # 1: every thread does all of it, for itself
 BARRIER_AFTER: Final = 31                        # 1: all threads meet after this record
 
 # The step block: int64 words.

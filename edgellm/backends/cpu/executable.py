@@ -1,17 +1,19 @@
 """A model made ready for the CPU: the plan, its threads and its memory, behind the interface that all back ends share."""
 from __future__ import annotations
 
+import time
 import weakref
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Progress, State, StepInput
+from edgellm.backends.base import KindTime, Progress, State, StepInput
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.pool import Pool
+from edgellm.backends.cpu.profile import profile
 from edgellm.errors import BackendError
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
@@ -22,19 +24,24 @@ EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
 
 
 def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-            progress: Progress | None = None) -> CpuExecutable:
-    """Build the plan of an optimised graph and link its kernels, compiling those that this machine has not seen yet."""
+            threads_batch: int | None = None, progress: Progress | None = None) -> CpuExecutable:
+    """Build the plan of an optimised graph and link its kernels, compiling those that this machine has not seen yet.
+
+    `threads` compute single tokens (None: as many as there are cores), `threads_batch` prompts (None: as many as that).
+    """
     isa = jit.choose_isa()
-    plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads)
+    plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     linker = jit.Linker()
     addresses = jit.kernel_addresses({record.kernel for record in plan.records} | set(EXECUTOR), isa, linker, progress)
     return CpuExecutable(plan, addresses, linker, isa)
 
 
-def build_plan(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None) -> PlanBuilder:
+def build_plan(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
+               threads_batch: int | None = None) -> PlanBuilder:
     """The plan of an optimised graph with all its buffers, whose pages nothing has touched yet; no kernel is needed for it."""
+    threads = system.usable_cores() if threads is None else threads
     plan = PlanBuilder(graph, weights, layout, max_tokens=layout.chunk, max_outputs=min(MAX_OUTPUTS, layout.chunk),
-                       threads=system.usable_cores() if threads is None else threads, kv_type=kv_type)
+                       threads=threads, threads_batch=threads if threads_batch is None else threads_batch, kv_type=kv_type)
     for index, node in enumerate(graph.nodes):
         EMITTERS[node.op](plan, index, node)
         plan.release_after(index)
@@ -49,17 +56,23 @@ class CpuExecutable:
     def __init__(self, plan: PlanBuilder, addresses: dict[str, int], linker: jit.Linker, isa: str) -> None:
         self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
         self._plan = plan
+        self.busy_seconds = 0.0                  # inside plans, of all steps
         self._kv_type = plan.kv_type
-        self._records = plan.finish(addresses)
+        self._one, self._many = plan.program(addresses, one=True), plan.program(addresses, one=False)
         logits = plan.values[plan.graph.output]
         rows = plan.arena.block(logits)[: plan.max_outputs * logits.stride].view(np.float32).reshape(plan.max_outputs, -1)
         self._logits: npt.NDArray[np.float32] = rows[:, : logits.n]
-        self._pool: Pool | None = Pool(plan.threads, *(addresses[name] for name in EXECUTOR), code=(linker, plan, self._records))
+        self._pool: Pool | None = Pool(plan.most_threads, *(addresses[name] for name in EXECUTOR),
+                                        code=(linker, plan, self._one, self._many))
         weakref.finalize(self, self._pool.close).atexit = False      # for one that nobody closes: Ctrl-C during `load`
 
     @property
     def threads(self) -> int:
         return self._plan.threads
+
+    @property
+    def threads_batch(self) -> int:
+        return self._plan.threads_batch
 
     @property
     def work_bytes(self) -> int:
@@ -78,8 +91,21 @@ class CpuExecutable:
         self._pool.settle()
         self._pool.state = state                 # an interrupted plan goes on writing to it
         self._plan.step.fill(step, state.table)
-        self._pool.run(self._records.ctypes.data, len(self._records))
+        started = time.perf_counter()
+        self._pool.run(self._one if len(step.tokens) == 1 else self._many)
+        self.busy_seconds += time.perf_counter() - started
         return self._logits[: len(step.output_rows)]
+
+    def profile(self, state: State, step: StepInput) -> list[KindTime]:
+        """A step as `step` does it, record by record: where its time goes, by kind of kernel, longest first."""
+        assert isinstance(state, KVCache) and self._pool is not None
+        self._pool.settle()
+        self._pool.state = state
+        self._plan.step.fill(step, state.table)
+        one = len(step.tokens) == 1
+        records = [record for record in self._plan.records if one or not record.one_only]
+        visible = [int(span[-1, 1] + span[-1, 3]) for span in step.spans]
+        return profile(self._pool, self._one if one else self._many, records, visible)
 
     def close(self) -> None:
         if self._pool is not None:

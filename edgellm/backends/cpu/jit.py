@@ -117,7 +117,7 @@ def _compile(kernels: list[str], isa: str) -> Iterator[tuple[str, KernelObject]]
 def _drive_compiler(isa: str, todo: SimpleQueue[str], done: SimpleQueue[tuple[str, KernelObject | str]]) -> None:
     """Feed one compiler process until nothing is left to do; every kernel taken is answered."""
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
-    command = [sys.executable, "-m", "edgellm.backends.cpu.compiler", isa]
+    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.compiler", isa]       # -P: nothing from the working directory
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                env=environment)
     assert process.stdin is not None and process.stdout is not None

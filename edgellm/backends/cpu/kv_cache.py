@@ -5,7 +5,7 @@ import numpy as np
 
 from edgellm.memory.layout import MemoryLayout
 
-KV_DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
+KV_DTYPES: dict[str, np.dtype[np.floating]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
 
 
 class KVCache:

@@ -8,8 +8,10 @@ import numpy as np
 
 from edgellm.backends.cpu import control
 from edgellm.backends.cpu.buffers import Value
+from edgellm.backends.cpu.kv_cache import KV_DTYPES
+from edgellm.backends.cpu.meetings import ALONE
 from edgellm.backends.cpu.plan import PlanBuilder
-from edgellm.backends.cpu.traits import TRAITS, Traits, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.traits import BLOCK, TRAITS, Traits, q8_row_bytes, scratch_bytes
 from edgellm.errors import BackendError, Unsupported
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node, RopeSpec
@@ -49,16 +51,17 @@ def embed(plan: PlanBuilder, index: int, node: Node) -> None:
     ids = plan.step.tokens if node.attrs["source"] == "tokens" else plan.step.positions
     out = plan.output(index)
     plan.add(_traits(weight).embed, (weight.address, row_bytes(weight.type, node.n), weight.shape[0], node.n, ids.ctypes.data, 0,
-             out.address, out.stride), reads=(), writes=(out.buffer,))
+             out.at, out.stride), writes=(out,))
 
 
 @emitter("rms_norm", "layer_norm")
 def norm(plan: PlanBuilder, index: int, node: Node) -> None:
-    x, out = plan.values[node.inputs[0]], plan.output(index)
     groups = cast(int, node.attrs.get("groups", 1))
+    x, out = plan.values[node.inputs[0]], plan.output(index, own=groups == 1)
     scale, bias = [plan.vector(name) for name in node.weights] if len(node.weights) > 1 else (plan.vector(node.weights[0]), 0)
-    plan.add(f"norm:{node.op}", (x.address, x.stride, out.address, out.stride, scale, bias, node.n // groups, groups,
-             float_word(cast(float, node.attrs["eps"])), _rows_kind(node)), reads=(x.buffer,), writes=(out.buffer,))
+    plan.add(f"norm:{node.op}", (x.at, x.stride, out.at, out.stride, scale, bias, node.n // groups, groups,
+             float_word(cast(float, node.attrs["eps"])), _rows_kind(node)), reads=(x,), writes=(out,),
+             pieces=ALONE if out.own else groups, by_rows=node.rows == "T")
 
 
 @emitter("matmul")
@@ -72,22 +75,27 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     residual = plan.values[node.inputs[1]] if len(node.inputs) > 1 else None
     out = plan.output(index)
     per_thread = scratch_bytes(weight.type.name, columns)
-    scratch = plan.scratch(plan.threads * per_thread) if per_thread else 0
-    plan.add(traits.matmul, (weight.address, row_bytes(weight.type, columns), node.n, columns, x.address, x.stride,
-             out.address, out.stride, plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
-             residual.address if residual else 0, residual.stride if residual else 0, _rows_kind(node), scratch, per_thread),
-             reads=(x.buffer, *((residual.buffer,) if residual else ())), writes=(out.buffer,))
+    scratch = plan.scratch(plan.most_threads * per_thread) if per_thread else 0
+    plan.add(traits.matmul, (weight.address, row_bytes(weight.type, columns), node.n, columns, x.at, x.stride,
+             out.at, out.stride, plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
+             residual.at if residual else 0, residual.stride if residual else 0, _rows_kind(node), scratch, per_thread),
+             reads=(residual,) if residual else (), whole=(x,), writes=(out,), pieces=node.n,
+             weight_bytes=node.n * row_bytes(weight.type, columns))
 
 
 def _quantised(plan: PlanBuilder, source: int, columns: int) -> Value:
-    """The q8 copy of a node's rows; made once, however many matmuls read it."""
+    """The q8 copy of a node's rows; made once, however many matmuls read it.
+
+    Of a single row each thread makes all of it, unless it has just computed the part that it would round.
+    """
     ready = plan.derived(source, "q8")
     if ready is not None:
         return ready
-    x = plan.values[source]
-    out = plan.derive(source, "q8", q8_row_bytes(columns))
-    plan.add("quantise:q8", (x.address, x.stride, columns, out.address, out.stride, _rows_kind(plan.graph.nodes[source])),
-             reads=(x.buffer,), writes=(out.buffer,))
+    x, node = plan.values[source], plan.graph.nodes[source]
+    own = x.own or not plan.made_here(x, columns // BLOCK)
+    out = plan.derive(source, "q8", q8_row_bytes(columns), own=own)
+    plan.add("quantise:q8", (x.at, x.stride, columns, out.at, out.stride, _rows_kind(node)), reads=(x,), writes=(out,),
+             pieces=ALONE if own else columns // BLOCK, by_rows=node.rows == "T")
     return out
 
 
@@ -98,8 +106,8 @@ def rope(plan: PlanBuilder, index: int, node: Node) -> None:
     table = plan.step.rope_table(spec, cast(str, node.attrs["positions"]), factors)
     x, out = plan.values[node.inputs[0]], plan.output(index)
     heads = cast(int, node.attrs["heads"])
-    plan.add(f"rope:{spec.style}", (x.address, x.stride, out.address, out.stride, table.cos.ctypes.data, table.sin.ctypes.data,
-             heads, node.n // heads, spec.n_rot), reads=(x.buffer,), writes=(out.buffer,))
+    plan.add(f"rope:{spec.style}", (x.at, x.stride, out.at, out.stride, table.cos.ctypes.data, table.sin.ctypes.data,
+             heads, node.n // heads, spec.n_rot), reads=(x,), writes=(out,), pieces=heads, by_rows=True)
 
 
 @emitter("attention")
@@ -110,21 +118,23 @@ def attention(plan: PlanBuilder, index: int, node: Node) -> None:
     shape, memory_class = plan.layout.layers[layer], plan.layout.layer_class[layer]
     slots, spans = plan.layout.classes[memory_class], plan.step.spans[memory_class]
     q, q_sink, k, v = (plan.values[i] for i in node.inputs)
-    plan.add(f"kv_store:{plan.kv_type}", (k.address, k.stride, v.address, v.stride, spans.ctypes.data, layer, shape.n_kv_heads,
-             shape.head_dim_k, shape.head_dim_v, slots.slots), reads=(k.buffer, v.buffer), writes=(("kv", layer),))
+    plan.add(f"kv_store:{plan.kv_type}", (k.at, k.stride, v.at, v.stride, spans.ctypes.data, layer, shape.n_kv_heads,
+             shape.head_dim_k, shape.head_dim_v, slots.slots), reads=(k, v), writes=(("kv", layer),), pieces=shape.n_kv_heads,
+             by_rows=True)
     n_heads = cast(int, node.attrs["n_heads"])
     queries = n_heads // shape.n_kv_heads
     together = max(1, control.ATTENTION_GROUP // queries)
     partial_bytes = _partial_bytes(together * queries, shape.head_dim_v)
     own_bytes = (slots.ring // control.ATTENTION_CHUNK + 4) * partial_bytes        # the sinks, both ends of a window, their sum
-    partials = plan.scratch(max(plan.threads, shape.n_kv_heads) * own_bytes)
+    partials = plan.scratch(max(plan.most_threads, shape.n_kv_heads) * own_bytes)
     out = plan.output(index)
-    arguments = (q.address, q.stride, q_sink.address, q_sink.stride, out.address, out.stride, spans.ctypes.data, layer, n_heads,
+    arguments = (q.at, q.stride, q_sink.at, q_sink.stride, out.at, out.stride, spans.ctypes.data, layer, n_heads,
                  shape.n_kv_heads, shape.head_dim_k, shape.head_dim_v, slots.slots, slots.sinks,
                  float_word(cast(float, node.attrs["scale"])), partials, own_bytes, partial_bytes)
-    plan.add(f"attention:{plan.kv_type}", arguments, reads=(q.buffer, q_sink.buffer, ("kv", layer)),
-             writes=(out.buffer, "partials"))
-    plan.add("attention_partial:merge", arguments, reads=("partials",), writes=(out.buffer,))
+    key_bytes = shape.n_kv_heads * (shape.head_dim_k + shape.head_dim_v) * KV_DTYPES[plan.kv_type].itemsize
+    plan.add(f"attention:{plan.kv_type}", arguments, whole=(q, q_sink, ("kv", layer)), writes=(out, "partials"),
+             key_bytes=key_bytes, memory_class=memory_class)
+    plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads, one_only=True)
 
 
 def _partial_bytes(queries: int, head_dim: int) -> int:
@@ -134,24 +144,26 @@ def _partial_bytes(queries: int, head_dim: int) -> int:
 
 @emitter("glu")
 def glu(plan: PlanBuilder, index: int, node: Node) -> None:
-    _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}")
+    _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}", own=False)
 
 
 @emitter("add", "mul", "silu", "gelu")
 def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
-    _elementwise(plan, index, node, f"elementwise:{node.op}")
+    _elementwise(plan, index, node, f"elementwise:{node.op}", own=node.op in ("add", "mul"))
 
 
 @emitter("scale", "softcap")
 def scaled(plan: PlanBuilder, index: int, node: Node) -> None:
-    _elementwise(plan, index, node, f"elementwise:{node.op}", cast(float, node.attrs["value" if node.op == "scale" else "cap"]))
+    _elementwise(plan, index, node, f"elementwise:{node.op}", cast(float, node.attrs["value" if node.op == "scale" else "cap"]),
+                 own=node.op == "scale")
 
 
-def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: float = 0.0) -> None:
+def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: float = 0.0, *, own: bool) -> None:
+    """`own`: of a single row each thread computes all, as what comes after it needs all."""
     a, b = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
-    out = plan.output(index)
-    plan.add(kernel, (a.address, a.stride, b.address, b.stride, out.address, out.stride, node.n, float_word(value),
-             _rows_kind(node)), reads=(a.buffer, b.buffer), writes=(out.buffer,))
+    out = plan.output(index, own=own)
+    plan.add(kernel, (a.at, a.stride, b.at, b.stride, out.at, out.stride, node.n, float_word(value), _rows_kind(node)),
+             reads=(a, b), writes=(out,), pieces=ALONE if out.own else node.n, by_rows=node.rows == "T")
 
 
 @emitter("slice")
@@ -161,6 +173,6 @@ def take_columns(plan: PlanBuilder, index: int, node: Node) -> None:
 
 @emitter("select")
 def select(plan: PlanBuilder, index: int, node: Node) -> None:
-    x, out = plan.values[node.inputs[0]], plan.output(index)
-    plan.add("select:rows", (x.address, x.stride, out.address, out.stride, plan.step.output_rows.ctypes.data, node.n),
-             reads=(x.buffer,), writes=(out.buffer,))
+    x, out = plan.values[node.inputs[0]], plan.output(index, own=True)
+    plan.add("select:rows", (x.at, x.stride, out.at, out.stride, plan.step.output_rows.ctypes.data, node.n), whole=(x,),
+             writes=(out,), pieces=ALONE if out.own else None)

@@ -1,40 +1,61 @@
-"""From a graph to a flat table of records that threads walk: buffers by liveness, barriers only where data crosses threads."""
+"""From a graph to flat tables of records that threads walk: buffers by liveness, barriers only where data crosses threads.
+
+There are two tables over the same buffers. In steps of one token each thread computes short rows (norms, sums, their quantised
+form) for itself, in a place of its own, and goes on with the rows of the next product: no barrier stands between them. In steps
+of several tokens threads share the rows.
+"""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.backends.cpu import control
-from edgellm.backends.cpu.buffers import Arena, Value, aligned
+from edgellm.backends.cpu.buffers import Arena, Own, Value, aligned
+from edgellm.backends.cpu.meetings import ALONE, Cut, Meetings, Use, cut_of_one, cut_of_rows
+from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.step_block import StepBlock
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
+OWN_COLUMNS = 1 << 14                            # of a row that each thread computes for itself rather than wait for the others
+
+Argument = int | Own
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One kernel call: which kernel, its argument words, and what it reads and writes (buffer indices, or ("kv", layer))."""
+    """One kernel call: which kernel, its argument words, and what it reads from memory, for profiles.
+
+    `alone`: in a step of one token every thread does all of it. `one_only`: steps of several tokens do without it.
+    """
 
     kernel: str
-    arguments: tuple[int, ...]
-    reads: frozenset[object]
-    writes: frozenset[object]
+    arguments: tuple[Argument, ...]
+    alone: bool
+    one_only: bool
+    weight_bytes: int                            # read once a step
+    key_bytes: int                               # read for each key that a token sees
+    memory_class: int | None                     # in which those keys are
 
 
 class PlanBuilder:
     """What the emitters of `ops.py` work with: values of nodes, buffers, weights as arrays, and the list of records so far."""
 
     def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, max_tokens: int, max_outputs: int,
-                 threads: int, kv_type: str) -> None:
+                 threads: int, threads_batch: int, kv_type: str) -> None:
+        """`threads` walk steps of one token, `threads_batch` those of several."""
         self.graph, self.weights, self.layout = graph, weights, layout
-        self.max_tokens, self.max_outputs, self.threads, self.kv_type = max_tokens, max_outputs, threads, kv_type
+        self.max_tokens, self.max_outputs, self.kv_type = max_tokens, max_outputs, kv_type
+        self.threads, self.threads_batch, self.most_threads = threads, threads_batch, max(threads, threads_batch)
         self.step = StepBlock(layout, max_tokens, max_outputs)
         self.arena = Arena()
         self.records: list[Record] = []
+        self.one, self.many = Meetings(), Meetings()         # of steps of one token, of several
         self.kept: list[npt.NDArray[np.generic]] = []        # arrays whose addresses stand in records
         self._vectors: dict[str, int] = {}
         self._derived: dict[tuple[int, str], Value] = {}     # (node, activation format) -> its quantised copy
@@ -44,35 +65,66 @@ class PlanBuilder:
         self._scratch: dict[int, int] = {}
 
     # --- what emitters call -------------------------------------------------------------------------------------------
-    def add(self, kernel: str, arguments: Sequence[int], *, reads: Sequence[object], writes: Sequence[object]) -> None:
-        assert len(arguments) <= control.BARRIER_AFTER - control.FIRST_ARGUMENT
-        self.records.append(Record(kernel, tuple(arguments), frozenset(reads), frozenset(writes)))
+    def add(self, kernel: str, arguments: Sequence[Argument], *, reads: Sequence[Value] = (), whole: Sequence[Value | object] = (),
+            writes: Sequence[Value | object] = (), pieces: int | None = None, by_rows: bool = False, one_only: bool = False,
+            weight_bytes: int = 0, key_bytes: int = 0, memory_class: int | None = None) -> None:
+        """Append a record.
+
+        `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
+        equal pieces of a single row threads share, ALONE where each does all of it, None for another way. `by_rows`: whether
+        they share several rows row by row.
+        """
+        assert len(arguments) <= control.WHOLE - control.FIRST_ARGUMENT
+        one, many = list[Use](), list[Use]()
+        for values, is_whole, is_write in ((reads, False, False), (whole, True, False), (writes, False, True)):
+            for value in values:
+                buffer, cut_one, cut_many = value, cast(Cut, None), cast(Cut, None)
+                if isinstance(value, Value):
+                    assert value.own or not is_write or pieces != ALONE
+                    buffer, cut_one = value.buffer, cut_of_one(value, None if is_whole else pieces, self.threads)
+                    cut_many = cut_of_rows(value) if by_rows and not is_whole else None
+                one.append(Use(buffer, cut_one, is_write))
+                many.append(Use(buffer, cut_many, is_write))
+        self.records.append(Record(kernel, tuple(arguments), pieces == ALONE, one_only, weight_bytes, key_bytes,
+                                   memory_class))
+        if self.one.add(one):
+            self.arena.threads_met("one")
+        if self.many.add(() if one_only else many):
+            self.arena.threads_met("many")
+
+    def made_here(self, value: Value, pieces: int) -> bool:
+        """Whether, in a step of one token, each thread has just written its own of these pieces."""
+        return self.one.made_here(Use(value.buffer, cut_of_one(value, pieces, self.threads), False))
 
     def rows(self, index: int) -> int:
         """The most rows that node `index` can have."""
         return self.max_tokens if self.graph.nodes[index].rows == "T" else self.max_outputs
 
-    def output(self, index: int) -> Value:
-        """A fresh f32 buffer for node `index`."""
+    def output(self, index: int, *, own: bool = False) -> Value:
+        """A fresh f32 buffer for node `index`; `own` where each thread may compute it for itself."""
         node = self.graph.nodes[index]
-        value = self.arena.take(self.rows(index), node.n * 4, node.n)
+        value = self._take(index, node.n * 4, own=own and index != self.graph.output and node.n <= OWN_COLUMNS)
         self.values[index] = value
         return value
 
     def view(self, index: int, of: int, first_column: int) -> None:
         """Let node `index` be columns of node `of`, without a copy."""
         base, node = self.values[of], self.graph.nodes[index]
-        self.values[index] = Value(base.address + first_column * 4, base.stride, node.n, base.buffer)
+        self.values[index] = replace(base, address=base.address + first_column * 4, n=node.n)
         self._owner[index] = self._owner.get(of, of)
 
     def derived(self, index: int, kind: str) -> Value | None:
         return self._derived.get((index, kind))
 
-    def derive(self, index: int, kind: str, row_bytes: int) -> Value:
+    def derive(self, index: int, kind: str, row_bytes: int, *, own: bool) -> Value:
         """A buffer for another form of node `index` (its quantised copy), which lives as long as the node does."""
-        value = self.arena.take(self.rows(index), row_bytes, self.graph.nodes[index].n)
+        value = self._take(index, row_bytes, own=own)
         self._derived[index, kind] = value
         return value
+
+    def _take(self, index: int, row_bytes: int, *, own: bool) -> Value:
+        rows = max(self.rows(index), self.threads) if own else self.rows(index)
+        return self.arena.take(rows, row_bytes, self.graph.nodes[index].n, own=own)
 
     def vector(self, name: str) -> int:
         """Address of a weight as f32 values: the file's own bytes where they are f32, else a small copy."""
@@ -109,23 +161,27 @@ class PlanBuilder:
                 self.values.pop(view, None)
                 del self._owner[view]
 
-    def finish(self, addresses: Mapping[str, int]) -> npt.NDArray[np.int64]:
-        """The table of records, (n, 32) int64, with a barrier only before a record that touches what others have written."""
-        table = np.zeros((len(self.records), control.RECORD_WORDS), np.int64)
-        reads: set[object] = set()
-        writes: set[object] = set()
-        for i, record in enumerate(self.records):
-            conflict = (record.reads & writes) or (record.writes & (reads | writes))
-            if conflict and i:
-                table[i - 1, control.BARRIER_AFTER] = 1
-                reads, writes = set(), set()
-            reads |= record.reads
-            writes |= record.writes
-            table[i, control.KERNEL] = addresses[record.kernel]
-            table[i, control.STEP] = self.step.words.ctypes.data
-            table[i, control.FIRST_ARGUMENT : control.FIRST_ARGUMENT + len(record.arguments)] = record.arguments
-        table[-1, control.BARRIER_AFTER] = 1                 # the step ends when all threads are through
-        return table
+    def program(self, addresses: Mapping[str, int], *, one: bool) -> Program:
+        """What threads walk in steps of one token, or of several. `addresses`: of the kernels."""
+        threads, meetings = (self.threads, self.one) if one else (self.threads_batch, self.many)
+        chosen = [i for i, record in enumerate(self.records) if one or not record.one_only]
+        table = np.zeros((threads, len(chosen), control.RECORD_WORDS), np.int64)
+        for place, index in enumerate(chosen):
+            record, words = self.records[index], table[:, place]
+            words[:, control.KERNEL] = addresses[record.kernel]
+            words[:, control.STEP] = self.step.words.ctypes.data
+            for ith in range(threads):
+                words[ith, control.FIRST_ARGUMENT : control.FIRST_ARGUMENT + len(record.arguments)] = [
+                    _resolved(argument, ith if one else 0) for argument in record.arguments]
+            words[:, control.WHOLE] = one and record.alone
+            if meetings.before[index]:
+                table[:, place - 1, control.BARRIER_AFTER] = 1
+        table[:, -1, control.BARRIER_AFTER] = 1              # the step ends when all threads are through
+        return Program(table)
+
+
+def _resolved(argument: Argument, ith: int) -> int:
+    return argument.address + ith * argument.step if isinstance(argument, Own) else argument
 
 
 def _last_uses(graph: Graph) -> list[int]:

@@ -6,11 +6,30 @@ import os
 import threading
 
 import numpy as np
+import numpy.typing as npt
 
 from edgellm.backends.cpu import control
 from edgellm.errors import BackendError
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class Program:
+    """What threads walk: a table of records (threads, n, 32), each thread its own ones."""
+
+    def __init__(self, table: npt.NDArray[np.int64]) -> None:
+        assert table.flags.c_contiguous
+        self.table, self.threads = table, len(table)
+        self._words = np.zeros(control.PROGRAM_WORDS, np.int64)
+        self._words[:] = table.ctypes.data, table.shape[1], table.strides[0], self.threads
+
+    @property
+    def address(self) -> int:
+        return int(self._words.ctypes.data)
+
+    @property
+    def barriers(self) -> int:
+        return int(self.table[0, :, control.BARRIER_AFTER].sum())
 
 
 class Pool:
@@ -30,7 +49,7 @@ class Pool:
         sleep = control.SLEEPERS * control.LINE + 1
         self._words[sleep : sleep + 2] = control.LONGEST_SLEEP
         self._condition = threading.Condition()
-        self._parked = 0
+        self._parked = [False] * threads
         self._closed = False
         self._pid = os.getpid()
         self._workers: list[threading.Thread] = []
@@ -42,11 +61,12 @@ class Pool:
             self.close()
             raise
 
-    def run(self, plan: int, records: int) -> None:
-        """Walk `records` records at address `plan` with all threads; returns when all are through."""
+    def run(self, program: Program) -> None:
+        """Walk a program; returns when all its threads are through."""
         if os.getpid() != self._pid:
             raise BackendError("this model was loaded before fork(); its threads did not come along: load it in the child process.")
-        self._start(self._address, plan, records)
+        assert program.threads <= self.threads
+        self._start(self._address, program.address, 0)
         self._go()
 
     def settle(self) -> None:
@@ -58,21 +78,26 @@ class Pool:
             self._go()
 
     def _go(self) -> None:
-        if self._workers:
+        wanted = self._wanted()
+        if wanted > 1:
             with self._condition:
-                if self._parked:
+                if any(self._parked[1:wanted]):
                     self._condition.notify_all()
-        self._walk(self._address, 0, self.threads)
+        self._walk(self._address, 0, 0)
+
+    def _wanted(self) -> int:
+        """How many threads walk the newest program; the others stay parked."""
+        return int(self._words[control.EPOCH * control.LINE]) % control.MOST_THREADS
 
     def _work(self, ith: int) -> None:
         words, seen = self._words, (control.WORDS + ith) * control.LINE
         while True:
-            self._wait(self._address, ith, self.threads)
+            self._wait(self._address, ith, 0)
             with self._condition:
-                while not self._closed and words[control.EPOCH * control.LINE] == words[seen]:
-                    self._parked += 1
+                while not self._closed and (words[control.EPOCH * control.LINE] == words[seen] or ith >= self._wanted()):
+                    self._parked[ith] = True
                     self._condition.wait()
-                    self._parked -= 1
+                    self._parked[ith] = False
                 if self._closed:
                     return
 

@@ -5,6 +5,7 @@ import functools
 import os
 import platform
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ISAS = ("generic", "avx2", "avxvnni", "avx512vnni")          # the ladder, lowest first
@@ -49,10 +50,35 @@ def usable_isas() -> tuple[str, ...]:
 
 def usable_cores() -> int:
     """Physical cores that this process may use: affinity and cgroup quota respected, SMT siblings not counted."""
-    allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else (os.cpu_count() or 1)
-    cores = min(allowed, _performance_cores() or _physical_cores() or allowed)
-    quota = _cgroup_quota(Path("/sys/fs/cgroup")) if sys.platform == "linux" else None
-    return max(1, cores if quota is None else min(cores, quota))
+    if sys.platform != "linux":
+        allowed = os.cpu_count() or 1
+        return max(1, min(allowed, _performance_cores() or _physical_cores() or allowed))
+    usable = os.sched_getaffinity(0)
+    cores = _distinct_cores(usable) or min(len(usable), _physical_cores() or len(usable))
+    return max(1, min([cores, *_quotas()]))
+
+
+def _distinct_cores(cpus: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> int | None:
+    """How many physical cores these logical ones are; None where Linux does not say it of each."""
+    try:
+        return len({tuple((root / f"cpu{cpu}/topology/{name}").read_text().strip() for name in ("physical_package_id", "core_id"))
+                    for cpu in cpus})
+    except OSError:
+        return None
+
+
+def _quotas(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
+    """Whole cores of every CPU quota that holds for this process: of its cgroup and of all above it."""
+    try:
+        paths = [line.split(":", 2)[-1] for line in own.read_text().splitlines()]
+    except OSError:
+        paths = []
+    for base in (root, root / "cpu"):
+        folders = {base}
+        for path in paths:
+            folder = base / path.strip("/") if ".." not in path else base        # a container may see its own group as the root
+            folders.update(group for group in (folder, *folder.parents) if base in group.parents)
+        yield from (quota for folder in folders if (quota := _cgroup_quota(folder)) is not None)
 
 
 def _physical_cores() -> int | None:
@@ -76,7 +102,7 @@ def _performance_cores() -> int | None:
 
 def _cgroup_quota(root: Path) -> int | None:
     """Whole cores of a cgroup v2 or v1 CPU quota, rounded up; None where there is none."""
-    for quota_file, period_file in ((root / "cpu.max", None), (root / "cpu/cpu.cfs_quota_us", root / "cpu/cpu.cfs_period_us")):
+    for quota_file, period_file in ((root / "cpu.max", None), (root / "cpu.cfs_quota_us", root / "cpu.cfs_period_us")):
         try:
             words = quota_file.read_text().split() + (period_file.read_text().split() if period_file else [])
             quota, period = words[0], int(words[1])

@@ -102,8 +102,6 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     places, clear_partial, add, write = count(isa), clear(isa), combine(isa), finish(isa)
 
     def merge(op, ith, nth):
-        if load_i64(load_i64(op, 8), 0) != 1:
-            return
         n_kv, dim, out, spans = load_i64(op, 88), load_i64(op, 104), load_i64(op, 48), load_i64(op, 64)
         partials, head_bytes, partial_bytes = load_i64(op, 136), load_i64(op, 144), load_i64(op, 152)
         queries, n = load_i64(op, 80) // n_kv, places(spans, load_i64(op, 120))

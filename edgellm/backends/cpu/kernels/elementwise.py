@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Any  # what a Numba function is to the type checker
 
 from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.kernels._share import first_item
 from edgellm.backends.cpu.simd import Isa
-
-COLUMNS = 256                                    # of one item, so that threads share even a single row
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -20,12 +19,12 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         step, a, a_stride, b, b_stride = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
         out, out_stride, n, value = load_i64(op, 48), load_i64(op, 56), load_i64(op, 64), load_f32(op, 72)
         rows = load_i64(step, load_i64(op, 80) * 8)
-        blocks = (n + COLUMNS - 1) // COLUMNS
-        items = rows * blocks
         constant = splat(value)
-        for item in range(items * ith // nth, items * (ith + 1) // nth):
-            row, j = item // blocks, item % blocks * COLUMNS
-            end = min(j + COLUMNS, n)
+        at, last = first_item(rows, n, ith, nth), first_item(rows, n, ith + 1, nth)
+        while at < last:
+            row, j = at // n, at % n
+            end = min(n, j + last - at)
+            at += end - j
             p, q, t = a + row * a_stride, b + row * b_stride, out + row * out_stride
             while j + 8 <= end:
                 store(t, j * 4, function(load(p, j * 4), load(q, j * 4), constant))

@@ -18,9 +18,10 @@ RECORD_BYTES = control.RECORD_WORDS * 8
 EPOCH, ARRIVED, GENERATION = control.EPOCH * LINE_BYTES, control.ARRIVED * LINE_BYTES, control.GENERATION * LINE_BYTES
 PLAN, RECORDS, STOP = control.PLAN * LINE_BYTES, control.RECORDS * LINE_BYTES, control.STOP * LINE_BYTES
 SLEEPERS, SEEN = control.SLEEPERS * LINE_BYTES, control.WORDS * LINE_BYTES
+STRIDE, THREADS, MOST_THREADS = control.STRIDE * LINE_BYTES, control.PROGRAM_THREADS * 8, control.MOST_THREADS
 FUTEX_WAIT, FUTEX_WAKE = 128, 129                # private to this process
 EVERYBODY = 2**31 - 1
-BARRIER_AFTER = control.BARRIER_AFTER * 8
+WHOLE, BARRIER_AFTER = control.WHOLE * 8, control.BARRIER_AFTER * 8
 BARRIER_SPINS, IDLE_SPINS = control.BARRIER_SPINS, control.IDLE_SPINS
 
 
@@ -32,12 +33,15 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
     @inline
     def walk_records(block, ith, nth):
-        plan = load_i64(block, PLAN)
+        plan = load_i64(block, PLAN) + ith * load_i64(block, STRIDE)
         n = load_i64(block, RECORDS)
         generation = load(block + GENERATION)
         for i in range(n):
             record = plan + i * RECORD_BYTES
-            call_kernel(load_i64(record, 0), record, ith, nth)
+            if load_i64(record, WHOLE) == 1:
+                call_kernel(load_i64(record, 0), record, 0, 1)
+            else:
+                call_kernel(load_i64(record, 0), record, ith, nth)
             if nth > 1 and load_i64(record, BARRIER_AFTER) == 1:
                 if add(block + ARRIVED, 1) == nth - 1:
                     store(block + ARRIVED, 0)
@@ -56,24 +60,29 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                             add(block + SLEEPERS, -1)
                 generation += 1
 
-    def start(block, plan, records):
-        """Publish a plan: workers see its address before they see the new epoch."""
-        store(block + PLAN, plan)
-        store(block + RECORDS, records)
-        add(block + EPOCH, 1)
+    def start(block, program, unused):
+        """Publish a program: workers see its records before they see the new epoch."""
+        store(block + PLAN, load_i64(program, 0))
+        store(block + RECORDS, load_i64(program, 8))
+        store(block + STRIDE, load_i64(program, 16))
+        store(block + EPOCH, (load(block + EPOCH) // MOST_THREADS + 1) * MOST_THREADS + load_i64(program, THREADS))
 
-    def walk(block, ith, nth):
-        walk_records(block, ith, nth)
-        store(block + SEEN + ith * LINE_BYTES, load(block + EPOCH))
+    def walk(block, ith, unused):
+        epoch = load(block + EPOCH)
+        walk_records(block, ith, epoch % MOST_THREADS)
+        store(block + SEEN + ith * LINE_BYTES, epoch)
 
-    def wait(block, ith, nth):
-        """Walk each new plan; return when none has come for a while, or the pool is closing."""
+    def wait(block, ith, unused):
+        """Walk each new program for which this thread is wanted; return when none has come for a while, or the pool is closing.
+
+        The epoch says how many threads walk, so that one that is not wanted never looks at the records of the next program.
+        """
         seen = block + SEEN + ith * LINE_BYTES
         spins = 0
         while load(block + STOP) == 0 and spins < IDLE_SPINS:
             epoch = load(block + EPOCH)
-            if epoch != load(seen):
-                walk_records(block, ith, nth)
+            if epoch != load(seen) and ith < epoch % MOST_THREADS:
+                walk_records(block, ith, epoch % MOST_THREADS)
                 store(seen, epoch)
                 spins = 0
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.kernels._share import first_item
 from edgellm.backends.cpu.simd import Isa
 
 
@@ -28,8 +29,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                                                    load_i64(op, 80), load_i64(op, 88))
         table = load_i64(step, 16)
         keys, values = load_i64(table, layer * 16), load_i64(table, layer * 16 + 8)
-        items = load_i64(step, 0) * n_kv
-        for item in range(items * ith // nth, items * (ith + 1) // nth):
+        rows = load_i64(step, 0)
+        for item in range(first_item(rows, n_kv, ith, nth), first_item(rows, n_kv, ith + 1, nth)):
             row, head = item // n_kv, item % n_kv
             at = head * slots + load_i32(spans, row * 16)
             put(k + row * k_stride + head * dim_k * 4, keys + at * dim_k * size, dim_k)

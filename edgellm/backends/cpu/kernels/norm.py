@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.kernels._share import first_item
 from edgellm.backends.cpu.simd import Isa
 
 
@@ -72,8 +73,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     def norm(op, ith, nth):
         step, x, x_stride, out, out_stride = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
         w, bias, n, groups, eps = load_i64(op, 48), load_i64(op, 56), load_i64(op, 64), load_i64(op, 72), load_f32(op, 80)
-        items = load_i64(step, load_i64(op, 88) * 8) * groups
-        for item in range(items * ith // nth, items * (ith + 1) // nth):
+        rows = load_i64(step, load_i64(op, 88) * 8)
+        for item in range(first_item(rows, groups, ith, nth), first_item(rows, groups, ith + 1, nth)):
             row, group = item // groups, item % groups
             source = x + row * x_stride + group * n * 4
             centre = np.float32(0)

@@ -6,6 +6,7 @@ from typing import Any
 
 from numba import types
 
+from edgellm.backends.cpu.kernels._share import first_item
 from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I8, I32, vector
@@ -29,24 +30,27 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         rows, filled = load_i64(step, load_i64(op, 56) * 8), k // BLOCK
         units = (filled + BLOCKS_PER_UNIT - 1) // BLOCKS_PER_UNIT
         blocks, tiled = units * BLOCKS_PER_UNIT, rows // TILE_COLUMNS * TILE_COLUMNS
-        items = rows * blocks
-        for item in range(items * ith // nth, items * (ith + 1) // nth):
-            row, block = item // blocks, item % blocks
-            source, to = x + row * x_stride + block * BLOCK * 4, out + row * out_stride
-            if row < tiled:
-                column = row % TILE_COLUMNS
-                place = block % BLOCKS_PER_UNIT * units + block // BLOCKS_PER_UNIT
-                to += column * 4 - column * out_stride + place * X_RECORD
-                if block < filled:
-                    to_tile(source, to)
+        for item in range(first_item(rows, filled, ith, nth), first_item(rows, filled, ith + 1, nth)):
+            row, block = item // filled, item % filled
+            source = x + row * x_stride + block * BLOCK * 4
+            last = block + 1 if block + 1 < filled else blocks               # whoever has the last block clears those after it
+            while block < last:
+                to = out + row * out_stride
+                if row < tiled:
+                    column = row % TILE_COLUMNS
+                    place = block % BLOCKS_PER_UNIT * units + block // BLOCKS_PER_UNIT
+                    to += column * 4 - column * out_stride + place * X_RECORD
+                    if block < filled:
+                        to_tile(source, to)
+                    else:
+                        clear_tile(to)
                 else:
-                    clear_tile(to)
-            else:
-                codes, scales = to + block // 4 * 128 + block % 4 * 16, to + blocks * BLOCK + block * 4
-                if block < filled:
-                    to_row(source, codes, scales, blocks * 4)
-                else:
-                    clear_row(codes, scales, blocks * 4)
+                    codes, scales = to + block // 4 * 128 + block % 4 * 16, to + blocks * BLOCK + block * 4
+                    if block < filled:
+                        to_row(source, codes, scales, blocks * 4)
+                    else:
+                        clear_row(codes, scales, blocks * 4)
+                block += 1
 
     return {"q8": q8}[variant]
 

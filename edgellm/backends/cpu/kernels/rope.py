@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edgellm.backends.cpu.kernels._share import first_item
 from edgellm.backends.cpu.simd import Isa
 
 
@@ -16,8 +17,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         cos, sin, heads, dim, n_rot = load_i64(op, 48), load_i64(op, 56), load_i64(op, 64), load_i64(op, 72), load_i64(op, 80)
         half = n_rot // 2
         second = apart if apart != 0 else half * 4
-        items = load_i64(step, 0) * heads
-        for item in range(items * ith // nth, items * (ith + 1) // nth):
+        rows = load_i64(step, 0)
+        for item in range(first_item(rows, heads, ith, nth), first_item(rows, heads, ith + 1, nth)):
             row, head = item // heads, item % heads
             source, target = x + row * x_stride + head * dim * 4, out + row * out_stride + head * dim * 4
             c, s = cos + row * half * 4, sin + row * half * 4

@@ -1,0 +1,64 @@
+"""Where the threads that walk a plan must meet: only before a record that would get into the way of what others still do.
+
+A record says of each buffer that it touches how threads cut it up among them. Two records whose cuts are equal never touch what
+another thread has: a thread may go on from the one to the other alone. An unknown cut (None) is equal to nothing.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgellm.backends.cpu.buffers import Value
+
+Cut = tuple[object, ...] | None
+ALONE = 0                                        # instead of a number of pieces: every thread does all of it, for itself
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a record does with one buffer."""
+
+    buffer: object
+    cut: Cut
+    writes: bool
+
+
+class Meetings:
+    """The barriers of one table of records, found while it grows."""
+
+    def __init__(self) -> None:
+        self._uses: dict[object, set[Use]] = {}              # since threads met last, by buffer
+        self.before: list[bool] = []                         # per record: whether threads meet before it
+
+    def add(self, uses: Sequence[Use]) -> bool:
+        """Append a record; whether threads meet before it."""
+        waits = any(self._conflict(use) for use in uses)
+        if waits:
+            self._uses.clear()
+        for use in uses:
+            self._uses.setdefault(use.buffer, set()).add(use)
+        self.before.append(waits)
+        return waits
+
+    def _conflict(self, use: Use) -> bool:
+        return any((use.writes or other.writes) and (use.cut is None or use.cut != other.cut)
+                   for other in self._uses.get(use.buffer, ()))
+
+    def made_here(self, use: Use) -> bool:
+        """Whether the buffer was written since threads met, and `use` could follow without another meeting."""
+        return any(other.writes for other in self._uses.get(use.buffer, ())) and not self._conflict(use)
+
+
+def cut_of_rows(value: Value) -> Cut:
+    """Several rows, of which each thread takes some that follow each other: as `kernels/_share.py` cuts them."""
+    return "rows", value.stride
+
+
+def cut_of_one(value: Value, pieces: int | None, threads: int) -> Cut:
+    """A single row in `pieces` equal pieces, of which thread i takes those from pieces * i // threads on."""
+    if value.own:
+        return "own", value.stride
+    if not pieces:
+        return None
+    even = pieces % threads == 0                 # then the cut is the same as that of any other number of pieces that is even
+    return "one", value.address, value.n, threads if even else pieces

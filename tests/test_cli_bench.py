@@ -1,0 +1,110 @@
+"""`edgellm bench`: which tests it runs, and what it makes of their times; nothing here is timed."""
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from fake_model import FakeModel
+
+from edgellm.backends.base import KindTime
+from edgellm.cli import app, opening
+from edgellm.graph import LayerMemory
+from edgellm.memory.layout import plan_memory
+
+
+class FakeSession:
+    """What bench asks of a model's session."""
+
+    isa, busy_seconds = "generic", 0.0
+    layout = plan_memory([LayerMemory(2, 16, 16)], context=64, sinks=4, chunk=16)
+
+    def profile(self, ids: npt.NDArray[np.int32], step: int) -> list[KindTime]:
+        return [KindTime("matmul:Q4_0", len(ids), 0.002, 4_000_000), KindTime("norm:rms_norm", step, 0.001, 0)]
+
+
+class FakeProbe:
+    """Reads 10 GB/s."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def measure(self) -> float:
+        return 1e10
+
+    def close(self) -> None:
+        self.threads = 0
+
+
+class Loader:
+    """Stands in for `open_model`; remembers how it was called."""
+
+    def __init__(self) -> None:
+        self.model, self.calls = FakeModel(), list[dict[str, Any]]()
+
+    def __call__(self, name: str, options: dict[str, Any]) -> FakeModel:
+        self.calls.append(options)
+        return self.model
+
+    @property
+    def asked(self) -> list[tuple[int, int]]:
+        """Tokens of prompt and answer of each generation."""
+        return [(len(prompt), options["max_tokens"]) for _, prompt, options in self.model.calls]
+
+
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> Loader:
+    monkeypatch.setattr("edgellm.backends.cpu.bandwidth.ReadProbe", FakeProbe)
+    monkeypatch.setattr(FakeModel, "session", FakeSession(), raising=False)
+    monkeypatch.setattr(FakeModel, "n_vocab", 32, raising=False)
+    made = Loader()
+    monkeypatch.setattr(opening, "open_model", made)
+    return made
+
+
+def bench_table(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """The rows of the first table, without its head."""
+    lines = capsys.readouterr().out.split("\n\n")[1].splitlines()
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+
+
+def test_bench(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["bench", "m", "-p", "16,8", "-n", "4", "-r", "3", "-t", "1", "-tb", "2", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["n_prompt"], row["n_gen"]) for row in rows] == [(16, 0), (8, 0), (0, 4)]
+    assert all(len(row["samples_ts"]) == 3 and row["avg_ts"] > 0 and row["isa"] == "generic" and row["cores"] >= 1 for row in rows)
+    assert [row["of_read"] is None for row in rows] == [True, True, False]
+    written = rows[2]                            # 3000 bytes of weights, and of two or three keys in one layer
+    token_bytes = written["bytes_per_second"] / statistics.median(written["samples_ts"])
+    assert token_bytes == pytest.approx(3000 + 2 * 2 * 32 * 2) and written["read_bytes_per_second"] == 1e10
+    assert written["of_read"] == pytest.approx(written["bytes_per_second"] / 1e10)
+    assert loader.asked == [(16, 1)] * 4 + [(8, 1)] * 4 + [(1, 4)] * 4        # one repetition more than is counted
+    assert loader.calls[0]["threads"] == 1 and loader.calls[0]["threads_batch"] == 2
+    assert app.run(["bench", "m", "-p", "8", "-n", "0", "-r", "1"]) == 0
+    assert [row[3] for row in bench_table(capsys)] == ["pp8"]
+
+
+def test_bench_in_a_filled_context(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["bench", "m", "-p", "8", "-n", "4", "-d", "100", "-r", "1"]) == 0
+    assert [row[3] for row in bench_table(capsys)] == ["pp8 @ d100", "tg4 @ d100"]
+    assert loader.asked == [(100, 1), (108, 1)] * 2 + [(100, 1), (101, 4)] * 2
+    assert loader.calls[0]["context"] == 108
+
+
+def test_bench_of_prompt_and_generation_together(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["bench", "m", "-p", "0", "-n", "0", "-pg", "8,4", "-pg", "60,40", "-r", "1"]) == 0
+    assert [row[3] for row in bench_table(capsys)] == ["pp8+tg4", "pp60+tg40"]
+    assert loader.asked == [(8, 5)] * 2 + [(60, 41)] * 2          # the prompt's last token yields one more
+    assert loader.calls[0]["context"] == 100
+
+
+def test_bench_shows_where_time_goes(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["bench", "m", "-p", "8", "-n", "4", "-r", "1", "-d", "3", "--profile"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("| matmul:Q4_0 ") == 2 and "A step of 8 tokens after 3 others" in out and "|  2.00 |" in out and "66.7%" in out
+    assert app.run(["bench", "m", "-p", "8", "-n", "0", "-r", "1", "--profile", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["profile"][0] == {"kind": "matmul:Q4_0", "calls": 8, "ns": 2000000, "bytes": 4000000}
