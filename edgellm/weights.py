@@ -67,6 +67,10 @@ class WeightStore:
         data = gguf.raw(name).reshape(math.prod(info.shape[:-1]), row_bytes(info.type, columns))
         return Weight(name, info.type, info.shape, data, gguf.paths[info.part])
 
+    def drop(self, name: str) -> None:
+        """Give the memory of a weight back: its values have been copied elsewhere. It can still be read."""
+        self._open().drop(name)
+
     def changed(self) -> bool:
         """Whether a file was written to since it was opened: its weights, and the process, are then no longer safe."""
         return self._open().changed()

@@ -22,6 +22,7 @@ def bench(
     t: Annotated[str | None, typer.Option(
         "-t", "--threads", metavar="N,...", show_default=False, help="Compute threads.",
     )] = None,
+    backend: options.Backend = None,
     kv_type: options.KvType = None,
     force: options.Force = False,
     json_: options.Json = False,
@@ -45,7 +46,7 @@ def bench(
     reports = []
     context = max(SMALLEST_CONTEXT, max(*prompts, *lengths) + max(depths))
     for count in threads:
-        load = options.given(threads=count, kv_type=kv_type, context=context, force=force or None)
+        load = options.given(threads=count, kv_type=kv_type, backend=backend, context=context, force=force or None)
         with open_model(model, load) as opened:
             for row in rows(opened, prompts, lengths, depths, r):
                 reports.append(row.report(opened))

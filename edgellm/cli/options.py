@@ -34,6 +34,9 @@ Context = Annotated[int | None, typer.Option(
 Threads = Annotated[int | None, typer.Option(
     "-t", "--threads", metavar="N", show_default=False, help="Compute threads. Default: one per physical core.",
 )]
+Backend = Annotated[str | None, typer.Option(
+    "--backend", metavar="NAME", show_default=False, help="cpu, mlx, or auto: the GPU of a Mac where the model fits, else the CPU.",
+)]
 KvType = Annotated[str | None, typer.Option(
     "--kv-type", metavar="TYPE", show_default=False, help="How the context is kept: f16 or f32.",
 )]

@@ -12,8 +12,9 @@ from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.engine import context as contexts
-from edgellm.engine import estimate
+from edgellm.engine import estimate, placing
 from edgellm.engine.model import Model
+from edgellm.engine.placing import Place
 from edgellm.engine.records import ModelInfo
 from edgellm.engine.session import Session
 from edgellm.engine.tokenizing import BackgroundTokenizer
@@ -34,18 +35,19 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
          sinks: int = 4, kv_type: str = "f16", progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
-    `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`:
-    None takes the cores this process may use; files under 4 MiB always run on one. `context`: tokens that the model sees, the
-    first `sinks` of the conversation included; None takes what it was trained for, 4096 at most. Older tokens than that are
+    `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "cpu", "mlx", or "auto": MLX on
+    Apple Silicon where the model fits the GPU's working set, else the CPU (`info.place` says why). `threads`: None takes the
+    cores this process may use; files under 4 MiB always run on one, and MLX has its own. `context`: tokens that the model sees,
+    the first `sinks` of the conversation included; None takes what it was trained for, 4096 at most. Older tokens than that are
     forgotten one by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32".
-    `progress(what, done, of)` is called while kernels are compiled, which happens once per machine. A model that would not fit
-    into the free memory is refused before anything is allocated; `force` loads it anyway.
+    `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
+    A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024):
         raise OptionError(f"threads={threads!r} is not possible; give a number from 1 to 1024, or None for all cores.")
-    prepare = load_backend(backend)
+    placing.check_name(backend)
     path = resolve(path_or_name)
     gguf = open_gguf(path)
     tokenizer: BackgroundTokenizer | None = None
@@ -57,15 +59,17 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         chosen = contexts.choose_context(context, sinks, trained)
         hparams, graph = load_graph(gguf, chosen)
         graph = optimise(graph)
-        layout = _memory(graph, chosen, sinks, kv_type, trained, force=force)
+        place = placing.place(backend, gguf, graph, chosen, sinks, kv_type)
+        layout = _memory(graph, place, chosen, sinks, kv_type, trained, force=force)
         if not force:
-            estimate.check(estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads), chosen, gguf.path)
+            needed = placing.need(place, gguf, graph, layout, kv_type=kv_type, threads=threads)
+            estimate.check(needed, chosen, gguf.path)
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         weights = WeightStore(gguf)
-        executable = prepare(graph, weights, layout, kv_type=kv_type, threads=threads, progress=progress)
+        executable = load_backend(place.backend)(graph, weights, layout, kv_type=kv_type, threads=threads, progress=progress)
         tokenizer.check()
-        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type)
+        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type, place=place.note)
         positions = chosen if contexts.learned_positions(graph) else None
         return Model(Session(executable, weights, gguf.path, positions=positions), tokenizer, info, defaults,
                      gguf.metadata)
@@ -90,11 +94,11 @@ def _trained_context(gguf: GGUFFile) -> int:
     return Hparams.from_gguf(gguf).context_length
 
 
-def _memory(graph: Graph, context: int, sinks: int, kv_type: str, trained: int, *, force: bool) -> MemoryLayout:
+def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, trained: int, *, force: bool) -> MemoryLayout:
     """The layout, checked against learned positions and against the memory that is free."""
     if contexts.learned_positions(graph):
         contexts.check_learned(context, trained)
-    layout = contexts.plan(graph, context, sinks)
+    layout = place.layout(graph, context, sinks)
     kv_bytes = contexts.kv_bytes(layout, kv_type)
     if not force:                                # before the plan is made, whose size grows with the context too
         contexts.check_memory(kv_bytes, context, memory().available)
@@ -102,7 +106,7 @@ def _memory(graph: Graph, context: int, sinks: int, kv_type: str, trained: int, 
 
 
 def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
-          kv_type: str) -> ModelInfo:
+          kv_type: str, place: str) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
@@ -112,7 +116,7 @@ def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: B
         parameters=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()), file_bytes=sum(by_type.values()),
         bytes_by_type=by_type, n_vocab=hparams.n_vocab, n_layers=hparams.n_layers, context=executable.layout.context,
         context_train=hparams.context_length, sinks=sinks, kv_type=kv_type,
-        kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend,
+        kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
         threads=executable.threads,
         has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata)),
     )
