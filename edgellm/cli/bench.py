@@ -50,7 +50,7 @@ def bench(
         with open_model(model, load) as opened:
             for row in rows(opened, prompts, lengths, depths, r):
                 reports.append(row.report(opened))
-                if row.kind == "tg" and count is None and not row.depth:
+                if row.kind == "tg" and count is None and not row.depth and opened.info.backend == "cpu":
                     remember(opened.info.file_bytes, row.mean)
                 if not json_:
                     _print_row(reports[-1], head=len(reports) == 1)

@@ -124,7 +124,8 @@ def load_matrix(weight: Weight, half: bool) -> Matrix:
         return _load_mxfp4(weight, half)
     if kind in TRAITS:
         return _load_groups(weight, TRAITS[kind], half)
-    raise Unsupported(f'uses {kind}, which the MLX back end cannot read yet; use backend="cpu"', file=weight.file, field=weight.name)
+    raise Unsupported(f'uses {kind}, which the MLX back end cannot read yet; use backend="cpu"', file=weight.file,
+                      field=weight.name)
 
 
 def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
@@ -134,16 +135,17 @@ def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
     stores = [mx.zeros((rows, columns * traits.bits // 32), mx.uint32)]
     stores += [mx.zeros((rows, n), step_type) for _ in range(4 if paired else 2)]
     for at, raw in _pieces(weight):
-        codes, *ends = _unpack(raw, weight.type.name, traits)
-        values = [end.reshape(len(raw), -1) for end in ends]
+        unpacked, *values = _unpack(raw, weight.type.name, traits)
+        values = [value.reshape(len(raw), -1) for value in values]
         if paired:
-            values = [part for value in values for part in halves(value)]
-            values = [values[0], values[2], values[1], values[3]]
-        _put(stores[0], at, mx.array(packed(codes.reshape(len(raw), -1), traits.bits).view(np.uint32)))
+            (mean_step, step), (mean_low, low) = (halves(value) for value in values)
+            values = [mean_step, mean_low, step, low]
+        _put(stores[0], at, mx.array(packed(unpacked.reshape(len(raw), -1), traits.bits).view(np.uint32)))
         for store, value in zip(stores[1:], values, strict=True):
             _put(store, at, mx.array(value).astype(store.dtype))
-    mean = Affine(*stores[:3], traits.bits, half)
-    return AffineHalves(mean, Affine(stores[0], *stores[3:], traits.bits, half), columns) if paired else mean
+    codes, *ends = stores
+    mean = Affine(codes, ends[0], ends[1], traits.bits, half)
+    return AffineHalves(mean, Affine(codes, ends[2], ends[3], traits.bits, half), columns) if paired else mean
 
 
 def _unpack(raw: Bytes, kind: str, traits: GroupTraits) -> tuple[Any, Any, Any]:

@@ -167,7 +167,8 @@ def _layer(graph: Graph, node: Node, layout: MemoryLayout) -> Layer:
     q, q_sink = node.inputs[:2]
     spec = graph.nodes[q_sink].attrs.get("rope")
     return Layer(layout.layers[at], of, layout.classes[of].sinks, cast(int, node.attrs["n_heads"]),
-                 cast(float, node.attrs["scale"]), cast("float | None", node.attrs["softcap"]), spec if isinstance(spec, RopeSpec) else None, q == q_sink)
+                 cast(float, node.attrs["scale"]), cast("float | None", node.attrs["softcap"]),
+                 spec if isinstance(spec, RopeSpec) else None, q == q_sink)
 
 
 def _row_source(weight: Weight, source: str) -> Callable[[StepInput], Floats]:
