@@ -82,7 +82,7 @@ class ModelInfo:
     kv_type: str
     kv_bytes: int                                # keys and values of one conversation when its context is full
     backend: str
-    place: str                                   # why "auto" took it, in one line; "" where it had no choice
     threads: int
     has_tokenizer: bool
     has_template: bool
+    place: str = ""                              # why "auto" took this back end, in one line; "" where it had no choice
