@@ -19,7 +19,8 @@ from edgellm.engine.records import ModelInfo
 from edgellm.engine.session import Session
 from edgellm.engine.tokenizing import BackgroundTokenizer
 from edgellm.errors import OptionError
-from edgellm.formats.gguf import GGUFFile, open_gguf
+from edgellm.formats.gguf import GGUFFile
+from edgellm.formats.opening import open_model
 from edgellm.graph import Graph
 from edgellm.hparams import Hparams, architecture_of
 from edgellm.memory.layout import MemoryLayout
@@ -35,11 +36,12 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
          sinks: int = 4, kv_type: str = "f16", progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
-    `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "cpu", "mlx", or "auto": MLX on
-    Apple Silicon where the model fits the GPU's working set, else the CPU (`info.place` says why). `threads`: None takes the
-    cores this process may use; files under 4 MiB always run on one, and MLX has its own. `context`: tokens that the model sees,
-    the first `sinks` of the conversation included; None takes what it was trained for, 4096 at most. Older tokens than that are
-    forgotten one by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32".
+    `path_or_name`: a .gguf file, a folder of the MLX community, a name of the catalogue, or hf:owner/repository. `backend`: "cpu",
+    "mlx", or "auto": MLX on Apple Silicon where the model fits the GPU's working set, else the CPU (`info.place` says why).
+    `threads`: None takes the cores this process may use; files under 4 MiB always run on one, and MLX has its own. `context`:
+    tokens that the model sees, the first `sinks` of the conversation included; None takes what it was trained for, 4096 at most.
+    Older tokens than that are forgotten one by one, and counted (learned positions cannot slide: such a model stops there).
+    `kv_type`: "f16" or "f32".
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
     A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
@@ -49,7 +51,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         raise OptionError(f"threads={threads!r} is not possible; give a number from 1 to 1024, or None for all cores.")
     placing.check_name(backend)
     path = resolve(path_or_name)
-    gguf = open_gguf(path)
+    gguf = open_model(path)
     tokenizer: BackgroundTokenizer | None = None
     executable: Executable | None = None
     try:
@@ -84,7 +86,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer of a model file alone; nothing else of it is read. Raises NoTokenizer and the FormatErrors."""
-    with open_gguf(resolve(path)) as gguf:
+    with open_model(resolve(path)) as gguf:
         return build_tokenizer(gguf.metadata, file=gguf.path)
 
 

@@ -8,6 +8,7 @@ from edgellm.engine import context as contexts
 from edgellm.engine import estimate
 from edgellm.engine.estimate import Need
 from edgellm.errors import OptionError
+from edgellm.formats.ggml_types import MLX
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
@@ -40,6 +41,9 @@ def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, 
     """Where the model goes. Nothing of MLX is imported but on Apple Silicon or on request."""
     if backend != "auto":
         return Place(backend)
+    if any(tensor.type.origin == MLX for tensor in gguf.tensors.values()):
+        device.require()
+        return Place("mlx", "running through MLX, which alone reads these weights")
     if not device.is_apple_silicon():
         return Place("cpu")
     if not device.has_metal():

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edgellm.formats.codecs import iq4_nl, iq4_xs
 from edgellm.formats.codecs._blocks import bits, fifth_bits, nibbles, scales_and_mins
-from edgellm.formats.ggml_types import GGMLType
+from edgellm.formats.ggml_types import MLX, GGMLType
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -119,6 +119,8 @@ TRAITS = {
 
 def mlx_bytes(kind: GGMLType, elements: int) -> int:
     """Bytes that MLX holds for so many weights of a type of GGUF; other types than those in TRAITS keep their size."""
+    if kind.origin == MLX:
+        return elements // kind.block * (kind.block_bytes + 4)
     traits = TRAITS.get(kind.name)
     return traits.nbytes(elements) if traits else elements // kind.block * kind.block_bytes
 

@@ -6,11 +6,13 @@ from typing import Any, Protocol, TypeAlias
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
 from edgellm.backends.mlx.groups import GROUP, TRAITS, Bytes, GroupTraits, halves, packed
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS, mxfp4
 from edgellm.formats.codecs._blocks import nibbles
+from edgellm.formats.ggml_types import MLX
 from edgellm.weights import Weight
 
 Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
@@ -18,6 +20,8 @@ Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's type
 PIECE = 1 << 20                  # weights turned at a time: a few MiB of temporaries
 LARGEST_STEP = 500.0             # 128 times as much is the end of f16
 DENSE = {"F32": (np.float32, mx.float32), "F16": (np.float16, mx.float16), "BF16": (np.uint16, mx.bfloat16)}
+
+TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U8": mx.uint8}
 
 
 class Matrix(Protocol):
@@ -120,6 +124,8 @@ def load_matrix(weight: Weight, half: bool) -> Matrix:
         for at, raw in _pieces(weight):
             _put(whole, at, mx.array(raw.view(stored)).view(target))
         return Dense(whole, half)
+    if weight.type.origin == MLX:
+        return _load_own(weight, half)
     if kind == "MXFP4":
         return _load_mxfp4(weight, half)
     if kind in TRAITS:
@@ -170,6 +176,33 @@ def _load_mxfp4(weight: Weight, half: bool) -> Matrix:
         _put(codes, at, mx.array(packed(nibbles(blocks["qs"]).reshape(len(raw), -1), 4).view(np.uint32)))
         _put(scales, at, mx.array(np.ascontiguousarray(blocks["e"]).reshape(len(raw), -1)))
     return Mxfp4(codes, scales, half)
+
+
+def _load_own(weight: Weight, half: bool) -> Matrix:
+    """A matrix that MLX quantised itself: copied as it is."""
+    bits, group = width_of(weight), weight.type.block
+    codes = mx.zeros((weight.shape[0], weight.shape[1] * bits // 32), mx.uint32)
+    for at, raw in _pieces(weight):
+        _put(codes, at, mx.array(raw.view(np.uint32)))
+    ends = [mx.array(part.data).view(TYPES[part.dtype]) for part in weight.companions]
+    if len(ends) == 1:
+        return Mxfp4(codes, ends[0], half)
+    return Affine(codes, ends[0], ends[1], bits, half, group)
+
+
+def width_of(weight: Weight) -> int:
+    """Bits of a code of MLX's own groups."""
+    return weight.type.block_bytes * 8 // weight.type.block
+
+
+def table_rows(weight: Weight, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
+    """Rows (T, columns) f32 of a table in MLX's own groups."""
+    codes = mx.array(np.ascontiguousarray(weight.data[ids]).view(np.uint32))
+    ends = [mx.array(part.data[ids]).view(TYPES[part.dtype]) for part in weight.companions]
+    if len(ends) == 1:
+        return np.array(mx.dequantize(codes, ends[0], group_size=GROUP, bits=4, mode="mxfp4").astype(mx.float32))
+    ends = [end.astype(mx.float32) for end in ends]
+    return np.array(mx.dequantize(codes, *ends, group_size=weight.type.block, bits=width_of(weight)))
 
 
 def _pieces(weight: Weight) -> Iterator[tuple[int, Bytes]]:

@@ -12,10 +12,12 @@ import numpy.typing as npt
 from edgellm.backends.base import StepInput
 from edgellm.backends.mlx.attention import Held, Layer, attend, attend_twice, store, turn_sinks
 from edgellm.backends.mlx.kv_cache import STEP, KVCache
+from edgellm.backends.mlx.matrices import table_rows
 from edgellm.backends.mlx.ops import OPS, Inputs, Weights
 from edgellm.backends.mlx.step_arrays import table, view
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS
+from edgellm.formats.ggml_types import MLX
 from edgellm.graph import Graph, Node, RopeSpec
 from edgellm.memory.layout import MemoryLayout
 from edgellm.rope import frequencies
@@ -173,6 +175,8 @@ def _layer(graph: Graph, node: Node, layout: MemoryLayout) -> Layer:
 
 def _row_source(weight: Weight, source: str) -> Callable[[StepInput], Floats]:
     """Rows (T, n) f32 of a table that stays in the file."""
+    if weight.type.origin == MLX:
+        return lambda step: table_rows(weight, step.tokens if source == "tokens" else step.positions)
     codec = CODECS.get(weight.type.name)
     if codec is None:
         raise Unsupported(weight.type.refusal, file=weight.file, field=weight.name)
