@@ -63,7 +63,7 @@ class MlxFolder(GGUFFile):
         ours, info = family.name(name), self._file.tensors[name]
         rows, plus = None, 0.0
         part = ours.split(".")[-2] if "." in ours else ours
-        if family.paired_rows and part in self._heads and info.shape:
+        if family.paired_rows and self._heads.get(part) and info.shape:     # without a head count hparams refuse the model
             rows = paired_rows(info.shape[0], self._heads[part], self.path, name)
         if family.norms_from_zero and part.endswith("norm"):
             plus = 1.0
@@ -180,7 +180,7 @@ def open_mlx_folder(path: str | os.PathLike[str]) -> MlxFolder:
 
 def paired_rows(n: int, heads: int, path: str, name: str) -> Rows:
     """The order of a projection's rows that brings the pairs of a rotation side by side, as GGUF's llama has them."""
-    if not heads or n % (2 * heads):
+    if n % (2 * heads):
         raise ShapeMismatch(f"{n} rows are no whole number of pairs for {heads} heads", file=path, field=name)
     return np.arange(n).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
 

@@ -192,7 +192,8 @@ def _read_header(file: MappedFile, part: int) -> tuple[list[SafeTensorInfo], dic
         message = f"the header needs {length} bytes and {file.size - 8} follow{_AGAIN}"
         raise Truncated(message, file=file.path, offset=0)
     header = _parse_json(file, file.buffer[8:start], 8)
-    notes = header.pop("__metadata__", {})
+    notes = header.pop("__metadata__", None)
+    notes = {} if notes is None else notes               # mx.save_safetensors writes null for none
     if not isinstance(notes, dict) or not all(isinstance(value, str) for value in notes.values()):
         raise BadHParam("must map strings to strings", file=file.path, field="__metadata__", offset=8)
     if len(header) > MAX_TENSORS:
