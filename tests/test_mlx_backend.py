@@ -124,7 +124,7 @@ def test_rows_past_the_end_of_f16(tmp_path: Path) -> None:
     gguf = open_gguf(path)
     _, graph = load_graph(gguf, 64)
     weights = WeightStore(gguf)
-    executable = MlxExecutable(optimise(graph), weights, contexts.plan(graph, 64, 4), kv_type="f16", half=True)
+    executable = MlxExecutable(optimise(graph), weights, contexts.plan(graph, 64, 4), kv_type="f16", half=True, trace=False)
     session = Session(executable, weights, str(path), positions=None)
     got = session.all_logits(np.array(IDS, np.int32))
     assert np.isfinite(got).all() and error(got, reference(path)) < 0.1
@@ -153,6 +153,30 @@ def test_ring_far_past_the_context(tmp_path: Path, arch: str, sinks: int) -> Non
             logits = session.decode(int(ids[step]))
         session.prefill(owner, ids[:tokens - 3], lambda: False)           # a cut: sinks are turned back or on as it needs
         assert error(session.decode(int(ids[tokens - 3])), wanted[tokens - 3]) < 1e-3
+
+
+def test_traced_steps_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
+    """As on a GPU, where steps of one token are compiled; here MLX runs the traced functions as they are."""
+    path, context, ids = tiny_model(tmp_path / "m.gguf"), 24, np.random.default_rng(3).integers(3, 96, 60).astype(np.int32)
+    gguf = open_gguf(path)
+    _, graph = load_graph(gguf, context)
+    weights = WeightStore(gguf)
+    oracle = StreamingOracle(graph, weights, context, 4)
+    wanted = [oracle.step(int(token)) for token in ids]
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    layout = contexts.plan(graph, context, 4)
+    mx.disable_compile()
+    try:
+        executable = MlxExecutable(optimise(graph), weights, layout, kv_type="f32", half=False, trace=True)
+        session = Session(executable, weights, str(path), positions=None)
+        session.prefill(object(), ids[:5], lambda: False)
+        for step in range(5, len(ids)):
+            assert error(session.decode(int(ids[step])), wanted[step]) < 1e-3, step
+        session.close()
+    finally:
+        mx.enable_compile()
+    assert mx.get_active_memory() == before
 
 
 def test_answers_are_the_cpus(tmp_path: Path) -> None:

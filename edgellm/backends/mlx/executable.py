@@ -31,22 +31,27 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
     lacking = next((node.op for node in graph.nodes if node.op not in OPS and node.op not in SEPARATE), None)
     if lacking is not None:
         raise BackendError(f'the MLX back end has no op {lacking}, which this model needs; use backend="cpu".')
-    return MlxExecutable(graph, weights, layout, kv_type=kv_type, half=device.on_gpu(), progress=progress)
+    gpu = device.on_gpu()
+    return MlxExecutable(graph, weights, layout, kv_type=kv_type, half=gpu, trace=gpu, progress=progress)
 
 
 class MlxExecutable:
-    """Runs steps of one model. `half`: products in 16 bits, for GPUs; otherwise all sums are float32."""
+    """Runs steps of one model. `half`: products in 16 bits, for GPUs; otherwise all sums are float32.
+
+    `trace`: steps of one token are compiled by MLX, which fuses what lies between products. On CPUs that needs a C++ compiler.
+    """
 
     backend = "mlx"
     threads = 1
 
     def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, half: bool,
-                 progress: Progress | None = None) -> None:
+                 trace: bool, progress: Progress | None = None) -> None:
         self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(device.MAX_OUTPUTS, layout.chunk)
         self._kv_type = kv_type
         device.hold()
         try:
-            self._walk: Walk | None = Walk(graph, weights, _load(graph, weights, half, progress), layout, widen=not half)
+            loaded = _load(graph, weights, half, progress)
+            self._walk: Walk | None = Walk(graph, weights, loaded, layout, widen=not half, trace=trace)
         except RuntimeError as error:            # MLX's own errors: no memory on the device, for one
             device.release()
             raise BackendError(f"MLX could not load the model: {error}") from error
@@ -71,6 +76,7 @@ class MlxExecutable:
     def close(self) -> None:
         """Give the weights' memory back."""
         if self._walk is not None:
+            self._walk.close()
             self._walk = None
             device.release()
 

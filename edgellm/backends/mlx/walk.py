@@ -49,7 +49,7 @@ class Walk:
     """A graph with its weights. Nothing of a step is kept here but traces."""
 
     def __init__(self, graph: Graph, store: WeightStore, weights: Weights, layout: MemoryLayout, *, widen: bool,
-                 trace: bool = False) -> None:
+                 trace: bool) -> None:
         self._graph, self._weights, self._layout, self._widen, self._trace = graph, weights, layout, widen, trace
         self._traces: dict[Shape, Callable[..., Any]] = {}
         self._layers = {index: _layer(graph, node, layout) for index, node in enumerate(graph.nodes) if node.op == "attention"}
@@ -90,6 +90,10 @@ class Walk:
             mx.eval(state.arrays)                # what is not computed here could not be by another thread
             raise
         return np.empty((0, 0), np.float32) if logits is None else np.array(logits)
+
+    def close(self) -> None:
+        """Drop the traces, which hold the weights and this object in a circle."""
+        self._traces.clear()
 
     def _table(self, step: StepInput, spec: RopeSpec, where: str) -> tuple[Floats, Floats]:
         return table(step.positions if where == "true" else step.sink_positions, *self._turning[spec])
