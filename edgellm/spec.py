@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from edgellm.errors import BadTensorInfo, ShapeMismatch, Unsupported
-from edgellm.formats.ggml_types import GGMLType
+from edgellm.formats.ggml_types import MLX, GGMLType
 from edgellm.graph import Graph, Node, RopeSpec
 
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick")
@@ -203,7 +203,7 @@ def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.Pa
         if tuple(info.shape) != shape:
             raise ShapeMismatch(f"has shape {tuple(info.shape)}, the architecture needs {shape}; the file is damaged "
                                 "or its hyperparameters belong to another model", file=file, field=name)
-        if info.type.name not in CODECS:
+        if info.type.name not in CODECS and info.type.origin != MLX:
             raise Unsupported(info.type.refusal, file=file, field=name)
         if name in wanted_vectors and info.type.name not in VECTOR_TYPES:
             raise Unsupported(f"is stored as {info.type.name}, but a norm, bias or rope factor must be one of "

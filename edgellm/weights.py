@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ class Weight:
     shape: tuple[int, ...]       # NumPy's order: (rows, cols), (cols,), (experts, rows, cols)
     data: Bytes                  # (rows, row bytes) uint8
     file: str                    # path, for messages
+    companions: tuple[Any, ...] = ()     # of MLX's groups: formats.mlx_folder.Companion of scales and biases
 
     @property
     def address(self) -> int:
@@ -65,7 +67,11 @@ class WeightStore:
         info = gguf.tensors[name]
         columns = info.shape[-1] if info.shape else 1
         data = gguf.raw(name).reshape(math.prod(info.shape[:-1]), row_bytes(info.type, columns))
-        return Weight(name, info.type, info.shape, data, gguf.paths[info.part])
+        return Weight(name, info.type, info.shape, data, gguf.paths[info.part], gguf.companions(name))
+
+    def drop(self, name: str) -> None:
+        """Give the memory of a weight back: its values have been copied elsewhere. It can still be read."""
+        self._open().drop(name)
 
     def changed(self) -> bool:
         """Whether a file was written to since it was opened: its weights, and the process, are then no longer safe."""

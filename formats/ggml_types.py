@@ -10,11 +10,13 @@ GGML = "ggml"
 IK = "ik_llama.cpp"
 BITNET = "BitNet"
 REMOVED = "removed"
+MLX = "MLX"                      # groups of folders of the MLX community; none of them occurs in a GGUF file
 
 _ADVICE = {
     GGML: "quantise the model again to a type such as Q4_K_M or Q8_0 with llama-quantize",
     IK: "get a file made by llama.cpp, or quantise the original model again with its llama-quantize",
     BITNET: "get the model as TQ1_0, TQ2_0 or another type of llama.cpp",
+    MLX: 'load it with backend="mlx" (--backend mlx)',
     REMOVED: "get a newer file, or quantise the original model again with llama-quantize",
 }
 
@@ -43,6 +45,7 @@ class GGMLType:
     def refusal(self) -> str:
         """Why a tensor of this type cannot be read, then what to do; follows the tensor's name."""
         who = {
+            MLX: f"{self.name}, a type that only the MLX back end reads",
             GGML: f"{self.name}, a type that edgellm cannot read yet",
             REMOVED: f"{self.name} (id {self.id}), a type that llama.cpp has removed",
         }.get(self.origin, f"{self.name} (id {self.id}), a type of {self.origin} that edgellm cannot read")

@@ -40,6 +40,15 @@ class GGUFFile:
         info = self.tensors[name]
         return self._files[info.part].data[info.offset:info.offset + info.nbytes]
 
+    def companions(self, name: str) -> tuple[Any, ...]:
+        """Arrays that belong to a tensor beside its bytes: none in GGUF."""
+        return ()
+
+    def drop(self, name: str) -> None:
+        """Give the pages of a tensor back to the system: its values have been copied elsewhere."""
+        info = self.tensors[name]
+        self._files[info.part].drop(info.offset, info.nbytes)
+
     def changed(self) -> bool:
         """Whether a file was written to or cut since it was opened; reading it then may kill the process."""
         return any(file.changed() for file in self._files)

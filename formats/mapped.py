@@ -62,6 +62,12 @@ class MappedFile:
             raise ValueError(f"{self.path} was closed")
         return self._data
 
+    def drop(self, offset: int, nbytes: int) -> None:
+        """Give the pages of these bytes back to the system, where it can be told; they are read again when touched."""
+        if hasattr(mmap, "MADV_DONTNEED") and nbytes:
+            start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+            self.buffer.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)
+
     def changed(self) -> bool:
         """Whether the file was written to or cut since it was opened. A file put in its place does not count."""
         if self._map is None:

@@ -84,6 +84,15 @@ class SafeTensorsFile:
                               file=self.paths[info.part], field=name)
         return raw.view(_NUMPY[info.dtype]).reshape(info.shape)
 
+    def drop(self, name: str) -> None:
+        """Give the pages of a tensor back to the system: its values have been copied elsewhere."""
+        info = self.tensors[name]
+        self._files[info.part].drop(info.offset, info.nbytes)
+
+    def changed(self) -> bool:
+        """Whether a file was written to or cut since it was opened."""
+        return any(file.changed() for file in self._files)
+
     def close(self) -> None:
         """Unmap; views that are still alive keep the map until they die."""
         for file in self._files:
@@ -130,6 +139,16 @@ def open_safetensors(path: str | os.PathLike[str]) -> SafeTensorsFile:
         raise
 
 
+def read_json(file: MappedFile, most: int = MAX_HEADER_BYTES) -> dict[str, Any]:
+    """The object in a JSON file beside the tensors, which is closed. Raises LimitExceeded, BadHParam, Duplicate."""
+    try:
+        if file.size > most:
+            raise LimitExceeded(f"a JSON file of {file.size} bytes is larger than {most}", file=file.path)
+        return _parse_json(file, file.buffer[:], 0)
+    finally:
+        file.close()
+
+
 def _add(tensors: dict[str, SafeTensorInfo], found: list[SafeTensorInfo], path: str, placed: Mapping[str, str]) -> None:
     for info in found:
         if info.name in tensors:
@@ -173,7 +192,8 @@ def _read_header(file: MappedFile, part: int) -> tuple[list[SafeTensorInfo], dic
         message = f"the header needs {length} bytes and {file.size - 8} follow{_AGAIN}"
         raise Truncated(message, file=file.path, offset=0)
     header = _parse_json(file, file.buffer[8:start], 8)
-    notes = header.pop("__metadata__", {})
+    notes = header.pop("__metadata__", None)
+    notes = {} if notes is None else notes               # mx.save_safetensors writes null for none
     if not isinstance(notes, dict) or not all(isinstance(value, str) for value in notes.values()):
         raise BadHParam("must map strings to strings", file=file.path, field="__metadata__", offset=8)
     if len(header) > MAX_TENSORS:

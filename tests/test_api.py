@@ -17,7 +17,6 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.arch import load_graph
 from edgellm.errors import (
-    BackendError,
     BadHParam,
     BadVocab,
     EdgeError,
@@ -77,8 +76,6 @@ def test_load_options_are_checked(path: Path) -> None:
                         ("sinks", -1), ("kv_type", "q3"), ("backend", "cuda"), ("context", 2**40)):
         with pytest.raises(OptionError, match=name):
             edgellm.load(path, **{name: value})  # type: ignore[arg-type]  # wrong on purpose
-    with pytest.raises(BackendError, match="MLX"):
-        edgellm.load(path, backend="mlx")
     with pytest.raises(ModelNotFound, match="nowhere"):
         edgellm.load(path.with_name("nowhere.gguf"))
     with pytest.raises(OptionError, match=r"context=1000000000 needs .* GiB"):

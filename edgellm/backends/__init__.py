@@ -4,7 +4,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from edgellm.backends.base import Executable, Progress
-from edgellm.errors import BackendError, OptionError
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
@@ -16,11 +15,17 @@ class Prepare(Protocol):
 
 
 def load_backend(name: str) -> Prepare:
-    """The `prepare` function of back end `name` ("auto", "cpu" or "mlx"); nothing heavy is imported before this call."""
-    if name in ("auto", "cpu"):
-        from edgellm.backends.cpu.executable import prepare
+    """The `prepare` function of back end `name` ("cpu" or "mlx"); nothing heavy is imported before this call.
 
-        return prepare
+    Raises BackendError where MLX is not installed.
+    """
     if name == "mlx":
-        raise BackendError('the MLX back end is not there yet; use backend="cpu".')
-    raise OptionError(f'backend="{name}" does not exist; choose "auto" or "cpu".')
+        from edgellm.backends.mlx import device
+
+        device.require()
+        from edgellm.backends.mlx.executable import prepare as prepare_mlx
+
+        return prepare_mlx
+    from edgellm.backends.cpu.executable import prepare
+
+    return prepare

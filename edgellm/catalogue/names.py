@@ -61,7 +61,7 @@ def on_disk(name: str) -> Path | None:
     if (found := _lookup(name)) is not None:
         file = found[0].file(found[1])
         return _entry_file(file) if file is not None else None
-    if kind(name) == "file":
+    if kind(name) == "file" or (kind(name) == "folder" and kind(os.path.join(os.path.expanduser(name), "config.json")) == "file"):
         return Path(os.path.expanduser(name))
     return _imported(name) if NAME.fullmatch(name) and ".." not in name else None
 

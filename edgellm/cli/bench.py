@@ -33,6 +33,7 @@ def bench(
         "-t", "--threads", metavar="N,...", show_default=False, help="Compute threads.",
     )] = None,
     threads_batch: options.ThreadsBatch = None,
+    backend: options.Backend = None,
     kv_type: options.KvType = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time of a step goes.")] = False,
     force: options.Force = False,
@@ -57,12 +58,13 @@ def bench(
     reports = []
     context = max(SMALLEST_CONTEXT, max(test.tokens for test in tests) + max(test.depth for test in tests))
     for count in threads:
-        load = options.given(threads=count, threads_batch=threads_batch, kv_type=kv_type, context=context, force=force or None)
+        load = options.given(threads=count, threads_batch=threads_batch, backend=backend, kv_type=kv_type, context=context,
+                             force=force or None)
         with open_model(model, load) as opened, _reading(opened, any(test.decodes for test in tests)) as read:
             facts = machine(opened)
             for row in rows(opened, tests, r, read, profile=profile):
                 reports.append(row.report(opened, facts))
-                if row.test.decodes and count is None and not row.test.depth:
+                if row.test.decodes and count is None and not row.test.depth and opened.info.backend == "cpu":
                     remember(opened.info.file_bytes, row.mean)
                 if not json_:
                     _print_row(reports[-1], row.test.name, head=len(reports) == 1)

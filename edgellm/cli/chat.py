@@ -29,6 +29,7 @@ def chat(
     context: options.Context = None,
     threads: options.Threads = None,
     threads_batch: options.ThreadsBatch = None,
+    backend: options.Backend = None,
     kv_type: options.KvType = None,
     sinks: options.Sinks = None,
     system: options.System = None,
@@ -49,8 +50,8 @@ def chat(
     from edgellm.cli.talk import talk
 
     name = model if model is not None else _usual_model()
-    load = options.given(context=context, threads=threads, threads_batch=threads_batch, kv_type=kv_type, sinks=sinks,
-                         force=force or None)
+    load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
+                         sinks=sinks, force=force or None)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     with open_model(name, load) as opened:
         remember_model(_lasting(name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgellm.catalogue import entry_of, resolve
+from edgellm.cli.output import say
 from edgellm.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ def open_model(name: str, options: dict[str, Any]) -> Model:       # Any: passed
 
     path = resolve(name)                     # before anything heavy is imported
     with ProgressLine(f"loading {name}") as progress:
-        return edgellm.load(path, progress=progress, **options)
+        model = edgellm.load(path, progress=progress, **options)
+    if model.info.place:
+        say(model.info.place)
+    return model
 
 
 def sampling_of(name: str, options: dict[str, Any]) -> dict[str, Any]:    # Any: passed on to generate()

@@ -37,6 +37,9 @@ Threads = Annotated[int | None, typer.Option(
 ThreadsBatch = Annotated[int | None, typer.Option(
     "-tb", "--threads-batch", metavar="N", show_default=False, help="Threads that read prompts. Default: as --threads.",
 )]
+Backend = Annotated[str | None, typer.Option(
+    "--backend", metavar="NAME", show_default=False, help="cpu, mlx, or auto: the GPU of a Mac where the model fits, else the CPU.",
+)]
 KvType = Annotated[str | None, typer.Option(
     "--kv-type", metavar="TYPE", show_default=False, help="How the context is kept: f16 or f32.",
 )]

@@ -29,6 +29,7 @@ def run(
     context: options.Context = None,
     threads: options.Threads = None,
     threads_batch: options.ThreadsBatch = None,
+    backend: options.Backend = None,
     kv_type: options.KvType = None,
     sinks: options.Sinks = None,
     system: options.System = None,
@@ -54,8 +55,8 @@ def run(
         raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
     text = None if prompt is not None else _whole(None, piped, raw)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
-    load = options.given(context=context, threads=threads, threads_batch=threads_batch, kv_type=kv_type, sinks=sinks,
-                         force=force or None)
+    load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
+                         sinks=sinks, force=force or None)
     with open_model(model, load) as opened:
         text = text if text is not None else _whole(prompt, piped, raw)
         settings = sampling_of(model, settings) | limit(n)

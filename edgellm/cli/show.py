@@ -38,9 +38,9 @@ def show(
     from edgellm.catalogue import resolve
 
     path = resolve(model)
-    from edgellm.formats.gguf import open_gguf  # brings NumPy, which a mistyped name need not wait for
+    from edgellm.formats.opening import open_model  # brings NumPy, which a mistyped name need not wait for
 
-    with open_gguf(path) as gguf:
+    with open_model(path) as gguf:
         if graph:
             print(_graph_text(gguf, context))
         elif json_:

@@ -32,9 +32,9 @@ def check_learned(context: int, trained: int) -> None:
         raise OptionError(f"context={context} is not possible: this model has learned {trained} positions; give {trained} or less.")
 
 
-def plan(graph: Graph, context: int, sinks: int) -> MemoryLayout:
-    """The memory layout of a graph."""
-    return plan_memory(graph.memory, context=context, sinks=sinks, chunk=min(CHUNK, context))
+def plan(graph: Graph, context: int, sinks: int, chunk: int = CHUNK) -> MemoryLayout:
+    """The memory layout of a graph; `chunk`: tokens of a prompt in one step."""
+    return plan_memory(graph.memory, context=context, sinks=sinks, chunk=min(chunk, context))
 
 
 def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:

@@ -4,19 +4,19 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.object_cache import ObjectCache
+from edgellm.backends.mlx import device
 from edgellm.catalogue import hub_cache, stores
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.known import entries, own
 from edgellm.catalogue.machine import memory
 from edgellm.catalogue.places import ENTRIES_FILE, config_folder
-from edgellm.errors import EdgeError
+from edgellm.errors import BackendError, EdgeError
 
 SMALL_MEMORY = 1 << 30                           # bytes: less holds no model that is of use
 SLOW_MEMORY = 4e9                                # bytes a second: a Raspberry Pi 4 reads as much
@@ -110,10 +110,17 @@ def _kernel_cache() -> Finding:
 
 
 def _mlx() -> Finding:
-    if sys.platform != "darwin" or platform.machine() != "arm64":
-        return Finding("MLX", "for Apple Silicon only; models run on the processor here")
-    there = importlib.util.find_spec("mlx") is not None
-    return Finding("MLX", "installed" if there else "missing", "" if there else "install edgellm again, with its dependencies")
+    apple = device.is_apple_silicon()
+    if importlib.util.find_spec("mlx") is None:
+        return Finding("MLX", "missing", "install edgellm again, with its dependencies") if apple else \
+            Finding("MLX", "for Apple Silicon only; models run on the processor here")
+    try:
+        device.require()
+    except BackendError as error:
+        return Finding("MLX", "cannot be loaded", str(error) if apple else "")
+    if apple and not device.has_metal():
+        return Finding("MLX", "finds no GPU", "update macOS; models run on the processor until then")
+    return Finding("MLX", device.describe())
 
 
 def _models() -> Finding:

@@ -1,10 +1,13 @@
 """What a model needs in memory, from its header: known before anything is allocated, and refused where it cannot fit."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.backends.cpu.executable import build_plan
+from edgellm.backends.mlx import groups
+from edgellm.backends.mlx.device import CACHE_BYTES, MAX_OUTPUTS
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.engine import context as contexts
 from edgellm.engine.stand_in import StandIn
@@ -12,10 +15,12 @@ from edgellm.errors import NotEnoughMemory
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
+from edgellm.spec import matrices, vectors
 
 BASE_BYTES = 90 << 20                            # Python, NumPy, the linker and the kernels: 95 MB with a model of 0.3 MB
 TOKENIZER_BYTES = 650                            # per token; 570 to 850 of five real vocabularies
 SMALLEST_CONTEXT = 256                           # tokens: a shorter one is no way out
+WORK_ROWS = 6                                    # rows of the widest value that MLX holds at a time, per token of a step
 LOOKUP_BYTES = 64 << 10                          # a row that is looked up brings the 16 pages around it into memory
 
 
@@ -37,16 +42,36 @@ class Need:
         """The part that is not the model's file."""
         return self.kv + self.work + self.base
 
+    @property
+    def on_device(self) -> int:
+        """The part that a GPU holds."""
+        return self.weights + self.kv + self.work
+
 
 def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None,
          threads_batch: int | None = None) -> Need:
     """What running `graph`, optimised, takes; planned as the CPU back end plans it."""
     plan = build_plan(graph, StandIn(gguf), layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     work = plan.arena.nbytes + sum(array.nbytes for array in plan.kept)
+    return Need(resident_weights(gguf, graph, layout.context), contexts.kv_bytes(layout, kv_type), work, base_bytes(gguf))
+
+
+def need_mlx(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str) -> Need:
+    """The same for the MLX back end, which copies the weights: all of it counts as allocated but looked-up tables."""
+    read = matrices(graph).keys() & {name for node in graph.nodes if node.op == "matmul" for name in node.weights}
+    copied = sum(groups.mlx_bytes(gguf.tensors[name].type, math.prod(gguf.tensors[name].shape)) for name in read)
+    copied += sum(4 * math.prod(shape) for shape in vectors(graph).values())
+    widest = max(node.n for node in graph.nodes if node.rows == "T")
+    logits = min(layout.chunk, MAX_OUTPUTS) * graph.nodes[graph.output].n
+    work = 4 * (WORK_ROWS * layout.chunk * widest + logits) + CACHE_BYTES
+    return Need(copied, contexts.kv_bytes(layout, kv_type), work, base_bytes(gguf))
+
+
+def base_bytes(gguf: GGUFFile) -> int:
+    """Python and its libraries, and the tokenizer."""
     tokens = gguf.metadata.get("tokenizer.ggml.tokens")
     vocabulary = len(tokens) if tokens is not None and hasattr(tokens, "__len__") else 0
-    return Need(resident_weights(gguf, graph, layout.context), contexts.kv_bytes(layout, kv_type), work,
-                BASE_BYTES + TOKENIZER_BYTES * vocabulary)
+    return BASE_BYTES + TOKENIZER_BYTES * vocabulary
 
 
 def resident_weights(gguf: GGUFFile, graph: Graph, context: int) -> int:

@@ -12,13 +12,15 @@ from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.engine import context as contexts
-from edgellm.engine import estimate
+from edgellm.engine import estimate, placing
 from edgellm.engine.model import Model
+from edgellm.engine.placing import Place
 from edgellm.engine.records import ModelInfo
 from edgellm.engine.session import Session
 from edgellm.engine.tokenizing import BackgroundTokenizer
 from edgellm.errors import OptionError
-from edgellm.formats.gguf import GGUFFile, open_gguf
+from edgellm.formats.gguf import GGUFFile
+from edgellm.formats.opening import open_model
 from edgellm.graph import Graph
 from edgellm.hparams import Hparams, architecture_of
 from edgellm.memory.layout import MemoryLayout
@@ -35,22 +37,23 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
          progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
-    `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`: None
-    takes the cores this process may use; files under 4 MiB always run on one. `threads_batch`: those that read prompts, None for
-    as many as `threads`. `context`: tokens that the model sees, the first `sinks` of the conversation included; None takes what
-    it was trained for, 4096 at most. Older tokens than that are forgotten one by one, and counted (learned positions cannot
-    slide: such a model stops there). `kv_type`: "f16" or "f32". `progress(what, done, of)` is called while kernels are compiled,
-    which happens once per machine. A model that would not fit into the free memory is refused before anything is allocated;
-    `force` loads it anyway.
+    `path_or_name`: a .gguf file, a folder of the MLX community, a name of the catalogue, or hf:owner/repository. `backend`: "cpu",
+    "mlx", or "auto": MLX on Apple Silicon where the model fits the GPU's working set, else the CPU (`info.place` says why).
+    `threads`: None takes the cores this process may use; files under 4 MiB always run on one, and MLX has its own.
+    `threads_batch`: those that read prompts, None for as many as `threads`. `context`: tokens that the model sees, the first
+    `sinks` of the conversation included; None takes what it was trained for, 4096 at most. Older tokens than that are forgotten
+    one by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32".
+    `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
+    A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
     for option, count in (("threads", threads), ("threads_batch", threads_batch)):
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1024):
             raise OptionError(f"{option}={count!r} is not possible; give a number from 1 to 1024, or None for all cores.")
-    prepare = load_backend(backend)
+    placing.check_name(backend)
     path = resolve(path_or_name)
-    gguf = open_gguf(path)
+    gguf = open_model(path)
     tokenizer: BackgroundTokenizer | None = None
     executable: Executable | None = None
     try:
@@ -60,17 +63,18 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         chosen = contexts.choose_context(context, sinks, trained)
         hparams, graph = load_graph(gguf, chosen)
         graph = optimise(graph)
-        layout = _memory(graph, chosen, sinks, kv_type, trained, force=force)
+        place = placing.place(backend, gguf, graph, chosen, sinks, kv_type)
+        layout = _memory(graph, place, chosen, sinks, kv_type, trained, force=force)
         if not force:
-            estimate.check(estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch),
-                           chosen, gguf.path)
+            needed = placing.need(place, gguf, graph, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
+            estimate.check(needed, chosen, gguf.path)
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         weights = WeightStore(gguf)
-        executable = prepare(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch,
-                             progress=progress)
+        executable = load_backend(place.backend)(graph, weights, layout, kv_type=kv_type, threads=threads,
+                                                 threads_batch=threads_batch, progress=progress)
         tokenizer.check()
-        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type,
+        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type, place=place.note,
                      token_bytes=estimate.token_bytes(gguf, graph))
         positions = chosen if contexts.learned_positions(graph) else None
         return Model(Session(executable, weights, gguf.path, positions=positions), tokenizer, info, defaults,
@@ -86,7 +90,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer of a model file alone; nothing else of it is read. Raises NoTokenizer and the FormatErrors."""
-    with open_gguf(resolve(path)) as gguf:
+    with open_model(resolve(path)) as gguf:
         return build_tokenizer(gguf.metadata, file=gguf.path)
 
 
@@ -96,11 +100,11 @@ def _trained_context(gguf: GGUFFile) -> int:
     return Hparams.from_gguf(gguf).context_length
 
 
-def _memory(graph: Graph, context: int, sinks: int, kv_type: str, trained: int, *, force: bool) -> MemoryLayout:
+def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, trained: int, *, force: bool) -> MemoryLayout:
     """The layout, checked against learned positions and against the memory that is free."""
     if contexts.learned_positions(graph):
         contexts.check_learned(context, trained)
-    layout = contexts.plan(graph, context, sinks)
+    layout = place.layout(graph, context, sinks)
     kv_bytes = contexts.kv_bytes(layout, kv_type)
     if not force:                                # before the plan is made, whose size grows with the context too
         contexts.check_memory(kv_bytes, context, memory().available)
@@ -108,7 +112,7 @@ def _memory(graph: Graph, context: int, sinks: int, kv_type: str, trained: int, 
 
 
 def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
-          kv_type: str, token_bytes: int) -> ModelInfo:
+          kv_type: str, place: str, token_bytes: int) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
@@ -119,7 +123,7 @@ def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: B
         token_bytes=token_bytes,
         bytes_by_type=by_type, n_vocab=hparams.n_vocab, n_layers=hparams.n_layers, context=executable.layout.context,
         context_train=hparams.context_length, sinks=sinks, kv_type=kv_type,
-        kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend,
+        kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
         threads=executable.threads,
         has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata)),
     )

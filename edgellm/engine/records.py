@@ -86,3 +86,4 @@ class ModelInfo:
     threads: int
     has_tokenizer: bool
     has_template: bool
+    place: str = ""                              # why "auto" took this back end, in one line; "" where it had no choice

@@ -27,7 +27,7 @@ def tokens_per_second(gguf: GGUFFile, *, kv_type: str = "f16", threads: int | No
     """
     _, graph = load_graph(gguf, CONTEXT)
     layout = contexts.plan(graph, CONTEXT, sinks=4)
-    executable = load_backend("auto")(optimise(graph), Rehearsal(gguf), layout, kv_type=kv_type, threads=threads, progress=progress)
+    executable = load_backend("cpu")(optimise(graph), Rehearsal(gguf), layout, kv_type=kv_type, threads=threads, progress=progress)
     try:
         state, sequence = executable.new_state(), Sequence(layout)
         token, row, times = np.ones(1, np.int32), np.zeros(1, np.int32), list[float]()

@@ -12,10 +12,14 @@ DTYPE = np.dtype([("d", "<f2"), ("scales_h", "<u2"), ("scales_l", "u1", 4), ("qs
 _PLACES = np.arange(0, 16, 2, dtype=np.uint16)           # two high bits per group
 
 
-def unpack(blocks: Blocks) -> Floats:
+def steps(blocks: Blocks) -> Floats:
+    """d * (sc - 32) of each group: (blocks, 8)."""
     sc = nibbles(blocks["scales_l"], 1) | (blocks["scales_h"][:, None] >> _PLACES & 3).astype(np.uint8) << np.uint8(4)
-    step = scale(blocks["d"]) * (sc.astype(np.int8) - np.int8(32)).astype(np.float32)
-    return (step[..., None] * VALUES[nibbles(blocks["qs"])].reshape(-1, 8, 32)).reshape(-1, QK_K)
+    return scale(blocks["d"]) * (sc.astype(np.int8) - np.int8(32)).astype(np.float32)
+
+
+def unpack(blocks: Blocks) -> Floats:
+    return (steps(blocks)[..., None] * VALUES[nibbles(blocks["qs"])].reshape(-1, 8, 32)).reshape(-1, QK_K)
 
 
 def pack(x: Floats) -> Blocks:

@@ -10,7 +10,7 @@ from tokenizer import Conversations
 Ids = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 POOL = 40                                    # batches that are sorted by length together
-ABRIDGED, KEPT = 0.8, 6                      # share of rows whose answers stop after so many tokens: more questions for the same work
+ABRIDGED, KEPT = 0.8, 6                      # share of rows whose answers stop after so many tokens: more questions for the work
 OPENING, OPENING_WEIGHT = 4, 2.0             # the first tokens of an answer decide what it is about, and count more
 CUT_SHARE, CUT_ABOVE, SINKS = 0.1, 200, 4    # of longer conversations some lose a stretch after the sinks, as a full ring does
 

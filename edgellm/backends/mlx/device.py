@@ -1,0 +1,88 @@
+"""Where MLX computes on this machine: the GPU of a Mac or the CPU build elsewhere, its memory limits and its cache."""
+from __future__ import annotations
+
+import importlib.util
+import platform
+import sys
+import threading
+
+from edgellm.errors import BackendError
+
+CACHE_BYTES = 256 << 20          # freed buffers that MLX may keep for the next step; its own default is most of the memory
+MAX_OUTPUTS = 128                # rows of logits in one step; 128k words in f32 are half a MiB a row
+_open = 0
+_before = 0
+_lock = threading.Lock()
+
+
+def require() -> None:
+    """Raises BackendError, with what to install, where MLX is missing."""
+    if importlib.util.find_spec("mlx") is None:
+        raise BackendError('the MLX back end needs the package mlx, which is not installed; install it with '
+                           'pip install "edgellm[mlx]", or use backend="cpu".')
+    try:
+        import mlx.core  # noqa: F401
+    except ImportError as error:                 # on Linux the package mlx alone has no library in it
+        raise BackendError(f'mlx is installed but cannot be loaded ({error}); install it with pip install "edgellm[mlx]" (on Linux '
+                           'that is mlx[cpu]), or use backend="cpu".') from error
+
+
+def is_apple_silicon() -> bool:
+    return sys.platform == "darwin" and platform.machine() == "arm64"
+
+
+def has_metal() -> bool:
+    """Whether MLX is there and computes on an Apple GPU."""
+    if not is_apple_silicon() or importlib.util.find_spec("mlx") is None:
+        return False
+    try:
+        import mlx.core as mx
+    except ImportError:
+        return False
+    return bool(mx.metal.is_available())
+
+
+def on_gpu() -> bool:
+    """Whether MLX's default device is a GPU."""
+    import mlx.core as mx
+
+    return bool(mx.default_device() == mx.Device(mx.gpu))
+
+
+def working_set() -> int:
+    """Bytes that the GPU may hold without being slowed down, as Metal recommends."""
+    import mlx.core as mx
+
+    return int(mx.device_info()["max_recommended_working_set_size"])
+
+
+def describe() -> str:
+    """What `edgellm doctor` says of the device."""
+    import mlx.core as mx
+
+    if not on_gpu():
+        return f"{mx.__version__} on the processor: exact but slow, for tests"
+    return f"{mx.__version__} on {mx.device_info()['device_name']}, {working_set() / 1e9:.1f} GB for models"
+
+
+def hold() -> None:
+    """One more model is open: the first one bounds MLX's cache of freed buffers."""
+    global _open, _before
+    import mlx.core as mx
+
+    with _lock:
+        if _open == 0:
+            _before = mx.set_cache_limit(CACHE_BYTES)
+        _open += 1
+
+
+def release() -> None:
+    """One model less: freed buffers go back to the system; after the last one MLX's own limit holds again."""
+    global _open
+    import mlx.core as mx
+
+    with _lock:
+        _open -= 1
+        if _open == 0:
+            mx.set_cache_limit(_before)
+        mx.clear_cache()

@@ -1,0 +1,141 @@
+"""How each block type becomes codes, steps and offsets of MLX's affine groups: w = step * code + low, in NumPy."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.formats.codecs import iq4_nl, iq4_xs
+from edgellm.formats.codecs._blocks import bits, fifth_bits, nibbles, scales_and_mins
+from edgellm.formats.ggml_types import MLX, GGMLType
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+Blocks = npt.NDArray[np.void]    # structured: one element is one block
+Groups = tuple[Bytes, Floats, Floats]            # codes (blocks, n), step and low (blocks, n / group)
+
+GROUP = 32                       # elements: the smallest group that mx.quantized_matmul takes
+HALF = 16                        # elements of a group of Q2_K, Q3_K and Q6_K
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTraits:
+    """One block type: bits of its codes, elements per step, and the unpacker. Codes are exact; steps are rounded to f16."""
+
+    bits: int
+    group: int
+    unpack: Callable[[Blocks], Groups]
+
+    def nbytes(self, elements: int) -> int:
+        """Bytes that MLX holds for so many weights: codes, and per 32 of them f16 step and low, twice where halves differ."""
+        return elements * self.bits // 8 + elements // GROUP * 4 * (GROUP // self.group)
+
+
+def _f32(field: npt.NDArray[Any]) -> Floats:     # Any: f16, i8 or u8
+    return field.astype(np.float32)
+
+
+def _symmetric(step: Floats, codes: Bytes, zero: int) -> Groups:
+    return codes, step, step * np.float32(-zero)
+
+
+def _q4_0(blocks: Blocks) -> Groups:
+    return _symmetric(_f32(blocks["d"])[:, None], nibbles(blocks["qs"]), 8)
+
+
+def _q4_1(blocks: Blocks) -> Groups:
+    return nibbles(blocks["qs"]), _f32(blocks["d"])[:, None], _f32(blocks["m"])[:, None]
+
+
+def _fifth(blocks: Blocks) -> Bytes:
+    codes: Bytes = nibbles(blocks["qs"]) | fifth_bits(blocks["qh"]) << np.uint8(4)
+    return codes
+
+
+def _q5_0(blocks: Blocks) -> Groups:
+    return _symmetric(_f32(blocks["d"])[:, None], _fifth(blocks), 16)
+
+
+def _q5_1(blocks: Blocks) -> Groups:
+    return _fifth(blocks), _f32(blocks["d"])[:, None], _f32(blocks["m"])[:, None]
+
+
+def _q8_0(blocks: Blocks) -> Groups:
+    return _symmetric(_f32(blocks["d"])[:, None], blocks["qs"].view(np.uint8) ^ np.uint8(128), 128)
+
+
+def _k_steps(blocks: Blocks) -> tuple[Floats, Floats]:
+    steps, lows = scales_and_mins(blocks["scales"])
+    return _f32(blocks["d"])[:, None] * _f32(steps), -_f32(blocks["dmin"])[:, None] * _f32(lows)
+
+
+def _q4_k(blocks: Blocks) -> Groups:
+    return nibbles(blocks["qs"], 32), *_k_steps(blocks)
+
+
+def _q5_k(blocks: Blocks) -> Groups:
+    return nibbles(blocks["qs"], 32) | bits(blocks["qh"], 1) << np.uint8(4), *_k_steps(blocks)
+
+
+def _q6_k(blocks: Blocks) -> Groups:
+    codes = nibbles(blocks["ql"], 64) | bits(blocks["qh"], 2) << np.uint8(4)
+    return _symmetric(_f32(blocks["d"])[:, None] * _f32(blocks["scales"]), codes, 32)
+
+
+def _q2_k(blocks: Blocks) -> Groups:
+    step = _f32(blocks["d"])[:, None] * _f32(blocks["scales"] & 15)
+    return bits(blocks["qs"], 2), step, -_f32(blocks["dmin"])[:, None] * _f32(blocks["scales"] >> 4)
+
+
+def _q3_k(blocks: Blocks) -> Groups:
+    packed = blocks["scales"]
+    scales = (nibbles(packed[:, :8], 8) | bits(packed[:, 8:], 2, 4) << np.uint8(4)).astype(np.int8) - np.int8(32)
+    codes = bits(blocks["qs"], 2) | bits(blocks["hmask"], 1) << np.uint8(2)
+    return _symmetric(_f32(blocks["d"])[:, None] * _f32(scales), codes, 4)
+
+
+_CODEBOOK = (iq4_nl.VALUES + 128).astype(np.uint8)
+
+
+def _iq4_nl(blocks: Blocks) -> Groups:
+    return _symmetric(_f32(blocks["d"])[:, None], _CODEBOOK[nibbles(blocks["qs"])], 128)
+
+
+def _iq4_xs(blocks: Blocks) -> Groups:
+    return _symmetric(iq4_xs.steps(blocks), _CODEBOOK[nibbles(blocks["qs"])], 128)
+
+
+TRAITS = {
+    "Q4_0": GroupTraits(4, 32, _q4_0), "Q4_1": GroupTraits(4, 32, _q4_1), "Q5_0": GroupTraits(5, 32, _q5_0),
+    "Q5_1": GroupTraits(5, 32, _q5_1), "Q8_0": GroupTraits(8, 32, _q8_0), "Q4_K": GroupTraits(4, 32, _q4_k),
+    "Q5_K": GroupTraits(5, 32, _q5_k), "Q6_K": GroupTraits(6, 16, _q6_k), "Q2_K": GroupTraits(2, 16, _q2_k),
+    "Q3_K": GroupTraits(3, 16, _q3_k), "IQ4_NL": GroupTraits(8, 32, _iq4_nl), "IQ4_XS": GroupTraits(8, 32, _iq4_xs),
+}
+"""By type name. IQ4's 16 values of a codebook are whole numbers of 8 bits, so they are exact there, at twice the size."""
+
+
+def mlx_bytes(kind: GGMLType, elements: int) -> int:
+    """Bytes that MLX holds for so many weights of a type of GGUF; other types than those in TRAITS keep their size."""
+    if kind.origin == MLX:
+        return elements // kind.block * (kind.block_bytes + 4)
+    traits = TRAITS.get(kind.name)
+    return traits.nbytes(elements) if traits else elements // kind.block * kind.block_bytes
+
+
+def packed(codes: Bytes, width: int) -> Bytes:
+    """Codes (rows, n) of `width` bits as MLX packs them, one after the other from the lowest bit: (rows, n * width / 8)."""
+    words = np.ascontiguousarray(codes).view("<u8")          # 8 codes in 8 bytes, pushed together in three rounds
+    for lanes in (8, 16, 32):
+        low = np.uint64(sum(((1 << lanes) - 1) << at for at in range(0, 64, 2 * lanes)))
+        gap = np.uint64(lanes - lanes // 8 * width)
+        words = words & low | (words & ~low) >> gap
+    return words.view(np.uint8).reshape(*words.shape, 8)[..., :width].reshape(len(codes), -1)
+
+
+def halves(step: Floats) -> tuple[Floats, Floats]:
+    """Steps of 16 elements as mean and half difference of neighbours: s0 = mean + difference, s1 = mean - difference."""
+    pair = step.reshape(len(step), -1, 2) * np.float32(0.5)
+    return pair[..., 0] + pair[..., 1], pair[..., 0] - pair[..., 1]

@@ -1,0 +1,47 @@
+"""The keys and values of one conversation in MLX: per layer (1, kv heads, slots, dim), growing until the ring is whole."""
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import mlx.core as mx
+
+from edgellm.memory.layout import MemoryLayout
+
+Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
+
+STEP = 256                       # slots by which it grows, and the sizes that attention is traced for
+DTYPES = {"f32": mx.float32, "f16": mx.float16}
+
+
+class KVCache:
+    """`keys`, `values` by layer; `sinks`: the sinks' keys as they were rotated at their true positions, f32.
+
+    `turned`: by how many positions the sinks in `keys` have been turned on, so that one rotation of a query serves all keys.
+    """
+
+    def __init__(self, layout: MemoryLayout, kv_type: str) -> None:
+        self.layout, self.turned = layout, 0
+        dtype = DTYPES[kv_type]
+        self.keys = [mx.zeros((1, layer.n_kv_heads, 0, layer.head_dim_k), dtype) for layer in layout.layers]
+        self.values = [mx.zeros((1, layer.n_kv_heads, 0, layer.head_dim_v), dtype) for layer in layout.layers]
+        counts = [layout.classes[index].sinks for index in layout.layer_class]
+        self.sinks = [mx.zeros((1, layer.n_kv_heads, n, layer.head_dim_k), mx.float32)
+                      for layer, n in zip(layout.layers, counts, strict=True)]
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [*self.keys, *self.values, *self.sinks]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(array.nbytes) for array in self.arrays)
+
+    def reserve(self, ends: list[int]) -> None:
+        """Make room for the slots below `ends[c]` of memory class c, in whole steps."""
+        for layer, index in enumerate(self.layout.layer_class):
+            wanted = min(-(-ends[index] // STEP) * STEP, self.layout.classes[index].slots)
+            for held in (self.keys, self.values):
+                missing = wanted - held[layer].shape[2]
+                if missing > 0:
+                    held[layer] = mx.pad(held[layer], [(0, 0), (0, 0), (0, missing), (0, 0)])
+                    mx.eval(held[layer])         # one after the other: the old one is freed before the next is copied

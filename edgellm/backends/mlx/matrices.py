@@ -1,0 +1,217 @@
+"""Weight matrices as MLX holds them, each kind with its own product, filled piece by piece so that there is no second copy."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.backends.mlx.groups import GROUP, TRAITS, Bytes, GroupTraits, halves, packed
+from edgellm.errors import Unsupported
+from edgellm.formats.codecs import CODECS, mxfp4
+from edgellm.formats.codecs._blocks import nibbles
+from edgellm.formats.ggml_types import MLX
+from edgellm.weights import Weight
+
+Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
+
+PIECE = 1 << 20                  # weights turned at a time: a few MiB of temporaries
+LARGEST_STEP = 500.0             # 128 times as much is the end of f16
+DENSE = {"F32": (np.float32, mx.float32), "F16": (np.float16, mx.float16), "BF16": (np.uint16, mx.bfloat16)}
+
+TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U8": mx.uint8}
+
+
+class Matrix(Protocol):
+    """W (rows, columns). `narrow`: whether its product passes through f16, which ends at 65504."""
+
+    narrow: bool
+
+    def __call__(self, x: Array) -> Array:
+        """x (T, columns) f32 -> x @ W.T (T, rows) f32."""
+        ...
+
+    @property
+    def arrays(self) -> list[Array]: ...
+
+
+class Dense:
+    """F32, F16 or BF16 as in the file. Without `half`, sums are float32, for which 16-bit weights are widened in pieces."""
+
+    def __init__(self, weight: Array, half: bool) -> None:
+        self._weight = weight
+        self._whole = weight.dtype == mx.float32 or half
+        self._type = weight.dtype if half else mx.float32
+        self.narrow = self._type == mx.float16
+        self._step = max(1, PIECE // weight.shape[1])
+
+    def __call__(self, x: Array) -> Array:
+        x = x.astype(self._type)
+        if self._whole:
+            return (x @ self._weight.T).astype(mx.float32)
+        rows = range(0, self._weight.shape[0], self._step)
+        return mx.concatenate([x @ self._weight[at:at + self._step].astype(mx.float32).T for at in rows], axis=-1)
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [self._weight]
+
+
+class Affine:
+    """Codes with one step and offset per 32 weights, as in mx.quantize."""
+
+    def __init__(self, codes: Array, steps: Array, lows: Array, bits: int, half: bool, group: int = GROUP) -> None:
+        self._codes, self._steps, self._lows, self._bits, self._group = codes, steps, lows, bits, group
+        self._type = steps.dtype if half else mx.float32
+        self.narrow = self._type == mx.float16
+
+    def __call__(self, x: Array) -> Array:
+        y = mx.quantized_matmul(x.astype(self._type), self._codes, self._steps, self._lows, transpose=True,
+                                group_size=self._group, bits=self._bits)
+        return y.astype(mx.float32)
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [self._codes, self._steps, self._lows]
+
+
+class AffineHalves:
+    """Groups of 16: the mean of two neighbours' steps, and half their difference with a sign that changes every 16 columns.
+
+    w = (mean + sign * difference) of both step and offset, so x @ W.T is a product of x and one of sign * x with the same codes.
+    """
+
+    def __init__(self, mean: Affine, difference: Affine, columns: int) -> None:
+        self._mean, self._difference, self.narrow = mean, difference, mean.narrow
+        self._sign = mx.array(np.where(np.arange(columns) // (GROUP // 2) % 2, np.float32(-1), np.float32(1)))
+
+    def __call__(self, x: Array) -> Array:
+        return self._mean(x) + self._difference(x * self._sign)
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [*self._mean.arrays, *self._difference.arrays[1:], self._sign]
+
+
+class Mxfp4:
+    """MXFP4 in MLX's own mode: 4-bit floats with a power of two per 32."""
+
+    narrow = False
+
+    def __init__(self, codes: Array, scales: Array, half: bool) -> None:
+        self._codes, self._scales = codes, scales
+        self._type = mx.bfloat16 if half else mx.float32     # half floats end before the scales do
+
+    def __call__(self, x: Array) -> Array:
+        y = mx.quantized_matmul(x.astype(self._type), self._codes, self._scales, transpose=True, group_size=GROUP, bits=4,
+                                mode="mxfp4")
+        return y.astype(mx.float32)
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [self._codes, self._scales]
+
+
+def load_matrix(weight: Weight, half: bool) -> Matrix:
+    """A matrix of the file. `half`: products in 16 bits, as GPUs like them. Raises Unsupported for a type without a mapping."""
+    rows, columns = weight.shape
+    kind = weight.type.name
+    if kind in DENSE:
+        stored, target = DENSE[kind]
+        whole = mx.zeros((rows, columns), target)
+        for at, raw in _pieces(weight):
+            _put(whole, at, mx.array(raw.view(stored)).view(target))
+        return Dense(whole, half)
+    if weight.type.origin == MLX:
+        return _load_own(weight, half)
+    if kind == "MXFP4":
+        return _load_mxfp4(weight, half)
+    if kind in TRAITS:
+        return _load_groups(weight, TRAITS[kind], half)
+    raise Unsupported(f'uses {kind}, which the MLX back end cannot read yet; use backend="cpu"', file=weight.file,
+                      field=weight.name)
+
+
+def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
+    rows, columns = weight.shape
+    step_type = _step_type(weight)
+    n, paired = columns // GROUP, traits.group < GROUP
+    stores = [mx.zeros((rows, columns * traits.bits // 32), mx.uint32)]
+    stores += [mx.zeros((rows, n), step_type) for _ in range(4 if paired else 2)]
+    for at, raw in _pieces(weight):
+        unpacked, *values = _unpack(raw, weight.type.name, traits)
+        values = [value.reshape(len(raw), -1) for value in values]
+        if paired:
+            (mean_step, step), (mean_low, low) = (halves(value) for value in values)
+            values = [mean_step, mean_low, step, low]
+        _put(stores[0], at, mx.array(packed(unpacked.reshape(len(raw), -1), traits.bits).view(np.uint32)))
+        for store, value in zip(stores[1:], values, strict=True):
+            _put(store, at, mx.array(value).astype(store.dtype))
+    codes, *ends = stores
+    mean = Affine(codes, ends[0], ends[1], traits.bits, half)
+    return AffineHalves(mean, Affine(codes, ends[2], ends[3], traits.bits, half), columns) if paired else mean
+
+
+def _unpack(raw: Bytes, kind: str, traits: GroupTraits) -> tuple[Any, Any, Any]:
+    with np.errstate(all="ignore"):                          # damaged scales end as logits that are no numbers
+        return traits.unpack(np.ascontiguousarray(raw).reshape(-1).view(CODECS[kind].dtype))
+
+
+def _step_type(weight: Weight) -> Any:
+    """f16, or f32 where a step that large could not be multiplied by 128 in f16: no file of a real model has one."""
+    largest = 0.0
+    for _, raw in _pieces(weight):
+        d = np.ascontiguousarray(raw).reshape(-1).view(CODECS[weight.type.name].dtype)["d"]
+        largest = max(largest, float(np.nan_to_num(np.abs(d)).max(initial=0.0)))
+    return mx.float16 if largest < LARGEST_STEP else mx.float32
+
+
+def _load_mxfp4(weight: Weight, half: bool) -> Matrix:
+    rows, columns = weight.shape
+    codes, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // GROUP), mx.uint8)
+    for at, raw in _pieces(weight):
+        blocks = np.ascontiguousarray(raw).reshape(-1).view(mxfp4.DTYPE)
+        _put(codes, at, mx.array(packed(nibbles(blocks["qs"]).reshape(len(raw), -1), 4).view(np.uint32)))
+        _put(scales, at, mx.array(np.ascontiguousarray(blocks["e"]).reshape(len(raw), -1)))
+    return Mxfp4(codes, scales, half)
+
+
+def _load_own(weight: Weight, half: bool) -> Matrix:
+    """A matrix that MLX quantised itself: copied as it is."""
+    bits, group = width_of(weight), weight.type.block
+    codes = mx.zeros((weight.shape[0], weight.shape[1] * bits // 32), mx.uint32)
+    for at, raw in _pieces(weight):
+        _put(codes, at, mx.array(raw.view(np.uint32)))
+    ends = [mx.array(part.data).view(TYPES[part.dtype]) for part in weight.companions]
+    if len(ends) == 1:
+        return Mxfp4(codes, ends[0], half)
+    return Affine(codes, ends[0], ends[1], bits, half, group)
+
+
+def width_of(weight: Weight) -> int:
+    """Bits of a code of MLX's own groups."""
+    return weight.type.block_bytes * 8 // weight.type.block
+
+
+def table_rows(weight: Weight, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
+    """Rows (T, columns) f32 of a table in MLX's own groups."""
+    codes = mx.array(np.ascontiguousarray(weight.data[ids]).view(np.uint32))
+    ends = [mx.array(part.data[ids]).view(TYPES[part.dtype]) for part in weight.companions]
+    if len(ends) == 1:
+        return np.array(mx.dequantize(codes, ends[0], group_size=GROUP, bits=4, mode="mxfp4").astype(mx.float32))
+    ends = [end.astype(mx.float32) for end in ends]
+    return np.array(mx.dequantize(codes, *ends, group_size=weight.type.block, bits=width_of(weight)))
+
+
+def _pieces(weight: Weight) -> Iterator[tuple[int, Bytes]]:
+    step = max(1, PIECE // weight.shape[-1])
+    for at in range(0, len(weight.data), step):
+        yield at, weight.data[at:at + step]
+
+
+def _put(store: Array, at: int, rows: Array) -> None:
+    """Rows written in place: nothing else holds the old value, so that MLX reuses its memory."""
+    store[at:at + len(rows)] = rows
+    mx.eval(store)

@@ -1,0 +1,152 @@
+"""How MLX evaluates each graph op but attention: one function per op, found by its name."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import mlx.core as mx
+
+from edgellm.backends.mlx.matrices import Matrix
+from edgellm.graph import Node, RopeSpec
+
+Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a step brings besides its tokens' rows; lists are by memory class."""
+
+    tables: dict[tuple[RopeSpec, str], tuple[Array, Array]]      # cos, sin (T, n_rot/2) f32
+    output_rows: Array | None                    # (R,) int32, None for all
+    slots: list[Array]                           # (T,) int32
+    masks: list[Array | None]                    # (T, end) bool, None where nothing is hidden but the future
+    turns: dict[RopeSpec, tuple[Array, Array]]   # cos, sin (1, n_rot/2) by which the sinks' keys are turned on
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model's weights by name. `bounded`: matrices whose inputs are norms, so that no product of theirs leaves f16's range."""
+
+    matrices: dict[str, Matrix]
+    vectors: dict[str, Array]                    # (n,) f32
+    bounded: frozenset[str]
+
+
+Evaluate = Callable[[Weights, Inputs, Node, list[Array]], Array]
+OPS: dict[str, Evaluate] = {}
+def op(name: str) -> Callable[[Evaluate], Evaluate]:
+    def register(function: Evaluate) -> Evaluate:
+        OPS[name] = function
+        return function
+
+    return register
+
+
+def number(node: Node, attr: str) -> float:
+    return cast(float, node.attrs[attr])
+
+
+@op("rms_norm")
+def rms_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    groups, weight = cast(int, node.attrs["groups"]), weights.vectors[node.weights[0]]
+    y = mx.fast.rms_norm(x[0].reshape(-1, groups, node.n // groups), weight, number(node, "eps"))
+    return y.reshape(-1, node.n)
+
+
+@op("layer_norm")
+def layer_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    weight, *bias = [weights.vectors[name] for name in node.weights]
+    return mx.fast.layer_norm(x[0], weight, bias[0] if bias else None, number(node, "eps"))
+
+
+@op("matmul")
+def matmul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    matrix = weights.matrices[node.weights[0]]
+    if matrix.narrow and node.weights[0] not in weights.bounded:
+        largest = mx.maximum(mx.abs(x[0]).max(axis=-1, keepdims=True), 1e-30)
+        y = matrix(x[0] / largest) * largest     # rows of at most 1, so that nothing is infinite in f16
+    else:
+        y = matrix(x[0])
+    if len(node.weights) > 1:
+        y = y + weights.vectors[node.weights[1]]
+    return y + x[1] if len(x) > 1 else y
+
+
+@op("rope")
+def rope(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    spec, heads = cast(RopeSpec, node.attrs["rope"]), cast(int, node.attrs["heads"])
+    cos, sin = inputs.tables[spec, cast(str, node.attrs["positions"])]
+    y = turned(x[0].reshape(-1, heads, node.n // heads), spec, cos[:, None], sin[:, None])
+    return y.reshape(-1, node.n)
+
+
+def turned(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:
+    """x (..., head_dim) with its first n_rot dims rotated; cos and sin broadcast to (..., n_rot/2).
+
+    Not mx.fast.rope: its angles are float32, which is wrong by a tenth of a turn at position 10 million.
+    """
+    n, half = spec.n_rot, spec.n_rot // 2
+    if spec.style == "neox":
+        a, b = x[..., :half], x[..., half:n]
+        y = mx.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+    else:
+        pairs = x[..., :n].reshape(*x.shape[:-1], half, 2)
+        a, b = pairs[..., 0], pairs[..., 1]
+        y = mx.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(*x.shape[:-1], n)
+    return y if n == x.shape[-1] else mx.concatenate([y, x[..., n:]], axis=-1)
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": lambda x: x * mx.sigmoid(x),
+    "gelu": lambda x: 0.5 * x * (1.0 + mx.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
+    "gelu_erf": lambda x: 0.5 * x * (1.0 + mx.erf(x * math.sqrt(0.5))),
+    "gelu_quick": lambda x: x * mx.sigmoid(1.702 * x),
+}
+
+
+def _activation(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return ACTIVATIONS[node.op](x[0])
+
+
+OPS |= dict.fromkeys(ACTIVATIONS, _activation)
+
+
+@op("glu")
+def glu(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return ACTIVATIONS[cast(str, node.attrs["act"])](x[0]) * x[1]
+
+
+@op("add")
+def add(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return x[0] + x[1]
+
+
+@op("mul")
+def mul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return x[0] * x[1]
+
+
+@op("scale")
+def scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return x[0] * number(node, "value")
+
+
+@op("softcap")
+def softcap(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return capped(x[0], number(node, "cap"))
+
+
+def capped(x: Array, cap: float) -> Array:
+    return cap * mx.tanh(x / cap)
+
+
+@op("slice")
+def take_columns(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return x[0][:, cast(int, node.attrs["start"]):cast(int, node.attrs["stop"])]
+
+
+@op("select")
+def select(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return x[0] if inputs.output_rows is None else x[0][inputs.output_rows]

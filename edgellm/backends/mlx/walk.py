@@ -1,0 +1,187 @@
+"""One step of a graph in MLX: the arrays that the step brings, the nodes in their order, and the conversation renewed."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.backends.base import StepInput
+from edgellm.backends.mlx.attention import Held, Layer, attend, attend_twice, store, turn_sinks
+from edgellm.backends.mlx.kv_cache import STEP, KVCache
+from edgellm.backends.mlx.matrices import table_rows
+from edgellm.backends.mlx.ops import OPS, Inputs, Weights
+from edgellm.backends.mlx.step_arrays import table, view
+from edgellm.errors import Unsupported
+from edgellm.formats.codecs import CODECS
+from edgellm.formats.ggml_types import MLX
+from edgellm.graph import Graph, Node, RopeSpec
+from edgellm.memory.layout import MemoryLayout
+from edgellm.rope import frequencies
+from edgellm.weights import Weight, WeightStore
+
+Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What of a step decides which operations it consists of; steps of one shape are traced once.
+
+    `ends`: slots looked at, per memory class; `masked`: whether some of them are not seen; `beyond`: whether tokens were evicted,
+    so that sinks need another rotation; `turning`: whether their keys get one; `single`: whether the step is one token;
+    `new_sinks`: tokens that are sinks.
+    """
+
+    ends: tuple[int, ...]
+    masked: tuple[bool, ...]
+    beyond: bool
+    turning: bool
+    single: bool
+    new_sinks: int
+    n_outputs: int                               # -1: all rows
+
+
+class Walk:
+    """A graph with its weights. Nothing of a step is kept here but traces."""
+
+    def __init__(self, graph: Graph, store: WeightStore, weights: Weights, layout: MemoryLayout, *, widen: bool,
+                 trace: bool) -> None:
+        self._graph, self._weights, self._layout, self._widen, self._trace = graph, weights, layout, widen, trace
+        self._traces: dict[Shape, Callable[..., Any]] = {}
+        self._layers = {index: _layer(graph, node, layout) for index, node in enumerate(graph.nodes) if node.op == "attention"}
+        self._tables = {index: _row_source(store[node.weights[0]], cast(str, node.attrs["source"]))
+                        for index, node in enumerate(graph.nodes) if node.op == "embed"}
+        specs = {spec for node in graph.nodes if isinstance(spec := node.attrs.get("rope"), RopeSpec)}
+        self._turning = {spec: frequencies(spec, None if spec.factors is None else store[spec.factors].array()) for spec in specs}
+        self._rotations = list(dict.fromkeys((cast(RopeSpec, node.attrs["rope"]), cast(str, node.attrs["positions"]))
+                                             for node in graph.nodes if node.op == "rope"))
+        self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers.values() if layer.spec and layer.sinks))
+
+    def step(self, state: KVCache, step: StepInput) -> Floats:
+        """Logits (R, n_vocab) f32, newly allocated; keys and values go to `state`."""
+        n = len(step.tokens)
+        traced = self._trace and n == 1
+        views = [view(spans, step.positions, memory, STEP if traced else 1)
+                 for spans, memory in zip(step.spans, self._layout.classes, strict=True)]
+        behind = step.positions - step.sink_positions
+        beyond = bool(behind.any())
+        turn = state.turned if beyond and n > 1 else int(behind[0])
+        shape = Shape(tuple(one.end for one in views), tuple(one.mask is not None for one in views), beyond, turn != state.turned,
+                      n == 1, int((step.positions < self._layout.classes[0].sinks).sum()),
+                      -1 if len(step.output_rows) == n else len(step.output_rows))
+        state.reserve([one.end for one in views])
+        arrays = {
+            "embedded": [mx.array(rows(step)) for rows in self._tables.values()],
+            "tables": [[mx.array(part) for part in self._table(step, *rotation)] for rotation in self._rotations],
+            "output_rows": mx.array(step.output_rows),
+            "slots": [mx.array(one.slots) for one in views],
+            "masks": [mx.array(one.mask) for one in views if one.mask is not None],
+            "turns": [[mx.array(part) for part in table(np.array([turn]), *self._turning[spec])] for spec in self._turned_specs]
+            if shape.turning else [],
+        }
+        try:
+            logits = self._run(shape, state, arrays, traced)
+            state.turned = turn
+        except BaseException:
+            mx.eval(state.arrays)                # what is not computed here could not be by another thread
+            raise
+        return np.empty((0, 0), np.float32) if logits is None else np.array(logits)
+
+    def close(self) -> None:
+        """Drop the traces, which hold the weights and this object in a circle."""
+        self._traces.clear()
+
+    def _table(self, step: StepInput, spec: RopeSpec, where: str) -> tuple[Floats, Floats]:
+        return table(step.positions if where == "true" else step.sink_positions, *self._turning[spec])
+
+    def _run(self, shape: Shape, state: KVCache, arrays: dict[str, Any], traced: bool) -> Array | None:
+        if not traced:
+            logits = self.evaluate(shape, state.keys, state.values, state.sinks, arrays)
+        else:
+            logits, state.keys, state.values, state.sinks = self._traced(shape)(state.keys, state.values, state.sinks, arrays)
+        mx.eval(state.arrays if logits is None else [logits, *state.arrays])
+        return logits
+
+    def _traced(self, shape: Shape) -> Callable[..., Any]:
+        """`evaluate` as a function of arrays alone, which MLX fuses and keeps."""
+        if shape not in self._traces:
+            def whole(keys: list[Array], values: list[Array], sinks: list[Array], arrays: dict[str, Any]) -> Any:
+                keys, values, sinks = list(keys), list(values), list(sinks)
+                return self.evaluate(shape, keys, values, sinks, arrays), keys, values, sinks
+
+            self._traces[shape] = mx.compile(whole)
+        return self._traces[shape]
+
+    def evaluate(self, shape: Shape, keys: list[Array], values: list[Array], sinks: list[Array],
+                 arrays: dict[str, Any]) -> Array | None:
+        """The graph over one step; the three lists are renewed in place. None where no logits are wanted."""
+        inputs, embedded = self._inputs(shape, arrays), dict(zip(self._tables, arrays["embedded"], strict=True))
+        done: list[Any] = []                     # Any: arrays, and None where nobody wants a value
+        for index, node in enumerate(self._graph.nodes):
+            x = [done[value] for value in node.inputs]
+            if node.op == "embed":
+                done.append(embedded[index])
+            elif node.op == "attention":
+                layer, at = self._layers[index], cast(int, node.attrs["layer"])
+                y, held = self._attention(shape, inputs, layer, Held(keys[at], values[at], sinks[at]), x)
+                keys[at], values[at], sinks[at] = held.keys, held.values, held.sinks
+                done.append(y)
+            else:
+                done.append(None if node.rows == "R" and not shape.n_outputs else OPS[node.op](self._weights, inputs, node, x))
+        return done[self._graph.output]
+
+    def _inputs(self, shape: Shape, arrays: dict[str, Any]) -> Inputs:
+        masks = iter(arrays["masks"])
+        return Inputs(
+            tables={rotation: tuple(pair) for rotation, pair in zip(self._rotations, arrays["tables"], strict=True)},
+            output_rows=None if shape.n_outputs < 0 else arrays["output_rows"], slots=arrays["slots"],
+            masks=[next(masks) if masked else None for masked in shape.masked],
+            turns={spec: tuple(pair) for spec, pair in zip(self._turned_specs, arrays["turns"], strict=shape.turning)},
+        )
+
+    def _attention(self, shape: Shape, inputs: Inputs, layer: Layer, held: Held, x: list[Array]) -> tuple[Array, Held]:
+        q, q_sink = (_by_head(a, layer.n_heads) for a in x[:2])
+        k, v = (_by_head(a, layer.memory.n_kv_heads) for a in x[2:])
+        of = layer.memory_class
+        held = store(layer, held, k, v, inputs.slots[of], shape.new_sinks if layer.sinks else 0)
+        if shape.turning and layer.sinks and layer.spec:
+            held = turn_sinks(layer, held, *inputs.turns[layer.spec])
+        end, mask = shape.ends[of], inputs.masks[of]
+        if layer.softcap or (shape.beyond and layer.sinks and not layer.serves_once(shape.single)):
+            y = attend_twice(layer, held, q, q_sink, end, _causal(end, q.shape[2]) if mask is None else mask)
+        else:
+            y = attend(layer, held, q, end, mask, self._widen)
+        return y.swapaxes(1, 2).reshape(q.shape[2], -1), held
+
+
+def _by_head(x: Array, heads: int) -> Array:
+    """(T, heads * d) -> (1, heads, T, d)."""
+    return x.reshape(1, len(x), heads, -1).swapaxes(1, 2)
+
+
+def _causal(end: int, n: int) -> Array:
+    return mx.arange(end) <= mx.arange(end - n, end)[:, None]
+
+
+def _layer(graph: Graph, node: Node, layout: MemoryLayout) -> Layer:
+    at = cast(int, node.attrs["layer"])
+    of = layout.layer_class[at]
+    q, q_sink = node.inputs[:2]
+    spec = graph.nodes[q_sink].attrs.get("rope")
+    return Layer(layout.layers[at], of, layout.classes[of].sinks, cast(int, node.attrs["n_heads"]),
+                 cast(float, node.attrs["scale"]), cast("float | None", node.attrs["softcap"]),
+                 spec if isinstance(spec, RopeSpec) else None, q == q_sink)
+
+
+def _row_source(weight: Weight, source: str) -> Callable[[StepInput], Floats]:
+    """Rows (T, n) f32 of a table that stays in the file."""
+    if weight.type.origin == MLX:
+        return lambda step: table_rows(weight, step.tokens if source == "tokens" else step.positions)
+    codec = CODECS.get(weight.type.name)
+    if codec is None:
+        raise Unsupported(weight.type.refusal, file=weight.file, field=weight.name)
+    return lambda step: codec.dequantize(weight.data[step.tokens if source == "tokens" else step.positions])

@@ -1,0 +1,69 @@
+"""On which back end a model runs: what was asked for, or for "auto" the GPU of a Mac where the model fits it."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgellm.backends.mlx import device
+from edgellm.engine import context as contexts
+from edgellm.engine import estimate
+from edgellm.engine.estimate import Need
+from edgellm.errors import OptionError
+from edgellm.formats.ggml_types import MLX
+from edgellm.formats.gguf import GGUFFile
+from edgellm.graph import Graph
+from edgellm.memory.layout import MemoryLayout
+
+BACKENDS = ("auto", "cpu", "mlx")
+CHUNKS = {"cpu": contexts.CHUNK, "mlx": 1024}    # tokens of a prompt in one step; GPUs need many for their matrix units
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A back end, and why it was taken if "auto" had a choice."""
+
+    backend: str
+    note: str = ""
+
+    def layout(self, graph: Graph, context: int, sinks: int) -> MemoryLayout:
+        """The memory layout of a graph there."""
+        return contexts.plan(graph, context, sinks, CHUNKS[self.backend])
+
+
+def check_name(backend: str) -> None:
+    """Raises OptionError for a back end that does not exist, BackendError for one that is not installed."""
+    if backend not in BACKENDS:
+        raise OptionError(f"backend={backend!r} does not exist; choose one of {', '.join(BACKENDS)}.")
+    if backend == "mlx":
+        device.require()
+
+
+def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, kv_type: str) -> Place:
+    """Where the model goes. Nothing of MLX is imported but on Apple Silicon or on request."""
+    if backend != "auto":
+        return Place(backend)
+    if any(tensor.type.origin == MLX for tensor in gguf.tensors.values()):
+        device.require()
+        return Place("mlx", "running through MLX, which alone reads these weights")
+    if not device.is_apple_silicon():
+        return Place("cpu")
+    if not device.has_metal():
+        return Place("cpu", "running on the CPU: MLX is missing or finds no GPU here")
+    on_gpu = Place("mlx")
+    needed = need(on_gpu, gguf, graph, on_gpu.layout(graph, context, sinks), kv_type=kv_type, threads=None)
+    return by_size(needed, device.working_set())
+
+
+def need(place: Place, gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None,
+         threads_batch: int | None = None) -> Need:
+    """What the model takes there."""
+    if place.backend == "mlx":
+        return estimate.need_mlx(gguf, graph, layout, kv_type=kv_type)
+    return estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
+
+
+def by_size(needed: Need, limit: int) -> Place:
+    """The GPU for what fits into its working set."""
+    sizes = f"{needed.on_device / 1e9:.1f} GB for the model, {limit / 1e9:.1f} GB for the GPU"
+    if needed.on_device <= limit:
+        return Place("mlx", f"running on the GPU through MLX ({sizes})")
+    return Place("cpu", f"running on the CPU: the model does not fit the GPU's working set ({sizes})")

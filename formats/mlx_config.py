@@ -1,0 +1,138 @@
+"""What a config.json of the Hugging Face hub says, in GGUF's keys, and each family's names of tensors."""
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import BadHParam, Unsupported
+
+Config = Mapping[str, Any]       # Any: parsed JSON
+LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+INNER = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+GEMMA = INNER | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+                 "post_feedforward_layernorm": "post_ffw_norm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One `model_type`. `paired_rows`: GGUF orders rotated rows otherwise; `norms_from_zero`: norms are stored less 1."""
+
+    architecture: str
+    inner: Mapping[str, str]
+    paired_rows: bool = False
+    norms_from_zero: bool = False
+    slides: bool = False         # whether `sliding_window` holds
+
+    def name(self, tensor: str) -> str:
+        """GGUF's name of a tensor; one that is unknown keeps its own, and is refused where the graph is checked."""
+        base, _, suffix = tensor.removeprefix("language_model.").rpartition(".")
+        found = LAYER.fullmatch(base)
+        ours = OUTER.get(base) if found is None else self.inner.get(found[2])
+        if ours is None:
+            return tensor
+        return f"{ours}.{suffix}" if found is None else f"blk.{found[1]}.{ours}.{suffix}"
+
+
+FAMILIES = {
+    "llama": Family("llama", INNER, paired_rows=True), "mistral": Family("llama", INNER, paired_rows=True, slides=True),
+    "qwen2": Family("qwen2", INNER), "qwen3": Family("qwen3", INNER),
+    "gemma3_text": Family("gemma3", GEMMA, norms_from_zero=True, slides=True),
+    "gemma3": Family("gemma3", GEMMA, norms_from_zero=True, slides=True),
+}
+
+
+def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
+    """The family of a folder, and its configuration with that of its text part on top. Raises Unsupported."""
+    kind = config.get("model_type")
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is None:
+        raise Unsupported(f"folders of the model type {str(kind)[:64]!r} cannot be read yet; edgellm knows {', '.join(FAMILIES)}, "
+                          "or take a .gguf file of the model", file=file, field="model_type")
+    text = config.get("text_config")
+    return family, {**config, **(text if isinstance(text, Mapping) else {})}
+
+
+def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
+    """GGUF's metadata. Values are passed on as they are: the getters of hparams check them. Raises Unsupported (rope scaling)."""
+    name, rope = family.architecture, _rope(config)
+    keys: dict[str, Any] = {
+        "block_count": config.get("num_hidden_layers"), "context_length": config.get("max_position_embeddings"),
+        "embedding_length": config.get("hidden_size"), "feed_forward_length": config.get("intermediate_size"),
+        "attention.head_count": config.get("num_attention_heads"),
+        "attention.head_count_kv": config.get("num_key_value_heads") or config.get("num_attention_heads"),
+        "attention.key_length": config.get("head_dim"), "attention.value_length": config.get("head_dim"),
+        "attention.layer_norm_rms_epsilon": _float(config.get("rms_norm_eps")),
+        "rope.freq_base": _float(rope.get("rope_theta")), "rope.freq_base_swa": _float(config.get("rope_local_base_freq")),
+        "attn_logit_softcapping": _float(config.get("attn_logit_softcapping")),
+        "final_logit_softcapping": _float(config.get("final_logit_softcapping")),
+    }
+    if family.slides:
+        keys["attention.sliding_window"] = config.get("sliding_window")
+        keys["attention.sliding_window_pattern"] = _pattern(config)
+    keys |= _scaling(rope, file)
+    found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
+    return {"general.architecture": name, "general.name": file.rstrip("/").rpartition("/")[2], **found}
+
+
+def _rope(config: Config) -> dict[str, Any]:
+    """Rope settings, which newer files nest, with their scaling beside the base."""
+    found: dict[str, Any] = {"rope_theta": config.get("rope_theta")}
+    for key in ("rope_scaling", "rope_parameters"):
+        if isinstance(config.get(key), Mapping):
+            found |= config[key]
+    return found
+
+
+def _scaling(rope: Config, file: str) -> dict[str, Any]:
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind in ("default", "llama3"):
+        return {}
+    if kind not in ("linear", "yarn"):
+        raise Unsupported(f"rope scaling of the type {str(kind)[:64]!r} cannot be read from a folder yet; take a .gguf file of the "
+                          "model", file=file, field="rope_scaling")
+    return {
+        "rope.scaling.type": kind, "rope.scaling.factor": _float(rope.get("factor")),
+        "rope.scaling.original_context_length": rope.get("original_max_position_embeddings"),
+        "rope.scaling.yarn_attn_factor": _float(rope.get("attention_factor")),
+        "rope.scaling.yarn_beta_fast": _float(rope.get("beta_fast")), "rope.scaling.yarn_beta_slow": _float(rope.get("beta_slow")),
+    }
+
+
+def rope_divisors(config: Config, file: str) -> npt.NDArray[np.float32] | None:
+    """Llama 3's divisors of each pair's frequency (n_rot/2,), as in transformers' modeling_rope_utils; None for other scalings."""
+    rope = _rope(config)
+    if (rope.get("rope_type") or rope.get("type")) != "llama3":
+        return None
+    try:
+        dims = int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+        base, factor = float(rope["rope_theta"]), float(rope["factor"])
+        low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
+        old = float(rope["original_max_position_embeddings"])
+        waves = 2.0 * math.pi * base ** (np.arange(0, dims, 2, dtype=np.float64) / dims)
+        kept = np.clip((old / waves - low) / (high - low), 0.0, 1.0)         # 1: as it is; 0: divided by the whole factor
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        raise BadHParam(f"llama3's rope scaling is incomplete: {error}", file=file, field="rope_scaling") from error
+    return (1.0 / ((1.0 - kept) / factor + kept)).astype(np.float32)
+
+
+def _pattern(config: Config) -> Any:
+    kinds = config.get("layer_types")
+    if isinstance(kinds, list):
+        return np.array([kind == "sliding_attention" for kind in kinds])
+    return config.get("sliding_window_pattern") or config.get("_sliding_window_pattern")
+
+
+def _float(value: object) -> object:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,0 +1,109 @@
+"""What tokenizer.json and its neighbours say, in GGUF's keys."""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import BadVocab
+from .mapped import MappedFile
+from .safetensors import read_json
+
+Json = Mapping[str, Any]         # Any: parsed JSON
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+PRE = {"llama": "llama-bpe", "mistral": "tekken", "qwen2": "qwen2", "qwen3": "qwen2"}     # by model_type, of byte-level BPE
+
+
+def tokenizer_metadata(folder: str, config: Json, *, rows: int) -> dict[str, Any]:
+    """Tokenizer keys for a vocabulary of `rows` tokens, and the chat template; {} where the folder has no tokenizer.json."""
+    path = os.path.join(folder, "tokenizer.json")
+    if not os.path.isfile(path):
+        return {}
+    whole, beside = read_json(MappedFile(path)), _optional(folder, "tokenizer_config.json")
+    model = whole.get("model")
+    vocab = model.get("vocab") if isinstance(model, Mapping) else None
+    if not isinstance(model, Mapping) or model.get("type", "BPE") != "BPE" or not isinstance(vocab, Mapping):
+        return {}                # such as Unigram: ids only, and text is refused with one sentence
+    texts, types = _tokens(vocab, whole.get("added_tokens"), rows, path)
+    merges = [" ".join(pair) if isinstance(pair, list) else str(pair) for pair in model.get("merges") or []]
+    byte_fallback = bool(model.get("byte_fallback"))
+    keys: dict[str, Any] = {"tokens": texts, "token_type": types}
+    if byte_fallback:
+        keys |= {"model": "llama", "scores": _scores(texts, merges), "add_space_prefix": _prefixes(whole)}
+        types[:] = [BYTE if kind == NORMAL and _is_byte(text) else kind for text, kind in zip(texts, types, strict=True)]
+    else:
+        keys |= {"model": "gpt2", "merges": merges, "pre": PRE.get(str(config.get("model_type")), "default")}
+    keys |= _specials(texts, config, beside)
+    found = {f"tokenizer.ggml.{key}": value for key, value in keys.items() if value is not None}
+    template = _template(folder, beside)
+    return found | ({"tokenizer.chat_template": template} if template else {})
+
+
+def _tokens(vocab: Json, added: Any, rows: int, path: str) -> tuple[list[str], list[int]]:
+    texts, types = [f"[PAD{i}]" for i in range(rows)], [UNUSED] * rows
+    for text, token in vocab.items():
+        _put(texts, types, token, text, NORMAL, path)
+    for entry in added if isinstance(added, list) else []:
+        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str):
+            _put(texts, types, entry.get("id"), entry["content"], CONTROL if entry.get("special") else USER, path)
+    return texts, types
+
+
+def _put(texts: list[str], types: list[int], token: Any, text: str, kind: int, path: str) -> None:
+    if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < len(texts):
+        raise BadVocab(f"the token {text[:40]!r} has the id {token!r}, but the embedding has {len(texts)} rows; download the "
+                       "folder again", file=path, field="vocab")
+    texts[token], types[token] = text, kind
+
+
+def _scores(texts: list[str], merges: list[str]) -> list[float]:
+    """What makes SPM join pairs in the order of the merges: the earlier, the higher."""
+    rank: dict[str, float] = {}
+    for index, pair in enumerate(merges):
+        rank.setdefault(pair.replace(" ", ""), float(-index))
+    lowest = float(-len(merges) - 1)
+    return [rank.get(text, lowest) for text in texts]
+
+
+def _is_byte(text: str) -> bool:
+    return len(text) == 6 and text.startswith("<0x") and text.endswith(">")
+
+
+def _prefixes(whole: Json) -> bool:
+    """Whether a space is put before a text: by a normalizer's Prepend, or a Metaspace."""
+    text = str(whole.get("normalizer")) + str(whole.get("pre_tokenizer"))
+    return "'Prepend'" in text or ("'Metaspace'" in text and "'prepend_scheme': 'never'" not in text)
+
+
+def _specials(texts: list[str], config: Json, beside: Json) -> dict[str, Any]:
+    """Begin and end by text from tokenizer_config.json, else by id from config.json."""
+    ids = {text: i for i, text in enumerate(texts)}
+    found: dict[str, Any] = {}
+    for key, ours in (("bos", "bos_token_id"), ("eos", "eos_token_id"), ("unk", "unknown_token_id")):
+        text = beside.get(f"{key}_token")
+        text = text.get("content") if isinstance(text, Mapping) else text
+        named = config.get(f"{key}_token_id")
+        named = named[0] if isinstance(named, list) and named else named
+        token = ids.get(text, named) if isinstance(text, str) else named
+        if isinstance(token, int) and not isinstance(token, bool):
+            found[ours] = token
+    if isinstance(beside.get("add_bos_token"), bool) and ("bos_token_id" in found or not beside["add_bos_token"]):
+        found["add_bos_token"] = beside["add_bos_token"]
+    return found
+
+
+def _template(folder: str, beside: Json) -> str | None:
+    path = os.path.join(folder, "chat_template.jinja")
+    if os.path.isfile(path):
+        file = MappedFile(path)
+        try:
+            return bytes(file.data).decode("utf-8", "replace")
+        finally:
+            file.close()
+    template = beside.get("chat_template")
+    return template if isinstance(template, str) else None
+
+
+def _optional(folder: str, name: str) -> Json:
+    path = os.path.join(folder, name)
+    return read_json(MappedFile(path)) if os.path.isfile(path) else {}

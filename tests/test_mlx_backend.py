@@ -1,0 +1,241 @@
+"""The MLX back end on MLX's own library: every architecture, type and memory path against the oracle, and what is refused."""
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from streaming_oracle import StreamingOracle
+from test_conformance import log_softmax
+from tiny_models import QUANTS, tiny_model
+
+import edgellm
+from edgellm.arch import load_graph, names
+from edgellm.formats.codecs import CODECS
+from edgellm.formats.ggml_types import TYPES_BY_NAME
+from edgellm.formats.gguf import open_gguf
+from edgellm.reference import Reference
+from edgellm.weights import Weight, WeightStore
+
+mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+
+from edgellm.backends.mlx import device  # noqa: E402
+from edgellm.backends.mlx.executable import MlxExecutable  # noqa: E402
+from edgellm.backends.mlx.groups import TRAITS, mlx_bytes, packed  # noqa: E402
+from edgellm.backends.mlx.matrices import load_matrix  # noqa: E402
+from edgellm.engine import context as contexts  # noqa: E402
+from edgellm.engine.session import Session  # noqa: E402
+from edgellm.passes import optimise  # noqa: E402
+
+IDS = [1, 5, 9, 20, 33, 7, 2, 60, 41, 12, 3, 88]
+EXACT = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4")
+Floats = npt.NDArray[np.float32]
+
+
+def error(got: Floats, wanted: Floats) -> float:
+    """Largest difference as a share of the largest value."""
+    return float(np.abs(got - wanted).max() / np.abs(wanted).max())
+
+
+def reference(path: Path) -> Floats:
+    gguf = open_gguf(path)
+    _, graph = load_graph(gguf)
+    weights = WeightStore(gguf)
+    try:
+        return Reference(graph, weights).logits(IDS)
+    finally:
+        weights.close()
+
+
+@pytest.mark.parametrize("arch", names())
+def test_every_architecture_agrees_with_the_reference(tmp_path: Path, arch: str) -> None:
+    """1e-3 is what is asked; float32 throughout gives about 1e-6."""
+    path = tiny_model(tmp_path / "m.gguf", arch)
+    with edgellm.load(path, backend="mlx", kv_type="f32") as model:
+        assert model.backend == "mlx"
+        assert error(model.logits(IDS), reference(path)) < 2e-5
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+def test_every_type_agrees_with_the_reference(tmp_path: Path, quant: str) -> None:
+    """Types whose steps are f16 in the file are exact; where a step is a product, its rounding to f16 is what remains."""
+    path = tiny_model(tmp_path / "m.gguf", quant=quant)
+    wanted = reference(path)
+    with edgellm.load(path, backend="mlx", kv_type="f32") as model:
+        got = model.logits(IDS)
+    assert error(got, wanted) < (2e-5 if quant in EXACT else 1e-2)
+
+
+@pytest.mark.parametrize("quant", [name for name in QUANTS if name not in ("F32", "F16", "BF16")])
+def test_errs_less_than_the_cpu_back_end(tmp_path: Path, quant: str) -> None:
+    """KL from the same weights in float32: at most 1.2 times that of the CPU, which rounds activations to 8 bits."""
+    path = tiny_model(tmp_path / "m.gguf", quant=quant)
+    exact = log_softmax(reference(path))
+
+    def kl(backend: str) -> float:
+        with edgellm.load(path, backend=backend, threads=1, kv_type="f32") as model:
+            return float(np.mean((np.exp(exact) * (exact - log_softmax(model.logits(IDS)))).sum(-1)))
+
+    assert kl("mlx") <= 1.2 * kl("cpu") + 1e-9
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_codes_are_packed_as_mlx_reads_them(bits: int) -> None:
+    codes = np.random.default_rng(bits).integers(0, 1 << bits, (3, 64)).astype(np.uint8)
+    ones, zeros = mx.ones((3, 2)), mx.zeros((3, 2))
+    read = mx.dequantize(mx.array(packed(codes, bits).view(np.uint32)), ones, zeros, group_size=32, bits=bits)
+    np.testing.assert_array_equal(np.array(read), codes)
+
+
+def a_weight(quant: str, values: Floats) -> Weight:
+    return Weight("w", TYPES_BY_NAME[quant], values.shape, CODECS[quant].quantize(values), "model.gguf")
+
+
+@pytest.mark.parametrize("quant", [*TRAITS, "MXFP4", "F16", "BF16"])
+def test_sixteen_bit_products_as_on_a_gpu(quant: str) -> None:
+    """The same matrices with f16 (MXFP4 and BF16: bf16) operands; MLX's CPU build adds up in them too, so 2 % is its error."""
+    rng = np.random.default_rng(1)
+    weight = a_weight(quant, rng.standard_normal((24, 256)).astype(np.float32) * np.float32(0.02))
+    x = rng.standard_normal((2, 256)).astype(np.float32)
+    got = np.array(load_matrix(weight, half=True)(mx.array(x)))
+    assert got.dtype == np.float32 and error(got, x @ weight.array().T) < 2e-2
+
+
+@pytest.mark.parametrize("quant", [*TRAITS, "MXFP4", "F32", "F16", "BF16"])
+def test_bytes_are_as_announced(quant: str) -> None:
+    """What `estimate` counts before loading is what MLX holds afterwards (but the signs of halves, 4 bytes a column)."""
+    weight = a_weight(quant, np.ones((64, 512), np.float32))
+    held = sum(array.nbytes for array in load_matrix(weight, half=False).arrays)
+    assert held - 4 * 512 <= mlx_bytes(weight.type, 64 * 512) <= held
+
+
+def test_a_step_that_leaves_f16_keeps_its_values() -> None:
+    weight = a_weight("Q8_0", np.full((8, 64), 90000.0, np.float32))
+    got = np.array(load_matrix(weight, half=False)(mx.ones((1, 64))))
+    assert error(got, np.ones((1, 64), np.float32) @ weight.array().T) < 1e-6
+
+
+def test_rows_past_the_end_of_f16(tmp_path: Path) -> None:
+    """With 16-bit products, values of a million between a gate and its matrix still give numbers."""
+    up = np.random.default_rng(2).standard_normal((96, 64)).astype(np.float32) * np.float32(3e4)
+    path = tiny_model(tmp_path / "m.gguf", quant="Q4_0", tensors={"blk.0.ffn_up.weight": up})
+    gguf = open_gguf(path)
+    _, graph = load_graph(gguf, 64)
+    weights = WeightStore(gguf)
+    executable = MlxExecutable(optimise(graph), weights, contexts.plan(graph, 64, 4), kv_type="f16", half=True, trace=False)
+    session = Session(executable, weights, str(path), positions=None)
+    got = session.all_logits(np.array(IDS, np.int32))
+    assert np.isfinite(got).all() and error(got, reference(path)) < 0.1
+    session.close()
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma3", "qwen3", "phi3"])
+@pytest.mark.parametrize("sinks", [0, 4])
+def test_ring_far_past_the_context(tmp_path: Path, arch: str, sinks: int) -> None:
+    """At every step: chunks, single tokens, and single tokens after a cut, against StreamingLLM computed the long way."""
+    path, context, tokens = tiny_model(tmp_path / "m.gguf", arch), 24, 160
+    ids = np.random.default_rng(3).integers(3, 96, tokens).astype(np.int32)
+    gguf = open_gguf(path)
+    _, graph = load_graph(gguf, context)
+    weights = WeightStore(gguf)
+    oracle = StreamingOracle(graph, weights, context, sinks)
+    wanted = [oracle.step(int(token)) for token in ids]
+    weights.close()
+    with edgellm.load(path, backend="mlx", context=context, sinks=sinks, kv_type="f32") as model:
+        for row, expected in zip(model.logits(ids), wanted, strict=True):
+            assert error(row, expected) < 1e-3
+        session, owner = model._session, object()
+        _, logits = session.prefill(owner, ids[:17], lambda: False)
+        for step in range(17, tokens):
+            assert logits is not None and error(logits, wanted[step - 1]) < 1e-3, step
+            logits = session.decode(int(ids[step]))
+        session.prefill(owner, ids[:tokens - 3], lambda: False)           # a cut: sinks are turned back or on as it needs
+        assert error(session.decode(int(ids[tokens - 3])), wanted[tokens - 3]) < 1e-3
+
+
+def test_traced_steps_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
+    """As on a GPU, where steps of one token are compiled; here MLX runs the traced functions as they are."""
+    path, context, ids = tiny_model(tmp_path / "m.gguf"), 24, np.random.default_rng(3).integers(3, 96, 60).astype(np.int32)
+    gguf = open_gguf(path)
+    _, graph = load_graph(gguf, context)
+    weights = WeightStore(gguf)
+    oracle = StreamingOracle(graph, weights, context, 4)
+    wanted = [oracle.step(int(token)) for token in ids]
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    layout = contexts.plan(graph, context, 4)
+    mx.disable_compile()
+    try:
+        executable = MlxExecutable(optimise(graph), weights, layout, kv_type="f32", half=False, trace=True)
+        session = Session(executable, weights, str(path), positions=None)
+        session.prefill(object(), ids[:5], lambda: False)
+        for step in range(5, len(ids)):
+            assert error(session.decode(int(ids[step])), wanted[step]) < 1e-3, step
+        session.close()
+    finally:
+        mx.enable_compile()
+    assert mx.get_active_memory() == before
+
+
+def test_answers_are_the_cpus(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "qwen3", tokenizer="spm")
+    answers = []
+    for backend in ("cpu", "mlx"):
+        with edgellm.load(path, backend=backend, threads=1, context=48, kv_type="f32") as model:
+            answers.append(model.generate("Hello", max_tokens=100, temperature=0, ignore_eos=True).token_ids)
+    assert answers[0] == answers[1]
+
+
+def test_any_thread_may_call(tmp_path: Path) -> None:
+    """MLX's streams belong to threads; a conversation does not."""
+    path, texts = tiny_model(tmp_path / "m.gguf"), []
+    with edgellm.load(path, backend="mlx", context=32) as model:
+        def answer() -> None:
+            texts.append(model.generate(IDS, max_tokens=40, temperature=0).token_ids)
+
+        for _ in range(3):
+            thread = threading.Thread(target=answer)
+            thread.start()
+            thread.join()
+        answer()
+    assert len(texts) == 4 and len(set(texts)) == 1
+
+
+def test_memory_is_bounded_and_given_back(tmp_path: Path) -> None:
+    """Peak while loading and answering at most 1.25 x the file, for the types whose codes MLX has; after close nothing is left."""
+    path = tiny_model(tmp_path / "m.gguf", quant="Q4_K", n_embd=1024, n_ff=4096, n_layers=8, head_dim=64, n_heads=16, n_vocab=512)
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    with edgellm.load(path, backend="mlx", context=256) as model:
+        model.generate(IDS[:2], max_tokens=2, temperature=0)
+        peak = mx.get_peak_memory() - before
+        size = sum(model.info.bytes_by_type.values())
+    assert size > 40e6 and peak <= 1.25 * size
+    assert mx.get_active_memory() == before and mx.get_cache_memory() == 0
+
+
+def test_an_endless_answer_needs_no_more_memory(tmp_path: Path) -> None:
+    with edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="mlx", context=32) as model:
+        memory = []
+        for count, _ in enumerate(model.stream([1], max_tokens=400, seed=1, temperature=1.0, ignore_eos=True)):
+            if count in (290, 399):
+                memory.append(mx.get_active_memory())
+    assert len(memory) == 2 and memory[0] == memory[1]
+
+
+def test_an_op_without_an_evaluator_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgellm.backends.mlx import executable
+
+    monkeypatch.setattr(executable, "OPS", {name: f for name, f in executable.OPS.items() if name != "glu"})
+    with pytest.raises(edgellm.EdgeError, match="no op glu"):
+        edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="mlx")
+
+
+def test_auto_takes_the_cpu_here_and_says_nothing(tmp_path: Path) -> None:
+    if device.is_apple_silicon():
+        pytest.skip("on a Mac auto has a choice")
+    with edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="auto") as model:
+        assert (model.backend, model.info.place) == ("cpu", "")

@@ -1,0 +1,50 @@
+"""Which back end a model goes to, without MLX being there."""
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from tiny_models import tiny_model
+
+import edgellm
+from edgellm.backends.mlx import device
+from edgellm.engine.estimate import Need
+from edgellm.engine.placing import by_size
+
+
+def test_mlx_that_is_missing_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "mlx" else found(name, *rest))
+    with pytest.raises(edgellm.EdgeError, match=r"pip install \"edgellm\[mlx\]\""):
+        edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="mlx")
+
+
+def test_a_back_end_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(edgellm.EdgeError, match="auto, cpu, mlx"):
+        edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="cuda")
+
+
+def test_auto_goes_by_the_working_set() -> None:
+    needed = Need(weights=3 << 30, kv=1 << 30, work=0, base=5 << 30)
+    assert by_size(needed, 4 << 30).backend == "mlx"
+    place = by_size(needed, (4 << 30) - 1)
+    assert place.backend == "cpu" and "working set" in place.note and "\n" not in place.note
+
+
+def test_a_mac_without_mlx_runs_on_the_cpu_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "is_apple_silicon", lambda: True)
+    monkeypatch.setattr(device, "has_metal", lambda: False)
+    with edgellm.load(tiny_model(tmp_path / "m.gguf")) as model:
+        assert model.backend == "cpu" and "on the CPU" in model.info.place
+
+
+def test_a_mac_with_room_runs_on_mlx_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    for name, value in (("is_apple_silicon", True), ("has_metal", True), ("working_set", 1 << 30)):
+        monkeypatch.setattr(device, name, lambda value=value: value)
+    with edgellm.load(tiny_model(tmp_path / "m.gguf")) as model:
+        assert model.backend == "mlx" and "through MLX" in model.info.place
+    monkeypatch.setattr(device, "working_set", lambda: 1 << 20)
+    with edgellm.load(tiny_model(tmp_path / "m.gguf")) as model:
+        assert model.backend == "cpu" and "does not fit" in model.info.place

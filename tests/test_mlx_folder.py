@@ -1,0 +1,140 @@
+"""Folders of the MLX community: the same numbers as a GGUF file with the same weights; tokenizer and template; refusals."""
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from tiny_models import tiny_model
+
+import edgellm
+from edgellm.formats.gguf import open_gguf
+from edgellm.formats.mlx_config import FAMILIES, OUTER, rope_divisors
+from edgellm.formats.mlx_folder import paired_rows
+from edgellm.weights import WeightStore
+
+mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+
+IDS = [1, 5, 9, 20, 33, 7, 2, 60, 41]
+CONFIG: dict[str, Any] = {        # as tests/tiny_models.py shapes its models
+    "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 16, "rms_norm_eps": 1e-5, "max_position_embeddings": 128, "rope_theta": 10000.0, "vocab_size": 96,
+}
+
+
+def a_folder(path: Path, kind: str, *, bits: int = 0, config: dict[str, Any] | None = None) -> tuple[Path, Path]:
+    """A folder of the model type `kind`, and a GGUF file with the same values."""
+    family = FAMILIES[kind]
+    plain = tiny_model(path / "plain.gguf", family.architecture)
+    theirs = {ours: name for name, ours in OUTER.items()}
+    inner = {ours: name for name, ours in family.inner.items()}
+    tensors, values = {}, {}
+    weights = WeightStore(open_gguf(plain))
+    for name in weights.names():
+        *block, part, suffix = name.split(".")
+        other = theirs[part] if not block else f"model.layers.{block[1]}.{inner[part]}"
+        array = weights[name].array()
+        order = np.arange(len(array))
+        if family.paired_rows and part in ("attn_q", "attn_k"):
+            order = np.argsort(paired_rows(len(array), 4 if part == "attn_q" else 2, "", name))
+        value = mx.array(array[order] - (1.0 if family.norms_from_zero and part.endswith("norm") else 0.0))
+        tensors[f"{other}.{suffix}"] = value
+        if bits and array.ndim == 2:
+            codes, scales, biases = mx.quantize(value, group_size=32, bits=bits)
+            tensors |= {f"{other}.weight": codes, f"{other}.scales": scales, f"{other}.biases": biases}
+            value = mx.dequantize(codes, scales, biases, group_size=32, bits=bits)
+            values[name] = np.array(value)[np.argsort(order)]
+    weights.close()
+    folder = path / "model"
+    folder.mkdir()
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors, metadata={"format": "mlx"})
+    quantised = {"quantization": {"group_size": 32, "bits": bits}} if bits else {}
+    (folder / "config.json").write_text(json.dumps({"model_type": kind} | CONFIG | quantised | (config or {})))
+    return folder, tiny_model(path / "same.gguf", family.architecture, tensors=values)
+
+
+@pytest.mark.parametrize("bits", [0, 2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_the_same_numbers_as_gguf(tmp_path: Path, kind: str, bits: int) -> None:
+    folder, gguf = a_folder(tmp_path, kind, bits=bits)
+    with edgellm.load(gguf, backend="mlx", kv_type="f32") as model:
+        wanted = model.logits(IDS)
+    with edgellm.load(folder, backend="mlx", kv_type="f32") as model:
+        assert np.abs(model.logits(IDS) - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("kind", ["mistral", "qwen2", "gemma3_text"])
+def test_plain_folders_run_on_both_back_ends(tmp_path: Path, kind: str) -> None:
+    folder, gguf = a_folder(tmp_path, kind, config={"sliding_window": 8 if kind.startswith("gemma") else None})
+    with edgellm.load(gguf, threads=1, kv_type="f32") as model:
+        wanted = model.logits(IDS)
+    for backend in ("cpu", "mlx"):
+        with edgellm.load(folder, backend=backend, threads=1, kv_type="f32") as model:
+            assert np.abs(model.logits(IDS) - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+def test_groups_of_mlx_go_to_mlx_by_themselves_and_the_cpu_refuses_them(tmp_path: Path) -> None:
+    folder, _ = a_folder(tmp_path, "llama", bits=4)
+    with edgellm.load(folder) as model:
+        assert model.backend == "mlx" and "MLX" in model.info.place
+    with pytest.raises(edgellm.EdgeError, match='backend="mlx"'):
+        edgellm.load(folder, backend="cpu")
+
+
+def test_llama3_divides_slow_pairs_only() -> None:
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192}
+    divisors = rope_divisors({"head_dim": 128, "rope_theta": 500000.0, "rope_scaling": rope}, "")
+    assert divisors is not None and divisors[0] == 1.0 and divisors[-1] == 8.0 and (np.diff(divisors) >= 0).all()
+    assert rope_divisors(CONFIG, "") is None
+
+
+def test_its_tokenizer_and_template(tmp_path: Path) -> None:
+    """Byte-level BPE gives the ids of the tokenizers library; begin, end and the chat template are found."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=["<|end|>"], initial_alphabet=alphabet,
+                                             show_progress=False)
+    made.train_from_iterator(["the cat sat on the mat, and the hat sat on the cat"] * 20, trainer)
+    rows = made.get_vocab_size() + 5
+    table = np.random.default_rng(0).standard_normal((rows, 64)).astype(np.float32)
+    folder, _ = a_folder(tmp_path, "qwen2", config={"vocab_size": rows, "eos_token_id": 0})
+    tensors = mx.load(str(folder / "model.safetensors"))
+    mx.save_safetensors(str(folder / "model.safetensors"),
+                        {**tensors, "model.embed_tokens.weight": mx.array(table), "lm_head.weight": mx.array(table)})
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    with edgellm.load(folder, backend="mlx") as model:
+        text = "the mat, naïve"
+        assert list(model.tokenizer.encode(text, add_special=False)) == made.encode(text).ids
+        assert model.tokenizer.eog_ids == {0} and model.has_template and model.n_vocab == rows
+        assert model.chat([{"role": "user", "content": "the cat"}], max_tokens=3, temperature=0).stats.prompt_tokens
+
+
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("config.json", '{"model_type": "rwkv"}', "rwkv"),
+    ("config.json", "{", "JSON is broken"),
+    ("config.json", '{"model_type": "llama"}', "block_count"),
+    ("model.safetensors", "xx", "model.safetensors"),
+])
+def test_damaged_folders_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
+    folder, _ = a_folder(tmp_path, "llama")
+    (folder / name).write_text(text)
+    with pytest.raises(edgellm.EdgeError, match=message):
+        edgellm.load(folder, backend="mlx")
+
+
+def test_quantisation_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    folder, _ = a_folder(tmp_path, "llama", bits=4)
+    cases = ({"bits": 4, "mode": "nvfp4"}, "nvfp4"), ({"bits": 7}, "7 bits"), ({"bits": 3}, "scales of shape")
+    for quantisation, message in cases:
+        (folder / "config.json").write_text(json.dumps({"model_type": "llama", **CONFIG, "quantization": quantisation}))
+        with pytest.raises(edgellm.EdgeError, match=message):
+            edgellm.load(folder, backend="mlx")
+    shutil.rmtree(folder)
