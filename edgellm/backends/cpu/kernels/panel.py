@@ -11,6 +11,7 @@ from typing import Any
 
 from numba.core import cgutils
 
+from edgellm.backends.cpu.kernels import neon_tile
 from edgellm.backends.cpu.kernels.unit import (
     VECTOR_BYTES,
     Shape,
@@ -73,7 +74,7 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
         with cgutils.for_range(b, I64(4)) as block:
             source = b.add(rows, b.add(b.mul(four.index, I64(64)), b.mul(block.index, I64(16))))
             at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
-            for g, value in enumerate(interleaved(e, source, row_unit)):
+            for g, value in enumerate(e.panel_words(interleaved(e, source, row_unit))):
                 e.store(value, at, g * 4 * e.tile_rows)
     for index in range(shape.n_scales + shape.n_minima):
         for first_block in (0, 4):
@@ -112,9 +113,10 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, units: Value, x: V
     sums = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in columns]
     for each in sums:
         b.store(e.constant(kind, 0.0), each)
+    block_of = neon_tile.tile_block if e.is_neon else _tile_block
     with cgutils.for_range(b, units) as loop:
         w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
-        for value, each in zip(_tile_block(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):
+        for value, each in zip(block_of(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):
             b.store(value, each)
     with b.if_else(b.icmp_signed("==", block, I64(0))) as (first, later):
         with first:

@@ -39,6 +39,8 @@ class Unit:
 # --- parts ------------------------------------------------------------------------------------------------------------
 def _low_bits(e: Generic, codes: Value, shift: int, mask: int) -> Value:
     """(codes >> shift) & mask of each byte; shift < 0: to the left."""
+    if e.is_neon:
+        return e.field(codes, shift, mask)
     if shift:
         wide = vector(I16, codes.type.count // 2)
         move = e.b.lshr if shift > 0 else e.b.shl
@@ -50,6 +52,8 @@ def _shifted(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Valu
     """(codes >> shift) & mask of each byte, a shift for every 16 bytes; < 0: to the left. No bit of `mask` may come from outside
     its byte.
     """
+    if e.is_neon:                                # one shift: 16 bytes are all there is
+        return e.field(codes, shifts[0], mask)
     wide = vector(I32, codes.type.count // 4)
     words = e.cast(codes, wide)
 
@@ -155,6 +159,8 @@ def _q8_0(e: Generic, block: Blocks) -> Unit:
 
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)
+        if e.is_neon:
+            return e.load(V16B, block(few[0]), 2 + 16 * h)
         lanes = [*range(16 * h, 16 * h + 16), *range(32 + 16 * h, 48 + 16 * h)]
         signed = e.join_all([e.pick(pairs(j), lanes) for j in few[::2]])
         return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed
