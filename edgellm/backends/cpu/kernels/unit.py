@@ -12,7 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from edgellm.backends.cpu.kernels.unpack import UNPACK, Unit
+from edgellm.backends.cpu.kernels.neon_unpack import open_blocks
+from edgellm.backends.cpu.kernels.unpack import Unit
 from edgellm.backends.cpu.simd.base import I8, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT
@@ -52,13 +53,13 @@ def open_unit(e: Generic, name: str, address: Value, last: Value | None = None) 
     """
     stride = TRAITS[name].block_bytes
     if last is None:
-        return UNPACK[name](e, Blocks(lambda j: e.b.add(address, I64(j * stride)), stride))
+        return open_blocks(e, name, Blocks(lambda j: e.b.add(address, I64(j * stride)), stride))
 
     def block(j: int) -> Value:
         index = e.b.select(e.b.icmp_signed("<", I64(j), last), I64(j), last)
         return e.b.add(address, e.b.mul(index, I64(stride)))
 
-    return UNPACK[name](e, Blocks(block))
+    return open_blocks(e, name, Blocks(block))
 
 
 def codes_offset(block: int, half: int) -> int:

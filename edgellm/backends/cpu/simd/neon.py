@@ -4,11 +4,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from llvmlite import ir
+
 from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, vector
 from edgellm.backends.cpu.simd.generic import Generic, Load
 
 Value = Any                                      # ir.Value: llvmlite has no static types
-V8B, V16B, V8H, V4I = vector(I8, 8), vector(I8, 16), vector(I16, 8), vector(I32, 4)
+V8B, V16B, V8H, V4I, V4F = vector(I8, 8), vector(I8, 16), vector(I16, 8), vector(I32, 4), vector(F32, 4)
 
 
 class Neon(Generic):
@@ -17,6 +19,7 @@ class Neon(Generic):
     name: ClassVar[str] = "neon"
     is_neon: ClassVar[bool] = True
     keeps_products: ClassVar[bool] = True        # in i16, so that many are better added there before they are widened
+    has_chains: ClassVar[bool] = False           # whether an accumulator costs an instruction to set to zero
     together: ClassVar[int] = 1
     tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)
 
@@ -45,6 +48,25 @@ class Neon(Generic):
         """Pieces of so many lanes."""
         count = value.type.count
         return [value] if count == lanes else [self.pick(value, range(i, i + lanes)) for i in range(0, count, lanes)]
+
+    def plain(self, value: Value) -> Value:
+        """The same value, of which LLVM does not know how it was made; costs no instruction."""
+        return self.b.asm(ir.FunctionType(value.type, [value.type]), "", "=w,0", [value], False)
+
+    def widen(self, codes: Value, signed: bool) -> Value:
+        """i8x8 to f32x8 in five instructions. LLVM takes four tables for it in loops, and their registers from the sums."""
+        wide = self.plain((self.b.sext if signed else self.b.zext)(codes, V8H))
+        return self.b.sitofp(self.b.sext(wide, vector(I32, 8)), vector(F32, 8))
+
+    def done_here(self, values: Sequence[Value]) -> list[Value]:
+        """The same values, computed where this is written and before what follows; costs no instruction. LLVM would take all blocks
+        of a unit at once, and run out of registers.
+        """
+        kinds = [value.type for value in values]
+        result = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+        constraint = ",".join(["=w"] * len(kinds) + [str(i) for i in range(len(kinds))])
+        both = self.b.asm(ir.FunctionType(result, kinds), "", constraint, list(values), True)
+        return [both] if len(kinds) == 1 else [self.b.extract_value(both, i) for i in range(len(kinds))]
 
     # --- dot products of codes ----------------------------------------------------------------------------------------
     def dot(self, pairs: Sequence[tuple[Value, Value]], signed: bool, most: int, start: Value | None = None) -> Value:
@@ -127,6 +149,7 @@ class DotProd(Neon):
 
     name: ClassVar[str] = "dotprod"
     keeps_products: ClassVar[bool] = False
+    has_chains: ClassVar[bool] = True
     tile_columns: ClassVar[tuple[int, ...]] = (6, 5, 5)
 
     def dot_sixteens(self, pairs: Sequence[tuple[Value, Value]], most: int, start: Value | None = None) -> Value:
