@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from numba.core import cgutils
 
+from edgellm.backends.cpu.kernels.neon_unpack import ANCHOR
 from edgellm.backends.cpu.kernels.unit import (
     BLOCKS,
     Shape,
@@ -39,7 +41,7 @@ PREFETCH = 2048                                  # bytes ahead, at least, of the
 @dataclass(frozen=True, slots=True)
 class _State:
     """What one row by one column keeps in registers: pointers to the accumulators (an f32x4 per group); where chains run on,
-    also to these and to their sums at the last block.
+    also to these and their sums at the last block.
     """
 
     totals: Sequence[Value]
@@ -70,22 +72,34 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
     section, first_scales = b.mul(units, I64(BLOCKS * 4)), b.mul(units, I64(UNIT))
     states = [[_new_state(e, chained=len(columns) == 1) for _ in columns] for _ in rows]
 
-    def add_unit(index: Value, last: Value | None) -> None:
-        opened = [open_unit(e, name, b.add(row, b.mul(index, I64(raw_unit))), last) for row in rows]
-        codes, scales = b.mul(index, I64(UNIT)), b.add(first_scales, b.mul(index, I64(BLOCKS * 4)))
-        addresses = [(b.add(x, codes), b.add(x, scales)) for x in columns]
+    def add_unit(weights: Sequence[Value], codes: Sequence[Value], scales: Sequence[Value], last: Value | None) -> None:
+        opened = [open_unit(e, name, row, last) for row in weights]
         for group in range(GROUPS):
-            _add_group(e, shape, opened, states, addresses, section, group)
+            _add_group(e, shape, opened, states, list(zip(codes, scales, strict=True)), section, group)
 
-    with cgutils.for_range(b, whole) as loop:
-        ahead = b.add(rows[0], b.mul(loop.index, I64(raw_unit * len(rows))))
+    anchor = I64(ANCHOR.get(name, 0))
+    streams = [*(b.add(row, anchor) for row in rows), *columns, *(b.add(x, first_scales) for x in columns), b.add(rows[0], I64(PREFETCH))]
+    strides = [*[raw_unit] * len(rows), *[UNIT] * len(columns), *[BLOCKS * 4] * len(columns), raw_unit * len(rows)]
+    variables = [cgutils.alloca_once_value(b, stream) for stream in streams]
+    for stream, variable in zip(streams, variables, strict=True):
+        b.store(stream, variable)
+
+    def here() -> tuple[list[Value], list[Value], list[Value], Value]:
+        *at, ahead = (b.load(variable) for variable in variables)
+        return [b.sub(row, anchor) for row in at[: len(rows)]], at[len(rows) : -len(columns)], at[-len(columns) :], ahead
+
+    with cgutils.for_range(b, whole):
+        *unit, ahead = here()
         for line in range(-(-raw_unit * len(rows) // 64)):
-            e.prefetch(ahead, PREFETCH + 64 * line)
-        add_unit(loop.index, None)
+            e.prefetch(ahead, 64 * line)
+        add_unit(*unit, None)
+        for stride, variable in zip(strides, variables, strict=True):
+            b.store(e.plain(b.add(b.load(variable), I64(stride))), variable)     # plain: LLVM would add offsets to bases instead
     if TRAITS[name].block != UNIT:
         rest = b.srem(k, I64(UNIT))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
-            add_unit(whole, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
+            *unit, _ = here()
+            add_unit(*unit, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
     return states
 
 
@@ -111,26 +125,37 @@ def _add_group(e: Neon, shape: Shape, units: Sequence[Unit], states: Sequence[Se
         return opened[row][j % GROUP][h] if opened else units[row].codes(j, h)
 
     for c, (codes, scales) in enumerate(columns):
-        dots: list[list[Value]] = [[] for _ in units]
-        for halves in ((0, 1),) if shape.n_scales == 1 else ((0,), (1,)):
-            x = [[e.load(V16B, codes, codes_offset(j, h)) for j in places] for h in halves]
-            for row, (of_row, mine) in enumerate(zip(states, dots, strict=True)):
+        load = cache(lambda turn, h, codes=codes: [e.load(V16B, codes, codes_offset(j, h)) for j in places])
+        dots: list[dict[int, Value]] = [{} for _ in units]
+        for row, (of_row, mine) in enumerate(zip(states, dots, strict=True)):
+            if shape.n_scales == 1:
+                turns = [(0, 1)]
+            else:                                # the second row begins with what the first one ended with
+                turns = [(0,), (1,)] if row == 0 else [(1,), (0,)]
+            for halves in turns:
                 w = [[codes_of(row, j, h) for j in places] for h in halves]
-                mine.append(_dots(e, shape, of_row[c], w, x))
+                x = [load(row if shape.n_scales == 2 and h == 0 else 0, h) for h in halves]
+                mine[halves[0]] = _dots(e, shape, of_row[c], w, x)
 
         def numbers(kind: Any, part: int, at: Value = scales) -> Value:
             return e.load(kind, b.add(at, b.mul(section, I64(part))), 16 * group)
 
-        offsets = [started(e, shape.offset, numbers(V4I, sums_section(h, shape.n_scales))) for h in range(shape.n_scales)
-                   ] if shape.offset else []
+        offsets = [numbers(V4I, sums_section(h, shape.n_scales)) for h in range(shape.n_scales)] if shape.offset else []
+        if len(units) > 1:                       # one shift for all rows
+            offsets = [started(e, shape.offset, each) for each in offsets]
+        else:                                    # a multiply-add: of a known number LLVM makes a shift and a sum
+            offsets = [b.mul(each, e.plain(e.constant(V4I, shape.offset))) for each in offsets]
         sums = [numbers(V4I, sums_section(h, shape.n_minima)) for h in range(shape.n_minima)]
         d = numbers(V4F, 0)
         for unit, of_row, mine in zip(units, states, dots, strict=True):
+            parts = [mine[h] for h in range(shape.n_scales)]
             if offsets:
-                mine = [b.add(dot, offset) for dot, offset in zip(mine, offsets, strict=True)]
-            factors = [[e.pick(each, places) for each in vectors] for vectors in (unit.scales, unit.minima)]
+                parts = [b.add(dot, each) for dot, each in zip(parts, offsets, strict=True)]
+            scales_, minima, factor = ([e.pick(each, places) for each in vectors] for vectors in
+                                       (unit.scales, unit.minima, unit.factor))
             total = of_row[c].totals[group]
-            b.store(weighed(e, b.load(total), mine, *factors, sums, d), total)
+            value = weighed(e, b.load(total), parts, scales_, minima, sums, d, factor)
+            b.store(e.done_here([value])[0], total)
 
 
 def _dots(e: Neon, shape: Shape, state: _State, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]) -> Value:

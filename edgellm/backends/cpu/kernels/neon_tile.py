@@ -28,8 +28,8 @@ def tile_block(e: Neon, shape: Shape, totals: Sequence[Value], w: Value, x: Valu
         four = e.load(kind, x, X_SECTIONS + 4 * TILE_COLUMNS * section + c // 4 * 16)
         return e.pick(four, [c % 4] * rows)
 
-    def factor(index: int) -> Value:
-        return e.load(vector(F32, rows), w, rows * (BLOCK + 4 * index))
+    def numbers(index: int, kind: Any = F32) -> Value:
+        return e.load(vector(kind, rows), w, rows * (BLOCK + 4 * index))
 
     dots = []
     for index in range(shape.n_scales):
@@ -37,12 +37,13 @@ def tile_block(e: Neon, shape: Shape, totals: Sequence[Value], w: Value, x: Valu
         starts = [started(e, shape.offset, number(V4I, c, section)) if shape.offset else e.constant(vector(I32, rows), 0)
                   for c in columns]
         dots.append(tile_dots(e, shape, starts, w, x, columns, range(index * parts, (index + 1) * parts)))
-    scales = [factor(index) for index in range(shape.n_scales)]
-    minima = [factor(shape.n_scales + index) for index in range(shape.n_minima)]
+    scales = [numbers(index, I32 if shape.n_factors else F32) for index in range(shape.n_scales)]
+    minima = [numbers(shape.n_scales + index) for index in range(shape.n_minima)]
+    factor = [numbers(shape.n_scales + shape.n_minima + index) for index in range(shape.n_factors)]
     results = []
     for i, (c, total) in enumerate(zip(columns, totals, strict=True)):
         sums = [number(V4I, c, sums_section(index, shape.n_minima)) for index in range(shape.n_minima)]
-        results.append(weighed(e, total, [each[i] for each in dots], scales, minima, sums, number(V4F, c, 0)))
+        results.append(weighed(e, total, [each[i] for each in dots], scales, minima, sums, number(V4F, c, 0), factor))
     return results
 
 

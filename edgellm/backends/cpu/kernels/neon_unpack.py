@@ -7,10 +7,11 @@ from typing import Any
 
 from edgellm.backends.cpu.kernels.unpack import UNPACK, Codes, Unit
 from edgellm.backends.cpu.simd.base import F16, F32, I16, I32, I64
-from edgellm.backends.cpu.simd.generic import V16B, Blocks, Generic
-from edgellm.backends.cpu.simd.neon import V8B, Neon
+from edgellm.backends.cpu.simd.generic import V8I, V16B, Blocks, Generic
+from edgellm.backends.cpu.simd.neon import V8B, V8H, Neon
 
 Value = Any                                      # ir.Value: llvmlite has no static types
+ANCHOR = {"Q6_K": 192}                           # where a pointer to a unit best points: at what is loaded without an offset
 
 
 def open_blocks(e: Generic, name: str, blocks: Blocks) -> Unit:
@@ -52,8 +53,8 @@ def _q4_k(e: Neon, block: Blocks) -> Unit:
 
 def _q5_k(e: Neon, block: Blocks) -> Unit:
     p = block(0)
-    nibbles, high = _pair_nibbles(e, p, 48), cache(lambda h: e.load(V16B, p, 16 + 16 * h))
-    return _q4_or_q5_k(e, p, lambda j, h: e.b.or_(nibbles(j, h), e.field(high(h), j - 4, 16)), most=31)
+    nibbles, high = _pair_nibbles(e, p, 48), cache(lambda group, h: e.load(V16B, p, 16 + 16 * h))      # again: registers are few
+    return _q4_or_q5_k(e, p, lambda j, h: e.b.or_(nibbles(j, h), e.field(high(j // 4, h), j - 4, 16)), most=31)
 
 
 def _q6_k(e: Neon, block: Blocks) -> Unit:
@@ -62,17 +63,18 @@ def _q6_k(e: Neon, block: Blocks) -> Unit:
     """
     p = block(0)
 
+    raw = cache(lambda group: [e.load(V16B, p, 16 * i) for i in (*range(4 * group, 4 * group + 4), 8 + 2 * group, 9 + 2 * group)])
+
     @cache
     def four(group: int, h: int) -> list[Value]:
-        low, after = (e.load(V16B, p, 64 * group + 32 * i + 16 * h) for i in (0, 1))
-        twos = e.load(V16B, p, 128 + 32 * group + 16 * h)
-        shifted = e.field(twos, 2, 0x3F)
-        return [e.field(e.insert_left(low, twos, 4), 0, 63), e.field(e.insert_left(after, shifted, 4), 0, 63),
-                e.insert_right(e.field(twos, 0, 48), low, 4), e.insert_right(shifted, after, 4)]
+        low, after, twos = raw(group)[h::2]
+        first, second = e.field(twos, 0, 0x33), e.field(twos, 2, 0x3F)       # above, those of the third and fourth block
+        return [e.insert_left(low, first, 4), e.insert_left(after, e.field(second, 0, 0x33), 4),
+                e.insert_right(first, low, 4), e.insert_right(second, after, 4)]
 
     d, sixteen = _half(e, p, 208), e.load(V16B, p, 192)
-    scales = [e.b.fmul(d, e.widen(e.pick(sixteen, range(h, 16, 2)), signed=True)) for h in (0, 1)]
-    return Unit(lambda j, h: four(j // 4, h)[j % 4], scales, most=63, offset=32)
+    scales = [e.b.sext(e.plain(e.b.sext(e.pick(sixteen, range(h, 16, 2)), V8H)), V8I) for h in (0, 1)]
+    return Unit(lambda j, h: four(j // 4, h)[j % 4], scales, most=63, offset=32, factor=[d])
 
 
 _OWN: dict[str, Callable[[Neon, Blocks], Unit]] = {"Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k}

@@ -33,12 +33,12 @@ X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the s
 
 def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
     """Bytes of one block of a group of rows in a panel."""
-    return e.tile_rows * (BLOCK + 4 * (shape.n_scales + shape.n_minima))
+    return e.tile_rows * (BLOCK + 4 * shape.n_vectors)
 
 
 def row_unit_bytes(shape: Shape) -> int:
     """Bytes of one unit of one row before it is interleaved with others."""
-    return UNIT + VECTOR_BYTES * (shape.n_scales + shape.n_minima)
+    return UNIT + VECTOR_BYTES * shape.n_vectors
 
 
 def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, rows: Value,
@@ -76,7 +76,7 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
             at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
             for g, value in enumerate(e.panel_words(interleaved(e, source, row_unit))):
                 e.store(value, at, g * 4 * e.tile_rows)
-    for index in range(shape.n_scales + shape.n_minima):
+    for index in range(shape.n_vectors):
         for first_block in (0, 4):
             source = b.add(rows, I64(UNIT + VECTOR_BYTES * index + 4 * first_block))
             for i, value in enumerate(interleaved(e, source, row_unit)):

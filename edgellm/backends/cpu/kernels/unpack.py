@@ -25,7 +25,7 @@ class Unit:
     """256 weights. `codes(q, h)`, i8 lanes: half h (16 codes) of each block of the q-th few, as many as the rung has `together`.
 
     Scales and minima are f32x8 over the eight blocks: one vector, or two where each half block has its own. Codes are unsigned
-    up to `most`, or signed; `offset` is a power of two.
+    up to `most`, or signed; `offset` is a power of two. With a `factor` (f32x8) scales are i32x8, and it multiplies their sum.
     """
 
     codes: Codes
@@ -34,6 +34,7 @@ class Unit:
     offset: int = 0
     minima: Sequence[Value] = ()
     signed: bool = False
+    factor: Sequence[Value] = ()
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

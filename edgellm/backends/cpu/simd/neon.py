@@ -50,8 +50,9 @@ class Neon(Generic):
         return [value] if count == lanes else [self.pick(value, range(i, i + lanes)) for i in range(0, count, lanes)]
 
     def plain(self, value: Value) -> Value:
-        """The same value, of which LLVM does not know how it was made; costs no instruction."""
-        return self.b.asm(ir.FunctionType(value.type, [value.type]), "", "=w,0", [value], False)
+        """The same vector or integer, of which LLVM does not know how it was made; costs no instruction."""
+        register = "w" if isinstance(value.type, ir.VectorType) else "r"
+        return self.b.asm(ir.FunctionType(value.type, [value.type]), "", f"={register},0", [value], False)
 
     def widen(self, codes: Value, signed: bool) -> Value:
         """i8x8 to f32x8 in five instructions. LLVM takes four tables for it in loops, and their registers from the sums."""
