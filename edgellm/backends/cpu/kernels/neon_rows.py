@@ -8,14 +8,14 @@ of an accumulator per block, a tenth of all instructions.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels.neon_unpack import ANCHOR
+from edgellm.backends.cpu.kernels.neon_unpack import ANCHOR, numbers_of_four
 from edgellm.backends.cpu.kernels.unit import (
     BLOCKS,
     Shape,
@@ -33,6 +33,7 @@ from edgellm.backends.cpu.simd.neon import V4F, V4I, Neon
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT
 
 Value = Any                                      # ir.Value: llvmlite has no static types
+Load = Callable[..., Value]                      # (block, half)
 GROUP = 4                                        # blocks whose sums make a vector
 GROUPS = BLOCKS // GROUP
 PREFETCH = 2048                                  # bytes ahead, at least, of the rows' stream
@@ -78,7 +79,8 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
             _add_group(e, shape, opened, states, list(zip(codes, scales, strict=True)), section, group)
 
     anchor = I64(ANCHOR.get(name, 0))
-    streams = [*(b.add(row, anchor) for row in rows), *columns, *(b.add(x, first_scales) for x in columns), b.add(rows[0], I64(PREFETCH))]
+    streams = [*(b.add(row, anchor) for row in rows), *columns, *(b.add(x, first_scales) for x in columns)]
+    streams.append(b.add(rows[0], I64(PREFETCH)))
     strides = [*[raw_unit] * len(rows), *[UNIT] * len(columns), *[BLOCKS * 4] * len(columns), raw_unit * len(rows)]
     variables = [cgutils.alloca_once_value(b, stream) for stream in streams]
     for stream, variable in zip(streams, variables, strict=True):
@@ -118,58 +120,74 @@ def _new_state(e: Neon, chained: bool) -> _State:
 def _add_group(e: Neon, shape: Shape, units: Sequence[Unit], states: Sequence[Sequence[_State]],
                columns: Sequence[tuple[Value, Value]], section: Value, group: int) -> None:
     """Four blocks of each row by each column, of which the addresses are given: of the unit's codes and of the d of its blocks."""
-    b, places = e.b, range(GROUP * group, GROUP * group + GROUP)
+    places = range(GROUP * group, GROUP * group + GROUP)
     opened = [[[unit.codes(j, h) for h in (0, 1)] for j in places] for unit in units] if len(columns) > 1 else None
-
-    def codes_of(row: int, j: int, h: int) -> Value:
-        return opened[row][j % GROUP][h] if opened else units[row].codes(j, h)
-
     for c, (codes, scales) in enumerate(columns):
-        load = cache(lambda turn, h, codes=codes: [e.load(V16B, codes, codes_offset(j, h)) for j in places])
-        dots: list[dict[int, Value]] = [{} for _ in units]
-        for row, (of_row, mine) in enumerate(zip(states, dots, strict=True)):
-            if shape.n_scales == 1:
-                turns = [(0, 1)]
-            else:                                # the second row begins with what the first one ended with
-                turns = [(0,), (1,)] if row == 0 else [(1,), (0,)]
-            for halves in turns:
-                w = [[codes_of(row, j, h) for j in places] for h in halves]
-                x = [load(row if shape.n_scales == 2 and h == 0 else 0, h) for h in halves]
-                mine[halves[0]] = _dots(e, shape, of_row[c], w, x)
+        mine = [of_row[c] for of_row in states]
+        load = cache(lambda j, h, turn=0, codes=codes: e.load(V16B, codes, codes_offset(j, h)))
 
-        def numbers(kind: Any, part: int, at: Value = scales) -> Value:
-            return e.load(kind, b.add(at, b.mul(section, I64(part))), 16 * group)
+        def code(row: int, j: int, h: int) -> Value:
+            return opened[row][j % GROUP][h] if opened else units[row].codes(j, h)
 
-        offsets = [numbers(V4I, sums_section(h, shape.n_scales)) for h in range(shape.n_scales)] if shape.offset else []
-        if len(units) > 1:                       # one shift for all rows
-            offsets = [started(e, shape.offset, each) for each in offsets]
-        else:                                    # a multiply-add: of a known number LLVM makes a shift and a sum
-            offsets = [b.mul(each, e.plain(e.constant(V4I, shape.offset))) for each in offsets]
-        sums = [numbers(V4I, sums_section(h, shape.n_minima)) for h in range(shape.n_minima)]
-        d = numbers(V4F, 0)
-        for unit, of_row, mine in zip(units, states, dots, strict=True):
-            parts = [mine[h] for h in range(shape.n_scales)]
+        dots = (_whole_blocks if shape.n_scales == 1 else _half_blocks)(e, shape, mine, code, load, places)
+        offsets, sums, d = _numbers(e, shape, scales, section, group, rows=len(units))
+        for unit, state, parts in zip(units, mine, dots, strict=True):
             if offsets:
-                parts = [b.add(dot, each) for dot, each in zip(parts, offsets, strict=True)]
-            scales_, minima, factor = ([e.pick(each, places) for each in vectors] for vectors in
-                                       (unit.scales, unit.minima, unit.factor))
-            total = of_row[c].totals[group]
-            value = weighed(e, b.load(total), parts, scales_, minima, sums, d, factor)
-            b.store(e.done_here([value])[0], total)
+                parts = [e.b.add(dot, each) for dot, each in zip(parts, offsets, strict=True)]
+            scales_, minima, factor = numbers_of_four(e, unit, group)
+            total = state.totals[group]
+            value = weighed(e, e.b.load(total), parts, scales_, minima, sums, d, factor)
+            e.b.store(e.done_here([value])[0], total)
 
 
-def _dots(e: Neon, shape: Shape, state: _State, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]) -> Value:
-    """i32x4: dot products of four blocks. w, x: vectors of codes for each of them, of one half after the other."""
-    most, ends = 128 if shape.signed else shape.most, []
-    for i in range(GROUP):
-        pairs = [(codes[i], values[i]) for codes, values in zip(w, x, strict=True)]
-        ends.append(e.dot_anyhow(pairs, most, e.b.load(state.chains[i]) if state.chains else None))
-    ends = e.done_here(ends)
+def _whole_blocks(e: Neon, shape: Shape, states: Sequence[_State], code: Load, x: Load, places: range) -> list[list[Value]]:
+    """For each row an i32x4 of the dot products of four blocks. Two blocks at a time: their activations stay for both rows."""
+    ends: list[list[Value]] = [[] for _ in states]
+    for two in (places[:2], places[2:]):
+        for row, (state, mine) in enumerate(zip(states, ends, strict=True)):
+            mine += e.done_here([_chain(e, shape, state, j, [(code(row, j, h), x(j, h)) for h in (0, 1)]) for j in two])
+    return [[_totals(e, state, mine)] for state, mine in zip(states, ends, strict=True)]
+
+
+def _half_blocks(e: Neon, shape: Shape, states: Sequence[_State], code: Load, x: Load, places: range) -> list[list[Value]]:
+    """For each row two i32x4: of first and of second halves. A second row begins with the halves that the first has ended with."""
+    dots = []
+    for row, state in enumerate(states):
+        mine = {}
+        for h in (0, 1) if row == 0 else (1, 0):
+            ends = [_chain(e, shape, state, j, [(code(row, j, h), x(j, h, row * (1 - h)))]) for j in places]
+            mine[h] = _totals(e, state, e.done_here(ends))
+        dots.append([mine[0], mine[1]])
+    return dots
+
+
+def _chain(e: Neon, shape: Shape, state: _State, j: int, pairs: Sequence[tuple[Value, Value]]) -> Value:
+    """Where the chain of block j ends up with these products."""
+    start = e.b.load(state.chains[j % GROUP]) if state.chains else None
+    return e.dot_anyhow(pairs, 128 if shape.signed else shape.most, start)
+
+
+def _totals(e: Neon, state: _State, ends: Sequence[Value]) -> Value:
+    """What four chains have gained, one lane each."""
     totals = e.totals(ends)
     if not state.chains:
         return totals
     for end, chain in zip(ends, state.chains, strict=True):
         e.b.store(end, chain)
-    difference = e.b.sub(totals, e.b.load(state.before))
+    gained = e.b.sub(totals, e.b.load(state.before))
     e.b.store(totals, state.before)
-    return difference
+    return gained
+
+
+def _numbers(e: Neon, shape: Shape, scales: Value, section: Value, group: int,
+             rows: int) -> tuple[list[Value], list[Value], Value]:
+    """A column's numbers for four blocks: what offsets of codes add, sums for minima, and d."""
+    def load(kind: Any, part: int) -> Value:
+        return e.load(kind, e.b.add(scales, e.b.mul(section, I64(part))), 16 * group)
+
+    offsets = [load(V4I, sums_section(h, shape.n_scales)) for h in range(shape.n_scales)] if shape.offset else []
+    if rows > 1:                                 # one shift for all rows
+        offsets = [started(e, shape.offset, each) for each in offsets]
+    else:                                        # a multiply-add: of a known number LLVM makes a shift and a sum
+        offsets = [e.b.mul(each, e.plain(e.constant(V4I, shape.offset))) for each in offsets]
+    return offsets, [load(V4I, sums_section(h, shape.n_minima)) for h in range(shape.n_minima)], load(V4F, 0)

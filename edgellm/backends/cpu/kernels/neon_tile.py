@@ -64,7 +64,13 @@ def _dots_by_lane(e: Neon, shape: Shape, starts: Sequence[Value], w: Value, x: V
             xs = [column(g, c) for g in few]
             sums[i] = [e.dot_sixteens(list(zip(each, xs, strict=True)), most, total)
                        for each, total in zip(codes, sums[i], strict=True)]
-    return [e.join_all(each) for each in sums]
+    return _in_place(e, sums)
+
+
+def _in_place(e: Neon, sums: Sequence[Sequence[Value]]) -> list[Value]:
+    """Vectors of rows, of each column joined. All products are done before the next begin, else their sums spill."""
+    done = iter(e.done_here([each for of_column in sums for each in of_column]))
+    return [e.join_all([next(done) for _ in of_column]) for of_column in sums]
 
 
 def _dots_by_matrix(e: I8mm, shape: Shape, starts: Sequence[Value], w: Value, x: Value, columns: range,

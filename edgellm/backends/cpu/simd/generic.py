@@ -233,6 +233,10 @@ class Generic:
         every, wide = range(first, w.type.count, 2), vector(I32, w.type.count // 2)
         return self.b.mul(self.b.sext(self.pick(w, every), wide), self.b.sext(self.pick(x, every), wide))
 
+    def split_tile(self, n_scales: int, n_minima: int) -> Sequence[int]:
+        """`tile_columns` of a type with so many scales and minima for each block."""
+        return self.tile_columns
+
     def panel_words(self, words: Sequence[Value]) -> Sequence[Value]:
         """Four words (four codes each) of all rows of a tile, a lane per row, in the order in which a panel has them."""
         return words

@@ -49,6 +49,9 @@ class Neon(Generic):
         count = value.type.count
         return [value] if count == lanes else [self.pick(value, range(i, i + lanes)) for i in range(0, count, lanes)]
 
+    def split_tile(self, n_scales: int, n_minima: int) -> Sequence[int]:
+        return self.tile_columns if n_scales + n_minima == 1 else (4, 4, 4, 4)
+
     def plain(self, value: Value) -> Value:
         """The same vector or integer, of which LLVM does not know how it was made; costs no instruction."""
         register = "w" if isinstance(value.type, ir.VectorType) else "r"
@@ -120,6 +123,10 @@ class Neon(Generic):
         w = [load() for load in weights]
         return [self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
                 for x, start in zip(columns, starts, strict=True)]
+
+    def table_pick(self, value: Value, lanes: Sequence[int]) -> Value:
+        """Bytes of i8x16 by constant index, in one instruction."""
+        return self.call("llvm.aarch64.neon.tbl1.v16i8", V16B, value, self.constant(V16B, lanes))
 
     def lookup(self, table: Sequence[int], index: Value) -> Value:
         entries = self.constant(V16B, table)
