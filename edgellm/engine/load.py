@@ -17,7 +17,7 @@ from edgellm.engine.model import Model
 from edgellm.engine.records import ModelInfo
 from edgellm.engine.session import Session
 from edgellm.engine.tokenizing import BackgroundTokenizer
-from edgellm.errors import OptionError
+from edgellm.errors import NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.graph import Graph
 from edgellm.hparams import Hparams, architecture_of
@@ -36,8 +36,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
 
     `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`:
     None takes the cores this process may use; files under 4 MiB always run on one. `context`: tokens that the model sees, the
-    first `sinks` of the conversation included; None takes what it was trained for, 4096 at most. Older tokens than that are
-    forgotten one by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32".
+    first `sinks` of the conversation included; None takes what it was trained for, 4096 at most, and half of that, a quarter or
+    an eighth where memory is short. Older tokens than that are forgotten one by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32".
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine. A model that would not fit
     into the free memory is refused before anything is allocated; `force` loads it anyway.
 
@@ -54,12 +54,17 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         if gguf.nbytes < SMALL_MODEL:
             threads = 1
         trained = _trained_context(gguf)
-        chosen = contexts.choose_context(context, sinks, trained)
-        hparams, graph = load_graph(gguf, chosen)
-        graph = optimise(graph)
-        layout = _memory(graph, chosen, sinks, kv_type, trained, force=force)
-        if not force:
-            estimate.check(estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads), chosen, gguf.path)
+        for chosen in (choices := contexts.candidates(context, sinks, trained)):
+            hparams, graph = load_graph(gguf, chosen)
+            graph = optimise(graph)
+            try:
+                layout = _memory(graph, chosen, sinks, kv_type, trained, force=force)
+                if not force:
+                    estimate.check(estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads), chosen, gguf.path)
+                break
+            except (NotEnoughMemory, OptionError):
+                if chosen == choices[-1]:
+                    raise
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         weights = WeightStore(gguf)
