@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+sys.path.insert(0, str(ROOT))
 
 from edgellm.backends.cpu.traits import TRAITS
 
@@ -50,7 +50,7 @@ class Loop:
 
     @property
     def branches(self) -> int:
-        return sum(n for name, n in self.counts.items() if name in ("cbz", "cbnz", "tbz", "tbnz") or name == "b" or name[:2] == "b.")
+        return sum(n for name, n in self.counts.items() if name in ("b", "cbz", "cbnz", "tbz", "tbnz") or name[:2] == "b.")
 
     @property
     def scalar_products(self) -> int:
@@ -94,7 +94,8 @@ def inner_loops(assembly: str) -> list[Loop]:
             code.append(line.strip().partition("//")[0].strip())
     ends = {(labels[target[1]], i) for i, line in enumerate(code)
             if (target := re.match(r"(?:b|b\.\w+|cbn?z|tbn?z)\b.*?(\.LBB\w+)$", line)) and labels.get(target[1], i + 1) <= i}
-    inner = [pair for pair in sorted(ends) if not any(other != pair and pair[0] <= other[0] and other[1] <= pair[1] for other in ends)]
+    inner = [(first, last) for first, last in sorted(ends)
+             if not any((a, z) != (first, last) and first <= a and z <= last for a, z in ends)]
     return [Loop(tuple(code[first : last + 1])) for first, last in inner]
 
 
@@ -134,13 +135,13 @@ def main() -> None:
             kernel = kernels(cpu, [options.show])[0]
             print(f"# {cpu}, decode\n", *kernel.decode.lines, f"\n# {cpu}, prefill\n", *kernel.prefill.lines, sep="\n")
             continue
-        pi = cpu == "cortex-a76"
-        print(f"\n{cpu} (`{CPUS[cpu]}`)\n\n| type | decode: instructions per weight | spills |" + (" share of 11.5 GB/s |" if pi else "")
-              + " prefill: per 16 products | spills |\n|---|--:|--:|" + ("--:|" if pi else "") + "--:|--:|")
+        share = " share of 11.5 GB/s |" if cpu == "cortex-a76" else ""
+        print(f"\n{cpu} (`{CPUS[cpu]}`)\n\n| type | decode: instructions per weight | spills |{share} prefill: per 16 products | spills |")
+        print("|---|--:|--:|" + ("--:|" if share else "") + "--:|--:|")
         for kernel in kernels(cpu, options.types):
-            print(f"| {kernel.name} | {kernel.per_weight:.3f} | {kernel.decode.spills} |"
-                  + (f" {kernel.bytes_per_second / MEMORY:.0%} |" if pi else "")
-                  + f" {kernel.per_product:.2f} | {kernel.prefill.spills} |")
+            predicted = f" {kernel.bytes_per_second / MEMORY:.0%} |" if share else ""
+            print(f"| {kernel.name} | {kernel.per_weight:.3f} | {kernel.decode.spills} |{predicted} {kernel.per_product:.2f} |"
+                  f" {kernel.prefill.spills} |")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     `path_or_name`: a .gguf file, a name of the catalogue, or hf:owner/repository. `backend`: "auto" or "cpu". `threads`:
     None takes the cores this process may use; files under 4 MiB always run on one. `context`: tokens that the model sees, the
     first `sinks` of the conversation included; None takes what it was trained for, 4096 at most, and half of that, a quarter or
-    an eighth where memory is short. Older tokens than that are forgotten one by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32".
+    an eighth where memory is short. Older tokens than that are forgotten one by one, and counted (learned positions cannot slide:
+    such a model stops there). `kv_type`: "f16" or "f32".
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine. A model that would not fit
     into the free memory is refused before anything is allocated; `force` loads it anyway.
 
