@@ -17,11 +17,11 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from edgellm.backends.cpu.traits import TRAITS
 
+ROOT = Path(__file__).resolve().parent.parent
 CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "apple-m2": "i8mm"}       # processor -> rung
 TYPES = [name for name, traits in TRAITS.items() if traits.activation == "q8"]
 PRODUCTS = {"sdot": 16, "smmla": 32, "smull": 8, "smull2": 8, "smlal": 8, "smlal2": 8}       # instruction -> products it makes
@@ -136,7 +136,8 @@ def main() -> None:
             print(f"# {cpu}, decode\n", *kernel.decode.lines, f"\n# {cpu}, prefill\n", *kernel.prefill.lines, sep="\n")
             continue
         share = " share of 11.5 GB/s |" if cpu == "cortex-a76" else ""
-        print(f"\n{cpu} (`{CPUS[cpu]}`)\n\n| type | decode: instructions per weight | spills |{share} prefill: per 16 products | spills |")
+        print(f"\n{cpu} (`{CPUS[cpu]}`)\n")
+        print(f"| type | decode: instructions per weight | spills |{share} prefill: per 16 products | spills |")
         print("|---|--:|--:|" + ("--:|" if share else "") + "--:|--:|")
         for kernel in kernels(cpu, options.types):
             predicted = f" {kernel.bytes_per_second / MEMORY:.0%} |" if share else ""

@@ -11,11 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from edgellm.backends.cpu.traits import TRAITS
 
+ROOT = Path(__file__).resolve().parent.parent
 CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "max": "i8mm"}
 COMPARED = ("executor:walk", "quantise:q8")
 OTHERS = {
