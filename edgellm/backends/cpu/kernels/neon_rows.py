@@ -91,17 +91,17 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
         return [b.sub(row, anchor) for row in at[: len(rows)]], at[len(rows) : -len(columns)], at[-len(columns) :], ahead
 
     with cgutils.for_range(b, whole):
-        *unit, ahead = here()
+        row, code, scale, ahead = here()
         for line in range(-(-raw_unit * len(rows) // 64)):
             e.prefetch(ahead, 64 * line)
-        add_unit(*unit, None)
+        add_unit(row, code, scale, None)
         for stride, variable in zip(strides, variables, strict=True):
             b.store(e.plain(b.add(b.load(variable), I64(stride))), variable)     # plain: LLVM would add offsets to bases instead
     if TRAITS[name].block != UNIT:
         rest = b.srem(k, I64(UNIT))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
-            *unit, _ = here()
-            add_unit(*unit, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
+            row, code, scale, _ = here()
+            add_unit(row, code, scale, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
     return states
 
 

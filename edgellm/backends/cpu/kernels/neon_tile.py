@@ -21,7 +21,11 @@ V4F, V2L = vector(F32, 4), vector(I64, 2)
 def tile_block(e: Neon, shape: Shape, totals: Sequence[Value], w: Value, x: Value, columns: range) -> list[Value]:
     """Totals (f32x8, a lane per row) + one block, for some columns of the tile."""
     rows, parts = e.tile_rows, 8 // shape.n_scales
-    tile_dots = _dots_by_matrix if isinstance(e, I8mm) else _dots_by_lane
+
+    def tile_dots(starts: Sequence[Value], groups: range) -> list[Value]:
+        if isinstance(e, I8mm):
+            return _dots_by_matrix(e, starts, w, x, columns, groups)
+        return _dots_by_lane(e, shape, starts, w, x, columns, groups)
 
     def number(kind: Any, c: int, section: int) -> Value:
         """Column c's number in a section, in all lanes: its d, or sums."""
@@ -36,7 +40,7 @@ def tile_block(e: Neon, shape: Shape, totals: Sequence[Value], w: Value, x: Valu
         section = sums_section(index, shape.n_scales)
         starts = [started(e, shape.offset, number(V4I, c, section)) if shape.offset else e.constant(vector(I32, rows), 0)
                   for c in columns]
-        dots.append(tile_dots(e, shape, starts, w, x, columns, range(index * parts, (index + 1) * parts)))
+        dots.append(tile_dots(starts, range(index * parts, (index + 1) * parts)))
     scales = [numbers(index, I32 if shape.n_factors else F32) for index in range(shape.n_scales)]
     minima = [numbers(shape.n_scales + index) for index in range(shape.n_minima)]
     factor = [numbers(shape.n_scales + shape.n_minima + index) for index in range(shape.n_factors)]
@@ -73,8 +77,7 @@ def _in_place(e: Neon, sums: Sequence[Sequence[Value]]) -> list[Value]:
     return [e.join_all([next(done) for _ in of_column]) for of_column in sums]
 
 
-def _dots_by_matrix(e: I8mm, shape: Shape, starts: Sequence[Value], w: Value, x: Value, columns: range,
-                    groups: range) -> list[Value]:
+def _dots_by_matrix(e: I8mm, starts: Sequence[Value], w: Value, x: Value, columns: range, groups: range) -> list[Value]:
     """The same, two columns by two rows at a time; the panel has eight codes of each row together (`I8mm.panel_words`)."""
     pairs = range(0, len(columns), 2)
     row_pairs = range(e.tile_rows // 2)
@@ -89,6 +92,5 @@ def _dots_by_matrix(e: I8mm, shape: Shape, starts: Sequence[Value], w: Value, x:
     results = []
     for each in sums:
         for column in (0, 1):
-            halves = [e.shuffle(each[i], each[i + 1], [column, column + 2, column + 4, column + 6]) for i in (0, 2)]
-            results.append(e.join_all(halves))
-    return results
+            results.append([e.shuffle(each[i], each[i + 1], [column, column + 2, column + 4, column + 6]) for i in (0, 2)])
+    return _in_place(e, results)

@@ -35,8 +35,9 @@ def numbers_of_four(e: Neon, unit: Unit, group: int) -> tuple[Sequence[Value], S
 
 def open_blocks(e: Generic, name: str, blocks: Blocks) -> Unit:
     """The unit of a type: opened here on AArch64 where we know better, else as everywhere."""
-    own = _OWN.get(name) if isinstance(e, Neon) else None
-    return own(e, blocks) if own else UNPACK[name](e, blocks)
+    if isinstance(e, Neon) and name in _OWN:
+        return _OWN[name](e, blocks)
+    return UNPACK[name](e, blocks)
 
 
 def _half(e: Neon, address: Value, offset: int) -> Value:
@@ -51,9 +52,9 @@ def _q4_or_q5_k(e: Neon, p: Value, codes: Codes, most: int) -> Unit:
     def bits(value: Value, shift: int, mask: int) -> Value:
         return e.b.and_(e.b.lshr(value, I64(shift)) if shift else value, I64(mask))
 
-    eight, four = e.load(I64, p, 4), e.b.zext(e.load(I32, p, 12), I64)
+    eight, last = e.load(I64, p, 4), e.b.zext(e.load(I32, p, 12), I64)
     low = bits(eight, 0, 0x3F3F3F3F3F3F3F3F)
-    nibbles = e.b.or_(bits(four, 0, 0x0F0F0F0F), e.b.shl(bits(four, 4, 0x0F0F0F0F), I64(32)))
+    nibbles = e.b.or_(bits(last, 0, 0x0F0F0F0F), e.b.shl(bits(last, 4, 0x0F0F0F0F), I64(32)))
     high = e.b.or_(nibbles, bits(eight, 2, 0x3030303030303030))
     d, least = (_half(e, p, 2 * i) for i in (0, 1))
 

@@ -6,7 +6,7 @@ A tile of activations has records in the same order: for four codes at a time th
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numba.core import cgutils
@@ -113,7 +113,7 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, units: Value, x: V
     sums = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in columns]
     for each in sums:
         b.store(e.constant(kind, 0.0), each)
-    block_of = neon_tile.tile_block if e.is_neon else _tile_block
+    block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.is_neon else _tile_block
     with cgutils.for_range(b, units) as loop:
         w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
         for value, each in zip(block_of(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):

@@ -180,6 +180,10 @@ class Generic:
         integer = vector(I32, h.type.count)
         return self.cast(self.b.shl(self.b.zext(h, integer), self.constant(integer, 16)), vector(F32, h.type.count))
 
+    def field(self, codes: Value, shift: int, mask: int) -> Value:
+        """(codes >> shift) & mask of each byte, on rungs that shift bytes (`is_neon`)."""
+        raise NotImplementedError
+
     # --- dot products of codes ----------------------------------------------------------------------------------------
     def sixteens(self, address: Value, offset: int, pieces: Sequence[int]) -> Value:
         """16-byte pieces of the 64 bytes at address + offset, side by side: one for each of the blocks that are `together`."""

@@ -174,7 +174,7 @@ class I8mm(DotProd):
     """Two rows by two columns of eight codes at a time, for tiles of many columns (Apple M2, Graviton 3)."""
 
     name: ClassVar[str] = "i8mm"
-    tile_columns: ClassVar[tuple[int, ...]] = (6, 6, 4)
+    tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)   # six would spill
 
     def panel_words(self, words: Sequence[Value]) -> list[Value]:
         """Eight codes of each row side by side."""
