@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from edgellm.backends.cpu import compiler, system
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
+
+if system.is_arm():                              # numba in this process: LLVM asks more of a processor's name than of its features
+    compiler.set_target(system.usable_isas()[-1])
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from edgellm.memory.layout import MemoryLayout, plan_memory
 
 DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less
 CHUNK = 256                                      # tokens of a prompt in one step: enough to share one unpacking of the weights
+SMALLEST_CONTEXT = 512                           # of those that are taken unasked
 KV_BYTES = {"f32": 4, "f16": 2}                  # per number
 
 
@@ -19,6 +20,14 @@ def choose_context(asked: int | None, sinks: int, trained: int) -> int:
         raise OptionError(f"context={context!r} is not possible; give a number of tokens from {sinks + 2} (two more than "
                           f"sinks={sinks}) to {2**30}.")
     return context
+
+
+def candidates(asked: int | None, sinks: int, trained: int) -> list[int]:
+    """Contexts to try, longest first. Where none was asked for, a small machine takes a shorter one rather than none."""
+    contexts = [choose_context(asked, sinks, trained)]
+    while asked is None and contexts[-1] // 2 >= max(SMALLEST_CONTEXT, sinks + 2):
+        contexts.append(contexts[-1] // 2)
+    return contexts
 
 
 def learned_positions(graph: Graph) -> bool:

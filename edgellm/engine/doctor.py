@@ -16,6 +16,7 @@ from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.known import entries, own
 from edgellm.catalogue.machine import memory
 from edgellm.catalogue.places import ENTRIES_FILE, config_folder
+from edgellm.engine.thermal import thermal
 from edgellm.errors import BackendError, EdgeError
 
 SMALL_MEMORY = 1 << 30                           # bytes: less holds no model that is of use
@@ -40,6 +41,8 @@ def examine(*, timing: bool = True) -> list[Finding]:
     ]
     if timing:
         looks.insert(4, ("bandwidth", _bandwidth))
+    if thermal() is not None:
+        looks.insert(3, ("temperature", _temperature))
     return [_look(what, look) for what, look in looks]
 
 
@@ -82,6 +85,13 @@ def _instructions() -> Finding:
         return Finding("instructions", f"{used}, forced by EDGELLM_ISA", f"unset EDGELLM_ISA: {best} is faster")
     slow = best == "generic" and system.is_x86()
     return Finding("instructions", best, "this processor has no AVX2, so models run slowly; take small ones" if slow else "")
+
+
+def _temperature() -> Finding:
+    now = thermal()
+    if now is None:
+        return Finding("temperature", "not told by this board")
+    return Finding("temperature", f"{now.warmest:.0f} °C ({now.sensor})", now.advice)
 
 
 def _memory() -> Finding:

@@ -18,7 +18,7 @@ from edgellm.engine.placing import Place
 from edgellm.engine.records import ModelInfo
 from edgellm.engine.session import Session
 from edgellm.engine.tokenizing import BackgroundTokenizer
-from edgellm.errors import OptionError
+from edgellm.errors import NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.opening import open_model
 from edgellm.graph import Graph
@@ -41,8 +41,9 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     "mlx", or "auto": MLX on Apple Silicon where the model fits the GPU's working set, else the CPU (`info.place` says why).
     `threads`: None takes the cores this process may use; files under 4 MiB always run on one, and MLX has its own.
     `threads_batch`: those that read prompts, None for as many as `threads`. `context`: tokens that the model sees, the first
-    `sinks` of the conversation included; None takes what it was trained for, 4096 at most. Older tokens than that are forgotten
-    one by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: "f16" or "f32".
+    `sinks` of the conversation included; None takes what it was trained for, 4096 at most, and half of that, a quarter or an
+    eighth where memory is short. Older tokens than that are forgotten one by one, and counted (learned positions cannot slide:
+    such a model stops there). `kv_type`: "f16" or "f32".
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
     A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
@@ -60,14 +61,19 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         if gguf.nbytes < SMALL_MODEL:
             threads = threads_batch = 1
         trained = _trained_context(gguf)
-        chosen = contexts.choose_context(context, sinks, trained)
-        hparams, graph = load_graph(gguf, chosen)
-        graph = optimise(graph)
-        place = placing.place(backend, gguf, graph, chosen, sinks, kv_type)
-        layout = _memory(graph, place, chosen, sinks, kv_type, trained, force=force)
-        if not force:
-            needed = placing.need(place, gguf, graph, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
-            estimate.check(needed, chosen, gguf.path)
+        for chosen in (choices := contexts.candidates(context, sinks, trained)):
+            hparams, graph = load_graph(gguf, chosen)
+            graph = optimise(graph)
+            place = placing.place(backend, gguf, graph, chosen, sinks, kv_type)
+            try:
+                layout = _memory(graph, place, chosen, sinks, kv_type, trained, force=force)
+                if not force:
+                    needed = placing.need(place, gguf, graph, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
+                    estimate.check(needed, chosen, gguf.path)
+                break
+            except (NotEnoughMemory, OptionError):
+                if chosen == choices[-1]:
+                    raise
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         weights = WeightStore(gguf)

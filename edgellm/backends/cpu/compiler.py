@@ -11,9 +11,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from edgellm.backends.cpu import arm
 from edgellm.backends.cpu.jit import ERROR_PATH
 from edgellm.backends.cpu.object_cache import KernelObject
-from edgellm.backends.cpu.system import ISA_NEEDS, ISAS, YIELD_SYMBOL, host_features
+from edgellm.backends.cpu.system import ISA_NEEDS, X86_ISAS, YIELD_SYMBOL, host_features
 
 LIBC = frozenset({YIELD_SYMBOL, "syscall", "sqrtf", "memcpy", "memset", "memmove"})
 
@@ -27,7 +28,9 @@ def set_target(isa: str) -> None:
     if isa == "generic":
         os.environ["NUMBA_CPU_NAME"] = "generic"
         os.environ["NUMBA_CPU_FEATURES"] = ""
-    elif isa != ISAS[-1]:
+    elif isa in arm.TARGETS:
+        os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = arm.TARGETS[isa]
+    elif isa != X86_ISAS[-1]:
         needs = next(needs for needs in ISA_NEEDS[isa] if needs <= host_features())
         os.environ["NUMBA_CPU_NAME"] = "x86-64-v3"
         os.environ["NUMBA_CPU_FEATURES"] = ",".join(f"+{feature}" for feature in sorted(needs))

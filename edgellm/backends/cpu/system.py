@@ -8,7 +8,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-ISAS = ("generic", "avx2", "avxvnni", "avx512vnni")          # the ladder, lowest first
+from edgellm.backends.cpu import arm
+
+X86_ISAS = ("generic", "avx2", "avxvnni", "avx512vnni")      # the ladders, lowest first
+ARM_ISAS = ("generic", "neon", "dotprod", "i8mm")
+ISAS = (*X86_ISAS, *ARM_ISAS[1:])
 _AVX2 = frozenset({"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"})
 _AVX512 = _AVX2 | {"avx512f", "avx512cd", "avx512vl", "avx512bw", "avx512dq", "avx512vnni"}
 # What a rung needs: one of these sets. AVX-512 machines can run the code of "avxvnni" in another encoding, which serves tests.
@@ -17,6 +21,9 @@ ISA_NEEDS: dict[str, tuple[frozenset[str], ...]] = {
     "avx2": (_AVX2,),
     "avxvnni": (_AVX2 | {"avxvnni"}, _AVX512),
     "avx512vnni": (_AVX512,),
+    "neon": (frozenset({"neon"}),),                          # Raspberry Pi 4
+    "dotprod": (frozenset({"neon", "lse", "dotprod"}),),     # Raspberry Pi 5, Apple M1
+    "i8mm": (frozenset({"neon", "lse", "dotprod", "i8mm"}),),        # Apple M2, Graviton 3, Snapdragon X
 }
 FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None     # system call number
 YIELD_SYMBOL = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
@@ -25,6 +32,8 @@ YIELD_SYMBOL = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 @functools.cache
 def host_features() -> frozenset[str]:
     """LLVM's names of the features that this processor has and the operating system has switched on."""
+    if is_arm():
+        return arm.features()
     import llvmlite.binding as llvm
 
     return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
@@ -41,11 +50,17 @@ def is_x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 
 
+def is_arm() -> bool:
+    """A processor of 64 bits; those of 32 have the generic rung only."""
+    return platform.machine().lower() in ("aarch64", "arm64")
+
+
 def usable_isas() -> tuple[str, ...]:
     """The rungs of the ladder that this machine can run, lowest first."""
-    if not is_x86():
-        return ("generic",)
-    return tuple(isa for isa in ISAS if any(needs <= host_features() for needs in ISA_NEEDS[isa]))
+    ladder = X86_ISAS if is_x86() else ARM_ISAS if is_arm() else ("generic",)
+    if len(ladder) == 1:
+        return ladder
+    return tuple(isa for isa in ladder if any(needs <= host_features() for needs in ISA_NEEDS[isa]))
 
 
 def usable_cores() -> int:

@@ -12,12 +12,13 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels import output, panel
+from edgellm.backends.cpu.kernels import neon_rows, output, panel
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels.unit import Shape, open_unit, raw_unit_bytes, shape_of, unit_step
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
+from edgellm.backends.cpu.simd.neon import Neon
 from edgellm.backends.cpu.traits import BLOCK, PANEL_ROWS, TILE_COLUMNS, TRAITS, UNIT
 
 PREFETCH = 2048                                  # bytes ahead of the row's stream
@@ -132,10 +133,13 @@ def _rows_dots(e: Generic, name: str, shape: Shape, weights: Any, row_bytes: Any
     """Up to eight rows by some columns: for each an f32x8 with a lane per row. Accumulators are added in order at the end."""
     b = e.b
     spaces = [cgutils.alloca_once(b, vector(F32, 64)) for _ in columns]
-    with cgutils.for_range(b, rows) as loop:
-        values = _row_accumulators(e, name, shape, b.add(weights, b.mul(loop.index, row_bytes)), k, columns)
-        for value, space in zip(values, spaces, strict=True):
-            e.store(value, b.add(b.ptrtoint(space, I64), b.mul(loop.index, I64(32))))
+    if isinstance(e, Neon):
+        neon_rows.accumulate(e, name, shape, weights, row_bytes, rows, k, columns, [b.ptrtoint(space, I64) for space in spaces])
+    else:
+        with cgutils.for_range(b, rows) as loop:
+            values = _row_accumulators(e, name, shape, b.add(weights, b.mul(loop.index, row_bytes)), k, columns)
+            for value, space in zip(values, spaces, strict=True):
+                e.store(value, b.add(b.ptrtoint(space, I64), b.mul(loop.index, I64(32))))
     results = []
     for space in spaces:
         lanes = _transposed(e, [e.load(V8F, b.ptrtoint(space, I64), 32 * row) for row in range(8)])

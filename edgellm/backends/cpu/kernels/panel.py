@@ -6,11 +6,12 @@ A tile of activations has records in the same order: for four codes at a time th
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numba.core import cgutils
 
+from edgellm.backends.cpu.kernels import neon_tile
 from edgellm.backends.cpu.kernels.unit import (
     VECTOR_BYTES,
     Shape,
@@ -32,12 +33,12 @@ X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the s
 
 def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
     """Bytes of one block of a group of rows in a panel."""
-    return e.tile_rows * (BLOCK + 4 * (shape.n_scales + shape.n_minima))
+    return e.tile_rows * (BLOCK + 4 * shape.n_vectors)
 
 
 def row_unit_bytes(shape: Shape) -> int:
     """Bytes of one unit of one row before it is interleaved with others."""
-    return UNIT + VECTOR_BYTES * (shape.n_scales + shape.n_minima)
+    return UNIT + VECTOR_BYTES * shape.n_vectors
 
 
 def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, rows: Value,
@@ -73,9 +74,9 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
         with cgutils.for_range(b, I64(4)) as block:
             source = b.add(rows, b.add(b.mul(four.index, I64(64)), b.mul(block.index, I64(16))))
             at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
-            for g, value in enumerate(interleaved(e, source, row_unit)):
+            for g, value in enumerate(e.panel_words(interleaved(e, source, row_unit))):
                 e.store(value, at, g * 4 * e.tile_rows)
-    for index in range(shape.n_scales + shape.n_minima):
+    for index in range(shape.n_vectors):
         for first_block in (0, 4):
             source = b.add(rows, I64(UNIT + VECTOR_BYTES * index + 4 * first_block))
             for i, value in enumerate(interleaved(e, source, row_unit)):
@@ -101,7 +102,7 @@ def multiply(e: Generic, shape: Shape, panel: Value, units: Value, x: Value, tot
     first pass sets: for each column a vector with a lane per row.
     """
     first_column = 0
-    for columns in e.tile_columns:
+    for columns in e.split_tile(shape.n_scales, shape.n_minima):
         _multiply_columns(e, shape, panel, units, x, totals, block, range(first_column, first_column + columns))
         first_column += columns
 
@@ -112,9 +113,10 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, units: Value, x: V
     sums = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in columns]
     for each in sums:
         b.store(e.constant(kind, 0.0), each)
+    block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.is_neon else _tile_block
     with cgutils.for_range(b, units) as loop:
         w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
-        for value, each in zip(_tile_block(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):
+        for value, each in zip(block_of(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):
             b.store(value, each)
     with b.if_else(b.icmp_signed("==", block, I64(0))) as (first, later):
         with first:

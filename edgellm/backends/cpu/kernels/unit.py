@@ -12,7 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from edgellm.backends.cpu.kernels.unpack import UNPACK, Unit
+from edgellm.backends.cpu.kernels.neon_unpack import open_blocks
+from edgellm.backends.cpu.kernels.unpack import Unit
 from edgellm.backends.cpu.simd.base import I8, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT
@@ -31,6 +32,12 @@ class Shape:
     most: int
     offset: int
     signed: bool
+    n_factors: int = 0
+
+    @property
+    def n_vectors(self) -> int:
+        """Of a unit, beside its codes: scales, minima, factor."""
+        return self.n_scales + self.n_minima + self.n_factors
 
 
 def shape_of(name: str, rung: type[Generic]) -> Shape:
@@ -38,7 +45,7 @@ def shape_of(name: str, rung: type[Generic]) -> Shape:
     function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [I64]), "probe")
     e = rung(ir.IRBuilder(function.append_basic_block()))
     unit = open_unit(e, name, function.args[0])
-    return Shape(len(unit.scales), len(unit.minima), unit.most, unit.offset, unit.signed)
+    return Shape(len(unit.scales), len(unit.minima), unit.most, unit.offset, unit.signed, len(unit.factor))
 
 
 def raw_unit_bytes(name: str) -> int:
@@ -52,13 +59,13 @@ def open_unit(e: Generic, name: str, address: Value, last: Value | None = None) 
     """
     stride = TRAITS[name].block_bytes
     if last is None:
-        return UNPACK[name](e, Blocks(lambda j: e.b.add(address, I64(j * stride)), stride))
+        return open_blocks(e, name, Blocks(lambda j: e.b.add(address, I64(j * stride)), stride))
 
     def block(j: int) -> Value:
         index = e.b.select(e.b.icmp_signed("<", I64(j), last), I64(j), last)
         return e.b.add(address, e.b.mul(index, I64(stride)))
 
-    return UNPACK[name](e, Blocks(block))
+    return open_blocks(e, name, Blocks(block))
 
 
 def codes_offset(block: int, half: int) -> int:
@@ -77,8 +84,15 @@ def started(e: Generic, offset: int, sums: Value) -> Value:
 
 
 def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Value], minima: Sequence[Value],
-            sums: Sequence[Value], d: Value) -> Value:
-    """total + d * (sum of scale * dot and of minimum * negative sum of activation codes). dots, sums: i32 lanes."""
+            sums: Sequence[Value], d: Value, factor: Sequence[Value] = ()) -> Value:
+    """total + d * (sum of scale * dot and of minimum * negative sum of activation codes). dots, sums: i32 lanes; with a factor
+    scales too, and it multiplies what they give.
+    """
+    if factor:
+        whole = e.b.mul(dots[0], scales[0])
+        for dot, scale in zip(dots[1:], scales[1:], strict=True):
+            whole = e.b.add(whole, e.b.mul(dot, scale))
+        return e.fma(e.b.fmul(e.b.sitofp(whole, total.type), factor[0]), d, total)
     value = e.b.fmul(e.b.sitofp(dots[0], total.type), scales[0])
     for dot, scale in zip(dots[1:], scales[1:], strict=True):
         value = e.fma(e.b.sitofp(dot, total.type), scale, value)
@@ -149,11 +163,11 @@ def _fours(e: Generic, rows: Sequence[Value]) -> Value:
 
 
 def unpack_step(e: Generic, unit: Unit, out: Value) -> None:
-    """The unit to `out`: 256 codes in the order of activations, then the vectors of scales, then those of minima."""
+    """The unit to `out`: 256 codes in the order of activations, then the vectors of scales, of minima, and its factor."""
     codes = {codes_offset(q * e.together, h): unit.codes(q, h) for q in range(BLOCKS // e.together) for h in (0, 1)}
     for offset, value in codes.items():
         e.store(value, out, offset)
-    for index, value in enumerate([*unit.scales, *unit.minima]):
+    for index, value in enumerate([*unit.scales, *unit.minima, *unit.factor]):
         e.store(value, out, UNIT + VECTOR_BYTES * index)
 
 

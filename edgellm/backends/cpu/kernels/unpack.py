@@ -25,7 +25,7 @@ class Unit:
     """256 weights. `codes(q, h)`, i8 lanes: half h (16 codes) of each block of the q-th few, as many as the rung has `together`.
 
     Scales and minima are f32x8 over the eight blocks: one vector, or two where each half block has its own. Codes are unsigned
-    up to `most`, or signed; `offset` is a power of two.
+    up to `most`, or signed; `offset` is a power of two. With a `factor` (f32x8) scales are i32x8, and it multiplies their sum.
     """
 
     codes: Codes
@@ -34,11 +34,14 @@ class Unit:
     offset: int = 0
     minima: Sequence[Value] = ()
     signed: bool = False
+    factor: Sequence[Value] = ()
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 def _low_bits(e: Generic, codes: Value, shift: int, mask: int) -> Value:
     """(codes >> shift) & mask of each byte; shift < 0: to the left."""
+    if e.is_neon:
+        return e.field(codes, shift, mask)
     if shift:
         wide = vector(I16, codes.type.count // 2)
         move = e.b.lshr if shift > 0 else e.b.shl
@@ -50,6 +53,8 @@ def _shifted(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Valu
     """(codes >> shift) & mask of each byte, a shift for every 16 bytes; < 0: to the left. No bit of `mask` may come from outside
     its byte.
     """
+    if e.is_neon:                                # one shift: 16 bytes are all there is
+        return e.field(codes, shifts[0], mask)
     wide = vector(I32, codes.type.count // 4)
     words = e.cast(codes, wide)
 
@@ -155,6 +160,8 @@ def _q8_0(e: Generic, block: Blocks) -> Unit:
 
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)
+        if e.is_neon:
+            return e.load(V16B, block(few[0]), 2 + 16 * h)
         lanes = [*range(16 * h, 16 * h + 16), *range(32 + 16 * h, 48 + 16 * h)]
         signed = e.join_all([e.pick(pairs(j), lanes) for j in few[::2]])
         return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed

@@ -12,11 +12,12 @@ from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
 from edgellm.backends.cpu.simd.avxvnni import AvxVnni
 from edgellm.backends.cpu.simd.base import F32X8, I8X32, I32X8, Vec
 from edgellm.backends.cpu.simd.generic import Generic
+from edgellm.backends.cpu.simd.neon import DotProd, I8mm, Neon
 from edgellm.backends.cpu.simd.table import Isa
 
 __all__ = ["F32X8", "I8X32", "I32X8", "RUNGS", "Isa", "Vec", "load_isa"]
 
-RUNGS: dict[str, type[Generic]] = {rung.name: rung for rung in (Generic, Avx2, AvxVnni, Avx512Vnni)}
+RUNGS: dict[str, type[Generic]] = {rung.name: rung for rung in (Generic, Avx2, AvxVnni, Avx512Vnni, Neon, DotProd, I8mm)}
 _LOADED: dict[str, Isa] = {}
 
 

@@ -33,6 +33,7 @@ class Generic:
 
     name: ClassVar[str] = "generic"
     wide_codes: ClassVar[bool] = False           # whether `dot` takes unsigned codes up to 255 well; all take them up to 127
+    is_neon: ClassVar[bool] = False              # an AArch64 rung: kernels that suit 128-bit vectors better take their place
     together: ClassVar[int] = 2                  # blocks whose halves (16 codes each) fill a vector
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
     tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)   # how its 16 columns are split, so that sums stay in registers
@@ -179,6 +180,10 @@ class Generic:
         integer = vector(I32, h.type.count)
         return self.cast(self.b.shl(self.b.zext(h, integer), self.constant(integer, 16)), vector(F32, h.type.count))
 
+    def field(self, codes: Value, shift: int, mask: int) -> Value:
+        """(codes >> shift) & mask of each byte, on rungs that shift bytes (`is_neon`)."""
+        raise NotImplementedError
+
     # --- dot products of codes ----------------------------------------------------------------------------------------
     def sixteens(self, address: Value, offset: int, pieces: Sequence[int]) -> Value:
         """16-byte pieces of the 64 bytes at address + offset, side by side: one for each of the blocks that are `together`."""
@@ -231,6 +236,14 @@ class Generic:
         """Every second product of i16 lanes, as i32: LLVM makes one multiply-add of pairs of both (3 times as fast on SSE2)."""
         every, wide = range(first, w.type.count, 2), vector(I32, w.type.count // 2)
         return self.b.mul(self.b.sext(self.pick(w, every), wide), self.b.sext(self.pick(x, every), wide))
+
+    def split_tile(self, n_scales: int, n_minima: int) -> Sequence[int]:
+        """`tile_columns` of a type with so many scales and minima for each block."""
+        return self.tile_columns
+
+    def panel_words(self, words: Sequence[Value]) -> Sequence[Value]:
+        """Four words (four codes each) of all rows of a tile, a lane per row, in the order in which a panel has them."""
+        return words
 
     def lookup(self, table: Sequence[int], index: Value) -> Value:
         """table[index] for i8 lanes of 0..15 and a constant table of 16."""

@@ -1,0 +1,190 @@
+"""The NEON rung (every AArch64 processor; Raspberry Pi 4): 128-bit vectors, byte products into i16, thirty-two registers."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from llvmlite import ir
+
+from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, vector
+from edgellm.backends.cpu.simd.generic import Generic, Load
+
+Value = Any                                      # ir.Value: llvmlite has no static types
+V8B, V16B, V8H, V4I, V4F = vector(I8, 8), vector(I8, 16), vector(I16, 8), vector(I32, 4), vector(F32, 4)
+
+
+class Neon(Generic):
+    """A vector has the 16 codes of half a block. Codes are signed bytes, so unsigned ones go up to 127."""
+
+    name: ClassVar[str] = "neon"
+    is_neon: ClassVar[bool] = True
+    keeps_products: ClassVar[bool] = True        # in i16, so that many are better added there before they are widened
+    has_chains: ClassVar[bool] = False           # whether an accumulator costs an instruction to set to zero
+    together: ClassVar[int] = 1
+    tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
+
+    def from_f16(self, h: Value) -> Value:
+        return self.b.fpext(self.cast(h, vector(F16, h.type.count)), vector(F32, h.type.count))
+
+    def to_f16(self, x: Value) -> Value:
+        return self.cast(self.b.fptrunc(x, vector(F16, x.type.count)), vector(I16, x.type.count))
+
+    # --- lanes --------------------------------------------------------------------------------------------------------
+    def pairs(self, a: Value, b: Value) -> Value:
+        """Sums of neighbouring lanes of a, then of b."""
+        lanes = a.type.count
+        name = f"llvm.aarch64.neon.addp.v{lanes}i{128 // lanes}"
+        return self.call(name, a.type, a, b)
+
+    def totals(self, rows: Sequence[Value]) -> Value:
+        """Four i32x4 to one: lane i is the sum of the lanes of row i."""
+        a, b, c, d = rows
+        return self.pairs(self.pairs(a, b), self.pairs(c, d))
+
+    def split(self, value: Value, lanes: int) -> list[Value]:
+        """Pieces of so many lanes."""
+        count = value.type.count
+        return [value] if count == lanes else [self.pick(value, range(i, i + lanes)) for i in range(0, count, lanes)]
+
+    def split_tile(self, n_scales: int, n_minima: int) -> Sequence[int]:
+        return self.tile_columns if n_scales + n_minima == 1 else (4, 4, 4, 4)
+
+    def plain(self, value: Value) -> Value:
+        """The same vector or integer, of which LLVM does not know how it was made; costs no instruction."""
+        register = "w" if isinstance(value.type, ir.VectorType) else "r"
+        return self.b.asm(ir.FunctionType(value.type, [value.type]), "", f"={register},0", [value], False)
+
+    def widen(self, codes: Value, signed: bool) -> Value:
+        """i8x8 to f32x8 in five instructions. LLVM takes four tables for it in loops, and their registers from the sums."""
+        wide = self.plain((self.b.sext if signed else self.b.zext)(codes, V8H))
+        return self.b.sitofp(self.b.sext(wide, vector(I32, 8)), vector(F32, 8))
+
+    def done_here(self, values: Sequence[Value]) -> list[Value]:
+        """The same values, computed where this is written and before what follows; costs no instruction. LLVM would take all blocks
+        of a unit at once, and run out of registers.
+        """
+        kinds = [value.type for value in values]
+        result = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+        constraint = ",".join(["=w"] * len(kinds) + [str(i) for i in range(len(kinds))])
+        both = self.b.asm(ir.FunctionType(result, kinds), "", constraint, list(values), True)
+        return [both] if len(kinds) == 1 else [self.b.extract_value(both, i) for i in range(len(kinds))]
+
+    # --- dot products of codes ----------------------------------------------------------------------------------------
+    def dot(self, pairs: Sequence[tuple[Value, Value]], signed: bool, most: int, start: Value | None = None) -> Value:
+        pieces = [(self.split(w, 16), self.split(x, 16)) for w, x in pairs]
+        results = [self.dot_sixteens([(w[i], x[i]) for w, x in pieces], 128 if signed else most) for i in range(len(pieces[0][0]))]
+        total = self.join_all(results)
+        return total if start is None else self.b.add(total, start)
+
+    def dot_sixteens(self, pairs: Sequence[tuple[Value, Value]], most: int, start: Value | None = None) -> Value:
+        """start + the sum over pairs of i8x16 of products of neighbouring fours, as i32x4; codes are `most` at most in size."""
+        total = start
+        for low, high in self._product_sums(pairs, most, apart=True):
+            fours = self.pairs(self._widened(low), self._widened(high))
+            total = fours if total is None else self.b.add(total, fours)
+        return total
+
+    def dot_anyhow(self, pairs: Sequence[tuple[Value, Value]], most: int, start: Value | None = None) -> Value:
+        """Like `dot_sixteens` where only the sum of all lanes is wanted."""
+        total = start
+        for (sums,) in self._product_sums(pairs, most, apart=False):
+            fours = self._widened(sums)
+            total = fours if total is None else self.b.add(total, fours)
+        return total
+
+    def _product_sums(self, pairs: Sequence[tuple[Value, Value]], most: int, apart: bool) -> list[list[Value]]:
+        """i16x8 sums of products, as many as fit: of the vectors' lower and upper halves, `apart` or together."""
+        at_once = max(1, 32767 // (127 * most) // (1 if apart else 2))
+        assert at_once * 127 * most * (1 if apart else 2) <= 32767
+        result = []
+        for first in range(0, len(pairs), at_once):
+            sums: list[Value] = []
+            for w, x in pairs[first : first + at_once]:
+                wide = [self.b.mul(self.b.sext(p, V8H), self.b.sext(q, V8H)) for p, q in
+                        zip(self.split(w, 8), self.split(x, 8), strict=True)]
+                sums = [self.b.add(a, b) for a, b in zip(sums, wide, strict=False)] if sums and apart else [*sums, *wide]
+                if not apart:
+                    total = sums[0]
+                    for each in sums[1:]:
+                        total = self.b.add(total, each)
+                    sums = [total]
+            result.append(sums)
+        return result
+
+    def _widened(self, sums: Value) -> Value:
+        """Neighbouring pairs of i16 added as i32."""
+        return self.call("llvm.aarch64.neon.saddlp.v4i32.v8i16", V4I, sums)
+
+    def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
+             starts: Sequence[Value | None]) -> list[Value]:
+        w = [load() for load in weights]
+        return [self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
+                for x, start in zip(columns, starts, strict=True)]
+
+    def table_pick(self, value: Value, lanes: Sequence[int]) -> Value:
+        """Bytes of i8x16 by constant index, in one instruction."""
+        return self.call("llvm.aarch64.neon.tbl1.v16i8", V16B, value, self.constant(V16B, lanes))
+
+    def lookup(self, table: Sequence[int], index: Value) -> Value:
+        entries = self.constant(V16B, table)
+        return self.join_all([self.call("llvm.aarch64.neon.tbl1.v16i8", V16B, entries, part) for part in self.split(index, 16)])
+
+    # --- bits of codes ------------------------------------------------------------------------------------------------
+    def field(self, codes: Value, shift: int, mask: int) -> Value:
+        """(codes >> shift) & mask of each byte; shift < 0: to the left. Shifts are of bytes, which makes many a mask needless."""
+        kind = codes.type
+        if shift > 0:
+            codes = self.b.lshr(codes, self.constant(kind, shift))
+        elif shift < 0:
+            codes = self.b.shl(codes, self.constant(kind, -shift))
+        left = 0xFF >> shift if shift >= 0 else 0xFF << -shift & 0xFF
+        return codes if left & ~mask == 0 else self.b.and_(codes, self.constant(kind, mask))
+
+    def insert_left(self, low: Value, high: Value, shift: int) -> Value:
+        """high << shift, with the lowest `shift` bits of low below, byte by byte."""
+        return self.call("llvm.aarch64.neon.vsli.v16i8", V16B, low, high, I32(shift))
+
+    def insert_right(self, high: Value, low: Value, shift: int) -> Value:
+        """low >> shift, with the highest `shift` bits of high above, byte by byte."""
+        return self.call("llvm.aarch64.neon.vsri.v16i8", V16B, high, low, I32(shift))
+
+
+class DotProd(Neon):
+    """Four i8 x i8 products added to an i32 lane (Raspberry Pi 5, Apple M1)."""
+
+    name: ClassVar[str] = "dotprod"
+    keeps_products: ClassVar[bool] = False
+    has_chains: ClassVar[bool] = True
+    tile_columns: ClassVar[tuple[int, ...]] = (6, 5, 5)
+
+    def dot_sixteens(self, pairs: Sequence[tuple[Value, Value]], most: int, start: Value | None = None) -> Value:
+        total = self.constant(V4I, 0) if start is None else start
+        for w, x in pairs:
+            total = self.call("llvm.aarch64.neon.sdot.v4i32.v16i8", V4I, total, w, x)
+        return total
+
+    def dot_anyhow(self, pairs: Sequence[tuple[Value, Value]], most: int, start: Value | None = None) -> Value:
+        return self.dot_sixteens(pairs, most, start)
+
+
+class I8mm(DotProd):
+    """Two rows by two columns of eight codes at a time, for tiles of many columns (Apple M2, Graviton 3)."""
+
+    name: ClassVar[str] = "i8mm"
+    tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)   # six would spill
+
+    def panel_words(self, words: Sequence[Value]) -> list[Value]:
+        """Eight codes of each row side by side."""
+        result = []
+        for a, b in zip(words[0::2], words[1::2], strict=True):
+            lanes, half = a.type.count, a.type.count // 2
+            for first in (0, half):
+                result.append(self.shuffle(a, b, [lane + part for lane in range(first, first + half) for part in (0, lanes)]))
+        return result
+
+    def products_of_pairs(self, total: Value, rows: Value, columns: Value) -> Value:
+        """total + two rows by two columns of eight codes each: i32x4 of row 0 by both columns, then row 1."""
+        return self.call("llvm.aarch64.neon.smmla.v4i32.v16i8", V4I, total, rows, columns)

@@ -1,0 +1,80 @@
+"""Runs tests under emulation of AArch64 processors: python scripts/arm_tests.py FOLDER [--cpu cortex-a76] [TEST...]
+
+FOLDER is one that scripts/arm_root has made. Kernels are compiled on this machine first, which takes a twentieth of the time; two
+small ones are compiled under emulation as well, and have to be the same byte by byte.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from edgellm.backends.cpu.traits import TRAITS
+
+ROOT = Path(__file__).resolve().parent.parent
+CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "max": "i8mm"}
+COMPARED = ("executor:walk", "quantise:q8")
+OTHERS = {
+    "quantise": ["q8"], "probe": ["read"], "executor": ["start", "walk", "wait"], "norm": ["rms_norm", "layer_norm"],
+    "attention": ["f16", "f32"], "attention_partial": ["merge"], "kv_store": ["f16", "f32"], "select": ["rows"],
+    "rope": ["norm", "neox"], "elementwise": ["add", "mul", "silu", "gelu", "scale", "softcap", "glu_silu", "glu_gelu"],
+}
+KERNELS = [*(kernel for traits in TRAITS.values() for kernel in (traits.matmul, traits.embed)),
+           *(f"{module}:{variant}" for module, variants in OTHERS.items() for variant in variants)]
+COMPARE = """
+import sys
+from edgellm.backends.cpu import compiler, object_cache
+isa = sys.argv[1]
+compiler.set_target(isa)
+cache = object_cache.ObjectCache(isa)
+for kernel in sys.argv[2:]:
+    assert compiler.compile_kernel(kernel, isa).code == cache.read(kernel).code, kernel + " differs from the cross-compiled one"
+"""
+
+
+def tests(cpu: str) -> list[list[str]]:
+    """Arguments of pytest, one list for each run: what depends on the processor, on its own rung."""
+    rung = CPUS[cpu]
+    return [["tests/test_matmul_kernels.py", "-k", rung], ["tests/test_simd.py", "-k", f"{rung} or ladder or told_apart"],
+            ["tests/test_codecs.py", "tests/test_ring.py", "tests/test_arm.py"],
+            ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
+
+
+def emulated(folder: Path, cpu: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), EDGELLM_CACHE=str(folder / f"cache-{cpu}"))
+    return subprocess.run([str(folder / f"python-{cpu}"), *arguments], env=environment, cwd=ROOT, text=True, check=False)
+
+
+def prepare(folder: Path, cpu: str) -> bool:
+    """All kernels of the processor's own rung to its cache."""
+    rung, answer = CPUS[cpu], folder / f"key-{cpu}"
+    code = f"from edgellm.backends.cpu import object_cache as o; open({str(answer)!r}, 'w').write(o.cache_key({rung!r}))"
+    if emulated(folder, cpu, "-c", code).returncode:
+        return False
+    cache = folder / f"cache-{cpu}" / "kernels"
+    command = [sys.executable, str(ROOT / "scripts" / "arm_cross.py"), answer.read_text(), str(cache), rung, *KERNELS]
+    return subprocess.run(command, check=False).returncode == 0 and not emulated(
+        folder, cpu, "-c", COMPARE, rung, *COMPARED).returncode
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cpu", nargs="+", choices=CPUS, default=list(CPUS))
+    parser.add_argument("tests", nargs="*", help="arguments of pytest instead of the usual ones")
+    options = parser.parse_args()
+    for cpu in options.cpu:
+        if not prepare(options.folder.resolve(), cpu):
+            sys.exit(f"kernels for {cpu} could not be made")
+        for run in [options.tests] if options.tests else tests(cpu):
+            print(f"--- {cpu}: {' '.join(run)}", flush=True)
+            if status := emulated(options.folder.resolve(), cpu, "-m", "pytest", "-q", "-p", "no:cacheprovider", *run).returncode:
+                sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
