@@ -32,7 +32,12 @@ X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the s
 
 def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
     """Bytes of one block of a group of rows in a panel."""
-    return e.tile_rows * (BLOCK + 4 * (shape.n_scales + shape.n_minima))
+    return e.tile_rows * (BLOCK + 4 * (shape.n_scales + shape.n_minima + _has_sign_sums(e, shape)))
+
+
+def _has_sign_sums(e: Generic | type[Generic], shape: Shape) -> bool:
+    """Whether the record of a block ends with a vector of i32, what dot products of its signed codes start from."""
+    return shape.signed and e.sign_sums
 
 
 def row_unit_bytes(shape: Shape) -> int:
@@ -62,6 +67,11 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
         rest = b.srem(k, I64(UNIT))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
             unpack(whole, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
+    if _has_sign_sums(e, shape):
+        with cgutils.for_range(b, b.mul(units, I64(UNIT // BLOCK))) as loop:
+            at = b.add(out, b.mul(loop.index, I64(record_bytes(e, shape))))
+            codes = [e.load(vector(I8, 4 * e.tile_rows), at, 4 * e.tile_rows * g) for g in range(BLOCK // 4)]
+            e.store(e.negatives(codes), at, record_bytes(e, shape) - 4 * e.tile_rows)
 
 
 def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Value) -> None:
@@ -143,8 +153,11 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
         codes = [lambda g=g: e.load(kind, w, 4 * rows * g) for g in groups]
         fours = [[lambda g=g, c=c: e.cast(e.splat(e.load(I32, x, 4 * (TILE_COLUMNS * g + c)), rows), kind) for g in groups]
                  for c in columns]
-        starts = [started(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) if shape.offset else None
-                  for c in columns]
+        if _has_sign_sums(e, shape):
+            starts = [e.load(vector(I32, rows), w, record_bytes(e, shape) - 4 * rows)] * len(columns)
+        else:
+            starts = [started(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) if shape.offset else None
+                      for c in columns]
         dots.append(e.dots(codes, fours, shape.signed, shape.most, starts))
     scales = [factor(index) for index in range(shape.n_scales)]
     minima = [factor(shape.n_scales + index) for index in range(shape.n_minima)]

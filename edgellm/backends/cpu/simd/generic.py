@@ -36,6 +36,7 @@ class Generic:
     together: ClassVar[int] = 2                  # blocks whose halves (16 codes each) fill a vector
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
     tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)   # how its 16 columns are split, so that sums stay in registers
+    sign_sums: ClassVar[bool] = False            # whether `dots` of signed codes start from their `negatives`
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
 
     def __init__(self, builder: Any) -> None:
@@ -226,6 +227,10 @@ class Generic:
         w = [load() for load in weights]
         return [self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
                 for x, start in zip(columns, starts, strict=True)]
+
+    def negatives(self, weights: Sequence[Value]) -> Value:
+        """Sums of the magnitudes of negative codes, in the lanes that `dot` of these weights has; see `sign_sums`."""
+        raise NotImplementedError
 
     def _products(self, w: Value, x: Value, first: int) -> Value:
         """Every second product of i16 lanes, as i32: LLVM makes one multiply-add of pairs of both (3 times as fast on SSE2)."""
