@@ -78,12 +78,14 @@ def started(e: Generic, offset: int, sums: Value) -> Value:
 
 def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Value], minima: Sequence[Value],
             sums: Sequence[Value], d: Value) -> Value:
-    """total + d * (sum of scale * dot and of minimum * negative sum of activation codes). dots, sums: i32 lanes."""
-    value = e.b.fmul(e.b.sitofp(dots[0], total.type), scales[0])
-    for dot, scale in zip(dots[1:], scales[1:], strict=True):
-        value = e.fma(e.b.sitofp(dot, total.type), scale, value)
-    for minimum, each in zip(minima, sums, strict=True):
-        value = e.fma(minimum, e.b.sitofp(each, total.type), value)
+    """total + d * (sum of scale * dot and of minimum * negative sum of activation codes). dots, sums: i32 lanes. Minima come first,
+    as their sums are there before dot products are.
+    """
+    parts = [*zip(minima, sums, strict=True), *zip(scales, dots, strict=True)]
+    factor, first = parts[0]
+    value = e.b.fmul(e.b.sitofp(first, total.type), factor)
+    for factor, integer in parts[1:]:
+        value = e.fma(e.b.sitofp(integer, total.type), factor, value)
     return e.fma(value, d, total)
 
 

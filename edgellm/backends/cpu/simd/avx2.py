@@ -17,7 +17,8 @@ class Avx2(Generic):
     """vpmaddubsw adds two products of u8 x i8 to a saturating i16, hence the care about the largest code."""
 
     name: ClassVar[str] = "avx2"
-    tile_columns: ClassVar[tuple[int, ...]] = (6, 5, 5)
+    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
+    column_by_column: ClassVar[bool] = False
     sign_sums: ClassVar[bool] = True
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:

@@ -35,7 +35,9 @@ class Generic:
     wide_codes: ClassVar[bool] = False           # whether `dot` takes unsigned codes up to 255 well; all take them up to 127
     together: ClassVar[int] = 2                  # blocks whose halves (16 codes each) fill a vector
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
-    tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)   # how its 16 columns are split, so that sums stay in registers
+    # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
+    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
+    column_by_column: ClassVar[bool] = True      # whether both dots of a column are better done before the next one's
     sign_sums: ClassVar[bool] = False            # whether `dots` of signed codes start from their `negatives`
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
 
