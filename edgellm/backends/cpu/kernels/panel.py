@@ -1,12 +1,14 @@
 """Many columns, as IR: a group of weight rows unpacked and interleaved, and tiles of them by sixteen columns.
 
 A group has as many rows as a vector of the rung has lanes of 32 bits. In a panel it is, for block j of every unit, and then
-unit by unit, a record: eight vectors of four codes of every row, then vectors of scales and of minima, with a lane per row.
+unit by unit, a record: eight vectors of four codes of every row, then vectors of scales and of minima, with a lane per row (and,
+on rungs with `sign_sums`, one for signed codes).
 A tile of activations has records in the same order: for four codes at a time those of sixteen columns, then their d and sums.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from numba.core import cgutils
@@ -33,7 +35,12 @@ X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the s
 
 def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
     """Bytes of one block of a group of rows in a panel."""
-    return e.tile_rows * (BLOCK + 4 * shape.n_vectors)
+    return e.tile_rows * (BLOCK + 4 * (shape.n_vectors + _has_sign_sums(e, shape)))
+
+
+def _has_sign_sums(e: Generic | type[Generic], shape: Shape) -> bool:
+    """Whether the record of a block ends with a vector of i32, what dot products of its signed codes start from."""
+    return shape.signed and e.sign_sums
 
 
 def row_unit_bytes(shape: Shape) -> int:
@@ -63,6 +70,11 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
         rest = b.srem(k, I64(UNIT))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
             unpack(whole, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
+    if _has_sign_sums(e, shape):
+        with cgutils.for_range(b, b.mul(units, I64(UNIT // BLOCK))) as loop:
+            at = b.add(out, b.mul(loop.index, I64(record_bytes(e, shape))))
+            codes = [e.load(vector(I8, 4 * e.tile_rows), at, 4 * e.tile_rows * g) for g in range(BLOCK // 4)]
+            e.store(e.negatives(codes), at, record_bytes(e, shape) - 4 * e.tile_rows)
 
 
 def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Value) -> None:
@@ -136,22 +148,28 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
         """Column c's number in a section: its d, or sums."""
         return e.splat(e.load(element, x, X_SECTIONS + 4 * TILE_COLUMNS * section + 4 * c), rows)
 
-    def factor(index: int) -> Value:
-        return e.load(floats, w, rows * (BLOCK + 4 * index))
+    def starts(index: int, some: Sequence[int]) -> list[Value | None]:
+        if _has_sign_sums(e, shape):
+            return [e.load(vector(I32, rows), w, record_bytes(e, shape) - 4 * rows)] * len(some)
+        if not shape.offset:
+            return [None] * len(some)
+        return [started(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) for c in some]
 
-    dots = []
-    for index in range(shape.n_scales):
+    def products(index: int, some: Sequence[int]) -> list[Value]:
         groups = range(index * parts, (index + 1) * parts)
-        codes = [lambda g=g: e.load(kind, w, 4 * rows * g) for g in groups]
         fours = [[lambda g=g, c=c: e.cast(e.splat(e.load(I32, x, 4 * (TILE_COLUMNS * g + c)), rows), kind) for g in groups]
-                 for c in columns]
-        starts = [started(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) if shape.offset else None
-                  for c in columns]
-        dots.append(e.dots(codes, fours, shape.signed, shape.most, starts))
-    scales = [factor(index) for index in range(shape.n_scales)]
-    minima = [factor(shape.n_scales + index) for index in range(shape.n_minima)]
+                 for c in some]
+        return e.dots([codes[g] for g in groups], fours, shape.signed, shape.most, starts(index, some))
+
+    codes = [cache(lambda g=g: e.load(kind, w, 4 * rows * g)) for g in range(BLOCK // 4)]
+    factors = [cache(lambda index=index: e.load(floats, w, rows * (BLOCK + 4 * index)))
+               for index in range(shape.n_scales + shape.n_minima)]
     results = []
-    for i, (c, total) in enumerate(zip(columns, totals, strict=True)):
-        sums = [word(I32, c, sums_section(index, shape.n_minima)) for index in range(shape.n_minima)]
-        results.append(weighed(e, total, [each[i] for each in dots], scales, minima, sums, word(F32, c, 0)))
+    for some in [[c] for c in columns] if e.column_by_column and shape.n_scales > 1 else [list(columns)]:
+        dots = [products(index, some) for index in range(shape.n_scales)]
+        scales, minima = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
+        for i, c in enumerate(some):
+            sums = [word(I32, c, sums_section(index, shape.n_minima)) for index in range(shape.n_minima)]
+            total = totals[c - columns[0]]
+            results.append(weighed(e, total, [each[i] for each in dots], scales, minima, sums, word(F32, c, 0)))
     return results

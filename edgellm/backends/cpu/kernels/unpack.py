@@ -25,7 +25,8 @@ class Unit:
     """256 weights. `codes(q, h)`, i8 lanes: half h (16 codes) of each block of the q-th few, as many as the rung has `together`.
 
     Scales and minima are f32x8 over the eight blocks: one vector, or two where each half block has its own. Codes are unsigned
-    up to `most`, or signed; `offset` is a power of two. With a `factor` (f32x8) scales are i32x8, and it multiplies their sum.
+    up to `most`, or signed; `offset` is a power of two. A block's codes may be multiples by a power of two, and its scale smaller.
+    With a `factor` (f32x8) scales are i32x8, and it multiplies their sum.
     """
 
     codes: Codes
@@ -70,6 +71,20 @@ def _shifted(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Valu
     return e.b.and_(e.cast(words, codes.type), e.constant(codes.type, mask))
 
 
+def _in_place(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Value:
+    """`_shifted`, but the codes stay where they are, as multiples by 2^shift, where the rung takes such large ones: shifts are a
+    sixth of the work on a row. `_of_places` is what their scales have to be multiplied with.
+    """
+    if not e.wide_codes:
+        return _shifted(e, codes, shifts, mask)
+    masks = [(mask << shift) - (mask << shift >> 7 << 8) for shift in shifts for _ in range(16)]
+    return e.b.and_(codes, e.constant(codes.type, masks))
+
+
+def _of_places(e: Generic, values: Value, shifts: Sequence[int]) -> Value:
+    return e.b.fmul(values, e.constant(values.type, [2.0**-shift for shift in shifts])) if e.wide_codes else values
+
+
 def _few(e: Generic, q: int) -> range:
     """The blocks of the q-th few."""
     return range(q * e.together, (q + 1) * e.together)
@@ -100,7 +115,7 @@ def _fifth_bits(e: Generic, block: Blocks, offset: int, codes: Codes) -> Codes:
 
 def _half(e: Generic, address: Value, offset: int) -> Value:
     """One f16, in all sixteen lanes, as f32."""
-    return e.from_f16(e.splat(e.load(I16, address, offset), 16))
+    return e.splat(e.lane(e.from_f16(e.splat(e.load(I16, address, offset))), 0), 16)
 
 
 def _eights(e: Generic, sixteen: Value) -> list[Value]:
@@ -185,38 +200,40 @@ def _mxfp4(e: Generic, block: Blocks) -> Unit:
 
 
 # --- types of 256 -----------------------------------------------------------------------------------------------------
-def _q4_or_q5_k(e: Generic, p: Value, codes: Codes, most: int) -> Unit:
+def _q4_or_q5_k(e: Generic, p: Value, codes: Codes, most: int, places: Sequence[int] = (0,) * 8) -> Unit:
     """Eight scales and eight minima of six bits, in 12 bytes: those of blocks 0 to 3 in the low bits of the first eight bytes, of
-    blocks 4 to 7 in the nibbles of the last four and the top bits of the first eight.
+    blocks 4 to 7 in the nibbles of the last four and the top bits of the first eight. `places`: of each block's codes.
     """
-    packed = e.load(vector(I32, 3), p, 4)
-    low = e.b.lshr(e.pick(packed, [0, 2, 1, 2]), e.constant(V4I, [0, 0, 0, 4]))
-    high = e.b.lshr(e.pick(packed, [0, 0, 0, 1]), e.constant(V4I, 2))
+    head = e.load(V4I, p)
+    low = e.b.lshr(e.pick(head, [1, 3, 2, 3]), e.constant(V4I, [0, 0, 0, 4]))
+    high = e.b.lshr(e.pick(head, [1, 1, 1, 2]), e.constant(V4I, 2))
     low, high = (e.b.and_(part, e.constant(V4I, masks * 2)) for part, masks in
                  ((low, [0x3F3F3F3F, 0x0F0F0F0F]), (high, [0, 0x30303030])))
     six = e.b.or_(low, high)
-    both = e.pick(e.load(vector(I16, 2), p, 0), [0] * 8 + [1] * 8)
-    scales, minima = _eights(e, e.b.fmul(e.from_f16(both), _floats(e, e.cast(six, V16B))))
+    both = e.from_f16(e.pick(e.cast(head, vector(I16, 8)), [0, 1] * 4))
+    factors = _of_places(e, e.pick(both, [0] * 8 + [1] * 8), [*places, *[0] * 8])
+    scales, minima = _eights(e, e.b.fmul(factors, _floats(e, e.cast(six, V16B))))
     return Unit(codes, [scales], most, minima=[minima])
 
 
-def _pair_nibbles(e: Generic, p: Value, offset: int) -> Codes:
+def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Codes:
     """32 bytes for every two blocks, whole: low nibbles are the first block."""
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)
         pieces = [(j // 2 * 2 - few[0] + h) for j in few]
-        return _shifted(e, e.sixteens(p, offset + few[0] * 16, pieces), [j % 2 * 4 for j in few], 15)
+        return taken(e, e.sixteens(p, offset + few[0] * 16, pieces), [j % 2 * 4 for j in few], 15)
 
     return codes
 
 
 def _q4_k(e: Generic, block: Blocks) -> Unit:
-    return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16), most=15)
+    most = 240 if e.wide_codes else 15
+    return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16, _in_place), most, [0, 4] * 4)
 
 
 def _q5_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
-    nibbles = _pair_nibbles(e, p, 48)
+    nibbles = _pair_nibbles(e, p, 48, _shifted)
 
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)
@@ -239,12 +256,12 @@ def _q6_k(e: Generic, block: Blocks) -> Unit:
     return Unit(codes, _by_halves(e, _half(e, p, 208), e.load(V16B, p, 192), signed=True), most=63, offset=32)
 
 
-def _twos(e: Generic, p: Value, offset: int) -> Codes:
+def _twos(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Codes:
     """Two bits a code: 32 bytes for every four blocks."""
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)
         both = e.sixteens(p, offset + few[0] // 4 * 32 + 16 * h, [0] * len(few))
-        return _shifted(e, both, [j % 4 * 2 for j in few], 3)
+        return taken(e, both, [j % 4 * 2 for j in few], 3)
 
     return codes
 
@@ -253,12 +270,13 @@ def _q2_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
     both = e.load(V16B, p, 0)
     minima = _by_halves(e, _half(e, p, 82), _low_bits(e, both, 4, 15))
-    return Unit(_twos(e, p, 16), _by_halves(e, _half(e, p, 80), _low_bits(e, both, 0, 15)), most=3, minima=minima)
+    scales = _by_halves(e, _of_places(e, _half(e, p, 80), [0, 2, 4, 6] * 4), _low_bits(e, both, 0, 15))
+    return Unit(_twos(e, p, 16, _in_place), scales, most=192 if e.wide_codes else 3, minima=minima)
 
 
 def _q3_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
-    twos = _twos(e, p, 32)
+    twos = _twos(e, p, 32, _shifted)
 
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)

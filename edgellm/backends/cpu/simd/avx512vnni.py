@@ -18,7 +18,8 @@ class Avx512Vnni(AvxVnni):
     name: ClassVar[str] = "avx512vnni"
     together: ClassVar[int] = 4
     tile_rows: ClassVar[int] = 16
-    tile_columns: ClassVar[tuple[int, ...]] = (16,)
+    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((16,), (16,))
+    column_by_column: ClassVar[bool] = True
     panel_bytes: ClassVar[int] = 1 << 19
 
     def sixteens(self, address: Any, offset: int, pieces: Sequence[int]) -> Any:

@@ -36,7 +36,10 @@ class Generic:
     is_neon: ClassVar[bool] = False              # an AArch64 rung: kernels that suit 128-bit vectors better take their place
     together: ClassVar[int] = 2                  # blocks whose halves (16 codes each) fill a vector
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
-    tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)   # how its 16 columns are split, so that sums stay in registers
+    # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
+    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
+    column_by_column: ClassVar[bool] = True      # whether both dots of a column are better done before the next one's
+    sign_sums: ClassVar[bool] = False            # whether `dots` of signed codes start from their `negatives`
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
 
     def __init__(self, builder: Any) -> None:
@@ -232,6 +235,10 @@ class Generic:
         return [self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
                 for x, start in zip(columns, starts, strict=True)]
 
+    def negatives(self, weights: Sequence[Value]) -> Value:
+        """Sums of the magnitudes of negative codes, in the lanes that `dot` of these weights has; see `sign_sums`."""
+        raise NotImplementedError
+
     def _products(self, w: Value, x: Value, first: int) -> Value:
         """Every second product of i16 lanes, as i32: LLVM makes one multiply-add of pairs of both (3 times as fast on SSE2)."""
         every, wide = range(first, w.type.count, 2), vector(I32, w.type.count // 2)
@@ -239,7 +246,7 @@ class Generic:
 
     def split_tile(self, n_scales: int, n_minima: int) -> Sequence[int]:
         """`tile_columns` of a type with so many scales and minima for each block."""
-        return self.tile_columns
+        return self.tile_columns[n_scales - 1]
 
     def panel_words(self, words: Sequence[Value]) -> Sequence[Value]:
         """Four words (four codes each) of all rows of a tile, a lane per row, in the order in which a panel has them."""

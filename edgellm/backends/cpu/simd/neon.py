@@ -21,7 +21,7 @@ class Neon(Generic):
     keeps_products: ClassVar[bool] = True        # in i16, so that many are better added there before they are widened
     has_chains: ClassVar[bool] = False           # whether an accumulator costs an instruction to set to zero
     together: ClassVar[int] = 1
-    tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)
+    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
@@ -50,7 +50,7 @@ class Neon(Generic):
         return [value] if count == lanes else [self.pick(value, range(i, i + lanes)) for i in range(0, count, lanes)]
 
     def split_tile(self, n_scales: int, n_minima: int) -> Sequence[int]:
-        return self.tile_columns if n_scales + n_minima == 1 else (4, 4, 4, 4)
+        return self.tile_columns[n_scales + n_minima > 1]
 
     def plain(self, value: Value) -> Value:
         """The same vector or integer, of which LLVM does not know how it was made; costs no instruction."""
@@ -158,7 +158,7 @@ class DotProd(Neon):
     name: ClassVar[str] = "dotprod"
     keeps_products: ClassVar[bool] = False
     has_chains: ClassVar[bool] = True
-    tile_columns: ClassVar[tuple[int, ...]] = (6, 5, 5)
+    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
 
     def dot_sixteens(self, pairs: Sequence[tuple[Value, Value]], most: int, start: Value | None = None) -> Value:
         total = self.constant(V4I, 0) if start is None else start
@@ -174,7 +174,7 @@ class I8mm(DotProd):
     """Two rows by two columns of eight codes at a time, for tiles of many columns (Apple M2, Graviton 3)."""
 
     name: ClassVar[str] = "i8mm"
-    tile_columns: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)   # six would spill
+    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))   # six would spill
 
     def panel_words(self, words: Sequence[Value]) -> list[Value]:
         """Eight codes of each row side by side."""
