@@ -46,11 +46,11 @@ def build(folder: Path) -> Path:
 
 
 def check_contents(wheel: Path) -> None:
-    """Every source file, the catalogue and the type marker are in it, and nothing else but metadata."""
+    """Every source file, the catalogue, the guide and the type marker are in it, and nothing else but metadata."""
     sources = [path for folder in ("edgellm", "formats") for path in (ROOT / folder).rglob("*.py")]
     relative = (path.relative_to(ROOT).as_posix() for path in sources)
     wanted = {f"edgellm/{name}" if name.startswith("formats/") else name for name in relative}
-    wanted |= {"edgellm/models.toml", "edgellm/py.typed"}
+    wanted |= {"edgellm/models.toml", "edgellm/py.typed", "edgellm/data/guide.gguf", "edgellm/data/guide.md"}
     names = set(zipfile.ZipFile(wheel).namelist())
     found = {name for name in names if ".dist-info/" not in name}
     if found != wanted:

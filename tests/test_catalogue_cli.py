@@ -64,13 +64,16 @@ def test_from_the_hub_to_a_path_and_away(server: LocalHub, home: Path, model: Pa
     assert json.loads(run(capsys, "pull", "hf:o/tiny", "--json")[0]) == {"name": "hf:o/tiny", "path": str(path), "fetched": 0}
     assert run(capsys, "path", "hf:o/tiny")[0] == f"{path}\n"
     assert json.loads(run(capsys, "path", "hf:o/tiny:Q8_0", "--json")[0])["path"] == str(path)
-    head, row = run(capsys, "list")[0].splitlines()
+    head, row, bundled = run(capsys, "list")[0].splitlines()
     assert head.split() == ["name", "type", "size", "where", "fits"]
+    assert bundled.startswith("guide ")
     assert row.split() == [f"hf:o/tiny:{model.name}", "Q8_0", "110", "kB", "Hugging", "Face", "cache", "yes"]
     assert "runs here" in run(capsys, "show", "hf:o/tiny")[0]
     assert "nobody can be asked" in run(capsys, "rm", "hf:o/tiny", code=2)[1] and path.exists()
     assert "110 kB are free again" in run(capsys, "rm", "hf:o/tiny", "--yes")[1]
-    assert not path.exists() and not list((home / "hf_hub_cache").rglob("blobs/*")) and run(capsys, "list")[0] == ""
+    assert not path.exists() and not list((home / "hf_hub_cache").rglob("blobs/*"))
+    out, err = run(capsys, "list")
+    assert [line.split()[0] for line in out.splitlines()] == ["name", "guide"] and "edgellm pull NAME" in err
     assert "edgellm pull" in run(capsys, "path", "hf:o/tiny", code=3)[1]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from fake_model import FakeModel, FakeStream
 
+from edgellm.catalogue import places
 from edgellm.cli import app, opening
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.interrupt import on_ctrl_c
@@ -180,10 +181,21 @@ def test_the_last_model_is_remembered(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert app.run(["chat"]) == 0
     assert opened == [str(file)]
     file.unlink()
-    capsys.readouterr()
+    assert app.run(["chat"]) == 0
+    assert opened == [str(file), "guide"]
+    assert last_model() == str(file)                 # a bundled model does not stand in the way of one that is fetched later
+    assert "which comes with edgellm" in capsys.readouterr().err
+
+
+def test_without_any_model_the_way_to_one_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(places, "OWN", tmp_path)
     assert app.run(["chat"]) == 3
     err = capsys.readouterr().err
     assert "edgellm pull smollm2-135m" in err and err.count("\n") == 1
+    assert app.run(["chat", "guide"]) == 3
+    assert "install edgellm again" in capsys.readouterr().err
 
 
 def test_an_installed_model_is_taken(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:

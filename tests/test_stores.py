@@ -13,6 +13,7 @@ from edgellm.catalogue import stores
 from edgellm.catalogue.entries import Part
 from edgellm.catalogue.names import resolve
 from edgellm.catalogue.places import Surroundings, config_folder, data_folder, models_folder
+from edgellm.catalogue.stores import bundled
 from edgellm.errors import ModelNotFound
 
 GGUF = b"GGUF" + bytes(60)
@@ -57,8 +58,8 @@ def names_of(store: str, around: Surroundings | None = None) -> list[str]:
 
 
 def test_every_store_is_there_and_empty() -> None:
-    assert stores.names() == ["hub", "ollama", "lm_studio", "llama_cpp", "gpt4all", "jan", "folders"]
-    assert stores.scan() == []
+    assert stores.names() == ["hub", "ollama", "lm_studio", "llama_cpp", "gpt4all", "jan", "folders", "bundled"]
+    assert [model.store for model in stores.scan()] == ["edgellm"]
 
 
 def test_the_hub_cache(home: Path) -> None:
@@ -167,7 +168,7 @@ def test_each_model_once(home: Path) -> None:
     hard.parent.mkdir(parents=True)
     os.link(place.resolve(), hard)                                                         # the same inode
     other = write(home / ".local/share/nomic.ai/GPT4All/m.gguf")                           # a copy: nothing tells for free
-    models = stores.scan()
+    models = [model for model in stores.scan() if model.store != bundled.NAME]
     assert [(model.found.name, model.store, model.also) for model in models] == [
         ("hf:o/r:m-Q8_0.gguf", "Hugging Face cache", ("Ollama", "LM Studio", "llama.cpp")), (str(other), "GPT4All", ())]
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any  # what TOML holds before it is checked
 
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+BUNDLED = re.compile(r"[a-z0-9][a-z0-9.-]{0,58}\.gguf")
 REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 KINDS = ("chat", "embedding", "test")
 COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMB])")
@@ -26,13 +27,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """One quantisation of a model: a single file, or split files in order."""
+    """One quantisation of a model: a single file, or split files in order; a bundled one comes with edgellm itself."""
 
     type: str
     repository: str
     parts: tuple[Part, ...]
     revision: str | None = None             # commit; None: the repository's newest
     gated: bool = False                     # its makers want their terms accepted on the hub first
+    bundled: bool = False                   # lies in the package's own data folder; repository is ""
 
     @property
     def size(self) -> int:
@@ -111,7 +113,7 @@ def _entry(table: dict[str, Any]) -> Entry:
     name = _take(table, "name", str, "an entry")
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name for an entry: lower case letters, digits, dots and dashes")
-    repository = _repository(_take(table, "repository", str, name), name)
+    repository = _take(table, "repository", str, name, None)
     sampling = _take(table, "sampling", dict, name, {})
     if unknown := sampling.keys() - SAMPLING:
         raise ValueError(f"{name}: sampling has the unknown option {min(unknown)!r}")
@@ -136,10 +138,12 @@ def _entry(table: dict[str, Any]) -> Entry:
     return entry
 
 
-def _file(table: dict[str, Any], repository: str, name: str) -> ModelFile:
+def _file(table: dict[str, Any], repository: str | None, name: str) -> ModelFile:
     type_name = _take(table, "type", str, name)
     where = f"{name}:{type_name}"
-    repository = _repository(_take(table, "repository", str, where, repository), where)
+    if "bundled" in table:
+        return _bundled(table, type_name, where)
+    repository = _repository(_take(table, "repository", str, where, _REQUIRED if repository is None else repository), where)
     revision = _take(table, "revision", str, where, None)
     if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
         raise ValueError(f"{where}: revision {revision!r} is not a commit of 40 hex digits")
@@ -149,6 +153,15 @@ def _file(table: dict[str, Any], repository: str, name: str) -> ModelFile:
         pieces = [{key: table.pop(key) for key in ("path", "size", "sha256") if key in table}]
     _nothing_left(table, where)
     return ModelFile(type_name, repository, tuple(_part(piece, where) for piece in pieces), revision, gated)
+
+
+def _bundled(table: dict[str, Any], type_name: str, where: str) -> ModelFile:
+    path = _take(table, "bundled", str, where)
+    if not BUNDLED.fullmatch(path):
+        raise ValueError(f"{where}: bundled = {path!r} is no name of a .gguf file in lower case")
+    piece = {"path": path} | {key: table.pop(key) for key in ("size", "sha256") if key in table}
+    _nothing_left(table, where)
+    return ModelFile(type_name, "", (_part(piece, where),), bundled=True)
 
 
 def _part(table: dict[str, Any], where: str) -> Part:

@@ -12,7 +12,7 @@ from edgellm.catalogue import hub_cache, stores
 from edgellm.catalogue.choosing import narrow
 from edgellm.catalogue.entries import NAME, REPOSITORY, Entry, ModelFile
 from edgellm.catalogue.known import entries
-from edgellm.catalogue.places import models_folder
+from edgellm.catalogue.places import models_folder, own_data
 from edgellm.errors import ModelNotFound
 
 HUB_PREFIX, OLLAMA_PREFIX = "hf:", "ollama:"
@@ -44,6 +44,8 @@ def resolve(name: str | os.PathLike[str]) -> Path:
         if file is None:
             has = ", ".join(f.type for f in entry.files)
             raise ModelNotFound(f"{entry.name} has no {_shown(text.partition(':')[2])} file in the catalogue: it has {has}")
+        if file.bundled:
+            raise ModelNotFound(missing(file))
         raise ModelNotFound(f"{entry.name}:{file.type} is not on this machine; fetch it ({file.size / 1e9:.1f} GB) with: "
                             f"{fetch_command(entry, file.type)}")
     return _from_path(text)
@@ -94,13 +96,28 @@ def entry_of(name: str | os.PathLike[str]) -> Entry | None:
 
 
 def installed() -> list[tuple[str, Path]]:
-    """(name, file) of every chat model of the catalogue that is here; `NAME:TYPE` where it is not the default type."""
+    """(name, file) of the chat models that were fetched or imported: those of the catalogue, then those of our own folder.
+
+    A name is `NAME:TYPE` where it is not the default type.
+    """
     result = []
     for entry in entries().values():
         for file in sorted(entry.files, key=lambda f: f.type != entry.default):
-            if entry.kind == "chat" and (path := _in_cache(file)) is not None:
+            if entry.kind == "chat" and not file.bundled and (path := _in_cache(file)) is not None:
                 result.append((entry.name if file.type == entry.default else f"{entry.name}:{file.type}", path))
-    return result
+    own = models_folder()
+    return result + [(model.name, model.path) for model in stores.named("folders") if model.path.parent == own]
+
+
+def bundled() -> list[tuple[str, Path]]:
+    """(name, file) of every model that comes with edgellm itself."""
+    return [(entry.name, path) for entry in entries().values() for file in entry.files
+            if file.bundled and (path := own_data(file.parts[0].path)) is not None]
+
+
+def missing(file: ModelFile) -> str:
+    """What to say where a file that comes with edgellm is not there."""
+    return f"{file.parts[0].path} comes with edgellm, but this installation lacks it: install edgellm again"
 
 
 def fetch_command(entry: Entry, type_name: str | None = None) -> str:
@@ -148,6 +165,8 @@ def _imported(name: str) -> Path | None:
 
 def _entry_file(file: ModelFile) -> Path | None:
     """A file of the catalogue, in the hub's cache or where another program keeps the same one."""
+    if file.bundled:
+        return own_data(file.parts[0].path)
     return _in_cache(file) or (stores.same_file(file.parts[0]) if len(file.parts) == 1 else None)
 
 

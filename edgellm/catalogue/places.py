@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ENTRIES_FILE = "models.toml"
+OWN = Path(__file__).resolve().parent.parent / "data"       # what comes with edgellm itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,9 @@ def data_folder(around: Surroundings | None = None) -> Path:
 def models_folder(around: Surroundings | None = None) -> Path:
     """The folder that `edgellm import` puts models into. It need not exist."""
     return data_folder(around) / "models"
+
+
+def own_data(name: str) -> Path | None:
+    """A file that comes with edgellm itself; None where this installation lacks it."""
+    path = OWN / name
+    return path if path.is_file() else None

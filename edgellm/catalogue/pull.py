@@ -12,7 +12,7 @@ from edgellm.catalogue.choosing import is_safe, models_of, narrow, parts_of
 from edgellm.catalogue.download import Progress, WrongBytes, download
 from edgellm.catalogue.entries import Part as EntryPart
 from edgellm.catalogue.hub import Hub, NoSuchFile, RemoteFile
-from edgellm.catalogue.names import HubName, find_entry, hub_name, on_disk, some
+from edgellm.catalogue.names import HubName, find_entry, hub_name, missing, on_disk, some
 from edgellm.catalogue.part import Part
 from edgellm.errors import DownloadError, ModelNotFound
 
@@ -52,6 +52,8 @@ def plan(name: str, hub: Hub) -> list[Wanted]:
     entry, file = find_entry(name)
     if file is None:
         raise ModelNotFound(f"{entry.name} has no such file in the catalogue: it has {some([f.type for f in entry.files])}")
+    if file.bundled:
+        raise ModelNotFound(missing(file))
     if file.gated and not hub.has_token:
         raise DownloadError(f"{entry.name}:{file.type} is open only to those who accepted its terms: accept them on "
                             f"{hub.endpoint}/{file.repository}, make a token, and set HF_TOKEN to it")

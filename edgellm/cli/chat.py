@@ -14,11 +14,11 @@ from edgellm.errors import ModelNotFound
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
 
-
+BUNDLED = "which comes with edgellm"
 
 def chat(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help=(
-        "As for run; without it the last chat's model, or the first of the catalogue that is on this machine."
+        "As for run; without it the last chat's model, else one that is on this machine, else the guide that comes with edgellm."
     ))] = None,
     n: options.Predict = None,
     temp: options.Temperature = None,
@@ -49,33 +49,37 @@ def chat(
     from edgellm.cli.state import remember_model
     from edgellm.cli.talk import talk
 
-    name = model if model is not None else _usual_model()
+    name, why = (model, "") if model is not None else _usual_model()
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
                          sinks=sinks, force=force or None)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     with open_model(name, load) as opened:
-        remember_model(_lasting(name))
-        say(_introduction(name, opened))
+        if why != BUNDLED:                   # a model that is fetched later shall come before it
+            remember_model(_lasting(name))
+        say(_introduction(name, opened, why))
         settings = sampling_of(name, settings) | limit(n)
         conversation = Conversation(opened, settings, system)
         talk(conversation, interactive=sys.stdin.isatty() and sys.stdout.isatty())
 
 
-def _usual_model() -> str:
-    """The model of a chat that names none."""
-    from edgellm.catalogue import entries, fetch_command, installed, resolve
+def _usual_model() -> tuple[str, str]:
+    """The model of a chat that names none, and why it is this one."""
+    from edgellm.catalogue import bundled, entries, fetch_command, installed, resolve
     from edgellm.cli.state import last_model
 
     last = last_model()
     if last is not None:
         try:
             resolve(last)
-            return last
+            return last, "used last"
         except ModelNotFound:
             pass                             # it was deleted or moved since
     if here := installed():
-        return here[0][0]
-    small = min((entry for entry in entries().values() if entry.kind == "chat"), key=lambda entry: entry.memory_gb)
+        return here[0][0], "found on this machine"
+    if own := bundled():
+        return own[0][0], BUNDLED
+    fetched = (entry for entry in entries().values() if entry.kind == "chat" and not entry.files[0].bundled)
+    small = min(fetched, key=lambda entry: entry.memory_gb)
     raise ModelNotFound("no model is given, and none of the catalogue is on this machine: give a .gguf file, or fetch "
                         f"{small.name} with: {fetch_command(small)} and start edgellm chat again")
 
@@ -86,10 +90,11 @@ def _lasting(name: str) -> str:
     return str(path.absolute()) if path.is_file() else name
 
 
-def _introduction(name: str, model: Model) -> str:
-    """The line that says which model, with which context, answers."""
+def _introduction(name: str, model: Model, why: str) -> str:
+    """The line that says which model, with which context, answers, and why this one where none was named."""
     info = model.info
     file = info.path.name
     called = f"{name} ({file})" if not name.endswith(file) else file
     threads = f"{info.threads} thread{'s' if info.threads > 1 else ''}"
+    called = f"{called}, {why}" if why else called
     return f"{called}, {info.architecture}: context of {info.context} tokens, {threads}; /help lists the commands"

@@ -16,7 +16,7 @@ def list_(json_: options.Json = False) -> None:
     edgellm list --json
     """
     from edgellm.catalogue.machine import memory
-    from edgellm.catalogue.stores import scan
+    from edgellm.catalogue.stores import bundled, scan
     from edgellm.cli.figures import size
     from edgellm.cli.table import table
     from edgellm.engine.fit import rough_bytes, verdict
@@ -31,12 +31,12 @@ def list_(json_: options.Json = False) -> None:
             for model in models
         ], indent=2))
         return
-    if not models:
-        say("no model is on this machine: edgellm fit lists what fits here, edgellm pull NAME fetches one")
-        return
     rows = [
         (model.found.name, model.found.type or "?", size(model.found.size), ", ".join((model.store, *model.also)),
          verdict(rough_bytes(model.found.size), free))
         for model in models
     ]
-    print(table(("name", "type", "size", "where", "fits"), rows, right=(2,)))
+    if rows:
+        print(table(("name", "type", "size", "where", "fits"), rows, right=(2,)))
+    if all(model.store == bundled.NAME for model in models):
+        say("no model was fetched yet: edgellm fit lists what fits here, edgellm pull NAME fetches one")

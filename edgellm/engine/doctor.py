@@ -16,6 +16,7 @@ from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.known import entries, own
 from edgellm.catalogue.machine import memory
 from edgellm.catalogue.places import ENTRIES_FILE, config_folder
+from edgellm.catalogue.stores import bundled
 from edgellm.engine.thermal import thermal
 from edgellm.errors import BackendError, EdgeError
 
@@ -137,7 +138,8 @@ def _models() -> Finding:
     models = stores.scan()
     places = sorted({model.store for model in models})
     value = f"{len(models)} on this machine" + (f" ({', '.join(places)})" if places else "")
-    return Finding("models", value, "" if models else "edgellm fit lists what fits here, edgellm pull NAME fetches one")
+    real = [model for model in models if model.store != bundled.NAME]
+    return Finding("models", value, "" if real else "edgellm fit lists what fits here, edgellm pull NAME fetches one")
 
 
 def _catalogue() -> Finding:
