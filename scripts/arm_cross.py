@@ -3,7 +3,7 @@
     python scripts/arm_cross.py KEY FOLDER ISA KERNEL...
 
 fills FOLDER, a base of kernel caches, with the objects of KEY (what `object_cache.cache_key` says on the machine to be). Under
-emulation a kernel takes 20 s to compile, here one; the code is the same byte by byte, which `scripts/arm_tests` checks on a few.
+emulation a kernel takes 20 s to compile, here one; the instructions are the same, which `scripts/arm_tests` checks on a few.
 """
 from __future__ import annotations
 
