@@ -31,7 +31,7 @@ from llvmlite import binding
 from edgellm.backends.cpu import compiler, object_cache
 isa = sys.argv[1]
 def instructions(code):     # names of functions are counted up in each process, and so differ
-    return [section.data() for section in binding.ObjectFileRef.from_data(code).sections() if section.name() == ".text"]
+    return [section.data() for section in binding.ObjectFileRef.from_data(code).sections() if section.name() == b".text"]
 compiler.set_target(isa)
 cache = object_cache.ObjectCache(isa)
 for kernel in sys.argv[2:]:
