@@ -124,6 +124,13 @@ def kernels(cpu: str, types: list[str] | None = None) -> list[Kernel]:
     return [kernel_of(name, text) for name, text in compile_all(cpu, types or TYPES).items()]
 
 
+def row(kernel: Kernel, cpu: str) -> str:
+    """A line of the table."""
+    predicted = f" {kernel.bytes_per_second / MEMORY:.0%} |" if cpu == "cortex-a76" else ""
+    return (f"| {kernel.name} | {kernel.per_weight:.3f} | {kernel.decode.spills} |{predicted} {kernel.per_product:.2f} |"
+            f" {kernel.prefill.spills} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cpu", nargs="+", choices=CPUS, default=list(CPUS))
@@ -140,9 +147,7 @@ def main() -> None:
         print(f"| type | decode: instructions per weight | spills |{share} prefill: per 16 products | spills |")
         print("|---|--:|--:|" + ("--:|" if share else "") + "--:|--:|")
         for kernel in kernels(cpu, options.types):
-            predicted = f" {kernel.bytes_per_second / MEMORY:.0%} |" if share else ""
-            print(f"| {kernel.name} | {kernel.per_weight:.3f} | {kernel.decode.spills} |{predicted} {kernel.per_product:.2f} |"
-                  f" {kernel.prefill.spills} |")
+            print(row(kernel, cpu))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 
 from edgellm.backends.cpu import compiler, system
 
+pytest_plugins = ["pulled"]                      # its fixtures serve several modules
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 

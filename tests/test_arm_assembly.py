@@ -36,6 +36,16 @@ def test_inner_loops(assembly: ModuleType, cpu: str, decode: str, prefill: str) 
         assert kernel.per_weight <= MOST_PER_WEIGHT or cpu == "cortex-a72", (kernel.name, kernel.per_weight)
 
 
+def test_the_page_for_owners_has_these_figures(assembly: ModuleType) -> None:
+    """Within 5 %: another version of LLVM may count a little differently."""
+    page = (SCRIPT.parent.parent / "docs" / "raspberry-pi.md").read_text(encoding="utf-8").splitlines()
+    for kernel in assembly.kernels("cortex-a76", ["Q4_1", "Q2_K", "Q6_K"]):
+        (said,) = (line for line in page if line.startswith(f"| {kernel.name} |"))
+        lines = (said, assembly.row(kernel, "cortex-a76"))
+        page_has, script_says = ([float(cell.strip(" %")) for cell in line.split("|")[2:-1]] for line in lines)
+        assert page_has == pytest.approx(script_says, rel=0.05), kernel.name
+
+
 def test_loops_are_found_by_their_labels(assembly: ModuleType) -> None:
     text = ("f:\n\tmov x0, x1\n.LBB0_1:\n\tadd x2, x2, #1\n.LBB0_2:\n\tsdot v0.4s, v1.16b, v2.16b\n\tstr q0, [sp, #16]\n"
             "\tmul x1, x2, x3\n\tmul v1.4s, v2.4s, v3.4s\n\tb.ne .LBB0_2\n\tcbz x2, .LBB0_1\n\tret\n")

@@ -64,9 +64,8 @@ def test_the_card_is_of_this_file() -> None:
 
 
 def test_the_catalogue_says_how_large_it_is() -> None:
-    (name, path), = bundled()
-    (file,) = entries()[name].files
-    assert path == resolve(name) and file.size == path.stat().st_size
+    ((entry, file, path),) = bundled()
+    assert entries()[entry.name] is entry and path == resolve(entry.name) and file.size == path.stat().st_size
 
 
 def test_no_code_knows_its_name() -> None:

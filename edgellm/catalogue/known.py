@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from edgellm.catalogue.entries import Catalogue, Entry, parse
-from edgellm.catalogue.places import ENTRIES_FILE, config_folder
+from edgellm.catalogue.entries import Catalogue, Entry, ModelFile, parse
+from edgellm.catalogue.places import ENTRIES_FILE, config_folder, own_data
 from edgellm.errors import BadCatalogue
 
 SHIPPED = Path(__file__).resolve().parent.parent / ENTRIES_FILE
@@ -20,6 +20,14 @@ def entries() -> Mapping[str, Entry]:
 def folders() -> tuple[Path, ...]:
     """The folders of models that the user's models.toml lists. Raises BadCatalogue."""
     return tuple(Path(folder).expanduser() for folder in own().folders)
+
+
+def bundled() -> Iterator[tuple[Entry, ModelFile, Path]]:
+    """The models that come with edgellm itself, as far as this installation has their files. Raises BadCatalogue."""
+    for entry in entries().values():
+        for file in entry.files:
+            if file.bundled and (path := own_data(file.parts[0].path)) is not None:
+                yield entry, file, path
 
 
 @functools.cache

@@ -109,12 +109,6 @@ def installed() -> list[tuple[str, Path]]:
     return result + [(model.name, model.path) for model in stores.named("folders") if model.path.parent == own]
 
 
-def bundled() -> list[tuple[str, Path]]:
-    """(name, file) of every model that comes with edgellm itself."""
-    return [(entry.name, path) for entry in entries().values() for file in entry.files
-            if file.bundled and (path := own_data(file.parts[0].path)) is not None]
-
-
 def missing(file: ModelFile) -> str:
     """What to say where a file that comes with edgellm is not there."""
     return f"{file.parts[0].path} comes with edgellm, but this installation lacks it: install edgellm again"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from edgellm.catalogue import hub_cache, ledger
 from edgellm.catalogue.choosing import parts_of
-from edgellm.catalogue.names import OLLAMA_PREFIX, bundled, resolve
+from edgellm.catalogue.known import bundled
+from edgellm.catalogue.names import OLLAMA_PREFIX, resolve
 from edgellm.catalogue.stores import named
 from edgellm.errors import ModelNotFound, OptionError
 
@@ -28,7 +29,7 @@ def find_removable(name: str, *, force: bool = False) -> Removable:
         if name.startswith(OLLAMA_PREFIX) or os.path.realpath(model.path) == target:
             raise OptionError(f"rm {name}: the file is Ollama's, which would not know that it is gone; use: ollama rm "
                               f"{model.name.removeprefix(OLLAMA_PREFIX)}")
-    if any(os.path.realpath(path) == target for _, path in bundled()):
+    if any(os.path.realpath(path) == target for _, _, path in bundled()):
         raise OptionError(f"rm {name}: the model is a part of edgellm, and goes with it only")
     paths = tuple(first.with_name(part) for part in parts_of(first.name))
     paths = tuple(path for path in paths if path.exists())

@@ -76,8 +76,8 @@ def _usual_model() -> tuple[str, str]:
             pass                             # it was deleted or moved since
     if here := installed():
         return here[0][0], "found on this machine"
-    if own := bundled():
-        return own[0][0], BUNDLED
+    for entry, _, _ in bundled():
+        return entry.name, BUNDLED
     fetched = (entry for entry in entries().values() if entry.kind == "chat" and not entry.files[0].bundled)
     small = min(fetched, key=lambda entry: entry.memory_gb)
     raise ModelNotFound("no model is given, and none of the catalogue is on this machine: give a .gguf file, or fetch "

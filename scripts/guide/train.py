@@ -60,7 +60,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--kv-heads", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=768)
     parser.add_argument("--batch", type=int, default=4096, help="tokens per step")
-    parser.add_argument("--rate", type=float, default=1e-2, help="highest learning rate")
+    parser.add_argument("--rate", type=float, default=5e-3, help="highest learning rate")
     parser.add_argument("--optimiser", choices=("muon", "adamw"), default="muon")
     parser.add_argument("--user-weight", type=float, default=0.1, help="weight of the questions' own tokens in the loss")
     parser.add_argument("--save-minutes", type=float, default=5.0)

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgellm.catalogue.known import entries
-from edgellm.catalogue.places import Surroundings, own_data
+from edgellm.catalogue.known import bundled
+from edgellm.catalogue.places import Surroundings
 from edgellm.catalogue.stores.found import Found, found
 
 NAME = "edgellm"
@@ -13,8 +13,6 @@ RANK = 7                                         # last: what the user fetched c
 
 def find(around: Surroundings) -> Iterator[Found]:
     """The bundled files of the catalogue, by the names that they have there."""
-    for entry in entries().values():
-        for file in entry.files:
-            path = own_data(file.parts[0].path) if file.bundled else None
-            if path is not None and (one := found(entry.name, path, sha256=file.parts[0].sha256)) is not None:
-                yield Found(one.name, one.paths, one.size, file.type, one.sha256)
+    for entry, file, path in bundled():
+        if (one := found(entry.name, path, sha256=file.parts[0].sha256)) is not None:
+            yield Found(one.name, one.paths, one.size, file.type, one.sha256)

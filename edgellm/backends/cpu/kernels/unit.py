@@ -86,14 +86,15 @@ def started(e: Generic, offset: int, sums: Value) -> Value:
 def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Value], minima: Sequence[Value],
             sums: Sequence[Value], d: Value, factor: Sequence[Value] = ()) -> Value:
     """total + d * (sum of scale * dot and of minimum * negative sum of activation codes). dots, sums: i32 lanes; with a factor
-    scales too, and it multiplies what they give. Minima come first, as their sums are there before dot products are.
+    scales too, and it multiplies what they give. `minima_first` says what is weighed first.
     """
     if factor:
         whole = e.b.mul(dots[0], scales[0])
         for dot, scale in zip(dots[1:], scales[1:], strict=True):
             whole = e.b.add(whole, e.b.mul(dot, scale))
         return e.fma(e.b.fmul(e.b.sitofp(whole, total.type), factor[0]), d, total)
-    parts = [*zip(minima, sums, strict=True), *zip(scales, dots, strict=True)]
+    halves = [*zip(minima, sums, strict=True)], [*zip(scales, dots, strict=True)]
+    parts = [*halves[0], *halves[1]] if e.minima_first else [*halves[1], *halves[0]]
     weight, first = parts[0]
     value = e.b.fmul(e.b.sitofp(first, total.type), weight)
     for weight, integer in parts[1:]:

@@ -39,6 +39,7 @@ class Generic:
     # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
     column_by_column: ClassVar[bool] = True      # whether both dots of a column are better done before the next one's
+    minima_first: ClassVar[bool] = True          # whether a block's minima are weighed while its dot products are on their way
     sign_sums: ClassVar[bool] = False            # whether `dots` of signed codes start from their `negatives`
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
 
