@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import edgellm
-from edgellm.backends.base import Executable, Progress, State, StepInput
+from edgellm.backends.base import Executable, Pace, Progress, State, StepInput, StepStopped, never
 from edgellm.graph import Graph, Node
 from edgellm.memory.layout import MemoryLayout
 from edgellm.reference import Array, Reference, attend, by_head
@@ -47,6 +47,7 @@ class Toy:
 
     def __init__(self, n_vocab: int, layout: MemoryLayout, threads: int | None) -> None:
         self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(MAX_OUTPUTS, layout.chunk)
+        self.pace = Pace(self.max_tokens)
         self.backend, self.threads = "toy", threads or 1
         self.closed = False
         self.log: list[int] = []
@@ -65,9 +66,11 @@ class Toy:
         turn = int((tokens + 1) @ self._distances[-len(tokens) :]) % len(self._base)
         return np.concatenate([self._base[turn:], self._base[:turn]])
 
-    def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:
+    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
         assert self._busy.acquire(blocking=False), "two steps at once"
         try:
+            if len(step.tokens) > 1 and stop():
+                raise StepStopped
             assert isinstance(state, ToyState) and not self.closed
             assert len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
             memory, spans = self.layout.classes[0], step.spans[0]
@@ -105,6 +108,7 @@ class SlotReference(Reference):
     def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, threads: int | None) -> None:
         super().__init__(graph, weights)
         self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(MAX_OUTPUTS, layout.chunk)
+        self.pace = Pace(self.max_tokens)
         self.backend, self.threads = "reference", threads or 1
 
     def new_state(self) -> ReferenceState:
@@ -115,7 +119,7 @@ class SlotReference(Reference):
             values.append(np.zeros((layer.n_kv_heads, slots, layer.head_dim_v), np.float32))
         return ReferenceState(keys, values)
 
-    def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:
+    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
         assert isinstance(state, ReferenceState)
         self._state, self._step = state, step
         return self.logits(step.tokens.tolist(), step.positions.tolist())[: len(step.output_rows)]

@@ -16,7 +16,8 @@ import pytest
 from tiny_models import QUANTS, tiny_model
 
 from edgellm import arch
-from edgellm.backends.base import StepInput
+from edgellm.backends.base import SMALLEST_STEP, Pace, StepInput, StepStopped
+from edgellm.backends.cpu import executable as cpu
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.executable import CpuExecutable, prepare
 from edgellm.errors import BackendError, OptionError
@@ -68,6 +69,53 @@ def test_float_models_equal_the_reference(tmp_path: Path, name: str) -> None:
     """Float32 sums in another order: 1e-5 of the largest logit is ten times what was seen."""
     with ready(tiny_model(tmp_path / "m.gguf", name)) as (executable, reference):
         assert relative(logits(executable, TOKENS), reference.logits(TOKENS)) < 1e-5
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_step_in_parts_is_the_same_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    with ready(tiny_model(tmp_path / "m.gguf", "llama", "Q4_0"), threads=threads) as (executable, _):
+        whole = logits(executable, TOKENS)
+        monkeypatch.setattr(cpu, "PART", 1)
+        assert np.array_equal(logits(executable, TOKENS), whole)
+
+
+@pytest.mark.parametrize("asked", range(1, 9))
+def test_a_step_that_was_stopped_may_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int) -> None:
+    """Stopped when it asks for the n-th time: the conversation is as it was, and goes on with the same logits."""
+    monkeypatch.setattr(cpu, "PART", 1)
+    with ready(tiny_model(tmp_path / "m.gguf", "llama")) as (executable, _):
+        wanted = logits(executable, TOKENS[:8])
+        state, sequence, times = executable.new_state(), Sequence(executable.layout), 0
+
+        def stop() -> bool:
+            nonlocal times
+            times += 1
+            return times == asked
+
+        place = sequence.place(8)
+        step = StepInput(np.array(TOKENS[:8], np.int32), place.positions, place.sink_positions, place.spans,
+                         np.arange(8, dtype=np.int32))
+        with pytest.raises(StepStopped):
+            executable.step(state, step, stop)
+        assert times == asked and np.array_equal(executable.step(state, step), wanted)
+
+
+def test_steps_get_shorter_only_where_they_cannot_be_stopped_soon(tmp_path: Path) -> None:
+    pace = Pace(256)
+    pace.note(256, 0.01)
+    assert pace.tokens == 256
+    pace.note(256, 1.0)
+    assert SMALLEST_STEP < pace.tokens < 64
+    pace.note(2, 9.0)                            # a short step tells nothing
+    assert pace.tokens > SMALLEST_STEP
+    pace.note(pace.tokens, 60.0)
+    assert pace.tokens == SMALLEST_STEP
+    pace.note(SMALLEST_STEP, 0.001)
+    assert pace.tokens == 256
+    with ready(tiny_model(tmp_path / "m.gguf", "llama"), chunk=32) as (executable, _):
+        for _ in range(3):
+            logits(executable, TOKENS * 2, chunk=32)
+        assert executable.pace.tokens == 32, "a tiny model needs no shorter steps"
 
 
 @pytest.mark.parametrize("quant", QUANTS)

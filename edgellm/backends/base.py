@@ -10,7 +10,15 @@ import numpy.typing as npt
 
 from edgellm.memory.layout import MemoryLayout
 
+STOP_SECONDS = 0.15                              # a step can be stopped after this time at the latest, if it can be helped
+SMALLEST_STEP = 16                               # tokens; fewer would lose the shared unpacking of the weights
+
 Progress = Callable[[str, int, int], None]       # (what, done, of): for a progress line; never called once prepared
+
+
+def never() -> bool:
+    """For steps that nobody wants to stop."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,19 @@ class StepInput:
     sink_positions: npt.NDArray[np.int64]        # (T,) where the query stands for sink keys: min(position, context - 1)
     spans: tuple[npt.NDArray[np.int32], ...]     # per memory class: (T, 4)
     output_rows: npt.NDArray[np.int32]           # (R,) ascending
+
+
+class Pace:
+    """How many tokens of a prompt to compute at once: as many as possible, but nobody shall wait long for an end to it."""
+
+    def __init__(self, most: int) -> None:
+        self.tokens = self._most = most
+
+    def note(self, tokens: int, seconds: float) -> None:
+        """A step of so many tokens could not be stopped for so long."""
+        if tokens >= SMALLEST_STEP:
+            fitting = int(tokens * STOP_SECONDS / max(seconds, 1e-6))
+            self.tokens = min(self._most, max(SMALLEST_STEP, fitting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +67,15 @@ class State(Protocol):
     def nbytes(self) -> int: ...
 
 
+class StepStopped(Exception):
+    """A step was given up because the caller's `stop` came true: its tokens are not in the conversation."""
+
+
 class Executable(Protocol):
     """A model made ready to run. `step` may be called from one thread at a time."""
 
     max_tokens: int                              # T of one step, at most
+    pace: Pace
     max_outputs: int                             # R of one step, at most
     layout: MemoryLayout
 
@@ -63,8 +89,11 @@ class Executable(Protocol):
 
     def new_state(self) -> State: ...
 
-    def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:
-        """Logits (R, n_vocab) f32 of the wanted rows; the array is reused by the next step."""
+    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
+        """Logits (R, n_vocab) f32 of the wanted rows; the array is reused by the next step.
+
+        Raises StepStopped where `stop()`, asked now and then while several tokens are computed, is true.
+        """
         ...
 
     def close(self) -> None: ...

@@ -3,14 +3,13 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Executable, KindTime, Profiled, State, StepInput
+from edgellm.backends.base import Executable, KindTime, Profiled, State, StepInput, StepStopped, never
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.turns import Turns
 from edgellm.errors import ContextFull, FormatError, ModelClosed, OptionError
@@ -19,8 +18,6 @@ from edgellm.weights import WeightStore
 
 Logits = npt.NDArray[np.float32]
 
-STEP_SECONDS = 0.15                              # a prompt is cut into steps of this length, so that it can be cancelled
-SMALLEST_STEP = 16                               # tokens; fewer would lose the shared unpacking of the weights
 NO_ROWS = np.empty(0, np.int32)
 FIRST_ROW = np.zeros(1, np.int32)
 
@@ -44,7 +41,6 @@ class Session:
         self._sequence = Sequence(executable.layout)
         self._state: State | None = None
         self._token = np.zeros(1, np.int32)
-        self._chunk = executable.max_tokens      # tokens of a prompt that take about STEP_SECONDS
 
     @property
     def closed(self) -> bool:
@@ -69,7 +65,7 @@ class Session:
     def prefill(self, owner: object, ids: TokenIds, cancelled: Callable[[], bool]) -> tuple[int, Logits | None]:
         """Make the conversation equal to `ids` (n,) and return how many were there already, and the last token's logits.
 
-        The logits (n_vocab,) are None where `cancelled()` came true between two steps.
+        The logits (n_vocab,) are None where `cancelled()` came true before the end.
         """
         executable = self.check()
         if self._state is None:
@@ -78,13 +74,12 @@ class Session:
         cached = self._keep(ids)
         at, logits = cached, None
         while at < len(ids):
-            if cancelled():
-                return cached, None
-            n = min(self._chunk, len(ids) - at)
-            started = time.perf_counter()
+            n = min(executable.pace.tokens, len(ids) - at)
             rows = np.array([n - 1], np.int32) if at + n == len(ids) else NO_ROWS
-            logits = self._step(executable, self._sequence, self._state, ids[at : at + n], rows)
-            self._adapt(n, time.perf_counter() - started)
+            try:
+                logits = self._step(executable, self._sequence, self._state, ids[at : at + n], rows, cancelled)
+            except StepStopped:
+                return cached, None
             at += n
         assert logits is not None, "the last token of a prompt is never cached"
         self.owner = owner
@@ -101,12 +96,6 @@ class Session:
     def forget(self) -> None:
         """Drop the conversation and its memory: keys that are no numbers would spoil what is computed beside them."""
         self._sequence, self._state, self.owner = Sequence(self.layout), None, None
-
-    def _adapt(self, n: int, seconds: float) -> None:
-        executable = self._executable
-        if executable is not None and n >= SMALLEST_STEP:
-            fitting = int(n * STEP_SECONDS / max(seconds, 1e-6))
-            self._chunk = min(executable.max_tokens, max(SMALLEST_STEP, fitting))
 
     def decode(self, token: int) -> Logits:
         """Append one token and return its logits (n_vocab,); valid until the next step."""
@@ -158,12 +147,13 @@ class Session:
         """The instruction set in use; "" where there is none to tell."""
         return self._executable.isa if isinstance(self._executable, Profiled) else ""
 
-    def _step(self, executable: Executable, sequence: Sequence, state: State, tokens: TokenIds, rows: TokenIds) -> Logits:
+    def _step(self, executable: Executable, sequence: Sequence, state: State, tokens: TokenIds, rows: TokenIds,
+              stop: Callable[[], bool] = never) -> Logits:
         if not self._release.alive and threading.current_thread() is threading.main_thread():
             raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
         with self._stepping:
             place = sequence.place(len(tokens))
-            logits = executable.step(state, StepInput(tokens, place.positions, place.sink_positions, place.spans, rows))
+            logits = executable.step(state, StepInput(tokens, place.positions, place.sink_positions, place.spans, rows), stop)
             sequence.extend(tokens)
         return logits
 

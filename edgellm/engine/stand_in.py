@@ -13,7 +13,7 @@ from edgellm.formats.mapped import Bytes
 from edgellm.weights import Weight, WeightStore
 
 SAMPLE_ROWS, SAMPLE_COLUMNS = 64, 2048           # different values that are repeated: quick to make, and no kernel skips any
-LEAST_POOL = 128 << 20                           # bytes of a type to read from, far past the caches
+LEAST_POOL = 512 << 20                           # bytes of a type to read from: a cache of 32 MiB still hides a part of 128
 ALIGNMENT = 32                                   # as tensors lie in a file
 MATRIX = 2
 

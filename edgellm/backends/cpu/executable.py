@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import KindTime, Progress, State, StepInput
+from edgellm.backends.base import KindTime, Pace, Progress, State, StepInput, StepStopped, never
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.backends.cpu.ops import EMITTERS
@@ -20,6 +21,7 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
 MAX_OUTPUTS = 32                                 # rows of logits in one step; 128k words in f32 are half a MiB a row
+PART = 2 << 30                                   # bytes of weights times tokens that are computed in one go
 EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
 
 
@@ -59,6 +61,8 @@ class CpuExecutable:
         self.busy_seconds = 0.0                  # inside plans, of all steps
         self._kv_type = plan.kv_type
         self._one, self._many = plan.program(addresses, one=True), plan.program(addresses, one=False)
+        self._read_by = np.cumsum([0, *(record.weight_bytes for record in plan.records if not record.one_only)])
+        self.pace = Pace(plan.max_tokens)
         logits = plan.values[plan.graph.output]
         rows = plan.arena.block(logits)[: plan.max_outputs * logits.stride].view(np.float32).reshape(plan.max_outputs, -1)
         self._logits: npt.NDArray[np.float32] = rows[:, : logits.n]
@@ -82,7 +86,7 @@ class CpuExecutable:
     def new_state(self) -> KVCache:
         return KVCache(self.layout, self._kv_type)
 
-    def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:
+    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
         """One walk over the plan; see backends.base for shapes. The logits are a view that the next step overwrites."""
         assert isinstance(state, KVCache)
         if self._pool is None:
@@ -92,9 +96,25 @@ class CpuExecutable:
         self._pool.state = state                 # an interrupted plan goes on writing to it
         self._plan.step.fill(step, state.table)
         started = time.perf_counter()
-        self._pool.run(self._one if len(step.tokens) == 1 else self._many)
-        self.busy_seconds += time.perf_counter() - started
+        try:
+            if len(step.tokens) == 1:
+                self._pool.run(self._one)
+            else:
+                self._run_many(self._pool, len(step.tokens), stop)
+        finally:
+            self.busy_seconds += time.perf_counter() - started
         return self._logits[: len(step.output_rows)]
+
+    def _run_many(self, pool: Pool, tokens: int, stop: Callable[[], bool]) -> None:
+        """Walk the plan in parts, so that Ctrl-C and `stop` need not wait for all of it."""
+        longest, began = 0.0, time.perf_counter()
+        for part in self._many.parts(self._read_by * tokens, PART):
+            if stop():
+                raise StepStopped
+            pool.run(part)
+            ended = time.perf_counter()
+            longest, began = max(longest, ended - began), ended
+        self.pace.note(tokens, longest)
 
     def profile(self, state: State, step: StepInput) -> list[KindTime]:
         """A step as `step` does it, record by record: where its time goes, by kind of kernel, longest first."""

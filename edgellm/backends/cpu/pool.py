@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ class Program:
     """What threads walk: a table of records (threads, n, 32), each thread its own ones."""
 
     def __init__(self, table: npt.NDArray[np.int64]) -> None:
-        assert table.flags.c_contiguous
+        assert table[0].flags.c_contiguous
         self.table, self.threads = table, len(table)
         self._words = np.zeros(control.PROGRAM_WORDS, np.int64)
         self._words[:] = table.ctypes.data, table.shape[1], table.strides[0], self.threads
@@ -26,6 +27,15 @@ class Program:
     @property
     def address(self) -> int:
         return int(self._words.ctypes.data)
+
+    def parts(self, work: npt.NDArray[np.int64], size: int) -> Iterator[Program]:
+        """The program in parts of about `size` work, cut where all threads meet. `work` (n + 1,): how much is done before each."""
+        begin = 0
+        for end in (np.flatnonzero(self.table[0, :-1, control.BARRIER_AFTER]) + 1).tolist():
+            if work[end] - work[begin] >= size:
+                yield Program(self.table[:, begin:end])
+                begin = end
+        yield Program(self.table[:, begin:])
 
     @property
     def barriers(self) -> int:
@@ -42,6 +52,7 @@ class Pool:
         """
         self.threads, self._code = threads, code
         self.state: object = None                # the conversation of the plan that ran last
+        self._program: Program | None = None     # and the plan
         self._start, self._walk, self._wait = _KERNEL(start), _KERNEL(walk), _KERNEL(wait)
         self._block = np.zeros(control.LINE * (control.WORDS + threads) + control.LINE, np.int64)
         self._address = -(-self._block.ctypes.data // 64) * 64
@@ -66,6 +77,7 @@ class Pool:
         if os.getpid() != self._pid:
             raise BackendError("this model was loaded before fork(); its threads did not come along: load it in the child process.")
         assert program.threads <= self.threads
+        self._program = program                  # the others read it, also when Ctrl-C takes this thread away
         self._start(self._address, program.address, 0)
         self._go()
 

@@ -1,11 +1,14 @@
 """A model made ready for MLX: weights on the device, and a walk over the graph per step, behind the interface of all back ends."""
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Progress, State, StepInput
+from edgellm.backends.base import Pace, Progress, State, StepInput, StepStopped, never
 from edgellm.backends.mlx import device
 from edgellm.backends.mlx.kv_cache import KVCache
 from edgellm.backends.mlx.matrices import Matrix, load_matrix
@@ -47,6 +50,7 @@ class MlxExecutable:
     def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, half: bool,
                  trace: bool, progress: Progress | None = None) -> None:
         self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(device.MAX_OUTPUTS, layout.chunk)
+        self.pace = Pace(layout.chunk)
         self._kv_type = kv_type
         device.hold()
         try:
@@ -62,16 +66,21 @@ class MlxExecutable:
     def new_state(self) -> KVCache:
         return KVCache(self.layout, self._kv_type)
 
-    def step(self, state: State, step: StepInput) -> npt.NDArray[np.float32]:
-        """One walk over the graph; see backends.base for shapes."""
+    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
+        """One walk over the graph; see backends.base for shapes. Once begun it is not stopped."""
         assert isinstance(state, KVCache)
         if self._walk is None:
             raise BackendError("this model is closed.")
         assert 0 < len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
+        if len(step.tokens) > 1 and stop():
+            raise StepStopped
+        started = time.perf_counter()
         try:
-            return self._walk.step(state, step)
+            logits = self._walk.step(state, step)
         except RuntimeError as error:
             raise BackendError(f"MLX could not compute: {error}") from error
+        self.pace.note(len(step.tokens), time.perf_counter() - started)
+        return logits
 
     def close(self) -> None:
         """Give the weights' memory back."""

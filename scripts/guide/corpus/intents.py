@@ -43,7 +43,7 @@ class Intent:
 
     def pattern(self, dice: random.Random) -> str:
         kinds = [kind for kind, texts in (("x", self.concepts), ("do", self.actions), ("s", self.short)) if texts]
-        share = {"q": 4.0 * bool(self.questions) + min(len(self.questions), 30) / 8, "x": 3.0, "do": 4.0, "s": 0.7}
+        share = {"q": 4.0 * bool(self.questions) + min(len(self.questions), 90) / 7, "x": 3.0, "do": 4.0, "s": 0.7}
         kinds += ["q"] if self.questions else []
         kind = dice.choices(kinds, [share[k] for k in kinds])[0]
         if kind == "q":
