@@ -155,6 +155,18 @@ def test_half_precision_cache_is_close(tmp_path: Path) -> None:
         assert 0 < error < 5e-3
 
 
+@pytest.mark.parametrize("name", arch.names())
+def test_a_cache_of_bytes_is_close(tmp_path: Path, name: str) -> None:
+    """Rounding to 127 steps of the largest of 32; the same for any threads and any steps, as in the other forms."""
+    path = tiny_model(tmp_path / "m.gguf", name)
+    with ready(path, kv_type="q8_0", threads=1) as (one, reference):
+        expected = logits(one, TOKENS)
+        assert 0 < relative(expected, reference.logits(TOKENS)) < 0.03
+    with ready(path, kv_type="q8_0", threads=3) as (several, _):
+        np.testing.assert_array_equal(logits(several, TOKENS), expected)
+        np.testing.assert_array_equal(logits(several, TOKENS, 1), expected)
+
+
 def test_unknown_rung_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGELLM_ISA", "sse9")
     with pytest.raises(OptionError, match=r"sse9.*generic"):

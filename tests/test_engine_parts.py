@@ -85,6 +85,7 @@ def test_memory_of_keys_and_values() -> None:
     layout = plan_memory([LayerMemory(2, 8, 16), LayerMemory(2, 8, 16, 10)], context=100, sinks=4, chunk=8)
     slots = (4 + 256) + 256                      # rings of 96 + 7 and 10 + 7 tokens, to whole pieces
     assert contexts.kv_bytes(layout, "f16") == 2 * (8 + 16) * slots * 2 and contexts.kv_bytes(layout, "f32") == 2 * 24 * slots * 4
+    assert contexts.kv_bytes(layout, "q8_0") == 2 * (10 + 18) * slots
     with pytest.raises(OptionError, match="kv_type='q9'"):
         contexts.kv_bytes(layout, "q9")
     contexts.check_memory(1000, 100, 1000)

@@ -29,6 +29,7 @@ from edgellm.engine.stand_in import Rehearsal, StandIn
 from edgellm.errors import DownloadError, FormatError, NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_prefix import Prefix, gguf_from_prefixes
+from edgellm.memory.kv_types import KV_TYPES
 from edgellm.passes import optimise
 from edgellm.weights import WeightStore
 
@@ -190,11 +191,11 @@ def test_a_rehearsal_gives_a_speed_and_reads_no_weight(model: Path, tmp_path: Pa
 def test_contexts_and_the_best_one(model: Path) -> None:
     with open_gguf(model) as gguf:
         result = fitting.fit(gguf, free=PLENTY)
-        assert [(row.context, row.kv_type) for row in result.rows] == [(4096, "f16"), (4096, "f32")]
+        assert [(row.context, row.kv_type) for row in result.rows] == [(4096, "f16"), (4096, "q8_0"), (4096, "f32")]
         assert result.best is not None and result.best.kv_type == "f16" and all(row.fits for row in result.rows)
         none = fitting.fit(gguf, free=Memory(1 << 20))
         assert none.best is None and not any(row.fits for row in none.rows)
-        assert [row.context for row in fitting.fit(gguf, context=64, free=PLENTY).rows] == [64] * len(contexts.KV_BYTES)
+        assert [row.context for row in fitting.fit(gguf, context=64, free=PLENTY).rows] == [64] * len(KV_TYPES)
 
 
 @pytest.mark.parametrize("trained, shown", [
@@ -203,6 +204,30 @@ def test_contexts_and_the_best_one(model: Path) -> None:
 ])
 def test_which_contexts_are_shown(trained: int, shown: list[int]) -> None:
     assert fitting._contexts(trained) == shown
+
+
+def test_bytes_for_keys_where_halves_do_not_fit(model: Path) -> None:
+    with open_gguf(model) as gguf:
+        halves, codes, _ = (row.need.total for row in fitting.fit(gguf, free=PLENTY).rows)
+        between = fitting.fit(gguf, free=Memory(int((halves + codes) / 2 / 0.9)))
+    assert between.best is not None and between.best.kv_type == "q8_0"
+
+
+def test_keys_and_values_get_smaller_before_the_context_does(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unasked, a machine with little memory takes q8_0, then half the context; what was asked for is refused instead."""
+    def little(context: int, kv_type: str) -> Memory:
+        with open_gguf(model) as gguf:
+            return Memory(int(needed(gguf, context, kv_type, 1).total / 0.9) + 4096)
+
+    for context, kv_type in ((4096, "f16"), (4096, "q8_0"), (2048, "f16"), (2048, "q8_0")):
+        free = little(context, kv_type)
+        monkeypatch.setattr(estimate, "memory", lambda free=free: free)
+        with load.load(model) as loaded:
+            assert (loaded.info.context, loaded.info.kv_type) == (context, kv_type)
+            assert ("memory is short" in loaded.info.place) == ((context, kv_type) != (4096, "f16"))
+        if kv_type == "q8_0":
+            with pytest.raises(NotEnoughMemory):
+                load.load(model, kv_type="f16", context=context)
 
 
 def test_a_model_that_cannot_run_is_said_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from edgellm.formats.gguf import open_gguf
 from edgellm.weights import WeightStore
 
 
-def agree(path: Path, *, context: int, sinks: int, tokens: int, looks: int, chunk: int = 1) -> None:
+def agree(path: Path, *, context: int, sinks: int, tokens: int, looks: int, kv_type: str = "f32", within: float = 1e-3) -> None:
     """Feed random tokens to both; at `looks` random steps the logits must agree within 1e-3 of their largest."""
     rng = np.random.default_rng(3)
     gguf = open_gguf(path)
@@ -23,13 +23,13 @@ def agree(path: Path, *, context: int, sinks: int, tokens: int, looks: int, chun
     weights = WeightStore(gguf)
     oracle = StreamingOracle(graph, weights, context, sinks)
     seen = set(rng.integers(context, tokens, looks).tolist()) | {tokens - 1}
-    with edgellm.load(str(path), context=context, sinks=sinks, kv_type="f32") as model:
+    with edgellm.load(str(path), context=context, sinks=sinks, kv_type=kv_type) as model:
         ids = rng.integers(3, model.n_vocab, tokens).tolist()
         rows = model.logits(ids)                 # in steps of many tokens, most of them past the ring's end
         for step, token in enumerate(ids):
             expected = oracle.step(token)
             if step in seen:
-                assert np.abs(rows[step] - expected).max() <= 1e-3 * np.abs(expected).max(), step
+                assert np.abs(rows[step] - expected).max() <= within * np.abs(expected).max(), step
     weights.close()
 
 
@@ -37,6 +37,10 @@ def agree(path: Path, *, context: int, sinks: int, tokens: int, looks: int, chun
 @pytest.mark.parametrize("sinks", [0, 4])
 def test_logits_past_the_context(tmp_path: Path, arch: str, sinks: int) -> None:
     agree(tiny_model(tmp_path / "m.gguf", arch), context=24, sinks=sinks, tokens=400, looks=20)
+
+
+def test_logits_past_the_context_with_keys_in_bytes(tmp_path: Path) -> None:
+    agree(tiny_model(tmp_path / "m.gguf", "gemma3"), context=24, sinks=4, tokens=200, looks=10, kv_type="q8_0", within=0.03)
 
 
 def test_logits_past_the_context_of_a_trained_model(shared: Path) -> None:

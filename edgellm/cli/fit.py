@@ -135,14 +135,15 @@ def _advice(name: str, result: Fit, here: bool) -> str:
 
     best = result.best
     other = instead(result.free)
-    smaller = f"; {other.name} does: edgellm fit {other.name}" if other is not None and other.name != name else ""
+    another = f"; {other.name} does: edgellm fit {other.name}" if other is not None and other.name != name else ""
     if result.refusal:
         return f"it cannot be run: {result.refusal}"
     if best is None:
-        return f"it does not fit into the {result.free.usable / 1e9:.1f} GB that can be used{smaller}"
+        return f"it does not fit into the {result.free.usable / 1e9:.1f} GB that can be used{another}"
     fetch = "" if here else f"edgellm pull {name}, then "
     longer = f" -c {best.context}" if best.context > min(4096, result.trained) else ""
-    return f"it fits: {fetch}edgellm chat {name}{longer}"
+    smaller = f" --kv-type {best.kv_type}" if best.kv_type != "f16" else ""
+    return f"it fits: {fetch}edgellm chat {name}{longer}{smaller}"
 
 
 def _model_page(facts: Facts) -> str:

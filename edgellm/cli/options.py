@@ -41,7 +41,7 @@ Backend = Annotated[str | None, typer.Option(
     "--backend", metavar="NAME", show_default=False, help="cpu, mlx, or auto: the GPU of a Mac where the model fits, else the CPU.",
 )]
 KvType = Annotated[str | None, typer.Option(
-    "--kv-type", metavar="TYPE", show_default=False, help="How the context is kept: f16 or f32.",
+    "--kv-type", metavar="TYPE", show_default=False, help="How the context is kept: f16, q8_0 (half of that) or f32.",
 )]
 Sinks = Annotated[int | None, typer.Option(
     "--sinks", metavar="N", show_default=False, help="First tokens that stay when the context overflows.",

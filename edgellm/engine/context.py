@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 from edgellm.errors import OptionError
-from edgellm.graph import Graph
+from edgellm.graph import Graph, LayerMemory
+from edgellm.memory.kv_types import check_kv_type, kv_row_bytes
 from edgellm.memory.layout import MemoryLayout, plan_memory
 
 DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less
 CHUNK = 256                                      # tokens of a prompt in one step: enough to share one unpacking of the weights
 SMALLEST_CONTEXT = 512                           # of those that are taken unasked
-KV_BYTES = {"f32": 4, "f16": 2}                  # per number
 
 
 def choose_context(asked: int | None, sinks: int, trained: int) -> int:
@@ -48,20 +48,23 @@ def plan(graph: Graph, context: int, sinks: int, chunk: int = CHUNK) -> MemoryLa
 
 def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:
     """Bytes of one conversation's keys and values. Raises OptionError for a type that does not exist."""
-    if kv_type not in KV_BYTES:
-        raise OptionError(f"kv_type={kv_type!r} does not exist; choose {' or '.join(KV_BYTES)}.")
-    numbers = sum(layer.n_kv_heads * (layer.head_dim_k + layer.head_dim_v) * layout.classes[index].slots
-                  for layer, index in zip(layout.layers, layout.layer_class, strict=True))
-    return numbers * KV_BYTES[kv_type]
+    check_kv_type(kv_type)
+    return sum(_key_bytes(layer, kv_type) * layout.classes[index].slots
+               for layer, index in zip(layout.layers, layout.layer_class, strict=True))
 
 
 def kv_read_bytes(layout: MemoryLayout, kv_type: str, keys: int) -> int:
     """Bytes of keys and values that a token reads which comes after `keys` - 1 others."""
-    numbers = 0
+    nbytes = 0
     for layer, index in zip(layout.layers, layout.layer_class, strict=True):
         memory = layout.classes[index]
-        numbers += layer.n_kv_heads * (layer.head_dim_k + layer.head_dim_v) * min(keys, memory.sinks + memory.window)
-    return numbers * KV_BYTES[kv_type]
+        nbytes += _key_bytes(layer, kv_type) * min(keys, memory.sinks + memory.window)
+    return nbytes
+
+
+def _key_bytes(layer: LayerMemory, kv_type: str) -> int:
+    """A token's key and value in one layer."""
+    return layer.n_kv_heads * (kv_row_bytes(kv_type, layer.head_dim_k) + kv_row_bytes(kv_type, layer.head_dim_v))
 
 
 def check_memory(needed: int, context: int, available: int) -> None:

@@ -12,6 +12,7 @@ from edgellm.engine.estimate import Need, need
 from edgellm.engine.speed import Speed
 from edgellm.errors import EdgeError
 from edgellm.formats.gguf import GGUFFile
+from edgellm.memory.kv_types import KV_TYPES
 from edgellm.passes import optimise
 
 CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072)
@@ -42,8 +43,9 @@ class Fit:
 
     @property
     def best(self) -> Row | None:
-        """The longest context that fits, in the smallest type; None if none does."""
-        return max((row for row in self.rows if row.fits), key=lambda row: (row.context, -row.need.kv), default=None)
+        """The longest context that fits in the usual type of keys and values, else in the smallest; None if none does."""
+        return max((row for row in self.rows if row.fits), key=lambda row: (row.kv_type == "f16", row.context, -row.need.kv),
+                   default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) 
     for context in wanted:
         graph = optimise(load_graph(gguf, context)[1])
         layout = contexts.plan(graph, context, SINKS)
-        for kv_type in sorted(contexts.KV_BYTES, key=contexts.KV_BYTES.__getitem__):
+        for kv_type in KV_TYPES:
             needed = need(gguf, graph, layout, kv_type=kv_type, threads=threads)
             yield Row(context, kv_type, needed, needed.total <= free.usable)
 

@@ -1,6 +1,7 @@
 """From a path or a name to a model that runs: file, hparams, graph, weights, memory layout, back end."""
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from pathlib import Path
@@ -33,7 +34,7 @@ SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than th
 
 
 def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
-         threads_batch: int | None = None, context: int | None = None, sinks: int = 4, kv_type: str = "f16",
+         threads_batch: int | None = None, context: int | None = None, sinks: int = 4, kv_type: str | None = None,
          progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
@@ -43,7 +44,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     `threads_batch`: those that read prompts, None for as many as `threads`. `context`: tokens that the model sees, the first
     `sinks` of the conversation included; None takes what it was trained for, 4096 at most, and half of that, a quarter or an
     eighth where memory is short. Older tokens than that are forgotten one by one, and counted (learned positions cannot slide:
-    such a model stops there). `kv_type`: "f16" or "f32".
+    such a model stops there). `kv_type`: how keys and values are kept, "f16", "q8_0" (half the memory, CPU only) or "f32"; None
+    takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`.
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
     A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
@@ -61,26 +63,31 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         if gguf.nbytes < SMALL_MODEL:
             threads = threads_batch = 1
         trained = _trained_context(gguf)
-        for chosen in (choices := contexts.candidates(context, sinks, trained)):
+        kinds = placing.kv_types(backend, kv_type)
+        choices = list(itertools.product(contexts.candidates(context, sinks, trained), kinds))
+        for chosen, kind in choices:
             hparams, graph = load_graph(gguf, chosen)
             graph = optimise(graph)
-            place = placing.place(backend, gguf, graph, chosen, sinks, kv_type)
             try:
-                layout = _memory(graph, place, chosen, sinks, kv_type, trained, force=force)
+                place = placing.place(backend, gguf, graph, chosen, sinks, kind)
+                layout = _memory(graph, place, chosen, sinks, kind, trained, force=force)
                 if not force:
-                    needed = placing.need(place, gguf, graph, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
+                    needed = placing.need(place, gguf, graph, layout, kv_type=kind, threads=threads, threads_batch=threads_batch)
                     estimate.check(needed, chosen, gguf.path)
                 break
             except (NotEnoughMemory, OptionError):
-                if chosen == choices[-1]:
+                if (chosen, kind) == choices[-1]:
                     raise
+        notes = [place.note] if place.note else []
+        if (chosen, kind) != choices[0]:
+            notes.append(f"memory is short: the context has {chosen} tokens, keys and values in {kind}")
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         weights = WeightStore(gguf)
-        executable = load_backend(place.backend)(graph, weights, layout, kv_type=kv_type, threads=threads,
+        executable = load_backend(place.backend)(graph, weights, layout, kv_type=kind, threads=threads,
                                                  threads_batch=threads_batch, progress=progress)
         tokenizer.check()
-        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kv_type, place=place.note,
+        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
                      token_bytes=estimate.token_bytes(gguf, graph))
         positions = chosen if contexts.learned_positions(graph) else None
         return Model(Session(executable, weights, gguf.path, positions=positions), tokenizer, info, defaults,

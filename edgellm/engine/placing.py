@@ -11,9 +11,11 @@ from edgellm.errors import OptionError
 from edgellm.formats.ggml_types import MLX
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
+from edgellm.memory.kv_types import check_kv_type
 from edgellm.memory.layout import MemoryLayout
 
 BACKENDS = ("auto", "cpu", "mlx")
+MLX_KV_TYPES = ("f16", "f32")                    # of keys and values
 CHUNKS = {"cpu": contexts.CHUNK, "mlx": 1024}    # tokens of a prompt in one step; GPUs need many for their matrix units
 
 
@@ -37,15 +39,28 @@ def check_name(backend: str) -> None:
         device.require()
 
 
+def kv_types(backend: str, asked: str | None) -> tuple[str, ...]:
+    """Forms of keys and values to try, the best first. Raises OptionError for one that there is not."""
+    if asked is None:
+        return MLX_KV_TYPES[:1] if backend == "mlx" else (MLX_KV_TYPES[0], "q8_0")
+    check_kv_type(asked)
+    if backend == "mlx" and asked not in MLX_KV_TYPES:
+        raise OptionError(f"kv_type={asked!r} is for the CPU back end; with MLX choose {' or '.join(MLX_KV_TYPES)}.")
+    return (asked,)
+
+
 def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, kv_type: str) -> Place:
     """Where the model goes. Nothing of MLX is imported but on Apple Silicon or on request."""
     if backend != "auto":
         return Place(backend)
     if any(tensor.type.origin == MLX for tensor in gguf.tensors.values()):
         device.require()
+        kv_types("mlx", kv_type)
         return Place("mlx", "running through MLX, which alone reads these weights")
     if not device.is_apple_silicon():
         return Place("cpu")
+    if kv_type not in MLX_KV_TYPES:
+        return Place("cpu", f"running on the CPU, which alone keeps keys and values in {kv_type}")
     if not device.has_metal():
         return Place("cpu", "running on the CPU: MLX is missing or finds no GPU here")
     on_gpu = Place("mlx")

@@ -1,22 +1,20 @@
-"""The keys and values of one conversation on the CPU: per layer [kv head][slot][dim], and the table of addresses kernels read."""
+"""The keys and values of one conversation on the CPU: per layer [kv head][slot][row], and the table of addresses kernels read."""
 from __future__ import annotations
 
 import numpy as np
 
+from edgellm.memory.kv_types import kv_row_bytes
 from edgellm.memory.layout import MemoryLayout
-
-KV_DTYPES: dict[str, np.dtype[np.floating]] = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
 
 
 class KVCache:
     """Zeroed pages are taken from the system when a slot is first written, so a short chat in a large context stays small."""
 
     def __init__(self, layout: MemoryLayout, kv_type: str) -> None:
-        dtype = KV_DTYPES[kv_type]
         slots = [layout.classes[index].slots for index in layout.layer_class]
         layers = list(zip(layout.layers, slots, strict=True))
-        self._keys = [np.zeros((layer.n_kv_heads, n, layer.head_dim_k), dtype) for layer, n in layers]
-        self._values = [np.zeros((layer.n_kv_heads, n, layer.head_dim_v), dtype) for layer, n in layers]
+        self._keys = [np.zeros((layer.n_kv_heads, n, kv_row_bytes(kv_type, layer.head_dim_k)), np.uint8) for layer, n in layers]
+        self._values = [np.zeros((layer.n_kv_heads, n, kv_row_bytes(kv_type, layer.head_dim_v)), np.uint8) for layer, n in layers]
         pairs = [(k.ctypes.data, v.ctypes.data) for k, v in zip(self._keys, self._values, strict=True)]
         self._table = np.array(pairs, np.int64).reshape(-1, 2)
 

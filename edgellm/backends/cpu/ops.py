@@ -8,13 +8,13 @@ import numpy as np
 
 from edgellm.backends.cpu import control
 from edgellm.backends.cpu.buffers import Value
-from edgellm.backends.cpu.kv_cache import KV_DTYPES
 from edgellm.backends.cpu.meetings import ALONE
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, Traits, q8_row_bytes, scratch_bytes
 from edgellm.errors import BackendError, Unsupported
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node, RopeSpec
+from edgellm.memory.kv_types import kv_row_bytes
 from edgellm.weights import Weight
 
 Emitter = Callable[[PlanBuilder, int, Node], None]
@@ -126,12 +126,15 @@ def attention(plan: PlanBuilder, index: int, node: Node) -> None:
     together = max(1, control.ATTENTION_GROUP // queries)
     partial_bytes = _partial_bytes(together * queries, shape.head_dim_v)
     own_bytes = (slots.ring // control.ATTENTION_CHUNK + 4) * partial_bytes        # the sinks, both ends of a window, their sum
-    partials = plan.scratch(max(plan.most_threads, shape.n_kv_heads) * own_bytes)
+    wide_bytes = _wide_bytes(shape.head_dim_k + shape.head_dim_v) if plan.kv_type == "q8_0" else 0
+    all_partials = max(plan.most_threads, shape.n_kv_heads) * own_bytes
+    partials = plan.scratch(all_partials + plan.most_threads * wide_bytes)
     out = plan.output(index)
     arguments = (q.at, q.stride, q_sink.at, q_sink.stride, out.at, out.stride, spans.ctypes.data, layer, n_heads,
                  shape.n_kv_heads, shape.head_dim_k, shape.head_dim_v, slots.slots, slots.sinks,
-                 float_word(cast(float, node.attrs["scale"])), partials, own_bytes, partial_bytes)
-    key_bytes = shape.n_kv_heads * (shape.head_dim_k + shape.head_dim_v) * KV_DTYPES[plan.kv_type].itemsize
+                 float_word(cast(float, node.attrs["scale"])), partials, own_bytes, partial_bytes,
+                 partials + all_partials, wide_bytes)
+    key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.head_dim_k, shape.head_dim_v))
     plan.add(f"attention:{plan.kv_type}", arguments, whole=(q, q_sink, ("kv", layer)), writes=(out, "partials"),
              key_bytes=key_bytes, memory_class=memory_class)
     plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads, one_only=True)
@@ -140,6 +143,11 @@ def attention(plan: PlanBuilder, index: int, node: Node) -> None:
 def _partial_bytes(queries: int, head_dim: int) -> int:
     """Of the layout in kernels/attention_partial.py, to whole cache lines."""
     return -(-((queries + 1) * (head_dim + 16) + 2 * control.ATTENTION_BLOCK) * 4 // 64) * 64
+
+
+def _wide_bytes(dims: int) -> int:
+    """Of a block of keys and values in f32, to whole cache lines."""
+    return -(-control.ATTENTION_BLOCK * dims * 4 // 64) * 64
 
 
 @emitter("glu")

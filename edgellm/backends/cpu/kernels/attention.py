@@ -5,6 +5,8 @@ Queries of one key/value head go together in pairs: a block of keys and values i
 make chunks of 256 slots; each gives a partial (weighted values, maximum, sum of weights), and these are merged in order. A single
 token shares its chunks among the threads and leaves the merging to `attention_partial:merge`; of many, each thread takes some.
 
+Keys and values in "q8_0" are widened to f32 block by block, once for all queries of a group, in memory of the thread's own.
+
 Slots outside a query's window get the weight 0 exactly; they are zeroed memory or old keys, so they are numbers.
 """
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from numba import types
 
 from edgellm.backends.cpu import control
-from edgellm.backends.cpu.kernels import attention_partial
+from edgellm.backends.cpu.kernels import attention_partial, kv_rows
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.simd import F32X8, Isa
 from edgellm.backends.cpu.simd.base import I32
@@ -28,7 +30,7 @@ LOWEST = attention_partial.LOWEST
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_i32 = isa.load_i64, isa.load_i32
-    size = {"f32": 4, "f16": 2}[variant]
+    row_bytes = kv_rows.row(variant)
     clear, combine, finish = attention_partial.clear(isa), attention_partial.combine(isa), attention_partial.finish(isa)
     places, walk = attention_partial.count(isa), _walk(variant, isa)
 
@@ -37,6 +39,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         n_kv, dim_k, dim_v = load_i64(op, 88), load_i64(op, 96), load_i64(op, 104)
         queries, slots, sinks = load_i64(op, 80) // n_kv, load_i64(op, 112), load_i64(op, 120)
         out, out_stride, partials, own_bytes = load_i64(op, 48), load_i64(op, 56), load_i64(op, 136), load_i64(op, 144)
+        wide = load_i64(op, 160) + ith * load_i64(op, 168)
         tokens, table = load_i64(step, 0), load_i64(step, 16)
         alone, together = tokens == 1, max(1, GROUP // queries)
         share = places(spans, sinks) if alone else (tokens + together - 1) // together     # items of one head
@@ -46,8 +49,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             head, place = item // share, item % share
             row = 0 if alone else place * together
             here = min(together, tokens - row)
-            keys = load_i64(table, layer * 16) + head * slots * dim_k * size
-            values = load_i64(table, layer * 16 + 8) + head * slots * dim_v * size
+            keys = load_i64(table, layer * 16) + head * slots * row_bytes(dim_k)
+            values = load_i64(table, layer * 16 + 8) + head * slots * row_bytes(dim_v)
             base = (load_i32(spans, row * 16 + 8) - sinks) // BLOCK * BLOCK
             end = load_i32(spans, (row + here - 1) * 16 + 8) - sinks
             if end < base:
@@ -64,7 +67,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             while chunk < last:
                 clear(part, rows, dim_v)
                 sink_part = has_sinks == 1 and chunk == first
-                walk(op, keys, values, part, row, here, head, base, 0 if sink_part else max(chunk * CHUNK, base),
+                walk(op, keys, values, wide, part, row, here, head, base, 0 if sink_part else max(chunk * CHUNK, base),
                      n_sinks if sink_part else min((chunk + 1) * CHUNK, end), sink_part)
                 chunk += 1
                 if alone:
@@ -80,7 +83,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _walk(kv_type: str, isa: Isa) -> Any:
     load_i64, load_i32, load_f32 = isa.load_i64, isa.load_i32, isa.load_f32
-    size, block_of_keys = {"f32": 4, "f16": 2}[kv_type], _block(kv_type, isa)
+    row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(isa), kv_type == "q8_0"
+    block_of_keys = _block("f32" if widens else kv_type, isa)
 
     @inline
     def visible(span, base, sinks, ring, sink_part):
@@ -93,7 +97,7 @@ def _walk(kv_type: str, isa: Isa) -> Any:
         return first, first + load_i32(span, 12)
 
     @outline
-    def walk(op, keys, values, part, row, tokens, head, base, at, end, sink_part):
+    def walk(op, keys, values, wide, part, row, tokens, head, base, at, end, sink_part):
         """Add the blocks from key `at` to `end` to the partials of all queries of some tokens, two queries at a time."""
         n_kv, dim_k, dim_v = load_i64(op, 88), load_i64(op, 96), load_i64(op, 104)
         queries, spans, slots, sinks = load_i64(op, 80) // n_kv, load_i64(op, 64), load_i64(op, 112), load_i64(op, 120)
@@ -101,6 +105,11 @@ def _walk(kv_type: str, isa: Isa) -> Any:
         scale, ring, n = load_f32(op, 128), slots - sinks, tokens * queries
         while at < end:
             slot = at if sink_part else sinks + at % ring
+            k, v = keys + slot * row_bytes(dim_k), values + slot * row_bytes(dim_v)
+            if widens:
+                widen(k, dim_k, wide)
+                widen(v, dim_v, wide + BLOCK * dim_k * 4)
+                k, v = wide, wide + BLOCK * dim_k * 4
             i = 0
             while i < n:
                 j = min(i + 1, n - 1)            # a query alone is computed twice; its copy goes to the extra row
@@ -110,8 +119,7 @@ def _walk(kv_type: str, isa: Isa) -> Any:
                 if at + BLOCK > min(from_i, from_j) and at < max(to_i, to_j):
                     block_of_keys(q + row_i * q_stride + (head * queries + i % queries) * dim_k * 4,
                                   q + row_j * q_stride + (head * queries + j % queries) * dim_k * 4,
-                                  keys + slot * dim_k * size, values + slot * dim_v * size, part, n + 1, i,
-                                  dim_k, dim_v, scale, from_i - at, to_i - at, from_j - at, to_j - at)
+                                  k, v, part, n + 1, i, dim_k, dim_v, scale, from_i - at, to_i - at, from_j - at, to_j - at)
                 i += 2
             at += BLOCK
 

@@ -1,0 +1,19 @@
+"""In which forms keys and values are kept, and how many bytes a row of a head takes."""
+from __future__ import annotations
+
+from edgellm.errors import OptionError
+
+KV_TYPES = ("f16", "q8_0", "f32")                # the usual one first
+BLOCK = 32                                       # values of "q8_0" that share a scale
+SCALE_BYTES = 2
+
+
+def kv_row_bytes(kv_type: str, dim: int) -> int:
+    """Bytes of `dim` values. "q8_0": a signed byte each, then an f16 scale for every 32 of them, the last maybe for fewer."""
+    return {"f32": 4 * dim, "f16": 2 * dim, "q8_0": dim + -(-dim // BLOCK) * SCALE_BYTES}[kv_type]
+
+
+def check_kv_type(kv_type: str) -> None:
+    """Raises OptionError for a form that does not exist."""
+    if kv_type not in KV_TYPES:
+        raise OptionError(f"kv_type={kv_type!r} does not exist; choose one of {', '.join(KV_TYPES)}.")
