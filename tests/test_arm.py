@@ -97,8 +97,8 @@ def test_a_small_board_gets_a_context_that_fits(tmp_path: Path, monkeypatch: pyt
     plain = estimate.check
     monkeypatch.setattr(estimate, "check", check)
     with edgellm.load(path) as model:
-        assert model.info.context == 1024 and model.info.kv_bytes < whole < full
-    assert tries == [4096, 2048, 1024]
+        assert model.info.context == 1024 and model.info.kv_type == "f16" and model.info.kv_bytes < whole < full
+    assert tries == [4096, 4096, 2048, 2048, 1024]           # halves first, then bytes
     monkeypatch.setattr(estimate, "check", plain)
     monkeypatch.setattr(estimate, "memory", lambda: Memory(50 << 20))
     with pytest.raises(NotEnoughMemory, match="context of 512"):         # none fits: refused, nothing is swapped

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.spec import matrices, vectors
 
-BASE_BYTES = 90 << 20                            # Python, NumPy, the linker and the kernels: 95 MB with a model of 0.3 MB
-TOKENIZER_BYTES = 650                            # per token; 570 to 850 of five real vocabularies
+BASE_BYTES = (50 if sys.platform == "linux" else 95) << 20       # Python, NumPy, kernels; LLVM, where its pages stay
+TOKENIZER_BYTES = 410                            # per token, of vocabularies of 32,000 to 152,000
+START_BYTES, START_TOKEN_BYTES = 90 << 20, 850   # while a model is loaded, before its weights are read
 SMALLEST_CONTEXT = 256                           # tokens: a shorter one is no way out
 WORK_ROWS = 6                                    # rows of the widest value that MLX holds at a time, per token of a step
 LOOKUP_BYTES = 64 << 10                          # a row that is looked up brings the 16 pages around it into memory
@@ -53,7 +55,8 @@ def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, th
     """What running `graph`, optimised, takes; planned as the CPU back end plans it."""
     plan = build_plan(graph, StandIn(gguf), layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     work = plan.arena.nbytes + sum(array.nbytes for array in plan.kept)
-    return Need(resident_weights(gguf, graph, layout.context), contexts.kv_bytes(layout, kv_type), work, base_bytes(gguf))
+    weights, kv = resident_weights(gguf, graph, layout.context), contexts.kv_bytes(layout, kv_type)
+    return Need(weights, kv, work, base_bytes(gguf, weights + kv + work))
 
 
 def need_mlx(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str) -> Need:
@@ -64,14 +67,14 @@ def need_mlx(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str
     widest = max(node.n for node in graph.nodes if node.rows == "T")
     logits = min(layout.chunk, MAX_OUTPUTS) * graph.nodes[graph.output].n
     work = 4 * (WORK_ROWS * layout.chunk * widest + logits) + CACHE_BYTES
-    return Need(copied, contexts.kv_bytes(layout, kv_type), work, base_bytes(gguf))
+    return Need(copied, contexts.kv_bytes(layout, kv_type), work, base_bytes(gguf, 0))
 
 
-def base_bytes(gguf: GGUFFile) -> int:
-    """Python and its libraries, and the tokenizer."""
+def base_bytes(gguf: GGUFFile, others: int) -> int:
+    """Python and its libraries, and the tokenizer; for a small model, what loading takes beyond the `others` that come later."""
     tokens = gguf.metadata.get("tokenizer.ggml.tokens")
     vocabulary = len(tokens) if tokens is not None and hasattr(tokens, "__len__") else 0
-    return BASE_BYTES + TOKENIZER_BYTES * vocabulary
+    return max(BASE_BYTES + TOKENIZER_BYTES * vocabulary, START_BYTES + START_TOKEN_BYTES * vocabulary - others)
 
 
 def resident_weights(gguf: GGUFFile, graph: Graph, context: int) -> int:

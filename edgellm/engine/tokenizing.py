@@ -1,6 +1,8 @@
 """The model's tokenizer, built beside the weights while they load, and what generation needs of it."""
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -26,6 +28,7 @@ class BackgroundTokenizer:
             self._tokenizer = build_tokenizer(self._metadata, file=self._path)
             self._checked.set()
             self._tokenizer.prepare()            # 0.2-0.6 s for 150k merges
+            _give_back_memory()
         except BaseException as error:           # raised in the thread that asks for the tokenizer
             self._error = error
         finally:
@@ -54,6 +57,14 @@ class BackgroundTokenizer:
             raise self._error.with_traceback(None)
         assert self._tokenizer is not None
         return self._tokenizer
+
+
+def _give_back_memory() -> None:
+    """Let glibc return what building has freed, some 30 MB; other systems do that by themselves."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 class TokenTexts:

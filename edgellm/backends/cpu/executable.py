@@ -15,6 +15,7 @@ from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.pool import Pool
 from edgellm.backends.cpu.profile import profile
+from edgellm.backends.cpu.resident import forget_library
 from edgellm.errors import BackendError
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
@@ -35,6 +36,7 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
     plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     linker = jit.Linker()
     addresses = jit.kernel_addresses({record.kernel for record in plan.records} | set(EXECUTOR), isa, linker, progress)
+    forget_library("libllvmlite")
     return CpuExecutable(plan, addresses, linker, isa)
 
 

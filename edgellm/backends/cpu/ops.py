@@ -169,7 +169,7 @@ def scaled(plan: PlanBuilder, index: int, node: Node) -> None:
 def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: float = 0.0, *, own: bool) -> None:
     """`own`: of a single row each thread computes all, as what comes after it needs all."""
     a, b = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
-    out = plan.output(index, own=own)
+    out = (None if own else plan.in_place(index, node.inputs[0])) or plan.output(index, own=own)
     plan.add(kernel, (a.at, a.stride, b.at, b.stride, out.at, out.stride, node.n, float_word(value), _rows_kind(node)),
              reads=(a, b), writes=(out,), pieces=ALONE if out.own else node.n, by_rows=node.rows == "T")
 

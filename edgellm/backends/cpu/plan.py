@@ -107,6 +107,15 @@ class PlanBuilder:
         self.values[index] = value
         return value
 
+    def in_place(self, index: int, of: int) -> Value | None:
+        """The buffer of node `of` for node `index`, where nothing else reads it any more; None where something does."""
+        value = self.values[of]
+        watched = of in self._owner or of in self._owner.values() or any(node == of for node, _ in self._derived)
+        if value.own or watched or self._last_use[of] > index or value.n != self.graph.nodes[index].n:
+            return None
+        self.values[index] = self.values.pop(of)
+        return value
+
     def view(self, index: int, of: int, first_column: int) -> None:
         """Let node `index` be columns of node `of`, without a copy."""
         base, node = self.values[of], self.graph.nodes[index]
