@@ -78,8 +78,22 @@ def test_load_options_are_checked(path: Path) -> None:
             edgellm.load(path, **{name: value})  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ModelNotFound, match="nowhere"):
         edgellm.load(path.with_name("nowhere.gguf"))
+    with pytest.raises(OptionError, match="None is not the name or path"):
+        edgellm.load(None)                       # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"context=1000000000 needs .* GiB"):
         edgellm.load(path, context=10**9)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(loader: Loader, path: Path) -> None:
+    n = np.arange(64)
+    with loader.load(path, context=n[32], sinks=n[2], threads=n[1]) as model:
+        assert (model.info.context, model.info.sinks) == (32, 2)
+        assert len(model.generate([1, 2], max_tokens=n[3], temperature=0, ignore_eos=True).token_ids) == 3
+        for wrong in (n[3].astype(float), np.True_, n):
+            with pytest.raises(OptionError, match="max_tokens"):
+                model.generate([1, 2], max_tokens=wrong)
+        with pytest.raises(OptionError, match="takes a text"):
+            model.tokenizer.encode(None)         # type: ignore[arg-type]
 
 
 def test_a_model_tells_what_it_is(loader: Loader, model: edgellm.Model, path: Path) -> None:

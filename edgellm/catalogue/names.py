@@ -13,7 +13,7 @@ from edgellm.catalogue.choosing import narrow
 from edgellm.catalogue.entries import NAME, REPOSITORY, Entry, ModelFile
 from edgellm.catalogue.known import entries
 from edgellm.catalogue.places import models_folder, own_data
-from edgellm.errors import ModelNotFound
+from edgellm.errors import ModelNotFound, OptionError
 
 HUB_PREFIX, OLLAMA_PREFIX = "hf:", "ollama:"
 
@@ -31,7 +31,10 @@ def resolve(name: str | os.PathLike[str]) -> Path:
 
     Names lead to files that are already here; nothing is fetched. Raises ModelNotFound with what to do.
     """
-    text = os.fspath(name)
+    try:
+        text = os.fspath(name)
+    except TypeError as error:
+        raise OptionError(f"{name!r} is not the name or path of a model; give a text or a path.") from error
     found = on_disk(text)
     if found is not None:
         return found

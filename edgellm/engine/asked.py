@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from edgellm.engine.stop_text import StopText
+from edgellm.engine.whole import whole
 from edgellm.errors import OptionError
 from edgellm.sampling import Processor, SamplingKeywords
 
@@ -39,10 +40,11 @@ def take_apart(options: GenerationKeywords, *, context: int, more_stops: Sequenc
 
 
 def _limit(max_tokens: object, context: int) -> int | None:
-    if max_tokens == "context":
+    if isinstance(max_tokens, str) and max_tokens == "context":
         return context
     if max_tokens is None:
         return None
-    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
+    number = whole(max_tokens)
+    if number is None or number < 0:
         raise OptionError(f"max_tokens={max_tokens!r} is not possible; give a whole number, 0 or greater, or None for no limit.")
-    return max_tokens
+    return number

@@ -1,6 +1,7 @@
 """How many tokens a conversation sees: the default, what may be asked for, and whether its keys and values fit into memory."""
 from __future__ import annotations
 
+from edgellm.engine.whole import whole
 from edgellm.errors import OptionError
 from edgellm.graph import Graph, LayerMemory
 from edgellm.memory.kv_types import check_kv_type, kv_row_bytes
@@ -11,13 +12,21 @@ CHUNK = 256                                      # tokens of a prompt in one ste
 SMALLEST_CONTEXT = 512                           # of those that are taken unasked
 
 
+def check_sinks(sinks: object) -> int:
+    """The first tokens that stay. Raises OptionError."""
+    number = whole(sinks)
+    if number is None or number < 0:
+        raise OptionError(f"sinks={sinks!r} is not possible; give a whole number, 0 or greater (4 is usual).")
+    return number
+
+
 def choose_context(asked: int | None, sinks: int, trained: int) -> int:
     """The context in tokens. More than the model was trained for is allowed: rotary positions go on. Raises OptionError."""
-    if isinstance(sinks, bool) or not isinstance(sinks, int) or sinks < 0:
-        raise OptionError(f"sinks={sinks!r} is not possible; give a whole number, 0 or greater (4 is usual).")
-    context = min(trained, DEFAULT_CONTEXT) if asked is None else asked
-    if isinstance(context, bool) or not isinstance(context, int) or not sinks + 2 <= context <= 2**30:
-        raise OptionError(f"context={context!r} is not possible; give a number of tokens from {sinks + 2} (two more than "
+    sinks = check_sinks(sinks)
+    context = min(trained, DEFAULT_CONTEXT) if asked is None else whole(asked)
+    if context is None or not sinks + 2 <= context <= 2**30:
+        given = asked if context is None else context
+        raise OptionError(f"context={given!r} is not possible; give a number of tokens from {sinks + 2} (two more than "
                           f"sinks={sinks}) to {2**30}.")
     return context
 

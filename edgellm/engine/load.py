@@ -19,6 +19,7 @@ from edgellm.engine.placing import Place
 from edgellm.engine.records import ModelInfo
 from edgellm.engine.session import Session
 from edgellm.engine.tokenizing import BackgroundTokenizer
+from edgellm.engine.whole import whole
 from edgellm.errors import NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.opening import open_model
@@ -30,6 +31,7 @@ from edgellm.sampling import model_defaults
 from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.weights import WeightStore
 
+MOST_THREADS = 1024
 SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than threads lose by waiting for each other
 
 
@@ -51,10 +53,9 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
 
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
-    for option, count in (("threads", threads), ("threads_batch", threads_batch)):
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1024):
-            raise OptionError(f"{option}={count!r} is not possible; give a number from 1 to 1024, or None for all cores.")
+    threads, threads_batch = _count("threads", threads), _count("threads_batch", threads_batch)
     placing.check_name(backend)
+    sinks = contexts.check_sinks(sinks)
     path = resolve(path_or_name)
     gguf = open_model(path)
     tokenizer: BackgroundTokenizer | None = None
@@ -105,6 +106,14 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer of a model file alone; nothing else of it is read. Raises NoTokenizer and the FormatErrors."""
     with open_model(resolve(path)) as gguf:
         return build_tokenizer(gguf.metadata, file=gguf.path)
+
+
+def _count(option: str, asked: object) -> int | None:
+    """A number of threads. Raises OptionError."""
+    count = whole(asked)
+    if asked is not None and (count is None or not 1 <= count <= MOST_THREADS):
+        raise OptionError(f"{option}={asked!r} is not possible; give a number from 1 to {MOST_THREADS}, or None for all cores.")
+    return count
 
 
 def _trained_context(gguf: GGUFFile) -> int:

@@ -106,6 +106,8 @@ class Tokenizer:
 
         `trusted`: sorted, non-overlapping (start, stop) character ranges.
         """
+        if not isinstance(text, str):
+            raise OptionError(f"encode takes a text, not {type(text).__name__}.")
         if SURROGATE.search(text):           # one lone surrogate, one replacement character: the spans stay right
             text = SURROGATE.sub("\ufffd", text)
         begin, end = (self._manners.begin, self._manners.end) if add_special else (None, None)
