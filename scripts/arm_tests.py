@@ -20,7 +20,7 @@ CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "max": "i8mm"}
 COMPARED = ("executor:walk", "quantise:q8")
 OTHERS = {
     "quantise": ["q8"], "probe": ["read"], "executor": ["start", "walk", "wait"], "norm": ["rms_norm", "layer_norm"],
-    "attention": ["f16", "f32"], "attention_partial": ["merge"], "kv_store": ["f16", "f32"], "select": ["rows"],
+    "attention": ["f16", "f32", "q8_0"], "attention_partial": ["merge"], "kv_store": ["f16", "f32", "q8_0"], "select": ["rows"],
     "rope": ["norm", "neox"], "elementwise": ["add", "mul", "silu", "gelu", "scale", "softcap", "glu_silu", "glu_gelu"],
 }
 KERNELS = [*(kernel for traits in TRAITS.values() for kernel in (traits.matmul, traits.embed)),
@@ -44,7 +44,7 @@ def tests(cpu: str) -> list[list[str]]:
     """Arguments of pytest, one list for each run: what depends on the processor, on its own rung."""
     rung = CPUS[cpu]
     return [["tests/test_matmul_kernels.py", "-k", rung], ["tests/test_simd.py", "-k", f"{rung} or ladder or told_apart"],
-            ["tests/test_codecs.py", "tests/test_ring.py", "tests/test_arm.py"],
+            ["tests/test_codecs.py", "tests/test_ring.py", "tests/test_arm.py"], ["tests/test_streaming.py", "-k", "keys_in_bytes"],
             ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
 
 
