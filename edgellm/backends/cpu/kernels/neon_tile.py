@@ -60,7 +60,7 @@ def _dots_by_lane(e: Neon, shape: Shape, starts: Sequence[Value], w: Value, x: V
 
     most = 128 if shape.signed else shape.most
     sums = [e.split(start, 4) for start in starts]
-    together = len(groups) if e.keeps_products else 1        # products in i16 are added up over groups first
+    together = min(len(groups), e.products_at_once(most)) if e.keeps_products else 1         # products are added up in i16 first
     for first in range(0, len(groups), together):
         few = groups[first : first + together]
         codes = [[e.load(V16B, w, 4 * e.tile_rows * g + 16 * part) for g in few] for part in range(e.tile_rows // 4)]
@@ -68,13 +68,17 @@ def _dots_by_lane(e: Neon, shape: Shape, starts: Sequence[Value], w: Value, x: V
             xs = [column(g, c) for g in few]
             sums[i] = [e.dot_sixteens(list(zip(each, xs, strict=True)), most, total)
                        for each, total in zip(codes, sums[i], strict=True)]
-    return _in_place(e, sums)
+        if e.keeps_products:                     # the next products wait too, whose codes lie at w
+            *flat, w = e.done_here([*(each for of_column in sums for each in of_column), w])
+            parts = e.tile_rows // 4
+            sums = [flat[i : i + parts] for i in range(0, len(flat), parts)]
+    return [e.join_all(of_column) for of_column in _in_place(e, sums)]
 
 
-def _in_place(e: Neon, sums: Sequence[Sequence[Value]]) -> list[Value]:
-    """Vectors of rows, of each column joined. All products are done before the next begin, else their sums spill."""
+def _in_place(e: Neon, sums: Sequence[Sequence[Value]]) -> list[list[Value]]:
+    """The same sums. All products are done before the next begin, else they spill."""
     done = iter(e.done_here([each for of_column in sums for each in of_column]))
-    return [e.join_all([next(done) for _ in of_column]) for of_column in sums]
+    return [[next(done) for _ in of_column] for of_column in sums]
 
 
 def _dots_by_matrix(e: I8mm, starts: Sequence[Value], w: Value, x: Value, columns: range, groups: range) -> list[Value]:
@@ -93,4 +97,4 @@ def _dots_by_matrix(e: I8mm, starts: Sequence[Value], w: Value, x: Value, column
     for each in sums:
         for column in (0, 1):
             results.append([e.shuffle(each[i], each[i + 1], [column, column + 2, column + 4, column + 6]) for i in (0, 2)])
-    return _in_place(e, results)
+    return [e.join_all(of_column) for of_column in _in_place(e, results)]

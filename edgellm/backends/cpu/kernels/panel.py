@@ -114,7 +114,7 @@ def multiply(e: Generic, shape: Shape, panel: Value, units: Value, x: Value, tot
     first pass sets: for each column a vector with a lane per row.
     """
     first_column = 0
-    for columns in e.split_tile(shape.n_scales, shape.n_minima):
+    for columns in e.split_tile(shape.n_scales, shape.n_minima, shape.signed):
         _multiply_columns(e, shape, panel, units, x, totals, block, range(first_column, first_column + columns))
         first_column += columns
 

@@ -245,7 +245,7 @@ class Generic:
         every, wide = range(first, w.type.count, 2), vector(I32, w.type.count // 2)
         return self.b.mul(self.b.sext(self.pick(w, every), wide), self.b.sext(self.pick(x, every), wide))
 
-    def split_tile(self, n_scales: int, n_minima: int) -> Sequence[int]:
+    def split_tile(self, n_scales: int, n_minima: int, signed: bool) -> Sequence[int]:
         """`tile_columns` of a type with so many scales and minima for each block."""
         return self.tile_columns[n_scales - 1]
 

@@ -50,7 +50,9 @@ class Neon(Generic):
         count = value.type.count
         return [value] if count == lanes else [self.pick(value, range(i, i + lanes)) for i in range(0, count, lanes)]
 
-    def split_tile(self, n_scales: int, n_minima: int) -> Sequence[int]:
+    def split_tile(self, n_scales: int, n_minima: int, signed: bool) -> Sequence[int]:
+        if self.keeps_products and (signed or n_scales > 1):             # more would spill
+            return (2,) * 8 if n_minima else (3, 3, 3, 3, 2, 2)
         return self.tile_columns[n_scales + n_minima > 1]
 
     def plain(self, value: Value) -> Value:
@@ -64,12 +66,13 @@ class Neon(Generic):
         return self.b.sitofp(self.b.sext(wide, vector(I32, 8)), vector(F32, 8))
 
     def done_here(self, values: Sequence[Value]) -> list[Value]:
-        """The same values, computed where this is written and before what follows; costs no instruction. LLVM would take all blocks
-        of a unit at once, and run out of registers.
+        """The same values (vectors, addresses), computed where this is written and before what follows from them; costs no
+        instruction. LLVM would take all blocks of a unit at once, and run out of registers.
         """
         kinds = [value.type for value in values]
         result = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
-        constraint = ",".join(["=w"] * len(kinds) + [str(i) for i in range(len(kinds))])
+        registers = ["=w" if isinstance(kind, ir.VectorType) else "=r" for kind in kinds]
+        constraint = ",".join([*registers, *map(str, range(len(kinds)))])
         both = self.b.asm(ir.FunctionType(result, kinds), "", constraint, list(values), True)
         return [both] if len(kinds) == 1 else [self.b.extract_value(both, i) for i in range(len(kinds))]
 
@@ -96,9 +99,13 @@ class Neon(Generic):
             total = fours if total is None else self.b.add(total, fours)
         return total
 
+    def products_at_once(self, most: int) -> int:
+        """How many products of a code of that size an i16 takes."""
+        return max(1, 32767 // (127 * most))
+
     def _product_sums(self, pairs: Sequence[tuple[Value, Value]], most: int, apart: bool) -> list[list[Value]]:
         """i16x8 sums of products, as many as fit: of the vectors' lower and upper halves, `apart` or together."""
-        at_once = max(1, 32767 // (127 * most) // (1 if apart else 2))
+        at_once = self.products_at_once(most) if apart else max(1, 32767 // (127 * most) // 2)
         assert at_once * 127 * most * (1 if apart else 2) <= 32767
         result = []
         for first in range(0, len(pairs), at_once):
