@@ -130,7 +130,7 @@ def _forget_old(base: Path) -> None:
 def cache_key(isa: str) -> str:
     """Names everything that compiled code depends on: sources, compiler versions, processor and instruction set."""
     package = Path(__file__).parent
-    constants = [package.parents[1] / "memory" / "layout.py", package.parents[1] / "formats" / "ggml_types.py"]
+    constants = [package.parents[1] / place for place in ("memory/layout.py", "memory/kv_types.py", "formats/ggml_types.py")]
     digest = hashlib.sha256()
     for source in sorted([*package.rglob("*.py"), *constants]):      # all: kernels take constants from several of them
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")

@@ -168,11 +168,11 @@ def _row_accumulators(e: Generic, name: str, shape: Shape, weights: Any, k: Any,
     for total in totals:
         b.store(e.constant(V8F, 0.0), total)
 
-    def add_unit(index: Any, last: Any) -> None:
+    def add_unit(index: Any, last: Any, blocks: int = BLOCKS) -> None:
         unit = open_unit(e, name, b.add(weights, b.mul(index, I64(raw_unit))), last)
         codes, scales = b.mul(index, I64(UNIT)), b.add(first_scales, b.mul(index, I64(BLOCKS * 4)))
         addresses = [(b.add(x, codes), b.add(x, scales)) for x in columns]
-        sums = unit_step(e, shape, unit, [b.load(total) for total in totals], addresses, section)
+        sums = unit_step(e, shape, unit, [b.load(total) for total in totals], addresses, section, blocks)
         for value, total in zip(sums, totals, strict=True):
             b.store(value, total)
 
@@ -182,6 +182,9 @@ def _row_accumulators(e: Generic, name: str, shape: Shape, weights: Any, k: Any,
         add_unit(loop.index, None)
     if TRAITS[name].block != UNIT:
         rest = b.srem(k, I64(UNIT))
-        with b.if_then(b.icmp_signed(">", rest, I64(0))):
-            add_unit(whole, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
+        last = b.sub(b.sdiv(rest, I64(BLOCK)), I64(1))
+        with b.if_then(b.icmp_signed(">", rest, I64(UNIT // 2))):
+            add_unit(whole, last)
+        with b.if_then(b.and_(b.icmp_signed(">", rest, I64(0)), b.icmp_signed("<=", rest, I64(UNIT // 2)))):
+            add_unit(whole, last, BLOCKS // 2)
     return [b.load(total) for total in totals]

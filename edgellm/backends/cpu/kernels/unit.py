@@ -103,11 +103,11 @@ def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Va
 
 
 def unit_step(e: Generic, shape: Shape, unit: Unit, totals: Sequence[Value], columns: Sequence[tuple[Value, Value]],
-              section: Value) -> list[Value]:
+              section: Value, blocks: int = BLOCKS) -> list[Value]:
     """Totals + the products of one unit with each column: addresses of its codes and of the d of its blocks; sections of sums
-    follow `section` bytes apart.
+    follow `section` bytes apart. `blocks`: how many there are, the activations of the others being zeros.
     """
-    quads, kind = BLOCKS // e.together, vector(I8, 16 * e.together)
+    quads, kind = blocks // e.together, vector(I8, 16 * e.together)
     w = [[unit.codes(q, h) for h in (0, 1)] for q in range(quads)]
     results = []
     for total, (codes, at) in zip(totals, columns, strict=True):
@@ -128,7 +128,8 @@ def _block_sums(e: Generic, shape: Shape, dot: Callable[[Sequence[tuple[Value, V
                 x: Sequence[Sequence[Value]]) -> list[Value]:
     """i32x8 with a lane per block: of whole blocks, or of first and second halves where they have scales of their own."""
     if shape.n_scales == 1:
-        return [_lanes_to_blocks(e, [dot(list(zip(ws, xs, strict=True))) for ws, xs in zip(w, x, strict=True)])]
+        sums = [dot(list(zip(ws, xs, strict=True))) for ws, xs in zip(w, x, strict=True)]
+        return [_lanes_to_blocks(e, sums + [e.constant(sums[0].type, 0)] * (BLOCKS // e.together - len(sums)))]
     halves = [[dot([(ws[h], xs[h])]) for ws, xs in zip(w, x, strict=True)] for h in (0, 1)]
     if e.together == 2:
         return [_lanes_to_blocks(e, half) for half in halves]
