@@ -46,8 +46,8 @@ It speaks English only, knows nothing but edgellm, and can be wrong. `edgellm --
 Greedy, unedited, from `scripts/guide/conversations.toml`.
 {transcripts}"""
 COMMANDS = """```sh
-python scripts/guide/write_corpus.py /tmp/guide/corpus.jsonl --megabytes 80
-python scripts/guide/train.py /tmp/guide/corpus.jsonl /tmp/guide/run --minutes 80 --threads 2
+python scripts/guide/write_corpus.py /tmp/guide/corpus.jsonl --megabytes 160
+python scripts/guide/train.py /tmp/guide/corpus.jsonl /tmp/guide/run --minutes 97 --threads 2
 python scripts/guide/check_export.py /tmp/guide/run --llama-cpp
 python scripts/guide/export.py /tmp/guide/run edgellm/data/guide.gguf --type Q8_0
 python scripts/guide/evaluate.py edgellm/data/guide.gguf --json /tmp/guide/report.json
