@@ -17,7 +17,7 @@ from edgellm.passes import optimise
 
 CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072)
 SINKS = 4
-BESIDE, FIXED = 1.15, 0.4 * 2**30                # bytes of memory per byte of a file, and beside it, at a context of 4096
+BESIDE, FIXED = 1.2, 0.15 * 2**30               # bytes of memory per byte of a file, and beside it, at a context of 4096
 TIGHT = 0.75                                     # of the usable memory
 READING_SPEED = 6.0                              # tokens a second: about 250 words a minute
 
