@@ -90,6 +90,24 @@ class Toy:
         self.closed = True
 
 
+class AheadToy(Toy):
+    """A toy whose steps of one token can be begun: what goes wrong in one is told to whoever waits for it."""
+
+    def begin(self, state: State, step: StepInput) -> Callable[[], npt.NDArray[np.float32]]:
+        failure: BaseException | None = None
+        try:
+            logits = self.step(state, step).copy()
+        except (KeyboardInterrupt, MemoryError) as error:
+            failure = error
+
+        def wait() -> npt.NDArray[np.float32]:
+            if failure is not None:
+                raise failure
+            return logits
+
+        return wait
+
+
 @dataclass(slots=True)
 class ReferenceState:
     """Keys and values by layer: (heads, slots, dims)."""
@@ -192,9 +210,9 @@ class Loader:
         return toy
 
 
-def toys() -> Loader:
+def toys(kind: type[Toy] = Toy) -> Loader:
     """Loads models as toys: only vocabulary and sizes of the file count."""
-    return Loader(lambda graph, weights, layout, threads: Toy(graph.nodes[graph.output].n, layout, threads))
+    return Loader(lambda graph, weights, layout, threads: kind(graph.nodes[graph.output].n, layout, threads))
 
 
 def references() -> Loader:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_backend import Loader, Toy, toys
+from fake_backend import AheadToy, Loader, Toy, toys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
@@ -32,9 +32,10 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("engine") / "bare.gguf", "llama", "F16", n_layers=1)
 
 
-@pytest.fixture
-def loader() -> Loader:
-    return toys()
+@pytest.fixture(params=[Toy, AheadToy], ids=["waiting", "ahead"])
+def loader(request: pytest.FixtureRequest) -> Loader:
+    """Steps of one token that are waited for, and such that go on while the caller has the piece before."""
+    return toys(request.param)
 
 
 @pytest.fixture
@@ -133,11 +134,12 @@ def test_an_unfinished_character_is_marked(loader: Loader, model: Model) -> None
     assert model.generate(PROMPT, max_tokens=3, **GREEDY).text == " \ufffd"
 
 
+@pytest.mark.parametrize("kind", [Toy, AheadToy])
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 60), st.lists(st.integers(3, 99), max_size=30)), min_size=1, max_size=6))
-def test_reuse_changes_no_answer(path: Path, turns: list[tuple[int, list[int]]]) -> None:
+@given(turns=st.lists(st.tuples(st.integers(0, 60), st.lists(st.integers(3, 99), max_size=30)), min_size=1, max_size=6))
+def test_reuse_changes_no_answer(path: Path, kind: type[Toy], turns: list[tuple[int, list[int]]]) -> None:
     """Prompts that share any part of the conversation before: the same tokens as from a fresh model each time."""
-    with toys().load(path, context=32, sinks=2) as kept:
+    with toys(kind).load(path, context=32, sinks=2) as kept:
         said = list(PROMPT)
         for keep, new in turns:
             prompt = [1, *said[1 : 1 + keep], *new]
@@ -293,7 +295,8 @@ def test_an_interrupted_step_leaves_the_model_usable(loader: Loader, model: Mode
         list(stream)
     assert stream.result.stop_reason == "cancelled" and stream.result.token_ids == wanted.token_ids[:44]
     again = model.generate([*PROMPT, *wanted.token_ids[:44]], max_tokens=16, **GREEDY)
-    assert again.token_ids == wanted.token_ids[44:] and again.stats.cached_tokens == len(PROMPT) + 43
+    lost = isinstance(loader.toy, AheadToy) and error is MemoryError       # the keys of a step that was begun may be spoilt
+    assert again.token_ids == wanted.token_ids[44:] and again.stats.cached_tokens == (0 if lost else len(PROMPT) + 43)
 
 
 def test_no_numbers(loader: Loader, model: Model) -> None:

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from tiny_models import QUANTS, tiny_model
 
 import edgellm
 from edgellm.arch import load_graph, names
+from edgellm.backends.base import State, StepInput, never
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
@@ -203,6 +206,30 @@ def test_any_thread_may_call(tmp_path: Path) -> None:
     assert len(texts) == 4 and len(set(texts)) == 1
 
 
+def test_the_next_token_is_computed_while_the_reader_has_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces taken by several threads and calls in between: the same tokens, and no step of one token was waited for."""
+    path, waited = tiny_model(tmp_path / "m.gguf"), []
+    step = MlxExecutable.step
+
+    def spied(self: MlxExecutable, state: State, step_: StepInput, stop: Callable[[], bool] = never) -> Floats:
+        waited.append(len(step_.tokens))
+        return step(self, state, step_, stop)
+
+    monkeypatch.setattr(MlxExecutable, "step", spied)
+    with edgellm.load(path, backend="mlx", context=32) as model, edgellm.load(path, backend="mlx", context=32) as other:
+        wanted = other.generate(IDS, max_tokens=60, temperature=0, ignore_eos=True).token_ids
+        assert waited == [len(IDS)]
+        stream = model.stream(IDS, max_tokens=60, temperature=0, ignore_eos=True)
+        with ThreadPoolExecutor(1) as pool:
+            got = [(pool.submit(next, stream).result() if n % 3 else next(stream)).token_id for n in range(40)]
+        assert waited == [len(IDS)] * 2
+        assert np.array_equal(model.logits(IDS[:5]), other.logits(IDS[:5]))
+        assert tuple(got + [piece.token_id for piece in stream]) == wanted
+        assert waited == [*[len(IDS)] * 2, 5, 5]
+        again = model.generate([*IDS, *wanted[:59]], max_tokens=1, temperature=0, ignore_eos=True)
+        assert again.token_ids == wanted[59:] and again.stats.cached_tokens == len(IDS) + 58
+
+
 def test_memory_is_bounded_and_given_back(tmp_path: Path) -> None:
     """Peak while loading and answering at most 1.25 x the file, for the types whose codes MLX has; after close nothing is left."""
     path = tiny_model(tmp_path / "m.gguf", quant="Q4_K", n_embd=1024, n_ff=4096, n_layers=8, head_dim=64, n_heads=16, n_vocab=512)
@@ -221,7 +248,8 @@ def test_an_endless_answer_needs_no_more_memory(tmp_path: Path) -> None:
     with edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="mlx", context=32) as model:
         memory = []
         for count, _ in enumerate(model.stream([1], max_tokens=400, seed=1, temperature=1.0, ignore_eos=True)):
-            if count in (290, 399):
+            if count in (290, 390):
+                mx.synchronize()                 # the next token's step is under way
                 memory.append(mx.get_active_memory())
     assert len(memory) == 2 and memory[0] == memory[1]
 

@@ -100,6 +100,15 @@ class Executable(Protocol):
 
 
 @runtime_checkable
+class Ahead(Protocol):
+    """An executable whose steps go on while the caller does something else."""
+
+    def begin(self, state: State, step: StepInput) -> Callable[[], npt.NDArray[np.float32]]:
+        """As `step`, for one token, but without waiting: what is returned waits for the logits."""
+        ...
+
+
+@runtime_checkable
 class Profiled(Protocol):
     """An executable that can tell where its time goes."""
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Executable, KindTime, Profiled, State, StepInput, StepStopped, never
+from edgellm.backends.base import Ahead, Executable, KindTime, Profiled, State, StepInput, StepStopped, never
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.turns import Turns
-from edgellm.errors import ContextFull, FormatError, ModelClosed, OptionError
+from edgellm.errors import BackendError, ContextFull, FormatError, ModelClosed, OptionError
 from edgellm.memory.sequence import Sequence
 from edgellm.weights import WeightStore
 
@@ -40,6 +40,7 @@ class Session:
         self._release = weakref.finalize(self, _release, executable, weights, self._stepping, os.getpid())
         self._sequence = Sequence(executable.layout)
         self._state: State | None = None
+        self._begun: Callable[[], Logits] | None = None      # waits for the logits of the newest token
         self._token = np.zeros(1, np.int32)
 
     @property
@@ -70,7 +71,7 @@ class Session:
         executable = self.check()
         if self._state is None:
             self._state = executable.new_state()
-        self.owner = None
+        self.owner = self._begun = None
         cached = self._keep(ids)
         at, logits = cached, None
         while at < len(ids):
@@ -95,16 +96,44 @@ class Session:
 
     def forget(self) -> None:
         """Drop the conversation and its memory: keys that are no numbers would spoil what is computed beside them."""
-        self._sequence, self._state, self.owner = Sequence(self.layout), None, None
+        self._sequence, self._state = Sequence(self.layout), None
+        self.owner = self._begun = None
+
+    def begin(self, token: int) -> bool:
+        """Append one token without waiting, so that `decode` finds it under way; False, and nothing done, where that cannot be."""
+        executable, state = self._executable, self._state
+        if not isinstance(executable, Ahead) or state is None:
+            return False
+        self._token[0] = token
+        with self._stepping:
+            try:
+                self._begun = executable.begin(state, self._placed(self._sequence, self._token, FIRST_ROW))
+            except BackendError:
+                return False                     # `decode` will try and tell
+            self._sequence.extend(self._token)
+        return True
 
     def decode(self, token: int) -> Logits:
-        """Append one token and return its logits (n_vocab,); valid until the next step."""
-        executable, state = self._executable, self._state
+        """Append one token, if that was not begun, and return its logits (n_vocab,); valid until the next step."""
+        executable, state, begun = self._executable, self._state, self._begun
         if executable is None or state is None:
             raise ModelClosed(f"{self._path}: the model was closed; load it again.")
-        self._token[0] = token
-        logits: Logits = self._step(executable, self._sequence, state, self._token, FIRST_ROW)[0]
-        return logits
+        if begun is None:
+            self._token[0] = token
+            logits = self._step(executable, self._sequence, state, self._token, FIRST_ROW)
+        else:
+            logits = self._wait(begun)
+        row: Logits = logits[0]
+        return row
+
+    def _wait(self, begun: Callable[[], Logits]) -> Logits:
+        self._begun = None
+        try:
+            with self._stepping:
+                return begun()
+        except Exception:
+            self.forget()                        # the token is in the conversation, its keys perhaps not
+            raise
 
     def all_logits(self, ids: TokenIds) -> Logits:
         """Logits (n, n_vocab) of every token in a context of their own; the conversation stays as it is."""
@@ -133,9 +162,7 @@ class Session:
             at += n
         tokens = ids[last:]
         with self._stepping:
-            place = sequence.place(len(tokens))
-            rows = np.array([len(tokens) - 1], np.int32)
-            return executable.profile(state, StepInput(tokens, place.positions, place.sink_positions, place.spans, rows))
+            return executable.profile(state, self._placed(sequence, tokens, np.array([len(tokens) - 1], np.int32)))
 
     @property
     def busy_seconds(self) -> float:
@@ -152,14 +179,18 @@ class Session:
         if not self._release.alive and threading.current_thread() is threading.main_thread():
             raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
         with self._stepping:
-            place = sequence.place(len(tokens))
-            logits = executable.step(state, StepInput(tokens, place.positions, place.sink_positions, place.spans, rows), stop)
+            logits = executable.step(state, self._placed(sequence, tokens, rows), stop)
             sequence.extend(tokens)
         return logits
 
+    @staticmethod
+    def _placed(sequence: Sequence, tokens: TokenIds, rows: TokenIds) -> StepInput:
+        place = sequence.place(len(tokens))
+        return StepInput(tokens, place.positions, place.sink_positions, place.spans, rows)
+
     def close(self) -> None:
         """End the executable's threads and drop conversation and weights. Closing twice does nothing."""
-        self._executable = self._state = self.owner = None
+        self._executable = self._state = self.owner = self._begun = None
         self._sequence = Sequence(self.layout)
         self._release()
 

@@ -54,6 +54,7 @@ class Stream:
         self._cached = 0
         self._started = self._first = 0.0        # time.perf_counter()
         self._prompt_seconds = self._token_seconds = 0.0
+        self._begun = 0.0                        # when the back end began the next token's step, 0 where it did not
         self._result: Generation | None = None
 
     @property
@@ -116,11 +117,15 @@ class Stream:
         if is_first:
             self._first = now - self._started
         else:
-            self._token_seconds += now - started
+            self._token_seconds += now - (self._begun or started)
+            self._begun = 0.0
         if token in self._request.end_tokens:
             return self._last("eog")
         self._ids.append(token)
-        return self._shown(token)
+        piece = self._shown(token)
+        if self._result is None and not self._cancelled and self._session is not None and self._session.begin(token):
+            self._begun = now                    # goes on while the reader has the piece
+        return piece
 
     def _shown(self, token: int) -> Piece:
         """The piece of the newest token; with all that was held back if the answer ends here."""
@@ -140,6 +145,7 @@ class Stream:
         assert session is not None
         if session.owner is self._owner:
             return session.decode(self._ids[-1])
+        self._begun = 0.0                        # another call came between
         cached, logits = session.prefill(self._owner, np.array(self._ids, np.int32), lambda: self._cancelled)
         if len(self._ids) == self._n_prompt:
             self._cached, self._prompt_seconds = cached, time.perf_counter() - started

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import mlx.core as mx
 import numpy as np
@@ -68,18 +69,26 @@ class MlxExecutable:
 
     def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
         """One walk over the graph; see backends.base for shapes. Once begun it is not stopped."""
+        if len(step.tokens) > 1 and stop():
+            raise StepStopped
+        started = time.perf_counter()
+        logits = self.begin(state, step)()
+        self.pace.note(len(step.tokens), time.perf_counter() - started)
+        return logits
+
+    def begin(self, state: State, step: StepInput) -> Callable[[], npt.NDArray[np.float32]]:
+        """The step, given to the device: what is returned waits for its logits."""
         assert isinstance(state, KVCache)
         if self._walk is None:
             raise BackendError("this model is closed.")
         assert 0 < len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
-        if len(step.tokens) > 1 and stop():
-            raise StepStopped
-        started = time.perf_counter()
-        try:
-            logits = self._walk.step(state, step)
-        except RuntimeError as error:
-            raise BackendError(f"MLX could not compute: {error}") from error
-        self.pace.note(len(step.tokens), time.perf_counter() - started)
+        with _own_errors():
+            computed = self._walk.step(state, step)
+
+        def logits() -> npt.NDArray[np.float32]:
+            with _own_errors():
+                return computed()
+
         return logits
 
     def close(self) -> None:
@@ -88,6 +97,14 @@ class MlxExecutable:
             self._walk.close()
             self._walk = None
             device.release()
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:                # MLX's only kind
+        raise BackendError(f"MLX could not compute: {error}") from error
 
 
 def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | None) -> Weights:

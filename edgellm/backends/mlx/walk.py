@@ -61,8 +61,8 @@ class Walk:
                                              for node in graph.nodes if node.op == "rope"))
         self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers.values() if layer.spec and layer.sinks))
 
-    def step(self, state: KVCache, step: StepInput) -> Floats:
-        """Logits (R, n_vocab) f32, newly allocated; keys and values go to `state`."""
+    def step(self, state: KVCache, step: StepInput) -> Callable[[], Floats]:
+        """Begin the step, which renews `state`. What is returned waits for the logits (R, n_vocab) f32, newly allocated."""
         n = len(step.tokens)
         traced = self._trace and n == 1
         views = [view(spans, step.positions, memory, STEP if traced else 1)
@@ -89,7 +89,7 @@ class Walk:
         except BaseException:
             mx.eval(state.arrays)                # what is not computed here could not be by another thread
             raise
-        return np.empty((0, 0), np.float32) if logits is None else np.array(logits)
+        return lambda: np.empty((0, 0), np.float32) if logits is None else np.array(logits)
 
     def close(self) -> None:
         """Drop the traces, which hold the weights and this object in a circle."""
@@ -103,7 +103,8 @@ class Walk:
             logits = self.evaluate(shape, state.keys, state.values, state.sinks, arrays)
         else:
             logits, state.keys, state.values, state.sinks = self._traced(shape)(state.keys, state.values, state.sinks, arrays)
-        mx.eval(state.arrays if logits is None else [logits, *state.arrays])
+        begin = mx.async_eval if shape.single and logits is not None else mx.eval       # chunks one by one: they are large
+        begin(state.arrays if logits is None else [logits, *state.arrays])
         return logits
 
     def _traced(self, shape: Shape) -> Callable[..., Any]:
