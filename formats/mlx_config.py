@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .errors import BadHParam, Unsupported
 
 Config = Mapping[str, Any]       # Any: parsed JSON
-LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+LAYER = re.compile(r"model\.(?:layers|h)\.(\d+)\.(.+)")
 OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 INNER = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
@@ -23,6 +23,12 @@ INNER = {
 }
 GEMMA = INNER | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                  "post_feedforward_layernorm": "post_ffw_norm"}
+PHI = {name: ours for name, ours in INNER.items() if not ours.startswith(("attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"))}
+PHI |= {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
+GPT2_OUTER = {"model.wte": "token_embd", "model.wpe": "position_embd", "model.ln_f": "output_norm"}
+GPT2 = {"ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
+        "mlp.c_proj": "ffn_down"}
+LONGROPE = ("longrope", "su")                    # new name and old
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,7 @@ class Family:
 
     architecture: str
     inner: Mapping[str, str]
+    outer: Mapping[str, str] = field(default_factory=lambda: OUTER)
     paired_rows: bool = False
     norms_from_zero: bool = False
     slides: bool = False         # whether `sliding_window` holds
@@ -39,7 +46,7 @@ class Family:
         """GGUF's name of a tensor; one that is unknown keeps its own, and is refused where the graph is checked."""
         base, _, suffix = tensor.removeprefix("language_model.").rpartition(".")
         found = LAYER.fullmatch(base)
-        ours = OUTER.get(base) if found is None else self.inner.get(found[2])
+        ours = self.outer.get(base) if found is None else self.inner.get(found[2])
         if ours is None:
             return tensor
         return f"{ours}.{suffix}" if found is None else f"blk.{found[1]}.{ours}.{suffix}"
@@ -47,7 +54,8 @@ class Family:
 
 FAMILIES = {
     "llama": Family("llama", INNER, paired_rows=True), "mistral": Family("llama", INNER, paired_rows=True, slides=True),
-    "qwen2": Family("qwen2", INNER), "qwen3": Family("qwen3", INNER),
+    "qwen2": Family("qwen2", INNER), "qwen3": Family("qwen3", INNER), "phi3": Family("phi3", PHI, slides=True),
+    "gpt2": Family("gpt2", GPT2, GPT2_OUTER),
     "gemma3_text": Family("gemma3", GEMMA, norms_from_zero=True, slides=True),
     "gemma3": Family("gemma3", GEMMA, norms_from_zero=True, slides=True),
 }
@@ -67,6 +75,8 @@ def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
 def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
     """GGUF's metadata. Values are passed on as they are: the getters of hparams check them. Raises Unsupported (rope scaling)."""
     name, rope = family.architecture, _rope(config)
+    if name == "gpt2":
+        config = _of_gpt2(config)
     keys: dict[str, Any] = {
         "block_count": config.get("num_hidden_layers"), "context_length": config.get("max_position_embeddings"),
         "embedding_length": config.get("hidden_size"), "feed_forward_length": config.get("intermediate_size"),
@@ -74,6 +84,8 @@ def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
         "attention.head_count_kv": config.get("num_key_value_heads") or config.get("num_attention_heads"),
         "attention.key_length": config.get("head_dim"), "attention.value_length": config.get("head_dim"),
         "attention.layer_norm_rms_epsilon": _float(config.get("rms_norm_eps")),
+        "attention.layer_norm_epsilon": _float(config.get("layer_norm_epsilon")),
+        "rope.dimension_count": _rotated(config),
         "rope.freq_base": _float(rope.get("rope_theta")), "rope.freq_base_swa": _float(config.get("rope_local_base_freq")),
         "attn_logit_softcapping": _float(config.get("attn_logit_softcapping")),
         "final_logit_softcapping": _float(config.get("final_logit_softcapping")),
@@ -81,9 +93,27 @@ def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
     if family.slides:
         keys["attention.sliding_window"] = config.get("sliding_window")
         keys["attention.sliding_window_pattern"] = _pattern(config)
-    keys |= _scaling(rope, file)
+    keys |= _scaling(config, rope, file)
     found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
     return {"general.architecture": name, "general.name": file.rstrip("/").rpartition("/")[2], **found}
+
+
+def _of_gpt2(config: Config) -> Config:
+    """GPT-2's own names for the same things; its feed-forward has four times the width where nothing is said."""
+    width = config.get("n_embd")
+    inner = config.get("n_inner") or (4 * width if isinstance(width, int) else None)
+    return {**config, "num_hidden_layers": config.get("n_layer"), "max_position_embeddings": config.get("n_positions"),
+            "hidden_size": width, "num_attention_heads": config.get("n_head"), "intermediate_size": inner,
+            "num_key_value_heads": None, "head_dim": None}
+
+
+def _rotated(config: Config) -> object:
+    """How many values of a head are rotated, where not all are."""
+    share, heads, width = (config.get(key) for key in ("partial_rotary_factor", "num_attention_heads", "hidden_size"))
+    if not (isinstance(share, (int, float)) and isinstance(heads, int) and isinstance(width, int) and heads > 0):
+        return None
+    size = config.get("head_dim") or width // heads
+    return int(size * share) if isinstance(size, int) and math.isfinite(share) else None
 
 
 def _rope(config: Config) -> dict[str, Any]:
@@ -95,10 +125,14 @@ def _rope(config: Config) -> dict[str, Any]:
     return found
 
 
-def _scaling(rope: Config, file: str) -> dict[str, Any]:
-    kind = rope.get("rope_type") or rope.get("type") or "default"
+def _scaling(config: Config, rope: Config, file: str) -> dict[str, Any]:
+    kind = _kind(rope)
     if kind in ("default", "llama3"):
         return {}
+    if kind in LONGROPE:
+        old = rope.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
+        return {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": old,
+                "rope.scaling.attn_factor": _magnitude(config.get("max_position_embeddings"), old)}
     if kind not in ("linear", "yarn"):
         raise Unsupported(f"rope scaling of the type {str(kind)[:64]!r} cannot be read from a folder yet; take a .gguf file of the "
                           "model", file=file, field="rope_scaling")
@@ -110,11 +144,33 @@ def _scaling(rope: Config, file: str) -> dict[str, Any]:
     }
 
 
-def rope_divisors(config: Config, file: str) -> npt.NDArray[np.float32] | None:
-    """Llama 3's divisors of each pair's frequency (n_rot/2,), as in transformers' modeling_rope_utils; None for other scalings."""
+def _kind(rope: Config) -> object:
+    return rope.get("rope_type") or rope.get("type") or "default"
+
+
+def _magnitude(context: object, old: object) -> float:
+    """Longrope's factor of cos and sin, as in transformers' modeling_rope_utils."""
+    if not (isinstance(context, int) and isinstance(old, int) and context > old > 1):
+        return 1.0
+    return math.sqrt(1.0 + math.log(context / old) / math.log(old))
+
+
+def rope_divisors(config: Config, file: str) -> dict[str, npt.NDArray[np.float32]]:
+    """Divisors of each pair's frequency (n_rot/2,) by GGUF's names of tensors; {} for scalings without any. Raises BadHParam."""
     rope = _rope(config)
-    if (rope.get("rope_type") or rope.get("type")) != "llama3":
-        return None
+    if _kind(rope) in LONGROPE:
+        return {f"rope_factors_{name}.weight": _factors(rope.get(f"{name}_factor"), name, file) for name in ("long", "short")}
+    return {"rope_freqs.weight": _llama3(config, rope, file)} if _kind(rope) == "llama3" else {}
+
+
+def _factors(values: object, name: str, file: str) -> npt.NDArray[np.float32]:
+    if not isinstance(values, list) or not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in values):
+        raise BadHParam(f"longrope's {name}_factor is no list of numbers; download the folder again", file=file, field="rope_scaling")
+    return np.array(values, np.float32)
+
+
+def _llama3(config: Config, rope: Config, file: str) -> npt.NDArray[np.float32]:
+    """As in transformers' modeling_rope_utils."""
     try:
         dims = int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
         base, factor = float(rope["rope_theta"]), float(rope["factor"])

@@ -21,7 +21,6 @@ from .safetensors import SafeTensorsFile, open_safetensors, read_json
 
 CONFIG = "config.json"
 QUANTISED = ("affine", "mxfp4")
-ROPE_FACTORS = "rope_freqs.weight"
 Rows = npt.NDArray[np.int64]
 
 
@@ -166,9 +165,8 @@ def open_mlx_folder(path: str | os.PathLike[str]) -> MlxFolder:
         if not isinstance(quantisation, Mapping):
             raise BadHParam("quantization is no object; download the folder again", file=folder, field="quantization")
         model = MlxFolder(folder, file, metadata, family, quantisation)
-        divisors = rope_divisors(config, folder)
-        if divisors is not None:
-            model.add_made(ROPE_FACTORS, divisors)
+        for name, divisors in rope_divisors(config, folder).items():
+            model.add_made(name, divisors)
         table = model.tensors.get("token_embd.weight")
         if table is not None:
             metadata |= tokenizer_metadata(folder, config, rows=table.shape[0])

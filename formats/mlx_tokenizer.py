@@ -11,7 +11,7 @@ from .safetensors import read_json
 
 Json = Mapping[str, Any]         # Any: parsed JSON
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-PRE = {"llama": "llama-bpe", "mistral": "tekken", "qwen2": "qwen2", "qwen3": "qwen2"}     # by model_type, of byte-level BPE
+PRE = {"llama": "llama-bpe", "mistral": "tekken", "qwen2": "qwen2", "qwen3": "qwen2", "gpt2": "gpt-2"}     # by model_type
 
 
 def tokenizer_metadata(folder: str, config: Json, *, rows: int) -> dict[str, Any]:
@@ -32,11 +32,20 @@ def tokenizer_metadata(folder: str, config: Json, *, rows: int) -> dict[str, Any
         keys |= {"model": "llama", "scores": _scores(texts, merges), "add_space_prefix": _prefixes(whole)}
         types[:] = [BYTE if kind == NORMAL and _is_byte(text) else kind for text, kind in zip(texts, types, strict=True)]
     else:
-        keys |= {"model": "gpt2", "merges": merges, "pre": PRE.get(str(config.get("model_type")), "default")}
+        keys |= {"model": "gpt2", "merges": merges, "pre": pre_of(config, whole)}
     keys |= _specials(texts, config, beside)
     found = {f"tokenizer.ggml.{key}": value for key, value in keys.items() if value is not None}
     template = _template(folder, beside)
     return found | ({"tokenizer.chat_template": template} if template else {})
+
+
+def pre_of(config: Json, whole: Json) -> str:
+    """GGUF's name for how byte-level BPE cuts a text first. Of phi3 there are three kinds: GPT-4o's, GPT-4's and GPT-2's."""
+    kind = str(config.get("model_type"))
+    if kind == "phi3":
+        rule = str(whole.get("pre_tokenizer"))
+        return "gpt-4o" if "Lu}" in rule else "dbrx" if "{1,3}" in rule else "gpt-2"
+    return PRE.get(kind, "default")
 
 
 def _tokens(vocab: Json, added: Any, rows: int, path: str) -> tuple[list[str], list[int]]:

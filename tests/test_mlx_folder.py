@@ -13,30 +13,34 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.mlx_config import FAMILIES, OUTER, rope_divisors
+from edgellm.formats.mlx_config import FAMILIES, rope_divisors
 from edgellm.formats.mlx_folder import paired_rows
+from edgellm.formats.mlx_tokenizer import pre_of
 from edgellm.weights import WeightStore
 
 mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
 
 IDS = [1, 5, 9, 20, 33, 7, 2, 60, 41]
-CONFIG: dict[str, Any] = {        # as tests/tiny_models.py shapes its models
+GPT2 = {"n_embd": 64, "n_layer": 2, "n_inner": 96, "n_head": 4, "n_positions": 128, "layer_norm_epsilon": 1e-5}
+CONFIG: dict[str, Any] = GPT2 | {        # as tests/tiny_models.py shapes its models
     "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
     "head_dim": 16, "rms_norm_eps": 1e-5, "max_position_embeddings": 128, "rope_theta": 10000.0, "vocab_size": 96,
 }
 
 
-def a_folder(path: Path, kind: str, *, bits: int = 0, config: dict[str, Any] | None = None) -> tuple[Path, Path]:
-    """A folder of the model type `kind`, and a GGUF file with the same values."""
+def a_folder(path: Path, kind: str, *, bits: int = 0, config: dict[str, Any] | None = None,
+             metadata: dict[str, Any] | None = None, factors: dict[str, Any] | None = None) -> tuple[Path, Path]:
+    """A folder of the model type `kind`, and a GGUF file with the same values, `metadata` and divisors of angles."""
     family = FAMILIES[kind]
-    plain = tiny_model(path / "plain.gguf", family.architecture)
-    theirs = {ours: name for name, ours in OUTER.items()}
+    sizes: dict[str, Any] = {"tied": kind == "gpt2", "n_kv_heads": 4 if kind == "gpt2" else 2}
+    plain = tiny_model(path / "plain.gguf", family.architecture, metadata=metadata, **sizes)
+    theirs = {ours: name for name, ours in family.outer.items()}
     inner = {ours: name for name, ours in family.inner.items()}
     tensors, values = {}, {}
     weights = WeightStore(open_gguf(plain))
     for name in weights.names():
         *block, part, suffix = name.split(".")
-        other = theirs[part] if not block else f"model.layers.{block[1]}.{inner[part]}"
+        other = theirs[part] if not block else f"model.{'h' if kind == 'gpt2' else 'layers'}.{block[1]}.{inner[part]}"
         array = weights[name].array()
         order = np.arange(len(array))
         if family.paired_rows and part in ("attn_q", "attn_k"):
@@ -54,11 +58,11 @@ def a_folder(path: Path, kind: str, *, bits: int = 0, config: dict[str, Any] | N
     mx.save_safetensors(str(folder / "model.safetensors"), tensors, metadata={"format": "mlx"})
     quantised = {"quantization": {"group_size": 32, "bits": bits}} if bits else {}
     (folder / "config.json").write_text(json.dumps({"model_type": kind} | CONFIG | quantised | (config or {})))
-    return folder, tiny_model(path / "same.gguf", family.architecture, tensors=values)
+    return folder, tiny_model(path / "same.gguf", family.architecture, tensors=values | (factors or {}), metadata=metadata, **sizes)
 
 
 @pytest.mark.parametrize("bits", [0, 2, 3, 4, 5, 6, 8])
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "phi3", "gpt2"])
 def test_the_same_numbers_as_gguf(tmp_path: Path, kind: str, bits: int) -> None:
     folder, gguf = a_folder(tmp_path, kind, bits=bits)
     with edgellm.load(gguf, backend="mlx", kv_type="f32") as model:
@@ -88,9 +92,34 @@ def test_groups_of_mlx_go_to_mlx_by_themselves_and_the_cpu_refuses_them(tmp_path
 def test_llama3_divides_slow_pairs_only() -> None:
     rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192}
-    divisors = rope_divisors({"head_dim": 128, "rope_theta": 500000.0, "rope_scaling": rope}, "")
-    assert divisors is not None and divisors[0] == 1.0 and divisors[-1] == 8.0 and (np.diff(divisors) >= 0).all()
-    assert rope_divisors(CONFIG, "") is None
+    divisors = rope_divisors({"head_dim": 128, "rope_theta": 500000.0, "rope_scaling": rope}, "")["rope_freqs.weight"]
+    assert divisors[0] == 1.0 and divisors[-1] == 8.0 and (np.diff(divisors) >= 0).all()
+    assert rope_divisors(CONFIG, "") == {}
+
+
+@pytest.mark.parametrize("context", [64, 128])
+def test_phi3_longrope_is_as_in_gguf(tmp_path: Path, context: int) -> None:
+    """Partial rotation, and the long or short divisors by the context; gold is the same file as GGUF, on the NumPy-checked CPU."""
+    rng = np.random.default_rng(3)
+    long, short = (rng.uniform(1, 4, 4).astype(np.float32) for _ in range(2))
+    scaling = {"type": "longrope", "long_factor": long.tolist(), "short_factor": short.tolist()}
+    config = {"rope_scaling": scaling, "original_max_position_embeddings": 64, "partial_rotary_factor": 0.5, "sliding_window": 6}
+    metadata = {"phi3.rope.dimension_count": 8, "phi3.rope.scaling.type": "longrope", "phi3.attention.sliding_window": 6,
+                "phi3.rope.scaling.original_context_length": 64, "phi3.rope.scaling.attn_factor": (1 + 1 / 6) ** 0.5}
+    folder, gguf = a_folder(tmp_path, "phi3", config=config, metadata=metadata,
+                            factors={"rope_factors_long.weight": long, "rope_factors_short.weight": short})
+    with edgellm.load(gguf, backend="cpu", threads=1, kv_type="f32", context=context) as model:
+        wanted = model.logits(IDS)
+    with edgellm.load(folder, backend="mlx", kv_type="f32", context=context) as model:
+        assert np.abs(model.logits(IDS) - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(("rule", "pre"), [
+    (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*[\p{Ll}]+|\p{N}{1,3}", "gpt-4o"), (r"\p{L}+|\p{N}{1,3}", "dbrx"), ("", "gpt-2")])
+def test_phi3_has_three_ways_to_cut_text(rule: str, pre: str) -> None:
+    pieces = [{"type": "Split", "pattern": {"Regex": rule}}] if rule else []
+    whole = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [*pieces, {"type": "ByteLevel"}]}}
+    assert pre_of({"model_type": "phi3"}, whole) == pre
 
 
 def test_its_tokenizer_and_template(tmp_path: Path) -> None:
@@ -121,6 +150,9 @@ def test_its_tokenizer_and_template(tmp_path: Path) -> None:
     ("config.json", '{"model_type": "rwkv"}', "rwkv"),
     ("config.json", "{", "JSON is broken"),
     ("config.json", '{"model_type": "llama"}', "block_count"),
+    ("config.json", '{"model_type": "gpt2", "n_embd": "x"}', "block_count"),
+    ("config.json", json.dumps({"model_type": "phi3"} | CONFIG | {"rope_scaling": {"type": "su"}}), "long_factor"),
+    ("config.json", json.dumps({"model_type": "phi3", **CONFIG, "rope_scaling": {"type": "su", "long_factor": ["a"]}}), "numbers"),
     ("model.safetensors", "xx", "model.safetensors"),
 ])
 def test_damaged_folders_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
