@@ -165,7 +165,8 @@ def rope_divisors(config: Config, file: str) -> dict[str, npt.NDArray[np.float32
 
 def _factors(values: object, name: str, file: str) -> npt.NDArray[np.float32]:
     if not isinstance(values, list) or not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in values):
-        raise BadHParam(f"longrope's {name}_factor is no list of numbers; download the folder again", file=file, field="rope_scaling")
+        problem = f"longrope's {name}_factor is no list of numbers; download the folder again"
+        raise BadHParam(problem, file=file, field="rope_scaling")
     return np.array(values, np.float32)
 
 
