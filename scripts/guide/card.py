@@ -46,8 +46,11 @@ It speaks English only, knows nothing but edgellm, and can be wrong. `edgellm --
 Greedy, unedited, from `scripts/guide/conversations.toml`.
 {transcripts}"""
 COMMANDS = """```sh
-python scripts/guide/write_corpus.py /tmp/guide/corpus.jsonl --megabytes 160
-python scripts/guide/train.py /tmp/guide/corpus.jsonl /tmp/guide/run --minutes 97 --threads 2
+# the first two as of commit fc46bc3, whose trainer had no reader
+python scripts/guide/write_corpus.py /tmp/guide/first.jsonl --megabytes 160
+python scripts/guide/train.py /tmp/guide/first.jsonl /tmp/guide/first --minutes 97 --threads 2
+python scripts/guide/write_corpus.py /tmp/guide/corpus.jsonl --megabytes 200 --seed 4
+python scripts/guide/train.py /tmp/guide/corpus.jsonl /tmp/guide/run --start /tmp/guide/first --minutes 62 --rate 2.5e-3 --seed 5
 python scripts/guide/check_export.py /tmp/guide/run --llama-cpp
 python scripts/guide/export.py /tmp/guide/run edgellm/data/guide.gguf --type Q8_0
 python scripts/guide/evaluate.py edgellm/data/guide.gguf --json /tmp/guide/report.json
@@ -71,7 +74,8 @@ def card(model: Path, report: Path, run: Path, notes: list[str]) -> str:
     return CARD.format(
         file=model.name, size=model.stat().st_size / 1e6, digest=hashlib.sha256(model.read_bytes()).hexdigest(),
         parameters=parameters / 1e6, types=", ".join(f"{count} {name}" for name, count in types.items()),
-        tokens=progress["tokens"] / 1e6, steps=progress["steps"], minutes=progress["seconds"] / 60,
+        tokens=(progress["tokens"] + progress["tokens_before"]) / 1e6, steps=progress["steps"] + progress["steps_before"],
+        minutes=(progress["seconds"] + progress["seconds_before"]) / 60,
         right=right, asked=asked, score=right / max(asked, 1), scores="\n".join(rows), transcripts=transcripts,
         commands=COMMANDS, notes="".join(f"| checked | {note} |\n" for note in notes), **state["shape"],
     )

@@ -69,6 +69,28 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
 
+class Reader(nn.Module):
+    """Tells what an answer will say before it is written: from the state where it begins, and from the mean of its question's
+    states after half of the layers. Only training has it: one clear label for all wordings of an answer teaches the layers to read,
+    and the mean to read words wherever they stand."""
+
+    def __init__(self, shape: Shape, meanings: int) -> None:
+        super().__init__()
+        self.last, self.mean = nn.Linear(shape.width, meanings), nn.Linear(shape.width, meanings)
+
+    def loss(self, middle: Tensor, states: Tensor, ids: Tensor, meanings: Tensor, user: int) -> Tensor:
+        """Mean cross entropy: of `states` where an answer begins, and half that of the means over questions."""
+        rows, ends = torch.nonzero(meanings >= 0, as_tuple=True)
+        places = torch.arange(ids.shape[1], device=ids.device)
+        begins = torch.where(ids == user, places, 0).cummax(1).values[rows, ends]
+        sums = middle.float().cumsum(1)
+        means = (sums[rows, ends] - sums[rows, begins]) / (ends - begins)[:, None]
+        wanted = meanings[rows, ends]
+        share = 1.0 / max(len(wanted), 1)
+        return share * (F.cross_entropy(self.last(states[rows, ends]).float(), wanted, reduction="sum")
+                        + 0.5 * F.cross_entropy(self.mean(F.rms_norm(means, means.shape[-1:])).float(), wanted, reduction="sum"))
+
+
 class Guide(nn.Module):
     """Token ids (rows, tokens) to logits (rows, tokens, vocabulary)."""
 
@@ -95,24 +117,30 @@ class Guide(nn.Module):
                 after = name.endswith(("attn_output.weight", "ffn_down.weight"))
                 nn.init.normal_(parameter, std=0.02 * (residual if after else 1.0))
 
-    def hidden(self, ids: Tensor) -> Tensor:
-        """Normalised states (rows, tokens, width) before the output matrix."""
-        x = self.token_embd(ids)
-        for block in self.blocks:
+    def hidden(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """States (rows, tokens, width) after half of the layers, and normalised ones before the output matrix."""
+        x = middle = self.token_embd(ids)
+        for number, block in enumerate(self.blocks, 1):
             x = block(x, self.cos, self.sin)
-        return F.rms_norm(x, (self.shape.width,), self.output_norm, self.shape.epsilon)
+            if number == self.shape.layers // 2:
+                middle = x
+        return middle, F.rms_norm(x, (self.shape.width,), self.output_norm, self.shape.epsilon)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return F.linear(self.hidden(ids), self.token_embd.weight)
+        return F.linear(self.hidden(ids)[1], self.token_embd.weight)
 
-    def loss(self, ids: Tensor, weights: Tensor) -> Tensor:
-        """Weighted mean cross entropy of each next token. `weights` (rows, tokens): of predicting the token at that place."""
+    def losses(self, ids: Tensor, weights: Tensor, meanings: Tensor, user: int, reader: Reader) -> tuple[Tensor, Tensor]:
+        """Weighted mean cross entropy of each next token, and the reader's.
+
+        `weights` (rows, tokens): of predicting the token at that place. `meanings` (rows, tokens): of the answer that begins after
+        that place, or -1. `user`: the mark before questions.
+        """
+        middle, states = self.hidden(ids[:, :-1])
         wanted = weights[:, 1:] > 0
-        states = self.hidden(ids[:, :-1])[wanted]
-        logits = F.linear(states, self.token_embd.weight)
+        logits = F.linear(states[wanted], self.token_embd.weight)
         losses = F.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
         share = weights[:, 1:][wanted]
-        return (losses * share).sum() / share.sum()
+        return (losses * share).sum() / share.sum().clamp(min=1.0), reader.loss(middle, states, ids[:, :-1], meanings[:, :-1], user)
 
     @property
     def parameters_in_all(self) -> int:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,10 +53,12 @@ def train_tokenizer(corpus: Path, model: Path, vocabulary: int, threads: int = 1
 
 @dataclass(frozen=True, slots=True)
 class Conversations:
-    """The whole corpus as ids, and the weight with which each id counts in the loss; `starts` cuts both into conversations."""
+    """The whole corpus as ids, the weight with which each id counts in the loss, and at the mark before an answer the number of
+    what it says, elsewhere -1; `starts` cuts all three into conversations."""
 
     ids: npt.NDArray[np.uint16]
     weights: npt.NDArray[np.float16]
+    meanings: npt.NDArray[np.int16]
     starts: npt.NDArray[np.int64]            # (n + 1,)
 
     def __len__(self) -> int:
@@ -64,12 +66,12 @@ class Conversations:
 
     def save(self, path: Path) -> None:
         with path.open("wb") as file:
-            np.savez(file, ids=self.ids, weights=self.weights, starts=self.starts)
+            np.savez(file, ids=self.ids, weights=self.weights, meanings=self.meanings, starts=self.starts)
 
     @classmethod
     def load(cls, path: Path) -> Conversations:
         with np.load(path) as arrays:
-            return cls(arrays["ids"], arrays["weights"], arrays["starts"])
+            return cls(arrays["ids"], arrays["weights"], arrays["meanings"], arrays["starts"])
 
 
 class GuideTokenizer:
@@ -98,28 +100,30 @@ class GuideTokenizer:
     def decode(self, ids: list[int]) -> str:
         return str(self.pieces.decode(ids))
 
-    def conversation(self, system: str, turns: Turns, dice: random.Random, *, user_weight: float) -> tuple[list[int], list[float]]:
-        """Ids and loss weights of one conversation: 1 for answers and their end, `user_weight` for questions, 0 for marks."""
-        ids, weights = [BOS], [0.0]
-        if system:
-            text = [self.system, *self.encode(system), EOS]
-            ids, weights = ids + text, weights + [0.0] * len(text)
+    def conversation(self, system: str, turns: Turns, dice: random.Random, meanings: Mapping[str, int], *,
+                     user_weight: float) -> tuple[list[int], list[float], list[int]]:
+        """Ids, loss weights (1 for answers and their end, `user_weight` for questions, 0 for marks) and meanings."""
+        ids = [BOS, *([self.system, *self.encode(system), EOS] if system else [])]
+        weights, means = [0.0] * len(ids), [-1] * len(ids)
         for question, answer in turns:
             asked = self.encode(question, dropout=0.1 if dice.random() < 0.2 else 0.0)
             answered = self.encode(answer)
             ids += [self.user, *asked, EOS, self.assistant, *answered, EOS]
             weights += [0.0, *[user_weight] * len(asked), user_weight, 0.0, *[1.0] * (len(answered) + 1)]
-        return ids, weights
+            means += [*[-1] * (len(asked) + 2), meanings.get(answer, -1), *[-1] * (len(answered) + 1)]
+        return ids, weights, means
 
-    def corpus(self, path: Path, context: int, *, user_weight: float, seed: int = 1) -> Conversations:
+    def corpus(self, path: Path, context: int, meanings: Mapping[str, int], *, user_weight: float, seed: int = 1) -> Conversations:
         """Every conversation of a corpus file, cut at `context` tokens."""
         dice = random.Random(seed)
         sentencepiece.set_random_generator_seed(seed)
         ids: list[npt.NDArray[np.uint16]] = []
         weights: list[npt.NDArray[np.float16]] = []
+        means: list[npt.NDArray[np.int16]] = []
         for system, turns in read_corpus(path):
-            some_ids, some_weights = self.conversation(system, turns, dice, user_weight=user_weight)
+            some_ids, some_weights, some_means = self.conversation(system, turns, dice, meanings, user_weight=user_weight)
             ids.append(np.array(some_ids[:context], np.uint16))
             weights.append(np.array(some_weights[:context], np.float16))
+            means.append(np.array(some_means[:context], np.int16))
         starts = np.cumsum([0, *(len(some) for some in ids)])
-        return Conversations(np.concatenate(ids), np.concatenate(weights), starts)
+        return Conversations(np.concatenate(ids), np.concatenate(weights), np.concatenate(means), starts)

@@ -173,7 +173,7 @@ def _next(talk: Talk) -> None:
     dice, last = talk.dice, talk.last
     topic = last.topic if last and last.topic not in (SOCIAL, OUTSIDE) else dice.choice(_facts()).topic
     steps: list[tuple[float, Callable[[], object]]] = [
-        (44, lambda: talk.ask(_pick(dice, _unasked(talk, topic)))),
+        (30, lambda: talk.ask(_pick(dice, _unasked(talk, topic)))),
         (9, lambda: talk.ask(_pick(dice, _unasked(talk, topic)), short=True)),
         (12, lambda: talk.follow_up(dice.choice(("why", "how", "eg", "more", "more")))),
         (4, talk.echo),
@@ -181,7 +181,7 @@ def _next(talk: Talk) -> None:
         (6, lambda: _thank(talk)),
         (5, lambda: talk.ask(_pick(dice, _of_topic(SOCIAL)))),
         (5, lambda: talk.ask(_pick(dice, _of_topic(OUTSIDE)))),
-        (11, lambda: talk.ask(_pick(dice, _facts()))),
+        (25, lambda: talk.ask(_pick(dice, _facts()))),
     ]
     dice.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
 
@@ -243,7 +243,7 @@ def unclear(talk: Talk) -> None:
 
 
 KINDS: tuple[tuple[float, Callable[[Talk], None]], ...] = (
-    (0.46, single), (0.36, on_topic), (0.10, small_talk), (0.05, outside), (0.03, unclear),
+    (0.80, single), (0.13, on_topic), (0.04, small_talk), (0.02, outside), (0.01, unclear),
 )
 
 

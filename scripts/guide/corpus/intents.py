@@ -20,7 +20,7 @@ from .grammar import Slots, expand
 FOLDER = Path(__file__).parent / "topics"
 FOLLOW_UPS = ("why", "how", "eg", "more")
 LISTS = {"x": "concepts", "do": "actions", "q": "questions", "s": "short"}
-USUAL = 0.55                                # share of an intent's first answer, so that greedy decoding has one clear favourite
+USUAL = 0.7                                 # share of an intent's first answer, so that greedy decoding has one clear favourite
 
 
 @dataclass(slots=True)
@@ -84,6 +84,18 @@ def intents() -> dict[str, Intent]:
     for intent in found.values():
         if not intent.answers or not (intent.questions or intent.concepts or intent.actions):
             raise ValueError(f"{intent.topic}: {intent.name} needs a question and an answer")
+    return found
+
+
+@functools.cache
+def meanings() -> dict[str, int]:
+    """A number for each answer: the same for all answers of an intent, another for those to each kind of follow-up."""
+    found: dict[str, int] = {}
+    number = 0
+    for intent in intents().values():
+        for answers in (intent.answers, *intent.follow.values()):
+            found.update({answer: number for answer in answers if answer not in found})
+            number += 1
     return found
 
 
