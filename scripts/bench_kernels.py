@@ -56,13 +56,13 @@ def aligned(nbytes: int) -> Bytes:
     return block[start : start + nbytes]
 
 
-def run(kernel: Kernel, record: npt.NDArray[np.int64], threads: int) -> float:
-    """Seconds of one call shared by `threads` threads."""
-    workers = [threading.Thread(target=kernel, args=(record.ctypes.data, i, threads)) for i in range(1, threads)]
+def run(kernel: Kernel, records: npt.NDArray[np.int64], threads: int) -> float:
+    """Seconds of one call shared by `threads` threads, each with a record of its own."""
+    workers = [threading.Thread(target=kernel, args=(records[i].ctypes.data, i, threads)) for i in range(1, threads)]
     start = time.perf_counter()
     for worker in workers:
         worker.start()
-    kernel(record.ctypes.data, 0, threads)
+    kernel(records.ctypes.data, 0, threads)
     for worker in workers:
         worker.join()
     return time.perf_counter() - start
@@ -80,15 +80,16 @@ class Product:
         self.values = rng.standard_normal((columns, K), np.float32)
         self.step = np.array([columns, columns], np.int64)
         self.out = np.zeros((columns, rows), np.float32)
-        self.scratch = aligned(scratch_bytes(name, K) * threads)
+        size = -(-scratch_bytes(name, K) // ROW_ALIGNMENT) * ROW_ALIGNMENT
+        self.scratch = aligned(size * threads)
         x: npt.NDArray[np.generic] = self.values
         if traits.activation == "q8":
             x = self._quantised(kernels["quantise:q8"])
         self.x = x
-        self.record = np.zeros(32, np.int64)
-        self.record[1:10] = (self.step.ctypes.data, self.weights.ctypes.data, self.weights.strides[0], rows, K, x.ctypes.data,
+        self.records = np.zeros((threads, 32), np.int64)
+        self.records[:, 1:10] = (self.step.ctypes.data, self.weights.ctypes.data, self.weights.strides[0], rows, K, x.ctypes.data,
                              x.strides[0], self.out.ctypes.data, self.out.strides[0])
-        self.record[14:16] = (self.scratch.ctypes.data, scratch_bytes(name, K))
+        self.records[:, 14] = self.scratch.ctypes.data + size * np.arange(threads)
 
     def _quantised(self, kernel: Kernel) -> Bytes:
         """The "q8" form of the activations; the last `values`, which are checked, become what they stand for."""
@@ -110,16 +111,16 @@ class Product:
         return float((np.abs(self.out[-len(x):, :n] - exact[:, :n]) / size[:, :n]).max())
 
     def checked(self, threads: int) -> float:
-        run(self.kernel, self.record, threads)
+        run(self.kernel, self.records, threads)
         return self.error()
 
 
 def decode(product: Product, probe: Kernel, threads: int) -> tuple[Timing, Timing]:
     """GB/s of the kernel with one column, and of the probe over the same bytes."""
     nbytes = product.weights.nbytes
-    read = np.zeros(32, np.int64)
-    read[2:4] = product.weights.ctypes.data, nbytes
-    pairs = [(nbytes / run(product.kernel, product.record, threads) / 1e9, nbytes / run(probe, read, threads) / 1e9)
+    read = np.zeros((threads, 32), np.int64)
+    read[:, 2:4] = product.weights.ctypes.data, nbytes
+    pairs = [(nbytes / run(product.kernel, product.records, threads) / 1e9, nbytes / run(probe, read, threads) / 1e9)
              for _ in range(RUNS)]
     return summary([kernel for kernel, _ in pairs]), summary([stream for _, stream in pairs])
 
@@ -127,7 +128,7 @@ def decode(product: Product, probe: Kernel, threads: int) -> tuple[Timing, Timin
 def prefill(product: Product, threads: int) -> Timing:
     """GMAC/s."""
     work = product.weights.shape[0] * K * len(product.out) / 1e9
-    return summary([work / run(product.kernel, product.record, threads) for _ in range(RUNS)])
+    return summary([work / run(product.kernel, product.records, threads) for _ in range(RUNS)])
 
 
 def main() -> None:

@@ -235,13 +235,6 @@ def test_doctor(home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -
         assert "unset EDGELLM_ISA" in page
 
 
-def test_core_classes(tmp_path: Path) -> None:
-    for index, capacity in enumerate((1024, 1024, 446, 446, 446, 446)):
-        (tmp_path / f"cpu{index}").mkdir()
-        (tmp_path / f"cpu{index}" / "cpu_capacity").write_text(f"{capacity}\n")
-    assert doctor.core_classes(tmp_path) == {1024: 2, 446: 4} and doctor.core_classes(tmp_path / "none") == {}
-
-
 def test_completion_can_be_installed(home: Path) -> None:
     (home / "home").mkdir()
     code = "import sys; from edgellm.cli.app import run; sys.exit(run(['--show-completion', 'bash']))"

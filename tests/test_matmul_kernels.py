@@ -96,11 +96,10 @@ def weights(name: str, n: int, k: int, seed: int = 0) -> tuple[Array, Array]:
 def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, threads: int = 1,
             bias: Floats | None = None, residual: Floats | None = None) -> Floats:
     """(T, rows) f32."""
-    size = scratch_bytes(name, k)
-    space, step = np.zeros(size * threads + 1, np.uint8), np.array([0, len(x)], np.int64)
+    space, step = np.zeros(scratch_bytes(name, k) + 1, np.uint8), np.array([0, len(x)], np.int64)
     out = np.full((len(x), len(raw) + 1), 77, np.float32)
     words = {1: step.ctypes.data, 2: raw.ctypes.data, 3: raw.strides[0], 4: len(raw), 5: k, 6: x.ctypes.data, 7: x.strides[0],
-             8: out.ctypes.data, 9: out.strides[0], 13: 1, 14: space.ctypes.data, 15: size}
+             8: out.ctypes.data, 9: out.strides[0], 13: 1, 14: space.ctypes.data}
     if bias is not None:
         words[10] = bias.ctypes.data
     if residual is not None:

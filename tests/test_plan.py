@@ -2,18 +2,25 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from tiny_models import tiny_model
 
+import edgellm
 from edgellm import arch
-from edgellm.backends.cpu import control, jit
+from edgellm.backends.cpu import control, jit, system
+from edgellm.backends.cpu import plan as plans
 from edgellm.backends.cpu.buffers import Value
-from edgellm.backends.cpu.executable import build_plan
-from edgellm.backends.cpu.meetings import Meetings, Use, cut_of_one
-from edgellm.backends.cpu.plan import PlanBuilder
+from edgellm.backends.cpu.executable import EXECUTOR, CpuExecutable, build_plan
+from edgellm.backends.cpu.meetings import ALONE, Meetings, Use, cut_of_one
+from edgellm.backends.cpu.plan import PlanBuilder, Record, _chunks_of
+from edgellm.backends.cpu.pool import Pool, Program
 from edgellm.backends.cpu.traits import TRAITS, q8_row_bytes, scratch_bytes
 from edgellm.formats.gguf import open_gguf
 from edgellm.memory.layout import plan_memory
@@ -21,6 +28,7 @@ from edgellm.passes import optimise
 from edgellm.weights import WeightStore
 
 HEADS, KV_HEADS = 8, 4
+SCRATCH = 14                                     # of a product's record: an address that is each thread's own
 
 
 def plan_of(folder: Path, name: str, threads: int, n_layers: int, quant: str = "Q8_0") -> PlanBuilder:
@@ -63,10 +71,102 @@ def test_both_programs_end_with_a_barrier_and_differ_in_their_own_places(tmp_pat
     addresses = {record.kernel: 1 for record in plan.records}
     one, many = plan.program(addresses, one=True), plan.program(addresses, one=False)
     assert one.barriers == sum(plan.one.before) + 1 and many.barriers == sum(plan.many.before) + 1
-    assert (many.table == many.table[:1]).all() and not many.table[..., control.WHOLE].any()
+    assert (many.table[..., :SCRATCH] == many.table[:1, :, :SCRATCH]).all() and not many.table[..., control.WHOLE].any()
     alone = one.table[0, :, control.WHOLE] == 1
     assert (one.table[0, alone] != one.table[1, alone]).any(axis=1).all()             # each has its own place for the result
     assert (one.table[0, ~alone, : control.FIRST_ARGUMENT] == one.table[1, ~alone, : control.FIRST_ARGUMENT]).all()
+
+
+@pytest.mark.parametrize("name", arch.names())
+def test_chunks_go_to_whoever_comes_first_and_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Most products are in chunks, but those cut by few heads; prompts and single tokens give the same bits as one thread's."""
+    monkeypatch.setattr(system, "cores_differ", lambda: True)
+    monkeypatch.setattr(plans, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(plans, "PANEL_ROWS", 1)
+    monkeypatch.setattr("edgellm.engine.load.SMALL_MODEL", 0)
+    path = tiny_model(tmp_path / "m.gguf", name, "Q4_0", n_layers=2)
+    answers = []
+    for threads in (1, 2, 3):
+        with edgellm.load(path, backend="cpu", threads=threads, context=64) as model:
+            executable = model.session._executable
+            assert isinstance(executable, CpuExecutable)
+            for program, single in ((executable._one, True), (executable._many, False)):
+                shared = products_in_chunks(program.table[0], executable._plan.records, single)
+                assert executable.threads == threads
+                assert 2 * sum(shared) > len(shared) if threads > 1 else not any(shared)
+            answers.append([model.logits(list(range(1, 41))), *(model.generate([5], max_tokens=20, temperature=0).token_ids
+                                                                for _ in range(2))])
+    for other in answers[1:]:
+        assert np.array_equal(answers[0][0], other[0]) and answers[0][1:] == other[1:]
+
+
+def test_equal_cores_share_a_single_token_equally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(plans, "PANEL_ROWS", 1)
+    plan = plan_of(tmp_path, "llama", 2, 2)
+    addresses = {record.kernel: 1 for record in plan.records}
+    for differ in (False, True):
+        monkeypatch.setattr(system, "cores_differ", lambda differ=differ: differ)
+        assert plan.program(addresses, one=True).table[..., control.CHUNKS].any() == differ
+        assert plan.program(addresses, one=False).table[..., control.CHUNKS].any()
+
+
+def products_in_chunks(table: npt.NDArray[np.int64], records: Sequence[Record], single: bool) -> list[bool]:
+    """Of each product of a table: whether threads take chunks of it."""
+    found, inside = [], False
+    for words, record in zip(table, (record for record in records if single or not record.one_only), strict=True):
+        inside = inside or bool(words[control.CHUNKS])
+        if record.weight_bytes:
+            found.append(inside)
+        if words[control.BARRIER_AFTER]:
+            inside = False
+    return found
+
+
+def test_chunks_of_records() -> None:
+    """As many as the bytes are worth, and only where all cuts of a row stay the same for chunks as they are for threads."""
+    product = Record("matmul", (), 4096, (Use("out", ("one", 1), True),), False, False, 64 << 20, 0, None)
+    gate = replace(product, kernel="glu", weight_bytes=0)
+    assert _chunks_of([product], 2, True) == 32 and _chunks_of([product, product, gate], 6, True) == 48
+    assert _chunks_of([replace(product, weight_bytes=1 << 20)], 2, True) == 8
+    assert _chunks_of([replace(product, weight_bytes=1 << 18)], 2, True) == 0, "less than 128 KiB a chunk"
+    heads = replace(gate, kernel="rope", pieces=8)
+    assert _chunks_of([product, heads], 2, True) == 8 and _chunks_of([product, heads], 3, True) == 0
+    key = replace(product, pieces=512, uses=(Use("k", ("one", 2), True),))
+    assert _chunks_of([product, key], 3, True) == 6, "nothing in common"
+    assert _chunks_of([product, heads], 3, False) == 48, "rows of several tokens are nobody's pieces"
+    assert _chunks_of([product, replace(gate, by_thread=True)], 2, True) == _chunks_of([gate], 2, True) == 0
+    assert _chunks_of([product, replace(gate, pieces=ALONE)], 2, True) == 0
+
+
+def test_a_thread_that_is_held_up_leaves_its_chunks_to_others() -> None:
+    """Two threads, of which one sleeps in its first chunk: the other takes all the rest, each chunk once, and both meet."""
+    taken: list[tuple[int, int, int]] = []
+
+    def kernel(record: int, chunk: int, of: int) -> None:
+        taken.append((threading.get_ident(), chunk, of))
+        if threading.current_thread() is not threading.main_thread():
+            released.wait(10)
+        if len(taken) == 16:
+            released.set()
+
+    released, linker = threading.Event(), jit.Linker()
+    called = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(kernel)
+    table = np.zeros((2, 1, control.RECORD_WORDS), np.int64)
+    table[..., control.KERNEL], table[..., control.CHUNKS] = ctypes.cast(called, ctypes.c_void_p).value, 16
+    table[..., control.BARRIER_AFTER] = 1
+    addresses = jit.kernel_addresses(EXECUTOR, "generic", linker)
+    pool = Pool(2, *(addresses[name] for name in EXECUTOR), code=linker)
+    try:
+        for _ in range(3):
+            taken.clear()
+            released.clear()
+            pool.run(Program(table))
+            assert sorted(chunk for _, chunk, _ in taken) == list(range(16)) and {of for _, _, of in taken} == {16}
+            slow = [thread for thread, _, _ in taken if thread != threading.get_ident()]
+            assert len(slow) <= 1 or (len(set(slow)) == 1 and released.is_set())
+    finally:
+        pool.close()
 
 
 def test_meetings() -> None:
@@ -99,12 +199,12 @@ def test_products_cut_a_row_as_the_plan_thinks(name: str, threads: int) -> None:
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
     weights = np.zeros((n, k // traits.block * traits.block_bytes), np.uint8)
     x, step = np.zeros(max(q8_row_bytes(k), 4 * k), np.uint8), np.ones(2, np.int64)
-    scratch = np.zeros(threads * max(scratch_bytes(name, k), 1) + 64, np.uint8)
+    scratch = np.zeros(scratch_bytes(name, k) + 64, np.uint8)
     for ith in range(threads):
         out, record = np.full(n, np.nan, np.float32), np.zeros(control.RECORD_WORDS, np.int64)
         record[1:10] = (step.ctypes.data, weights.ctypes.data, weights.strides[0], n, k, x.ctypes.data, len(x), out.ctypes.data,
                         out.nbytes)
-        record[14:16] = scratch.ctypes.data, scratch_bytes(name, k)
+        record[14] = scratch.ctypes.data
         kernel(record.ctypes.data, ith, threads)
         written = np.flatnonzero(~np.isnan(out))
         np.testing.assert_array_equal(written, np.arange(n * ith // threads, n * (ith + 1) // threads))

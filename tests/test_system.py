@@ -109,3 +109,16 @@ def test_private_folders(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     assert not system.is_private(tmp_path / "link")
     assert not system.is_private(tmp_path / "absent")
+
+
+def test_core_classes(tmp_path: Path) -> None:
+    assert system.core_classes(tmp_path) == {}
+    for kind, cpus in (("core", "0-3,8"), ("atom", "4-7")):
+        (tmp_path / f"cpu_{kind}").mkdir()
+        (tmp_path / f"cpu_{kind}/cpus").write_text(f"{cpus}\n")
+    assert system.core_classes(tmp_path) == {"Intel's core": 5, "Intel's atom": 4}
+    for index, capacity in enumerate((446, 1024, 446, 446, 1024, 446)):
+        (tmp_path / f"system/cpu/cpu{index}").mkdir(parents=True)
+        (tmp_path / f"system/cpu/cpu{index}/cpu_capacity").write_text(f"{capacity}\n")
+    assert list(system.core_classes(tmp_path).items()) == [("capacity 1024", 2), ("capacity 446", 4)]
+    assert system._listed("") == system._listed("a-b") == 0

@@ -22,7 +22,6 @@ from edgellm.errors import BackendError, EdgeError
 
 SMALL_MEMORY = 1 << 30                           # bytes: less holds no model that is of use
 SLOW_MEMORY = 4e9                                # bytes a second: a Raspberry Pi 4 reads as much
-CPUS = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +59,12 @@ def _processor() -> Finding:
 
 
 def _cores() -> Finding:
-    """By class, where the system tells their capacities apart."""
-    classes = sorted(core_classes().items(), reverse=True)
-    kinds = " + ".join(f"{count} of capacity {capacity}" for capacity, count in classes) if len(classes) > 1 else ""
+    """By class, where the system tells them apart."""
+    classes = system.core_classes()
+    kinds = " + ".join(f"{count} of {name}" for name, count in classes.items()) if len(classes) > 1 else ""
     usable, there = system.usable_cores(), os.cpu_count() or 1
     advice = "" if usable > 1 else "one core is slow; give this process or container more"
     return Finding("cores", f"{usable} used of {there} logical ones{f' ({kinds})' if kinds else ''}", advice)
-
-
-def core_classes(root: Path = CPUS) -> dict[int, int]:
-    """How many logical cores there are of each capacity (1024 is the fastest), from Linux; empty where nothing is said."""
-    counts: dict[int, int] = {}
-    for file in root.glob("cpu[0-9]*/cpu_capacity"):
-        try:
-            capacity = int(file.read_text())
-        except (OSError, ValueError):
-            continue
-        counts[capacity] = counts.get(capacity, 0) + 1
-    return counts
 
 
 def _instructions() -> Finding:

@@ -18,10 +18,14 @@ def aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """An address that differs from thread to thread in a step of one token: thread i's lies i * `step` bytes further."""
+    """An address that differs from thread to thread in a step of one token: thread i's lies i * `step` bytes further.
+
+    `always`: in a step of several tokens, too.
+    """
 
     address: int
     step: int
+    always: bool = False
 
 
 @dataclass(frozen=True, slots=True)

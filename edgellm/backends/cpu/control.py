@@ -16,7 +16,8 @@ RECORDS: Final = 4                               # how many
 STOP: Final = 5                                  # the pool is closing
 SLEEPERS: Final = 6                              # threads that sleep at the barrier; beside it how long: seconds, nanoseconds
 STRIDE: Final = 7                                # bytes from one thread's records to the next one's
-WORDS: Final = 8                                 # after these: one line per thread, the epoch that it has walked
+NEXT: Final = 8                                  # the chunk that is taken next, of records that are shared in chunks
+WORDS: Final = 9                                 # after these: one line per thread, the epoch that it has walked
 
 MOST_THREADS: Final = 4096
 
@@ -33,6 +34,7 @@ RECORD_WORDS: Final = 32
 KERNEL: Final = 0                                # address of the kernel
 STEP: Final = 1                                  # address of the step block
 FIRST_ARGUMENT: Final = 2
+CHUNKS: Final = 29                               # above 0: threads take so many chunks of all from here to the next barrier
 WHOLE: Final = 30                                # 1: every thread does all of it, for itself
 BARRIER_AFTER: Final = 31                        # 1: all threads meet after this record
 

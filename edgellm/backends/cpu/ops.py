@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from edgellm.backends.cpu import control
-from edgellm.backends.cpu.buffers import Value
+from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.meetings import ALONE
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, Traits, q8_row_bytes, scratch_bytes
@@ -75,10 +75,10 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     residual = plan.values[node.inputs[1]] if len(node.inputs) > 1 else None
     out = plan.output(index)
     per_thread = scratch_bytes(weight.type.name, columns)
-    scratch = plan.scratch(plan.most_threads * per_thread) if per_thread else 0
+    scratch = Own(plan.scratch(plan.most_threads * per_thread), per_thread, always=True) if per_thread else 0
     plan.add(traits.matmul, (weight.address, row_bytes(weight.type, columns), node.n, columns, x.at, x.stride,
              out.at, out.stride, plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
-             residual.at if residual else 0, residual.stride if residual else 0, _rows_kind(node), scratch, per_thread),
+             residual.at if residual else 0, residual.stride if residual else 0, _rows_kind(node), scratch),
              reads=(residual,) if residual else (), whole=(x,), writes=(out,), pieces=node.n,
              weight_bytes=node.n * row_bytes(weight.type, columns))
 
@@ -136,8 +136,9 @@ def attention(plan: PlanBuilder, index: int, node: Node) -> None:
                  partials + all_partials, wide_bytes)
     key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.head_dim_k, shape.head_dim_v))
     plan.add(f"attention:{plan.kv_type}", arguments, whole=(q, q_sink, ("kv", layer)), writes=(out, "partials"),
-             key_bytes=key_bytes, memory_class=memory_class)
-    plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads, one_only=True)
+             by_thread=True, key_bytes=key_bytes, memory_class=memory_class)
+    plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads,
+             by_thread=True, one_only=True)
 
 
 def _partial_bytes(queries: int, head_dim: int) -> int:

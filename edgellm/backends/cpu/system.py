@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -80,6 +81,37 @@ def _distinct_cores(cpus: Iterable[int], root: Path = Path("/sys/devices/system/
                     for cpu in cpus})
     except OSError:
         return None
+
+
+def core_classes(devices: Path = Path("/sys/devices")) -> dict[str, int]:
+    """How many logical cores there are of each class, the fastest first, from Linux; empty where nothing is said.
+
+    `cpu_capacity` is of 1024 for the fastest (ARM, and x86 from Linux 6.12 on); Intel's two kinds are devices of their own.
+    """
+    capacities = [int(text) for file in devices.glob("system/cpu/cpu[0-9]*/cpu_capacity") if (text := _first_line(file)).isdigit()]
+    if capacities:
+        return {f"capacity {capacity}": capacities.count(capacity) for capacity in sorted(set(capacities), reverse=True)}
+    kinds = {kind: _listed(_first_line(devices / f"cpu_{kind}" / "cpus")) for kind in ("core", "atom")}
+    return {f"Intel's {kind}": count for kind, count in kinds.items() if count}
+
+
+@functools.cache
+def cores_differ() -> bool:
+    """Whether some cores are slower than others by their make. Windows does not say it in a simple way, so there they may be."""
+    return sys.platform == "win32" or len(core_classes()) > 1
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return file.read_text().partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
+def _listed(text: str) -> int:
+    """How many numbers a list like "0-3,8" has."""
+    spans = [[int(end) for end in span.split("-")] for span in text.split(",") if re.fullmatch(r"\d+(-\d+)?", span)]
+    return sum(span[-1] - span[0] + 1 for span in spans)
 
 
 def _quotas(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Iterator[int]:

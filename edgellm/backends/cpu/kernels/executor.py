@@ -21,6 +21,7 @@ SLEEPERS, SEEN = control.SLEEPERS * LINE_BYTES, control.WORDS * LINE_BYTES
 STRIDE, THREADS, MOST_THREADS = control.STRIDE * LINE_BYTES, control.PROGRAM_THREADS * 8, control.MOST_THREADS
 FUTEX_WAIT, FUTEX_WAKE = 128, 129                # private to this process
 EVERYBODY = 2**31 - 1
+NEXT, CHUNKS = control.NEXT * LINE_BYTES, control.CHUNKS * 8
 WHOLE, BARRIER_AFTER = control.WHOLE * 8, control.BARRIER_AFTER * 8
 BARRIER_SPINS, IDLE_SPINS = control.BARRIER_SPINS, control.IDLE_SPINS
 
@@ -32,19 +33,38 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     wake_all = isa.make("wake_all", types.void, (types.int64,), _wake_all)
 
     @inline
+    def take_chunks(block, record, last, chunks):
+        """Walk the records up to `last` for one chunk after the other, as long as there are any that no thread has taken."""
+        chunk = add(block + NEXT, 1)
+        while chunk < chunks:
+            at = record
+            while at <= last:
+                call_kernel(load_i64(at, 0), at, chunk, chunks)
+                at += RECORD_BYTES
+            chunk = add(block + NEXT, 1)
+
+    @inline
     def walk_records(block, ith, nth):
         plan = load_i64(block, PLAN) + ith * load_i64(block, STRIDE)
-        n = load_i64(block, RECORDS)
+        end = plan + load_i64(block, RECORDS) * RECORD_BYTES
         generation = load(block + GENERATION)
-        for i in range(n):
-            record = plan + i * RECORD_BYTES
-            if load_i64(record, WHOLE) == 1:
+        record = plan - RECORD_BYTES
+        while record + RECORD_BYTES < end:
+            record += RECORD_BYTES
+            chunks = load_i64(record, CHUNKS)
+            if chunks > 0 and nth > 1:
+                first = record
+                while record + RECORD_BYTES < end and load_i64(record, BARRIER_AFTER) == 0:
+                    record += RECORD_BYTES
+                take_chunks(block, first, record, chunks)
+            elif load_i64(record, WHOLE) == 1:
                 call_kernel(load_i64(record, 0), record, 0, 1)
             else:
                 call_kernel(load_i64(record, 0), record, ith, nth)
             if nth > 1 and load_i64(record, BARRIER_AFTER) == 1:
                 if add(block + ARRIVED, 1) == nth - 1:
                     store(block + ARRIVED, 0)
+                    store(block + NEXT, 0)
                     add(block + GENERATION, 1)
                     if load(block + SLEEPERS) > 0:
                         wake_all(block + GENERATION)

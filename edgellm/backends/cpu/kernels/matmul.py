@@ -35,7 +35,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         tiled = columns // TILE_COLUMNS * TILE_COLUMNS
         if tiled > 0:
             groups = (n + tile_rows - 1) // tile_rows
-            many(op, groups * ith // nth, groups * (ith + 1) // nth, tiled, ith)
+            many(op, groups * ith // nth, groups * (ith + 1) // nth, tiled)
         if tiled < columns:
             few(op, n * ith // nth, n * (ith + 1) // nth, tiled, columns)
 
@@ -97,13 +97,13 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     load_rows = isa.make("load_rows", lanes, (i64,), lambda e, at: e.load(vector(F32, tile_rows), at))
 
     @inline
-    def many(op, first, end, columns, ith):
+    def many(op, first, end, columns):
         w, row_bytes, n, k = load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
         x, x_stride, units = load_i64(op, 48), load_i64(op, 56), (k + UNIT - 1) // UNIT
         pass_bytes, x_pass_bytes = units * record, units * panel.X_RECORD
         group_bytes = pass_bytes * BLOCKS
         at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes))
-        totals = load_i64(op, 112) + ith * load_i64(op, 120)
+        totals = load_i64(op, 112)
         rows = totals + PANEL_ROWS * TILE_COLUMNS * 4
         groups = rows + tile_rows * row_unit
         for group in range(first, end, at_once):
