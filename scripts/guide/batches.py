@@ -12,6 +12,7 @@ Weights = npt.NDArray[np.float32]
 Row = tuple[Ids, Weights, Ids]               # ids, weights, meanings (-1 where there is none)
 POOL = 40                                    # batches that are sorted by length together
 ABRIDGED, KEPT = 0.8, 6                      # share of rows whose answers stop after so many tokens: more questions for the work
+ABRIDGED_TALKS = 0.3                         # the same of conversations of several questions, which refer to whole answers
 OPENING, OPENING_WEIGHT = 4, 2.0             # the first tokens of an answer decide what it is about, and count more
 CUT_SHARE, CUT_ABOVE, SINKS = 0.1, 200, 4    # of longer conversations some lose a stretch after the sinks, as a full ring does
 
@@ -19,7 +20,7 @@ CUT_SHARE, CUT_ABOVE, SINKS = 0.1, 200, 4    # of longer conversations some lose
 def batches(corpus: Conversations, tokens: int, seed: int, reading: Callable[[], float]) -> Iterator[Row]:
     """Endless batches of about `tokens` tokens, epoch after epoch in a new order; the same seed gives the same ones.
 
-    `reading`: the share of rows that end where the first answer would begin, asked before each pool of rows.
+    `reading`: the share of rows that end where some answer would begin, asked before each pool of rows.
     """
     epoch = 0
     while True:
@@ -57,8 +58,9 @@ def _row(corpus: Conversations, number: int, dice: np.random.Generator, reading:
     part = slice(int(corpus.starts[number]), int(corpus.starts[number + 1]))
     ids, weights = corpus.ids[part].astype(np.int64), corpus.weights[part].astype(np.float32)
     means = corpus.meanings[part].astype(np.int64)
-    if dice.random() < reading and (means >= 0).any():
-        end = int(np.argmax(means >= 0)) + 1
+    answered = np.flatnonzero(means >= 0)
+    if dice.random() < reading and len(answered):
+        end = int(dice.choice(answered)) + 1
         return ids[:end], np.zeros(end, np.float32), means[:end]
     if len(ids) > CUT_ABOVE and dice.random() < CUT_SHARE:
         begin = int(dice.integers(SINKS + 1, len(ids) - CUT_ABOVE // 2))
@@ -66,7 +68,7 @@ def _row(corpus: Conversations, number: int, dice: np.random.Generator, reading:
         weights[SINKS] = 0.0                 # nothing foretells the token after the cut
     place = _place_in_answer(weights)
     weights[(place >= 0) & (place < OPENING)] = OPENING_WEIGHT
-    if dice.random() < ABRIDGED:
+    if dice.random() < (ABRIDGED if len(answered) < 2 else ABRIDGED_TALKS):
         weights[place < 0] = 0.0             # answers alone
         ids, weights, means = (array[place < KEPT] for array in (ids, weights, means))
     return ids, weights, means

@@ -46,11 +46,14 @@ It speaks English only, knows nothing but edgellm, and can be wrong. `edgellm --
 Greedy, unedited, from `scripts/guide/conversations.toml`.
 {transcripts}"""
 COMMANDS = """```sh
-# the first two as of commit fc46bc3, whose trainer had no reader
-python scripts/guide/write_corpus.py /tmp/guide/first.jsonl --megabytes 160
-python scripts/guide/train.py /tmp/guide/first.jsonl /tmp/guide/first --minutes 97 --threads 2
-python scripts/guide/write_corpus.py /tmp/guide/corpus.jsonl --megabytes 200 --seed 4
-python scripts/guide/train.py /tmp/guide/corpus.jsonl /tmp/guide/run --start /tmp/guide/first --minutes 62 --rate 2.5e-3 --seed 5
+# the first two as of commit fc46bc3, whose trainer had no reader; the next two as of 12a9628, with other shares of conversations
+python scripts/guide/write_corpus.py /tmp/guide/1.jsonl --megabytes 160
+python scripts/guide/train.py /tmp/guide/1.jsonl /tmp/guide/1 --minutes 97 --threads 2
+python scripts/guide/write_corpus.py /tmp/guide/2.jsonl --megabytes 200 --seed 4
+python scripts/guide/train.py /tmp/guide/2.jsonl /tmp/guide/2 --start /tmp/guide/1 --minutes 62 --rate 2.5e-3 --seed 5
+python scripts/guide/write_corpus.py /tmp/guide/3.jsonl --megabytes 80 --seed 6
+python scripts/guide/train.py /tmp/guide/3.jsonl /tmp/guide/3 --start /tmp/guide/2 --minutes 30 --rate 1.5e-3 --seed 6 --reading 0
+python scripts/guide/average.py /tmp/guide/2 /tmp/guide/3 /tmp/guide/run
 python scripts/guide/check_export.py /tmp/guide/run --llama-cpp
 python scripts/guide/export.py /tmp/guide/run edgellm/data/guide.gguf --type Q8_0
 python scripts/guide/evaluate.py edgellm/data/guide.gguf --json /tmp/guide/report.json

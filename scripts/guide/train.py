@@ -21,7 +21,7 @@ from torch import Tensor
 
 PROBES = ("what is gguf?", "which model fits 8 gb", "hi!", "who won the world cup in 1990", "how do i leave", "and on a mac?")
 EMBEDDINGS = 0.5                             # of the rate that Muon has for the rest: rare words are overwritten at the full one
-FIRST, THEN, AFTER = 1.0, 0.5, 0.25          # share of rows that are only read: first, and after this part of the time
+READ_FIRST, READ_LATER = 1.0, 0.5            # share of rows that are only read: in the first part of the time, and afterwards
 READING = 1.0                                # weight of the loss of meanings beside the one of tokens
 WARMUP, FLOOR = 0.03, 0.04                   # of the whole time; of the highest learning rate
 
@@ -74,6 +74,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=5e-3, help="highest learning rate")
     parser.add_argument("--optimiser", choices=("muon", "adamw"), default="muon")
     parser.add_argument("--user-weight", type=float, default=0.1, help="weight of the questions' own tokens in the loss")
+    parser.add_argument("--reading", type=float, default=0.25, help="part of the time in which questions are only read, at first")
     parser.add_argument("--save-minutes", type=float, default=5.0)
     return parser.parse_args()
 
@@ -115,10 +116,11 @@ def train(guide: Guide, reader: Reader, tokenizer: GuideTokenizer, corpus: Conve
     """Steps until the minutes are over; the checkpoint is written now and then and at the end."""
     path = options.folder / "checkpoint.pt"
     steppers = optimisers(guide, reader, options.optimiser, options.rate)
-    progress = resume(path, guide, reader, steppers, device) if path.exists() or not options.start else begin(options.start, guide)
+    resumed = path.exists() or not options.start
+    progress = resume(path, guide, reader, steppers, device) if resumed else begin(options.start, guide, reader)
     budget, saved, said, means = options.minutes * 60, time.monotonic(), time.monotonic(), (0.0, 0.0)
     feed = batches(corpus, options.batch, options.seed + progress.steps,
-                   lambda: FIRST if progress.seconds < AFTER * budget else THEN)
+                   lambda: READ_FIRST if progress.seconds < options.reading * budget else READ_LATER)
     while progress.seconds < budget:
         began = time.monotonic()
         batch = [torch.from_numpy(array).to(device) for array in next(feed)]
@@ -175,10 +177,12 @@ def resume(path: Path, guide: Guide, reader: Reader, steppers: list[torch.optim.
     return Progress(**state["progress"])
 
 
-def begin(folder: Path, guide: Guide) -> Progress:
-    """The weights of another run, with nothing of its optimisers."""
+def begin(folder: Path, guide: Guide, reader: Reader) -> Progress:
+    """The weights of another run, with nothing of its optimisers; its reader, too, if it has one of the same meanings."""
     state = torch.load(folder / "checkpoint.pt", map_location="cpu", weights_only=True)
     guide.load_state_dict(state["model"])
+    if "reader" in state and all(state["reader"][name].shape == weight.shape for name, weight in reader.state_dict().items()):
+        reader.load_state_dict(state["reader"])
     old = Progress(**state["progress"])
     return Progress(0.0, 0, 0, old.seconds + old.seconds_before, old.steps + old.steps_before, old.tokens + old.tokens_before)
 

@@ -112,12 +112,20 @@ class Talk:
         return True
 
     def introduce(self) -> None:
-        """The user tells a name, which must be copied to the answer."""
+        """The user tells a name, which must be copied to the answer, and may ask something in the same breath."""
         dice = self.dice
-        self.name = dice.choice(slots()["name"]) if dice.random() < 0.6 else _made_up(dice).capitalize()
+        self.name = dice.choice(slots()["name"]) if dice.random() < 0.4 else _made_up(dice).capitalize()
         name = self.name if dice.random() < 0.7 else self.name.lower()
         text = expand(dice.choice(intents()["name_user"].questions), {**slots(), "name": ["@"]}, dice)
         typed = as_typed(text, dice, question=False).replace("@", name)
+        if dice.random() < 0.25:
+            intent = _pick(dice, _facts())
+            question = as_typed(intent.question(slots(), dice), dice)
+            met = dice.choice(("Nice to meet you", "Hello", "Pleased to meet you"))
+            self.turns.append((f"{typed.rstrip('.!')}{dice.choice(('. ', ', ', '! '))}{question}",
+                               f"{met}, {self.name}! {self._answer(intent)}"))
+            self.last = intent
+            return
         answer = favour_first((f"Nice to meet you, {self.name}! What would you like to know about edgellm?",
                                f"Hello {self.name}! I am the guide. How can I help?",
                                f"Pleased to meet you, {self.name}! Ask me anything about edgellm."), dice)
@@ -235,7 +243,9 @@ def unclear(talk: Talk) -> None:
     dice = talk.dice
     if dice.random() < 0.4:
         talk.introduce()
-        talk.ask(intents()["my_name"]) if dice.random() < 0.5 else talk.ask(_pick(dice, _facts()))
+        for _ in range(dice.randint(0, 2)):
+            talk.ask(_pick(dice, _facts()))
+        talk.ask(intents()["my_name"])
         return
     words = dice.choice((*patterns.FOLLOW["why"], *patterns.FOLLOW["eg"], *patterns.REPEAT, *patterns.FOLLOW["how"]))
     talk.say(expand(words, slots(), dice), favour_first(intents()[UNCLEAR].answers, dice))
@@ -243,7 +253,7 @@ def unclear(talk: Talk) -> None:
 
 
 KINDS: tuple[tuple[float, Callable[[Talk], None]], ...] = (
-    (0.80, single), (0.13, on_topic), (0.04, small_talk), (0.02, outside), (0.01, unclear),
+    (0.60, single), (0.24, on_topic), (0.07, small_talk), (0.03, outside), (0.06, unclear),
 )
 
 
