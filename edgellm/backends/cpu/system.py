@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgellm.backends.cpu import arm
 
-X86_ISAS = ("generic", "avx2", "avxvnni", "avx512vnni")      # the ladders, lowest first
+X86_ISAS = ("generic", "avx2", "avxvnni", "avx512vnni", "amx")           # the ladders, lowest first
 ARM_ISAS = ("generic", "neon", "dotprod", "i8mm")
 ISAS = (*X86_ISAS, *ARM_ISAS[1:])
 _AVX2 = frozenset({"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"})
@@ -22,11 +22,13 @@ ISA_NEEDS: dict[str, tuple[frozenset[str], ...]] = {
     "avx2": (_AVX2,),
     "avxvnni": (_AVX2 | {"avxvnni"}, _AVX512),
     "avx512vnni": (_AVX512,),
+    "amx": (_AVX512 | {"amx-tile", "amx-int8"},),
     "neon": (frozenset({"neon"}),),                          # Raspberry Pi 4
     "dotprod": (frozenset({"neon", "lse", "dotprod"}),),     # Raspberry Pi 5, Apple M1
     "i8mm": (frozenset({"neon", "lse", "dotprod", "i8mm"}),),        # Apple M2, Graviton 3, Snapdragon X
 }
 FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None     # system call number
+ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1023, 18     # from Linux 5.16 on
 YIELD_SYMBOL = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
 
@@ -61,7 +63,18 @@ def usable_isas() -> tuple[str, ...]:
     ladder = X86_ISAS if is_x86() else ARM_ISAS if is_arm() else ("generic",)
     if len(ladder) == 1:
         return ladder
-    return tuple(isa for isa in ladder if any(needs <= host_features() for needs in ISA_NEEDS[isa]))
+    return tuple(isa for isa in ladder if any(needs <= host_features() for needs in ISA_NEEDS[isa])
+                 and (isa != "amx" or amx_permitted()))
+
+
+@functools.cache
+def amx_permitted() -> bool:
+    """Ask Linux for the tile registers, which it gives to a whole process, once. False where it refuses, or is not Linux."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0)
 
 
 def usable_cores() -> int:

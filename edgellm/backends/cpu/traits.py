@@ -8,7 +8,8 @@ The "q8" form of a row of k activations, k padded with zeros to whole units of 2
     [36 b, 40 b)  i32 minus the sum of the block's codes
     [40 b, 44 b)  i32 minus the sum of the codes of the block's first half; [44 b, 48 b) of its second half
 Of T rows every whole sixteen, in the place of these rows, are a tile instead: for block j of every unit, and then unit by unit, a
-record of 768 bytes: for g = 0..7 the codes 4 g to 4 g + 3 of the sixteen rows, then their d, and their three sums likewise.
+record of 768 bytes: for g = 0..7 the codes 4 g to 4 g + 3 of the sixteen rows (on rungs with `tiles`: all codes of the first row,
+then of the second, and so on), then their d, and their three sums likewise.
 """
 from __future__ import annotations
 

@@ -95,6 +95,8 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     multiply = isa.make("multiply", void, (i64,) * 5, lambda e, *a: panel.multiply(e, shape, *a))
     put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, lanes))
     load_rows = isa.make("load_rows", lanes, (i64,), lambda e, at: e.load(vector(F32, tile_rows), at))
+    begin_tiles = isa.make("begin_tiles", void, (), lambda e: e.begin_tiles(BLOCK // shape.n_scales))
+    end_tiles = isa.make("end_tiles", void, (), lambda e: e.end_tiles())
 
     @inline
     def many(op, first, end, columns):
@@ -106,6 +108,7 @@ def _many_columns(variant: str, isa: Isa) -> Any:
         totals = load_i64(op, 112)
         rows = totals + PANEL_ROWS * TILE_COLUMNS * 4
         groups = rows + tile_rows * row_unit
+        begin_tiles()
         for group in range(first, end, at_once):
             here = min(at_once, end - group)
             for i in range(here):
@@ -125,6 +128,7 @@ def _many_columns(variant: str, isa: Isa) -> Any:
                         else:
                             for r in range(n - row):
                                 put(load_f32(at, r * 4), op, row + r, c + column)
+        end_tiles()
 
     return many
 

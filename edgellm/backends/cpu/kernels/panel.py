@@ -7,10 +7,12 @@ A tile of activations has records in the same order: for four codes at a time th
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import neon_tile
@@ -87,13 +89,21 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
             source = b.add(rows, b.add(b.mul(four.index, I64(64)), b.mul(block.index, I64(16))))
             at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
             for g, value in enumerate(e.panel_words(interleaved(e, source, row_unit))):
-                e.store(value, at, g * 4 * e.tile_rows)
+                e.store(_centred(e, shape, value), at, g * 4 * e.tile_rows)
     for index in range(shape.n_vectors):
         for first_block in (0, 4):
             source = b.add(rows, I64(UNIT + VECTOR_BYTES * index + 4 * first_block))
             for i, value in enumerate(interleaved(e, source, row_unit)):
                 at = b.add(out, b.mul(pass_bytes, I64(first_block + i)))
                 e.store(value, at, e.tile_rows * (BLOCK + 4 * index))
+
+
+def _centred(e: Generic, shape: Shape, words: Value) -> Value:
+    """Codes without their offset, for tiles, which take signed ones as well as others."""
+    if not (e.tiles and shape.offset):
+        return words
+    codes = e.cast(words, vector(I8, 4 * e.tile_rows))
+    return e.b.sub(codes, e.constant(codes.type, (shape.offset + 128) % 256 - 128))
 
 
 def interleaved(e: Generic, rows: Value, stride: int) -> list[Value]:
@@ -126,8 +136,14 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, units: Value, x: V
     for each in sums:
         b.store(e.constant(kind, 0.0), each)
     block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.is_neon else _tile_block
+    if e.tiles:
+        ahead = _Ahead(e, shape, panel, units, x)
+        ahead.multiply(I64(0))
     with cgutils.for_range(b, units) as loop:
         w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
+        if e.tiles:
+            ahead.multiply(b.add(loop.index, I64(1)))
+            block_of = functools.partial(_tile_block, dots=ahead.dots(loop.index))
         for value, each in zip(block_of(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):
             b.store(value, each)
     with b.if_else(b.icmp_signed("==", block, I64(0))) as (first, later):
@@ -139,8 +155,40 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, units: Value, x: V
                 e.store(b.fadd(e.load(kind, totals, 4 * e.tile_rows * c), b.load(each)), totals, 4 * e.tile_rows * c)
 
 
-def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: Value, columns: range) -> list[Value]:
-    """Totals + one block, for some columns of the tile."""
+class _Ahead:
+    """Sums of a tile's blocks by `tile_products`, made while those of the block before are weighed."""
+
+    def __init__(self, e: Generic, shape: Shape, panel: Value, units: Value, x: Value) -> None:
+        self.e, self.shape, self.panel, self.units, self.x = e, shape, panel, units, x
+        self.size, self.depth = 4 * TILE_COLUMNS * e.tile_rows, BLOCK // shape.n_scales
+        line = ir.ArrayType(vector(I32, e.tile_rows), TILE_COLUMNS)
+        self.space = e.b.ptrtoint(cgutils.alloca_once(e.b, line, 2 * shape.n_scales), I64)
+
+    def _place(self, unit: Value) -> Value:
+        """Where the sums of a unit's block are kept until those of the next but one."""
+        b = self.e.b
+        return b.add(self.space, b.mul(b.and_(unit, I64(1)), I64(self.shape.n_scales * self.size)))
+
+    def multiply(self, unit: Value) -> None:
+        """After the last unit, that one again: its sums are then in both places."""
+        e, b = self.e, self.e.b
+        here = b.select(b.icmp_signed("<", unit, self.units), unit, b.sub(self.units, I64(1)))
+        w = b.add(self.panel, b.mul(here, I64(record_bytes(e, self.shape))))
+        x, out = b.add(self.x, b.mul(here, I64(X_RECORD))), self._place(unit)
+        signed = bool(self.shape.offset) or self.shape.signed
+        for half in range(self.shape.n_scales):
+            e.tile_products(b.add(x, I64(half * self.depth)), BLOCK, b.add(w, I64(half * self.depth * e.tile_rows)), self.depth,
+                            signed, b.add(out, I64(half * self.size)), half)
+
+    def dots(self, unit: Value) -> Callable[[int, Sequence[int]], list[Value]]:
+        """What `_tile_block` asks: sums of the only block or of a half, for some columns."""
+        e, place = self.e, self._place(unit)
+        return lambda index, some: [e.load(vector(I32, e.tile_rows), place, index * self.size + 4 * e.tile_rows * c) for c in some]
+
+
+def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: Value, columns: range,
+                dots: Callable[[int, Sequence[int]], list[Value]] | None = None) -> list[Value]:
+    """Totals + one block, for some columns of the tile. `dots`: its sums, if there already, offsets included."""
     rows = e.tile_rows
     kind, floats, parts = vector(I8, 4 * rows), vector(F32, rows), 8 // shape.n_scales
 
@@ -165,11 +213,11 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
     factors = [cache(lambda index=index: e.load(floats, w, rows * (BLOCK + 4 * index)))
                for index in range(shape.n_scales + shape.n_minima)]
     results = []
-    for some in [[c] for c in columns] if e.column_by_column and shape.n_scales > 1 else [list(columns)]:
-        dots = [products(index, some) for index in range(shape.n_scales)]
+    for some in [[c] for c in columns] if dots or (e.column_by_column and shape.n_scales > 1) else [list(columns)]:
+        parts_of = [(dots or products)(index, some) for index in range(shape.n_scales)]
         scales, minima = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
         for i, c in enumerate(some):
             sums = [word(I32, c, sums_section(index, shape.n_minima)) for index in range(shape.n_minima)]
             total = totals[c - columns[0]]
-            results.append(weighed(e, total, [each[i] for each in dots], scales, minima, sums, word(F32, c, 0)))
+            results.append(weighed(e, total, [each[i] for each in parts_of], scales, minima, sums, word(F32, c, 0)))
     return results

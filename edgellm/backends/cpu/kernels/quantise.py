@@ -9,7 +9,7 @@ from numba import types
 from edgellm.backends.cpu.kernels._share import first_item
 from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I8, I32, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, UNIT
 
@@ -20,9 +20,9 @@ V32B = vector(I8, BLOCK)
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, i64 = isa.load_i64, types.int64
     to_row = isa.make("to_row", types.void, (i64, i64, i64, i64), lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
-    to_tile = isa.make("to_tile", types.void, (i64, i64), lambda e, x, to: _to_tile(e, *_rounded(e, x), to))
+    to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
     clear_row = isa.make("clear_row", types.void, (i64, i64, i64), lambda e, *to: _to_row(e, *_nothing(e), *to))
-    clear_tile = isa.make("clear_tile", types.void, (i64,), lambda e, to: _to_tile(e, *_nothing(e), to))
+    clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, *_nothing(e), *to))
 
     def q8(op, ith, nth):
         step, x, x_stride, k = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32)
@@ -39,11 +39,11 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                 if row < tiled:
                     column = row % TILE_COLUMNS
                     place = block % BLOCKS_PER_UNIT * units + block // BLOCKS_PER_UNIT
-                    to += column * 4 - column * out_stride + place * X_RECORD
+                    to += place * X_RECORD - column * out_stride
                     if block < filled:
-                        to_tile(source, to)
+                        to_tile(source, to, column)
                     else:
-                        clear_tile(to)
+                        clear_tile(to, column)
                 else:
                     codes, scales = to + block // 4 * 128 + block % 4 * 16, to + blocks * BLOCK + block * 4
                     if block < filled:
@@ -90,9 +90,13 @@ def _to_row(e: Generic, values: Any, parts: list[Any], codes: Any, scales: Any, 
         scales = e.b.add(scales, section)
 
 
-def _to_tile(e: Generic, values: Any, parts: list[Any], to: Any) -> None:
-    words = e.cast(values, V8I)
-    for g in range(BLOCK // 4):
-        e.store(e.lane(words, g), to, 4 * TILE_COLUMNS * g)
+def _to_tile(e: Generic, values: Any, parts: list[Any], record: Any, column: Any) -> None:
+    b, words = e.b, e.cast(values, V8I)
+    at = b.add(record, b.mul(column, I64(4)))
+    if e.tiles:
+        e.store(values, b.add(record, b.mul(column, I64(BLOCK))))
+    else:
+        for g in range(BLOCK // 4):
+            e.store(e.lane(words, g), at, 4 * TILE_COLUMNS * g)
     for index, part in enumerate(parts):
-        e.store(part, to, X_SECTIONS + 4 * TILE_COLUMNS * index)
+        e.store(part, at, X_SECTIONS + 4 * TILE_COLUMNS * index)

@@ -7,6 +7,7 @@ LLVM aborts the process otherwise.
 """
 from __future__ import annotations
 
+from edgellm.backends.cpu.simd.amx import Amx
 from edgellm.backends.cpu.simd.avx2 import Avx2
 from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
 from edgellm.backends.cpu.simd.avxvnni import AvxVnni
@@ -17,7 +18,7 @@ from edgellm.backends.cpu.simd.table import Isa
 
 __all__ = ["F32X8", "I8X32", "I32X8", "RUNGS", "Isa", "Vec", "load_isa"]
 
-RUNGS: dict[str, type[Generic]] = {rung.name: rung for rung in (Generic, Avx2, AvxVnni, Avx512Vnni, Neon, DotProd, I8mm)}
+RUNGS: dict[str, type[Generic]] = {rung.name: rung for rung in (Generic, Avx2, AvxVnni, Avx512Vnni, Amx, Neon, DotProd, I8mm)}
 _LOADED: dict[str, Isa] = {}
 
 

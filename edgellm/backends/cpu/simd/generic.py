@@ -42,6 +42,7 @@ class Generic:
     minima_first: ClassVar[bool] = True          # whether a block's minima are weighed while its dot products are on their way
     sign_sums: ClassVar[bool] = False            # whether `dots` of signed codes start from their `negatives`
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
+    tiles: ClassVar[bool] = False                # whether blocks of sixteen rows by sixteen columns are `tile_products`
 
     def __init__(self, builder: Any) -> None:
         self.b = builder
@@ -235,6 +236,25 @@ class Generic:
         w = [load() for load in weights]
         return [self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
                 for x, start in zip(columns, starts, strict=True)]
+
+    def begin_tiles(self, depth: int) -> None:
+        """Before the first `tile_products`, all of them of `depth` codes."""
+
+    def end_tiles(self) -> None:
+        """After the last one."""
+
+    def tile_products(self, x: Value, x_stride: int, w: Value, depth: int, signed: bool, out: Value, which: int) -> None:
+        """Sums of `depth` (16 or 32) products each: sixteen rows of i8 at x, `x_stride` bytes apart, with sixteen columns at w, of
+        which four rows lie together; u8 or, `signed`, i8. To `out` as i32[16][16], a row for each one of x. `which`: 0 or 1, not
+        the one of the products before, so that they need not wait.
+        """
+        kind, rows = vector(I32, 16), vector(I8, 64)
+        weights = [self.load(rows, w, 64 * g) for g in range(depth // 4)]
+        with cgutils.for_range(self.b, I64(16)) as row:
+            at = self.b.add(x, self.b.mul(row.index, I64(x_stride)))
+            fours = [self.cast(self.splat(self.load(I32, at, 4 * g), 16), rows) for g in range(depth // 4)]
+            total = Generic.dot(self, list(zip(weights, fours, strict=True)), signed, 128)
+            self.store(self.b.bitcast(total, kind), self.b.add(out, self.b.mul(row.index, I64(64))))
 
     def negatives(self, weights: Sequence[Value]) -> Value:
         """Sums of the magnitudes of negative codes, in the lanes that `dot` of these weights has; see `sign_sums`."""

@@ -1,0 +1,50 @@
+"""The AMX rung: AVX-512 VNNI, whose tiles of many columns are multiplied by the tile unit, blocks of 32 codes at a time.
+
+A block's sums are integers and leave the tile before they are weighed, so results are those of the other rungs, bit by bit. Tile
+registers are named here (0 and 1: sums, 2 and 4: activations, 3 and 5: weights), and LLVM uses none of its own accord.
+"""
+from __future__ import annotations
+
+import struct
+from typing import Any, ClassVar
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
+from edgellm.backends.cpu.simd.base import I8, I64
+
+ROWS, ROW_BYTES = 16, 64                         # of a tile of sums: activation rows by weight rows, four bytes each
+
+
+def configuration(depth: int) -> bytes:
+    """What LDTILECFG reads, for products of `depth` codes: palette 1, then bytes of a row and rows of each register."""
+    sums, activations, weights = (ROW_BYTES, ROWS), (depth, ROWS), (ROW_BYTES, depth // 4)
+    shapes = [sums, sums, activations, weights, activations, weights, (0, 0), (0, 0)]
+    widths = struct.pack("<8H", *(width for width, _ in shapes))
+    return struct.pack("<B15x", 1) + widths.ljust(32, b"\0") + bytes(rows for _, rows in shapes).ljust(16, b"\0")
+
+
+class Amx(Avx512Vnni):
+    """Needs the kernel's permission, once for a process: `system.amx_permitted`."""
+
+    name: ClassVar[str] = "amx"
+    tiles: ClassVar[bool] = True
+
+    def begin_tiles(self, depth: int) -> None:
+        data = configuration(depth)
+        value = ir.Constant(ir.ArrayType(I8, len(data)), bytearray(data))
+        constant = cgutils.global_constant(self.b.module, f"tiles_{depth}", value)
+        constant.linkage, constant.align = "internal", len(data)
+        self.call("llvm.x86.ldtilecfg", ir.VoidType(), self.b.bitcast(constant, I8.as_pointer()))
+
+    def end_tiles(self) -> None:
+        self.call("llvm.x86.tilerelease", ir.VoidType())
+
+    def tile_products(self, x: Any, x_stride: int, w: Any, depth: int, signed: bool, out: Any, which: int) -> None:
+        none, sums, activations, weights = ir.VoidType(), I8(which), I8(2 + 2 * which), I8(3 + 2 * which)
+        self.call("llvm.x86.tilezero", none, sums)
+        self.call("llvm.x86.tileloadd64", none, activations, self._pointer(I8, x, 0), I64(x_stride))
+        self.call("llvm.x86.tileloadd64", none, weights, self._pointer(I8, w, 0), I64(ROW_BYTES))
+        self.call("llvm.x86.tdpbssd" if signed else "llvm.x86.tdpbsud", none, sums, activations, weights)
+        self.call("llvm.x86.tilestored64", none, sums, self._pointer(I8, out, 0), I64(ROW_BYTES))

@@ -1,0 +1,159 @@
+"""The rung of the tile unit: its layouts with tiles computed otherwise, its instructions as LLVM writes them, and the trial."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pytest
+from test_matmul_kernels import Kernels, activations, product, quantise, weights
+
+from edgellm.backends.cpu import jit, system, trial
+from edgellm.backends.cpu.kernels import matmul
+from edgellm.backends.cpu.kernels import quantise as quantise_kernel
+from edgellm.backends.cpu.kernels import trial as trial_kernel
+from edgellm.backends.cpu.simd import RUNGS, Isa
+from edgellm.backends.cpu.simd.amx import configuration
+from edgellm.backends.cpu.traits import TRAITS
+
+# One of each kind: codes with an offset, of all bytes, with minima, in place, with scales of half blocks, of a table.
+TYPES = ["Q4_0", "Q8_0", "Q5_1", "Q4_K", "Q2_K", "Q6_K", "IQ4_XS"]
+pytestmark = pytest.mark.skipif(not system.is_x86(), reason="tiles of this form are x86's")
+
+
+def compiled(function: Callable[..., None]) -> Any:
+    i64 = numba.types.int64
+    return numba.cfunc(numba.types.void(i64, i64, i64), nopython=True, error_model="numpy", boundscheck=False)(function)
+
+
+@pytest.fixture(scope="module")
+def isa() -> Isa:
+    """The best rung that works here without tiles, with tiles by plain arithmetic in the layout that the tile unit wants."""
+    best = [name for name in system.usable_isas() if name != "amx"][-1]
+    portable = {"name": "tiles", "tiles": True, "tile_rows": 16, "tile_columns": ((16,), (16,))}
+    return Isa(type("Tiles", (RUNGS[best],), portable))
+
+
+@pytest.fixture(scope="module")
+def kernels(isa: Isa) -> Iterator[Kernels]:
+    kept = {TRAITS[name].matmul: compiled(matmul.build(name, isa)) for name in TYPES}
+    kept["quantise:q8"] = compiled(quantise_kernel.build("q8", isa))
+    yield {kernel: function.ctypes for kernel, function in kept.items()}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_products_of_tiles(kernels: Kernels, name: str) -> None:
+    """Tiles of sixteen columns give what a column alone gives, bit by bit, and both are right."""
+    for k, n, columns in ((512, 35, 37), (256, 3, 16)):
+        raw, exact = weights(name, n, k)
+        x, _ = activations(kernels, name, columns, k)
+        got = product(kernels, name, raw, k, x, threads=2)
+        alone = [product(kernels, name, raw, k, activations(kernels, name, columns, k, c)[0])[0] for c in range(columns)]
+        assert np.array_equal(got, alone), (n, k, columns)
+        last, values = activations(kernels, name, columns, k, columns - 1)
+        assert (np.abs(product(kernels, name, raw, k, last) - values @ exact.T) <= 1e-6 * (np.abs(values) @ np.abs(exact).T)).all()
+
+
+def test_a_tile_of_activations_has_whole_rows(kernels: Kernels) -> None:
+    x = np.random.default_rng(1).standard_normal((17, 256), np.float32)
+    rows = quantise(kernels, x)
+    record = rows[:16].reshape(-1)[: 8 * 768].reshape(8, 768)            # of the only unit, block by block
+    codes = np.stack([block[:512].view(np.int8).reshape(16, 32) for block in record], axis=1)
+    d = np.stack([block[512:576].view(np.float32) for block in record], axis=1)
+    assert np.abs(codes * d[..., None] - x[:16].reshape(16, 8, 32)).max() <= 0.51 * d.max()
+
+
+def case() -> tuple[npt.NDArray[np.int8], npt.NDArray[np.uint8]]:
+    rng = np.random.default_rng(2)
+    return rng.integers(-128, 128, (16, 32), np.int8), rng.integers(0, 256, (8, 16, 4), np.uint8)
+
+
+def test_the_trial_s_kernels(isa: Isa) -> None:
+    x, w = case()
+    out = np.zeros((len(trial.CASES), 2, 16, 16), np.int32)
+    record = np.array([0, x.ctypes.data, w.ctypes.data, out.ctypes.data, 2], np.int64)
+    compiled(trial_kernel.build("tiles", isa)).ctypes(record.ctypes.data, 0, 1)
+    for sums, got in zip(trial.exact(x, w), out, strict=True):
+        assert (got == sums).all()
+    compiled(trial_kernel.build("dots", isa)).ctypes(record.ctypes.data, 0, 1)
+
+
+def test_configurations() -> None:
+    """Palette 1; bytes of a row and rows of sums, activations and weights, as LDTILECFG has them."""
+    for depth in (16, 32):
+        data = configuration(depth)
+        assert len(data) == 64 and data[0] == 1 and not any(data[1:16])
+        assert np.frombuffer(data[16:32], np.uint16).tolist() == [64, 64, depth, 64, depth, 64, 0, 0]
+        assert list(data[48:56]) == [16, 16, 16, depth // 4, 16, depth // 4, 0, 0]
+
+
+WRITTEN = """
+import sys
+from numba import cfunc, types
+from edgellm.backends.cpu.simd import load_isa
+import importlib
+module, variant = sys.argv[1:]
+function = importlib.import_module(f"edgellm.backends.cpu.kernels.{module}").build(variant, load_isa("amx"))
+signature = types.void(types.int64, types.int64, types.int64)
+print(cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(function)._library.get_asm_str())
+"""
+
+
+@pytest.mark.parametrize(("name", "instruction"), [("Q4_0", "tdpbssd"), ("Q4_K", "tdpbsud"), ("Q6_K", "tdpbssd")])
+def test_instructions(name: str, instruction: str) -> None:
+    """What LLVM writes for a processor with AMX, which need not be this one."""
+    environment = dict(os.environ, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES="+avx512vnni,+amx-tile,+amx-int8",
+                       PYTHONPATH=str(Path(__file__).resolve().parent.parent))
+    written = subprocess.run([sys.executable, "-c", WRITTEN, "matmul", name], env=environment, capture_output=True, text=True,
+                             check=True).stdout
+    lines = [line.split() for line in written.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
+    used = [words[0] for words in lines]
+    scales = 2 if name == "Q6_K" else 1
+    for each, least in (("ldtilecfg", 1), ("tilerelease", 1), ("tilezero", scales), ("tileloadd", 2 * scales),
+                        ("tilestored", scales), (instruction, scales)):
+        assert used.count(each) >= least, each
+    products = [" ".join(words[1:]) for words in lines if words[0] == instruction]
+    assert products[0] == "%tmm3, %tmm2, %tmm0"              # in this order of operands: weights, activations, sums
+
+
+def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("EDGELLM_ISA", raising=False)
+    monkeypatch.setattr(system, "usable_isas", lambda: system.X86_ISAS)
+    for verdict, isa in (("faster", "amx"), ("slower", "avx512vnni"), ("ended with signal 4", "avx512vnni")):
+        monkeypatch.setattr(trial, "verdict", lambda verdict=verdict: verdict)
+        trial.passed.cache_clear()
+        assert jit.choose_isa() == isa
+    trial.passed.cache_clear()
+    monkeypatch.setenv("EDGELLM_ISA", "amx")
+    assert jit.choose_isa() == "amx"
+
+
+@pytest.mark.parametrize(("program", "verdict"), [
+    ("print(0.001, 0.004)", "faster"), ("print(0.004, 0.001)", "slower"), ("print('wrong results')", "wrong results"),
+    ("import os; os.kill(os.getpid(), 4)", "ended with signal 4"), ("raise SystemExit(3)", "ended with status 3"),
+])
+def test_verdicts(program: str, verdict: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever becomes of the other process, this one goes on; a verdict is found once and kept."""
+    monkeypatch.setenv("EDGELLM_CACHE", str(tmp_path))
+    started: list[int] = []
+    really = subprocess.run
+
+    def run(command: list[str], **options: Any) -> Any:
+        started.append(1)
+        return really([sys.executable, "-c", program], **options)
+
+    monkeypatch.setattr(trial.subprocess, "run", run)
+    assert trial.verdict() == verdict and trial.verdict() == verdict
+    assert len(started) == 1
+
+
+def test_the_program_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(system, "amx_permitted", lambda: False)
+    trial.main()
+    assert capsys.readouterr().out == "not permitted by the system\n"
