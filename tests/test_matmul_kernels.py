@@ -55,18 +55,16 @@ def quantise(kernels: Kernels, x: Floats, threads: int = 1) -> Array:
 
 
 def parts(rows: Array, k: int) -> tuple[Array, Floats, Array]:
-    """Codes (T, blocks, 32), scales (T, blocks), and sums (3, T, blocks): of blocks, of first and of second halves."""
-    units, tiled, wide = -(-k // UNIT), len(rows) // TILE_COLUMNS * TILE_COLUMNS, 48 * TILE_COLUMNS
-    blocks = units * UNIT // BLOCK
+    """Codes (T, blocks, 32), scales (T, blocks), and sums (3, T, blocks): of blocks, of first and of second halves.
+
+    Of less than a tile of rows: how tiles lie depends on the rung, and products of them are held against those of single rows.
+    """
+    assert len(rows) < TILE_COLUMNS
+    blocks = -(-k // UNIT) * UNIT // BLOCK
     packed = np.ascontiguousarray(rows[:, : blocks * 48])
-    tiles = packed[:tiled].reshape(-1, UNIT // BLOCK, units, wide).swapaxes(1, 2)        # units before blocks of a unit
-    columns = np.ascontiguousarray(tiles).view(np.int32).reshape(-1, blocks, 12, TILE_COLUMNS)
-    words = np.ascontiguousarray(columns.transpose(0, 3, 1, 2)).reshape(tiled, blocks, 12)     # of rows: codes, d and sums
-    fours = packed[tiled:, : blocks * BLOCK].reshape(-1, blocks // 4, 2, 4, 16).swapaxes(2, 3)
-    sections = packed[tiled:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks).swapaxes(1, 2)
-    codes = np.concatenate([words[..., :8].copy().view(np.int8).reshape(tiled, blocks, BLOCK),
-                            fours.reshape(-1, blocks, BLOCK).view(np.int8)])
-    numbers = np.concatenate([words[..., 8:], sections])
+    fours = packed[:, : blocks * BLOCK].reshape(-1, blocks // 4, 2, 4, 16).swapaxes(2, 3)
+    numbers = packed[:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks).swapaxes(1, 2)
+    codes = fours.reshape(-1, blocks, BLOCK).view(np.int8)
     return codes, numbers[..., 0].copy().view(np.float32), -numbers[..., 1:].transpose(2, 0, 1)
 
 
@@ -116,8 +114,8 @@ def activations(kernels: Kernels, name: str, columns: int, k: int, only: int | N
         x = x[only : only + 1]
     if TRAITS[name].activation == "f32":
         return x, x.astype(np.float64)
-    rows = quantise(kernels, x)
-    return rows, meaning(rows, k)
+    few = [quantise(kernels, x[first : first + TILE_COLUMNS - 1]) for first in range(0, len(x), TILE_COLUMNS - 1)]
+    return quantise(kernels, x), np.concatenate([meaning(rows, k) for rows in few])
 
 
 def lengths(name: str) -> list[int]:
