@@ -10,6 +10,7 @@ from typing import Any
 import llama_cpp
 
 Pointer = Any                    # ctypes handles of llama.cpp
+AT_ONCE = 2048                   # tokens that llama_decode takes in one call
 
 
 def main() -> None:
@@ -22,7 +23,7 @@ def main() -> None:
         model_options.use_extra_bufts = False    # no repacked and no AMX weights
     model = llama_cpp.llama_model_load_from_file(path.encode(), model_options)
     options = llama_cpp.llama_context_default_params()
-    options.n_ctx, options.n_batch, options.n_ubatch = context, 2048, 512
+    options.n_ctx, options.n_batch, options.n_ubatch = context, AT_ONCE, 512
     options.n_threads = options.n_threads_batch = threads
     state = llama_cpp.llama_init_from_model(model, options)
     memory, n_vocab = llama_cpp.llama_get_memory(state), llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
@@ -43,9 +44,10 @@ def main() -> None:
 
 
 def decode(state: Pointer, tokens: list[int]) -> None:
-    array = (llama_cpp.llama_token * len(tokens))(*tokens)
-    if llama_cpp.llama_decode(state, llama_cpp.llama_batch_get_one(array, len(tokens))):
-        raise SystemExit("llama_decode failed")
+    for some in (tokens[i : i + AT_ONCE] for i in range(0, len(tokens), AT_ONCE)):
+        array = (llama_cpp.llama_token * len(some))(*some)
+        if llama_cpp.llama_decode(state, llama_cpp.llama_batch_get_one(array, len(some))):
+            raise SystemExit("llama_decode failed")
     llama_cpp.llama_synchronize(state)
 
 
