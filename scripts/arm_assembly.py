@@ -23,7 +23,7 @@ from edgellm.backends.cpu.traits import TRAITS
 
 ROOT = Path(__file__).resolve().parent.parent
 CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "apple-m2": "i8mm"}       # processor -> rung
-TYPES = [name for name, traits in TRAITS.items() if traits.activation == "q8"]
+TYPES = [name for name, traits in TRAITS.items() if traits.quantise]
 PRODUCTS = {"sdot": 16, "smmla": 32, "smull": 8, "smull2": 8, "smlal": 8, "smlal2": 8}       # instruction -> products it makes
 CORES, CLOCK, SUSTAINED, MEMORY = 4, 2.4e9, 3.0, 11.5e9
 UNIT, DECODE_ROWS, TILE_ROWS = 256, 2, 8

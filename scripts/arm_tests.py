@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "max": "i8mm"}
 COMPARED = ("executor:walk", "quantise:q8")
 OTHERS = {
-    "quantise": ["q8"], "probe": ["read"], "executor": ["start", "walk", "wait"], "norm": ["rms_norm", "layer_norm"],
+    "quantise": ["q8", "q8_whole"], "probe": ["read"], "executor": ["start", "walk", "wait"], "norm": ["rms_norm", "layer_norm"],
     "attention": ["f16", "f32", "q8_0"], "attention_partial": ["merge"], "kv_store": ["f16", "f32", "q8_0"], "select": ["rows"],
     "rope": ["norm", "neox"], "elementwise": ["add", "mul", "silu", "gelu", "scale", "softcap", "glu_silu", "glu_gelu"],
 }

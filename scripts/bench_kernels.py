@@ -83,8 +83,8 @@ class Product:
         size = -(-scratch_bytes(name, K) // ROW_ALIGNMENT) * ROW_ALIGNMENT
         self.scratch = aligned(size * threads)
         x: npt.NDArray[np.generic] = self.values
-        if traits.activation == "q8":
-            x = self._quantised(kernels["quantise:q8"])
+        if traits.quantise:
+            x = self._quantised(kernels[traits.quantise])
         self.x = x
         self.records = np.zeros((threads, 32), np.int64)
         self.records[:, 1:10] = (self.step.ctypes.data, self.weights.ctypes.data, self.weights.strides[0], rows, K, x.ctypes.data,
@@ -92,7 +92,7 @@ class Product:
         self.records[:, 14] = self.scratch.ctypes.data + size * np.arange(threads)
 
     def _quantised(self, kernel: Kernel) -> Bytes:
-        """The "q8" form of the activations; the last `values`, which are checked, become what they stand for."""
+        """The quantised form of the activations; the last `values`, which are checked, become what they stand for."""
         columns, stride = len(self.values), q8_row_bytes(K)
         rows = aligned(columns * stride).reshape(columns, stride)
         record = np.zeros(32, np.int64)
@@ -139,7 +139,8 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=256)
     options = parser.parse_args()
     linker = jit.Linker()
-    ids = {"quantise:q8", "probe:read", *(TRAITS[name].matmul for name in options.types)}
+    chosen = [TRAITS[name] for name in options.types]
+    ids = {"probe:read", *(kernel for traits in chosen for kernel in (traits.matmul, traits.quantise) if kernel)}
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     addresses = jit.kernel_addresses(ids, options.isa, linker)
     kernels: dict[str, Kernel] = {kernel: signature(address) for kernel, address in addresses.items()}

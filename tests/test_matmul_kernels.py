@@ -18,7 +18,8 @@ from edgellm.formats.codecs import CODECS
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Kernels = dict[str, Callable[[int, int, int], None]]
-QUANTISED = [name for name, traits in TRAITS.items() if traits.activation == "q8"]
+QUANTISED = [name for name, traits in TRAITS.items() if traits.quantise]
+FORMS = ["q8", "q8_whole"]
 FLOATS = [name for name, traits in TRAITS.items() if traits.activation == "f32"]
 # (weight rows, columns): fewer rows than a tile, no whole number of tiles, with and without tiles of columns and rest
 SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (35, 37), (16, 16)]
@@ -28,7 +29,7 @@ SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (35, 37), (16, 16)]
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     """All kernels of one rung, as the back end gets them: compiled for that rung alone, linked from object code."""
     linker = jit.Linker()
-    ids = {"quantise:q8", *(kernel for traits in TRAITS.values() for kernel in (traits.matmul, traits.embed))}
+    ids = {kernel for traits in TRAITS.values() for kernel in (traits.matmul, traits.embed, traits.quantise) if kernel}
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     yield {kernel: signature(address) for kernel, address in jit.kernel_addresses(ids, request.param, linker).items()}
     assert linker                                # the code lives as long as it does
@@ -46,15 +47,15 @@ def run(kernel: Callable[[int, int, int], None], words: Array, threads: int = 1)
         kernel(words.ctypes.data, thread, threads)
 
 
-def quantise(kernels: Kernels, x: Floats, threads: int = 1) -> Array:
-    """(T, k) f32 to the rows of the "q8" form, in memory that is dirty before."""
+def quantise(kernels: Kernels, x: Floats, threads: int = 1, form: str = "q8") -> Array:
+    """(T, k) f32 to the rows of a quantised form, in memory that is dirty before."""
     rows, step = np.full((len(x), q8_row_bytes(x.shape[1])), 0xA5, np.uint8), np.array([len(x), 0], np.int64)
-    run(kernels["quantise:q8"], record({1: step.ctypes.data, 2: x.ctypes.data, 3: x.strides[0], 4: x.shape[1], 5: rows.ctypes.data,
-                                        6: rows.strides[0], 7: 0}), threads)
+    run(kernels[f"quantise:{form}"], record({1: step.ctypes.data, 2: x.ctypes.data, 3: x.strides[0], 4: x.shape[1],
+                                             5: rows.ctypes.data, 6: rows.strides[0], 7: 0}), threads)
     return rows
 
 
-def parts(rows: Array, k: int) -> tuple[Array, Floats, Array]:
+def parts(rows: Array, k: int, form: str = "q8") -> tuple[Array, Floats, Array]:
     """Codes (T, blocks, 32), scales (T, blocks), and sums (3, T, blocks): of blocks, of first and of second halves.
 
     Of less than a tile of rows: how tiles lie depends on the rung, and products of them are held against those of single rows.
@@ -62,15 +63,17 @@ def parts(rows: Array, k: int) -> tuple[Array, Floats, Array]:
     assert len(rows) < TILE_COLUMNS
     blocks = -(-k // UNIT) * UNIT // BLOCK
     packed = np.ascontiguousarray(rows[:, : blocks * 48])
-    fours = packed[:, : blocks * BLOCK].reshape(-1, blocks // 4, 2, 4, 16).swapaxes(2, 3)
+    codes = packed[:, : blocks * BLOCK]
+    if form == "q8":
+        codes = codes.reshape(-1, blocks // 4, 2, 4, 16).swapaxes(2, 3)
     numbers = packed[:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks).swapaxes(1, 2)
-    codes = fours.reshape(-1, blocks, BLOCK).view(np.int8)
+    codes = codes.reshape(-1, blocks, BLOCK).view(np.int8)
     return codes, numbers[..., 0].copy().view(np.float32), -numbers[..., 1:].transpose(2, 0, 1)
 
 
-def meaning(rows: Array, k: int) -> Array:
+def meaning(rows: Array, k: int, form: str = "q8") -> Array:
     """What quantised rows stand for, (T, k) f64."""
-    codes, scales, _ = parts(rows, k)
+    codes, scales, _ = parts(rows, k, form)
     values: Array = (codes.astype(np.float64) * scales[..., None]).reshape(len(rows), -1)[:, :k]
     return values
 
@@ -114,8 +117,9 @@ def activations(kernels: Kernels, name: str, columns: int, k: int, only: int | N
         x = x[only : only + 1]
     if TRAITS[name].activation == "f32":
         return x, x.astype(np.float64)
-    few = [quantise(kernels, x[first : first + TILE_COLUMNS - 1]) for first in range(0, len(x), TILE_COLUMNS - 1)]
-    return quantise(kernels, x), np.concatenate([meaning(rows, k) for rows in few])
+    form = TRAITS[name].activation
+    few = [quantise(kernels, x[first : first + TILE_COLUMNS - 1], form=form) for first in range(0, len(x), TILE_COLUMNS - 1)]
+    return quantise(kernels, x, form=form), np.concatenate([meaning(rows, k, form) for rows in few])
 
 
 def lengths(name: str) -> list[int]:
@@ -179,11 +183,12 @@ def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
         assert (out[:, k:] == 77).all()
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("k", [32, 256, 864])
-def test_quantised_activations(kernels: Kernels, k: int) -> None:
+def test_quantised_activations(kernels: Kernels, k: int, form: str) -> None:
     x = np.random.default_rng(6).standard_normal((5, k), np.float32) * np.array([[1], [1e-20], [1e30], [0], [1e-3]], np.float32)
-    rows = quantise(kernels, x)
-    codes, scales, sums = parts(rows, k)
+    rows = quantise(kernels, x, form=form)
+    codes, scales, sums = parts(rows, k, form)
     filled = k // BLOCK
     blocks = x.reshape(5, filled, BLOCK)
     assert np.array_equal(scales[:, :filled], np.abs(blocks).max(axis=-1) / np.float32(127))
@@ -195,7 +200,7 @@ def test_quantised_activations(kernels: Kernels, k: int) -> None:
         assert np.array_equal(got, total)
     for threads in (2, 3):
         padding = slice(0, -(-k // UNIT) * UNIT // BLOCK * 48)
-        assert np.array_equal(rows[:, padding], quantise(kernels, x, threads)[:, padding])
+        assert np.array_equal(rows[:, padding], quantise(kernels, x, threads, form)[:, padding])
 
 
 def test_activations_that_are_no_numbers_show(kernels: Kernels) -> None:

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_matmul_kernels import Kernels, activations, product, quantise, weights
+from test_matmul_kernels import FORMS, Kernels, activations, product, quantise, weights
 
 from edgellm.backends.cpu import jit, system, trial
 from edgellm.backends.cpu.kernels import matmul
@@ -43,7 +43,7 @@ def isa() -> Isa:
 @pytest.fixture(scope="module")
 def kernels(isa: Isa) -> Iterator[Kernels]:
     kept = {TRAITS[name].matmul: compiled(matmul.build(name, isa)) for name in TYPES}
-    kept["quantise:q8"] = compiled(quantise_kernel.build("q8", isa))
+    kept |= {f"quantise:{form}": compiled(quantise_kernel.build(form, isa)) for form in FORMS}
     yield {kernel: function.ctypes for kernel, function in kept.items()}
 
 

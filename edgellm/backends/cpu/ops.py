@@ -70,8 +70,8 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     traits = _traits(weight)
     columns = weight.shape[-1]
     x = plan.values[node.inputs[0]]
-    if traits.activation == "q8":
-        x = _quantised(plan, node.inputs[0], columns)
+    if traits.quantise:
+        x = _quantised(plan, node.inputs[0], columns, traits.quantise)
     residual = plan.values[node.inputs[1]] if len(node.inputs) > 1 else None
     out = plan.output(index)
     per_thread = scratch_bytes(weight.type.name, columns)
@@ -83,18 +83,18 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
              weight_bytes=node.n * row_bytes(weight.type, columns))
 
 
-def _quantised(plan: PlanBuilder, source: int, columns: int) -> Value:
-    """The q8 copy of a node's rows; made once, however many matmuls read it.
+def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Value:
+    """The quantised copy of a node's rows that this kernel makes; made once, however many matmuls read it.
 
     Of a single row each thread makes all of it, unless it has just computed the part that it would round.
     """
-    ready = plan.derived(source, "q8")
+    ready = plan.derived(source, kernel)
     if ready is not None:
         return ready
     x, node = plan.values[source], plan.graph.nodes[source]
     own = x.own or not plan.made_here(x, columns // BLOCK)
-    out = plan.derive(source, "q8", q8_row_bytes(columns), own=own)
-    plan.add("quantise:q8", (x.at, x.stride, columns, out.at, out.stride, _rows_kind(node)), reads=(x,), writes=(out,),
+    out = plan.derive(source, kernel, q8_row_bytes(columns), own=own)
+    plan.add(kernel, (x.at, x.stride, columns, out.at, out.stride, _rows_kind(node)), reads=(x,), writes=(out,),
              pieces=ALONE if own else columns // BLOCK, by_rows=node.rows == "T")
     return out
 

@@ -69,7 +69,7 @@ class PlanBuilder:
         self.one, self.many = Meetings(), Meetings()         # of steps of one token, of several
         self.kept: list[npt.NDArray[np.generic]] = []        # arrays whose addresses stand in records
         self._vectors: dict[str, int] = {}
-        self._derived: dict[tuple[int, str], Value] = {}     # (node, activation format) -> its quantised copy
+        self._derived: dict[tuple[int, str], Value] = {}     # (node, kernel) -> the quantised copy that it makes
         self.values: dict[int, Value] = {}
         self._last_use = _last_uses(graph)
         self._owner: dict[int, int] = {}                     # view -> the node whose buffer it shares

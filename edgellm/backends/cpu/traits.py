@@ -4,6 +4,7 @@ This module knows no numba: plans are built from it also where all kernels come 
 
 The "q8" form of a row of k activations, k padded with zeros to whole units of 256, b = k / 32 blocks after padding:
     [0, 32 b)     int8 codes, nearest integer of x / d; of every four blocks the first 16 codes of each, then the second 16
+                  ("q8_whole": block after block, each whole, which suits types whose half blocks have scales of their own)
     [32 b, 36 b)  f32 d of each block, its largest magnitude / 127
     [36 b, 40 b)  i32 minus the sum of the block's codes
     [40 b, 44 b)  i32 minus the sum of the codes of the block's first half; [44 b, 48 b) of its second half
@@ -27,7 +28,7 @@ PANEL_BYTES = 1 << 19                            # of unpacked rows, where more 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How a type is computed with. `matmul` and `embed` are kernel ids; `activation` is "q8" or "f32".
+    """How a type is computed with. `matmul`, `embed` and `quantise` are kernel ids; `activation` is "q8", "q8_whole" or "f32".
 
     ceiling: the largest error of a product, relative to sum(|w| * |x|) of exact weights and the activations as the kernel gets
     them. Integer sums are exact, so only f32 rounding of scales and sums counts: a few ulp times the depth of the sum.
@@ -39,11 +40,21 @@ class Traits:
 
     @property
     def matmul(self) -> str:
-        return f"matmul:{self.name}" if self.activation == "q8" else f"matmul_float:{self.name}"
+        return f"matmul_float:{self.name}" if self.activation == "f32" else f"matmul:{self.name}"
 
     @property
     def embed(self) -> str:
         return f"embed:{self.name}"
+
+    @property
+    def quantise(self) -> str | None:
+        """What makes its form of activations; None where that is f32."""
+        return None if self.activation == "f32" else f"quantise:{self.activation}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether its codes, and those of its activations, come by whole blocks."""
+        return self.activation == "q8_whole"
 
     @property
     def block(self) -> int:
@@ -56,16 +67,18 @@ class Traits:
 
 
 _FLOATS = ("F32", "F16", "BF16")
-_BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+_BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "IQ4_XS")
+_HALF_BLOCKS = ("Q2_K", "Q3_K", "Q6_K")          # scales for 16 codes
 
 TRAITS: dict[str, Traits] = {
     **{name: Traits(name, "f32", 1e-6) for name in _FLOATS},
     **{name: Traits(name, "q8", 1e-6) for name in _BLOCKS},
+    **{name: Traits(name, "q8_whole", 1e-6) for name in _HALF_BLOCKS},
 }
 
 
 def q8_row_bytes(k: int) -> int:
-    """Bytes of a row of k activations in the "q8" form, with the padding to the next row; k is a multiple of 32."""
+    """Bytes of a row of k activations in a "q8" form, with the padding to the next row; k is a multiple of 32."""
     return -(-_units(k) * UNIT * 48 // BLOCK // ROW_ALIGNMENT) * ROW_ALIGNMENT
 
 

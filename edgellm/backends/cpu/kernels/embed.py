@@ -62,7 +62,8 @@ def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
             q, place = divmod(j, e.together)
             for part in range(BLOCK // LANES):
                 half, first = part * LANES // 16, 16 * place + part * LANES % 16
-                few = e.pick(unit.codes(q, half), range(first, first + LANES))
+                which, lane = divmod(BLOCK * place + part * LANES, 16 * e.together) if traits.whole else (half, first)
+                few = e.pick(unit.codes(q, which), range(lane, lane + LANES))
                 whole = b.sub((b.sext if unit.signed else b.zext)(few, V8I), e.constant(V8I, unit.offset))
                 value = b.fmul(e.splat(e.lane(unit.scales[half % len(unit.scales)], j)), b.sitofp(whole, V8F))
                 if unit.minima:

@@ -124,7 +124,7 @@ def _add_group(e: Neon, shape: Shape, units: Sequence[Unit], states: Sequence[Se
     opened = [[[unit.codes(j, h) for h in (0, 1)] for j in places] for unit in units] if len(columns) > 1 else None
     for c, (codes, scales) in enumerate(columns):
         mine = [of_row[c] for of_row in states]
-        load = cache(lambda j, h, turn=0, codes=codes: e.load(V16B, codes, codes_offset(j, h)))
+        load = cache(lambda j, h, turn=0, codes=codes: e.load(V16B, codes, codes_offset(j, h, shape.whole)))
 
         def code(row: int, j: int, h: int) -> Value:
             return opened[row][j % GROUP][h] if opened else units[row].codes(j, h)

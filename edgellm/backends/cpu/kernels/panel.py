@@ -63,7 +63,7 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
         with cgutils.for_range(b, I64(e.tile_rows)) as row:
             here = b.select(b.icmp_signed("<", row.index, left), row.index, b.sub(left, I64(1)))
             unit = open_unit(e, name, b.add(source, b.mul(here, row_bytes)), last)
-            unpack_step(e, unit, b.add(rows, b.mul(row.index, I64(row_unit_bytes(shape)))))
+            unpack_step(e, shape, unit, b.add(rows, b.mul(row.index, I64(row_unit_bytes(shape)))))
         _to_panel(e, shape, rows, b.add(out, b.mul(index, I64(record_bytes(e, shape)))), b.mul(units, I64(record_bytes(e, shape))))
 
     with cgutils.for_range(b, whole) as loop:
@@ -87,6 +87,9 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
         to = b.add(out, b.mul(b.and_(four.index, I64(1)), I64(e.tile_rows * BLOCK // 2)))
         with cgutils.for_range(b, I64(4)) as block:
             source = b.add(rows, b.add(b.mul(four.index, I64(64)), b.mul(block.index, I64(16))))
+            if shape.whole:
+                halves = b.add(b.mul(b.add(first, block.index), I64(2)), b.and_(four.index, I64(1)))
+                source = b.add(rows, b.mul(halves, I64(BLOCK // 2)))
             at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
             for g, value in enumerate(e.panel_words(interleaved(e, source, row_unit))):
                 e.store(_centred(e, shape, value), at, g * 4 * e.tile_rows)

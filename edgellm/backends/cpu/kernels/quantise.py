@@ -1,4 +1,4 @@
-"""Rounds rows of activations to the "q8" form of traits.py, once for all products that read them."""
+"""Rounds rows of activations to a "q8" form of traits.py, once for all products that read it."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -18,10 +18,11 @@ V32B = vector(I8, BLOCK)
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, i64 = isa.load_i64, types.int64
-    to_row = isa.make("to_row", types.void, (i64, i64, i64, i64), lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
+    load_i64, i64, whole = isa.load_i64, types.int64, {"q8": False, "q8_whole": True}[variant]
+    apart = BLOCK // 2 if whole else 2 * BLOCK   # bytes from the first half of a block to its second
+    to_row = isa.make("to_row", types.void, (i64, i64, i64, i64), lambda e, x, *to: _to_row(e, apart, *_rounded(e, x), *to))
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
-    clear_row = isa.make("clear_row", types.void, (i64, i64, i64), lambda e, *to: _to_row(e, *_nothing(e), *to))
+    clear_row = isa.make("clear_row", types.void, (i64, i64, i64), lambda e, *to: _to_row(e, apart, *_nothing(e), *to))
     clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, *_nothing(e), *to))
 
     def q8(op, ith, nth):
@@ -45,14 +46,16 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                     else:
                         clear_tile(to, column)
                 else:
-                    codes, scales = to + block // 4 * 128 + block % 4 * 16, to + blocks * BLOCK + block * 4
+                    codes, scales = to + block * BLOCK, to + blocks * BLOCK + block * 4
+                    if not whole:
+                        codes = to + block // 4 * 4 * BLOCK + block % 4 * BLOCK // 2
                     if block < filled:
                         to_row(source, codes, scales, blocks * 4)
                     else:
                         clear_row(codes, scales, blocks * 4)
                 block += 1
 
-    return {"q8": q8}[variant]
+    return q8
 
 
 def _rounded(e: Generic, x: Any) -> tuple[Any, list[Any]]:
@@ -82,9 +85,9 @@ def _nothing(e: Generic) -> tuple[Any, list[Any]]:
     return e.constant(V32B, 0), [e.constant(F32, 0.0), *[e.constant(I32, 0)] * 3]
 
 
-def _to_row(e: Generic, values: Any, parts: list[Any], codes: Any, scales: Any, section: Any) -> None:
+def _to_row(e: Generic, apart: int, values: Any, parts: list[Any], codes: Any, scales: Any, section: Any) -> None:
     for half in (0, 1):
-        e.store(e.pick(values, range(16 * half, 16 * half + 16)), codes, 64 * half)
+        e.store(e.pick(values, range(16 * half, 16 * half + 16)), codes, apart * half)
     for part in parts:
         e.store(part, scales)
         scales = e.b.add(scales, section)

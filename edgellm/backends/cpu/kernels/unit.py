@@ -32,7 +32,8 @@ class Shape:
     most: int
     offset: int
     signed: bool
-    n_factors: int = 0
+    n_factors: int
+    whole: bool
 
     @property
     def n_vectors(self) -> int:
@@ -45,7 +46,7 @@ def shape_of(name: str, rung: type[Generic]) -> Shape:
     function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [I64]), "probe")
     e = rung(ir.IRBuilder(function.append_basic_block()))
     unit = open_unit(e, name, function.args[0])
-    return Shape(len(unit.scales), len(unit.minima), unit.most, unit.offset, unit.signed, len(unit.factor))
+    return Shape(len(unit.scales), len(unit.minima), unit.most, unit.offset, unit.signed, len(unit.factor), TRAITS[name].whole)
 
 
 def raw_unit_bytes(name: str) -> int:
@@ -68,9 +69,18 @@ def open_unit(e: Generic, name: str, address: Value, last: Value | None = None) 
     return open_blocks(e, name, Blocks(block))
 
 
-def codes_offset(block: int, half: int) -> int:
-    """Where the 16 codes of a half block lie in a unit of activations: first halves of four blocks, then their second halves."""
+def codes_offset(block: int, half: int, whole: bool) -> int:
+    """Where the 16 codes of a half block lie in a unit of activations: first halves of four blocks, then their second halves; or
+    block after block.
+    """
+    if whole:
+        return block * BLOCK + half * BLOCK // 2
     return block // 4 * 4 * BLOCK + half * 2 * BLOCK + block % 4 * BLOCK // 2
+
+
+def _vector_offset(e: Generic, whole: bool, q: int, h: int) -> int:
+    """Where the activations lie that go with the vector `codes(q, h)` of a unit."""
+    return (2 * q + h) * e.together * BLOCK // 2 if whole else codes_offset(q * e.together, h, whole)
 
 
 def sums_section(index: int, n: int) -> int:
@@ -111,7 +121,7 @@ def unit_step(e: Generic, shape: Shape, unit: Unit, totals: Sequence[Value], col
     w = [[unit.codes(q, h) for h in (0, 1)] for q in range(quads)]
     results = []
     for total, (codes, at) in zip(totals, columns, strict=True):
-        x = [[e.load(kind, codes, codes_offset(q * e.together, h)) for h in (0, 1)] for q in range(quads)]
+        x = [[e.load(kind, codes, _vector_offset(e, shape.whole, q, h)) for h in (0, 1)] for q in range(quads)]
         dots = _block_sums(e, shape, lambda pairs: e.dot(pairs, shape.signed, shape.most), w, x)
 
         def sums(index: int, n: int, at: Value = at) -> Value:
@@ -130,11 +140,12 @@ def _block_sums(e: Generic, shape: Shape, dot: Callable[[Sequence[tuple[Value, V
     if shape.n_scales == 1:
         sums = [dot(list(zip(ws, xs, strict=True))) for ws, xs in zip(w, x, strict=True)]
         return [_lanes_to_blocks(e, sums + [e.constant(sums[0].type, 0)] * (BLOCKS // e.together - len(sums)))]
-    halves = [[dot([(ws[h], xs[h])]) for ws, xs in zip(w, x, strict=True)] for h in (0, 1)]
-    if e.together == 2:
-        return [_lanes_to_blocks(e, half) for half in halves]
-    mixed = _fours(e, [each for half in halves for each in half])        # per 128 bits, of block i: halves 0 of i, i + 4; then 1
-    return [e.pick(mixed, [4 * i + 2 * h + q for q in (0, 1) for i in range(4)]) for h in (0, 1)]
+    sums = [dot([pair]) for ws, xs in zip(w, x, strict=True) for pair in zip(ws, xs, strict=True)]
+    if e.together == 2:                          # a block each; per 128 bits of the fours: a half of four blocks
+        first, last = _fours(e, sums[:4]), _fours(e, sums[4:])
+        return [e.shuffle(first, last, [8 * (j // 4) + 4 * h + j % 4 for j in range(8)]) for h in (0, 1)]
+    mixed = _fours(e, sums)                      # two blocks each; per 128 bits: a half of every other block
+    return [e.pick_in_one(mixed, [8 * (j % 2) + 4 * h + j // 2 for j in range(8)]) for h in (0, 1)]
 
 
 def _lanes_to_blocks(e: Generic, sums: Sequence[Value]) -> Value:
@@ -164,11 +175,11 @@ def _fours(e: Generic, rows: Sequence[Value]) -> Value:
     return together(pairs[0], pairs[1], (0, 1, 4, 5), (2, 3, 6, 7))
 
 
-def unpack_step(e: Generic, unit: Unit, out: Value) -> None:
+def unpack_step(e: Generic, shape: Shape, unit: Unit, out: Value) -> None:
     """The unit to `out`: 256 codes in the order of activations, then the vectors of scales, of minima, and its factor."""
-    codes = {codes_offset(q * e.together, h): unit.codes(q, h) for q in range(BLOCKS // e.together) for h in (0, 1)}
-    for offset, value in codes.items():
-        e.store(value, out, offset)
+    for q in range(BLOCKS // e.together):
+        for h in (0, 1):
+            e.store(unit.codes(q, h), out, _vector_offset(e, shape.whole, q, h))
     for index, value in enumerate([*unit.scales, *unit.minima, *unit.factor]):
         e.store(value, out, UNIT + VECTOR_BYTES * index)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, vector
-from edgellm.backends.cpu.simd.generic import V8I, V16B, V32B, Blocks, Generic
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 Codes = Callable[[int, int], Value]
@@ -22,7 +22,8 @@ V8B, V4I = vector(I8, 8), vector(I32, 4)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """256 weights. `codes(q, h)`, i8 lanes: half h (16 codes) of each block of the q-th few, as many as the rung has `together`.
+    """256 weights. `codes(q, h)`, i8 lanes: half h (16 codes) of each block of the q-th few, as many as the rung has `together`;
+    or (`Traits.whole`) the first or second half of these blocks, each of them whole.
 
     Scales and minima are f32x8 over the eight blocks: one vector, or two where each half block has its own. Codes are unsigned
     up to `most`, or signed; `offset` is a power of two. A block's codes may be multiples by a power of two, and its scale smaller.
@@ -90,6 +91,12 @@ def _few(e: Generic, q: int) -> range:
     return range(q * e.together, (q + 1) * e.together)
 
 
+def _halves(e: Generic, q: int, h: int) -> list[tuple[int, int]]:
+    """The half blocks (block, half) of vector h of the q-th few, by whole blocks."""
+    first = (2 * q + h) * e.together
+    return [divmod(first + i, 2) for i in range(e.together)]
+
+
 def _nibbles(e: Generic, block: Blocks, offset: int) -> Codes:
     """16 bytes of each block: low nibbles are its first half, high nibbles its second."""
     @cache
@@ -114,23 +121,20 @@ def _fifth_bits(e: Generic, block: Blocks, offset: int, codes: Codes) -> Codes:
 
 
 def _half(e: Generic, address: Value, offset: int) -> Value:
-    """One f16, in all sixteen lanes, as f32."""
-    return e.splat(e.lane(e.from_f16(e.splat(e.load(I16, address, offset))), 0), 16)
+    """One f16, in all eight lanes, as f32."""
+    return e.from_f16(e.splat(e.load(I16, address, offset)))
 
 
 def _eights(e: Generic, sixteen: Value) -> list[Value]:
     return [e.pick(sixteen, range(8)), e.pick(sixteen, range(8, 16))]
 
 
-def _floats(e: Generic, small: Value, signed: bool = False) -> Value:
-    """i8x16 to f32x16."""
-    return e.b.sitofp((e.b.sext if signed else e.b.zext)(small, vector(I32, 16)), vector(F32, 16))
-
-
 def _by_halves(e: Generic, d: Value, sixteen: Value, signed: bool = False) -> list[Value]:
     """Scales d * s of the first halves and of the second halves, from i8x16 in their natural order."""
-    in_halves = e.pick(sixteen, [*range(0, 16, 2), *range(1, 16, 2)])
-    return _eights(e, e.b.fmul(d, _floats(e, in_halves, signed)))
+    pairs = (e.b.sext if signed else e.b.zext)(e.cast(sixteen, vector(I16, 8)), V8I)
+    shift = e.b.ashr if signed else e.b.lshr
+    first = shift(e.b.shl(pairs, e.constant(V8I, 24)), e.constant(V8I, 24))
+    return [e.b.fmul(d, e.b.sitofp(each, V8F)) for each in (first, shift(pairs, e.constant(V8I, 8)))]
 
 
 def _table(e: Generic, nibbles: Codes, scales: Sequence[Value]) -> Unit:
@@ -200,20 +204,24 @@ def _mxfp4(e: Generic, block: Blocks) -> Unit:
 
 
 # --- types of 256 -----------------------------------------------------------------------------------------------------
-def _q4_or_q5_k(e: Generic, p: Value, codes: Codes, most: int, places: Sequence[int] = (0,) * 8) -> Unit:
+def _q4_or_q5_k(e: Generic, p: Value, codes: Codes, most: int, places: Sequence[int] = (0, 0)) -> Unit:
     """Eight scales and eight minima of six bits, in 12 bytes: those of blocks 0 to 3 in the low bits of the first eight bytes, of
-    blocks 4 to 7 in the nibbles of the last four and the top bits of the first eight. `places`: of each block's codes.
+    blocks 4 to 7 in the nibbles of the last four and the top bits of the first eight. `places`: of codes of even and odd blocks.
     """
-    head = e.load(V4I, p)
-    low = e.b.lshr(e.pick(head, [1, 3, 2, 3]), e.constant(V4I, [0, 0, 0, 4]))
-    high = e.b.lshr(e.pick(head, [1, 1, 1, 2]), e.constant(V4I, 2))
-    low, high = (e.b.and_(part, e.constant(V4I, masks * 2)) for part, masks in
-                 ((low, [0x3F3F3F3F, 0x0F0F0F0F]), (high, [0, 0x30303030])))
-    six = e.b.or_(low, high)
-    both = e.from_f16(e.pick(e.cast(head, vector(I16, 8)), [0, 1] * 4))
-    factors = _of_places(e, e.pick(both, [0] * 8 + [1] * 8), [*places, *[0] * 8])
-    scales, minima = _eights(e, e.b.fmul(factors, _floats(e, e.cast(six, V16B))))
-    return Unit(codes, [scales], most, minima=[minima])
+    def bits(word: Value, shift: int, mask: int) -> Value:
+        return e.b.and_(e.b.lshr(word, I32(shift)), I32(mask))
+
+    def eight(low: Value, high: Value) -> Value:
+        """f32x8 of the bytes of two words. Integer units put them together: those of vectors have enough to do."""
+        both = e.b.or_(e.b.zext(low, I64), e.b.shl(e.b.zext(high, I64), I64(32)))
+        return e.b.sitofp(e.b.zext(e.cast(both, V8B), V8I), V8F)
+
+    first, second, last = (e.load(I32, p, 4 * i) for i in (1, 2, 3))
+    scales = eight(bits(first, 0, 0x3F3F3F3F), e.b.or_(bits(last, 0, 0x0F0F0F0F), bits(first, 2, 0x30303030)))
+    minima = eight(bits(second, 0, 0x3F3F3F3F), e.b.or_(bits(last, 4, 0x0F0F0F0F), bits(second, 2, 0x30303030)))
+    both = e.from_f16(e.cast(e.splat(e.load(I32, p), 4), vector(I16, 8)))
+    factors = _of_places(e, both, [places[0], 0, places[1], 0] * 2)
+    return Unit(codes, [e.b.fmul(e.pick(factors, [0, 2] * 4), scales)], most, minima=[e.b.fmul(e.pick(factors, [1] * 8), minima)])
 
 
 def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Codes:
@@ -228,7 +236,7 @@ def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]
 
 def _q4_k(e: Generic, block: Blocks) -> Unit:
     most = 240 if e.wide_codes else 15
-    return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16, _in_place), most, [0, 4] * 4)
+    return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16, _in_place), most, [0, 4])
 
 
 def _q5_k(e: Generic, block: Blocks) -> Unit:
@@ -247,11 +255,12 @@ def _q6_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
 
     def codes(q: int, h: int) -> Value:
-        few = _few(e, q)
-        half = few[0] // 4
-        low = e.sixteens(p, half * 64, [j % 2 * 2 + h for j in few])
-        high = e.sixteens(p, 128 + half * 32 + 16 * h, [0] * len(few))
-        return e.b.or_(_shifted(e, low, [j % 4 // 2 * 4 for j in few], 15), _shifted(e, high, [j % 4 * 2 - 4 for j in few], 48))
+        halves = _halves(e, q, h)
+        half = halves[0][0] // 4
+        low = e.sixteens(p, half * 64, [j % 2 * 2 + side for j, side in halves])
+        high = e.sixteens(p, 128 + half * 32, [side for _, side in halves])
+        return e.b.or_(_shifted(e, low, [j % 4 // 2 * 4 for j, _ in halves], 15),
+                       _shifted(e, high, [j % 4 * 2 - 4 for j, _ in halves], 48))
 
     return Unit(codes, _by_halves(e, _half(e, p, 208), e.load(V16B, p, 192), signed=True), most=63, offset=32)
 
@@ -259,9 +268,9 @@ def _q6_k(e: Generic, block: Blocks) -> Unit:
 def _twos(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Codes:
     """Two bits a code: 32 bytes for every four blocks."""
     def codes(q: int, h: int) -> Value:
-        few = _few(e, q)
-        both = e.sixteens(p, offset + few[0] // 4 * 32 + 16 * h, [0] * len(few))
-        return taken(e, both, [j % 4 * 2 for j in few], 3)
+        halves = _halves(e, q, h)
+        both = e.sixteens(p, offset + halves[0][0] // 4 * 32, [side for _, side in halves])
+        return taken(e, both, [j % 4 * 2 for j, _ in halves], 3)
 
     return codes
 
@@ -270,7 +279,7 @@ def _q2_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
     both = e.load(V16B, p, 0)
     minima = _by_halves(e, _half(e, p, 82), _low_bits(e, both, 4, 15))
-    scales = _by_halves(e, _of_places(e, _half(e, p, 80), [0, 2, 4, 6] * 4), _low_bits(e, both, 0, 15))
+    scales = _by_halves(e, _of_places(e, _half(e, p, 80), [0, 2, 4, 6] * 2), _low_bits(e, both, 0, 15))
     return Unit(_twos(e, p, 16, _in_place), scales, most=192 if e.wide_codes else 3, minima=minima)
 
 
@@ -279,8 +288,9 @@ def _q3_k(e: Generic, block: Blocks) -> Unit:
     twos = _twos(e, p, 32, _shifted)
 
     def codes(q: int, h: int) -> Value:
-        few = _few(e, q)
-        return e.b.or_(twos(q, h), _shifted(e, e.sixteens(p, 16 * h, [0] * len(few)), [j - 2 for j in few], 4))
+        halves = _halves(e, q, h)
+        high = e.sixteens(p, 0, [side for _, side in halves])
+        return e.b.or_(twos(q, h), _shifted(e, high, [j - 2 for j, _ in halves], 4))
 
     low = e.load(V8B, p, 96)
     fours = e.join(_low_bits(e, low, 0, 15), _low_bits(e, low, 4, 15))
@@ -298,7 +308,7 @@ def _iq4_xs(e: Generic, block: Blocks) -> Unit:
 
     high = field(e.b.zext(e.load(I16, p, 2), I32), 2)
     scales = e.b.or_(field(e.load(I32, p, 4), 4), e.b.shl(high, e.constant(V8I, 4)))
-    d = e.b.fmul(_eights(e, _half(e, p, 0))[0], e.b.sitofp(e.b.sub(scales, e.constant(V8I, 32)), vector(F32, 8)))
+    d = e.b.fmul(_half(e, p, 0), e.b.sitofp(e.b.sub(scales, e.constant(V8I, 32)), vector(F32, 8)))
     both = cache(lambda q: e.sixteens(p, 8 + 16 * e.together * q, range(e.together)))
     return _table(e, lambda q, h: _low_bits(e, both(q), 4 * h, 15), [d])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from llvmlite import ir
+
 from edgellm.backends.cpu.simd.avxvnni import AvxVnni
 from edgellm.backends.cpu.simd.base import I1, I8, I16, vector
 from edgellm.backends.cpu.simd.generic import Blocks, Generic, Load
@@ -22,9 +24,7 @@ class Avx512Vnni(AvxVnni):
     column_by_column: ClassVar[bool] = True
     panel_bytes: ClassVar[int] = 1 << 19
 
-    def sixteens(self, address: Any, offset: int, pieces: Sequence[int]) -> Any:
-        if len(set(pieces)) == 1:                # a load that broadcasts
-            return super().sixteens(address, offset, pieces)
+    def _from_pieces(self, address: Any, offset: int, pieces: Sequence[int]) -> Any:
         lanes = [16 * piece + i for piece in pieces for i in range(16)]
         return self.pick(self.load(V64B, address, offset), lanes)
 
@@ -60,6 +60,11 @@ class Avx512Vnni(AvxVnni):
             here = self.call("llvm.x86.avx512.vpermi2var.hi.512", V32H, a, self.constant(V32H, index + [0] * rest), b)
             result = here if result is None else self.b.select(self.constant(vector(I1, 32), mine + [True] * rest), here, result)
         return result if len(places) == 32 else self.pick(result, range(len(places)))
+
+    def pick_in_one(self, a: Any, lanes: Sequence[int]) -> Any:
+        kind = ir.FunctionType(a.type, [a.type, a.type])
+        index = self.constant(a.type, [*lanes] + [0] * (a.type.count - len(lanes)))
+        return self.pick(self.b.asm(kind, "vpermd $2, $1, $0", "=v,v,v", [index, a], False), range(len(lanes)))
 
     def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
              starts: Sequence[Any]) -> list[Any]:

@@ -81,6 +81,10 @@ class Generic:
     def pick(self, a: Value, lanes: Sequence[int]) -> Value:
         return self.shuffle(a, a, lanes)
 
+    def pick_in_one(self, a: Value, lanes: Sequence[int]) -> Value:
+        """`pick` of 32-bit lanes by a single instruction where LLVM would take several."""
+        return self.pick(a, lanes)
+
     def join(self, a: Value, b: Value) -> Value:
         return self.shuffle(a, b, range(2 * a.type.count))
 
@@ -192,6 +196,13 @@ class Generic:
     # --- dot products of codes ----------------------------------------------------------------------------------------
     def sixteens(self, address: Value, offset: int, pieces: Sequence[int]) -> Value:
         """16-byte pieces of the 64 bytes at address + offset, side by side: one for each of the blocks that are `together`."""
+        for times in (1, 2, 4):                  # one load, which may broadcast
+            run = [*range(pieces[0], pieces[0] + len(pieces) // times)]
+            if list(pieces) == run * times:
+                return self.join_all([self.load(vector(I8, 16 * len(run)), address, offset + 16 * pieces[0])] * times)
+        return self._from_pieces(address, offset, pieces)
+
+    def _from_pieces(self, address: Value, offset: int, pieces: Sequence[int]) -> Value:
         parts = {piece: self.load(V16B, address, offset + 16 * piece) for piece in sorted(set(pieces))}
         return self.join_all([parts[piece] for piece in pieces])
 
