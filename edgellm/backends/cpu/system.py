@@ -43,7 +43,7 @@ def host_features() -> frozenset[str]:
 
 
 def host_cpu() -> str:
-    """LLVM's name of this processor, for cache keys."""
+    """LLVM's name of this processor; part of cache keys, so kernels may depend on it."""
     import llvmlite.binding as llvm
 
     return str(llvm.get_host_cpu_name())
@@ -51,6 +51,11 @@ def host_cpu() -> str:
 
 def is_x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
+
+
+def is_zen() -> bool:
+    """An AMD processor of the last years: streams of memory want other prefetching than Intel's."""
+    return is_x86() and host_cpu().startswith("znver")
 
 
 def is_arm() -> bool:

@@ -14,6 +14,7 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import neon_rows, output, panel
 from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.kernels._stream import PREFETCH
 from edgellm.backends.cpu.kernels.unit import Shape, open_unit, raw_unit_bytes, shape_of, unit_step
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
@@ -21,7 +22,6 @@ from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.simd.neon import Neon
 from edgellm.backends.cpu.traits import BLOCK, PANEL_ROWS, TILE_COLUMNS, TRAITS, UNIT
 
-PREFETCH = 2048                                  # bytes ahead of the row's stream
 BLOCKS = UNIT // BLOCK
 i64, f32, void = types.int64, types.float32, types.void
 

@@ -7,6 +7,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
+from edgellm.backends.cpu.kernels._stream import PREFETCH
 from edgellm.backends.cpu.kernels.output import put
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
@@ -14,7 +15,6 @@ from edgellm.backends.cpu.simd.generic import V8F, Generic
 
 COLUMNS = 3                                      # of a tile: with four accumulators each they fit sixteen registers
 ROWS = 16                                        # that stay in the cache while all columns pass
-PREFETCH = 2048                                  # bytes ahead of the row's stream
 LANES, ACCUMULATORS = 8, 4
 i64, f32 = types.int64, types.float32
 CONVERT: dict[str, Callable[[Generic, Any], Any]] = {
