@@ -22,8 +22,9 @@ class FakeSession:
     isa, busy_seconds = "generic", 0.0
     layout = plan_memory([LayerMemory(2, 16, 16)], context=64, sinks=4, chunk=16)
 
-    def profile(self, ids: npt.NDArray[np.int32], step: int) -> list[KindTime]:
-        return [KindTime("matmul:Q4_0", len(ids), 0.002, 4_000_000), KindTime("norm:rms_norm", step, 0.001, 0)]
+    def profile(self, ids: npt.NDArray[np.int32], step: int) -> tuple[int, list[KindTime]]:
+        """At most 6 tokens at once."""
+        return min(step, 6), [KindTime("matmul:Q4_0", len(ids), 0.002, 4_000_000), KindTime("norm:rms_norm", step, 0.001, 0)]
 
 
 class FakeProbe:
@@ -104,7 +105,7 @@ def test_bench_of_prompt_and_generation_together(loader: Loader, capsys: pytest.
 def test_bench_shows_where_time_goes(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["bench", "m", "-p", "8", "-n", "4", "-r", "1", "-d", "3", "--profile"]) == 0
     out = capsys.readouterr().out
-    assert out.count("| matmul:Q4_0 ") == 2 and "A step of 8 tokens after 3 others" in out and "|  2.00 |" in out and "66.7%" in out
+    assert out.count("| matmul:Q4_0 ") == 2 and "A step of 6 tokens after 5 others" in out and "|  2.00 |" in out and "66.7%" in out
     assert app.run(["bench", "m", "-p", "8", "-n", "0", "-r", "1", "--profile", "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)
     assert row["profile"][0] == {"kind": "matmul:Q4_0", "calls": 8, "ns": 2000000, "bytes": 4000000}

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,17 +12,30 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.simd import RUNGS
+from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, TRAITS, UNIT, q8_row_bytes, scratch_bytes
 from edgellm.formats.codecs import CODECS
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
-Kernels = dict[str, Callable[[int, int, int], None]]
 QUANTISED = [name for name, traits in TRAITS.items() if traits.quantise]
 FORMS = ["q8", "q8_whole"]
 FLOATS = [name for name, traits in TRAITS.items() if traits.activation == "f32"]
 # (weight rows, columns): fewer rows than a tile, no whole number of tiles, with and without tiles of columns and rest
 SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (35, 37), (16, 16)]
+
+
+class Kernels(dict[str, Callable[[int, int, int], None]]):
+    """By their ids, of one rung."""
+
+    def __init__(self, rung: type[Generic], items: Iterable[tuple[str, Callable[[int, int, int], None]]]) -> None:
+        super().__init__(items)
+        self.rung = rung
+
+    def whole(self, form: str) -> bool:
+        """Whether rows of this form have whole blocks."""
+        return form == "q8_whole" and self.rung.whole_blocks
 
 
 @pytest.fixture(scope="module", params=system.usable_isas())
@@ -31,7 +44,8 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     linker = jit.Linker()
     ids = {kernel for traits in TRAITS.values() for kernel in (traits.matmul, traits.embed, traits.quantise) if kernel}
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    yield {kernel: signature(address) for kernel, address in jit.kernel_addresses(ids, request.param, linker).items()}
+    found = jit.kernel_addresses(ids, request.param, linker)
+    yield Kernels(RUNGS[request.param], ((kernel, signature(address)) for kernel, address in found.items()))
     assert linker                                # the code lives as long as it does
 
 
@@ -55,7 +69,7 @@ def quantise(kernels: Kernels, x: Floats, threads: int = 1, form: str = "q8") ->
     return rows
 
 
-def parts(rows: Array, k: int, form: str = "q8") -> tuple[Array, Floats, Array]:
+def parts(rows: Array, k: int, *, whole: bool = False) -> tuple[Array, Floats, Array]:
     """Codes (T, blocks, 32), scales (T, blocks), and sums (3, T, blocks): of blocks, of first and of second halves.
 
     Of less than a tile of rows: how tiles lie depends on the rung, and products of them are held against those of single rows.
@@ -64,16 +78,16 @@ def parts(rows: Array, k: int, form: str = "q8") -> tuple[Array, Floats, Array]:
     blocks = -(-k // UNIT) * UNIT // BLOCK
     packed = np.ascontiguousarray(rows[:, : blocks * 48])
     codes = packed[:, : blocks * BLOCK]
-    if form == "q8":
+    if not whole:
         codes = codes.reshape(-1, blocks // 4, 2, 4, 16).swapaxes(2, 3)
     numbers = packed[:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks).swapaxes(1, 2)
     codes = codes.reshape(-1, blocks, BLOCK).view(np.int8)
     return codes, numbers[..., 0].copy().view(np.float32), -numbers[..., 1:].transpose(2, 0, 1)
 
 
-def meaning(rows: Array, k: int, form: str = "q8") -> Array:
+def meaning(rows: Array, k: int, *, whole: bool = False) -> Array:
     """What quantised rows stand for, (T, k) f64."""
-    codes, scales, _ = parts(rows, k, form)
+    codes, scales, _ = parts(rows, k, whole=whole)
     values: Array = (codes.astype(np.float64) * scales[..., None]).reshape(len(rows), -1)[:, :k]
     return values
 
@@ -119,7 +133,7 @@ def activations(kernels: Kernels, name: str, columns: int, k: int, only: int | N
         return x, x.astype(np.float64)
     form = TRAITS[name].activation
     few = [quantise(kernels, x[first : first + TILE_COLUMNS - 1], form=form) for first in range(0, len(x), TILE_COLUMNS - 1)]
-    return quantise(kernels, x, form=form), np.concatenate([meaning(rows, k, form) for rows in few])
+    return quantise(kernels, x, form=form), np.concatenate([meaning(rows, k, whole=kernels.whole(form)) for rows in few])
 
 
 def lengths(name: str) -> list[int]:
@@ -188,7 +202,7 @@ def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
 def test_quantised_activations(kernels: Kernels, k: int, form: str) -> None:
     x = np.random.default_rng(6).standard_normal((5, k), np.float32) * np.array([[1], [1e-20], [1e30], [0], [1e-3]], np.float32)
     rows = quantise(kernels, x, form=form)
-    codes, scales, sums = parts(rows, k, form)
+    codes, scales, sums = parts(rows, k, whole=kernels.whole(form))
     filled = k // BLOCK
     blocks = x.reshape(5, filled, BLOCK)
     assert np.array_equal(scales[:, :filled], np.abs(blocks).max(axis=-1) / np.float32(127))

@@ -44,7 +44,7 @@ def isa() -> Isa:
 def kernels(isa: Isa) -> Iterator[Kernels]:
     kept = {TRAITS[name].matmul: compiled(matmul.build(name, isa)) for name in TYPES}
     kept |= {f"quantise:{form}": compiled(quantise_kernel.build(form, isa)) for form in FORMS}
-    yield {kernel: function.ctypes for kernel, function in kept.items()}
+    yield Kernels(isa.rung, ((kernel, function.ctypes) for kernel, function in kept.items()))
 
 
 @pytest.mark.parametrize("name", TYPES)

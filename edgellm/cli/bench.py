@@ -133,8 +133,9 @@ def _print_row(report: dict[str, Any], test: str, *, head: bool) -> None:      #
 
 def _print_profile(report: dict[str, Any]) -> None:
     """Where a step's time went, by kind of kernel."""
-    size, total = report["n_prompt"] or 1, sum(kind["ns"] for kind in report["profile"])
-    print(f"\nA step of {size} token{'s' if size > 1 else ''} after {report['n_depth']} others, {report['n_threads']} threads; "
+    size, total = report["profile_tokens"], sum(kind["ns"] for kind in report["profile"])
+    before = report["n_depth"] + (report["n_prompt"] or 1) - size
+    print(f"\nA step of {size} token{'s' if size > 1 else ''} after {before} others, {report['n_threads']} threads; "
           f"{report['inside']:.1%} of the test's time was inside steps\n")
     print("| kernel                  | calls |       ms |     % |  GB/s |")
     print("| ----------------------- | ----: | -------: | ----: | ----: |")

@@ -50,12 +50,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A test and its repetitions. `token_bytes`: what each token of a tg test reads from memory, on average."""
+    """A test and its repetitions. `token_bytes`: what each token of a tg test reads from memory, on average. `profile`: of a step
+    of `profiled` tokens.
+    """
 
     test: Test
     runs: tuple[Run, ...]
     token_bytes: float
     profile: tuple[KindTime, ...] = ()
+    profiled: int = 0
 
     @property
     def rates(self) -> list[float]:
@@ -104,6 +107,7 @@ class Row:
             "of_read": self.of_read, "inside": self.inside,
         }
         if self.profile:
+            report["profile_tokens"] = self.profiled
             report["profile"] = [{"kind": kind.kind, "calls": kind.calls, "ns": int(kind.seconds * 1e9), "bytes": kind.nbytes}
                                  for kind in self.profile]
         return report
@@ -119,12 +123,12 @@ def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | Non
             for k in range(repetitions + 1):             # the first one warms caches up
                 progress(test.name, k, repetitions + 1)
                 runs.append(_run(model, test, read))
+        size = test.prompt or 1
         kinds: list[KindTime] = []
         if profile:
-            size = test.prompt or 1
-            kinds = where_time_goes(model, _random(model, test.depth + size), size)
+            size, kinds = where_time_goes(model, _random(model, test.depth + size), size)
         seen = test.depth + (test.generated + 1) / 2         # keys of an average token
-        yield Row(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), tuple(kinds))
+        yield Row(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), tuple(kinds), size)
 
 
 def _run(model: Model, test: Test, read: Read | None) -> Run:

@@ -20,8 +20,11 @@ def busy_seconds(model: Model) -> float:
     return model.session.busy_seconds
 
 
-def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> list[KindTime]:
-    """The last `step` tokens of a prompt computed at once, after the others. Raises OptionError where it cannot be told."""
+def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> tuple[int, list[KindTime]]:
+    """The last `step` tokens of a prompt computed at once, after the others; or as many as fit a step: the first result.
+
+    Raises OptionError where it cannot be told.
+    """
     return model.session.profile(checked_ids(prompt, model.n_vocab, name="prompt"), step)
 
 

@@ -146,8 +146,9 @@ class Session:
             parts.append(self._step(executable, sequence, state, tokens, np.arange(len(tokens), dtype=np.int32)).copy())
         return np.concatenate(parts)
 
-    def profile(self, ids: TokenIds, step: int) -> list[KindTime]:
-        """Compute `ids` in a context of their own; where the time of the last `step` of them goes, computed at once.
+    def profile(self, ids: TokenIds, step: int) -> tuple[int, list[KindTime]]:
+        """Compute `ids` in a context of their own; where the time of the last `step` of them goes, computed at once, or of as many
+        as there are in one step; and how many that is.
 
         Raises OptionError where the back end cannot tell.
         """
@@ -162,7 +163,7 @@ class Session:
             at += n
         tokens = ids[last:]
         with self._stepping:
-            return executable.profile(state, self._placed(sequence, tokens, np.array([len(tokens) - 1], np.int32)))
+            return len(tokens), executable.profile(state, self._placed(sequence, tokens, np.array([len(tokens) - 1], np.int32)))
 
     @property
     def busy_seconds(self) -> float:

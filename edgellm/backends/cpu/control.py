@@ -48,3 +48,5 @@ STEP_WORDS: Final = 8
 ATTENTION_BLOCK: Final = 32
 ATTENTION_CHUNK: Final = RING_MULTIPLE
 ATTENTION_GROUP: Final = 16                      # queries
+ATTENTION_ENTRY: Final = 24                      # bytes of a query's entry in the table of kernels/attention_block.py
+ATTENTION_SCORES: Final = 4 * ATTENTION_BLOCK * 4 + 32       # bytes of four queries' scores and factors

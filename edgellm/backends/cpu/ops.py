@@ -126,14 +126,14 @@ def attention(plan: PlanBuilder, index: int, node: Node) -> None:
     together = max(1, control.ATTENTION_GROUP // queries)
     partial_bytes = _partial_bytes(together * queries, shape.head_dim_v)
     own_bytes = (slots.ring // control.ATTENTION_CHUNK + 4) * partial_bytes        # the sinks, both ends of a window, their sum
-    wide_bytes = _wide_bytes(shape.head_dim_k + shape.head_dim_v) if plan.kv_type == "q8_0" else 0
+    work_bytes = _work_bytes(together * queries, shape.head_dim_k + shape.head_dim_v if plan.kv_type == "q8_0" else 0)
     all_partials = max(plan.most_threads, shape.n_kv_heads) * own_bytes
-    partials = plan.scratch(all_partials + plan.most_threads * wide_bytes)
+    partials = plan.scratch(all_partials + plan.most_threads * work_bytes)
     out = plan.output(index)
     arguments = (q.at, q.stride, q_sink.at, q_sink.stride, out.at, out.stride, spans.ctypes.data, layer, n_heads,
                  shape.n_kv_heads, shape.head_dim_k, shape.head_dim_v, slots.slots, slots.sinks,
                  float_word(cast(float, node.attrs["scale"])), partials, own_bytes, partial_bytes,
-                 partials + all_partials, wide_bytes)
+                 partials + all_partials, work_bytes)
     key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.head_dim_k, shape.head_dim_v))
     plan.add(f"attention:{plan.kv_type}", arguments, whole=(q, q_sink, ("kv", layer)), writes=(out, "partials"),
              by_thread=True, key_bytes=key_bytes, memory_class=memory_class)
@@ -143,12 +143,13 @@ def attention(plan: PlanBuilder, index: int, node: Node) -> None:
 
 def _partial_bytes(queries: int, head_dim: int) -> int:
     """Of the layout in kernels/attention_partial.py, to whole cache lines."""
-    return -(-((queries + 1) * (head_dim + 16) + 2 * control.ATTENTION_BLOCK) * 4 // 64) * 64
+    return -(-(queries + 1) * (head_dim + 16) * 4 // 64) * 64
 
 
-def _wide_bytes(dims: int) -> int:
-    """Of a block of keys and values in f32, to whole cache lines."""
-    return -(-control.ATTENTION_BLOCK * dims * 4 // 64) * 64
+def _work_bytes(queries: int, wide_dims: int) -> int:
+    """Of the scores and the table in kernels/attention_block.py, and of a block of keys and values in f32, to whole cache lines."""
+    table = (queries + 1) * control.ATTENTION_ENTRY
+    return -(-(control.ATTENTION_SCORES + table + control.ATTENTION_BLOCK * wide_dims * 4) // 64) * 64
 
 
 @emitter("glu")

@@ -4,7 +4,7 @@ This module knows no numba: plans are built from it also where all kernels come 
 
 The "q8" form of a row of k activations, k padded with zeros to whole units of 256, b = k / 32 blocks after padding:
     [0, 32 b)     int8 codes, nearest integer of x / d; of every four blocks the first 16 codes of each, then the second 16
-                  ("q8_whole": block after block, each whole, which suits types whose half blocks have scales of their own)
+                  ("q8_whole", for types whose half blocks have scales of their own: on most rungs block after block)
     [32 b, 36 b)  f32 d of each block, its largest magnitude / 127
     [36 b, 40 b)  i32 minus the sum of the block's codes
     [40 b, 44 b)  i32 minus the sum of the codes of the block's first half; [44 b, 48 b) of its second half
@@ -53,7 +53,7 @@ class Traits:
 
     @property
     def whole(self) -> bool:
-        """Whether its codes, and those of its activations, come by whole blocks."""
+        """Whether its codes, and those of its activations, come by whole blocks on rungs with `whole_blocks`."""
         return self.activation == "q8_whole"
 
     @property

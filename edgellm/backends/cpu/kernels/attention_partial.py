@@ -1,8 +1,8 @@
 """Partial sums of attention: weighted values, maximum and sum of weights of some queries, merged in a fixed order.
 
 Layout for `rows` queries of `dim` values, f32: (rows + 1) x dim weighted values; then per query (and one more) eight floats of
-which the first is the maximum, and eight that add up to the sum of weights; then two blocks of working memory. The extra row
-is for an odd query's copy. An empty partial (maximum LOWEST) changes nothing, bit by bit.
+which the first is the maximum, and eight that add up to the sum of weights. The extra row is for an odd query's copy. An empty
+partial (maximum LOWEST) changes nothing, bit by bit.
 """
 from __future__ import annotations
 
@@ -33,11 +33,14 @@ def count(isa: Isa) -> Any:
 
 
 def clear(isa: Isa) -> Any:
-    store_f32 = isa.store_f32
+    store, store_f32, zero = isa.store_f32x8, isa.store_f32, isa.zero_f32x8
 
     @outline
     def clear(part, rows, dim):
-        for j in range(rows * (dim + 16)):
+        n = rows * (dim + 16)
+        for eight in range(n // 8):
+            store(part, eight * 32, zero())
+        for j in range(n // 8 * 8, n):
             store_f32(part, j * 4, np.float32(0))
         for r in range(rows):
             store_f32(part, (rows * dim + r * 16) * 4, LOWEST)

@@ -18,7 +18,7 @@ V32B = vector(I8, BLOCK)
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, i64, whole = isa.load_i64, types.int64, {"q8": False, "q8_whole": True}[variant]
+    load_i64, i64, whole = isa.load_i64, types.int64, {"q8": False, "q8_whole": isa.rung.whole_blocks}[variant]
     apart = BLOCK // 2 if whole else 2 * BLOCK   # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64, i64, i64, i64), lambda e, x, *to: _to_row(e, apart, *_rounded(e, x), *to))
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))

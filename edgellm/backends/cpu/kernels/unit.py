@@ -46,7 +46,8 @@ def shape_of(name: str, rung: type[Generic]) -> Shape:
     function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [I64]), "probe")
     e = rung(ir.IRBuilder(function.append_basic_block()))
     unit = open_unit(e, name, function.args[0])
-    return Shape(len(unit.scales), len(unit.minima), unit.most, unit.offset, unit.signed, len(unit.factor), TRAITS[name].whole)
+    whole = TRAITS[name].whole and rung.whole_blocks
+    return Shape(len(unit.scales), len(unit.minima), unit.most, unit.offset, unit.signed, len(unit.factor), whole)
 
 
 def raw_unit_bytes(name: str) -> int:

@@ -19,6 +19,7 @@ class Avx512Vnni(AvxVnni):
 
     name: ClassVar[str] = "avx512vnni"
     together: ClassVar[int] = 4
+    accumulators: ClassVar[int] = 16
     tile_rows: ClassVar[int] = 16
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((16,), (16,))
     column_by_column: ClassVar[bool] = True
@@ -60,6 +61,11 @@ class Avx512Vnni(AvxVnni):
             here = self.call("llvm.x86.avx512.vpermi2var.hi.512", V32H, a, self.constant(V32H, index + [0] * rest), b)
             result = here if result is None else self.b.select(self.constant(vector(I1, 32), mine + [True] * rest), here, result)
         return result if len(places) == 32 else self.pick(result, range(len(places)))
+
+    def times_power(self, p: Any, n: Any, n_bits: Any) -> Any:
+        if p.type.count != 8:
+            return super().times_power(p, n, n_bits)
+        return self.call("llvm.x86.avx512.mask.scalef.ps.256", p.type, p, n, p, I8(-1))
 
     def pick_in_one(self, a: Any, lanes: Sequence[int]) -> Any:
         kind = ir.FunctionType(a.type, [a.type, a.type])

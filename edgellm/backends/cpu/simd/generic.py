@@ -35,6 +35,8 @@ class Generic:
     wide_codes: ClassVar[bool] = False           # whether `dot` takes unsigned codes up to 255 well; all take them up to 127
     is_neon: ClassVar[bool] = False              # an AArch64 rung: kernels that suit 128-bit vectors better take their place
     together: ClassVar[int] = 2                  # blocks whose halves (16 codes each) fill a vector
+    whole_blocks: ClassVar[bool] = True          # whether types of `Traits.whole` do come by whole blocks
+    accumulators: ClassVar[int] = 8              # f32x8 that loops of products keep in registers, beside what they multiply
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
     # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
@@ -121,6 +123,16 @@ class Generic:
             a = combine(self.pick(a, range(lanes)), self.pick(a, range(lanes, 2 * lanes)))
         return self.lane(a, 0)
 
+    def sum_of_each(self, rows: Sequence[Value]) -> Value:
+        """Of eight f32x8: lane i is the sum of the lanes of row i, halves first."""
+        pairs = [self.b.fadd(self.shuffle(a, b, [0, 1, 2, 3, 8, 9, 10, 11]), self.shuffle(a, b, [4, 5, 6, 7, 12, 13, 14, 15]))
+                 for a, b in zip(rows[0::2], rows[1::2], strict=True)]
+        fours = [self.b.fadd(self.shuffle(a, b, [0, 1, 8, 9, 4, 5, 12, 13]), self.shuffle(a, b, [2, 3, 10, 11, 6, 7, 14, 15]))
+                 for a, b in zip(pairs[0::2], pairs[1::2], strict=True)]
+        a, b = fours                             # a: rows 0 and 2, then 1 and 3; b: rows 4 and 6, then 5 and 7
+        sums = self.b.fadd(self.shuffle(a, b, [0, 2, 8, 10, 4, 6, 12, 14]), self.shuffle(a, b, [1, 3, 9, 11, 5, 7, 13, 15]))
+        return self.pick(sums, [0, 4, 1, 5, 2, 6, 3, 7])
+
     def in_order(self, a: Value) -> Value:
         """Sum of the lanes, first to last."""
         total = self.lane(a, 0)
@@ -138,7 +150,7 @@ class Generic:
 
     def exp(self, x: Value) -> Value:
         """e^x to about one unit in the last place; 0 below -104, inf above 89, NaN stays."""
-        b, kind, integer = self.b, x.type, vector(I32, x.type.count)
+        b, kind = self.b, x.type
         low, high = self.constant(kind, -104.0), self.constant(kind, 89.0)
         x = b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
         n, n_bits = self.nearest(b.fmul(x, self.constant(kind, 1.4426950408889634)))
@@ -148,10 +160,15 @@ class Generic:
         for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             p = self.fma(p, r, self.constant(kind, factor))
         p = b.fadd(self.fma(p, b.fmul(r, r), r), self.constant(kind, 1.0))
-        half = b.ashr(n_bits, self.constant(integer, 1))                 # 2^n in two factors: n reaches -150 and 128
+        return self.times_power(p, n, n_bits)
+
+    def times_power(self, p: Value, n: Value, n_bits: Value) -> Value:
+        """p * 2^n for whole n, given as f32 and as i32, from -150 to 128: in two factors."""
+        b, integer = self.b, n_bits.type
+        half = b.ashr(n_bits, self.constant(integer, 1))
         for part in (half, b.sub(n_bits, half)):
             exponent = b.shl(b.add(part, self.constant(integer, 127)), self.constant(integer, 23))
-            p = b.fmul(p, self.cast(exponent, kind))
+            p = b.fmul(p, self.cast(exponent, p.type))
         return p
 
     # --- half precision -----------------------------------------------------------------------------------------------

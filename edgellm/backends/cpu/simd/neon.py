@@ -21,6 +21,7 @@ class Neon(Generic):
     keeps_products: ClassVar[bool] = True        # in i16, so that many are better added there before they are widened
     has_chains: ClassVar[bool] = False           # whether an accumulator costs an instruction to set to zero
     together: ClassVar[int] = 1
+    whole_blocks: ClassVar[bool] = False         # four blocks' first halves, side by side, are two loads
     minima_first: ClassVar[bool] = False         # they would hold registers that a tile needs
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
 

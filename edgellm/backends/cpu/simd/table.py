@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 
 from edgellm.backends.cpu.simd.base import F32, F32X8, I8, I16, I32, I64, make_intrinsic, vector
-from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
+from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.system import YIELD_SYMBOL
 
 i64, f32, void = types.int64, types.float32, types.void
@@ -62,22 +62,6 @@ def _one(e: Generic, convert: Callable[[Any], Any], value: Any) -> Any:
     return e.lane(convert(e.splat(value)), 0)
 
 
-def _transposed_sum(e: Generic, *rows: Any) -> Any:
-    """Lane i is the sum of the lanes of row i, halves first as in `hsum`."""
-    pairs = [e.b.fadd(e.shuffle(a, b, [0, 1, 2, 3, 8, 9, 10, 11]), e.shuffle(a, b, [4, 5, 6, 7, 12, 13, 14, 15]))
-             for a, b in zip(rows[0::2], rows[1::2], strict=True)]
-    fours = [e.b.fadd(e.shuffle(a, b, [0, 1, 8, 9, 4, 5, 12, 13]), e.shuffle(a, b, [2, 3, 10, 11, 6, 7, 14, 15]))
-             for a, b in zip(pairs[0::2], pairs[1::2], strict=True)]
-    a, b = fours                                 # a: rows 0 and 2, then 1 and 3; b: rows 4 and 6, then 5 and 7
-    sums = e.b.fadd(e.shuffle(a, b, [0, 2, 8, 10, 4, 6, 12, 14]), e.shuffle(a, b, [1, 3, 9, 11, 5, 7, 13, 15]))
-    return e.pick(sums, [0, 4, 1, 5, 2, 6, 3, 7])
-
-
-def _keep_first(e: Generic, a: Any, n: Any, fill: Any) -> Any:
-    lanes = e.constant(V8I, [0, 1, 2, 3, 4, 5, 6, 7])
-    return e.b.select(e.b.icmp_signed("<", lanes, e.splat(e.b.trunc(n, I32))), a, e.splat(fill))
-
-
 def _call_kernel(e: Generic, address: Any, *arguments: Any) -> None:
     kind = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
     e.b.call(e.b.inttoptr(address, kind.as_pointer()), arguments)
@@ -117,17 +101,11 @@ OPERATIONS: dict[str, Operation] = {
     "sub_f32x8": (F32X8, _BINARY, lambda e, a, b: e.b.fsub(a, b)),
     "mul_f32x8": (F32X8, _BINARY, lambda e, a, b: e.b.fmul(a, b)),
     "div_f32x8": (F32X8, _BINARY, lambda e, a, b: e.b.fdiv(a, b)),
-    "max_f32x8": (F32X8, _BINARY, lambda e, a, b: e.larger(a, b)),
-    "min_f32x8": (F32X8, _BINARY, lambda e, a, b: e.smaller(a, b)),
     "fma_f32x8": (F32X8, (F32X8, F32X8, F32X8), lambda e, a, b, c: e.fma(a, b, c)),
     "exp_f32x8": (F32X8, _UNARY, lambda e, a: e.exp(a)),
     "hsum_f32x8": (f32, _UNARY, lambda e, a: e.fold(a, e.b.fadd)),
-    "hmax_f32x8": (f32, _UNARY, lambda e, a: e.fold(a, e.larger)),
     "first_f32x8": (f32, _UNARY, lambda e, a: e.lane(a, 0)),
     "lane_f32x8": (f32, (F32X8, i64), lambda e, a, i: e.b.extract_element(a, e.b.trunc(i, I32))),
-    "pack_f32x8": (F32X8, (f32,) * 8, lambda e, *values: e.pack(values)),
-    "sum8_f32x8": (F32X8, (F32X8,) * 8, _transposed_sum),                # lane i: hsum of argument i
-    "keep_first_f32x8": (F32X8, (F32X8, i64, f32), _keep_first),         # (a, n, fill): lanes from n on become fill
     # threads: int64 cells, 8-byte aligned
     "atomic_add": (i64, (i64, i64), lambda e, a, v: e.b.atomic_rmw("add", _pointer(e, a), v, "seq_cst")),    # the old value
     "atomic_load": (i64, (i64,), lambda e, a: e.b.load_atomic(_pointer(e, a), "acquire", 8)),

@@ -1,0 +1,178 @@
+"""A block of keys and values for two or four queries, as IR: scores, the weights they become, weighted values.
+
+The queries of a group have an entry each in a table: the address of their values, and the first key and the end of the keys that
+they see, counted as the block's place is. Their scores, which become weights, are rows of a block's length, and after four rows
+stand the factors by which each query's sums shrink, because its maximum has grown. What happens to a query does not depend on
+the others: keys that only these see have the weight 0, and a factor that changes nothing is 1.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.core import cgutils
+
+from edgellm.backends.cpu import control
+from edgellm.backends.cpu.kernels._inline import outline
+from edgellm.backends.cpu.kernels.attention_partial import LOWEST
+from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
+
+Value = Any                                      # ir.Value: llvmlite has no static types
+BLOCK, LANES = control.ATTENTION_BLOCK, 8
+ROW = BLOCK * 4                                  # bytes of a query's scores
+FACTORS = 4 * ROW                                # where the factors stand
+ENTRY = control.ATTENTION_ENTRY
+SIZE = {"f32": 4, "f16": 2}
+
+
+def build(kv_type: str, isa: Isa, queries: int) -> Any:
+    """block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, scale): add keys `at` to `at` + 31 to the
+    partials of this many queries.
+    """
+    i64, f32, void = types.int64, types.float32, types.void
+    load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
+    load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}[kv_type], SIZE[kv_type]
+    score = isa.make("score", void, (i64,) * 6, lambda e, *a: _score(e, kv_type, queries, *a))
+    weights = isa.make("weights", void, (i64, i64, i64, i64, f32), lambda e, *a: _weights(e, queries, *a))
+    weigh = isa.make("weigh", void, (i64,) * 6, lambda e, *a: _weigh(e, kv_type, queries, *a))
+
+    @outline
+    def score_rest(table, keys, dim, scores, first, end):
+        """The dims past the last eight."""
+        for i in range(queries):
+            q = load_i64(table, i * ENTRY)
+            for key in range(first, end):
+                total = np.float32(0)
+                for j in range(dim // LANES * LANES, dim):
+                    total += load_f32(q, j * 4) * load_one(keys, (key * dim + j) * size)
+                store_f32(scores, i * ROW + key * 4, load_f32(scores, i * ROW + key * 4) + total)
+
+    @outline
+    def weigh_rest(sums, values, dim, scores, first, end):
+        for i in range(queries):
+            for j in range(dim // LANES * LANES, dim):
+                at = (i * dim + j) * 4
+                total = load_f32(sums, at) * load_f32(scores, FACTORS + i * 4)
+                for key in range(first, end):
+                    total += load_f32(scores, i * ROW + key * 4) * load_one(values, (key * dim + j) * size)
+                store_f32(sums, at, total)
+
+    @outline
+    def block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, scale):
+        entries = table + first_query * ENTRY
+        low = max(load_i64(entries, 8) - at, 0) // LANES * LANES             # later queries see no earlier keys
+        high = (min(load_i64(entries, (queries - 1) * ENTRY + 16) - at, BLOCK) + LANES - 1) // LANES * LANES
+        score(entries, keys, dim_k, scores, low, high)
+        if dim_k % LANES:
+            score_rest(entries, keys, dim_k, scores, low, high)
+        weights(entries, at, part + (rows * dim_v + first_query * 16) * 4, scores, scale)
+        sums = part + first_query * dim_v * 4
+        weigh(sums, values, dim_v, scores, low, high)
+        if dim_v % LANES:
+            weigh_rest(sums, values, dim_v, scores, low, high)
+
+    return block
+
+
+def _wide(e: Generic, kv_type: str, address: Value) -> Value:
+    """Eight values of a key's or value's row as f32."""
+    return e.load(V8F, address) if kv_type == "f32" else e.from_f16(e.load(vector(I16, LANES), address))
+
+
+def _variables(e: Generic, n: int) -> list[Value]:
+    return [cgutils.alloca_once(e.b, V8F) for _ in range(n)]
+
+
+def _rows(flat: Sequence[Value], n: int) -> list[Sequence[Value]]:
+    return [flat[i : i + n] for i in range(0, len(flat), n)]
+
+
+def _multiplied(e: Generic, totals: Sequence[Sequence[Value]], left: Sequence[Value], right: Sequence[Value]) -> None:
+    """totals[i][j] += left[i] * right[j]."""
+    for i, j in product(range(len(left)), range(len(right))):
+        e.b.store(e.fma(left[i], right[j], e.b.load(totals[i][j])), totals[i][j])
+
+
+def _score(e: Generic, kv_type: str, queries: int, table: Value, keys: Value, dim: Value, scores: Value, first: Value,
+           end: Value) -> None:
+    """Dot products with keys `first` to `end`, multiples of eight; of whole eights of dims."""
+    b, together = e.b, e.accumulators // queries
+    row = b.mul(dim, I64(SIZE[kv_type]))
+    q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
+    flat = _variables(e, queries * together)
+    totals = _rows(flat, together)
+    with cgutils.for_range(b, b.udiv(b.sub(end, first), I64(together))) as tile:
+        key = b.add(first, b.mul(tile.index, I64(together)))
+        k = [b.add(keys, b.mul(b.add(key, I64(j)), row)) for j in range(together)]
+        for total in flat:
+            b.store(e.constant(V8F, 0.0), total)
+        with cgutils.for_range(b, b.lshr(dim, I64(3))) as eight:
+            at = b.mul(eight.index, I64(LANES))
+            right = [_wide(e, kv_type, b.add(each, b.mul(at, I64(SIZE[kv_type])))) for each in k]
+            _multiplied(e, totals, [e.load(V8F, b.add(each, b.mul(at, I64(4)))) for each in q], right)
+        sums = [e.sum_of_each([b.load(total) for total in few]) for few in _rows(flat, LANES)]
+        at = b.add(scores, b.mul(key, I64(4)))
+        for i in range(queries):
+            which, lane = divmod(i * together, LANES)
+            e.store(e.pick(sums[which], range(lane, lane + together)), at, ROW * i)
+
+
+def _weights(e: Generic, queries: int, table: Value, at: Value, stats: Value, scores: Value, scale: Value) -> None:
+    """Scores become weights; each query's maximum and sum of weights follow. All queries at once: exp takes long, not much work."""
+    b, places, none = e.b, BLOCK // LANES, e.constant(V8F, float(LOWEST))
+    seen, x, maxima, before = [], [], [], []
+    for i in range(queries):
+        first, end = (e.splat(b.trunc(b.sub(e.load(I64, table, ENTRY * i + which), at), I32)) for which in (8, 16))
+        lanes = [e.constant(V8I, list(range(LANES * place, LANES * place + LANES))) for place in range(places)]
+        seen.append([b.and_(b.icmp_signed(">=", each, first), b.icmp_signed("<", each, end)) for each in lanes])
+        values = [b.fmul(e.load(V8F, scores, ROW * i + 32 * place), e.splat(scale)) for place in range(places)]
+        x.append([b.select(mask, value, none) for mask, value in zip(seen[i], values, strict=True)])
+        top = e.larger(e.larger(x[i][0], x[i][1]), e.larger(x[i][2], x[i][3]))
+        before.append(e.load(F32, stats, 64 * i))
+        maxima.append(e.larger(e.fold(top, e.larger), before[i]))
+        e.store(maxima[i], stats, 64 * i)
+    shrunk = [b.fsub(old, new) for old, new in zip(before, maxima, strict=True)]
+    factors = e.exp(e.pack(shrunk + [e.constant(F32, 0.0)] * (LANES - queries)))
+    e.store(factors, scores, FACTORS)
+    for i in range(queries):
+        total = b.fmul(e.load(V8F, stats, 64 * i + 32), e.splat(e.lane(factors, i)))
+        for place, (mask, value) in enumerate(zip(seen[i], x[i], strict=True)):
+            weight = b.select(mask, e.exp(b.fsub(value, e.splat(maxima[i]))), e.constant(V8F, 0.0))
+            e.store(weight, scores, ROW * i + 32 * place)
+            total = b.fadd(total, weight)
+        e.store(total, stats, 64 * i + 32)
+
+
+def _weigh(e: Generic, kv_type: str, queries: int, sums: Value, values: Value, dim: Value, scores: Value, first: Value,
+           end: Value) -> None:
+    """Shrink the sums, add values `first` to `end` times their weights; of whole eights of dims."""
+    b, wide = e.b, e.accumulators // queries
+    factors = [e.splat(e.load(F32, scores, FACTORS + 4 * i)) for i in range(queries)]
+    eights = b.lshr(dim, I64(3))
+    tiles = b.udiv(eights, I64(wide))
+
+    def tile(eight: Value, n: int) -> None:
+        """The dims of n eights."""
+        at = b.mul(eight, I64(LANES))
+        places = [[b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.add(at, I64(LANES * j))), I64(4))) for j in range(n)]
+                  for i in range(queries)]
+        totals = _rows(_variables(e, queries * n), n)
+        for i, j in product(range(queries), range(n)):
+            b.store(b.fmul(e.load(V8F, places[i][j]), factors[i]), totals[i][j])
+        with cgutils.for_range_slice(b, first, end, I64(1)) as (key, _):
+            value = b.add(values, b.mul(b.add(b.mul(key, dim), at), I64(SIZE[kv_type])))
+            right = [_wide(e, kv_type, b.add(value, I64(LANES * j * SIZE[kv_type]))) for j in range(n)]
+            weight = b.add(scores, b.mul(key, I64(4)))
+            _multiplied(e, totals, [e.splat(e.load(F32, weight, ROW * i)) for i in range(queries)], right)
+        for i, j in product(range(queries), range(n)):
+            e.store(b.load(totals[i][j]), places[i][j])
+
+    with cgutils.for_range(b, tiles) as loop:
+        tile(b.mul(loop.index, I64(wide)), wide)
+    with cgutils.for_range_slice(b, b.mul(tiles, I64(wide)), eights, I64(1)) as (eight, _):
+        tile(eight, 1)
