@@ -14,7 +14,7 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import neon_rows, output, panel
 from edgellm.backends.cpu.kernels._inline import inline
-from edgellm.backends.cpu.kernels._stream import PREFETCH
+from edgellm.backends.cpu.kernels._stream import ask_ahead
 from edgellm.backends.cpu.kernels.unit import Shape, open_unit, raw_unit_bytes, shape_of, unit_step
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
@@ -173,7 +173,9 @@ def _row_accumulators(e: Generic, name: str, shape: Shape, weights: Any, k: Any,
         b.store(e.constant(V8F, 0.0), total)
 
     def add_unit(index: Any, last: Any, blocks: int = BLOCKS) -> None:
-        unit = open_unit(e, name, b.add(weights, b.mul(index, I64(raw_unit))), last)
+        at = b.add(weights, b.mul(index, I64(raw_unit)))
+        ask_ahead(e, at, raw_unit * blocks // BLOCKS)
+        unit = open_unit(e, name, at, last)
         codes, scales = b.mul(index, I64(UNIT)), b.add(first_scales, b.mul(index, I64(BLOCKS * 4)))
         addresses = [(b.add(x, codes), b.add(x, scales)) for x in columns]
         sums = unit_step(e, shape, unit, [b.load(total) for total in totals], addresses, section, blocks)
@@ -181,8 +183,6 @@ def _row_accumulators(e: Generic, name: str, shape: Shape, weights: Any, k: Any,
             b.store(value, total)
 
     with cgutils.for_range(b, whole) as loop:
-        for line in range(-(-raw_unit // 64)):
-            e.prefetch(b.add(weights, b.mul(loop.index, I64(raw_unit))), PREFETCH + 64 * line)
         add_unit(loop.index, None)
     if TRAITS[name].block != UNIT:
         rest = b.srem(k, I64(UNIT))

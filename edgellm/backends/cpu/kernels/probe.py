@@ -8,12 +8,12 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu import system
-from edgellm.backends.cpu.kernels._stream import PREFETCH
+from edgellm.backends.cpu.kernels._stream import LINE, ask_ahead
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import V8I, Generic
 
-LINES, LINE = 4, 64                              # read per turn
+LINES = 4                                        # read per turn
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -36,8 +36,8 @@ def _turns(e: Generic, address: Any, n: Any) -> Any:
     sums = [cgutils.alloca_once_value(b, e.constant(V8I, 0)) for _ in range(LINES * 2)]
     with cgutils.for_range(b, n) as loop:
         at = b.add(address, b.mul(loop.index, I64(LINES * LINE)))
-        for line in range(LINES if not system.is_zen() else 0):      # Zen reads a plain stream a tenth faster by itself
-            e.prefetch(at, PREFETCH + LINE * line)
+        if not system.is_zen():                  # which reads a plain stream better by itself, by a tenth or more
+            ask_ahead(e, at, LINES * LINE)
         for index, each in enumerate(sums):
             b.store(b.add(b.load(each), e.load(V8I, at, half * index)), each)
     total = b.load(sums[0])

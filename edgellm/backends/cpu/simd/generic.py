@@ -311,9 +311,10 @@ class Generic:
         return result
 
     # --- waiting ------------------------------------------------------------------------------------------------------
-    def prefetch(self, address: Value, offset: int = 0) -> None:
-        """Ask for the cache line; an address that is not mapped does no harm."""
-        self.call("llvm.prefetch.p0", ir.VoidType(), self._pointer(I8, address, offset), I32(0), I32(3), I32(1))
+    def prefetch(self, address: Value, offset: int = 0, *, to_first: bool = True) -> None:
+        """Ask for the cache line, for the first-level cache or only the second; an address that is not mapped does no harm."""
+        level = 3 if to_first else 2
+        self.call("llvm.prefetch.p0", ir.VoidType(), self._pointer(I8, address, offset), I32(0), I32(level), I32(1))
 
     def pause(self) -> None:
         """Tell the core that this thread spins."""
