@@ -148,6 +148,21 @@ def test_every_rung_of_the_ladder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert relative(logits(executable, TOKENS), reference.logits(TOKENS)) < 0.06
 
 
+@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("shape", [(1, 1, 6), (3, 1, 20), (5, 1, 36), (12, 2, 44), (7, 1, 64), (20, 1, 10)])
+def test_attention_of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, shape: tuple[int, int, int]) -> None:
+    """Queries by fours, by twos and left over; dims past the last eight; more keys than a block. The same bits in any steps."""
+    monkeypatch.setenv("EDGELLM_ISA", isa)
+    n_heads, n_kv_heads, head_dim = shape
+    path = tiny_model(tmp_path / "m.gguf", n_layers=1, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim)
+    with ready(path, chunk=16) as (executable, reference):
+        tokens = TOKENS * 2
+        whole = logits(executable, tokens)
+        assert relative(whole, reference.logits(tokens)) < 1e-5
+        for chunk in (1, 3):
+            np.testing.assert_array_equal(logits(executable, tokens, chunk), whole)
+
+
 def test_half_precision_cache_is_close(tmp_path: Path) -> None:
     """Keys and values in f16 keep 11 bits."""
     with ready(tiny_model(tmp_path / "m.gguf"), kv_type="f16") as (executable, reference):
