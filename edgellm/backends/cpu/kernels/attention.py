@@ -102,8 +102,8 @@ def _walk(kv_type: str, isa: Isa) -> Any:
         queries, spans, slots, sinks = load_i64(op, 80) // n_kv, load_i64(op, 64), load_i64(op, 112), load_i64(op, 120)
         q, q_stride = load_i64(op, 32 if sink_part else 16), load_i64(op, 40 if sink_part else 24)
         scale, ring, n = load_f32(op, 128), slots - sinks, tokens * queries
-        table = work + scores_bytes
-        wide = table + (n + 1) * entry
+        wide, scores = work, work + (BLOCK * (dim_k + dim_v) * 4 if widens else 0)       # what is read most stays aligned
+        table = scores + scores_bytes
         for i in range(n + 1):
             token, query = min(i, n - 1) // queries, min(i, n - 1) % queries
             first, last = visible(spans + (row + token) * 16, base, sinks, ring, sink_part)
@@ -122,9 +122,9 @@ def _walk(kv_type: str, isa: Isa) -> Any:
                 here = 4 if n - i > 2 else 2
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
                     if here == 4:
-                        four(table, i, k, v, at, part, n + 1, work, dim_k, dim_v, scale)
+                        four(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, scale)
                     else:
-                        two(table, i, k, v, at, part, n + 1, work, dim_k, dim_v, scale)
+                        two(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, scale)
                 i += here
             at += BLOCK
 

@@ -25,7 +25,7 @@ from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 Value = Any                                      # ir.Value: llvmlite has no static types
 BLOCK, LANES = control.ATTENTION_BLOCK, 8
 ROW = BLOCK * 4                                  # bytes of a query's scores
-FACTORS = 4 * ROW                                # where the factors stand
+FACTORS = control.ATTENTION_SCORES - LANES * 4    # where the factors stand
 ENTRY = control.ATTENTION_ENTRY
 SIZE = {"f32": 4, "f16": 2}
 

@@ -63,8 +63,6 @@ class Avx512Vnni(AvxVnni):
         return result if len(places) == 32 else self.pick(result, range(len(places)))
 
     def times_power(self, p: Any, n: Any, n_bits: Any) -> Any:
-        if p.type.count != 8:
-            return super().times_power(p, n, n_bits)
         return self.call("llvm.x86.avx512.mask.scalef.ps.256", p.type, p, n, p, I8(-1))
 
     def pick_in_one(self, a: Any, lanes: Sequence[int]) -> Any:
