@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from fake_model import FakeModel, FakeStream
 
-from edgellm.catalogue import places
+from edgellm.catalogue import paths
 from edgellm.cli import app, opening
+from edgellm.cli.commands import COMMANDS, Leave, carry_out
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.interrupt import on_ctrl_c
 from edgellm.cli.lines import read_message
-from edgellm.cli.slash import COMMANDS, Leave, carry_out
 from edgellm.cli.state import last_model, private_file, remember_model, state_folder
 from edgellm.errors import ModelClosed, OptionError
 
@@ -190,7 +190,7 @@ def test_the_last_model_is_remembered(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_without_any_model_the_way_to_one_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(places, "OWN", tmp_path)
+    monkeypatch.setattr(paths, "OWN", tmp_path)
     assert app.run(["chat"]) == 3
     err = capsys.readouterr().err
     assert "edgellm pull smollm2-135m" in err and err.count("\n") == 1
@@ -237,6 +237,7 @@ PROGRAM = """
 import sys, time
 sys.path.insert(0, {tests!r})
 from fake_model import FakeModel, FakeStream
+from edgellm.catalogue import paths
 from edgellm.cli import app, opening
 
 class Slow(FakeStream):

@@ -23,9 +23,9 @@ from edgellm.catalogue.machine import Memory, memory
 from edgellm.catalogue.remote import open_remote
 from edgellm.catalogue.web import Limits
 from edgellm.engine import context as contexts
-from edgellm.engine import estimate, load, rehearsal, speed
+from edgellm.engine import estimate, load, speed, speed_probe
 from edgellm.engine import fit as fitting
-from edgellm.engine.stand_in import Rehearsal, StandIn
+from edgellm.engine.synthetic_weights import ProbeWeights, SyntheticWeights
 from edgellm.errors import DownloadError, FormatError, NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_prefix import Prefix, gguf_from_prefixes
@@ -173,7 +173,7 @@ def test_cgroups_version_1_and_containers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("quant", QUANTS)
 def test_stand_ins_have_the_shapes_and_sound_values(quant: str, tmp_path: Path) -> None:
     with open_gguf(tiny_model(tmp_path / "m.gguf", "llama", quant)) as gguf:
-        real, empty, full = WeightStore(gguf), StandIn(gguf), Rehearsal(gguf)
+        real, empty, full = WeightStore(gguf), SyntheticWeights(gguf), ProbeWeights(gguf)
         for name in real.names():
             for stand_in in (empty[name], full[name]):
                 assert (stand_in.shape, stand_in.type) == (real[name].shape, real[name].type)
@@ -184,7 +184,7 @@ def test_stand_ins_have_the_shapes_and_sound_values(quant: str, tmp_path: Path) 
 def test_a_rehearsal_gives_a_speed_and_reads_no_weight(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_gguf(model) as gguf:
         monkeypatch.setattr(GGUFFile, "raw", lambda self, name: pytest.fail("a weight was read"))
-        rate = rehearsal.tokens_per_second(gguf, threads=1, seconds=0.05)
+        rate = speed_probe.tokens_per_second(gguf, threads=1, seconds=0.05)
     assert math.isfinite(rate) and rate > 1
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgellm.backends.cpu import control, system
+from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.kernels import kv_rows
 from edgellm.backends.cpu.simd import Isa, load_isa
 from edgellm.errors import OptionError
 from edgellm.memory.kv_types import BLOCK, KV_TYPES, check_kv_type, kv_row_bytes
 
-ROWS = control.ATTENTION_BLOCK
+ROWS = abi.ATTENTION_BLOCK
 DIMS = [1, 8, 20, 32, 64, 100]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

@@ -9,9 +9,9 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.backends.mlx import device
-from edgellm.engine import placing
+from edgellm.engine import backend_choice
+from edgellm.engine.backend_choice import by_size
 from edgellm.engine.estimate import Need
-from edgellm.engine.placing import by_size
 
 
 def test_mlx_that_is_missing_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,8 +53,8 @@ def test_a_mac_with_room_runs_on_mlx_and_says_so(tmp_path: Path, monkeypatch: py
 
 def test_keys_and_values_that_mlx_does_not_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(edgellm.EdgeError, match=r"q8_0.*choose f16 or f32"):
-        placing.kv_types("mlx", "q8_0")
-    assert placing.kv_types("mlx", None) == ("f16",) and placing.kv_types("auto", None) == ("f16", "q8_0")
+        backend_choice.kv_types("mlx", "q8_0")
+    assert backend_choice.kv_types("mlx", None) == ("f16",) and backend_choice.kv_types("auto", None) == ("f16", "q8_0")
     monkeypatch.setattr(device, "is_apple_silicon", lambda: True)
     with edgellm.load(tiny_model(tmp_path / "m.gguf"), kv_type="q8_0") as model:
         assert model.backend == "cpu" and "q8_0" in model.info.place

@@ -14,11 +14,11 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm import arch
-from edgellm.backends.cpu import control, jit, system
+from edgellm.backends.cpu import abi, jit, system
 from edgellm.backends.cpu import plan as plans
+from edgellm.backends.cpu.barriers import REPLICATED, Barriers, Use, partition_of_one
 from edgellm.backends.cpu.buffers import Value
 from edgellm.backends.cpu.executable import EXECUTOR, CpuExecutable, build_plan
-from edgellm.backends.cpu.meetings import ALONE, Meetings, Use, cut_of_one
 from edgellm.backends.cpu.plan import PlanBuilder, Record, _chunks_of
 from edgellm.backends.cpu.pool import Pool, Program
 from edgellm.backends.cpu.traits import TRAITS, q8_row_bytes, scratch_bytes
@@ -71,10 +71,10 @@ def test_both_programs_end_with_a_barrier_and_differ_in_their_own_places(tmp_pat
     addresses = {record.kernel: 1 for record in plan.records}
     one, many = plan.program(addresses, one=True), plan.program(addresses, one=False)
     assert one.barriers == sum(plan.one.before) + 1 and many.barriers == sum(plan.many.before) + 1
-    assert (many.table[..., :SCRATCH] == many.table[:1, :, :SCRATCH]).all() and not many.table[..., control.WHOLE].any()
-    alone = one.table[0, :, control.WHOLE] == 1
+    assert (many.table[..., :SCRATCH] == many.table[:1, :, :SCRATCH]).all() and not many.table[..., abi.WHOLE].any()
+    alone = one.table[0, :, abi.WHOLE] == 1
     assert (one.table[0, alone] != one.table[1, alone]).any(axis=1).all()             # each has its own place for the result
-    assert (one.table[0, ~alone, : control.FIRST_ARGUMENT] == one.table[1, ~alone, : control.FIRST_ARGUMENT]).all()
+    assert (one.table[0, ~alone, : abi.FIRST_ARGUMENT] == one.table[1, ~alone, : abi.FIRST_ARGUMENT]).all()
 
 
 @pytest.mark.parametrize("name", arch.names())
@@ -107,18 +107,18 @@ def test_equal_cores_share_a_single_token_equally(tmp_path: Path, monkeypatch: p
     addresses = {record.kernel: 1 for record in plan.records}
     for differ in (False, True):
         monkeypatch.setattr(system, "cores_differ", lambda differ=differ: differ)
-        assert plan.program(addresses, one=True).table[..., control.CHUNKS].any() == differ
-        assert plan.program(addresses, one=False).table[..., control.CHUNKS].any()
+        assert plan.program(addresses, one=True).table[..., abi.CHUNKS].any() == differ
+        assert plan.program(addresses, one=False).table[..., abi.CHUNKS].any()
 
 
 def products_in_chunks(table: npt.NDArray[np.int64], records: Sequence[Record], single: bool) -> list[bool]:
     """Of each product of a table: whether threads take chunks of it."""
     found, inside = [], False
     for words, record in zip(table, (record for record in records if single or not record.one_only), strict=True):
-        inside = inside or bool(words[control.CHUNKS])
+        inside = inside or bool(words[abi.CHUNKS])
         if record.weight_bytes:
             found.append(inside)
-        if words[control.BARRIER_AFTER]:
+        if words[abi.BARRIER_AFTER]:
             inside = False
     return found
 
@@ -136,7 +136,7 @@ def test_chunks_of_records() -> None:
     assert _chunks_of([product, key], 3, True) == 6, "nothing in common"
     assert _chunks_of([product, heads], 3, False) == 48, "rows of several tokens are nobody's pieces"
     assert _chunks_of([product, replace(gate, by_thread=True)], 2, True) == _chunks_of([gate], 2, True) == 0
-    assert _chunks_of([product, replace(gate, pieces=ALONE)], 2, True) == 0
+    assert _chunks_of([product, replace(gate, pieces=REPLICATED)], 2, True) == 0
 
 
 def test_a_thread_that_is_held_up_leaves_its_chunks_to_others() -> None:
@@ -152,9 +152,9 @@ def test_a_thread_that_is_held_up_leaves_its_chunks_to_others() -> None:
 
     released, linker = threading.Event(), jit.Linker()
     called = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(kernel)
-    table = np.zeros((2, 1, control.RECORD_WORDS), np.int64)
-    table[..., control.KERNEL], table[..., control.CHUNKS] = ctypes.cast(called, ctypes.c_void_p).value, 16
-    table[..., control.BARRIER_AFTER] = 1
+    table = np.zeros((2, 1, abi.RECORD_WORDS), np.int64)
+    table[..., abi.KERNEL], table[..., abi.CHUNKS] = ctypes.cast(called, ctypes.c_void_p).value, 16
+    table[..., abi.BARRIER_AFTER] = 1
     addresses = jit.kernel_addresses(EXECUTOR, "generic", linker)
     pool = Pool(2, *(addresses[name] for name in EXECUTOR), code=linker)
     try:
@@ -170,7 +170,7 @@ def test_a_thread_that_is_held_up_leaves_its_chunks_to_others() -> None:
 
 
 def test_meetings() -> None:
-    meetings = Meetings()
+    meetings = Barriers()
     assert not meetings.add([Use("a", ("one", 1), True)])
     assert not meetings.add([Use("a", ("one", 1), False), Use("b", None, True)])      # the same part of a
     assert meetings.made_here(Use("a", ("one", 1), False)) and not meetings.made_here(Use("a", ("one", 2), False))
@@ -182,9 +182,9 @@ def test_meetings() -> None:
 
 def test_even_cuts_are_equal_whatever_the_pieces() -> None:
     row, view = Value(64, 4096, 1024, 0), Value(128, 4096, 512, 0)
-    assert cut_of_one(row, 8, 4) == cut_of_one(row, 1024, 4) != cut_of_one(row, 6, 4)
-    assert cut_of_one(row, 8, 4) != cut_of_one(view, 8, 4)
-    assert cut_of_one(row, None, 4) is None
+    assert partition_of_one(row, 8, 4) == partition_of_one(row, 1024, 4) != partition_of_one(row, 6, 4)
+    assert partition_of_one(row, 8, 4) != partition_of_one(view, 8, 4)
+    assert partition_of_one(row, None, 4) is None
 
 
 @pytest.mark.parametrize("name", ["F32", "F16", "Q4_0", "Q6_K", "MXFP4"])
@@ -201,7 +201,7 @@ def test_products_cut_a_row_as_the_plan_thinks(name: str, threads: int) -> None:
     x, step = np.zeros(max(q8_row_bytes(k), 4 * k), np.uint8), np.ones(2, np.int64)
     scratch = np.zeros(scratch_bytes(name, k) + 64, np.uint8)
     for ith in range(threads):
-        out, record = np.full(n, np.nan, np.float32), np.zeros(control.RECORD_WORDS, np.int64)
+        out, record = np.full(n, np.nan, np.float32), np.zeros(abi.RECORD_WORDS, np.int64)
         record[1:10] = (step.ctypes.data, weights.ctypes.data, weights.strides[0], n, k, x.ctypes.data, len(x), out.ctypes.data,
                         out.nbytes)
         record[14] = scratch.ctypes.data

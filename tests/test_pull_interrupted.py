@@ -14,7 +14,7 @@ import pytest
 from hub_server import LocalHub
 from pulled import DATA, FILE, NAME, SHA256, blobs, check_whole, client, refused
 
-from edgellm.catalogue import part as part_module
+from edgellm.catalogue import partial_file as part_module
 from edgellm.catalogue import pull as pulling
 from edgellm.catalogue.pull import pull
 

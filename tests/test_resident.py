@@ -8,7 +8,7 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.backends.cpu.resident import clean_ranges, forget_library
+from edgellm.backends.cpu.page_release import clean_ranges, forget_library
 
 SMAPS = """7f0000000000-7f0000001000 r--p 00000000 fe:00 1  /usr/lib/libllvmlite.so
 Rss:                   4 kB

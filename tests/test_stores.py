@@ -12,7 +12,7 @@ import pytest
 from edgellm.catalogue import stores
 from edgellm.catalogue.entries import Part
 from edgellm.catalogue.names import resolve
-from edgellm.catalogue.places import Surroundings, config_folder, data_folder, models_folder
+from edgellm.catalogue.paths import Surroundings, config_folder, data_folder, models_folder
 from edgellm.catalogue.stores import bundled
 from edgellm.errors import ModelNotFound
 

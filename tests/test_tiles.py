@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pytest
 from test_matmul_kernels import FORMS, Kernels, activations, product, quantise, weights
 
-from edgellm.backends.cpu import jit, system, trial
+from edgellm.backends.cpu import amx_selftest, jit, system
+from edgellm.backends.cpu.kernels import amx_selftest as selftest_kernel
 from edgellm.backends.cpu.kernels import matmul
 from edgellm.backends.cpu.kernels import quantise as quantise_kernel
-from edgellm.backends.cpu.kernels import trial as trial_kernel
 from edgellm.backends.cpu.simd import RUNGS, Isa
 from edgellm.backends.cpu.simd.amx import configuration
 from edgellm.backends.cpu.traits import TRAITS
@@ -76,12 +76,12 @@ def case() -> tuple[npt.NDArray[np.int8], npt.NDArray[np.uint8]]:
 
 def test_the_trial_s_kernels(isa: Isa) -> None:
     x, w = case()
-    out = np.zeros((len(trial.CASES), 2, 16, 16), np.int32)
+    out = np.zeros((len(amx_selftest.CASES), 2, 16, 16), np.int32)
     record = np.array([0, x.ctypes.data, w.ctypes.data, out.ctypes.data, 2], np.int64)
-    compiled(trial_kernel.build("tiles", isa)).ctypes(record.ctypes.data, 0, 1)
-    for sums, got in zip(trial.exact(x, w), out, strict=True):
+    compiled(selftest_kernel.build("tiles", isa)).ctypes(record.ctypes.data, 0, 1)
+    for sums, got in zip(amx_selftest.exact(x, w), out, strict=True):
         assert (got == sums).all()
-    compiled(trial_kernel.build("dots", isa)).ctypes(record.ctypes.data, 0, 1)
+    compiled(selftest_kernel.build("dots", isa)).ctypes(record.ctypes.data, 0, 1)
 
 
 def test_configurations() -> None:
@@ -126,10 +126,10 @@ def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("EDGELLM_ISA", raising=False)
     monkeypatch.setattr(system, "usable_isas", lambda: system.X86_ISAS)
     for verdict, isa in (("faster", "amx"), ("slower", "avx512vnni"), ("ended with signal 4", "avx512vnni")):
-        monkeypatch.setattr(trial, "verdict", lambda verdict=verdict: verdict)
-        trial.passed.cache_clear()
+        monkeypatch.setattr(amx_selftest, "verdict", lambda verdict=verdict: verdict)
+        amx_selftest.passed.cache_clear()
         assert jit.choose_isa() == isa
-    trial.passed.cache_clear()
+    amx_selftest.passed.cache_clear()
     monkeypatch.setenv("EDGELLM_ISA", "amx")
     assert jit.choose_isa() == "amx"
 
@@ -148,12 +148,12 @@ def test_verdicts(program: str, verdict: str, monkeypatch: pytest.MonkeyPatch, t
         started.append(1)
         return really([sys.executable, "-c", program], **options)
 
-    monkeypatch.setattr(trial.subprocess, "run", run)
-    assert trial.verdict() == verdict and trial.verdict() == verdict
+    monkeypatch.setattr(amx_selftest.subprocess, "run", run)
+    assert amx_selftest.verdict() == verdict and amx_selftest.verdict() == verdict
     assert len(started) == 1
 
 
 def test_the_program_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(system, "amx_permitted", lambda: False)
-    trial.main()
+    amx_selftest.main()
     assert capsys.readouterr().out == "not permitted by the system\n"

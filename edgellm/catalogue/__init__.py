@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from edgellm.catalogue.entries import Entry, ModelFile, Part
-from edgellm.catalogue.known import bundled, entries
 from edgellm.catalogue.names import entry_of, fetch_command, installed, resolve
+from edgellm.catalogue.registry import bundled, entries
 
 __all__ = ["Entry", "ModelFile", "Part", "bundled", "entries", "entry_of", "fetch_command", "installed", "resolve"]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 from edgellm.catalogue.hub import Hub, RemoteFile
-from edgellm.catalogue.part import Part
+from edgellm.catalogue.partial_file import PartialFile
 from edgellm.catalogue.web import Interrupted, OutOfRange, Response
 from edgellm.errors import DownloadError
 
@@ -18,7 +18,7 @@ class WrongBytes(DownloadError):
     """All bytes came and they are not the file's: the server changed it, or they were damaged on the way."""
 
 
-def download(hub: Hub, file: RemoteFile, sha256: str, part: Part, progress: Progress) -> None:
+def download(hub: Hub, file: RemoteFile, sha256: str, part: PartialFile, progress: Progress) -> None:
     """Fill `part` until it is `file`, whatever the connection does in between.
 
     Raises DownloadError when the server fails too often in a row (the part stays, to be resumed), and WrongBytes when the
@@ -45,7 +45,7 @@ def download(hub: Hub, file: RemoteFile, sha256: str, part: Part, progress: Prog
         raise WrongBytes(f"{file.path} came with other bytes than {hub.host} announced, and was deleted; run the command again")
 
 
-def _receive(answer: Response, part: Part, file: RemoteFile, progress: Progress) -> None:
+def _receive(answer: Response, part: PartialFile, file: RemoteFile, progress: Progress) -> None:
     """One answer's bytes. Raises Interrupted when they end too early."""
     if answer.status == 200:                     # the whole file: the server cannot resume, or it has another one now
         part.restart()

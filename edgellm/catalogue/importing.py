@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 from edgellm.catalogue import ledger
-from edgellm.catalogue.choosing import parts_of
 from edgellm.catalogue.download import Progress
 from edgellm.catalogue.entries import NAME
-from edgellm.catalogue.known import entries
-from edgellm.catalogue.places import models_folder
+from edgellm.catalogue.file_selection import parts_of
+from edgellm.catalogue.paths import models_folder
+from edgellm.catalogue.registry import entries
 from edgellm.errors import OptionError, Unreadable
 from edgellm.formats.gguf import open_gguf
 

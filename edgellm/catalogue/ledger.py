@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from edgellm.catalogue.places import data_folder
+from edgellm.catalogue.paths import data_folder
 
 FILE = "fetched.json"
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.catalogue import hub_cache, stores
-from edgellm.catalogue.choosing import narrow
 from edgellm.catalogue.entries import NAME, REPOSITORY, Entry, ModelFile
-from edgellm.catalogue.known import entries
-from edgellm.catalogue.places import models_folder, own_data
+from edgellm.catalogue.file_selection import narrow
+from edgellm.catalogue.paths import models_folder, own_data
+from edgellm.catalogue.registry import entries
 from edgellm.errors import ModelNotFound, OptionError
 
 HUB_PREFIX, OLLAMA_PREFIX = "hf:", "ollama:"

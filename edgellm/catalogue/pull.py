@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.catalogue import hub_cache, ledger
-from edgellm.catalogue.choosing import is_safe, models_of, narrow, parts_of
 from edgellm.catalogue.download import Progress, WrongBytes, download
 from edgellm.catalogue.entries import Part as EntryPart
+from edgellm.catalogue.file_selection import is_safe, models_of, narrow, parts_of
 from edgellm.catalogue.hub import Hub, NoSuchFile, RemoteFile
 from edgellm.catalogue.names import HubName, find_entry, hub_name, missing, on_disk, some
-from edgellm.catalogue.part import Part
+from edgellm.catalogue.partial_file import PartialFile
 from edgellm.errors import DownloadError, ModelNotFound
 
 ROOM = 1.05                                      # free space wanted: the bytes and 5 % for the file system's own needs
@@ -135,7 +135,7 @@ def _fetch_once(hub: Hub, one: Wanted, progress: Progress) -> Path:
         with _alone(blob, file):
             if not blob.is_file() or blob.stat().st_size != file.size:
                 try:
-                    with Part(_part_path(blob), file.size) as part:
+                    with PartialFile(_part_path(blob), file.size) as part:
                         download(hub, file, one.sha256, part, progress)
                 except WrongBytes:
                     _part_path(blob).unlink()

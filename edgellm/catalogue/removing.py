@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.catalogue import hub_cache, ledger
-from edgellm.catalogue.choosing import parts_of
-from edgellm.catalogue.known import bundled
+from edgellm.catalogue.file_selection import parts_of
 from edgellm.catalogue.names import OLLAMA_PREFIX, resolve
+from edgellm.catalogue.registry import bundled
 from edgellm.catalogue.stores import named
 from edgellm.errors import ModelNotFound, OptionError
 

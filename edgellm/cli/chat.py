@@ -46,8 +46,8 @@ def chat(
     """
     from edgellm.cli.conversation import Conversation
     from edgellm.cli.opening import limit, open_model, sampling_of
+    from edgellm.cli.repl import talk
     from edgellm.cli.state import remember_model
-    from edgellm.cli.talk import talk
 
     name, why = (model, "") if model is not None else _usual_model()
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,

@@ -5,7 +5,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from edgellm.cli.figures import size
+from edgellm.cli.format_stats import size
 from edgellm.cli.output import say
 from edgellm.cli.terminal import clean
 

@@ -72,7 +72,7 @@ def _guess_facts(one: Guess) -> Facts:
 
 def _catalogue_page(guesses: list[Guess]) -> str:
     from edgellm.catalogue.machine import memory
-    from edgellm.cli.figures import size
+    from edgellm.cli.format_stats import size
     from edgellm.cli.table import table
     from edgellm.engine.fit import best_of
 
@@ -93,7 +93,7 @@ def _catalogue_page(guesses: list[Guess]) -> str:
 
 def _model_facts(name: str, context: int | None, threads: int | None, timing: bool) -> Facts:
     from edgellm.engine import fit as fitting
-    from edgellm.engine.rehearsal import tokens_per_second
+    from edgellm.engine.speed_probe import tokens_per_second
 
     gguf, here = _open(name)
     with gguf:
@@ -147,7 +147,7 @@ def _advice(name: str, result: Fit, here: bool) -> str:
 
 
 def _model_page(facts: Facts) -> str:
-    from edgellm.cli.figures import size
+    from edgellm.cli.format_stats import size
     from edgellm.cli.table import table
     from edgellm.cli.terminal import clean
 

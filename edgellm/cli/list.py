@@ -17,7 +17,7 @@ def list_(json_: options.Json = False) -> None:
     """
     from edgellm.catalogue.machine import memory
     from edgellm.catalogue.stores import bundled, scan
-    from edgellm.cli.figures import size
+    from edgellm.cli.format_stats import size
     from edgellm.cli.table import table
     from edgellm.engine.fit import rough_bytes, verdict
 

@@ -27,7 +27,7 @@ def rm(
     edgellm rm hf:ggml-org/SmolLM3-3B-GGUF:Q4_K_M --yes
     """
     from edgellm.catalogue.removing import find_removable, remove
-    from edgellm.cli.figures import size
+    from edgellm.cli.format_stats import size
 
     found = find_removable(model, force=force)
     if not yes:

@@ -96,7 +96,7 @@ def _continuation(model: Model, text: str, system: str | None, settings: dict[st
 
 def _close(stream: Stream, n: int | None, stats: bool) -> None:
     """What stands on stderr after an answer: that it was cut by a limit nobody set, and the figures if wanted."""
-    from edgellm.cli.figures import summary
+    from edgellm.cli.format_stats import summary
 
     result = stream.result
     if n is None and result.stop_reason == "length":

@@ -132,7 +132,7 @@ def _metadata(gguf: GGUFFile) -> Facts:
 
 def _page(facts: Facts) -> str:
     """The facts as a page of text; fields that the file lacks are left out."""
-    from edgellm.cli.figures import count, size
+    from edgellm.cli.format_stats import count, size
 
     share = {name: n / (sum(facts["bytes_by_type"].values()) or 1) for name, n in facts["bytes_by_type"].items()}
     tokenizer = " ".join(str(facts[key]) for key in ("tokenizer", "pre_tokenizer") if facts[key])

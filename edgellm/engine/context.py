@@ -1,7 +1,7 @@
 """How many tokens a conversation sees: the default, what may be asked for, and whether its keys and values fit into memory."""
 from __future__ import annotations
 
-from edgellm.engine.whole import whole
+from edgellm.engine.integers import as_int
 from edgellm.errors import OptionError
 from edgellm.graph import Graph, LayerMemory
 from edgellm.memory.kv_types import check_kv_type, kv_row_bytes
@@ -14,7 +14,7 @@ SMALLEST_CONTEXT = 512                           # of those that are taken unask
 
 def check_sinks(sinks: object) -> int:
     """The first tokens that stay. Raises OptionError."""
-    number = whole(sinks)
+    number = as_int(sinks)
     if number is None or number < 0:
         raise OptionError(f"sinks={sinks!r} is not possible; give a whole number, 0 or greater (4 is usual).")
     return number
@@ -23,7 +23,7 @@ def check_sinks(sinks: object) -> int:
 def choose_context(asked: int | None, sinks: int, trained: int) -> int:
     """The context in tokens. More than the model was trained for is allowed: rotary positions go on. Raises OptionError."""
     sinks = check_sinks(sinks)
-    context = min(trained, DEFAULT_CONTEXT) if asked is None else whole(asked)
+    context = min(trained, DEFAULT_CONTEXT) if asked is None else as_int(asked)
     if context is None or not sinks + 2 <= context <= 2**30:
         given = asked if context is None else context
         raise OptionError(f"context={given!r} is not possible; give a number of tokens from {sinks + 2} (two more than "

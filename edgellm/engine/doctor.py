@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.backends.cpu import jit, system, trial
+from edgellm.backends.cpu import amx_selftest, jit, system
 from edgellm.backends.cpu.object_cache import ObjectCache
 from edgellm.backends.mlx import device
 from edgellm.catalogue import hub_cache, stores
 from edgellm.catalogue.hub import Hub
-from edgellm.catalogue.known import entries, own
 from edgellm.catalogue.machine import memory
-from edgellm.catalogue.places import ENTRIES_FILE, config_folder
+from edgellm.catalogue.paths import ENTRIES_FILE, config_folder
+from edgellm.catalogue.registry import entries, own
 from edgellm.catalogue.stores import bundled
 from edgellm.engine.thermal import thermal
 from edgellm.errors import BackendError, EdgeError
@@ -70,7 +70,7 @@ def _cores() -> Finding:
 def _instructions() -> Finding:
     best, used = system.usable_isas()[-1], jit.choose_isa()
     if used != best and not os.environ.get("EDGELLM_ISA"):
-        return Finding("instructions", f"{used}; {best} is there, but a trial of it was {trial.verdict()}")
+        return Finding("instructions", f"{used}; {best} is there, but a trial of it was {amx_selftest.verdict()}")
     if used != best:
         return Finding("instructions", f"{used}, forced by EDGELLM_ISA", f"unset EDGELLM_ISA: {best} is faster")
     slow = best == "generic" and system.is_x86()

@@ -11,7 +11,7 @@ from edgellm.backends.mlx import groups
 from edgellm.backends.mlx.device import CACHE_BYTES, MAX_OUTPUTS
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.engine import context as contexts
-from edgellm.engine.stand_in import StandIn
+from edgellm.engine.synthetic_weights import SyntheticWeights
 from edgellm.errors import NotEnoughMemory
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
@@ -53,7 +53,7 @@ class Need:
 def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None,
          threads_batch: int | None = None) -> Need:
     """What running `graph`, optimised, takes; planned as the CPU back end plans it."""
-    plan = build_plan(graph, StandIn(gguf), layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
+    plan = build_plan(graph, SyntheticWeights(gguf), layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     work = plan.arena.nbytes + sum(array.nbytes for array in plan.kept)
     weights, kv = resident_weights(gguf, graph, layout.context), contexts.kv_bytes(layout, kv_type)
     return Need(weights, kv, work, base_bytes(gguf, weights + kv + work))

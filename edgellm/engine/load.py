@@ -12,14 +12,14 @@ from edgellm.backends.base import Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
+from edgellm.engine import backend_choice, estimate
 from edgellm.engine import context as contexts
-from edgellm.engine import estimate, placing
+from edgellm.engine.backend_choice import Place
+from edgellm.engine.integers import as_int
 from edgellm.engine.model import Model
-from edgellm.engine.placing import Place
 from edgellm.engine.records import ModelInfo
 from edgellm.engine.session import Session
 from edgellm.engine.tokenizing import BackgroundTokenizer
-from edgellm.engine.whole import whole
 from edgellm.errors import NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.opening import open_model
@@ -54,7 +54,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
     threads, threads_batch = _count("threads", threads), _count("threads_batch", threads_batch)
-    placing.check_name(backend)
+    backend_choice.check_name(backend)
     sinks = contexts.check_sinks(sinks)
     path = resolve(path_or_name)
     gguf = open_model(path)
@@ -64,16 +64,17 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         if gguf.nbytes < SMALL_MODEL:
             threads = threads_batch = 1
         trained = _trained_context(gguf)
-        kinds = placing.kv_types(backend, kv_type)
+        kinds = backend_choice.kv_types(backend, kv_type)
         choices = list(itertools.product(contexts.candidates(context, sinks, trained), kinds))
         for chosen, kind in choices:
             hparams, graph = load_graph(gguf, chosen)
             graph = optimise(graph)
             try:
-                place = placing.place(backend, gguf, graph, chosen, sinks, kind)
+                place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
                 layout = _memory(graph, place, chosen, sinks, kind, trained, force=force)
                 if not force:
-                    needed = placing.need(place, gguf, graph, layout, kv_type=kind, threads=threads, threads_batch=threads_batch)
+                    needed = backend_choice.need(place, gguf, graph, layout, kv_type=kind, threads=threads,
+                                                 threads_batch=threads_batch)
                     estimate.check(needed, chosen, gguf.path)
                 break
             except (NotEnoughMemory, OptionError):
@@ -110,7 +111,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 def _count(option: str, asked: object) -> int | None:
     """A number of threads. Raises OptionError."""
-    count = whole(asked)
+    count = as_int(asked)
     if asked is not None and (count is None or not 1 <= count <= MOST_THREADS):
         raise OptionError(f"{option}={asked!r} is not possible; give a number from 1 to {MOST_THREADS}, or None for all cores.")
     return count

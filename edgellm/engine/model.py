@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.chat import ChatTemplate, Message, encode_chat, find_template
-from edgellm.engine.asked import Asked, GenerationKeywords, take_apart
+from edgellm.engine.generation_options import GenerationKeywords, GenerationOptions, parse
 from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
 from edgellm.engine.session import Session
@@ -68,7 +68,7 @@ class Model:
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream:
         """As `generate`, piece by piece: computing starts with the first piece that is asked for."""
         self._require_open()
-        return self._stream(self._prompt_ids(prompt), take_apart(options, context=self.context))
+        return self._stream(self._prompt_ids(prompt), parse(options, context=self.context))
 
     @overload
     def chat(self, messages: Sequence[Message], *, stream: Literal[False] = False, tools: Sequence[Mapping[str, Any]] | None = None,
@@ -97,7 +97,7 @@ class Model:
         ids = np.array(encode_chat(self.tokenizer, rendered), np.int32)
         if not len(ids):
             raise OptionError("messages became an empty prompt; give at least one message with some content.")
-        answer = self._stream(ids, take_apart(options, context=self.context, more_stops=template.stops))
+        answer = self._stream(ids, parse(options, context=self.context, more_stops=template.stops))
         return answer if stream else answer.drain()
 
     @cached_property
@@ -112,7 +112,7 @@ class Model:
             raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
         return np.array(ids, np.int32)
 
-    def _stream(self, ids: TokenIds, asked: Asked) -> Stream:
+    def _stream(self, ids: TokenIds, asked: GenerationOptions) -> Stream:
         self._session.check_room(len(ids))
         options = self.sampling_options(**asked.sampling).options
         tokenizer = self.tokenizer if self.info.has_tokenizer or asked.stops else None    # stop texts need one, or raise

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from edgellm.backends.cpu import control, jit, system
+from edgellm.backends.cpu import abi, jit, system
 from edgellm.backends.cpu.executable import EXECUTOR
 from edgellm.backends.cpu.pool import Pool, Program
 
@@ -20,12 +20,12 @@ class ReadProbe:
         self._linker = jit.Linker()
         addresses = jit.kernel_addresses([*EXECUTOR, "probe:read"], jit.choose_isa(), self._linker)
         self._data = np.ones(nbytes // 8, np.int64)          # written, so that every page is there
-        self._step = np.zeros(control.STEP_WORDS, np.int64)
-        records = np.zeros((self.threads, 1, control.RECORD_WORDS), np.int64)
-        records[:, 0, control.KERNEL] = addresses["probe:read"]
-        records[:, 0, control.STEP] = self._step.ctypes.data
-        records[:, 0, control.FIRST_ARGUMENT : control.FIRST_ARGUMENT + 2] = self._data.ctypes.data, self._data.nbytes
-        records[:, 0, control.BARRIER_AFTER] = 1
+        self._step = np.zeros(abi.STEP_WORDS, np.int64)
+        records = np.zeros((self.threads, 1, abi.RECORD_WORDS), np.int64)
+        records[:, 0, abi.KERNEL] = addresses["probe:read"]
+        records[:, 0, abi.STEP] = self._step.ctypes.data
+        records[:, 0, abi.FIRST_ARGUMENT : abi.FIRST_ARGUMENT + 2] = self._data.ctypes.data, self._data.nbytes
+        records[:, 0, abi.BARRIER_AFTER] = 1
         self._program = Program(records)
         self._pool = Pool(self.threads, *(addresses[name] for name in EXECUTOR), code=self._linker)
 

@@ -12,10 +12,10 @@ from edgellm.backends.base import KindTime, Pace, Progress, State, StepInput, St
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.backends.cpu.ops import EMITTERS
+from edgellm.backends.cpu.page_release import forget_library
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.pool import Pool
 from edgellm.backends.cpu.profile import profile
-from edgellm.backends.cpu.resident import forget_library
 from edgellm.errors import BackendError
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout

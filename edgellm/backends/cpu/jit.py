@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from queue import Empty, SimpleQueue
 
 from edgellm.backends.base import Progress
-from edgellm.backends.cpu import system, trial
+from edgellm.backends.cpu import amx_selftest, system
 from edgellm.backends.cpu.object_cache import KernelObject, ObjectCache
 from edgellm.errors import BackendError, OptionError
 
@@ -26,7 +26,7 @@ def choose_isa() -> str:
     usable = system.usable_isas()
     forced = os.environ.get("EDGELLM_ISA")
     if not forced:
-        return usable[-2] if usable[-1] == "amx" and not trial.passed() else usable[-1]
+        return usable[-2] if usable[-1] == "amx" and not amx_selftest.passed() else usable[-1]
     if forced not in usable:
         raise OptionError(f"EDGELLM_ISA={forced} is not an instruction set of this machine; choose one of {', '.join(usable)}.")
     return forced

@@ -6,9 +6,9 @@ from typing import cast
 
 import numpy as np
 
-from edgellm.backends.cpu import control
+from edgellm.backends.cpu import abi
+from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
-from edgellm.backends.cpu.meetings import ALONE
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, Traits, q8_row_bytes, scratch_bytes
 from edgellm.errors import BackendError, Unsupported
@@ -61,7 +61,7 @@ def norm(plan: PlanBuilder, index: int, node: Node) -> None:
     scale, bias = [plan.vector(name) for name in node.weights] if len(node.weights) > 1 else (plan.vector(node.weights[0]), 0)
     plan.add(f"norm:{node.op}", (x.at, x.stride, out.at, out.stride, scale, bias, node.n // groups, groups,
              float_word(cast(float, node.attrs["eps"])), _rows_kind(node)), reads=(x,), writes=(out,),
-             pieces=ALONE if out.own else groups, by_rows=node.rows == "T")
+             pieces=REPLICATED if out.own else groups, by_rows=node.rows == "T")
 
 
 @emitter("matmul")
@@ -95,7 +95,7 @@ def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Val
     own = x.own or not plan.made_here(x, columns // BLOCK)
     out = plan.derive(source, kernel, q8_row_bytes(columns), own=own)
     plan.add(kernel, (x.at, x.stride, columns, out.at, out.stride, _rows_kind(node)), reads=(x,), writes=(out,),
-             pieces=ALONE if own else columns // BLOCK, by_rows=node.rows == "T")
+             pieces=REPLICATED if own else columns // BLOCK, by_rows=node.rows == "T")
     return out
 
 
@@ -123,9 +123,9 @@ def attention(plan: PlanBuilder, index: int, node: Node) -> None:
              by_rows=True)
     n_heads = cast(int, node.attrs["n_heads"])
     queries = n_heads // shape.n_kv_heads
-    together = max(1, control.ATTENTION_GROUP // queries)
+    together = max(1, abi.ATTENTION_GROUP // queries)
     partial_bytes = _partial_bytes(together * queries, shape.head_dim_v)
-    own_bytes = (slots.ring // control.ATTENTION_CHUNK + 4) * partial_bytes        # the sinks, both ends of a window, their sum
+    own_bytes = (slots.ring // abi.ATTENTION_CHUNK + 4) * partial_bytes        # the sinks, both ends of a window, their sum
     work_bytes = _work_bytes(together * queries, shape.head_dim_k + shape.head_dim_v if plan.kv_type == "q8_0" else 0)
     all_partials = max(plan.most_threads, shape.n_kv_heads) * own_bytes
     partials = plan.scratch(all_partials + plan.most_threads * work_bytes)
@@ -148,8 +148,8 @@ def _partial_bytes(queries: int, head_dim: int) -> int:
 
 def _work_bytes(queries: int, wide_dims: int) -> int:
     """Of the scores and the table in kernels/attention_block.py, and of a block of keys and values in f32, to whole cache lines."""
-    table = (queries + 1) * control.ATTENTION_ENTRY
-    return -(-(control.ATTENTION_SCORES + table + control.ATTENTION_BLOCK * wide_dims * 4) // 64) * 64
+    table = (queries + 1) * abi.ATTENTION_ENTRY
+    return -(-(abi.ATTENTION_SCORES + table + abi.ATTENTION_BLOCK * wide_dims * 4) // 64) * 64
 
 
 @emitter("glu")
@@ -173,7 +173,7 @@ def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: 
     a, b = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
     out = (None if own else plan.in_place(index, node.inputs[0])) or plan.output(index, own=own)
     plan.add(kernel, (a.at, a.stride, b.at, b.stride, out.at, out.stride, node.n, float_word(value), _rows_kind(node)),
-             reads=(a, b), writes=(out,), pieces=ALONE if out.own else node.n, by_rows=node.rows == "T")
+             reads=(a, b), writes=(out,), pieces=REPLICATED if out.own else node.n, by_rows=node.rows == "T")
 
 
 @emitter("slice")
@@ -185,4 +185,4 @@ def take_columns(plan: PlanBuilder, index: int, node: Node) -> None:
 def select(plan: PlanBuilder, index: int, node: Node) -> None:
     x, out = plan.values[node.inputs[0]], plan.output(index, own=True)
     plan.add("select:rows", (x.at, x.stride, out.at, out.stride, plan.step.output_rows.ctypes.data, node.n), whole=(x,),
-             writes=(out,), pieces=ALONE if out.own else None)
+             writes=(out,), pieces=REPLICATED if out.own else None)

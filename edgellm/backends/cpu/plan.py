@@ -13,9 +13,9 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.cpu import control, system
+from edgellm.backends.cpu import abi, system
+from edgellm.backends.cpu.barriers import REPLICATED, Barriers, Partition, Use, partition_of_one, partition_of_rows
 from edgellm.backends.cpu.buffers import Arena, Own, Value, aligned
-from edgellm.backends.cpu.meetings import ALONE, Cut, Meetings, Use, cut_of_one, cut_of_rows
 from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.step_block import StepBlock
 from edgellm.backends.cpu.traits import PANEL_ROWS
@@ -51,7 +51,7 @@ class Record:
     @property
     def alone(self) -> bool:
         """Whether, in a step of one token, every thread does all of it."""
-        return self.pieces == ALONE
+        return self.pieces == REPLICATED
 
 
 class PlanBuilder:
@@ -66,7 +66,7 @@ class PlanBuilder:
         self.step = StepBlock(layout, max_tokens, max_outputs)
         self.arena = Arena()
         self.records: list[Record] = []
-        self.one, self.many = Meetings(), Meetings()         # of steps of one token, of several
+        self.one, self.many = Barriers(), Barriers()         # of steps of one token, of several
         self.kept: list[npt.NDArray[np.generic]] = []        # arrays whose addresses stand in records
         self._vectors: dict[str, int] = {}
         self._derived: dict[tuple[int, str], Value] = {}     # (node, kernel) -> the quantised copy that it makes
@@ -82,18 +82,18 @@ class PlanBuilder:
         """Append a record.
 
         `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
-        equal pieces of a single row threads share, ALONE where each does all of it, None for another way. `by_rows`: whether
+        equal pieces of a single row threads share, REPLICATED where each does all of it, None for another way. `by_rows`: whether
         they share several rows row by row.
         """
-        assert len(arguments) <= control.WHOLE - control.FIRST_ARGUMENT
+        assert len(arguments) <= abi.WHOLE - abi.FIRST_ARGUMENT
         one, many = list[Use](), list[Use]()
         for values, is_whole, is_write in ((reads, False, False), (whole, True, False), (writes, False, True)):
             for value in values:
-                buffer, cut_one, cut_many = value, cast(Cut, None), cast(Cut, None)
+                buffer, cut_one, cut_many = value, cast(Partition, None), cast(Partition, None)
                 if isinstance(value, Value):
-                    assert value.own or not is_write or pieces != ALONE
-                    buffer, cut_one = value.buffer, cut_of_one(value, None if is_whole else pieces, self.threads)
-                    cut_many = cut_of_rows(value) if by_rows and not is_whole else None
+                    assert value.own or not is_write or pieces != REPLICATED
+                    buffer, cut_one = value.buffer, partition_of_one(value, None if is_whole else pieces, self.threads)
+                    cut_many = partition_of_rows(value) if by_rows and not is_whole else None
                 one.append(Use(buffer, cut_one, is_write))
                 many.append(Use(buffer, cut_many, is_write))
         self.records.append(Record(kernel, tuple(arguments), pieces, tuple(one), by_thread, one_only, weight_bytes, key_bytes,
@@ -105,7 +105,7 @@ class PlanBuilder:
 
     def made_here(self, value: Value, pieces: int) -> bool:
         """Whether, in a step of one token, each thread has just written its own of these pieces."""
-        return self.one.made_here(Use(value.buffer, cut_of_one(value, pieces, self.threads), False))
+        return self.one.made_here(Use(value.buffer, partition_of_one(value, pieces, self.threads), False))
 
     def rows(self, index: int) -> int:
         """The most rows that node `index` can have."""
@@ -185,22 +185,22 @@ class PlanBuilder:
         """What threads walk in steps of one token, or of several. `addresses`: of the kernels."""
         threads, meetings = (self.threads, self.one) if one else (self.threads_batch, self.many)
         chosen = [i for i, record in enumerate(self.records) if one or not record.one_only]
-        table = np.zeros((threads, len(chosen), control.RECORD_WORDS), np.int64)
+        table = np.zeros((threads, len(chosen), abi.RECORD_WORDS), np.int64)
         for place, index in enumerate(chosen):
             record, words = self.records[index], table[:, place]
-            words[:, control.KERNEL] = addresses[record.kernel]
-            words[:, control.STEP] = self.step.words.ctypes.data
+            words[:, abi.KERNEL] = addresses[record.kernel]
+            words[:, abi.STEP] = self.step.words.ctypes.data
             for ith in range(threads):
-                words[ith, control.FIRST_ARGUMENT : control.FIRST_ARGUMENT + len(record.arguments)] = [
+                words[ith, abi.FIRST_ARGUMENT : abi.FIRST_ARGUMENT + len(record.arguments)] = [
                     _resolved(argument, ith, one) for argument in record.arguments]
-            words[:, control.WHOLE] = one and record.alone
+            words[:, abi.WHOLE] = one and record.alone
             if meetings.before[index]:
-                table[:, place - 1, control.BARRIER_AFTER] = 1
-        table[:, -1, control.BARRIER_AFTER] = 1              # the step ends when all threads are through
+                table[:, place - 1, abi.BARRIER_AFTER] = 1
+        table[:, -1, abi.BARRIER_AFTER] = 1              # the step ends when all threads are through
         if not one or system.cores_differ():                 # a single token on equal cores is read 2 % faster in equal shares
-            records, ends = [self.records[index] for index in chosen], table[0, :, control.BARRIER_AFTER]
+            records, ends = [self.records[index] for index in chosen], table[0, :, abi.BARRIER_AFTER]
             for place, chunks in _chunks(records, ends, threads, one=one):
-                table[:, place, control.CHUNKS] = chunks
+                table[:, place, abi.CHUNKS] = chunks
         return Program(table)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.cpu import control
+from edgellm.backends.cpu import abi
 from edgellm.errors import BackendError
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -21,7 +21,7 @@ class Program:
     def __init__(self, table: npt.NDArray[np.int64]) -> None:
         assert table[0].flags.c_contiguous
         self.table, self.threads = table, len(table)
-        self._words = np.zeros(control.PROGRAM_WORDS, np.int64)
+        self._words = np.zeros(abi.PROGRAM_WORDS, np.int64)
         self._words[:] = table.ctypes.data, table.shape[1], table.strides[0], self.threads
 
     @property
@@ -31,7 +31,7 @@ class Program:
     def parts(self, work: npt.NDArray[np.int64], size: int) -> Iterator[Program]:
         """The program in parts of about `size` work, cut where all threads meet. `work` (n + 1,): how much is done before each."""
         begin = 0
-        for end in (np.flatnonzero(self.table[0, :-1, control.BARRIER_AFTER]) + 1).tolist():
+        for end in (np.flatnonzero(self.table[0, :-1, abi.BARRIER_AFTER]) + 1).tolist():
             if work[end] - work[begin] >= size:
                 yield Program(self.table[:, begin:end])
                 begin = end
@@ -39,7 +39,7 @@ class Program:
 
     @property
     def barriers(self) -> int:
-        return int(self.table[0, :, control.BARRIER_AFTER].sum())
+        return int(self.table[0, :, abi.BARRIER_AFTER].sum())
 
 
 class Pool:
@@ -54,11 +54,11 @@ class Pool:
         self.state: object = None                # the conversation of the plan that ran last
         self._program: Program | None = None     # and the plan
         self._start, self._walk, self._wait = _KERNEL(start), _KERNEL(walk), _KERNEL(wait)
-        self._block = np.zeros(control.LINE * (control.WORDS + threads) + control.LINE, np.int64)
+        self._block = np.zeros(abi.LINE * (abi.WORDS + threads) + abi.LINE, np.int64)
         self._address = -(-self._block.ctypes.data // 64) * 64
         self._words = self._block[(self._address - self._block.ctypes.data) // 8 :]
-        sleep = control.SLEEPERS * control.LINE + 1
-        self._words[sleep : sleep + 2] = control.LONGEST_SLEEP
+        sleep = abi.SLEEPERS * abi.LINE + 1
+        self._words[sleep : sleep + 2] = abi.LONGEST_SLEEP
         self._condition = threading.Condition()
         self._parked = [False] * threads
         self._closed = False
@@ -86,7 +86,7 @@ class Pool:
 
         Call it before changing anything that a plan reads.
         """
-        if self._words[control.EPOCH * control.LINE] != self._words[control.WORDS * control.LINE]:
+        if self._words[abi.EPOCH * abi.LINE] != self._words[abi.WORDS * abi.LINE]:
             self._go()
 
     def _go(self) -> None:
@@ -99,14 +99,14 @@ class Pool:
 
     def _wanted(self) -> int:
         """How many threads walk the newest program; the others stay parked."""
-        return int(self._words[control.EPOCH * control.LINE]) % control.MOST_THREADS
+        return int(self._words[abi.EPOCH * abi.LINE]) % abi.MOST_THREADS
 
     def _work(self, ith: int) -> None:
-        words, seen = self._words, (control.WORDS + ith) * control.LINE
+        words, seen = self._words, (abi.WORDS + ith) * abi.LINE
         while True:
             self._wait(self._address, ith, 0)
             with self._condition:
-                while not self._closed and (words[control.EPOCH * control.LINE] == words[seen] or ith >= self._wanted()):
+                while not self._closed and (words[abi.EPOCH * abi.LINE] == words[seen] or ith >= self._wanted()):
                     self._parked[ith] = True
                     self._condition.wait()
                     self._parked[ith] = False
@@ -121,7 +121,7 @@ class Pool:
             if self._closed:
                 return
             self._closed = True
-            self._words[control.STOP * control.LINE] = 1
+            self._words[abi.STOP * abi.LINE] = 1
             self._condition.notify_all()
         if os.getpid() == self._pid:
             for worker in self._workers:

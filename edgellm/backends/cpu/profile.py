@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from edgellm.backends.base import KindTime
-from edgellm.backends.cpu import control
+from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.plan import Record
 from edgellm.backends.cpu.pool import Pool, Program
 
@@ -20,7 +20,7 @@ def profile(pool: Pool, program: Program, records: Sequence[Record], visible: Se
     seconds = []
     for index in range(len(records)):
         table = program.table[:, index : index + 1].copy()
-        table[:, 0, control.BARRIER_AFTER] = 1
+        table[:, 0, abi.BARRIER_AFTER] = 1
         single = Program(table)
         times = []
         for _ in range(REPETITIONS):             # a record never overwrites what it reads

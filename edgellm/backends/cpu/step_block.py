@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.backends.base import StepInput
-from edgellm.backends.cpu import control
+from edgellm.backends.cpu import abi
 from edgellm.graph import RopeSpec
 from edgellm.memory.layout import MemoryLayout
 from edgellm.rope import frequencies
@@ -30,7 +30,7 @@ class StepBlock:
     """The step block and the arrays that it stands for. Records hold their addresses; `fill` changes their contents."""
 
     def __init__(self, layout: MemoryLayout, max_tokens: int, max_outputs: int) -> None:
-        self.words = np.zeros(control.STEP_WORDS, np.int64)
+        self.words = np.zeros(abi.STEP_WORDS, np.int64)
         self.tokens = np.zeros(max_tokens, np.int32)
         self.positions = np.zeros(max_tokens, np.int32)
         self.output_rows = np.zeros(max_outputs, np.int32)
@@ -47,7 +47,7 @@ class StepBlock:
 
     def fill(self, step: StepInput, kv_table: int) -> None:
         n_tokens, n_outputs = len(step.tokens), len(step.output_rows)
-        self.words[control.N_TOKENS], self.words[control.N_OUTPUTS], self.words[control.KV_TABLE] = n_tokens, n_outputs, kv_table
+        self.words[abi.N_TOKENS], self.words[abi.N_OUTPUTS], self.words[abi.KV_TABLE] = n_tokens, n_outputs, kv_table
         self.tokens[:n_tokens] = step.tokens
         self.positions[:n_tokens] = step.positions
         self.output_rows[:n_outputs] = step.output_rows

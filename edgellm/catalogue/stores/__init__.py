@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from edgellm.catalogue.entries import Part
-from edgellm.catalogue.places import Surroundings
+from edgellm.catalogue.paths import Surroundings
 from edgellm.catalogue.stores.found import Found
 
 __all__ = ["Found", "Model", "named", "names", "same_file", "scan"]

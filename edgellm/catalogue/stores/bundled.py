@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgellm.catalogue.known import bundled
-from edgellm.catalogue.places import Surroundings
+from edgellm.catalogue.paths import Surroundings
+from edgellm.catalogue.registry import bundled
 from edgellm.catalogue.stores.found import Found, found
 
 NAME = "edgellm"

@@ -4,8 +4,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from edgellm.catalogue.known import folders
-from edgellm.catalogue.places import Surroundings, models_folder
+from edgellm.catalogue.paths import Surroundings, models_folder
+from edgellm.catalogue.registry import folders
 from edgellm.catalogue.stores.found import Found, plain
 
 NAME = "own folder"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.catalogue.choosing import parts_of, type_of
+from edgellm.catalogue.file_selection import parts_of, type_of
 from edgellm.catalogue.hub_cache import is_model
 
 MOST_FILES, DEEPEST = 20_000, 8                  # looked at per folder: a home folder listed by mistake must not take minutes

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgellm.catalogue.places import Surroundings
+from edgellm.catalogue.paths import Surroundings
 from edgellm.catalogue.stores.found import Found, plain
 
 NAME = "GPT4All"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgellm.catalogue.hub_cache import cache_root
-from edgellm.catalogue.known import entries
-from edgellm.catalogue.places import Surroundings
+from edgellm.catalogue.paths import Surroundings
+from edgellm.catalogue.registry import entries
 from edgellm.catalogue.stores.found import Found, found, gguf_files
 
 NAME = "Hugging Face cache"

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgellm.catalogue.places import Surroundings
+from edgellm.catalogue.paths import Surroundings
 from edgellm.catalogue.stores.found import Found, plain
 
 NAME = "LM Studio"

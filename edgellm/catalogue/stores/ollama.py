@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgellm.catalogue.choosing import type_of
-from edgellm.catalogue.places import Surroundings
+from edgellm.catalogue.file_selection import type_of
+from edgellm.catalogue.paths import Surroundings
 from edgellm.catalogue.stores.found import Found, found
 
 NAME = "Ollama"

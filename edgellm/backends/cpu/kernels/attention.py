@@ -16,12 +16,12 @@ from typing import Any  # what a Numba function is to the type checker
 
 import numpy as np
 
-from edgellm.backends.cpu import control
+from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_rows
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.simd import Isa
 
-BLOCK, CHUNK, GROUP = control.ATTENTION_BLOCK, control.ATTENTION_CHUNK, control.ATTENTION_GROUP
+BLOCK, CHUNK, GROUP = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK, abi.ATTENTION_GROUP
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -81,7 +81,7 @@ def _walk(kv_type: str, isa: Isa) -> Any:
     load_i64, load_i32, load_f32, store_i64 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64
     row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(isa), kv_type == "q8_0"
     two, four = (attention_block.build("f32" if widens else kv_type, isa, queries) for queries in (2, 4))
-    entry, scores_bytes = control.ATTENTION_ENTRY, control.ATTENTION_SCORES
+    entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
 
     @inline
     def visible(span, base, sinks, ring, sink_part):

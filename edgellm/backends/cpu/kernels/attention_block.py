@@ -15,7 +15,7 @@ import numpy as np
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu import control
+from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
 from edgellm.backends.cpu.simd import Isa
@@ -23,10 +23,10 @@ from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 
 Value = Any                                      # ir.Value: llvmlite has no static types
-BLOCK, LANES = control.ATTENTION_BLOCK, 8
+BLOCK, LANES = abi.ATTENTION_BLOCK, 8
 ROW = BLOCK * 4                                  # bytes of a query's scores
-FACTORS = control.ATTENTION_SCORES - LANES * 4    # where the factors stand
-ENTRY = control.ATTENTION_ENTRY
+FACTORS = abi.ATTENTION_SCORES - LANES * 4    # where the factors stand
+ENTRY = abi.ATTENTION_ENTRY
 SIZE = {"f32": 4, "f16": 2}
 
 

@@ -11,12 +11,12 @@ from typing import Any  # what a Numba function is to the type checker
 
 import numpy as np
 
-from edgellm.backends.cpu import control
+from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.simd import Isa
 
 LOWEST = np.float32(-3.0e38)                     # below any score, yet finite: differences of maxima stay numbers
-CHUNK, BLOCK = control.ATTENTION_CHUNK, control.ATTENTION_BLOCK
+CHUNK, BLOCK = abi.ATTENTION_CHUNK, abi.ATTENTION_BLOCK
 
 
 def count(isa: Isa) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any  # what a Numba function is to the type checker
 
 from edgellm.backends.cpu.kernels._inline import inline
-from edgellm.backends.cpu.kernels._share import first_item
+from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
 
 

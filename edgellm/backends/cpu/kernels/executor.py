@@ -6,24 +6,24 @@ from typing import Any  # what an IR value is to the type checker
 
 from numba import types
 
-from edgellm.backends.cpu import control
+from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I32, I64
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.system import FUTEX_CALL, YIELD_SYMBOL
 
-LINE_BYTES = control.LINE * 8
-RECORD_BYTES = control.RECORD_WORDS * 8
-EPOCH, ARRIVED, GENERATION = control.EPOCH * LINE_BYTES, control.ARRIVED * LINE_BYTES, control.GENERATION * LINE_BYTES
-PLAN, RECORDS, STOP = control.PLAN * LINE_BYTES, control.RECORDS * LINE_BYTES, control.STOP * LINE_BYTES
-SLEEPERS, SEEN = control.SLEEPERS * LINE_BYTES, control.WORDS * LINE_BYTES
-STRIDE, THREADS, MOST_THREADS = control.STRIDE * LINE_BYTES, control.PROGRAM_THREADS * 8, control.MOST_THREADS
+LINE_BYTES = abi.LINE * 8
+RECORD_BYTES = abi.RECORD_WORDS * 8
+EPOCH, ARRIVED, GENERATION = abi.EPOCH * LINE_BYTES, abi.ARRIVED * LINE_BYTES, abi.GENERATION * LINE_BYTES
+PLAN, RECORDS, STOP = abi.PLAN * LINE_BYTES, abi.RECORDS * LINE_BYTES, abi.STOP * LINE_BYTES
+SLEEPERS, SEEN = abi.SLEEPERS * LINE_BYTES, abi.WORDS * LINE_BYTES
+STRIDE, THREADS, MOST_THREADS = abi.STRIDE * LINE_BYTES, abi.PROGRAM_THREADS * 8, abi.MOST_THREADS
 FUTEX_WAIT, FUTEX_WAKE = 128, 129                # private to this process
 EVERYBODY = 2**31 - 1
-NEXT, CHUNKS = control.NEXT * LINE_BYTES, control.CHUNKS * 8
-WHOLE, BARRIER_AFTER = control.WHOLE * 8, control.BARRIER_AFTER * 8
-BARRIER_SPINS, IDLE_SPINS = control.BARRIER_SPINS, control.IDLE_SPINS
+NEXT, CHUNKS = abi.NEXT * LINE_BYTES, abi.CHUNKS * 8
+WHOLE, BARRIER_AFTER = abi.WHOLE * 8, abi.BARRIER_AFTER * 8
+BARRIER_SPINS, IDLE_SPINS = abi.BARRIER_SPINS, abi.IDLE_SPINS
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

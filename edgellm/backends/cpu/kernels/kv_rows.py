@@ -6,7 +6,7 @@ from typing import Any  # what a Numba function is to the type checker
 import numpy as np
 from numba import types
 
-from edgellm.backends.cpu import control
+from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.simd import F32X8, Isa
 from edgellm.backends.cpu.simd.base import F32, I8, vector
@@ -93,7 +93,7 @@ def widen(isa: Isa) -> Any:
 
     @outline
     def widen(rows, dim, target):
-        for _ in range(control.ATTENTION_BLOCK):
+        for _ in range(abi.ATTENTION_BLOCK):
             j = 0
             while j + 8 <= dim:
                 d = load_f16(rows, dim + j // BLOCK * SCALE_BYTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgellm.backends.cpu.kernels import kv_rows
-from edgellm.backends.cpu.kernels._share import first_item
+from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
 
 

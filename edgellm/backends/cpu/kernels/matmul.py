@@ -14,7 +14,7 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import neon_rows, output, panel
 from edgellm.backends.cpu.kernels._inline import inline
-from edgellm.backends.cpu.kernels._stream import ask_ahead
+from edgellm.backends.cpu.kernels._prefetch import prefetch
 from edgellm.backends.cpu.kernels.unit import Shape, open_unit, raw_unit_bytes, shape_of, unit_step
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
@@ -174,7 +174,7 @@ def _row_accumulators(e: Generic, name: str, shape: Shape, weights: Any, k: Any,
 
     def add_unit(index: Any, last: Any, blocks: int = BLOCKS) -> None:
         at = b.add(weights, b.mul(index, I64(raw_unit)))
-        ask_ahead(e, at, raw_unit * blocks // BLOCKS)
+        prefetch(e, at, raw_unit * blocks // BLOCKS)
         unit = open_unit(e, name, at, last)
         codes, scales = b.mul(index, I64(UNIT)), b.add(first_scales, b.mul(index, I64(BLOCKS * 4)))
         addresses = [(b.add(x, codes), b.add(x, scales)) for x in columns]

@@ -7,7 +7,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels._stream import ask_ahead
+from edgellm.backends.cpu.kernels._prefetch import prefetch
 from edgellm.backends.cpu.kernels.output import put
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
@@ -70,7 +70,7 @@ def _row_dots(e: Generic, name: str, weights: Any, k: Any, columns: Any) -> list
 
     with cgutils.for_range(b, b.sdiv(k, I64(step))) as loop:
         index = b.mul(loop.index, I64(step))
-        ask_ahead(e, b.add(weights, b.mul(index, I64(BYTES[name]))), step * BYTES[name])
+        prefetch(e, b.add(weights, b.mul(index, I64(BYTES[name]))), step * BYTES[name])
         for part in range(ACCUMULATORS):
             add(b.add(index, I64(part * LANES)), LANES, [column[part] for column in totals])
     done = b.mul(b.sdiv(k, I64(step)), I64(step))

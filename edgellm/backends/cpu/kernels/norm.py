@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgellm.backends.cpu.kernels._inline import inline
-from edgellm.backends.cpu.kernels._share import first_item
+from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
 
 

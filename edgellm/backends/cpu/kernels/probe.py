@@ -8,7 +8,7 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu import system
-from edgellm.backends.cpu.kernels._stream import LINE, ask_ahead
+from edgellm.backends.cpu.kernels._prefetch import LINE, prefetch
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import V8I, Generic
@@ -37,7 +37,7 @@ def _turns(e: Generic, address: Any, n: Any) -> Any:
     with cgutils.for_range(b, n) as loop:
         at = b.add(address, b.mul(loop.index, I64(LINES * LINE)))
         if not system.is_zen():                  # which reads a plain stream better by itself, by a tenth or more
-            ask_ahead(e, at, LINES * LINE)
+            prefetch(e, at, LINES * LINE)
         for index, each in enumerate(sums):
             b.store(b.add(b.load(each), e.load(V8I, at, half * index)), each)
     total = b.load(sums[0])

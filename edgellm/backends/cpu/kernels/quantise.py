@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from edgellm.backends.cpu.kernels._share import first_item
+from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector

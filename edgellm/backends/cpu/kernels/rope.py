@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edgellm.backends.cpu.kernels._share import first_item
+from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import operator
 
 
-def whole(value: object) -> int | None:
+def as_int(value: object) -> int | None:
     """`value` as an int where it is a whole number, NumPy's too; None for anything else, True and False included."""
     if isinstance(value, bool):
         return None

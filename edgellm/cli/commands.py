@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from edgellm.cli.conversation import Conversation
-from edgellm.cli.figures import summary
+from edgellm.cli.format_stats import summary
 from edgellm.cli.output import say
 from edgellm.errors import OptionError
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from edgellm.catalogue.entries import Catalogue, Entry, ModelFile, parse
-from edgellm.catalogue.places import ENTRIES_FILE, config_folder, own_data
+from edgellm.catalogue.paths import ENTRIES_FILE, config_folder, own_data
 from edgellm.errors import BadCatalogue
 
 SHIPPED = Path(__file__).resolve().parent.parent / ENTRIES_FILE

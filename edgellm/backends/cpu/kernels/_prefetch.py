@@ -13,7 +13,7 @@ LINE = 64
 AHEAD, TO_FIRST = (1 << 13, False) if system.is_zen() else (1 << 11, True)
 
 
-def ask_ahead(e: Generic, address: Any, nbytes: int) -> None:
+def prefetch(e: Generic, address: Any, nbytes: int) -> None:
     """For what comes AHEAD of these bytes, which a stream has come to."""
     for first in range(0, nbytes, LINE):
         e.prefetch(address, AHEAD + first, to_first=TO_FIRST)

@@ -18,7 +18,7 @@ ALIGNMENT = 32                                   # as tensors lie in a file
 MATRIX = 2
 
 
-class StandIn(WeightStore):
+class SyntheticWeights(WeightStore):
     """A store over a header alone. Matrices take no memory: all their bytes are one and the same address."""
 
     def __init__(self, gguf: GGUFFile) -> None:
@@ -37,7 +37,7 @@ class StandIn(WeightStore):
         return np.broadcast_to(np.zeros(1, np.uint8), (rows, nbytes)) if matrix else np.zeros((rows, nbytes), np.uint8)
 
 
-class Rehearsal(StandIn):
+class ProbeWeights(SyntheticWeights):
     """A store whose matrices are read as real ones are: valid blocks, from pools that no cache holds, one place after the other."""
 
     def __init__(self, gguf: GGUFFile) -> None:

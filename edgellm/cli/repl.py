@@ -4,11 +4,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from edgellm.cli.commands import Leave, carry_out
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.interrupt import on_ctrl_c
 from edgellm.cli.lines import EditedLines, plain_lines, read_message
 from edgellm.cli.output import Answer, complain, say
-from edgellm.cli.slash import Leave, carry_out
 from edgellm.errors import EdgeError
 
 

@@ -10,7 +10,7 @@ from edgellm.arch import load_graph
 from edgellm.backends import load_backend
 from edgellm.backends.base import Progress, StepInput
 from edgellm.engine import context as contexts
-from edgellm.engine.stand_in import Rehearsal
+from edgellm.engine.synthetic_weights import ProbeWeights
 from edgellm.formats.gguf import GGUFFile
 from edgellm.memory.sequence import Sequence
 from edgellm.passes import optimise
@@ -27,7 +27,8 @@ def tokens_per_second(gguf: GGUFFile, *, kv_type: str = "f16", threads: int | No
     """
     _, graph = load_graph(gguf, CONTEXT)
     layout = contexts.plan(graph, CONTEXT, sinks=4)
-    executable = load_backend("cpu")(optimise(graph), Rehearsal(gguf), layout, kv_type=kv_type, threads=threads, progress=progress)
+    executable = load_backend("cpu")(optimise(graph), ProbeWeights(gguf), layout, kv_type=kv_type, threads=threads,
+                                     progress=progress)
     try:
         state, sequence = executable.new_state(), Sequence(layout)
         token, row, times = np.ones(1, np.int32), np.zeros(1, np.int32), list[float]()

@@ -14,7 +14,7 @@ from edgellm.errors import DownloadError
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) if hasattr(errno, "EDQUOT") else frozenset({errno.ENOSPC, errno.EFBIG})
 
 
-class Part:
+class PartialFile:
     """The beginning of a file of `size` bytes, and the running sha256 of what is there.
 
     The hash of an earlier run's bytes is made from the disk: it cannot disagree with them. Raises DownloadError where the disk

@@ -2,7 +2,7 @@
 
 What processors, systems and virtual machines say of AMX is not always so: instructions may be missing, slow or wrong. So tiles are
 multiplied in another process, which may die of it, compared with NumPy, and timed beside dot products.
-As a program: `python -m edgellm.backends.cpu.trial`; prints seconds with tiles and with dot products, or what is wrong.
+As a program: `python -m edgellm.backends.cpu.amx_selftest`; prints seconds with tiles and with dot products, or what is wrong.
 """
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _try() -> str:
     if getattr(sys, "frozen", False) or "python" not in os.path.basename(sys.executable or "").lower():
         return "not made, because this program cannot start Python again"
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
-    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.trial"]
+    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.amx_selftest"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as fault:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from edgellm.engine.integers import as_int
 from edgellm.engine.stop_text import StopText
-from edgellm.engine.whole import whole
 from edgellm.errors import OptionError
 from edgellm.sampling import Processor, SamplingKeywords
 
@@ -22,7 +22,7 @@ class GenerationKeywords(SamplingKeywords, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GenerationOptions:
     """The options of one generation."""
 
     max_tokens: int | None                       # None: no limit
@@ -31,11 +31,11 @@ class Asked:
     sampling: SamplingKeywords
 
 
-def take_apart(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = ()) -> Asked:
+def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = ()) -> GenerationOptions:
     """Sort out `options`; `more_stops` join the user's. Raises OptionError, but leaves sampling options to the sampler."""
     stops = StopText(options.get("stop", ()), more_stops)
     sampling = {name: value for name, value in options.items() if name not in ("max_tokens", "stop", "processors")}
-    return Asked(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
+    return GenerationOptions(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
                  cast(SamplingKeywords, sampling))
 
 
@@ -44,7 +44,7 @@ def _limit(max_tokens: object, context: int) -> int | None:
         return context
     if max_tokens is None:
         return None
-    number = whole(max_tokens)
+    number = as_int(max_tokens)
     if number is None or number < 0:
         raise OptionError(f"max_tokens={max_tokens!r} is not possible; give a whole number, 0 or greater, or None for no limit.")
     return number

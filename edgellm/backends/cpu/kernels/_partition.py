@@ -1,4 +1,4 @@
-"""How threads share rows: whole rows where there are several, pieces of a single one. The plan relies on it (see `plan.Cut`)."""
+"""How threads share rows: whole rows where there are several, pieces of a single one. `barriers.Partition` relies on it."""
 from __future__ import annotations
 
 from edgellm.backends.cpu.kernels._inline import inline

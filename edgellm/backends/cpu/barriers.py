@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from edgellm.backends.cpu.buffers import Value
 
-Cut = tuple[object, ...] | None
-ALONE = 0                                        # instead of a number of pieces: every thread does all of it, for itself
+Partition = tuple[object, ...] | None
+REPLICATED = 0                                        # instead of a number of pieces: every thread does all of it, for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Use:
     """What a record does with one buffer."""
 
     buffer: object
-    cut: Cut
+    cut: Partition
     writes: bool
 
 
-class Meetings:
+class Barriers:
     """The barriers of one table of records, found while it grows."""
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class Meetings:
         return any(other.writes for other in self._uses.get(use.buffer, ())) and not self._conflict(use)
 
 
-def cut_of_rows(value: Value) -> Cut:
+def partition_of_rows(value: Value) -> Partition:
     """Several rows, of which each thread takes some that follow each other: as `kernels/_share.py` cuts them."""
     return "rows", value.stride
 
 
-def cut_of_one(value: Value, pieces: int | None, threads: int) -> Cut:
+def partition_of_one(value: Value, pieces: int | None, threads: int) -> Partition:
     """A single row in `pieces` equal pieces, of which thread i takes those from pieces * i // threads on."""
     if value.own:
         return "own", value.stride
