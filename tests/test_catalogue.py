@@ -212,7 +212,10 @@ HOSTILE = [
     "-rf", "--help", "x" * 300, "x/" * 3000, "\u202egguf.exe", "a\nb", "\x1b[2J", "hf:", "hf:/", "hf:a", "hf:../..", "hf:a/..",
     "hf:a/b/../../../x.gguf", "hf:a/b:../../../etc/passwd", "hf:a--b/c", "hf:a/b\0", "hf:" + "a" * 300 + "/b",
     "hf:a/b:" + "*" * 50, "qwen3-0.6b:../../x", "qwen3-0.6b:", "qwen3-0.6b:\0", "ollama:x", "http://x/y.gguf", "\udcff", "$HOME",
-    "`id`", "%s%n", "/dev/zero",
+    "`id`", "%s%n", "/dev/zero", "https://", "https://[", "https://huggingface.co/../..",
+    "https://huggingface.co/a/b/blob/main/../../x.gguf",
+    "https://huggingface.co/a%2f..%2fb/c", "https://me:secret@other.net/a/b", "hf.co/a/b:../../etc/passwd", "hf://", "a/b/c",
+    "https://huggingface.co/a/b?show_file_info=../../etc/passwd",
 ]
 
 

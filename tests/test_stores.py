@@ -89,7 +89,7 @@ def test_ollama(home: Path) -> None:
         "ollama:hf.co/o/r:Q8_0", "ollama:llama3.2", "ollama:llama3.2:1b-instruct-q4_K_M", "ollama:me/mine"]
     assert {one.type for one in stores.named("ollama")} == {"", "Q4_K_M", "Q8_0"}
     assert resolve("ollama:llama3.2") == resolve("ollama:llama3.2:latest") == blob
-    with pytest.raises(ModelNotFound, match="there are ollama:llama"):
+    with pytest.raises(ModelNotFound, match=r"there are ollama:llama.*; or fetch it with: ollama pull lama3.2$"):
         resolve("ollama:lama3.2")
 
 

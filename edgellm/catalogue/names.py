@@ -8,14 +8,14 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.catalogue import hub_cache, stores
+from edgellm.catalogue import hub_cache, spelling, stores
 from edgellm.catalogue.entries import NAME, REPOSITORY, Entry, ModelFile
 from edgellm.catalogue.file_selection import narrow
 from edgellm.catalogue.paths import models_folder, own_data
 from edgellm.catalogue.registry import entries
 from edgellm.errors import ModelNotFound, OptionError
 
-HUB_PREFIX, OLLAMA_PREFIX = "hf:", "ollama:"
+HUB_PREFIX, OLLAMA_PREFIX = spelling.HUB, spelling.OLLAMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,19 @@ class HubName:
 def resolve(name: str | os.PathLike[str]) -> Path:
     """The model file that `name` means: a path, `NAME[:TYPE]` of the catalogue, `hf:owner/repo[:TYPE|FILE]`, `ollama:NAME`.
 
-    Names lead to files that are already here; nothing is fetched. Raises ModelNotFound with what to do.
+    Other spellings are understood as `meant` says. Names lead to files that are already here; nothing is fetched. Raises
+    ModelNotFound with what to do.
     """
     try:
         text = os.fspath(name)
     except TypeError as error:
         raise OptionError(f"{name!r} is not the name or path of a model; give a text or a path.") from error
+    text, _ = meant(text)
     found = on_disk(text)
     if found is not None:
         return found
     if text.startswith(OLLAMA_PREFIX):
-        raise _no_such_name(text, [model.name for model in stores.named("ollama")], "fetch it with: ollama pull")
+        raise _not_in_ollama(text)
     if (asked := hub_name(text)) is not None:
         raise ModelNotFound(_not_fetched(asked))
     if _lookup(text) is not None:
@@ -54,6 +56,44 @@ def resolve(name: str | os.PathLike[str]) -> Path:
     return _from_path(text)
 
 
+def meant(text: str) -> tuple[str, str]:
+    """The name that edgellm has for what was typed, and how to say so in a line; the text itself and "" where it is a name already.
+
+    Taken as well: addresses of the hub, `owner/repo[:TYPE]`, Ollama's spelling (`qwen3:0.6b`) and that of files and repositories
+    (`Qwen3-0.6B-Q8_0`). A family (`llama3.2`) means its model that is here, else the smallest. Raises ModelNotFound for an
+    address that cannot be followed.
+    """
+    if "\0" in text or not text.strip() or _lookup(text) is not None or _at_path(text) is not None or _imported(text):
+        return text, ""
+    if (page := _page(text)) is not None:
+        return page, f"{_cut(text)} means {page}"
+    if text.startswith((HUB_PREFIX, OLLAMA_PREFIX)):
+        return text, ""
+    if spelling.ADDRESS.match(text) and not spelling.LIBRARY.fullmatch(text):
+        raise ModelNotFound(f"{_shown(text)} is no model's page on the hub: download the file and give its path, or write "
+                            "hf:owner/repository[:TYPE or :FILE.gguf]")
+    choices = spelling.variants(text, entries())
+    if not choices:
+        return text, ""
+    here = [pair for pair in choices if len(choices) > 1 and _entry_file(pair[1]) is not None]
+    entry, file = (here or choices)[0]
+    name = entry.name if file.type == entry.default else f"{entry.name}:{file.type}"
+    others = [other.name for other, _ in choices if other is not entry]
+    why = f", {'which is here' if here else 'the smallest'}; others: {some(others)}" if others else ""
+    return name, f"{_cut(text)} means {name}{why}"
+
+
+def _page(text: str) -> str | None:
+    """The `hf:` name of an address of the hub, or of `owner/repo` where no folder `owner` is here. Raises ModelNotFound."""
+    page = spelling.page(text, os.environ.get("HF_ENDPOINT", ""))
+    if page is None or (page.name.startswith(HUB_PREFIX + text) and kind(text.partition("/")[0]) == "folder"):
+        return None
+    if page.revision:
+        raise ModelNotFound(f"{_shown(text)} names the version {_shown(page.revision)}, and edgellm fetches the newest alone; "
+                            f"write {page.name} for that one, or download the file and give its path")
+    return page.name
+
+
 def on_disk(name: str) -> Path | None:
     """The file that a name means, if it is on this machine. Raises ModelNotFound for a name that can mean nothing."""
     if "\0" in name or not name.strip():
@@ -66,9 +106,7 @@ def on_disk(name: str) -> Path | None:
     if (found := _lookup(name)) is not None:
         file = found[0].file(found[1])
         return _entry_file(file) if file is not None else None
-    if kind(name) == "file" or (kind(name) == "folder" and kind(os.path.join(os.path.expanduser(name), "config.json")) == "file"):
-        return Path(os.path.expanduser(name))
-    return _imported(name) if NAME.fullmatch(name) and ".." not in name else None
+    return _at_path(name) or _imported(name)
 
 
 def hub_name(text: str) -> HubName | None:
@@ -150,11 +188,20 @@ def _lookup(text: str) -> tuple[Entry, str | None] | None:
     entry = entries().get(name.lower())
     if entry is None or kind(text) == "file":
         return None
-    return entry, type_name or None
+    return entry, None if type_name == "latest" else type_name or None
+
+
+def _at_path(name: str) -> Path | None:
+    """The file, or the folder of the MLX community, that lies at a path."""
+    path = os.path.expanduser(name)
+    is_model = kind(path) == "file" or (kind(path) == "folder" and kind(os.path.join(path, "config.json")) == "file")
+    return Path(path) if is_model else None
 
 
 def _imported(name: str) -> Path | None:
     """A model of our own folder; of a split one the first part."""
+    if not NAME.fullmatch(name) or ".." in name:
+        return None
     folder = models_folder()
     candidates = [folder / f"{name}.gguf", *sorted(folder.glob(f"{name}-00001-of-*.gguf"))]
     return next((path for path in candidates if kind(path) == "file"), None)
@@ -211,20 +258,34 @@ def _not_found(text: str, path: Path) -> str:
             names = [p.name for p in path.parent.iterdir() if p.suffix == ".gguf"]
         except (OSError, ValueError):
             names = []
-        near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
-        meant = f": did you mean {some([str(path.parent / n) for n in near])}?" if near else ": check the path"
-        return f"does not exist{meant}"
-    near = difflib.get_close_matches(text.partition(":")[0].lower(), entries(), n=3, cutoff=0.6)
+        near = [str(path.parent / n) for n in difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)]
+        if known := spelling.same_file_name(text, entries()):
+            near.append(f"{known} of the catalogue")
+        return f"does not exist: did you mean {some(near)}?" if near else "does not exist: check the path" + _or_hub(text)
+    near = spelling.near(text, entries())
     known = some(list(entries()))
-    meant = f"did you mean {some(near)}?" if near else f"give a .gguf file, hf:owner/repository, or one of {known}"
-    return f"is neither a file nor a name of the catalogue: {meant}"
+    meaning = f"did you mean {some(near)}?" if near else f"give a .gguf file, hf:owner/repository, or one of {known}"
+    return f"is neither a file nor a name of the catalogue: {meaning}"
 
 
-def _no_such_name(text: str, names: list[str], advice: str) -> ModelNotFound:
+def _or_hub(text: str) -> str:
+    is_page = spelling.page(text) is not None
+    return f", or write hf:{text} for the hub" if is_page else ""
+
+
+def _not_in_ollama(text: str) -> ModelNotFound:
+    """What Ollama has, and the whole command that fetches what it lacks."""
+    names, wanted = [model.name for model in stores.named("ollama")], text.removeprefix(OLLAMA_PREFIX)
     near = difflib.get_close_matches(text, names, n=3, cutoff=0.5) or names
-    return ModelNotFound(f"{_shown(text)} is not here; {f'there are {some(near)}' if near else advice}")
+    sound = re.fullmatch(r"[\w./:-]{1,300}", wanted, re.ASCII)
+    fetch = f"fetch it with: ollama pull {wanted}" if sound else "give a name that ollama list shows"
+    return ModelNotFound(f"{_shown(text)} is not here; {f'there are {some(near)}; or ' if near else ''}{fetch}")
 
 
 def _shown(text: str) -> str:
     """A name as it may stand in a message: quoted, control characters escaped, not longer than a line."""
-    return repr(text if len(text) <= 100 else text[:97] + "...")
+    return repr(_cut(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 100 else text[:97] + "..."

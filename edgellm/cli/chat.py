@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BUNDLED = "which comes with edgellm"
 
 def chat(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help=(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, callback=options.understood, help=(
         "As for run; without it the last chat's model, else one that is on this machine, else the guide that comes with edgellm."
     ))] = None,
     n: options.Predict = None,

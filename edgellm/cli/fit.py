@@ -17,8 +17,9 @@ Facts = dict[str, Any]                       # Any: strings, numbers and tables,
 
 
 def fit(
-    model: Annotated[str | None, typer.Argument(metavar="[NAME|FILE|hf:OWNER/REPO]", show_default=False, help=(
-        "As for run, also what is not on this machine yet. Without it: the whole catalogue."
+    model: Annotated[str | None, typer.Argument(
+        metavar="[NAME|FILE|hf:OWNER/REPO]", show_default=False, callback=options.understood, help=(
+            "As for run, also what is not on this machine yet. Without it: the whole catalogue."
     ))] = None,
     context: options.Context = None,
     threads: options.Threads = None,

@@ -5,8 +5,23 @@ from typing import Annotated
 
 import typer
 
+from edgellm.cli.output import say
+
+
+def understood(context: typer.Context, name: str | None) -> str | None:
+    """A model's name in edgellm's spelling; a line on stderr says so where another was typed. Raises ModelNotFound."""
+    if name is None or context.resilient_parsing:        # the latter: a shell asks for completions
+        return name
+    from edgellm.catalogue.names import meant
+
+    known, note = meant(name)
+    if note:
+        say(note)
+    return known
+
+
 Model = Annotated[str, typer.Argument(
-    metavar="MODEL", show_default=False,
+    metavar="MODEL", show_default=False, callback=understood,
     help="A .gguf file, a name from the catalogue (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE].",
 )]
 Predict = Annotated[int | None, typer.Option(
