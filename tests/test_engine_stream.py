@@ -266,6 +266,18 @@ def test_cancel_from_another_thread(loader: Loader, model: Model) -> None:
     assert model.generate(PROMPT, max_tokens=3, **GREEDY).stop_reason == "length"
 
 
+def test_progress_is_told_while_a_prompt_is_read(loader: Loader, model: Model) -> None:
+    prompt, seen = [1, *range(40, 115)], list[tuple[int, int]]()
+    model.generate(prompt, max_tokens=2, progress=lambda done, total: seen.append((done, total)), **GREEDY)
+    steps = loader.toy.log[: len(seen)]
+    assert seen == [(sum(steps[:at]), 76) for at in range(len(steps))] and sum(steps) == 76 and len(seen) > 1
+    seen.clear()
+    model.generate([*prompt[:20], 30], max_tokens=1, progress=lambda done, total: seen.append((done, total)))
+    assert seen[0][1] == 21
+    with pytest.raises(OptionError, match="progress=7"):
+        model.generate(prompt, progress=7)  # type: ignore[arg-type]  # wrong on purpose
+
+
 def test_cancel_while_a_prompt_is_read(loader: Loader, model: Model) -> None:
     stream = model.stream(list(range(3, 203)), **GREEDY)
 

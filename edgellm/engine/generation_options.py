@@ -1,7 +1,7 @@
 """What a caller may ask of one generation, taken apart and checked."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -11,6 +11,7 @@ from edgellm.errors import OptionError
 from edgellm.sampling import Processor, SamplingKeywords
 
 MaxTokens = int | None | Literal["context"]
+PromptProgress = Callable[[int, int], None]      # (tokens of the prompt that were read, all of them)
 
 
 class GenerationKeywords(SamplingKeywords, total=False):
@@ -19,6 +20,7 @@ class GenerationKeywords(SamplingKeywords, total=False):
     max_tokens: MaxTokens                        # "context" (default): as many as the context holds; None: no limit
     stop: str | Iterable[str] | None             # texts that end the answer and are not part of it
     processors: Sequence[Processor]              # functions (ids (n,), logits (n_vocab,)) -> logits, called before all else
+    progress: PromptProgress | None              # called before each step of a prompt, in the thread that asks for the first piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,15 @@ class GenerationOptions:
     stops: StopText
     processors: Sequence[Processor]
     sampling: SamplingKeywords
+    progress: PromptProgress | None
 
 
 def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = ()) -> GenerationOptions:
     """Sort out `options`; `more_stops` join the user's. Raises OptionError, but leaves sampling options to the sampler."""
     stops = StopText(options.get("stop", ()), more_stops)
-    sampling = {name: value for name, value in options.items() if name not in ("max_tokens", "stop", "processors")}
+    sampling = {name: value for name, value in options.items() if name not in ("max_tokens", "stop", "processors", "progress")}
     return GenerationOptions(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
-                 cast(SamplingKeywords, sampling))
+                             cast(SamplingKeywords, sampling), _progress(options.get("progress")))
 
 
 def _limit(max_tokens: object, context: int) -> int | None:
@@ -48,3 +51,9 @@ def _limit(max_tokens: object, context: int) -> int | None:
     if number is None or number < 0:
         raise OptionError(f"max_tokens={max_tokens!r} is not possible; give a whole number, 0 or greater, or None for no limit.")
     return number
+
+
+def _progress(progress: object) -> PromptProgress | None:
+    if progress is not None and not callable(progress):
+        raise OptionError(f"progress={progress!r} cannot be called; give a function of (done, total) tokens, or None.")
+    return progress

@@ -57,8 +57,9 @@ class Model:
 
         `prompt`: text (names of control tokens in it are plain text) or token ids. Options: `max_tokens` ("context" by default:
         as many as the context holds; None for no limit), `stop` (a text or several that end the answer and are not part of it),
-        `processors` (functions (ids (n,), logits (n_vocab,)) -> logits, called before all else), and the fields of
-        SamplingOptions (`temperature=0` is greedy), whose defaults the model file may replace.
+        `processors` (functions (ids (n,), logits (n_vocab,)) -> logits, called before all else),
+        `progress` (a function (done, total), called before each step of a prompt), and the fields of SamplingOptions
+        (`temperature=0` is greedy), whose defaults the model file may replace.
 
         Raises OptionError, NoTokenizer (text for a model without one), ContextFull, NumericError, ModelClosed, and FormatError
         where the file was changed on disk meanwhile.
@@ -120,7 +121,7 @@ class Model:
         sampler = Sampler(options, n_vocab=self.n_vocab, context=self.context, end_tokens=end_tokens,
                           vocabulary=self._token_texts if tokenizer else None, processors=asked.processors)
         decoder = answer_decoder(tokenizer, int(ids[-1])) if tokenizer else None
-        return Stream(self._session, Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops))
+        return Stream(self._session, Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress))
 
     @cached_property
     def _token_texts(self) -> TokenTexts:

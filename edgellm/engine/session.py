@@ -63,10 +63,11 @@ class Session:
             raise ContextFull(f"{n} tokens are more than the context of {self.positions}, and this model's learned positions "
                               "cannot slide; shorten the prompt or load the model with a larger context.")
 
-    def prefill(self, owner: object, ids: TokenIds, cancelled: Callable[[], bool]) -> tuple[int, Logits | None]:
+    def prefill(self, owner: object, ids: TokenIds, cancelled: Callable[[], bool],
+                progress: Callable[[int, int], None] | None = None) -> tuple[int, Logits | None]:
         """Make the conversation equal to `ids` (n,) and return how many were there already, and the last token's logits.
 
-        The logits (n_vocab,) are None where `cancelled()` came true before the end.
+        The logits (n_vocab,) are None where `cancelled()` came true before the end. `progress(done, n)` is called before each step.
         """
         executable = self.check()
         if self._state is None:
@@ -75,6 +76,8 @@ class Session:
         cached = self._keep(ids)
         at, logits = cached, None
         while at < len(ids):
+            if progress is not None:
+                progress(at, len(ids))
             n = min(executable.pace.tokens, len(ids) - at)
             rows = np.array([n - 1], np.int32) if at + n == len(ids) else NO_ROWS
             try:

@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 
+from edgellm.engine.generation_options import PromptProgress
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.records import Generation, Piece, Stats, StopReason
 from edgellm.engine.session import Logits, Session
@@ -30,6 +31,7 @@ class Request:
     sampler: Sampler
     decoder: StreamDecoder | None
     stops: StopText
+    progress: PromptProgress | None = None
 
 
 class Stream:
@@ -146,7 +148,8 @@ class Stream:
         if session.owner is self._owner:
             return session.decode(self._ids[-1])
         self._begun = 0.0                        # another call came between
-        cached, logits = session.prefill(self._owner, np.array(self._ids, np.int32), lambda: self._cancelled)
+        cached, logits = session.prefill(self._owner, np.array(self._ids, np.int32), lambda: self._cancelled,
+                                         self._request.progress)
         if len(self._ids) == self._n_prompt:
             self._cached, self._prompt_seconds = cached, time.perf_counter() - started
         return logits
