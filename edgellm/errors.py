@@ -17,13 +17,14 @@ from edgellm.formats.errors import (
     Truncated,
     Unreadable,
     Unsupported,
+    Unwritable,
 )
 
 __all__ = [
     "BackendError", "BadAlignment", "BadCatalogue", "BadHParam", "BadMagic", "BadTensorInfo", "BadType", "BadVersion",
     "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "FormatError", "LimitExceeded", "ModelClosed",
     "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError", "OptionError", "ShapeMismatch", "TemplateError",
-    "Truncated", "Unreadable", "Unsupported",
+    "Truncated", "Unreadable", "Unsupported", "Unwritable",
 ]
 
 

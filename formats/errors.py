@@ -34,6 +34,10 @@ class Unreadable(FormatError):
     """A path that leads to no readable regular file: missing, a folder, a device, a pipe, or not permitted."""
 
 
+class Unwritable(FormatError):
+    """A path where no file can be written: no such folder, not permitted, a folder or a device, in use by another run."""
+
+
 class Truncated(FormatError):
     """The file ends before what it declares."""
 

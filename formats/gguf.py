@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from .gguf_header import Header, read_header
 from .gguf_split import check_part, merge, split_paths
 from .gguf_tensors import TensorInfo
+from .gguf_values import SCALARS
 from .mapped import Bytes, MappedFile
 
 __all__ = ["GGUFFile", "TensorInfo", "open_gguf"]
@@ -29,6 +32,15 @@ class GGUFFile:
         self.version, self.alignment = first.version, first.alignment
         self.metadata: Mapping[str, Any] = first.metadata       # Any: a value's type is the file's choice
         self.tensors = tensors
+        self._header = first
+
+    def typed_metadata(self) -> dict[str, Any]:
+        """The metadata as `GGUFWriter` takes them to write the same bytes: numbers as NumPy scalars, strings as bytes."""
+        header = self._header
+        return {
+            key: np.dtype(SCALARS[kind].format).type(header.metadata[key]) if kind in SCALARS else header.metadata.raw(key)
+            for key, kind in header.types.items()
+        }
 
     @property
     def nbytes(self) -> int:

@@ -73,6 +73,10 @@ class StringArray(Sequence[str]):
         begin, end = int(self._ends[index % n]), int(self._ends[index % n + 1])
         return self._file.buffer[self._start + begin + 8:self._start + end]
 
+    def encoded(self) -> bytes:
+        """All strings with their length prefixes, as the file has them."""
+        return self._file.buffer[self._start:self._start + int(self._ends[-1])]
+
 
 @dataclass(frozen=True, slots=True)
 class LazyText:
@@ -107,6 +111,13 @@ class Metadata(Mapping[str, Value]):
         if isinstance(value, LazyNumbers):
             return self._numbers(value)
         return value
+
+    def raw(self, key: str) -> Value:
+        """The same, but for strings: those are the file's bytes, which need not be UTF-8."""
+        value = self._items[key]
+        if isinstance(value, LazyText):
+            return self._file.buffer[value.start:value.start + value.n_bytes]
+        return self[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._items)
