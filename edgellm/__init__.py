@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgellm.engine.load import load, load_tokenizer
     from edgellm.engine.model import Model
-    from edgellm.engine.records import Generation, ModelInfo, Piece, Stats
+    from edgellm.engine.records import Event, Generation, ModelInfo, Piece, Stats
     from edgellm.engine.stream import Stream
     from edgellm.errors import EdgeError
     from edgellm.sampling import SamplingOptions
 
 _HOMES = {
     "load": "edgellm.engine.load", "load_tokenizer": "edgellm.engine.load", "Model": "edgellm.engine.model",
-    "Generation": "edgellm.engine.records", "ModelInfo": "edgellm.engine.records", "Piece": "edgellm.engine.records",
-    "Stats": "edgellm.engine.records", "Stream": "edgellm.engine.stream", "EdgeError": "edgellm.errors",
-    "SamplingOptions": "edgellm.sampling",
+    "Event": "edgellm.engine.records", "Generation": "edgellm.engine.records", "ModelInfo": "edgellm.engine.records",
+    "Piece": "edgellm.engine.records", "Stats": "edgellm.engine.records", "Stream": "edgellm.engine.stream",
+    "EdgeError": "edgellm.errors", "SamplingOptions": "edgellm.sampling",
 }
 
-__all__ = ["EdgeError", "Generation", "Model", "ModelInfo", "Piece", "SamplingOptions", "Stats", "Stream", "load", "load_tokenizer"]
+__all__ = ["EdgeError", "Event", "Generation", "Model", "ModelInfo", "Piece", "SamplingOptions", "Stats", "Stream", "load",
+           "load_tokenizer"]
 
 
 def __getattr__(name: str) -> object:

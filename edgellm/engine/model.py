@@ -10,7 +10,17 @@ from typing import Any, Literal, Self, Unpack, overload  # Any: metadata and mes
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.chat import ChatTemplate, Message, encode_chat, find_template
+from edgellm.chat import (
+    ChatTemplate,
+    Message,
+    Thinking,
+    ThinkingSplitter,
+    encode_chat,
+    find_template,
+    opens_thinking,
+    switch,
+    thinking_of,
+)
 from edgellm.engine.generation_options import GenerationKeywords, GenerationOptions, parse
 from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
@@ -73,32 +83,40 @@ class Model:
 
     @overload
     def chat(self, messages: Sequence[Message], *, stream: Literal[False] = False, tools: Sequence[Mapping[str, Any]] | None = None,
-             template_options: Mapping[str, Any] | None = None, **options: Unpack[GenerationKeywords]) -> Generation: ...
+             template_options: Mapping[str, Any] | None = None, think: bool | None = None,
+             **options: Unpack[GenerationKeywords]) -> Generation: ...
     @overload
     def chat(self, messages: Sequence[Message], *, stream: Literal[True], tools: Sequence[Mapping[str, Any]] | None = None,
-             template_options: Mapping[str, Any] | None = None, **options: Unpack[GenerationKeywords]) -> Stream: ...
+             template_options: Mapping[str, Any] | None = None, think: bool | None = None,
+             **options: Unpack[GenerationKeywords]) -> Stream: ...
     @overload
     def chat(self, messages: Sequence[Message], *, stream: bool, tools: Sequence[Mapping[str, Any]] | None = None,
-             template_options: Mapping[str, Any] | None = None, **options: Unpack[GenerationKeywords]) -> Generation | Stream: ...
+             template_options: Mapping[str, Any] | None = None, think: bool | None = None,
+             **options: Unpack[GenerationKeywords]) -> Generation | Stream: ...
 
     def chat(self, messages: Sequence[Message], *, stream: bool = False, tools: Sequence[Mapping[str, Any]] | None = None,
-             template_options: Mapping[str, Any] | None = None, **options: Unpack[GenerationKeywords]) -> Generation | Stream:
+             template_options: Mapping[str, Any] | None = None, think: bool | None = None,
+             **options: Unpack[GenerationKeywords]) -> Generation | Stream:
         """The answer to a conversation: a Generation, or with `stream=True` a Stream of pieces.
 
         `messages`: mappings with role and content, oldest first. They go through the model's chat template, or a built-in one
         that fits its vocabulary; names of control tokens in them stay plain text. `tools`: function descriptions for templates
-        that know them. `template_options`: what else the template asks for, such as {"enable_thinking": False}. Other options
-        and errors as in `generate`, and TemplateError where the template does not take the conversation.
+        that know them. `template_options`: what else the template asks for. `think`: whether a model whose template has a switch
+        for it thinks before it answers, None for the template's own default; see the property `thinking`. What is thought between
+        <think> and </think> is not part of the answer: it is `result.thinking`, `piece.thinking`, and in `Stream.events()`. Other
+        options and errors as in `generate`, and TemplateError where the template does not take the conversation.
         """
         self._require_open()
         if isinstance(messages, str) or not isinstance(messages, Sequence):
             raise OptionError('messages is no list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
         template = self._template
-        rendered = template.render(messages, tools=tools, **(template_options or {}))
+        thinking = thinking_of(template.source)
+        rendered = template.render(messages, tools=tools, **{**switch(thinking, think), **(template_options or {})})
         ids = np.array(encode_chat(self.tokenizer, rendered), np.int32)
         if not len(ids):
             raise OptionError("messages became an empty prompt; give at least one message with some content.")
-        answer = self._stream(ids, parse(options, context=self.context, more_stops=template.stops))
+        splitter = ThinkingSplitter(inside=opens_thinking(rendered.text)) if thinking != "no" else None
+        answer = self._stream(ids, parse(options, context=self.context, more_stops=template.stops), splitter)
         return answer if stream else answer.drain()
 
     @cached_property
@@ -113,7 +131,7 @@ class Model:
             raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
         return np.array(ids, np.int32)
 
-    def _stream(self, ids: TokenIds, asked: GenerationOptions) -> Stream:
+    def _stream(self, ids: TokenIds, asked: GenerationOptions, thinking: ThinkingSplitter | None = None) -> Stream:
         self._session.check_room(len(ids))
         options = self.sampling_options(**asked.sampling).options
         tokenizer = self.tokenizer if self.info.has_tokenizer or asked.stops else None    # stop texts need one, or raise
@@ -121,7 +139,8 @@ class Model:
         sampler = Sampler(options, n_vocab=self.n_vocab, context=self.context, end_tokens=end_tokens,
                           vocabulary=self._token_texts if tokenizer else None, processors=asked.processors)
         decoder = answer_decoder(tokenizer, int(ids[-1])) if tokenizer else None
-        return Stream(self._session, Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress))
+        return Stream(self._session, Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress,
+                                             thinking))
 
     @cached_property
     def _token_texts(self) -> TokenTexts:
@@ -172,6 +191,11 @@ class Model:
     def has_template(self) -> bool:
         """Whether the file carries a chat template."""
         return self.info.has_template
+
+    @property
+    def thinking(self) -> Thinking:
+        """Whether its chat template lets it think in <think> before it answers: "no", "always", "optional" (`chat(think=...)`)."""
+        return thinking_of(self._template.source)
 
     @property
     def closed(self) -> bool:

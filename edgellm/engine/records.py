@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 StopReason = Literal["eog", "stop", "length", "context", "cancelled"]
 
@@ -13,16 +13,25 @@ class Piece(str):
     """A piece of an answer as it is written: the text, and the token that brought it.
 
     `token_id` is None for text that was held back and comes at the end. The text may be "": the bytes of one character, or
-    the beginning of a stop text, can be spread over several tokens.
+    the beginning of a stop text, can be spread over several tokens. `thinking` is text that a model which thinks before it
+    answers has thought; it is not part of the answer, nor of the piece's own text.
     """
 
-    __slots__ = ("token_id",)
+    __slots__ = ("thinking", "token_id")
     token_id: int | None
+    thinking: str
 
-    def __new__(cls, text: str, token_id: int | None) -> Piece:
+    def __new__(cls, text: str, token_id: int | None, thinking: str = "") -> Piece:
         piece = super().__new__(cls, text)
-        piece.token_id = token_id
+        piece.token_id, piece.thinking = token_id, thinking
         return piece
+
+
+class Event(NamedTuple):
+    """Text of an answer by its kind."""
+
+    kind: Literal["thinking", "text"]
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,8 @@ class Generation:
 
     `token_ids`: all that were generated, those of a stop text included, an end-of-generation token not. `stop_reason`:
     "eog" (the model ended it), "stop" (a stop text), "length" (max_tokens), "context" (learned positions are used up),
-    "cancelled" (closed early). `seed`: with it the same call gives the same answer.
+    "cancelled" (closed early). `seed`: with it the same call gives the same answer. `thinking`: what a model has thought
+    between <think> and </think> before it answered a conversation; it is not in `text`.
     """
 
     text: str
@@ -62,6 +72,7 @@ class Generation:
     stop_reason: StopReason
     stats: Stats
     seed: int
+    thinking: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
+from edgellm.chat import ThinkingSplitter
 from edgellm.engine.generation_options import PromptProgress
 from edgellm.engine.prompts import TokenIds
-from edgellm.engine.records import Generation, Piece, Stats, StopReason
+from edgellm.engine.records import Event, Generation, Piece, Stats, StopReason
 from edgellm.engine.session import Logits, Session
 from edgellm.engine.stop_text import StopText
 from edgellm.errors import NumericError, OptionError
@@ -32,10 +33,13 @@ class Request:
     decoder: StreamDecoder | None
     stops: StopText
     progress: PromptProgress | None = None
+    thinking: ThinkingSplitter | None = None     # for answers that may begin with thinking
 
 
 class Stream:
     """Iterate over it for the pieces, one per token; after the end `result` is the whole Generation.
+
+    `events()` is for models that think before they answer: it tells the two apart.
 
     `close()` ends it early, from any thread, as does leaving its `with` block. Then, and after an error, the model is ready
     for the next call. While its reader lets it wait between two pieces, other calls may come first (see Turns); it goes on
@@ -48,7 +52,7 @@ class Stream:
         self._context, self._positions = session.layout.context, session.positions
         self._ids = array("i", request.prompt.tobytes())     # prompt and answer
         self._n_prompt = len(self._ids)
-        self._text = bytearray()                 # UTF-8: 50,000 pieces as str objects would be 3 MB
+        self._text, self._thinking = bytearray(), bytearray()    # UTF-8: 50,000 pieces as str objects would be 3 MB
         self._owner = object()
         self._cancelled = False
         self._lock = threading.Lock()            # held while a token is computed
@@ -136,10 +140,22 @@ class Stream:
         reason = "stop" if stopped else self._full()
         if reason is not None and not stopped:
             text += self._rest()
-        self._text += text.encode()
+        piece = self._piece(text, token, last=reason is not None)
         if reason is not None:
             self._finish(reason)
-        return Piece(text, token)
+        return piece
+
+    def _piece(self, text: str, token: int | None, *, last: bool) -> Piece:
+        """The next text as a piece, its thinking apart; noted for the result."""
+        thinking, splitter = "", self._request.thinking
+        if splitter is not None:
+            thinking, text = splitter.push(text)
+            if last:
+                held_thinking, held_text = splitter.flush()
+                thinking, text = thinking + held_thinking, text + held_text
+        self._text += text.encode()
+        self._thinking += thinking.encode()
+        return Piece(text, token, thinking)
 
     def _logits(self, started: float) -> Logits | None:
         """The last token's logits; the whole sequence is computed where the conversation is not ours (any more)."""
@@ -170,10 +186,9 @@ class Stream:
 
     def _last(self, reason: StopReason) -> Piece | None:
         """End here; a last piece brings the text that was held back, if any."""
-        rest = self._rest()
-        self._text += rest.encode()
+        piece = self._piece(self._rest(), None, last=True)
         self._finish(reason)
-        return Piece(rest, None) if rest else None
+        return piece if piece or piece.thinking else None
 
     def cancel(self) -> None:
         """End the answer at the next token (or step of the prompt) without waiting for it; from any thread."""
@@ -194,9 +209,18 @@ class Stream:
             evicted = max(0, len(self._ids) - self._context)
             stats = Stats(self._n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds,
                           self._token_seconds)
-            self._result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed)
+            self._result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed,
+                                      self._thinking.decode())
             self._session = None                 # a kept stream must not keep a closed model's memory
         self._turns.leave(self)
+
+    def events(self) -> Iterator[Event]:
+        """What comes, by kind: pieces of thinking and of the answer, empty ones left out. An alternative to iterating."""
+        for piece in self:
+            if piece.thinking:
+                yield Event("thinking", piece.thinking)
+            if piece:
+                yield Event("text", str(piece))
 
     def drain(self) -> Generation:
         """Read to the end and return the result."""

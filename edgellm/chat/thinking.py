@@ -1,0 +1,95 @@
+"""What a model thinks before it answers: `<think> ... </think>` at the beginning of an answer, told apart while it is written."""
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from edgellm.errors import OptionError
+
+OPEN, CLOSE = "<think>", "</think>"
+Thinking = Literal["no", "always", "optional"]   # what a template says of its model
+# Names that templates give the switch; a bare `thinking` occurs in prose as well, so it counts only where it is tested.
+_SWITCH = re.compile(r"\benable_thinking\b|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}")
+
+
+def thinking_of(source: str) -> Thinking:
+    """Whether a chat template is of a model that thinks in `<think>`, and whether it has a switch for that."""
+    if CLOSE not in source:
+        return "no"
+    return "optional" if _SWITCH.search(source) else "always"
+
+
+def switch(thinking: Thinking, think: bool | None) -> dict[str, bool]:
+    """Options of the template that turn thinking on or off; none for None. Raises OptionError where that is not possible."""
+    if think is None:
+        return {}
+    if think and thinking == "no":
+        raise OptionError("think=True is not possible: this model's chat template has no <think>; leave it out.")
+    if not think and thinking == "always":
+        raise OptionError("think=False is not possible: this model's chat template has no switch for its thinking; leave it out.")
+    return {"enable_thinking": think, "thinking": think} if thinking == "optional" else {}
+
+
+def opens_thinking(prompt: str) -> bool:
+    """Whether a rendered conversation ends inside the thinking, so that the answer begins with it."""
+    return prompt.rstrip().endswith(OPEN)
+
+
+class ThinkingSplitter:
+    """Tells thinking from answer, piece by piece, wherever the text is cut.
+
+    Thinking stands at the beginning, after white space at most; a later `<think>` is text of the answer. White space around
+    thinking goes.
+    """
+
+    def __init__(self, *, inside: bool) -> None:
+        """`inside`: the prompt has opened the thinking already."""
+        self._part: Literal["start", "thinking", "answer"] = "thinking" if inside else "start"
+        self._held = ""                          # may still become a marker, or white space that goes
+        self._strip = inside                     # white space at the beginning of the part goes
+
+    def push(self, text: str) -> tuple[str, str]:
+        """The (thinking, answer) that can be told now."""
+        text, self._held = self._held + text, ""
+        if self._part == "start":
+            begun = text.lstrip()
+            if OPEN.startswith(begun[: len(OPEN)]) and len(begun) < len(OPEN):
+                self._held = text
+                return "", ""
+            thinks = begun.startswith(OPEN)
+            self._part, self._strip = ("thinking", True) if thinks else ("answer", False)
+            text = begun.removeprefix(OPEN) if thinks else text
+        thinking, closed, rest = self._think(text) if self._part == "thinking" else ("", True, text)
+        if self._part == "thinking" and closed:
+            self._part, self._strip = "answer", True
+        return thinking, self._stripped(rest) if closed else ""
+
+    def flush(self) -> tuple[str, str]:
+        """What was held back, at the end of the text."""
+        held, self._held = self._held, ""
+        return (held.rstrip(), "") if self._part == "thinking" else ("", held)
+
+    def _think(self, text: str) -> tuple[str, bool, str]:
+        """Thinking, whether it ends here, and what comes after."""
+        before, marker, after = text.partition(CLOSE)
+        if marker:
+            return self._stripped(before.rstrip()), True, after
+        keep = next((n for n in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:n])), 0)
+        shown = self._stripped(text[: len(text) - keep])
+        kept = shown.rstrip()
+        self._held = shown[len(kept) :] + text[len(text) - keep :]
+        return kept, False, ""
+
+    def _stripped(self, text: str) -> str:
+        """Without the white space at the part's beginning."""
+        if self._strip:
+            text = text.lstrip()
+            self._strip = not text
+        return text
+
+
+def split_thinking(text: str, *, inside: bool = False) -> tuple[str, str]:
+    """A whole text as (thinking, answer)."""
+    splitter = ThinkingSplitter(inside=inside)
+    (thinking, answer), (more_thinking, more_answer) = splitter.push(text), splitter.flush()
+    return thinking + more_thinking, answer + more_answer

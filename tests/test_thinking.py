@@ -1,0 +1,177 @@
+"""Thinking before the answer: told apart wherever the text is cut, switched by templates, an event of its own in the library."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_backend import Loader, toys
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import tiny_model
+
+import edgellm
+from edgellm.chat.fallback import BUILT_IN
+from edgellm.chat.templates import ChatTemplate
+from edgellm.chat.thinking import ThinkingSplitter, opens_thinking, split_thinking, switch, thinking_of
+from edgellm.errors import OptionError
+
+CASES = [                                        # (opened by the prompt, text, thinking, answer)
+    (False, "Paris.", "", "Paris."),
+    (False, "<think>\nHm.\n\nYes.\n</think>\n\nParis.", "Hm.\n\nYes.", "Paris."),
+    (False, "\n <think>a</think>b", "a", "b"),
+    (False, "<think>\n\n</think>\n\nParis.", "", "Paris."),
+    (True, "Hm.\n</think>\n\nParis.\n", "Hm.", "Paris.\n"),
+    (True, "never closed </th", "never closed </th", ""),
+    (True, "a </b> < / think> </think> b", "a </b> < / think>", "b"),
+    (False, "Write <think>x</think> so.", "", "Write <think>x</think> so."),
+    (False, "<think>a</think>b <think>c</think>", "a", "b <think>c</think>"),
+    (False, " <thinking> is a word", "", " <thinking> is a word"),
+    (False, "  <thi", "", "  <thi"),
+    (False, "</think>", "", "</think>"),
+    (False, "", "", ""),
+]
+
+
+@pytest.mark.parametrize("inside, text, thinking, answer", CASES)
+def test_thinking_is_told_apart_wherever_it_is_cut(inside: bool, text: str, thinking: str, answer: str) -> None:
+    assert split_thinking(text, inside=inside) == (thinking, answer)
+    for first in range(len(text) + 1):
+        for second in range(first, len(text) + 1):
+            assert parts([text[:first], text[first:second], text[second:]], inside) == (thinking, answer)
+    assert parts(list(text), inside) == (thinking, answer)
+
+
+@given(st.lists(st.sampled_from(["<", "<think>", "</think>", "</", "think", ">", " ", "\n", "a", "<thi", "nk>"])), st.booleans())
+def test_pieces_joined_are_the_whole(pieces: list[str], inside: bool) -> None:
+    assert parts(pieces, inside) == split_thinking("".join(pieces), inside=inside)
+
+
+def parts(pieces: list[str], inside: bool) -> tuple[str, str]:
+    splitter = ThinkingSplitter(inside=inside)
+    told = [*map(splitter.push, pieces), splitter.flush()]
+    return "".join(thinking for thinking, _ in told), "".join(answer for _, answer in told)
+
+
+def test_nothing_is_held_back_that_cannot_become_a_marker() -> None:
+    splitter = ThinkingSplitter(inside=False)
+    assert splitter.push("<think>") == ("", "")
+    assert splitter.push("a b") == ("a b", "")
+    assert splitter.push(" <") == ("", "")
+    assert splitter.push("c") == (" <c", "")
+    assert splitter.push("</think>d") == ("", "d")
+    assert splitter.push("<") == ("", "<")
+
+
+@pytest.mark.parametrize("source, thinking", [
+    ("{% if enable_thinking is false %}<think></think>{% endif %}", "optional"),
+    ("{%- if thinking %}between <think></think>{% endif %}", "optional"),
+    ("{{ content.split('</think>')[-1] }}, a thinking model", "always"),
+    ("{{ messages[0].content }}", "no"),
+    *((source, "no") for source in BUILT_IN.values()),
+])
+def test_what_a_template_tells(source: str, thinking: str) -> None:
+    assert thinking_of(source) == thinking
+
+
+def test_a_switch_that_is_not_there_is_refused() -> None:
+    assert switch("no", None) == switch("always", None) == switch("no", False) == switch("always", True) == {}
+    assert switch("optional", False) == {"enable_thinking": False, "thinking": False}
+    with pytest.raises(OptionError, match="think=True"):
+        switch("no", True)
+    with pytest.raises(OptionError, match="think=False"):
+        switch("always", False)
+
+
+@pytest.mark.parametrize("name, thinking, opened", [        # opened: (by default, think=True, think=False)
+    ("Qwen-Qwen3-0.6B", "optional", (False, False, False)),
+    ("Qwen3.5-4B", "optional", (True, True, False)),
+    ("HuggingFaceTB-SmolLM3-3B", "optional", (False, False, False)),
+    ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "optional", (False, True, False)),
+    ("ibm-granite-granite-3.3-2B-Instruct", "optional", (False, False, False)),
+    ("meta-llama-Llama-3.2-3B-Instruct", "no", (False, None, False)),
+    ("openai-gpt-oss-120b", "no", (False, None, False)),
+])
+def test_published_templates(shared: Path, name: str, thinking: str, opened: tuple[bool | None, ...]) -> None:
+    source = (shared / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+    template = ChatTemplate(source, bos="<s>", eos="</s>")
+    assert thinking_of(source) == thinking
+    for think, wanted in zip((None, True, False), opened, strict=True):
+        if wanted is not None:
+            rendered = template.render([{"role": "user", "content": "Hi <think>"}], **switch(thinking_of(source), think))
+            assert opens_thinking(rendered.text) is wanted
+
+
+# Thinks where the prompt leaves it open, as Qwen3.5 does.
+TEMPLATE = ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+            "{% if enable_thinking is false %}<think></think>{% else %}<think>{% endif %}")
+
+
+@pytest.fixture
+def loader() -> Loader:
+    return toys()
+
+
+@pytest.fixture
+def model(loader: Loader, tmp_path: Path) -> Iterator[edgellm.Model]:
+    path = tiny_model(tmp_path / "thinker.gguf", "llama", "F16", tokenizer="bpe", template=TEMPLATE, n_layers=1, context=256)
+    with loader.load(path, context=256) as model:
+        yield model
+
+
+def lets_say(loader: Loader, model: edgellm.Model, text: str) -> None:
+    """The toy says `text` and ends."""
+    ids = [*model.tokenizer.encode(text, add_special=False), min(model.tokenizer.eog_ids)]
+    lengths: list[int] = []
+
+    def logits_of(seen: np.ndarray) -> np.ndarray:
+        lengths.append(len(seen))
+        logits = np.zeros(model.n_vocab, np.float32)
+        logits[ids[len(seen) - lengths[0]]] = 9
+        return logits
+
+    loader.toy.logits_of = logits_of
+
+
+QUESTION = [{"role": "user", "content": "Capital of France?"}]
+
+
+def test_a_stream_tells_thinking_from_the_answer(loader: Loader, model: edgellm.Model) -> None:
+    assert model.thinking == "optional"
+    lets_say(loader, model, "Hm, France.\n</think>\n\nParis, of course.")
+    stream = model.chat(QUESTION, stream=True, temperature=0)
+    events = list(stream.events())
+    assert [kind for kind, _ in events] == sorted((kind for kind, _ in events), reverse=True) and len(events) > 4
+    assert "".join(text for kind, text in events if kind == "thinking") == stream.result.thinking == "Hm, France."
+    assert "".join(text for kind, text in events if kind == "text") == stream.result.text == "Paris, of course."
+
+    lets_say(loader, model, "Hm, France.\n</think>\n\nParis, of course.")
+    pieces = list(model.chat(QUESTION, stream=True, temperature=0))
+    assert "".join(pieces) == "Paris, of course." and "".join(piece.thinking for piece in pieces) == "Hm, France."
+
+
+def test_without_thinking_all_is_answer(loader: Loader, model: edgellm.Model) -> None:
+    lets_say(loader, model, "Paris </think>.")
+    result = model.chat(QUESTION, think=False, temperature=0)
+    assert (result.thinking, result.text) == ("", "Paris </think>.")
+    lets_say(loader, model, "Hm.</think>Paris.")
+    result = model.generate("What?", temperature=0)
+    assert (result.thinking, result.text) == ("", "Hm.</think>Paris."), "a prompt that is no conversation is not looked into"
+
+
+def test_cut_while_it_thinks(loader: Loader, model: edgellm.Model) -> None:
+    lets_say(loader, model, "Hm, France is a country.")
+    result = model.chat(QUESTION, temperature=0, max_tokens=5)
+    assert result.text == "" and result.stop_reason == "length" and "Hm, France is a country.".startswith(result.thinking)
+    assert result.thinking
+
+
+def test_a_model_that_does_not_think(loader: Loader, tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "plain.gguf", tokenizer="bpe", template="{{ messages[0].content }}", n_layers=1)
+    with loader.load(path) as model:
+        assert model.thinking == "no"
+        with pytest.raises(OptionError, match="think=True"):
+            model.chat(QUESTION, think=True)
+        lets_say(loader, model, "<think>a</think>b")
+        assert model.chat(QUESTION, think=False, temperature=0).text == "<think>a</think>b"
