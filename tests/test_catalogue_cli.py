@@ -233,11 +233,3 @@ def test_doctor(home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -
         assert said in page
     if system.usable_isas()[-1] != "generic":
         assert "unset EDGELLM_ISA" in page
-
-
-def test_completion_can_be_installed(home: Path) -> None:
-    (home / "home").mkdir()
-    code = "import sys; from edgellm.cli.app import run; sys.exit(run(['--show-completion', 'bash']))"
-    environment = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "_EDGELLM_COMPLETE" in done.stdout

@@ -54,6 +54,7 @@ def pipe_in(monkeypatch: pytest.MonkeyPatch, data: bytes, *, close: bool = True)
 def use(monkeypatch: pytest.MonkeyPatch, *answers: str | FakeStream, template: bool = True) -> Loader:
     loader = Loader(FakeModel(*answers, template=template))
     monkeypatch.setattr(opening, "open_model", loader)
+    monkeypatch.setattr(opening, "check", lambda name: None)
     return loader
 
 
@@ -78,12 +79,75 @@ def test_run_continues_the_text_without_a_template(
 def test_run_hands_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = use(monkeypatch, "x")
     line = ("run m p -n 5 --temp 0.5 --top-k 3 --top-p 0.9 --min-p 0.1 -s 7 -c 128 -t 1 --kv-type f32 --sinks 2 "
-            "--system S")
+            "--system S --repeat-penalty 1.1 --presence-penalty 0.2 --frequency-penalty -0.3 --stop END --stop \\n")
     assert app.run(line.split()) == 0
     assert loader.calls == [("m", {"context": 128, "threads": 1, "kv_type": "f32", "sinks": 2})]
     _, messages, options = loader.model.calls[0]
     assert messages[0] == {"role": "system", "content": "S"}
-    assert options == {"max_tokens": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "seed": 7}
+    assert options == {"max_tokens": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "seed": 7,
+                       "repeat_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": -0.3, "stop": ("END", "\n")}
+
+
+def test_seed_minus_one_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = use(monkeypatch, "x")
+    assert app.run(["run", "m", "p", "--seed", "-1"]) == 0
+    assert loader.model.calls[0][2] == {}
+
+
+def test_run_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    use(monkeypatch, " An answer\x1b[2J")
+    assert app.run(["run", "m", "p", "--json"]) == 0
+    out, err = capsys.readouterr()
+    answer = json.loads(out)
+    assert err == "" and "\x1b" not in out
+    assert (answer["model"], answer["text"], answer["stop_reason"], answer["seed"]) == ("m", " An answer\x1b[2J", "eog", 0)
+    assert answer["ids"] == [1] * len(answer["text"]) and answer["stats"]["prompt_tokens"] == 7
+    assert answer["stats"]["tokens_per_second"] > 0
+
+
+@pytest.mark.parametrize("arguments, prompt", [
+    ([], "from a file"), (["first"], "first\n\nfrom a file"), (["--raw"], "from a file\n"),
+])
+def test_a_prompt_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], prompt: str) -> None:
+    loader = use(monkeypatch, "x", template=False)
+    (tmp_path / "prompt.txt").write_text("from a file\n")
+    assert app.run(["run", "m", *arguments, "-f", str(tmp_path / "prompt.txt")]) == 0
+    assert loader.model.calls[0][1] == prompt
+
+
+def test_the_model_is_looked_at_before_a_prompt_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["run", str(tmp_path / "none.gguf")]) == 3
+    assert "does not exist" in one_line(capsys)
+    (tmp_path / "text.gguf").write_text("no model")
+    assert app.run(["run", str(tmp_path / "text.gguf")]) == 3
+    assert "text.gguf" in one_line(capsys)
+    assert app.run(["run", str(tiny_model(tmp_path / "tiny.gguf", "llama", "F32", tokenizer="bpe"))]) == 2
+    assert "PROMPT is missing" in one_line(capsys)
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["--kv-type", "x"], "--kv-type x does not exist"), (["--backend", "x"], "--backend x does not exist"),
+    (["--context", "9", "--sinks", "9"], "--context 9 is not possible; give a number of tokens from 11 (two more than --sinks 9)"),
+    (["--stop", ""], "--stop '' is no stop text"),
+])
+def test_errors_of_the_library_in_the_words_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str,
+) -> None:
+    assert app.run(["run", str(tiny_model(tmp_path / "tiny.gguf", "llama", "F32", tokenizer="bpe")), "x", *arguments]) == 2
+    assert said in one_line(capsys)
+
+
+def test_help_shows_the_defaults_in_force(capsys: pytest.CaptureFixture[str]) -> None:
+    from edgellm.engine.context import DEFAULT_CONTEXT
+    from edgellm.sampling import SamplingOptions
+
+    assert app.run(["run", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for flag, name in (("temp", "temperature"), ("top-k", "top_k"), ("top-p", "top_p"), ("min-p", "min_p"),
+                       ("repeat-penalty", "repeat_penalty"), ("presence-penalty", "presence_penalty"),
+                       ("frequency-penalty", "frequency_penalty")):
+        assert re.search(rf"--{flag}\b[^=]*?Default: {getattr(SamplingOptions(), name):g}\b", shown), flag
+    assert f"Default: what it was trained for, {DEFAULT_CONTEXT} at most." in shown
 
 
 def test_run_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,14 +257,22 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     ("rn m", "did you mean run"),
     ("--nope", "--nope"),
     ("run", "MODEL"),
-    ("run m", "PROMPT is missing"),
     ("run m x -n abc", "-n abc"),
     ("run m x --top-p=abc", "--top-p abc"),
     ("run m x --nope", "--nope"),
     ("run m x --temp", "--temp"),
     ("run m x y", "y"),
     ("show m --graph --json", "--graph"),
-    ("show m --graph -c 0", "--context 0"),
+    ("show m --graph -c 0", "--context 0: give 8 or more"),
+    ("bench m -t 0", "-t 0: give 1 or more"),
+    *[(f"{command} m {line}", f"{line}: give {advice}") for command in ("run", "chat") for line, advice in (
+        ("--threads 0", "1 or more"), ("--threads 2000", "1024 or less"), ("--threads-batch -2", "1 or more"),
+        ("--context 7", "8 or more"), ("--temp -0.5", "0 or more"), ("--temp nan", "0 or more"), ("--temp inf", "a finite number"),
+        ("--top-k -2", "-1 or more"), ("--top-p 7", "a number from 0 to 1"), ("--min-p -0.1", "a number from 0 to 1"),
+        ("--repeat-penalty 0", "more than 0"), ("--presence-penalty nan", "a finite number"), ("--sinks -1", "0 or more"),
+        ("--frequency-penalty inf", "a finite number"), ("--seed -3", "0 or more, or -1"),
+    )],
+    ("run m --file no-such-file", "--file no-such-file: cannot be read"),
     ("tokenize m", "TEXT is missing"),
     ("bench m -p a", "-p a"),
     ("bench m -n -5", "-n -5"),
@@ -249,7 +321,7 @@ def test_files_that_are_no_models(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 @pytest.mark.parametrize("error, code, said", [
-    (OptionError("top_p=3 is out of range."), 2, "top_p=3"),
+    (OptionError("top_p=3 is out of range."), 2, "--top-p 3 is"),
     (MemoryError(), 3, "out of memory"),
     (ZeroDivisionError("division by zero"), 1, "--debug"),
 ])

@@ -10,9 +10,10 @@ from typing import Annotated, TextIO
 
 import typer
 
-from edgellm.cli import bench, chat, doctor, fit, import_, path, pull, rm, show, tokenize
+from edgellm.cli import bench, chat, completion, doctor, fit, import_, path, pull, rm, show, tokenize
 from edgellm.cli import list as list_command
 from edgellm.cli import run as run_command
+from edgellm.cli.options import in_flags
 from edgellm.cli.output import complain, prepare_streams, say
 from edgellm.errors import EdgeError
 
@@ -42,7 +43,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[bool, typer.Option(
-        "--version", is_eager=True, callback=_print_version, help="Print the version.",
+        "-V", "--version", is_eager=True, callback=_print_version, help="Print the version.",
     )] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from, with any command.")] = False,
 ) -> None:
@@ -60,6 +61,9 @@ def run(arguments: Sequence[str]) -> int:
     warnings.showwarning = _say_warning
     debug, arguments = _take_debug(arguments)
     try:
+        if (asked := completion.wanted(arguments)) is not None:
+            completion.show(*asked)
+            return 0
         code = app(list(arguments) or ["--help"], standalone_mode=False, prog_name="edgellm")
         sys.stdout.flush()
         if code == INTERRUPTED:                       # Typer's newer versions return it, its older ones raise Abort
@@ -97,7 +101,7 @@ def _take_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:
 def _report(error: Exception, arguments: Sequence[str]) -> int:
     """Say in one line what went wrong; returns the exit code."""
     if isinstance(error, EdgeError):
-        complain(str(error))
+        complain(in_flags(str(error)))
         return error.exit_code
     if hasattr(error, "format_message"):                  # Typer's usage errors: their class moved between versions
         complain(_usage(error, arguments))

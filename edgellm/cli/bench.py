@@ -53,6 +53,8 @@ def bench(
 
     tests = _tests(p, n, pg or [], d)
     threads: list[int] | list[None] = [None] if t is None else _numbers("-t", t)
+    if 0 in threads:
+        raise OptionError(f"-t {t}: give 1 or more")
     if r < 1:
         raise OptionError(f"-r {r}: give at least one repetition")
     reports = []

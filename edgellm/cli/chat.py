@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgellm.cli import options
+from edgellm.cli import completion, options
 from edgellm.cli.output import say
 from edgellm.errors import ModelNotFound
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 BUNDLED = "which comes with edgellm"
 
 def chat(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, callback=options.understood, help=(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, callback=options.understood,
+                                               autocompletion=completion.model_names, help=(
         "As for run; without it the last chat's model, else one that is on this machine, else the guide that comes with edgellm."
     ))] = None,
     n: options.Predict = None,
@@ -25,7 +26,11 @@ def chat(
     top_k: options.TopK = None,
     top_p: options.TopP = None,
     min_p: options.MinP = None,
+    repeat_penalty: options.RepeatPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
     seed: options.Seed = None,
+    stop: options.Stop = None,
     context: options.Context = None,
     threads: options.Threads = None,
     threads_batch: options.ThreadsBatch = None,
@@ -52,7 +57,8 @@ def chat(
     name, why = (model, "") if model is not None else _usual_model()
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
                          sinks=sinks, force=force or None)
-    settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
+                             presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop))
     with open_model(name, load) as opened:
         if why != BUNDLED:                   # a model that is fetched later shall come before it
             remember_model(_lasting(name))

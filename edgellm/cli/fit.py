@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgellm.cli import options
+from edgellm.cli import completion, options
 from edgellm.cli.progress import ProgressLine
-from edgellm.errors import ModelNotFound, OptionError
+from edgellm.errors import ModelNotFound
 
 if TYPE_CHECKING:
     from edgellm.engine.fit import Fit, Guess
@@ -18,7 +18,8 @@ Facts = dict[str, Any]                       # Any: strings, numbers and tables,
 
 def fit(
     model: Annotated[str | None, typer.Argument(
-        metavar="[NAME|FILE|hf:OWNER/REPO]", show_default=False, callback=options.understood, help=(
+        metavar="[NAME|FILE|hf:OWNER/REPO]", show_default=False, callback=options.understood,
+        autocompletion=completion.all_names, help=(
             "As for run, also what is not on this machine yet. Without it: the whole catalogue."
     ))] = None,
     context: options.Context = None,
@@ -39,8 +40,6 @@ def fit(
     """
     import json
 
-    if context is not None and not 8 <= context <= 2**30:
-        raise OptionError(f"--context {context}: give a number of tokens from 8 to {2**30}")
     if model is None:
         guesses = _catalogue(timing)
         print(json.dumps([_guess_facts(one) for one in guesses], indent=2) if json_ else _catalogue_page(guesses))

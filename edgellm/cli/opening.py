@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from edgellm.engine.model import Model
 
 
+def check(name: str) -> None:
+    """Raises what opening the model would raise at once: it is not there, or its header cannot be read."""
+    path = resolve(name)
+    from edgellm.formats.opening import open_model as open_file  # brings NumPy, which a mistyped name need not wait for
+
+    open_file(path).close()
+
+
 def open_model(name: str, options: dict[str, Any]) -> Model:       # Any: passed on to load()
     """`edgellm.load` with a progress line. Raises what it raises."""
     import edgellm

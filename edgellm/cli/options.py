@@ -1,10 +1,13 @@
 """The arguments and options that several commands share, under llama.cpp's names where it has one."""
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
 
+from edgellm.cli.checks import number, seed
+from edgellm.cli.completion import kv_types, model_names, where
 from edgellm.cli.output import say
 
 
@@ -21,7 +24,7 @@ def understood(context: typer.Context, name: str | None) -> str | None:
 
 
 Model = Annotated[str, typer.Argument(
-    metavar="MODEL", show_default=False, callback=understood,
+    metavar="MODEL", show_default=False, callback=understood, autocompletion=model_names,
     help="A .gguf file, a name from the catalogue (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE].",
 )]
 Predict = Annotated[int | None, typer.Option(
@@ -29,45 +32,88 @@ Predict = Annotated[int | None, typer.Option(
     help="Stop after N tokens; -1: only where the model stops. Default: as many as the context holds.",
 )]
 Temperature = Annotated[float | None, typer.Option(
-    "--temp", metavar="X", show_default=False, help="Randomness; 0 always takes the likeliest token.",
+    "--temp", "--temperature", metavar="X", show_default=False, callback=number(0),
+    help="Randomness; 0 always takes the likeliest token. Default: 0.8, as all that follow unless the model recommends another.",
 )]
 TopK = Annotated[int | None, typer.Option(
-    "--top-k", metavar="K", show_default=False, help="Sample from the K likeliest.",
+    "--top-k", metavar="K", show_default=False, callback=number(-1), help="Sample from the K likeliest; 0: from all. Default: 40.",
 )]
 TopP = Annotated[float | None, typer.Option(
-    "--top-p", metavar="P", show_default=False, help="Sample from the likeliest that together reach probability P.",
+    "--top-p", metavar="P", show_default=False, callback=number(0, 1),
+    help="Sample from the likeliest that together reach probability P; 1: from all. Default: 0.95.",
 )]
 MinP = Annotated[float | None, typer.Option(
-    "--min-p", metavar="P", show_default=False, help="Leave out what is less likely than P times the likeliest.",
+    "--min-p", metavar="P", show_default=False, callback=number(0, 1),
+    help="Leave out what is less likely than P times the likeliest. Default: 0.05.",
+)]
+RepeatPenalty = Annotated[float | None, typer.Option(
+    "--repeat-penalty", metavar="X", show_default=False, callback=number(0, above=True),
+    help="Make the last 64 tokens less likely to come again; above 1. Default: 1, none.",
+)]
+PresencePenalty = Annotated[float | None, typer.Option(
+    "--presence-penalty", metavar="X", show_default=False, callback=number(),
+    help="Lower what was said among them at all. Default: 0.",
+)]
+FrequencyPenalty = Annotated[float | None, typer.Option(
+    "--frequency-penalty", metavar="X", show_default=False, callback=number(),
+    help="Lower it for each time it was said. Default: 0.",
 )]
 Seed = Annotated[int | None, typer.Option(
-    "-s", "--seed", metavar="N", show_default=False, help="Same seed, same answer.",
+    "-s", "--seed", metavar="N", show_default=False, callback=seed, help="Same seed, same answer; -1: a new one. Default: -1.",
+)]
+Stop = Annotated[list[str] | None, typer.Option(
+    "--stop", metavar="TEXT", show_default=False,
+    help=r"End the answer before this text; may be given several times, \n is a new line.",
 )]
 Context = Annotated[int | None, typer.Option(
-    "-c", "--context", "--ctx-size", metavar="N", show_default=False, help="Tokens that the model sees at a time.",
+    "-c", "--context", "--ctx-size", metavar="N", show_default=False, callback=number(8, 2**30),
+    help="Tokens that the model sees at a time. Default: what it was trained for, 4096 at most.",
 )]
 Threads = Annotated[int | None, typer.Option(
-    "-t", "--threads", metavar="N", show_default=False, help="Compute threads. Default: one per physical core.",
+    "-t", "--threads", metavar="N", show_default=False, callback=number(1, 1024),
+    help="Compute threads. Default: one per physical core.",
 )]
 ThreadsBatch = Annotated[int | None, typer.Option(
-    "-tb", "--threads-batch", metavar="N", show_default=False, help="Threads that read prompts. Default: as --threads.",
+    "-tb", "--threads-batch", metavar="N", show_default=False, callback=number(1, 1024),
+    help="Threads that read prompts. Default: as --threads.",
 )]
 Backend = Annotated[str | None, typer.Option(
-    "--backend", metavar="NAME", show_default=False, help="cpu, mlx, or auto: the GPU of a Mac where the model fits, else the CPU.",
+    "--backend", metavar="NAME", show_default=False, autocompletion=where,
+    help="cpu, mlx, or auto: the GPU of a Mac where the model fits, else the CPU. Default: auto.",
 )]
 KvType = Annotated[str | None, typer.Option(
-    "--kv-type", metavar="TYPE", show_default=False, help="How the context is kept: f16, q8_0 (half of that) or f32.",
+    "--kv-type", metavar="TYPE", show_default=False, autocompletion=kv_types,
+    help="How the context is kept: f16, q8_0 (half of that) or f32. Default: f16, or q8_0 where memory is short.",
 )]
 Sinks = Annotated[int | None, typer.Option(
-    "--sinks", metavar="N", show_default=False, help="First tokens that stay when the context overflows.",
+    "--sinks", metavar="N", show_default=False, callback=number(0),
+    help="First tokens that stay when the context overflows. Default: 4.",
 )]
 System = Annotated[str | None, typer.Option(
-    "--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt.",
+    "--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt. Default: none.",
 )]
 Force = Annotated[bool, typer.Option("--force", help="Load the model even where it does not fit into the free memory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_FLAGS = {                                           # the library's names, where its errors reach the command line
+    "backend": "--backend", "context": "--context", "kv_type": "--kv-type", "max_tokens": "-n", "seed": "--seed",
+    "sinks": "--sinks", "stop": "--stop", "threads": "--threads", "threads_batch": "--threads-batch", "temperature": "--temp",
+    **{name: f"--{name.replace('_', '-')}" for name in (
+        "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")},
+}
+_LIBRARY = re.compile(rf"\b({'|'.join(_FLAGS)})=(?:'([^']+)')?")
 
 
 def given(**options: object) -> dict[str, object]:
     """The options that the user set: the library's defaults hold for the others."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def stops(texts: list[str] | None) -> tuple[str, ...] | None:
+    r"""The texts of --stop, in which \n and \t are what they are in a program; None without any."""
+    return tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in texts) if texts else None
+
+
+def in_flags(message: str) -> str:
+    """An error of the library in the words of the command line: `--context 7` for `context=7`."""
+    return _LIBRARY.sub(lambda match: f"{_FLAGS[match[1]]} {match[2] or ''}", message).replace(" (force=True)", "")

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from edgellm.cli import options
+from edgellm.cli import completion, options
 from edgellm.cli.output import say
 
 
 def pull(
-    model: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help=(
-        "A name of the catalogue (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE]."
+    model: Annotated[str, typer.Argument(
+        metavar="NAME", show_default=False, callback=options.understood, autocompletion=completion.catalogue_names, help=(
+            "A name of the catalogue (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE]."
     ))],
     json_: options.Json = False,
 ) -> None:

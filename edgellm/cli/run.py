@@ -1,6 +1,9 @@
 """`edgellm run`: one prompt, one answer on stdout."""
 from __future__ import annotations
 
+import dataclasses
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +15,7 @@ from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
+    from edgellm.engine.records import Generation
     from edgellm.engine.stream import Stream
 
 
@@ -20,12 +24,19 @@ def run(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", show_default=False, help=(
         "The prompt. Text on standard input comes after it, or stands for it."
     ))] = None,
+    file: Annotated[Path | None, typer.Option("-f", "--file", metavar="FILE", show_default=False, help=(
+        "Read the prompt from a file; it comes after PROMPT, if both are given."
+    ))] = None,
     n: options.Predict = None,
     temp: options.Temperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
     min_p: options.MinP = None,
+    repeat_penalty: options.RepeatPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
     seed: options.Seed = None,
+    stop: options.Stop = None,
     context: options.Context = None,
     threads: options.Threads = None,
     threads_batch: options.ThreadsBatch = None,
@@ -38,6 +49,7 @@ def run(
     ))] = False,
     force: options.Force = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print counts and speed on stderr at the end.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON at the end: text, token ids, counts and speed.")] = False,
 ) -> None:
     """Answer one prompt, on stdout.
 
@@ -46,15 +58,19 @@ def run(
     \b
     edgellm run qwen3-0.6b "Name three rivers."
     edgellm run stories.gguf "Once upon a time" -n 100 --temp 0
-    edgellm run qwen3-0.6b "Summarise:" < notes.txt
+    edgellm run qwen3-0.6b "Summarise:" -f notes.txt
     """
-    from edgellm.cli.opening import limit, open_model, sampling_of
+    from edgellm.cli.opening import check, limit, open_model, sampling_of
 
+    prompt = _with_file(prompt, file, raw)
     piped = PipedText()
-    if prompt is None and not piped.connected:
-        raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
+    if prompt is None:
+        check(model)                         # before anybody is asked for a prompt
+        if not piped.connected:
+            raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
     text = None if prompt is not None else _whole(None, piped, raw)
-    settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
+                             presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop))
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
                          sinks=sinks, force=force or None)
     with open_model(model, load) as opened:
@@ -64,9 +80,36 @@ def run(
         stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, system, settings)
         answer = Answer(raw=raw, reply=reply)
         for piece in stream:
-            answer.write(piece)
-        answer.end()
+            if not json_:
+                answer.write(piece)
+        if json_:
+            print(_report(model, stream.result))
+        else:
+            answer.end()
         _close(stream, n, stats)
+
+
+def _with_file(prompt: str | None, file: Path | None, raw: bool) -> str | None:
+    """PROMPT and the text of --file, a blank line between them."""
+    if file is None:
+        return prompt
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"--file {file}: cannot be read ({reason}); give a text file") from error
+    text = text if raw else text.removesuffix("\n")
+    return f"{prompt}\n\n{text}" if prompt else text
+
+
+def _report(name: str, result: Generation) -> str:
+    """An answer as JSON."""
+    stats = result.stats
+    speeds = {"tokens_per_second": stats.tokens_per_second, "prompt_tokens_per_second": stats.prompt_tokens_per_second}
+    return json.dumps({
+        "model": name, "text": result.text, "ids": list(result.token_ids), "stop_reason": result.stop_reason, "seed": result.seed,
+        "stats": dataclasses.asdict(stats) | speeds,
+    }, indent=2)
 
 
 def _whole(prompt: str | None, piped: PipedText, raw: bool) -> str:

@@ -33,8 +33,6 @@ def show(
 
     if graph and (tensors or json_):
         raise OptionError("--graph prints text of its own: leave out --tensors and --json")
-    if context is not None and context < 1:
-        raise OptionError(f"--context {context}: give a positive number of tokens")
     from edgellm.catalogue import resolve
 
     path = resolve(model)
