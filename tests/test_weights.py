@@ -69,12 +69,12 @@ def test_data_are_views_of_the_map_and_the_address_is_theirs(path: Path, values:
 
 
 def test_a_type_without_codec_is_refused_by_name_when_decoded(tmp_path: Path) -> None:
-    path = tmp_path / "iq.gguf"
-    path.write_bytes(gguf(tensors=[Tensor("blk.0.ffn_up.weight", (256, 2), 16, 132)]))
+    path = tmp_path / "q8_k.gguf"
+    path.write_bytes(gguf(tensors=[Tensor("blk.0.ffn_up.weight", (256, 2), 15, 584)]))
     store = WeightStore(open_gguf(path))
     weight = store["blk.0.ffn_up.weight"]
-    assert weight.data.shape == (2, 66)
-    with pytest.raises(Unsupported, match=r"blk\.0\.ffn_up\.weight.*IQ2_XXS"):
+    assert weight.data.shape == (2, 292)
+    with pytest.raises(Unsupported, match=r"blk\.0\.ffn_up\.weight.*Q8_K"):
         weight.array()
 
 
