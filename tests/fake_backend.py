@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import edgellm
-from edgellm.backends.base import Executable, Pace, Progress, State, StepInput, StepStopped, never
+from edgellm.backends.base import Executable, Pace, Progress, StepBatch, StepStopped, never
 from edgellm.graph import Graph, Node
 from edgellm.memory.layout import MemoryLayout
 from edgellm.reference import Array, Reference, attend, by_head
@@ -37,6 +37,21 @@ class ToyState:
     def nbytes(self) -> int:
         return self.tokens.nbytes
 
+    def fork(self) -> ToyState:
+        other = ToyState(0)
+        other.tokens = self.tokens.copy()
+        return other
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A step that its waiter computes."""
+
+    compute: Callable[[Callable[[], bool]], npt.NDArray[np.float32]]
+
+    def wait(self, stop: Callable[[], bool] = never) -> dict[str, npt.NDArray[np.float32]]:
+        return {"logits": self.compute(stop)}
+
 
 class Toy:
     """Logits are a fixed vector turned by a hash of the visible tokens in their order: any wrong slot changes the answer.
@@ -58,6 +73,9 @@ class Toy:
         self._distances = np.arange(layout.context, 0, -1) ** 2 % 9973
         self._busy = threading.Lock()
 
+    runs_ahead = False
+    max_segments = 32
+
     def new_state(self) -> ToyState:
         return ToyState(self.layout.classes[0].slots)
 
@@ -66,46 +84,66 @@ class Toy:
         turn = int((tokens + 1) @ self._distances[-len(tokens) :]) % len(self._base)
         return np.concatenate([self._base[turn:], self._base[:turn]])
 
-    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
+    def submit(self, batch: StepBatch) -> Waiting:
+        return Waiting(lambda stop: self._compute(batch, stop))
+
+    def _compute(self, batch: StepBatch, stop: Callable[[], bool]) -> npt.NDArray[np.float32]:
         assert self._busy.acquire(blocking=False), "two steps at once"
         try:
-            if len(step.tokens) > 1 and stop():
+            if len(batch.tokens) > 1 and stop():
                 raise StepStopped
-            assert isinstance(state, ToyState) and not self.closed
-            assert len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
-            memory, spans = self.layout.classes[0], step.spans[0]
-            state.tokens[spans[:, 0]] = step.tokens
+            assert not self.closed and len(batch.segments) <= self.max_segments
+            assert len(batch.tokens) <= self.max_tokens and len(batch.output_rows) <= self.max_outputs
+            assert len({id(segment.state) for segment in batch.segments}) == len(batch.segments)
+            parts = list(batch.split())
+            for part in parts:
+                self._state(part).tokens[part.spans[0][:, 0]] = part.tokens
             self.fail()
             if len(self.log) < 1000:
-                self.log.append(len(step.tokens))
-            for k, row in enumerate(step.output_rows):
-                seen = state.tokens[visible(spans[row], memory.sinks, memory.ring)]
-                assert seen.min() >= 0, "a token sees a slot that was never written"
+                self.log.append(len(batch.tokens))
+            rows = [self._visible(part, row) for part in parts for row in part.output_rows]
+            for k, seen in enumerate(rows):
                 self._out[k] = self.logits_of(seen)
-            return self._out[: len(step.output_rows)]
+            return self._out[: len(rows)]
         finally:
             self._busy.release()
+
+    def _visible(self, part: StepBatch, row: int) -> npt.NDArray[np.int64]:
+        memory = self.layout.classes[0]
+        seen = self._state(part).tokens[visible(part.spans[0][row], memory.sinks, memory.ring)]
+        assert seen.min() >= 0, "a token sees a slot that was never written"
+        return seen
+
+    @staticmethod
+    def _state(part: StepBatch) -> ToyState:
+        state = part.segments[0].state
+        assert isinstance(state, ToyState)
+        return state
 
     def close(self) -> None:
         self.closed = True
 
 
 class AheadToy(Toy):
-    """A toy whose steps of one token can be begun: what goes wrong in one is told to whoever waits for it."""
+    """A toy that computes steps of one token when they are submitted: what goes wrong in one is told to whoever waits for it."""
 
-    def begin(self, state: State, step: StepInput) -> Callable[[], npt.NDArray[np.float32]]:
+    runs_ahead = True
+
+    def submit(self, batch: StepBatch) -> Waiting:
+        if len(batch.tokens) > 1:
+            return super().submit(batch)
         failure: BaseException | None = None
         try:
-            logits = self.step(state, step).copy()
+            logits = self._compute(batch, never).copy()
         except (KeyboardInterrupt, MemoryError) as error:
             failure = error
 
-        def wait() -> npt.NDArray[np.float32]:
+        def wait(stop: Callable[[], bool]) -> npt.NDArray[np.float32]:
             if failure is not None:
                 raise failure
             return logits
 
-        return wait
+        return Waiting(wait)
 
 
 @dataclass(slots=True)
@@ -119,6 +157,9 @@ class ReferenceState:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in (*self.keys, *self.values))
 
+    def fork(self) -> ReferenceState:
+        return ReferenceState([array.copy() for array in self.keys], [array.copy() for array in self.values])
+
 
 class SlotReference(Reference):
     """The reference with the memory of a real back end: keys rotated at true positions in slots, two rotations of the query."""
@@ -129,6 +170,9 @@ class SlotReference(Reference):
         self.pace = Pace(self.max_tokens)
         self.backend, self.threads = "reference", threads or 1
 
+    runs_ahead = False
+    max_segments = 32
+
     def new_state(self) -> ReferenceState:
         keys, values = [], []
         for layer, index in zip(self.layout.layers, self.layout.layer_class, strict=True):
@@ -137,7 +181,11 @@ class SlotReference(Reference):
             values.append(np.zeros((layer.n_kv_heads, slots, layer.head_dim_v), np.float32))
         return ReferenceState(keys, values)
 
-    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
+    def submit(self, batch: StepBatch) -> Waiting:
+        return Waiting(lambda stop: np.concatenate([self._rows(part) for part in batch.split()]))
+
+    def _rows(self, step: StepBatch) -> Array:
+        state = step.segments[0].state
         assert isinstance(state, ReferenceState)
         self._state, self._step = state, step
         return self.logits(step.tokens.tolist(), step.positions.tolist())[: len(step.output_rows)]

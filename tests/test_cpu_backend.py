@@ -16,7 +16,7 @@ import pytest
 from tiny_models import QUANTS, tiny_model
 
 from edgellm import arch
-from edgellm.backends.base import SMALLEST_STEP, Pace, StepInput, StepStopped
+from edgellm.backends.base import SMALLEST_STEP, Pace, StepBatch, StepStopped
 from edgellm.backends.cpu import executable as cpu
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.executable import CpuExecutable, prepare
@@ -53,9 +53,8 @@ def logits(executable: CpuExecutable, tokens: Tokens[int], chunk: int | None = N
     size = chunk or executable.max_tokens
     for first in range(0, len(tokens), size):
         part = np.array(tokens[first : first + size], np.int32)
-        place = sequence.place(len(part))
-        step = StepInput(part, place.positions, place.sink_positions, place.spans, np.arange(len(part), dtype=np.int32))
-        rows.append(executable.step(state, step).copy())
+        step = StepBatch.single(state, part, sequence.place(len(part)), np.arange(len(part), dtype=np.int32))
+        rows.append(executable.submit(step).wait()["logits"].copy())
         sequence.extend(part)
     return np.concatenate(rows)
 
@@ -92,12 +91,10 @@ def test_a_step_that_was_stopped_may_be_repeated(tmp_path: Path, monkeypatch: py
             times += 1
             return times == asked
 
-        place = sequence.place(8)
-        step = StepInput(np.array(TOKENS[:8], np.int32), place.positions, place.sink_positions, place.spans,
-                         np.arange(8, dtype=np.int32))
+        step = StepBatch.single(state, np.array(TOKENS[:8], np.int32), sequence.place(8), np.arange(8, dtype=np.int32))
         with pytest.raises(StepStopped):
-            executable.step(state, step, stop)
-        assert times == asked and np.array_equal(executable.step(state, step), wanted)
+            executable.submit(step).wait(stop)
+        assert times == asked and np.array_equal(executable.submit(step).wait()["logits"], wanted)
 
 
 def test_steps_get_shorter_only_where_they_cannot_be_stopped_soon(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tiny_models import QUANTS, tiny_model
 
 import edgellm
 from edgellm.arch import load_graph, names
-from edgellm.backends.base import State, StepInput, never
+from edgellm.backends.base import never
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
@@ -25,7 +25,7 @@ from edgellm.weights import Weight, WeightStore
 mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
 
 from edgellm.backends.mlx import device  # noqa: E402
-from edgellm.backends.mlx.executable import MlxExecutable  # noqa: E402
+from edgellm.backends.mlx.executable import MlxExecutable, MlxStep  # noqa: E402
 from edgellm.backends.mlx.groups import TRAITS, mlx_bytes, packed  # noqa: E402
 from edgellm.backends.mlx.matrices import load_matrix  # noqa: E402
 from edgellm.engine import context as contexts  # noqa: E402
@@ -209,13 +209,14 @@ def test_any_thread_may_call(tmp_path: Path) -> None:
 def test_the_next_token_is_computed_while_the_reader_has_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces taken by several threads and calls in between: the same tokens, and no step of one token was waited for."""
     path, waited = tiny_model(tmp_path / "m.gguf"), []
-    step = MlxExecutable.step
+    wait = MlxStep.wait
 
-    def spied(self: MlxExecutable, state: State, step_: StepInput, stop: Callable[[], bool] = never) -> Floats:
-        waited.append(len(step_.tokens))
-        return step(self, state, step_, stop)
+    def spied(self: MlxStep, stop: Callable[[], bool] = never) -> Mapping[str, Floats]:
+        if self._begun is None:
+            waited.append(len(self._parts[0].tokens))
+        return wait(self, stop)
 
-    monkeypatch.setattr(MlxExecutable, "step", spied)
+    monkeypatch.setattr(MlxStep, "wait", spied)
     with edgellm.load(path, backend="mlx", context=32) as model, edgellm.load(path, backend="mlx", context=32) as other:
         wanted = other.generate(IDS, max_tokens=60, temperature=0, ignore_eos=True).token_ids
         assert waited == [len(IDS)]

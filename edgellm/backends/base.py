@@ -1,7 +1,7 @@
 """What every back end offers: prepare a graph once, then one call per step."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.memory.layout import MemoryLayout
+from edgellm.memory.sequence import Placement
 
 STOP_SECONDS = 0.15                              # a step can be stopped after this time at the latest, if it can be helped
 SMALLEST_STEP = 16                               # tokens; fewer would lose the shared unpacking of the weights
@@ -21,9 +22,31 @@ def never() -> bool:
     return False
 
 
+class State(Protocol):
+    """What one conversation keeps between steps (keys, values, recurrent states), owned by a back end."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds, those that it shares with forks included."""
+        ...
+
+    def fork(self) -> State:
+        """A second state that goes on from here by itself. Not while a step with this one is computed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class StepInput:
-    """One step: T tokens at their positions, where their keys go and what they see, and the rows whose logits are wanted.
+class Segment:
+    """Rows of a step that belong to one conversation: `n` tokens that follow each other, from row `first_row` on."""
+
+    state: State
+    first_row: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """One step: a ragged batch of segments, T tokens together. No conversation has two segments in a step.
 
     spans[c] is int32 (T, 4) for memory class c of the layout: (slot to write, visible sinks, first window slot, window length).
     The sinks are slots 0..sinks-1; the window starts at `first`, has `length` slots and wraps from the last slot to the
@@ -34,7 +57,38 @@ class StepInput:
     positions: npt.NDArray[np.int64]             # (T,) true positions
     sink_positions: npt.NDArray[np.int64]        # (T,) where the query stands for sink keys: min(position, context - 1)
     spans: tuple[npt.NDArray[np.int32], ...]     # per memory class: (T, 4)
-    output_rows: npt.NDArray[np.int32]           # (R,) ascending
+    output_rows: npt.NDArray[np.int32]           # (R,) ascending: rows whose logits are wanted
+    segments: tuple[Segment, ...]                # in the order of their rows, without gaps
+
+    @classmethod
+    def single(cls, state: State, tokens: npt.NDArray[np.int32], place: Placement, output_rows: npt.NDArray[np.int32]) -> StepBatch:
+        """A step of one conversation. Nothing is copied."""
+        return cls(tokens, place.positions, place.sink_positions, place.spans, output_rows, (Segment(state, 0, len(tokens)),))
+
+    @classmethod
+    def joined(cls, steps: Sequence[StepBatch]) -> StepBatch:
+        """One step that does what these do, in their order."""
+        if len(steps) == 1:
+            return steps[0]
+        firsts = np.cumsum([0, *(len(step.tokens) for step in steps)]).tolist()
+        return cls(
+            np.concatenate([step.tokens for step in steps]), np.concatenate([step.positions for step in steps]),
+            np.concatenate([step.sink_positions for step in steps]),
+            tuple(np.concatenate(spans) for spans in zip(*(step.spans for step in steps), strict=True)),
+            np.concatenate([step.output_rows + np.int32(first) for step, first in zip(steps, firsts, strict=False)]),
+            tuple(Segment(one.state, one.first_row + first, one.n) for step, first in zip(steps, firsts, strict=False)
+                  for one in step.segments))
+
+    def split(self) -> Iterator[StepBatch]:
+        """Its segments as steps of their own."""
+        if len(self.segments) == 1:
+            yield self
+            return
+        for segment in self.segments:
+            first, end = segment.first_row, segment.first_row + segment.n
+            rows = self.output_rows[(self.output_rows >= first) & (self.output_rows < end)] - np.int32(first)
+            yield StepBatch(self.tokens[first:end], self.positions[first:end], self.sink_positions[first:end],
+                            tuple(spans[first:end] for spans in self.spans), rows, (Segment(segment.state, 0, segment.n),))
 
 
 class Pace:
@@ -60,24 +114,30 @@ class KindTime:
     nbytes: int
 
 
-class State(Protocol):
-    """The keys and values of one conversation, owned by a back end."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-
 class StepStopped(Exception):
     """A step was given up because the caller's `stop` came true: its tokens are not in the conversation."""
 
 
+class Pending(Protocol):
+    """A step that was submitted."""
+
+    def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
+        """The graph's outputs by name: "logits" (R, n_vocab) f32 of the wanted rows. Arrays are reused by the next step.
+
+        Raises StepStopped where `stop()`, asked now and then while several tokens are computed, is true.
+        """
+        ...
+
+
 class Executable(Protocol):
-    """A model made ready to run. `step` may be called from one thread at a time."""
+    """A model made ready to run. Steps come from one thread at a time, and one is waited for before the next is submitted."""
 
     max_tokens: int                              # T of one step, at most
+    max_segments: int                            # S
+    max_outputs: int                             # R
     pace: Pace
-    max_outputs: int                             # R of one step, at most
     layout: MemoryLayout
+    runs_ahead: bool                             # whether a step is computed while nobody waits for it
 
     @property
     def backend(self) -> str:
@@ -89,23 +149,11 @@ class Executable(Protocol):
 
     def new_state(self) -> State: ...
 
-    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
-        """Logits (R, n_vocab) f32 of the wanted rows; the array is reused by the next step.
-
-        Raises StepStopped where `stop()`, asked now and then while several tokens are computed, is true.
-        """
+    def submit(self, batch: StepBatch) -> Pending:
+        """Take a step. Where the back end does not run ahead, it is computed by whoever waits for it."""
         ...
 
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class Ahead(Protocol):
-    """An executable whose steps go on while the caller does something else."""
-
-    def begin(self, state: State, step: StepInput) -> Callable[[], npt.NDArray[np.float32]]:
-        """As `step`, for one token, but without waiting: what is returned waits for the logits."""
-        ...
 
 
 @runtime_checkable
@@ -115,6 +163,6 @@ class Profiled(Protocol):
     isa: str                                     # the instruction set that its kernels use
     busy_seconds: float                          # spent inside steps, as opposed to between them
 
-    def profile(self, state: State, step: StepInput) -> list[KindTime]:
-        """As `step`, but timed in parts."""
+    def profile(self, batch: StepBatch) -> list[KindTime]:
+        """Compute a step, timed in parts."""
         ...

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Ahead, Executable, KindTime, Profiled, State, StepInput, StepStopped, never
+from edgellm.backends.base import Executable, KindTime, Pending, Profiled, State, StepBatch, StepStopped, never
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.turns import Turns
 from edgellm.errors import BackendError, ContextFull, FormatError, ModelClosed, OptionError
@@ -40,7 +40,7 @@ class Session:
         self._release = weakref.finalize(self, _release, executable, weights, self._stepping, os.getpid())
         self._sequence = Sequence(executable.layout)
         self._state: State | None = None
-        self._begun: Callable[[], Logits] | None = None      # waits for the logits of the newest token
+        self._begun: Pending | None = None       # the step of the newest token
         self._token = np.zeros(1, np.int32)
 
     @property
@@ -105,12 +105,12 @@ class Session:
     def begin(self, token: int) -> bool:
         """Append one token without waiting, so that `decode` finds it under way; False, and nothing done, where that cannot be."""
         executable, state = self._executable, self._state
-        if not isinstance(executable, Ahead) or state is None:
+        if executable is None or not executable.runs_ahead or state is None:
             return False
         self._token[0] = token
         with self._stepping:
             try:
-                self._begun = executable.begin(state, self._placed(self._sequence, self._token, FIRST_ROW))
+                self._begun = executable.submit(self._placed(self._sequence, state, self._token, FIRST_ROW))
             except BackendError:
                 return False                     # `decode` will try and tell
             self._sequence.extend(self._token)
@@ -129,11 +129,11 @@ class Session:
         row: Logits = logits[0]
         return row
 
-    def _wait(self, begun: Callable[[], Logits]) -> Logits:
+    def _wait(self, begun: Pending) -> Logits:
         self._begun = None
         try:
             with self._stepping:
-                return begun()
+                return begun.wait()["logits"]
         except Exception:
             self.forget()                        # the token is in the conversation, its keys perhaps not
             raise
@@ -166,7 +166,7 @@ class Session:
             at += n
         tokens = ids[last:]
         with self._stepping:
-            return len(tokens), executable.profile(state, self._placed(sequence, tokens, np.array([len(tokens) - 1], np.int32)))
+            return len(tokens), executable.profile(self._placed(sequence, state, tokens, np.array([len(tokens) - 1], np.int32)))
 
     @property
     def busy_seconds(self) -> float:
@@ -183,14 +183,13 @@ class Session:
         if not self._release.alive and threading.current_thread() is threading.main_thread():
             raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
         with self._stepping:
-            logits = executable.step(state, self._placed(sequence, tokens, rows), stop)
+            logits = executable.submit(self._placed(sequence, state, tokens, rows)).wait(stop)["logits"]
             sequence.extend(tokens)
         return logits
 
     @staticmethod
-    def _placed(sequence: Sequence, tokens: TokenIds, rows: TokenIds) -> StepInput:
-        place = sequence.place(len(tokens))
-        return StepInput(tokens, place.positions, place.sink_positions, place.spans, rows)
+    def _placed(sequence: Sequence, state: State, tokens: TokenIds, rows: TokenIds) -> StepBatch:
+        return StepBatch.single(state, tokens, sequence.place(len(tokens)), rows)
 
     def close(self) -> None:
         """End the executable's threads and drop conversation and weights. Closing twice does nothing."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgellm.arch import load_graph
 from edgellm.backends import load_backend
-from edgellm.backends.base import Progress, StepInput
+from edgellm.backends.base import Progress, StepBatch
 from edgellm.engine import context as contexts
 from edgellm.engine.synthetic_weights import ProbeWeights
 from edgellm.formats.gguf import GGUFFile
@@ -35,8 +35,7 @@ def tokens_per_second(gguf: GGUFFile, *, kv_type: str = "f16", threads: int | No
         stop = time.perf_counter() + seconds
         while len(times) < LEAST_TOKENS or (time.perf_counter() < stop and len(times) < MOST_TOKENS):
             start = time.perf_counter()
-            place = sequence.place(1)
-            logits = executable.step(state, StepInput(token, place.positions, place.sink_positions, place.spans, row))
+            logits = executable.submit(StepBatch.single(state, token, sequence.place(1), row)).wait()["logits"]
             int(np.argmax(logits))
             sequence.extend(token)
             times.append(time.perf_counter() - start)

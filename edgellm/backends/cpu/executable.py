@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import KindTime, Pace, Progress, State, StepInput, StepStopped, never
+from edgellm.backends.base import KindTime, Pace, Progress, StepBatch, StepStopped, never
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.backends.cpu.ops import EMITTERS
@@ -52,10 +52,25 @@ def build_plan(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_t
     return plan
 
 
+class CpuStep:
+    """A step that its waiter computes."""
+
+    __slots__ = ("_batch", "_executable")
+
+    def __init__(self, executable: CpuExecutable, batch: StepBatch) -> None:
+        self._executable, self._batch = executable, batch
+
+    def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
+        """See backends.base.Pending."""
+        return {"logits": self._executable.run(self._batch, stop)}
+
+
 class CpuExecutable:
     """Runs steps of one model. Everything it needs is allocated here once; a step allocates nothing."""
 
     backend = "cpu"
+    runs_ahead = False
+    max_segments = 1
 
     def __init__(self, plan: PlanBuilder, addresses: dict[str, int], linker: jit.Linker, isa: str) -> None:
         self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
@@ -88,24 +103,38 @@ class CpuExecutable:
     def new_state(self) -> KVCache:
         return KVCache(self.layout, self._kv_type)
 
-    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
-        """One walk over the plan; see backends.base for shapes. The logits are a view that the next step overwrites."""
-        assert isinstance(state, KVCache)
+    def submit(self, batch: StepBatch) -> CpuStep:
+        """The step; whoever waits for it computes it."""
         if self._pool is None:
             raise BackendError("this model is closed.")
-        assert 0 < len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
-        self._pool.settle()
-        self._pool.state = state                 # an interrupted plan goes on writing to it
-        self._plan.step.fill(step, state.table)
+        assert 0 < len(batch.tokens) <= self.max_tokens and len(batch.output_rows) <= self.max_outputs
+        assert len(batch.segments) <= self.max_segments
+        return CpuStep(self, batch)
+
+    def run(self, batch: StepBatch, stop: Callable[[], bool]) -> npt.NDArray[np.float32]:
+        """One walk over the plan. The logits (R, n_vocab) are a view that the next step overwrites."""
+        pool = self._fill(batch)
         started = time.perf_counter()
         try:
-            if len(step.tokens) == 1:
-                self._pool.run(self._one)
+            if len(batch.tokens) == 1:
+                pool.run(self._one)
             else:
-                self._run_many(self._pool, len(step.tokens), stop)
+                self._run_many(pool, len(batch.tokens), stop)
         finally:
             self.busy_seconds += time.perf_counter() - started
-        return self._logits[: len(step.output_rows)]
+        return self._logits[: len(batch.output_rows)]
+
+    def _fill(self, batch: StepBatch) -> Pool:
+        """Set the step block to a step, once an interrupted one has come to its end."""
+        if self._pool is None:
+            raise BackendError("this model is closed.")
+        self._pool.settle()
+        states = [segment.state for segment in batch.segments]
+        self._pool.state = states                # an interrupted plan goes on writing to them
+        state = states[0]
+        assert isinstance(state, KVCache)
+        self._plan.step.fill(batch, state.table)
+        return self._pool
 
     def _run_many(self, pool: Pool, tokens: int, stop: Callable[[], bool]) -> None:
         """Walk the plan in parts, so that Ctrl-C and `stop` need not wait for all of it."""
@@ -118,16 +147,13 @@ class CpuExecutable:
             longest, began = max(longest, ended - began), ended
         self.pace.note(tokens, longest)
 
-    def profile(self, state: State, step: StepInput) -> list[KindTime]:
-        """A step as `step` does it, record by record: where its time goes, by kind of kernel, longest first."""
-        assert isinstance(state, KVCache) and self._pool is not None
-        self._pool.settle()
-        self._pool.state = state
-        self._plan.step.fill(step, state.table)
-        one = len(step.tokens) == 1
+    def profile(self, batch: StepBatch) -> list[KindTime]:
+        """A step computed record by record: where its time goes, by kind of kernel, longest first."""
+        pool = self._fill(batch)
+        one = len(batch.tokens) == 1
         records = [record for record in self._plan.records if one or not record.one_only]
-        visible = [int(span[-1, 1] + span[-1, 3]) for span in step.spans]
-        return profile(self._pool, self._one if one else self._many, records, visible)
+        visible = [int(span[-1, 1] + span[-1, 3]) for span in batch.spans]
+        return profile(pool, self._one if one else self._many, records, visible)
 
     def close(self) -> None:
         if self._pool is not None:

@@ -15,6 +15,9 @@ class KVCache:
         layers = list(zip(layout.layers, slots, strict=True))
         self._keys = [np.zeros((layer.n_kv_heads, n, kv_row_bytes(kv_type, layer.head_dim_k)), np.uint8) for layer, n in layers]
         self._values = [np.zeros((layer.n_kv_heads, n, kv_row_bytes(kv_type, layer.head_dim_v)), np.uint8) for layer, n in layers]
+        self._address()
+
+    def _address(self) -> None:
         pairs = [(k.ctypes.data, v.ctypes.data) for k, v in zip(self._keys, self._values, strict=True)]
         self._table = np.array(pairs, np.int64).reshape(-1, 2)
 
@@ -26,3 +29,10 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in (*self._keys, *self._values))
+
+    def fork(self) -> KVCache:
+        """A copy, which goes on by itself."""
+        other = object.__new__(KVCache)
+        other._keys, other._values = [array.copy() for array in self._keys], [array.copy() for array in self._values]
+        other._address()
+        return other

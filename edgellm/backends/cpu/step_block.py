@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import StepInput
+from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu import abi
 from edgellm.graph import RopeSpec
 from edgellm.memory.layout import MemoryLayout
@@ -45,7 +45,7 @@ class StepBlock:
             self._tables[key] = RopeTable(spec, factors, self._max_tokens)
         return self._tables[key]
 
-    def fill(self, step: StepInput, kv_table: int) -> None:
+    def fill(self, step: StepBatch, kv_table: int) -> None:
         n_tokens, n_outputs = len(step.tokens), len(step.output_rows)
         self.words[abi.N_TOKENS], self.words[abi.N_OUTPUTS], self.words[abi.KV_TABLE] = n_tokens, n_outputs, kv_table
         self.tokens[:n_tokens] = step.tokens

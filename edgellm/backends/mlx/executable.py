@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import Pace, Progress, State, StepInput, StepStopped, never
+from edgellm.backends.base import Pace, Progress, StepBatch, StepStopped, never
 from edgellm.backends.mlx import device
 from edgellm.backends.mlx.kv_cache import KVCache
 from edgellm.backends.mlx.matrices import Matrix, load_matrix
@@ -39,6 +39,29 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
     return MlxExecutable(graph, weights, layout, kv_type=kv_type, half=gpu, trace=gpu, progress=progress)
 
 
+class MlxStep:
+    """A step whose segments go to the device one after the other. Once begun, a segment is not stopped."""
+
+    def __init__(self, executable: MlxExecutable, batch: StepBatch) -> None:
+        self._executable, self._parts = executable, list(batch.split())
+        self._begun = executable.begin(self._parts[0]) if len(self._parts[0].tokens) == 1 else None
+
+    def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
+        """See backends.base.Pending."""
+        logits = []
+        for part in self._parts:
+            begun, self._begun, started = self._begun, None, time.perf_counter()
+            if begun is None:
+                if len(part.tokens) > 1 and stop():
+                    raise StepStopped
+                begun = self._executable.begin(part)
+            logits.append(begun())
+            if len(part.tokens) > 1:
+                self._executable.pace.note(len(part.tokens), time.perf_counter() - started)
+        wanted = [rows for rows in logits if len(rows)] or logits[:1]
+        return {"logits": wanted[0] if len(wanted) == 1 else np.concatenate(wanted)}
+
+
 class MlxExecutable:
     """Runs steps of one model. `half`: products in 16 bits, for GPUs; otherwise all sums are float32.
 
@@ -46,7 +69,9 @@ class MlxExecutable:
     """
 
     backend = "mlx"
+    runs_ahead = True
     threads = 1
+    max_segments = 1
 
     def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, half: bool,
                  trace: bool, progress: Progress | None = None) -> None:
@@ -67,23 +92,21 @@ class MlxExecutable:
     def new_state(self) -> KVCache:
         return KVCache(self.layout, self._kv_type)
 
-    def step(self, state: State, step: StepInput, stop: Callable[[], bool] = never) -> npt.NDArray[np.float32]:
-        """One walk over the graph; see backends.base for shapes. Once begun it is not stopped."""
-        if len(step.tokens) > 1 and stop():
-            raise StepStopped
-        started = time.perf_counter()
-        logits = self.begin(state, step)()
-        self.pace.note(len(step.tokens), time.perf_counter() - started)
-        return logits
+    def submit(self, batch: StepBatch) -> MlxStep:
+        """Give the first segment to the device, if it is a single token; whoever waits gives it the others, one by one."""
+        if self._walk is None:
+            raise BackendError("this model is closed.")
+        assert 0 < len(batch.tokens) <= self.max_tokens and len(batch.output_rows) <= self.max_outputs
+        return MlxStep(self, batch)
 
-    def begin(self, state: State, step: StepInput) -> Callable[[], npt.NDArray[np.float32]]:
-        """The step, given to the device: what is returned waits for its logits."""
+    def begin(self, batch: StepBatch) -> Callable[[], npt.NDArray[np.float32]]:
+        """A step of one segment, given to the device: what is returned waits for its logits."""
+        state = batch.segments[0].state
         assert isinstance(state, KVCache)
         if self._walk is None:
             raise BackendError("this model is closed.")
-        assert 0 < len(step.tokens) <= self.max_tokens and len(step.output_rows) <= self.max_outputs
         with _own_errors():
-            computed = self._walk.step(state, step)
+            computed = self._walk.step(state, batch)
 
         def logits() -> npt.NDArray[np.float32]:
             with _own_errors():

@@ -36,6 +36,14 @@ class KVCache:
     def nbytes(self) -> int:
         return sum(int(array.nbytes) for array in self.arrays)
 
+    def fork(self) -> KVCache:
+        """A second cache that goes on by itself. MLX copies an array once one of those that share it is written."""
+        other = object.__new__(KVCache)
+        other.layout, other.turned = self.layout, self.turned
+        other.keys, other.values, other.sinks = ([mx.array(array) for array in arrays]
+                                                 for arrays in (self.keys, self.values, self.sinks))
+        return other
+
     def reserve(self, ends: list[int]) -> None:
         """Make room for the slots below `ends[c]` of memory class c, in whole steps."""
         for layer, index in enumerate(self.layout.layer_class):

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import StepInput
+from edgellm.backends.base import StepBatch
 from edgellm.backends.mlx.attention import Held, Layer, attend, attend_twice, store, turn_sinks
 from edgellm.backends.mlx.kv_cache import STEP, KVCache
 from edgellm.backends.mlx.matrices import table_rows
@@ -61,7 +61,7 @@ class Walk:
                                              for node in graph.nodes if node.op == "rope"))
         self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers.values() if layer.spec and layer.sinks))
 
-    def step(self, state: KVCache, step: StepInput) -> Callable[[], Floats]:
+    def step(self, state: KVCache, step: StepBatch) -> Callable[[], Floats]:
         """Begin the step, which renews `state`. What is returned waits for the logits (R, n_vocab) f32, newly allocated."""
         n = len(step.tokens)
         traced = self._trace and n == 1
@@ -95,7 +95,7 @@ class Walk:
         """Drop the traces, which hold the weights and this object in a circle."""
         self._traces.clear()
 
-    def _table(self, step: StepInput, spec: RopeSpec, where: str) -> tuple[Floats, Floats]:
+    def _table(self, step: StepBatch, spec: RopeSpec, where: str) -> tuple[Floats, Floats]:
         return table(step.positions if where == "true" else step.sink_positions, *self._turning[spec])
 
     def _run(self, shape: Shape, state: KVCache, arrays: dict[str, Any], traced: bool) -> Array | None:
@@ -178,7 +178,7 @@ def _layer(graph: Graph, node: Node, layout: MemoryLayout) -> Layer:
                  spec if isinstance(spec, RopeSpec) else None, q == q_sink)
 
 
-def _row_source(weight: Weight, source: str) -> Callable[[StepInput], Floats]:
+def _row_source(weight: Weight, source: str) -> Callable[[StepBatch], Floats]:
     """Rows (T, n) f32 of a table that stays in the file."""
     if weight.type.origin == MLX:
         return lambda step: table_rows(weight, step.tokens if source == "tokens" else step.positions)
