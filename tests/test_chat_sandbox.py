@@ -66,7 +66,7 @@ SAME = [
     "{{ 'x' | center(5) }}",
     "{{ [3, 1, 2] | sort | join('-') }}{{ [1, 1, 2] | unique | list }}{{ [1, 2, 3] | sum }}{{ [1, 2, 3, 4] | batch(3) | list }}",
     "{{ messages | groupby('role') | map('first') | list }}{{ range(3) | list }}{{ range(4, 0, -2) | list }}{{ 'é' | upper }}",
-    "{{ '<b>' | e }}{{ '<b>' | safe }}{{ ('<' | safe) + '>' }}{{ messages[0] | items | list }}{{ 'a,b' | replace(',', '<|x|>') }}",
+    "{{ '<b>' | e }}{{ '<b>' | safe }}{{ messages[0] | items | list }}{{ 'a,b' | replace(',', '<|x|>') }}",
     "{% set x %}a{{ messages[0].role }}{% endset %}{{ x }}{{ x is string }}{% filter upper %}up {{ x }}{% endfilter %}",
     "{% generation %}{{ messages[0].role }}{% set q = 1 %}{% endgeneration %}{{ q is defined }}",
     "  {% if true %}\n    lines\n  {% endif %}\n{#- comment -#}\n  tail  \n",
@@ -85,6 +85,12 @@ def test_renders_like_plain_jinja(source: str) -> None:
     ours = ChatTemplate(source, bos="<s>", eos="</s>").render(
         [{**message, "n": message["n"]} if "n" in message else message for message in MESSAGES])
     assert ours.text == plain(source)
+
+
+def test_safe_text_escapes_nothing_beside_it() -> None:
+    """Here we leave jinja2, as llama.cpp does: `safe` hands a text on, and the template's own text keeps its right to tokens."""
+    rendered = ChatTemplate("{{ '<|a|>' + ('<b>' | safe) + ('<c>' | e) + messages[1].role }}").render(MESSAGES)
+    assert rendered.text == "<|a|><b>&lt;c&gt;user" and rendered.trusted[0] == (0, 8)
 
 
 def test_helpers() -> None:

@@ -1,20 +1,32 @@
-"""What one rendering may cost: steps, processor time, bytes. A template comes with a model, so it may come from anybody."""
+"""What one rendering may cost: steps, processor time, bytes. A template comes with a model, so it may come from anybody.
+
+One C call cannot be stopped once it runs, so the cost of each is bounded before it starts; between calls the clock is looked at.
+"""
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from contextvars import ContextVar
 
+from edgellm.chat.provenance import Text
 from edgellm.errors import TemplateError
 
-MAX_TEXT = 4 << 20                          # characters of one string, the result included
-MAX_BYTES = 24 << 20                        # bytes of all that a rendering makes, beside a share of what it was given
-MAX_ITEMS = 100_000                         # entries of one list, nested ones included
+# Limits of a template with a short conversation; each grows with the conversation.
+MAX_TEXT = 1 << 20                          # characters of one string, the result included
+MAX_BYTES = 24 << 20                        # bytes of all that a rendering makes
+MAX_ITEMS = 10_000                          # entries of one list, nested ones included
+# Limits whatever the conversation.
 MAX_SIZE = 10_000                           # widths, counts and range() ends
+MAX_BITS = 256                              # of an integer
 MAX_STEPS = 1_000_000
 MAX_SECONDS = 0.8                           # of processor time
+MAX_WORK = 100_000_000                      # characters compared, or as long a wait, by one operation: 0.1 s
 CHECK_EVERY = 16                            # steps between looks at the clock, which cost 0.3 us each
+CHECK_WORK = 300_000                        # or after as much work
+CONTAINER_BYTES = 300                       # a list with its entry in the account
+SPAN_BYTES = 130                            # one span of a Text
+CONTAINERS = (list, tuple, Mapping, KeysView, ValuesView, ItemsView)
 
 
 class Budget:
@@ -22,49 +34,88 @@ class Budget:
 
     def __init__(self, given: object = None) -> None:
         """`given`: the conversation and whatever else the template gets; longer ones may cost more."""
-        self._steps = 0
+        self._steps = self._unseen = 0
         self._known: dict[int, tuple[object, int, int]] = {}     # containers by id: kept alive, entries, characters
-        entries, characters = self._weigh(given)
-        self._items = MAX_ITEMS + 4 * entries
+        entries, characters = self.weigh(given)
+        self.text = MAX_TEXT + 4 * characters
+        self.entries = MAX_ITEMS + 4 * entries
         self._bytes = MAX_BYTES + 32 * (8 * entries + characters)
         self._deadline = time.thread_time() + MAX_SECONDS
 
-    def step(self, count: int = 1) -> None:
-        """One loop turn, call, filter or operation."""
+    def step(self, work: int = 0, count: int = 1) -> None:
+        """Before one loop turn, call, filter or operation: `work` is a bound on the characters (about ns) that it will take."""
+        if work > MAX_WORK:
+            raise exceeded("it searches, cuts or compares long texts for long ones")
         before = self._steps // CHECK_EVERY
         self._steps += count
-        if self._steps > MAX_STEPS or (self._steps // CHECK_EVERY != before and time.thread_time() > self._deadline):
+        self._unseen += work
+        if self._steps > MAX_STEPS:
             raise exceeded(f"it goes on and on ({self._steps} steps)")
+        if self._steps // CHECK_EVERY != before or self._unseen > CHECK_WORK:
+            self._unseen = 0
+            if time.thread_time() > self._deadline:
+                raise exceeded(f"it takes longer than {MAX_SECONDS} s")
+
+    def length(self, characters: int) -> None:
+        """Before a text of so many characters is made."""
+        if characters > self.text:
+            raise exceeded(f"it makes a text of {characters} characters, and {self.text} is the limit")
+
+    def items(self, count: int) -> None:
+        """Before a list of so many entries is made."""
+        if count > self.entries:
+            raise exceeded(f"it makes a list of more than {self.entries} entries")
+
+    def room(self, size: int) -> None:
+        """Before an operation that needs so many bytes for itself."""
+        if size > self._bytes:
+            raise exceeded("it makes too many and too long texts")
+
+    def spend(self, size: int) -> None:
+        """Count bytes that the template has made."""
+        self.room(size)
+        self._bytes -= size
 
     def made(self, value: object) -> None:
         """Account for a value that the template made."""
         if isinstance(value, str):
-            check_length(len(value))
-            self._spend(sys.getsizeof(value))
-        elif isinstance(value, list | tuple | dict):
-            self._spend(8 * len(value))
-            entries, characters = self._weigh(value)
-            check_length(characters)
-            if entries > self._items:
-                raise exceeded(f"it makes a list of more than {self._items} entries")
+            self.length(len(value))
+            self.spend(sys.getsizeof(value) + SPAN_BYTES * spans(value))
+        elif isinstance(value, int):
+            if value.bit_length() > MAX_BITS:
+                raise exceeded("it computes with numbers of a hundred digits")
+        elif isinstance(value, CONTAINERS):
+            self.items(len(value))
+            self.step(50 * len(value), 0)
+            self.spend(CONTAINER_BYTES + 8 * len(value))
+            entries, characters = self.weigh(value)
+            self.length(characters)
+            self.items(entries)
 
-    def _spend(self, count: int) -> None:
-        self._bytes -= count
-        if self._bytes < 0:
-            raise exceeded("it makes too many and too long texts")
+    def printed(self, value: object) -> int:
+        """A bound on the characters of `str(value)`, which is refused where it is out of proportion."""
+        if isinstance(value, str):
+            return len(value)
+        if not isinstance(value, CONTAINERS):
+            return 100
+        entries, characters = self.weigh(value)
+        length = 10 * characters + 90 * entries          # "\U000e0001", and 78 digits
+        if length > 4 * self.text:
+            raise exceeded(f"it prints a list of {entries} entries with {characters} characters")
+        return length
 
-    def _weigh(self, value: object) -> tuple[int, int]:
+    def weigh(self, value: object) -> tuple[int, int]:
         """Entries and characters of a nested container, each as often as printing it would show it."""
         if isinstance(value, str):
             return 1, len(value)
-        if not isinstance(value, list | tuple | Mapping):
+        if not isinstance(value, CONTAINERS):
             return 1, 0
         if id(value) in self._known:
             return self._known[id(value)][1:]
         children = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
         entries, characters = 1, 0
         for child in children:
-            more, text = self._weigh(child)
+            more, text = self.weigh(child)
             entries, characters = entries + more, characters + text
         self._known[id(value)] = value, entries, characters
         return entries, characters
@@ -73,15 +124,15 @@ class Budget:
 BUDGET: ContextVar[Budget] = ContextVar("budget")
 
 
+def spans(text: object) -> int:
+    return len(text.spans) if isinstance(text, Text) else 0
+
+
 def exceeded(what: str) -> TemplateError:
     return TemplateError(f"the chat template was stopped: {what}; no model needs that, so take the file from elsewhere")
 
 
-def check_length(characters: int) -> None:
-    if characters > MAX_TEXT:
-        raise exceeded(f"it makes a text of {characters} characters, and {MAX_TEXT} is the limit")
-
-
 def check_size(number: object) -> None:
-    if isinstance(number, int) and abs(number) > MAX_SIZE:
+    """A width or a count; texts in their place are fillers."""
+    if (isinstance(number, int) and abs(number) > MAX_SIZE) or (isinstance(number, str) and len(number) > 100):
         raise exceeded(f"it asks for a size beyond {MAX_SIZE}")

@@ -1,88 +1,64 @@
-"""Filters and string methods of chat templates whose cost does not follow from what they are given: bounded beforehand."""
+"""The filters and tests of chat templates: jinja2's where they are cheap, each charged to the budget before it runs."""
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import Any, cast
 
 from jinja2 import filters as builtin
 from jinja2 import pass_eval_context
+from jinja2.tests import TESTS
 
-from edgellm.chat.budget import MAX_SIZE, check_length, check_size, exceeded
+from edgellm.chat import costs
+from edgellm.chat.budget import BUDGET, Budget, check_size, exceeded, spans
+from edgellm.chat.costs import Rule, Value
 from edgellm.chat.provenance import joined
 
-Value = Any                                 # what a template computes with: anything of the conversation or its own
-MAX_PIECES = 100_000                        # of a text that is cut, 60 bytes each
-BIG_NUMBER = re.compile(r"\d{5}")
-
-# Filters that take widths and counts, and filters that make an object of every character or word.
-SIZED = frozenset({"center", "indent", "wordwrap", "batch", "slice", "truncate", "round", "tojson"})
-CUTTING = frozenset({"list", "batch", "slice", "sort", "map", "unique", "wordcount", "wordwrap", "groupby", "select", "reject",
-                     "selectattr", "rejectattr", "sum", "title", "urlencode", "join", "min", "max", "indent"})
-# Of no use in a chat template, and slower than linear.
-FORBIDDEN_FILTERS = frozenset({"urlize", "striptags", "xmlattr"})
-SIZED_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
-CUTTING_METHODS = frozenset({"split", "rsplit", "splitlines"})
+MAX_DIGITS = 1000                           # characters of a text that is read as a number
+MAX_PATH = 5                                # parts of an attribute's path
 
 
-def check_filter(name: str, value: Value, options: Iterable[Value]) -> None:
-    """Refuse a filter call whose result or cost is out of proportion to what goes in."""
-    if name in SIZED:
-        for option in options:
-            check_size(option)
-            if isinstance(option, str) and len(option) > 100:
-                raise exceeded(f"its filter {name!r} gets a filler of {len(option)} characters")
-    if isinstance(value, str):
-        if name in CUTTING:
-            check_pieces(len(value))
-        if name == "indent":
-            check_length(value.count("\n") * MAX_SIZE if len(value) > MAX_SIZE else 0)
-        if name == "format":
-            check_format(value, options)
+class Counted:
+    """What a loop runs over: counts its turns, and knows its length where the original does."""
+
+    def __init__(self, items: Iterable[Value]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Value]:
+        budget = BUDGET.get()
+        for item in self._items:
+            budget.step()
+            yield item
+
+    def __len__(self) -> int:
+        return len(self._items)              # type: ignore[arg-type]  # jinja2 catches the TypeError of a generator
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
 
 
-def check_method(text: str, name: str, arguments: tuple[Value, ...]) -> None:
-    """The same for a string's method."""
-    if name in SIZED_METHODS:
-        for argument in arguments:
-            check_size(argument)
-        if name == "expandtabs":
-            check_length(text.count("\t") * MAX_SIZE if len(text) > MAX_SIZE else 0)
-    elif name in CUTTING_METHODS and len(text) > MAX_PIECES:
-        separator = arguments[0] if arguments and isinstance(arguments[0], str) and arguments[0] else None
-        check_pieces(text.count(separator) if separator and name != "splitlines" else len(text.split(None, MAX_PIECES + 1))
-                     if name != "splitlines" else text.count("\n") + text.count("\r"))
-    elif name == "replace" and len(arguments) > 1:
-        check_replacement(text, arguments[0], arguments[1])
-    elif name in ("format", "format_map"):
-        check_format(text, arguments)
+class Items(list[Any]):
+    """What jinja2 would yield item by item. True also when it is empty, as a generator is."""
 
-
-def check_pieces(count: int) -> None:
-    if count > MAX_PIECES:
-        raise exceeded(f"it cuts a text into more than {MAX_PIECES} pieces")
-
-
-def check_format(pattern: str, arguments: Iterable[Value]) -> None:
-    """A pattern may not ask for wide fields, neither by a number nor through an argument."""
-    if BIG_NUMBER.search(pattern):
-        raise exceeded("it formats with a width of five digits or more")
-    if "*" in pattern or re.search(r"\{[^{}]*\{", pattern):
-        raise exceeded("it formats with a width that is computed")
-    length = sum(len(argument) for argument in arguments if isinstance(argument, str))
-    check_length((len(pattern) + length) * (1 + pattern.count("{") + pattern.count("%")) if length > MAX_SIZE else 0)
-
-
-def check_replacement(text: str, old: Value, new: Value) -> None:
-    if isinstance(old, str) and isinstance(new, str):
-        check_length(len(text) + text.count(old) * max(0, len(new) - len(old)))
+    def __bool__(self) -> bool:
+        return True
 
 
 def tojson(value: Value, ensure_ascii: bool = False, indent: int | None = None, separators: tuple[str, str] | None = None,
            sort_keys: bool = False) -> str:
     """JSON as transformers writes it: no HTML escapes, letters as they are."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    budget, length, parts = BUDGET.get(), 0, []
+    for option in (indent, *(separators or ())):
+        check_size(option)
+    budget.room(12 * budget.printed(value))
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    for part in encoder.iterencode(value):
+        length += len(part)
+        budget.length(length)
+        budget.step()
+        parts.append(part)
+    return "".join(parts)
 
 
 @pass_eval_context
@@ -90,22 +66,42 @@ def join(context: Value, value: Iterable[Value], d: str = "", attribute: str | i
     """jinja2's `join`, keeping track of who wrote what."""
     if attribute is not None:
         value = map(builtin.make_attrgetter(context.environment, attribute), value)
-    parts: list[str] = []
-    length = 0
-    for part in value:
-        parts.append(str(part))
-        length += len(parts[-1]) + len(d)
-        check_length(length)
-    return joined(parts, str(d))
+    return glue(value, str(d))
 
 
-@pass_eval_context
-def replace(context: Value, s: Value, old: Value, new: Value, count: int | None = None) -> str:
-    """jinja2's `replace`, with the result's length known beforehand."""
-    if hasattr(s, "__html__"):
-        return builtin.do_replace(context, s, old, new, count)
-    check_replacement(str(s), str(old), str(new))
-    return str(s).replace(str(old), str(new), -1 if count is None else count)
+def glue(values: Iterable[Value], separator: str) -> str:
+    """`separator.join(values)`, all of them turned to text, within the limits."""
+    budget, length, parts = BUDGET.get(), 0, []
+    for value in values:
+        length += budget.printed(value) + len(separator)
+        budget.length(length)
+        budget.step(100 * (spans(value) + spans(separator)))
+        parts.append(str(value))
+    budget.items(len(parts))
+    budget.room(130 * len(parts) * spans(separator))
+    return joined(parts, separator)
+
+
+def replace(s: Value, old: Value, new: Value, count: int | None = None) -> str:
+    """jinja2's `replace`."""
+    text, old, new = shown(s), shown(old), shown(new)
+    costs.replace(BUDGET.get(), text, (old, new))
+    return text.replace(old, new, -1 if count is None else count)
+
+
+def escape(s: Value) -> str:
+    """HTML's escapes, as plain text: what it is joined with later stays as it is."""
+    text = shown(s)
+    BUDGET.get().length(5 * len(text))
+    for letter, name in (("&", "&amp;"), (">", "&gt;"), ("<", "&lt;"), ("'", "&#39;"), ('"', "&#34;")):
+        text = replace(text, letter, name)
+    return text
+
+
+def shown(value: Value) -> str:
+    """What is put into the text for a value."""
+    BUDGET.get().printed(value)
+    return value if isinstance(value, str) else str(value)
 
 
 def total(iterable: Iterable[Value], attribute: str | int | None = None, start: Value = 0) -> Value:
@@ -117,4 +113,117 @@ def total(iterable: Iterable[Value], attribute: str | int | None = None, start: 
     return sum(iterable, start)
 
 
-FILTERS: dict[str, Callable[..., Value]] = {"tojson": tojson, "join": join, "replace": replace, "sum": total}
+def _text(rule: Rule) -> Rule:
+    """A rule for filters that turn any value to text first."""
+    def charged(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+        budget.printed(value)
+        rule(budget, value, arguments)
+    return charged
+
+
+def _counts(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+    """Widths and counts."""
+    for option in arguments:
+        check_size(option)
+    _each(budget, value, ())
+
+
+def _each(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+    """An object for every character of a text, or for every entry: by an attribute's path, or in order."""
+    if isinstance(value, str):
+        costs.pieces(budget, value, len(value))
+    entries, characters = budget.weigh(value)
+    for option in arguments:
+        check_name(option)
+    budget.step(3000 * entries + 20 * characters)
+    budget.room(16 * characters)
+
+
+def check_name(option: Value) -> None:
+    costs.check_name(option)
+    if isinstance(option, str) and option.count(".") + option.count(",") > MAX_PATH:
+        raise exceeded(f"it follows a path of more than {MAX_PATH} attributes")
+
+
+def _number(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+    if isinstance(value, str) and len(value) > MAX_DIGITS:
+        raise exceeded(f"it reads a number of {len(value)} characters")
+    budget.step()
+
+
+def _named(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+    for option in arguments[:1]:
+        check_name(option)
+    budget.step(100)
+
+
+def _words(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+    costs.pieces(budget, value, costs.size(value) // 2)
+
+
+def _by_test(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+    """`selectattr(path, test, text)`: the text may be long."""
+    _each(budget, value, arguments[:1])
+
+
+def _mapped(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+    """`map(filter, ...)` or `map(attribute=path, default=...)`."""
+    _each(budget, value, arguments[:2])
+
+
+def _join(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+    """`join(separator, path)`."""
+    _each(budget, value, arguments[1:])
+
+
+def _in(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
+    costs.contains(budget, costs.argument(arguments, 0), (value,))
+
+
+FILTERS: dict[str, tuple[Callable[..., Value], Rule]] = {
+    name: (cast("Callable[..., Value]", function or builtin.FILTERS[name]), rule) for name, function, rule in (
+        ("abs", None, costs.free), ("attr", None, _named), ("batch", None, _counts), ("capitalize", None, _text(costs.recase)),
+        ("center", None, costs.pad), ("count", None, costs.free), ("d", None, costs.free), ("default", None, costs.free),
+        ("dictsort", None, _each), ("e", escape, costs.scan), ("escape", escape, costs.scan), ("first", None, costs.free),
+        ("float", None, _number), ("format", None, costs.formatting), ("groupby", None, _each), ("indent", None, costs.indent),
+        ("int", None, _number), ("items", None, _each), ("join", join, _join), ("last", None, costs.free),
+        ("length", None, costs.free), ("list", None, _each), ("lower", None, _text(costs.recase)), ("map", None, _mapped),
+        ("max", None, _each), ("min", None, _each), ("reject", None, _by_test), ("rejectattr", None, _by_test),
+        ("replace", replace, costs.free), ("reverse", None, costs.scan), ("round", None, _counts), ("safe", shown, costs.scan),
+        ("select", None, _by_test), ("selectattr", None, _by_test), ("slice", None, _counts), ("sort", None, _each),
+        ("string", shown, costs.scan), ("sum", total, _each), ("title", None, _text(_words)),
+        ("tojson", tojson, costs.free), ("trim", None, _text(costs.search_back)), ("truncate", None, costs.pad),
+        ("unique", None, _each), ("upper", None, _text(costs.recase)), ("wordcount", None, _text(_words)))}
+# These go through what they are given in Python, without a step of their own.
+LOOPING = frozenset({"batch", "groupby", "join", "list", "map", "max", "min", "reject", "rejectattr", "select", "selectattr",
+                     "slice", "sort", "sum", "unique"})
+
+
+def guarded(name: str, function: Callable[..., Value], rule: Rule) -> Callable[..., Value]:
+    """A filter or test that counts as a step and is looked at before and after."""
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @wraps(function)
+    def called(*args: Value, **kwargs: Value) -> Value:
+        budget = BUDGET.get()
+        budget.step()
+        if len(args) > first:
+            rule(budget, args[first], (*args[first + 1:], *kwargs.values()))
+            if name in LOOPING and not isinstance(args[first], str):
+                args = (*args[:first], Counted(args[first]), *args[first + 1:])
+        value = function(*args, **kwargs)
+        if hasattr(value, "__next__"):
+            value = Items(Counted(value))
+        budget.made(value)
+        return value
+
+    return called
+
+
+def guarded_filters() -> dict[str, Callable[..., Value]]:
+    return {name: guarded(name, function, rule) for name, (function, rule) in FILTERS.items()}
+
+
+def guarded_tests() -> dict[str, Callable[..., Value]]:
+    return {name: guarded(f"test {name}", cast("Callable[..., Value]", function), _in if name == "in" else costs.compare)
+            for name, function in TESTS.items()}

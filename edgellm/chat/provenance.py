@@ -5,6 +5,7 @@ Where an operation is not followed here its result counts as nobody's: too littl
 """
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
@@ -29,7 +30,10 @@ class Text(str):
 
     def cut(self, start: int, stop: int) -> Text:
         """Characters `start` to `stop` (within bounds)."""
-        inside = [(max(a, start) - start, min(b, stop) - start) for a, b in self.spans if max(a, start) < min(b, stop)]
+        first = max(0, bisect_right(self.spans, (start,)) - 1)
+        last = bisect_left(self.spans, (stop,))
+        inside = [(max(a, start) - start, min(b, stop) - start) for a, b in self.spans[first:last]
+                  if max(a, start) < min(b, stop)]
         return Text(str.__getitem__(self, slice(start, stop)), inside)
 
     def __str__(self) -> str:

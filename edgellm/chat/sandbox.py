@@ -1,9 +1,8 @@
 """The jinja2 environment of chat templates: Hugging Face's helpers, provenance of text, bounds on everything."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
-from typing import Any
+import operator
+from collections.abc import Callable, Iterable
 
 from jinja2 import Template, nodes
 from jinja2 import TemplateError as JinjaError
@@ -15,14 +14,16 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-from edgellm.chat.budget import BUDGET, MAX_ITEMS, MAX_SIZE, check_length, exceeded
-from edgellm.chat.filters import FILTERS, FORBIDDEN_FILTERS, check_filter, check_format, check_method
+from edgellm.chat import costs
+from edgellm.chat.budget import BUDGET, MAX_BITS, exceeded, spans
+from edgellm.chat.costs import Value
+from edgellm.chat.filters import Counted, glue, guarded_filters, guarded_tests, shown
 from edgellm.chat.provenance import Text, joined
 
-Value = Any                                 # what a template computes with: anything of the conversation or its own
-FORBIDDEN_ATTRIBUTES = frozenset({"encode", "translate", "maketrans", "striptags", "unescape", "to_bytes", "from_bytes"})
-MAX_NODES = 10_000                          # parts of a template's program; the longest published ones have 1,300
-MAX_BITS = 4096                             # of an integer
+MAX_NODES = 5000                            # parts of a template's program; the longest published ones have 1,300
+COMPARE: dict[str, Callable[[Value, Value], Value]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "lteq": operator.le, "gt": operator.gt, "gteq": operator.ge,
+    "in": lambda left, right: left in right, "notin": lambda left, right: left not in right}
 
 
 class GenerationTag(Extension):
@@ -56,14 +57,13 @@ def namespace(*args: Value, **kwargs: Value) -> SafeNamespace:
 
 
 def make_dict(*args: Value, **kwargs: Value) -> dict[Value, Value]:
+    budget = BUDGET.get()
+    for value in args:                       # numbers may be chosen so that a dict of them is quadratic
+        pairs = [] if isinstance(value, dict) else list(Counted(value))
+        args = (pairs or value,)
+        others = sum(not isinstance(pair[0], str) for pair in pairs if isinstance(pair, list | tuple) and pair)
+        budget.step(1000 * len(pairs) + 25 * others ** 2)
     return dict(*args, **kwargs)
-
-
-def limited_range(*args: int) -> range:
-    numbers = range(*args)
-    if len(numbers) > MAX_SIZE:
-        raise exceeded(f"it counts to {len(numbers)}, and {MAX_SIZE} is the limit")
-    return numbers
 
 
 def raise_exception(message: Value) -> None:
@@ -76,6 +76,8 @@ class Generator(CodeGenerator):
     def visit_Const(self, node: nodes.Const, frame: Frame) -> None:
         if isinstance(node.value, str):
             self.write(f"environment.written({node.value!r})")
+        elif isinstance(node.value, int) and node.value.bit_length() > MAX_BITS:
+            raise exceeded("it holds a number of a hundred digits")
         else:
             super().visit_Const(node, frame)
 
@@ -104,6 +106,31 @@ class Generator(CodeGenerator):
             self.write("), ")
         self.write("))")
 
+    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
+        self.write("environment.compared(")
+        self.visit(node.expr, frame)
+        for operand in node.ops:
+            self.write(f", {operand.op!r}, ")
+            self.visit(operand.expr, frame)
+        self.write(")")
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
+        if not isinstance(node.arg, nodes.Slice):
+            super().visit_Getitem(node, frame)
+            return
+        self.write("environment.sliced(")
+        self.visit(node.node, frame)
+        for bound in (node.arg.start, node.arg.stop, node.arg.step):
+            self.write(", ")
+            if bound is None:
+                self.write("None")
+            else:
+                self.visit(bound, frame)
+        self.write(")")
+
+    def visit_ScopedEvalContextModifier(self, node: nodes.ScopedEvalContextModifier, frame: Frame) -> None:
+        raise exceeded("it escapes its text as HTML")
+
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
         node.iter = nodes.Call(nodes.EnvironmentAttribute("counted"), [node.iter], [], None, None, lineno=node.lineno)
         super().visit_For(node, frame)
@@ -127,22 +154,6 @@ class Generator(CodeGenerator):
         self.write(")")
 
 
-class Counted:
-    """What a `for` runs over: counts its turns, and knows its length where the original does."""
-
-    def __init__(self, items: Iterable[Value]) -> None:
-        self._items = items
-
-    def __iter__(self) -> Iterator[Value]:
-        budget = BUDGET.get()
-        for item in self._items:
-            budget.step()
-            yield item
-
-    def __len__(self) -> int:
-        return len(self._items)              # type: ignore[arg-type]  # jinja2 catches the TypeError of a generator
-
-
 class ChatEnvironment(ImmutableSandboxedEnvironment):
     """Renders like transformers' environment, within the current `Budget`."""
 
@@ -152,10 +163,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, optimized=False, cache_size=0,
                          extensions=[GenerationTag, LoopControlExtension])
-        self.globals = {"range": limited_range, "dict": make_dict, "namespace": namespace, "raise_exception": raise_exception,
-                        **{name: self.globals[name] for name in ("cycler", "joiner")}}
-        table = {**self.filters, **FILTERS}
-        self.filters = {name: guarded(name, function) for name, function in table.items() if name not in FORBIDDEN_FILTERS}
+        self.globals = {"range": costs.limited_range, "dict": make_dict, "namespace": namespace,
+                        "raise_exception": raise_exception, **{name: self.globals[name] for name in ("cycler", "joiner")}}
+        self.filters = guarded_filters()
+        self.tests = {**guarded_tests()}
         self._written: dict[str, Text] = {}
 
     def written(self, value: str) -> Text:
@@ -164,9 +175,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             self._written[value] = Text.written(value)
         return self._written[value]
 
-    def shown(self, value: Value) -> str:
-        """What is put into the text for a value."""
-        return value if isinstance(value, str) else str(value)
+    shown = staticmethod(shown)
 
     @staticmethod
     def concat(parts: Iterable[str]) -> str:
@@ -174,8 +183,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         budget, length, kept = BUDGET.get(), 0, []
         for part in parts:
             length += len(part)
-            check_length(length)
-            budget.step()
+            budget.length(length)
+            budget.step(100 * spans(part))
             kept.append(part)
         text = joined(kept)
         budget.made(text)
@@ -188,19 +197,37 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         BUDGET.get().made(value)
         return value
 
+    def compared(self, left: Value, *rest: Value) -> Value:
+        """`a < b < c`, written as a, "lt", b, "lt", c."""
+        budget, result = BUDGET.get(), True
+        for name, right in zip(rest[::2], rest[1::2], strict=True):
+            if name in ("in", "notin"):
+                costs.contains(budget, right, (left,))
+            else:
+                costs.compare(budget, left, (right,))
+            result = COMPARE[name](left, right)
+            if not result:
+                return result
+            left = right
+        return result
+
+    def sliced(self, value: Value, start: Value, stop: Value, step: Value) -> Value:
+        costs.scan(BUDGET.get(), value, ())
+        return self.built(value[start:stop:step])
+
     def is_safe_attribute(self, obj: Value, attr: str, value: Value) -> bool:
-        return attr not in FORBIDDEN_ATTRIBUTES and super().is_safe_attribute(obj, attr, value)
+        known = costs.methods(obj)
+        return super().is_safe_attribute(obj, attr, value) and (known is None or attr in known)
 
     def getitem(self, obj: Value, argument: Value) -> Value:
-        value = super().getitem(obj, argument)
-        if isinstance(argument, slice):
-            BUDGET.get().made(value)
-        return value
+        BUDGET.get().step(costs.size(argument))
+        costs.check_name(argument)
+        return super().getitem(obj, argument)
 
     def call_binop(self, context: Context, operator: str, left: Value, right: Value) -> Value:
         budget = BUDGET.get()
         budget.step()
-        OPERATIONS[operator](left, right)
+        costs.OPERATIONS[operator](budget, left, right)
         value = self.binop_table[operator](left, right)
         budget.made(value)
         return value
@@ -210,13 +237,14 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         budget.step()
         owner = getattr(__obj, "__self__", None)
         owner = getattr(getattr(__obj, "__wrapped__", None), "__self__", owner)      # the sandbox wraps str.format
-        if isinstance(owner, str):
-            name = __obj.__name__
-            if name == "join" and args:
-                args = (list(map(str, args[0])),)
-                check_length(sum(map(len, args[0])) + len(args[0]) * len(owner))
-                return __self.built(joined(args[0], owner))
-            check_method(owner, name, (*args, *kwargs.values()))
+        rules = costs.methods(owner) if owner is not None else None
+        if rules is not None:
+            name = getattr(__obj, "__name__", "")
+            if name not in rules:
+                raise exceeded(f"it calls {name!r} of a {type(owner).__name__}")
+            if isinstance(owner, str) and name == "join" and args:
+                return __self.built(glue(args[0], owner))
+            rules[name](budget, owner, (*args, *kwargs.values()))
         value = super().call(__context, __obj, *args, **kwargs)
         budget.made(value)
         return value
@@ -230,49 +258,3 @@ def compile_template(source: str) -> Template:
     if count > MAX_NODES:
         raise exceeded(f"it consists of {count} parts, and {MAX_NODES} is the limit")
     return environment.from_string(tree)
-
-
-def guarded(name: str, function: Callable[..., Value]) -> Callable[..., Value]:
-    """A filter that counts as a step and is looked at before and after."""
-    first = 1 if hasattr(function, "jinja_pass_arg") else 0
-
-    @wraps(function)
-    def filtered(*args: Value, **kwargs: Value) -> Value:
-        budget = BUDGET.get()
-        budget.step()
-        if len(args) > first:
-            check_filter(name, args[first], [*args[first + 1:], *kwargs.values()])
-        value = function(*args, **kwargs)
-        budget.made(value)
-        return value
-
-    return filtered
-
-
-def check_sum(left: Value, right: Value) -> None:
-    if isinstance(left, str) and isinstance(right, str):
-        check_length(len(left) + len(right))
-
-
-def check_product(left: Value, right: Value) -> None:
-    for value, times in ((left, right), (right, left)):
-        if isinstance(value, str) and isinstance(times, int):
-            check_length(len(value) * times)
-        elif isinstance(value, list | tuple) and isinstance(times, int) and len(value) * times > MAX_ITEMS:
-            raise exceeded(f"it makes a list of {len(value)} times {str(times)[:20]} entries")
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_BITS:
-        raise exceeded("it computes with numbers of a thousand digits")
-
-
-def check_power(left: Value, right: Value) -> None:
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > MAX_BITS:
-        raise exceeded("it computes with numbers of a thousand digits")
-
-
-def check_remainder(left: Value, right: Value) -> None:
-    if isinstance(left, str):
-        check_format(left, right if isinstance(right, tuple) else (right,))
-
-
-OPERATIONS: dict[str, Callable[[Value, Value], None]] = {
-    "+": check_sum, "*": check_product, "**": check_power, "%": check_remainder}
