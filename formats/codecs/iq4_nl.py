@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import _fit
-from ._blocks import empty, nibbles, pack_nibbles, scale
+from ._blocks import empty, inverse, nibbles, pack_nibbles, scale
 from ._codec import Blocks, Codec, Floats
 
 DTYPE = np.dtype([("d", "<f2"), ("qs", "u1", 16)])
@@ -16,10 +16,19 @@ def unpack(blocks: Blocks) -> Floats:
 
 
 def pack(x: Floats) -> Blocks:
+    return _pack(x, x * x)
+
+
+def pack_weighted(x: Floats, importance: Floats, _: Floats) -> Blocks:
+    mean_square = _fit.total(x * x) * np.float32(2 / 32)
+    return _pack(x, _fit.importance_weights(x, importance, mean_square))
+
+
+def _pack(x: Floats, weights: Floats) -> Blocks:
+    d = _fit.codebook(x, weights, VALUES)
     blocks = empty(x, DTYPE)
-    blocks["d"] = _fit.codebook(x, VALUES)[:, 0]
-    blocks["qs"] = pack_nibbles(_fit.nearest(x, scale(blocks["d"]), VALUES))
+    blocks["d"], blocks["qs"] = d[:, 0], pack_nibbles(_fit.nearest(inverse(d) * x, VALUES))
     return blocks
 
 
-CODEC = Codec("IQ4_NL", DTYPE, unpack, pack)
+CODEC = Codec("IQ4_NL", DTYPE, unpack, pack, pack_weighted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import _fit
-from ._blocks import QK_K, empty, nibbles, pack_nibbles, scale
+from ._blocks import QK_K, empty, inverse, nibbles, pack_nibbles, scale, signed_extreme
 from ._codec import Blocks, Codec, Floats
 from .iq4_nl import VALUES
 
@@ -23,17 +23,26 @@ def unpack(blocks: Blocks) -> Floats:
 
 
 def pack(x: Floats) -> Blocks:
+    return _pack(x, x * x)
+
+
+def pack_weighted(x: Floats, importance: Floats, _: Floats) -> Blocks:
+    mean_square = _fit.total(x * x) * np.float32(2 / QK_K)
+    return _pack(x, _fit.importance_weights(x, importance, mean_square))
+
+
+def _pack(x: Floats, weights: Floats) -> Blocks:
     groups = x.reshape(-1, 8, 32)
-    step = _fit.codebook(groups, VALUES)[..., 0]
-    blocks = empty(x, DTYPE)
-    blocks["d"] = _fit.symmetric(step, -32, 31)[..., 0]
-    d = scale(blocks["d"])
-    sc = _fit.quantise(step, d, -32, 31)
+    step = _fit.codebook(groups, weights.reshape(groups.shape), VALUES)[..., 0]
+    d = -signed_extreme(step) / np.float32(32)
+    sc = np.clip(np.rint(inverse(d) * step), -32, 31)
     six_bits = (sc + 32).astype(np.uint16)
+    blocks = empty(x, DTYPE)
+    blocks["d"] = d[:, 0]
     blocks["scales_l"] = pack_nibbles((six_bits & 15).astype(np.uint8), 1)
     blocks["scales_h"] = np.bitwise_or.reduce(six_bits >> 4 << _PLACES, axis=-1)
-    blocks["qs"] = pack_nibbles(_fit.nearest(groups, (d * sc)[..., None], VALUES).reshape(-1, QK_K))
+    blocks["qs"] = pack_nibbles(_fit.nearest(inverse(d * sc)[..., None] * groups, VALUES).reshape(-1, QK_K))
     return blocks
 
 
-CODEC = Codec("IQ4_XS", DTYPE, unpack, pack)
+CODEC = Codec("IQ4_XS", DTYPE, unpack, pack, pack_weighted)

@@ -4,8 +4,8 @@ from __future__ import annotations
 import numpy as np
 
 from . import _fit
-from ._blocks import QK_K, bits, empty, nibbles, pack_bits, pack_nibbles, scale
-from ._codec import Blocks, Codec, Floats
+from ._blocks import QK_K, bits, empty, inverse, nibbles, pack_bits, pack_nibbles, scale, signed_extreme
+from ._codec import Blocks, Codec, Floats, Ints
 
 DTYPE = np.dtype([("hmask", "u1", 32), ("qs", "u1", 64), ("scales", "u1", 12), ("d", "<f2")])
 
@@ -21,17 +21,29 @@ def unpack(blocks: Blocks) -> Floats:
 
 
 def pack(x: Floats) -> Blocks:
-    groups = x.reshape(-1, 16, 16)
-    step = _fit.symmetric(groups, -4, 3)[..., 0]
+    step = _fit.one_by_one(x.reshape(-1, 16, 16), 4)[..., 0]
+    iscale = np.float32(-32) / signed_extreme(step)
+    sc = np.where(np.isfinite(iscale), np.clip(np.rint(iscale * step), -32, 31), -32)
+    return _blocks(x, inverse(iscale), sc.astype(np.int32))
+
+
+def pack_weighted(x: Floats, importance: Floats, _: Floats) -> Blocks:
+    mean_square = np.float32(2) * _fit.total(x * x) / np.float32(QK_K)
+    weights = _fit.importance_weights(x, importance, mean_square).reshape(-1, 16, 16)
+    step, _ = _fit.symmetric(x.reshape(-1, 16, 16), weights, 4)
+    d, sc = _fit.symmetric(step[..., 0], _fit.total(weights)[..., 0], 32)
+    return _blocks(x, d, sc.astype(np.int32))
+
+
+def _blocks(x: Floats, d: Floats, sc: Ints) -> Blocks:
     blocks = empty(x, DTYPE)
-    blocks["d"] = _fit.symmetric(step, -32, 31)[..., 0]
-    d = scale(blocks["d"])
-    sc = _fit.quantise(step, d, -32, 31)
-    q = (_fit.quantise(groups, (d * sc)[..., None], -4, 3) + 4).reshape(-1, QK_K)
+    blocks["d"] = d[:, 0]
+    step = scale(blocks["d"]) * sc.astype(np.float32)
+    q = (_fit.quantise(x.reshape(-1, 16, 16), step[..., None], -4, 3) + 4).reshape(-1, QK_K)
     six_bits = sc + 32
     blocks["scales"] = np.concatenate([pack_nibbles(six_bits & 15, 8), pack_bits(six_bits >> 4, 2, 4)], axis=-1)
     blocks["qs"], blocks["hmask"] = pack_bits(q & 3, 2), pack_bits(q >> 2, 1)
     return blocks
 
 
-CODEC = Codec("Q3_K", DTYPE, unpack, pack)
+CODEC = Codec("Q3_K", DTYPE, unpack, pack, pack_weighted)

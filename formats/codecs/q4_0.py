@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import _fit
 from ._blocks import empty, inverse, nibbles, pack_nibbles, scale, signed_extreme
 from ._codec import Blocks, Codec, Floats
 
@@ -21,4 +22,11 @@ def pack(x: Floats) -> Blocks:
     return blocks
 
 
-CODEC = Codec("Q4_0", DTYPE, unpack, pack)
+def pack_weighted(x: Floats, importance: Floats, mean_square: Floats) -> Blocks:
+    d, q = _fit.symmetric(x, _fit.importance_weights(x, importance, mean_square), 8)
+    blocks = empty(x, DTYPE)
+    blocks["d"], blocks["qs"] = d[:, 0], pack_nibbles(q + 8)
+    return blocks
+
+
+CODEC = Codec("Q4_0", DTYPE, unpack, pack, pack_weighted)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import _fit
 from ._blocks import empty, inverse, nibbles, pack_nibbles, scale
 from ._codec import Blocks, Codec, Floats
 
@@ -22,4 +23,11 @@ def pack(x: Floats) -> Blocks:
     return blocks
 
 
-CODEC = Codec("Q4_1", DTYPE, unpack, pack)
+def pack_weighted(x: Floats, importance: Floats, mean_square: Floats) -> Blocks:
+    d, m, q = _fit.affine(x, _fit.importance_weights(x, importance, mean_square), 15, _fit.WITH_IMPORTANCE)
+    blocks = empty(x, DTYPE)
+    blocks["d"], blocks["m"], blocks["qs"] = d[:, 0], -m[:, 0], pack_nibbles(q)
+    return blocks
+
+
+CODEC = Codec("Q4_1", DTYPE, unpack, pack, pack_weighted)

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import _fit
 from ._blocks import empty, fifth_bits, inverse, nibbles, pack_fifth_bits, pack_nibbles, scale, signed_extreme
-from ._codec import Blocks, Codec, Floats
+from ._codec import Blocks, Codec, Floats, Ints
 
 DTYPE = np.dtype([("d", "<f2"), ("qh", "u1", 4), ("qs", "u1", 16)])
 
@@ -16,10 +17,18 @@ def unpack(blocks: Blocks) -> Floats:
 
 def pack(x: Floats) -> Blocks:
     d = signed_extreme(x) / np.float32(-16)
-    q = np.trunc(x * inverse(d) + np.float32(16.5)).astype(np.uint8).clip(0, 31)
+    return _blocks(x, d, np.trunc(x * inverse(d) + np.float32(16.5)).astype(np.uint8).clip(0, 31))
+
+
+def pack_weighted(x: Floats, importance: Floats, mean_square: Floats) -> Blocks:
+    d, q = _fit.symmetric(x, _fit.importance_weights(x, importance, mean_square), 16)
+    return _blocks(x, d, q + 16)
+
+
+def _blocks(x: Floats, d: Floats, q: Ints) -> Blocks:
     blocks = empty(x, DTYPE)
     blocks["d"], blocks["qh"], blocks["qs"] = d[:, 0], pack_fifth_bits(q), pack_nibbles(q)
     return blocks
 
 
-CODEC = Codec("Q5_0", DTYPE, unpack, pack)
+CODEC = Codec("Q5_0", DTYPE, unpack, pack, pack_weighted)
