@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hub_server import LocalHub
 
+from edgellm.catalogue.connection import Limits
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.pull import pull
-from edgellm.catalogue.web import Limits
 from edgellm.errors import EdgeError
 
 DATA = b"GGUF" + random.Random(1).randbytes(700_000)

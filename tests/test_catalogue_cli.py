@@ -81,7 +81,7 @@ def test_a_second_run_goes_on(server: LocalHub, capsys: Captured, monkeypatch: p
     monkeypatch.setattr("edgellm.catalogue.hub.time.sleep", lambda seconds: None)
     server.misbehave(*(cut(10_000),) * 2, *(cut(0),) * 10)
     monkeypatch.setattr("edgellm.catalogue.hub.Limits", lambda: pulled_limits)
-    from edgellm.catalogue.web import Limits
+    from edgellm.catalogue.connection import Limits
 
     pulled_limits = Limits(tries=3, pause=0.0)
     assert "goes on from there" in run(capsys, "pull", "hf:o/tiny", code=3)[1]

@@ -18,10 +18,10 @@ from edgellm.arch import load_graph
 from edgellm.backends.cpu import system
 from edgellm.catalogue import entries
 from edgellm.catalogue import machine as machines
+from edgellm.catalogue.connection import Limits
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.catalogue.remote import open_remote
-from edgellm.catalogue.web import Limits
 from edgellm.engine import context as contexts
 from edgellm.engine import estimate, load, speed, speed_probe
 from edgellm.engine import fit as fitting

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,10 +13,10 @@ from hub_server import COMMIT, LocalHub, Misbehaviour, both, corrupt, cut, etag,
 from pulled import DATA, FAST, FILE, NAME, SHA256, blobs, check_whole, client, nothing_outside, refused
 
 from edgellm.catalogue import web
+from edgellm.catalogue.connection import Limits, check_address
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.names import resolve
 from edgellm.catalogue.pull import pull
-from edgellm.catalogue.web import Limits
 from edgellm.errors import DownloadError, ModelNotFound
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -124,11 +125,11 @@ def test_misbehaviour_that_ends_in_one_sentence(case: str, server: LocalHub, cac
 def test_a_loopback_redirect_needs_a_loopback_hub() -> None:
     local, remote = ("http", "127.0.0.1", 80), ("https", "huggingface.co", 443)
     web._check_scheme(urlsplit("http://127.0.0.1:9/x"), "", local)
-    web._check_address("127.0.0.1", urlsplit("http://127.0.0.1:9/x"), local)
+    check_address(ip_address("127.0.0.1"), urlsplit("http://127.0.0.1:9/x"), local)
     for check in (lambda: web._check_scheme(urlsplit("http://127.0.0.1/x"), "", remote),
-                  lambda: web._check_address("127.0.0.1", urlsplit("https://innocent.example/x"), remote),
-                  lambda: web._check_address("::1", urlsplit("https://innocent.example/x"), remote),
-                  lambda: web._check_address("fe80::1", urlsplit("https://innocent.example/x"), remote)):
+                  lambda: check_address(ip_address("127.0.0.1"), urlsplit("https://innocent.example/x"), remote),
+                  lambda: check_address(ip_address("::1"), urlsplit("https://innocent.example/x"), remote),
+                  lambda: check_address(ip_address("fe80::1"), urlsplit("https://innocent.example/x"), remote)):
         with pytest.raises(DownloadError):
             check()
 

@@ -11,7 +11,7 @@ from edgellm.errors import DownloadError
 
 Progress = Callable[[str, int, int], None]       # (file, bytes here, bytes of it)
 PROGRESS_MADE = 1 << 18                          # bytes after which a broken connection counts as the first one again
-RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
 
 class WrongBytes(DownloadError):

@@ -13,18 +13,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any  # what JSON holds before it is checked
+from typing import Any, TypeVar  # what JSON holds before it is checked
 from urllib.parse import quote, urljoin
 
+from edgellm.catalogue.connection import Limits
 from edgellm.catalogue.hub_cache import hub_home
-from edgellm.catalogue.web import REDIRECTS, Interrupted, Limits, OutOfRange, Response, Unreachable, request
+from edgellm.catalogue.web import REDIRECTS, Interrupted, OutOfRange, Response, Unreachable, request
 from edgellm.errors import DownloadError
 
 COMMIT, SHA256 = re.compile("[0-9a-f]{40}"), re.compile("[0-9a-f]{64}")
-LISTING_BYTES = 32 << 20                         # of one page of a listing; a page has at most 1,000 files
+PAGE_BYTES, LISTING_BYTES = 4 << 20, 16 << 20    # of one page of a listing, which has at most 1,000 files, and of all pages
+PAGE_VALUES = 100_000                            # names, numbers and texts of a page; each takes up to 200 bytes of memory
+SIZE = re.compile("[0-9]{1,18}")
 PAGES = 50
 LINKED = "X-Linked-Etag"                         # stands on the hub's own answer, not on the one with the bytes
 DEFAULT_ENDPOINT = "https://huggingface.co"
+T = TypeVar("T")
 TRUE = frozenset({"1", "on", "yes", "true"})     # as huggingface_hub reads its switches
 
 
@@ -62,12 +66,12 @@ class Hub:
     def facts(self, repository: str, path: str, revision: str) -> RemoteFile:
         """What the hub says of one file. Raises DownloadError."""
         url = self._url(repository, path, revision)
-        with self._ask("HEAD", url, repository, path, revision, final=LINKED) as answer:
+        with self._tried(lambda: self._once("HEAD", url, {}, repository, path, revision, final=LINKED), repository) as answer:
             headers = answer.headers
             commit = headers.get("X-Repo-Commit", "")
             etag = headers.get(LINKED) or headers.get("ETag") or ""
             size = headers.get("X-Linked-Size") or (headers.get("Content-Length") if answer.status == 200 else None) or ""
-        if not COMMIT.fullmatch(commit) or not size.isdecimal():
+        if not COMMIT.fullmatch(commit) or not SIZE.fullmatch(size):
             raise DownloadError(f"{self.host} does not say which version of {path} it has, or how long it is; check HF_ENDPOINT")
         digest = etag.removeprefix("W/").strip('"')
         return RemoteFile(repository, path, commit, int(size), digest if SHA256.fullmatch(digest) else None)
@@ -75,18 +79,19 @@ class Hub:
     def files(self, repository: str, revision: str = "main") -> list[RemoteFile]:
         """All files of a repository, with paths as they come: not checked yet. Raises DownloadError."""
         api = f"{self.endpoint}/api/models/{quote(repository)}"
-        info = self._json(f"{api}/revision/{quote(revision, safe='')}", repository, revision)
+        info, _, _ = self._json(f"{api}/revision/{quote(revision, safe='')}", repository, revision, PAGE_BYTES)
         commit = info.get("sha") if isinstance(info, dict) else None
         if not isinstance(commit, str) or not COMMIT.fullmatch(commit):
             raise DownloadError(f"{self.host} does not say which version of {repository} it has; check HF_ENDPOINT")
         found: list[RemoteFile] = []
+        left = LISTING_BYTES
         url: str | None = f"{api}/tree/{commit}?recursive=true"
         for _ in range(PAGES):
             if url is None:
                 break
-            with self._ask("GET", url, repository, "", revision) as answer:
-                listing = _parsed(answer.text(LISTING_BYTES), self.host)
-                url = self._next(url, answer.headers.get("Link", ""))
+            listing, length, link = self._json(url, repository, revision, min(PAGE_BYTES, left))
+            left -= length
+            url = self._next(url, link)
             if not isinstance(listing, list):
                 raise DownloadError(f"{self.host} gives no list of the files of {repository}; check HF_ENDPOINT")
             found += [file for item in listing if (file := _listed(item, repository, commit)) is not None]
@@ -118,15 +123,20 @@ class Hub:
         following = urljoin(url, match[1]) if match else None
         return following if following and following.startswith(self.endpoint + "/") else None
 
-    def _json(self, url: str, repository: str, revision: str) -> Any:
-        with self._ask("GET", url, repository, "", revision) as answer:
-            return _parsed(answer.text(LISTING_BYTES), self.host)
+    def _json(self, url: str, repository: str, revision: str, most: int) -> tuple[Any, int, str]:
+        """What an address answers, its bytes, and its Link header."""
+        def read() -> tuple[bytes, str]:
+            with self._once("GET", url, {}, repository, "", revision) as answer:
+                return answer.text(most), answer.headers.get("Link", "")
 
-    def _ask(self, method: str, url: str, repository: str, path: str, revision: str, *, final: str | None = None) -> Response:
-        """`_once` with new tries after what may pass."""
+        body, link = self._tried(read, repository)
+        return _parsed(body, self.host), len(body), link
+
+    def _tried(self, ask: Callable[[], T], repository: str) -> T:
+        """What `ask` returns, with new tries after what may pass."""
         for attempt in range(1, self.limits.tries + 1):
             try:
-                return self._once(method, url, {}, repository, path, revision, final=final)
+                return ask()
             except Interrupted as fault:
                 if attempt == self.limits.tries or isinstance(fault, Unreachable):
                     tried = f"{attempt} tries" if attempt > 1 else "1 try"
@@ -188,6 +198,8 @@ def _header_safe(token: str) -> str:
 
 
 def _parsed(body: bytes, host: str) -> Any:
+    if sum(map(body.count, (b",", b"[", b"{"))) > PAGE_VALUES:           # a bound on its values, without making them
+        raise DownloadError(f"{host} gives an answer of more than {PAGE_VALUES} values, as no hub does; check HF_ENDPOINT")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -201,6 +213,6 @@ def _listed(item: Any, repository: str, commit: str) -> RemoteFile | None:
     lfs = item.get("lfs")
     large: dict[str, Any] = lfs if isinstance(lfs, dict) else {}
     size, digest = large.get("size", item.get("size")), large.get("oid", "")
-    if not isinstance(size, int) or size < 0:
+    if type(size) is not int or not 0 <= size < 10 ** 18:                # True is an int too
         return None
     return RemoteFile(repository, item["path"], commit, size, digest if SHA256.fullmatch(str(digest)) else None)
