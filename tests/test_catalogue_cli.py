@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub_server import LocalHub, cut
@@ -213,8 +214,66 @@ def test_fit_lists_the_catalogue(capsys: Captured) -> None:
     assert lines[0].split()[:3] == ["name", "parameters", "type"] and "edgellm pull" in lines[-1]
     listed = json.loads(run(capsys, "fit", "--no-timing", "--json")[0])
     assert len(listed) > 30 and {one["fits"] for one in listed} <= {"yes", "tight", "no", "not yet"}
-    assert [one["memory"] for one in listed] == sorted(one["memory"] for one in listed)
+    later = [one["fits"] == "not yet" for one in listed]
+    assert later == sorted(later) and any(later) and "not yet: edgellm cannot run it" in lines[-2]
+    for group in (True, False):
+        memory = [one["memory"] for one in listed if (one["fits"] == "not yet") == group]
+        assert memory == sorted(memory)
     assert all(one["kind"] != "test" for one in listed)
+
+
+def test_fit_says_the_same_memory_in_the_table_and_alone(capsys: Captured) -> None:
+    listed = json.loads(run(capsys, "fit", "--no-timing", "--json")[0])
+    alone = json.loads(run(capsys, "fit", "guide", "--no-timing", "--json")[0])
+    assert next(one["memory"] for one in listed if one["name"] == "guide") == alone["memory"][0]["bytes"]
+
+
+def test_fit_of_a_tiny_model_uses_one_thread_as_load_does(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgellm.backends import load_backend
+    from edgellm.engine import speed_probe
+    from edgellm.formats.gguf import open_gguf
+
+    used = []
+
+    def backend(name: str) -> Any:
+        def load(*arguments: Any, **options: Any) -> Any:
+            used.append(options["threads"])
+            return load_backend("cpu")(*arguments, **options)
+        return load
+
+    monkeypatch.setattr(speed_probe, "load_backend", backend)
+    with open_gguf(model) as gguf:
+        assert speed_probe.tokens_per_second(gguf, seconds=0.01) > 0
+    assert used == [1]
+
+
+def test_types_that_no_name_tells_come_from_the_header(tmp_path: Path, capsys: Captured) -> None:
+    plain = tiny_model(tmp_path / "plain.gguf", "llama", "Q8_0", tokenizer="bpe")
+    stated = tiny_model(tmp_path / "stated.gguf", "llama", "F32", tokenizer="bpe", metadata={"general.file_type": 15})
+    for path in (plain, stated):
+        import_model(path)
+    listed = {one["name"]: one["type"] for one in json.loads(run(capsys, "list", "--json")[0])}
+    assert listed["plain"] == "Q8_0" and listed["stated"] == "Q4_K_M"
+
+
+class Terminal(io.StringIO):
+    """A stdout that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("arguments", [["fit", "--no-timing"], ["fit", "guide", "--no-timing"], ["list"],
+                                       ["bench", "{model}", "-p", "4", "-n", "2", "-r", "1", "--profile"]])
+def test_pages_fit_narrow_terminals(
+    arguments: list[str], width: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import_model(tiny_model(tmp_path / "a.gguf", "llama", "F32", tokenizer="bpe"), "a-model-of-a-long-name-" + "x" * 30)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys, "stdout", shown := Terminal())
+    assert app.run([argument.format(model=model) for argument in arguments]) == 0
+    assert shown.getvalue() and max(map(len, shown.getvalue().splitlines())) <= width
 
 
 def test_doctor(home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_load_refuses_before_it_allocates_and_force_overrides(model: Path, monke
     monkeypatch.undo()
     monkeypatch.setattr(estimate, "memory", lambda: Memory(50 << 20))
     with edgellm.load(model, context=64, force=True) as opened:
-        assert opened.generate([1, 2], max_tokens=2).stats.generated_tokens == 2
+        assert opened.generate([1, 2], max_tokens=2, ignore_eos=True).stats.generated_tokens == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS counts mappings on Linux only")

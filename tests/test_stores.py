@@ -173,6 +173,25 @@ def test_each_model_once(home: Path) -> None:
         ("hf:o/r:m-Q8_0.gguf", "Hugging Face cache", ("Ollama", "LM Studio", "llama.cpp")), (str(other), "GPT4All", ())]
 
 
+def test_every_name_that_the_user_gave_is_listed(home: Path) -> None:
+    place = in_hub(home, "o/r", "m-Q8_0.gguf")
+    for name in ("a", "b"):
+        (models_folder() / f"{name}.gguf").parent.mkdir(parents=True, exist_ok=True)
+        os.link(place.resolve(), models_folder() / f"{name}.gguf")
+    models = [(model.found.name, model.store, model.same_as) for model in stores.scan() if model.store != bundled.NAME]
+    of_hub = "hf:o/r:m-Q8_0.gguf"
+    assert models == [(of_hub, "Hugging Face cache", ""), ("a", "own folder", of_hub), ("b", "own folder", of_hub)]
+
+
+@pytest.mark.parametrize("name, type_name", [
+    ("x-q8-0", "Q8_0"), ("x-q4-k-m", "Q4_K_M"), ("x-iq4-xs", "IQ4_XS"), ("x-q3-k-xl", "Q3_K_XL"), ("x-q6-k", "Q6_K"),
+    ("x-bf16", "BF16"), ("x-q8-v2", "Q8"), ("travel", ""),
+])
+def test_types_in_names_without_underscores(name: str, type_name: str, home: Path) -> None:
+    write(models_folder() / f"{name}.gguf")
+    assert [one.type for one in stores.named("folders")] == [type_name]
+
+
 def test_what_cannot_be_read_is_skipped(home: Path) -> None:
     folder = home / ".lmstudio/models/p/r"
     folder.mkdir(parents=True)

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 from edgellm.catalogue.entries import Entry, ModelFile, Part
-from edgellm.catalogue.names import entry_of, fetch_command, installed, resolve
+from edgellm.catalogue.names import entry_file, entry_of, fetch_command, installed, resolve
 from edgellm.catalogue.registry import bundled, entries
 
-__all__ = ["Entry", "ModelFile", "Part", "bundled", "entries", "entry_of", "fetch_command", "installed", "resolve"]
+__all__ = [
+    "Entry", "ModelFile", "Part", "bundled", "entries", "entry_file", "entry_of", "fetch_command", "installed", "resolve",
+]

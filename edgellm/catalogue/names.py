@@ -75,7 +75,7 @@ def meant(text: str) -> tuple[str, str]:
     choices = spelling.variants(text, entries())
     if not choices:
         return text, ""
-    here = [pair for pair in choices if len(choices) > 1 and _entry_file(pair[1]) is not None]
+    here = [pair for pair in choices if len(choices) > 1 and entry_file(pair[1]) is not None]
     entry, file = (here or choices)[0]
     name = entry.name if file.type == entry.default else f"{entry.name}:{file.type}"
     others = [other.name for other, _ in choices if other is not entry]
@@ -105,7 +105,7 @@ def on_disk(name: str) -> Path | None:
         return _of_hub(asked)
     if (found := _lookup(name)) is not None:
         file = found[0].file(found[1])
-        return _entry_file(file) if file is not None else None
+        return entry_file(file) if file is not None else None
     return _at_path(name) or _imported(name)
 
 
@@ -134,6 +134,13 @@ def entry_of(name: str | os.PathLike[str]) -> Entry | None:
     """The catalogue entry that a name (with or without a type) refers to; None for paths and other names."""
     found = _lookup(os.fspath(name))
     return found[0] if found else None
+
+
+def entry_file(file: ModelFile) -> Path | None:
+    """A file of the catalogue, in the hub's cache or where another program keeps the same one."""
+    if file.bundled:
+        return own_data(file.parts[0].path)
+    return _in_cache(file) or (stores.same_file(file.parts[0]) if len(file.parts) == 1 else None)
 
 
 def installed() -> list[tuple[str, Path]]:
@@ -205,13 +212,6 @@ def _imported(name: str) -> Path | None:
     folder = models_folder()
     candidates = [folder / f"{name}.gguf", *sorted(folder.glob(f"{name}-00001-of-*.gguf"))]
     return next((path for path in candidates if kind(path) == "file"), None)
-
-
-def _entry_file(file: ModelFile) -> Path | None:
-    """A file of the catalogue, in the hub's cache or where another program keeps the same one."""
-    if file.bundled:
-        return own_data(file.parts[0].path)
-    return _in_cache(file) or (stores.same_file(file.parts[0]) if len(file.parts) == 1 else None)
 
 
 def _in_cache(file: ModelFile) -> Path | None:

@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgellm.cli import options
+from edgellm.cli.table import line_width, wrapped
 from edgellm.cli.terminal import clean
 from edgellm.errors import OptionError
 
@@ -119,29 +121,71 @@ def _numbers(option: str, text: str) -> list[int]:
     return numbers
 
 
-def _print_row(report: dict[str, Any], test: str, *, head: bool) -> None:      # Any: as in Row.report
-    """A line of a Markdown table, after the machine and its head for the first."""
-    name = clean(Path(report["model_filename"]).name)
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the printed table, and when it is left out on a narrow terminal: the lowest `rank` first, 0 never."""
+
+    title: str
+    width: int
+    right: bool
+    rank: int
+    cell: Callable[[dict[str, Any], str], str]                                  # Any: as in Row.report
+
+
+_COLUMNS = (
+    _Column("model", 0, False, 2, lambda report, test: _name(report)),
+    _Column("backend", 7, False, 1, lambda report, test: str(report["backend"])),
+    _Column("threads", 7, True, 4, lambda report, test: str(report["n_threads"])),
+    _Column("test", 14, False, 0, lambda report, test: test),
+    _Column("tokens/s", 18, True, 0, lambda report, test: f"{report['avg_ts']:.2f} ± {report['stddev_ts']:.2f}"),
+    _Column("GB/s", 5, True, 3, lambda report, test: _rate(report["bytes_per_second"])),
+    _Column("of a read", 9, True, 5, lambda report, test: "" if report["of_read"] is None else f"{report['of_read']:.0%}"),
+)
+
+
+def _name(report: dict[str, Any]) -> str:
+    return clean(Path(report["model_filename"]).name)
+
+
+def _rate(nbytes: float | None) -> str:
+    return "" if nbytes is None else f"{nbytes / 1e9:.2f}"
+
+
+def _print_row(report: dict[str, Any], test: str, *, head: bool) -> None:
+    """A line of a Markdown table, after the machine and its head for the first; on a terminal no wider than that."""
+    columns = [replace(column, width=column.width or len(_name(report))) for column in _COLUMNS]
+    width = line_width()
+    for column in sorted(columns, key=lambda column: column.rank):
+        if width is not None and column.rank and sum(one.width + 3 for one in columns) + 1 > width:
+            columns.remove(column)
     if head:
-        print(f"{report['cpu']}, {report['cores']} core{'s' if report['cores'] > 1 else ''}, {report['isa'] or 'no'} kernels\n")
-        print(f"| {'model':<{len(name)}} | backend | threads | test           |           tokens/s |  GB/s | of a read |")
-        print(f"| {'-' * len(name)} | ------- | ------: | -------------- | -----------------: | ----: | --------: |")
-    speed = f"{report['avg_ts']:.2f} ± {report['stddev_ts']:.2f}"
-    rate = "" if report["bytes_per_second"] is None else f"{report['bytes_per_second'] / 1e9:.2f}"
-    part = "" if report["of_read"] is None else f"{report['of_read']:.0%}"
-    print(f"| {name} | {report['backend']:<7} | {report['n_threads']:>7} | {test:<14} | {speed:>18} | {rate:>5} | {part:>9} |",
-          flush=True)
+        cores = f"{report['cores']} core{'s' if report['cores'] > 1 else ''}"
+        print(wrapped(f"{report['cpu']}, {cores}, {report['isa'] or 'no'} kernels") + "\n")
+        if all(column.title != "model" for column in columns):
+            print(wrapped(_name(report)) + "\n")
+        _print_cells([_aligned(column.title, column) for column in columns])
+        _print_cells(["-" * (column.width - column.right) + ":" * column.right for column in columns])
+    _print_cells([_aligned(column.cell(report, test), column) for column in columns])
+
+
+def _aligned(text: str, column: _Column) -> str:
+    return text.rjust(column.width) if column.right else text.ljust(column.width)
+
+
+def _print_cells(cells: Sequence[str]) -> None:
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def _print_profile(report: dict[str, Any]) -> None:
     """Where a step's time went, by kind of kernel."""
     size, total = report["profile_tokens"], sum(kind["ns"] for kind in report["profile"])
     before = report["n_depth"] + (report["n_prompt"] or 1) - size
-    print(f"\nA step of {size} token{'s' if size > 1 else ''} after {before} others, {report['n_threads']} threads; "
-          f"{report['inside']:.1%} of the test's time was inside steps\n")
-    print("| kernel                  | calls |       ms |     % |  GB/s |")
-    print("| ----------------------- | ----: | -------: | ----: | ----: |")
+    text = (f"A step of {size} token{'s' if size > 1 else ''} after {before} others, {report['n_threads']} threads; "
+            f"{report['inside']:.1%} of the test's time was inside steps")
+    print(f"\n{wrapped(text)}\n")
+    print("| kernel                  | calls |     ms |     % |  GB/s |")
+    print("| ----------------------- | ----: | -----: | ----: | ----: |")
     for kind in report["profile"]:
         rate = f"{kind['bytes'] / kind['ns']:.2f}" if kind["bytes"] and kind["ns"] else ""
         part = kind["ns"] / max(total, 1)
-        print(f"| {kind['kind']:<23} | {kind['calls']:>5} | {kind['ns'] / 1e6:>8.3f} | {part:>5.1%} | {rate:>5} |")
+        print(f"| {kind['kind']:<23} | {kind['calls']:>5} | {kind['ns'] / 1e6:>6.2f} | {part:>5.1%} | {rate:>5} |")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from edgellm.engine.fit import Fit, Guess
     from edgellm.formats.gguf import GGUFFile
 
+FASTEST = 1000                               # tokens a second; beyond, sampling and text take longer than the model
 Facts = dict[str, Any]                       # Any: strings, numbers and tables, as JSON has them
 
 
@@ -49,17 +50,17 @@ def fit(
 
 
 def _catalogue(timing: bool) -> list[Guess]:
-    """The default file of every entry, smallest first."""
+    """The default file of every entry, smallest first; last those that cannot be run yet."""
     from edgellm.catalogue import entries
     from edgellm.catalogue.machine import memory
-    from edgellm.engine.fit import guess
+    from edgellm.engine.fit import guess, order
     from edgellm.engine.speed import speed
 
     free = memory()
     with ProgressLine("measuring how fast memory is") as progress:
         rate = speed(progress) if timing else None
     shown = [entry for entry in entries().values() if entry.kind != "test"]
-    return sorted((guess(entry, file, rate, free) for entry in shown if (file := entry.file())), key=lambda one: one.memory)
+    return sorted((guess(entry, file, rate, free) for entry in shown if (file := entry.file())), key=order)
 
 
 def _guess_facts(one: Guess) -> Facts:
@@ -73,8 +74,8 @@ def _guess_facts(one: Guess) -> Facts:
 def _catalogue_page(guesses: list[Guess]) -> str:
     from edgellm.catalogue.machine import memory
     from edgellm.cli.format_stats import size
-    from edgellm.cli.table import table
-    from edgellm.engine.fit import best_of
+    from edgellm.cli.table import table, wrapped
+    from edgellm.engine.fit import NOT_YET, best_of
 
     rows = [
         (one.entry.name, one.entry.parameters, one.file.type, size(one.file.size), size(one.memory),
@@ -82,13 +83,14 @@ def _catalogue_page(guesses: list[Guess]) -> str:
          " ".join((one.entry.kind,) * (one.entry.kind != "chat") + one.entry.tags))
         for one in guesses
     ]
-    free = memory()
     head = ("name", "parameters", "type", "download", "memory", "tokens/s", "fits", "licence", "")
     best = best_of(guesses)
     advice = (f"The largest that fits and writes as fast as you read: edgellm pull {best.entry.name}" if best
               else "None fits with room to spare: close other programs, or take a small one.")
-    return (f"{table(head, rows, right=(1, 3, 4, 5))}\n\n{size(free.available)} of memory are free; memory and speed are "
-            f"estimates for a context of 4096, edgellm fit NAME says more.\n{advice}")
+    later = f" {NOT_YET}: edgellm cannot run it so far." if any(one.fits == NOT_YET for one in guesses) else ""
+    note = (f"{size(memory().available)} of memory are free; memory and speed are estimates for a context of 4096, "
+            f"edgellm fit NAME says more.{later}")
+    return f"{table(head, rows, right=(1, 3, 4, 5), optional=(8, 7, 1, 2, 3))}\n\n{wrapped(note)}\n{wrapped(advice)}"
 
 
 def _model_facts(name: str, context: int | None, threads: int | None, timing: bool) -> Facts:
@@ -148,19 +150,21 @@ def _advice(name: str, result: Fit, here: bool) -> str:
 
 def _model_page(facts: Facts) -> str:
     from edgellm.cli.format_stats import size
-    from edgellm.cli.table import table
+    from edgellm.cli.table import table, wrapped
     from edgellm.cli.terminal import clean
 
     where = "on this machine" if facts["here"] else "not fetched yet"
-    lines = [clean(f"{facts['name']}: {facts['architecture']}, {size(facts['bytes'])}, {where}")]
+    lines = [wrapped(clean(f"{facts['name']}: {facts['architecture']}, {size(facts['bytes'])}, {where}"))]
     if facts["memory"]:
         types = list(dict.fromkeys(row["kv_type"] for row in facts["memory"]))
         cells = {(row["context"], row["kv_type"]): size(row["bytes"]) + ("" if row["fits"] else " (no)") for row in facts["memory"]}
         contexts = list(dict.fromkeys(row["context"] for row in facts["memory"]))
         lines += ["", table(("context", *(f"memory ({kind})" for kind in types)),
-                            [(str(n), *(cells[n, kind] for kind in types)) for n in contexts], right=range(len(types) + 1)), ""]
-        lines.append(f"{size(facts['free'])} of memory are free, {size(facts['usable'])} can be used.")
-    if facts["tokens_per_second"]:
-        lines.append(f"About {facts['tokens_per_second']:.3g} tokens/s, timed on this machine with made-up weights.")
-    lines.append(clean(facts["advice"][0].upper() + facts["advice"][1:] + "."))
+                            [(str(n), *(cells[n, kind] for kind in types)) for n in contexts],
+                            right=range(len(types) + 1), optional=(3,)), ""]
+        lines.append(wrapped(f"{size(facts['free'])} of memory are free, {size(facts['usable'])} can be used."))
+    if rate := facts["tokens_per_second"]:
+        speed = f"About {rate:.3g}" if rate < FASTEST else f"More than {FASTEST}"
+        lines.append(wrapped(f"{speed} tokens/s, timed on this machine with made-up weights."))
+    lines.append(wrapped(clean(facts["advice"][0].upper() + facts["advice"][1:] + ".")))
     return "\n".join(lines)

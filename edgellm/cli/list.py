@@ -1,15 +1,22 @@
 """`edgellm list`: the models that are on this machine, whoever fetched them."""
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from edgellm.cli import options
 from edgellm.cli.output import say
+from edgellm.errors import EdgeError
+
+if TYPE_CHECKING:
+    from edgellm.catalogue.stores import Model
 
 
 def list_(json_: options.Json = False) -> None:
     """List the models on this machine.
 
     They are used where they are: in the Hugging Face cache (llama.cpp shares it), in the folders of Ollama, LM Studio,
-    llama.cpp, GPT4All and Jan, in edgellm's own, and in those that your models.toml names. Each file is listed once.
+    llama.cpp, GPT4All and Jan, in edgellm's own, and in those that your models.toml names. Each file is listed once,
+    and once more for every name that it got with edgellm import.
 
     \b
     edgellm list
@@ -26,17 +33,37 @@ def list_(json_: options.Json = False) -> None:
         import json
 
         print(json.dumps([
-            {"name": model.found.name, "type": model.found.type, "bytes": model.found.size, "store": model.store,
-             "also": list(model.also), "path": str(model.found.path), "fits": verdict(rough_bytes(model.found.size), free)}
+            {"name": model.found.name, "type": _type(model), "bytes": model.found.size, "store": model.store,
+             "also": list(model.also), "same_as": model.same_as or None,
+             "path": str(model.found.path), "fits": verdict(rough_bytes(model.found.size), free)}
             for model in models
         ], indent=2))
         return
     rows = [
-        (model.found.name, model.found.type or "?", size(model.found.size), ", ".join((model.store, *model.also)),
-         verdict(rough_bytes(model.found.size), free))
+        (model.found.name, _type(model) or "?", size(model.found.size), _where(model), verdict(rough_bytes(model.found.size), free))
         for model in models
     ]
     if rows:
-        print(table(("name", "type", "size", "where", "fits"), rows, right=(2,)))
+        print(table(("name", "type", "size", "where", "fits"), rows, right=(2,), optional=(3, 4)))
     if all(model.store == bundled.NAME for model in models):
         say("no model was fetched yet: edgellm fit lists what fits here, edgellm pull NAME fetches one")
+
+
+def _where(model: Model) -> str:
+    if model.same_as:
+        return f"{model.store}, the file of {model.same_as}"
+    return ", ".join((model.store, *model.also))
+
+
+def _type(model: Model) -> str:
+    """The type that names tell, else the one that the header states; "" where it cannot be read."""
+    if model.found.type:
+        return model.found.type
+    from edgellm.formats.gguf import open_gguf
+    from edgellm.formats.gguf_file_type import file_type
+
+    try:
+        with open_gguf(model.found.path) as gguf:
+            return file_type(gguf)
+    except EdgeError:
+        return ""

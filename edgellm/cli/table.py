@@ -1,17 +1,57 @@
-"""Rows of text in columns, for terminals and pipes alike."""
+"""Rows of text in columns, as wide as the terminal allows; into pipes and files as wide as they are."""
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 
 from edgellm.cli.terminal import clean
 
+BETWEEN = "  "
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Lines with columns as wide as their widest cell; those numbered in `right` are set to the right."""
+
+def line_width() -> int | None:
+    """Columns of the terminal that stdout is; None where it is a pipe or file."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def wrapped(text: str) -> str:
+    """A sentence over as many lines as the terminal needs."""
+    width = line_width()
+    return text if width is None else "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), optional: Sequence[int] = ()) -> str:
+    """Lines with columns as wide as their widest cell; those numbered in `right` are set to the right.
+
+    On a terminal that is too narrow, the columns of `optional` are left out one after the other; where that is not enough, the
+    first column, which names the row, gets a line of its own.
+    """
     cells = [[clean(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(head))]
-    lines = ["  ".join(_set(cell, widths[k], k in right) for k, cell in enumerate(row)) for row in cells]
-    return "\n".join(line.rstrip() for line in lines)
+    kept, width = list(range(len(head))), line_width()
+    for column in optional:
+        if width is None or _width(cells, kept) <= width:
+            break
+        kept.remove(column)
+    if width is not None and _width(cells, kept) > width:
+        return _stacked(cells, [column for column in kept if column], right)
+    return "\n".join(_lines(cells, kept, right))
+
+
+def _stacked(cells: Sequence[Sequence[str]], kept: Sequence[int], right: Sequence[int]) -> str:
+    below = _lines(cells, kept, right)
+    return "\n".join(f"{row[0]}\n    {line}" for row, line in zip(cells, below, strict=True))
+
+
+def _lines(cells: Sequence[Sequence[str]], kept: Sequence[int], right: Sequence[int]) -> list[str]:
+    widths = {column: max(len(row[column]) for row in cells) for column in kept}
+    lines = (BETWEEN.join(_set(row[k], widths[k], k in right) for k in kept) for row in cells)
+    return [line.rstrip() for line in lines]
+
+
+def _width(cells: Sequence[Sequence[str]], kept: Sequence[int]) -> int:
+    return max(len(line) for line in _lines(cells, kept, ()))
 
 
 def _set(cell: str, width: int, right: bool) -> str:

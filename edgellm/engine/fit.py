@@ -5,18 +5,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgellm.arch import load_graph, names
-from edgellm.catalogue import Entry, ModelFile, entries
+from edgellm.catalogue import Entry, ModelFile, entries, entry_file
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.engine import context as contexts
 from edgellm.engine.estimate import Need, need
+from edgellm.engine.load import SMALL_MODEL
 from edgellm.engine.speed import Speed
 from edgellm.errors import EdgeError
-from edgellm.formats.gguf import GGUFFile
+from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.memory.kv_types import KV_TYPES
 from edgellm.passes import optimise
 
 CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072)
 SINKS = 4
+NOT_YET = "not yet"                              # of models that edgellm cannot run so far
 BESIDE, FIXED = 1.2, 0.15 * 2**30               # bytes of memory per byte of a file, and beside it, at a context of 4096
 TIGHT = 0.75                                     # of the usable memory
 READING_SPEED = 6.0                              # tokens a second: about 250 words a minute
@@ -50,7 +52,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """One file of the catalogue by its length alone: bytes of memory, tokens a second, and "yes", "tight", "no" or "not yet"."""
+    """One file of the catalogue: bytes of memory, tokens a second, and whether it fits: "yes", "tight", "no" or "not yet"."""
 
     entry: Entry
     file: ModelFile
@@ -65,6 +67,7 @@ def fit(gguf: GGUFFile, *, context: int | None = None, threads: int | None = Non
     try:
         hparams, _ = load_graph(gguf)
         trained = hparams.context_length
+        threads = 1 if gguf.nbytes < SMALL_MODEL else threads
         rows = tuple(_rows(gguf, [context] if context else _contexts(trained), threads, free))
     except EdgeError as error:
         return Fit(str(error).removeprefix(f"{gguf.path}: "), 0, free, ())
@@ -85,11 +88,33 @@ def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) 
             yield Row(context, kv_type, needed, needed.total <= free.usable)
 
 
+def order(one: Guess) -> tuple[bool, int]:
+    """Sorts guesses: smallest first, what cannot be run yet behind all others."""
+    return one.fits == NOT_YET, one.memory
+
+
 def guess(entry: Entry, file: ModelFile, speed: Speed | None, free: Memory) -> Guess:
-    """What a file of the catalogue would need and do here; no speed without `speed`."""
-    needed = rough_bytes(file.size)
+    """What a file of the catalogue would need and do here; no speed without `speed`.
+
+    Its header tells the memory where it is on this machine, else its length does.
+    """
+    needed = (_known_bytes(entry, file, free) if runs(entry) else 0) or rough_bytes(file.size)
     rate = speed.tokens_per_second(file.size * entry.share_read) if speed else 0.0
-    return Guess(entry, file, needed, rate, verdict(needed, free) if runs(entry) else "not yet")
+    return Guess(entry, file, needed, rate, verdict(needed, free) if runs(entry) else NOT_YET)
+
+
+def _known_bytes(entry: Entry, file: ModelFile, free: Memory) -> int:
+    """Memory at the context that a chat gets, by the header of a file that is here; 0 for another."""
+    path = entry_file(file)
+    if path is None:
+        return 0
+    try:
+        with open_gguf(path) as gguf:
+            trained = load_graph(gguf)[0].context_length
+            rows = _rows(gguf, [min(trained, contexts.DEFAULT_CONTEXT)], None, free)
+            return next(row.need.total for row in rows if row.kv_type == "f16")
+    except EdgeError:
+        return 0
 
 
 def runs(entry: Entry) -> bool:

@@ -10,13 +10,14 @@ from edgellm.arch import load_graph
 from edgellm.backends import load_backend
 from edgellm.backends.base import Progress, StepBatch
 from edgellm.engine import context as contexts
+from edgellm.engine.load import SMALL_MODEL
 from edgellm.engine.synthetic_weights import ProbeWeights
 from edgellm.formats.gguf import GGUFFile
 from edgellm.memory.sequence import Sequence
 from edgellm.passes import optimise
 
 CONTEXT = 256                                    # tokens: short, as in `edgellm bench`, so that no memory is needed for it
-LEAST_TOKENS, MOST_TOKENS = 4, 64
+LEAST_TOKENS, MOST_TOKENS = 4, 240
 
 
 def tokens_per_second(gguf: GGUFFile, *, kv_type: str = "f16", threads: int | None = None, seconds: float = 1.5,
@@ -25,6 +26,8 @@ def tokens_per_second(gguf: GGUFFile, *, kv_type: str = "f16", threads: int | No
 
     Kernels are compiled where this machine has not seen them yet, which loading the model would do as well. Raises as load does.
     """
+    if gguf.nbytes < SMALL_MODEL:
+        threads = 1                                          # as load does
     _, graph = load_graph(gguf, CONTEXT)
     layout = contexts.plan(graph, CONTEXT, sinks=4)
     executable = load_backend("cpu")(optimise(graph), ProbeWeights(gguf), layout, kv_type=kv_type, threads=threads,

@@ -32,11 +32,15 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model of this machine: what `found` says of it, the store that owns it, and the others that hold the same bytes."""
+    """One model of this machine: what `found` says of it, the store that owns it, and the others that hold the same bytes.
+
+    `same_as`: for a name that was given to a file which another name stands for already, that other name.
+    """
 
     found: Found
     store: str
     also: tuple[str, ...] = ()
+    same_as: str = ""
 
 
 def names() -> list[str]:
@@ -51,7 +55,10 @@ def named(store: str, around: Surroundings | None = None) -> list[Found]:
 
 
 def scan(around: Surroundings | None = None) -> list[Model]:
-    """Every model on this machine once: the same file, link target or sha256 is one model, wherever it is seen."""
+    """Every model on this machine once: the same file, link target or sha256 is one model, wherever it is seen.
+
+    Names that the user gave (`Found.given`) all appear.
+    """
     models: list[Model] = []
     seen: dict[object, int] = {}
     for store in names():
@@ -62,6 +69,8 @@ def scan(around: Surroundings | None = None) -> list[Model]:
             if known is None:
                 known = len(models)
                 models.append(Model(found, title))
+            elif found.given:
+                models.append(Model(found, title, same_as=models[known].found.name))
             elif title != models[known].store and title not in models[known].also:
                 models[known] = Model(models[known].found, models[known].store, (*models[known].also, title))
             seen.update(dict.fromkeys(keys, known))

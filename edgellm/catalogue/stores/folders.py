@@ -4,12 +4,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from edgellm.catalogue.file_selection import type_of
 from edgellm.catalogue.paths import Surroundings, models_folder
 from edgellm.catalogue.registry import folders
 from edgellm.catalogue.stores.found import Found, plain
 
 NAME = "own folder"
 RANK = 6
+# q4-k-m: names that edgellm gives have no underscores
+DASHES = re.compile(r"(?<=q\d)-(?=(?:[01]|k|nl|x?xs|[sm])(?:[-.]|$))|(?<=q\d-k)-(?=(?:xl|[sml])(?:[-.]|$))")
 
 
 def find(around: Surroundings) -> Iterator[Found]:
@@ -17,6 +20,9 @@ def find(around: Surroundings) -> Iterator[Found]:
     own = models_folder(around)
     for one in plain(own):
         name = re.sub(r"-00001-of-\d{5}$", "", one.path.stem)
-        yield Found(name if one.path.parent == own else one.name, one.paths, one.size, one.type, one.sha256)
+        if one.path.parent == own:
+            yield Found(name, one.paths, one.size, type_of(DASHES.sub("_", name)), one.sha256, given=True)
+        else:
+            yield one
     for folder in folders():
         yield from plain(folder)

@@ -17,13 +17,17 @@ SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One model: what to call it, its files (all parts of a split one), bytes, type as far as names tell, sha256 if it is free."""
+    """One model: what to call it, its files (all parts of a split one), bytes, type as far as names tell, sha256 if it is free.
+
+    `given`: the user gave it this name.
+    """
 
     name: str
     paths: tuple[Path, ...]
     size: int
     type: str
     sha256: str | None = None
+    given: bool = False
 
     @property
     def path(self) -> Path:
