@@ -128,7 +128,7 @@ def test_the_model_is_looked_at_before_a_prompt_is_asked_for(tmp_path: Path, cap
 @pytest.mark.parametrize("arguments, said", [
     (["--kv-type", "x"], "--kv-type x does not exist"), (["--backend", "x"], "--backend x does not exist"),
     (["--context", "9", "--sinks", "9"], "--context 9 is not possible; give a number of tokens from 11 (two more than --sinks 9)"),
-    (["--stop", ""], "--stop '' is no stop text"),
+    (["--stop", ""], "--stop '': give a text"),
 ])
 def test_errors_of_the_library_in_the_words_of_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str,

@@ -9,6 +9,7 @@ import typer
 from edgellm.cli.checks import number, seed
 from edgellm.cli.completion import kv_types, model_names, where
 from edgellm.cli.output import say
+from edgellm.errors import OptionError
 
 
 def understood(context: typer.Context, name: str | None) -> str | None:
@@ -110,7 +111,9 @@ def given(**options: object) -> dict[str, object]:
 
 
 def stops(texts: list[str] | None) -> tuple[str, ...] | None:
-    r"""The texts of --stop, in which \n and \t are what they are in a program; None without any."""
+    r"""The texts of --stop, in which \n and \t are what they are in a program; None without any. Raises OptionError for ""."""
+    if texts and "" in texts:
+        raise OptionError("--stop '': give a text of at least one character")
     return tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in texts) if texts else None
 
 
