@@ -1,0 +1,1 @@
+"""What makes and judges model files: quantize, convert, perplexity, verify."""
