@@ -137,7 +137,7 @@ def test_the_command_takes_what_the_model_was_trained_for(models: Path, capsys: 
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["spm.gguf", "absent.txt"], "absent.txt cannot be read"), (["spm.gguf", "spm.gguf"], "not UTF-8"),
-    (["spm.gguf", "text.txt", "-c", "4000"], "longer text"), (["spm.gguf", "text.txt", "-c", "2"], "context=2"),
+    (["spm.gguf", "text.txt", "-c", "4000"], "longer text"), (["spm.gguf", "text.txt", "-c", "2"], "--context 2"),
     (["spm.gguf", "text.txt", "-c", "64", "--kl-base", "bpe.gguf"], "vocabular"),
 ])
 def test_wrong_calls_end_in_one_line(models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
