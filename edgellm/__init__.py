@@ -14,31 +14,67 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from edgellm.engine.async_ import AsyncStream
     from edgellm.engine.load import load, load_tokenizer
     from edgellm.engine.model import Model
     from edgellm.engine.records import Event, Generation, ModelInfo, Piece, Stats
     from edgellm.engine.stream import Stream
-    from edgellm.errors import EdgeError
+    from edgellm.errors import (
+        BackendError,
+        BadAlignment,
+        BadCatalogue,
+        BadHParam,
+        BadMagic,
+        BadTensorInfo,
+        BadType,
+        BadVersion,
+        BadVocab,
+        ContextFull,
+        DownloadError,
+        Duplicate,
+        EdgeError,
+        FormatError,
+        LimitExceeded,
+        ModelClosed,
+        ModelNotFound,
+        NotEnoughMemory,
+        NoTokenizer,
+        NumericError,
+        OptionError,
+        ShapeMismatch,
+        TemplateError,
+        Truncated,
+        Unreadable,
+        Unsupported,
+        Unwritable,
+    )
     from edgellm.sampling import SamplingOptions
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncStream", "BackendError", "BadAlignment", "BadCatalogue", "BadHParam", "BadMagic", "BadTensorInfo", "BadType",
+    "BadVersion", "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "Event", "FormatError", "Generation",
+    "LimitExceeded", "Model", "ModelClosed", "ModelInfo", "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError",
+    "OptionError", "Piece", "SamplingOptions", "ShapeMismatch", "Stats", "Stream", "TemplateError", "Truncated", "Unreadable",
+    "Unsupported", "Unwritable", "load", "load_tokenizer",
+]
 
 _HOMES = {
     "load": "edgellm.engine.load", "load_tokenizer": "edgellm.engine.load", "Model": "edgellm.engine.model",
     "Event": "edgellm.engine.records", "Generation": "edgellm.engine.records", "ModelInfo": "edgellm.engine.records",
     "Piece": "edgellm.engine.records", "Stats": "edgellm.engine.records", "Stream": "edgellm.engine.stream",
-    "EdgeError": "edgellm.errors", "SamplingOptions": "edgellm.sampling",
+    "AsyncStream": "edgellm.engine.async_", "SamplingOptions": "edgellm.sampling",
 }
-
-__all__ = ["EdgeError", "Event", "Generation", "Model", "ModelInfo", "Piece", "SamplingOptions", "Stats", "Stream", "load",
-           "load_tokenizer"]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use (PEP 562)."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'edgellm' has no attribute {name!r}")
     from importlib import import_module
 
-    value: object = getattr(import_module(_HOMES[name]), name)
+    value: object = getattr(import_module(_HOMES.get(name, "edgellm.errors")), name)
     globals()[name] = value
     return value
 

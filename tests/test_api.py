@@ -266,3 +266,20 @@ def test_logits_are_the_references(path: Path) -> None:
     with open_gguf(path) as gguf:
         wanted = Reference(load_graph(gguf)[1], WeightStore(gguf)).logits(ids)
     np.testing.assert_allclose(rows, wanted, atol=2e-5 * np.abs(wanted).max())
+
+
+def test_errors_and_the_version_are_there_without_anything_heavy() -> None:
+    from importlib.metadata import version
+
+    from edgellm import errors
+
+    assert set(errors.__all__) <= set(edgellm.__all__) and set(edgellm.__all__) <= set(dir(edgellm))
+    assert all(getattr(edgellm, name) is getattr(errors, name) for name in errors.__all__)
+    assert edgellm.__version__ == version("edgellm")
+    for name in edgellm.__all__:
+        assert getattr(edgellm, name).__name__ == name
+
+
+@pytest.mark.parametrize("tokens, expected", [(0, 0.0), (1, 4.0), (3, 20.0)])
+def test_speed_of_short_answers(tokens: int, expected: float) -> None:
+    assert edgellm.Stats(5, 0, 0, tokens, 0.25, 0.2, 0.1).tokens_per_second == expected

@@ -56,7 +56,7 @@ HEAVY = (
 
 @pytest.mark.parametrize("code", [
     "import edgellm",
-    "import edgellm; edgellm.EdgeError",
+    "import edgellm; edgellm.EdgeError; edgellm.ContextFull; edgellm.__version__",
     "from edgellm.cli.app import run; run(['--help'])",
     "from edgellm.cli.app import run; run(['run', '--help'])",
     "from edgellm.cli.app import run; run(['show', 'no-such-model'])",

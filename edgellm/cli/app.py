@@ -10,6 +10,7 @@ from typing import Annotated, TextIO
 
 import typer
 
+from edgellm import __version__
 from edgellm.cli import bench, chat, completion, doctor, fit, import_, path, perplexity, pull, rm, show, tokenize
 from edgellm.cli import list as list_command
 from edgellm.cli import run as run_command
@@ -34,9 +35,7 @@ app.command("import", no_args_is_help=False)(import_.import_)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"edgellm {version('edgellm')}")
+        print(f"edgellm {__version__}")
         raise typer.Exit
 
 

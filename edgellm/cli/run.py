@@ -107,8 +107,8 @@ def _report(name: str, result: Generation) -> str:
     stats = result.stats
     speeds = {"tokens_per_second": stats.tokens_per_second, "prompt_tokens_per_second": stats.prompt_tokens_per_second}
     return json.dumps({
-        "model": name, "text": result.text, "ids": list(result.token_ids), "stop_reason": result.stop_reason, "seed": result.seed,
-        "stats": dataclasses.asdict(stats) | speeds,
+        "model": name, "text": result.text, "thinking": result.thinking, "ids": list(result.token_ids),
+        "stop_reason": result.stop_reason, "seed": result.seed, "stats": dataclasses.asdict(stats) | speeds,
     }, indent=2)
 
 

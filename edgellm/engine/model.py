@@ -21,6 +21,7 @@ from edgellm.chat import (
     switch,
     thinking_of,
 )
+from edgellm.engine.async_ import AsyncTwins
 from edgellm.engine.generation_options import GenerationKeywords, GenerationOptions, parse
 from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
@@ -36,7 +37,7 @@ __all__ = ["Generation", "Model", "ModelInfo", "Piece", "StopReason", "Stream"]
 Prompt = str | Sequence[int] | npt.NDArray[np.integer]
 
 
-class Model:
+class Model(AsyncTwins):
     """A model ready to run, made by `edgellm.load`; a context manager.
 
     Safe to use from several threads: calls queue. The last conversation's keys are kept, so that a prompt that begins like

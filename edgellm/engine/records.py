@@ -48,8 +48,10 @@ class Stats:
 
     @property
     def tokens_per_second(self) -> float:
-        """Speed of generation, 0 where fewer than two tokens were generated."""
-        return (self.generated_tokens - 1) / self.generation_seconds if self.generated_tokens > 1 else 0.0
+        """Speed of generation. A single token comes with the prompt: its speed is that of the whole answer; 0 without any."""
+        if self.generated_tokens == 1:
+            return 1 / self.time_to_first_token if self.time_to_first_token > 0 else 0.0
+        return (self.generated_tokens - 1) / self.generation_seconds if self.generated_tokens else 0.0
 
     @property
     def prompt_tokens_per_second(self) -> float:

@@ -1,0 +1,203 @@
+"""The calls of a model under asyncio: the same answers, a loop that goes on, and computing that ends with its task."""
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_models import tiny_model
+
+import edgellm
+from edgellm.engine.async_ import AHEAD
+
+OPTIONS: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
+    with edgellm.load(tiny_model(tmp_path_factory.mktemp("async") / "m.gguf", "llama", "F32", tokenizer="bpe")) as opened:
+        yield opened
+
+
+class Slow:
+    """A processor that makes each token take a while, and counts them."""
+
+    def __init__(self, seconds: float = 0.01) -> None:
+        self.seconds, self.tokens = seconds, 0
+
+    def __call__(self, ids: Any, logits: Any) -> Any:
+        self.tokens += 1
+        time.sleep(self.seconds)
+        return logits
+
+    def stands_still(self) -> bool:
+        """Whether no token is computed any more, after a while for the one under way."""
+        time.sleep(0.1)
+        before = self.tokens
+        time.sleep(0.2)
+        return self.tokens == before
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_answers_are_those_of_the_twins(model: edgellm.Model) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+
+    async def main() -> None:
+        done = await model.agenerate("hello", max_tokens=20, **OPTIONS)
+        assert done.token_ids == model.generate("hello", max_tokens=20, **OPTIONS).token_ids
+        stream = model.astream("hello", max_tokens=20, **OPTIONS)
+        pieces = [piece async for piece in stream]
+        assert "".join(pieces) == stream.result.text == done.text and all(isinstance(piece, edgellm.Piece) for piece in pieces)
+        assert [piece async for piece in stream] == []
+        said = await model.achat(messages, max_tokens=20, **OPTIONS)
+        assert said.token_ids == model.chat(messages, max_tokens=20, **OPTIONS).token_ids
+        events = [event async for event in (await model.achat(messages, stream=True, max_tokens=20, **OPTIONS)).events()]
+        assert "".join(event.text for event in events) == said.text and {event.kind for event in events} == {"text"}
+
+    asyncio.run(main())
+
+
+def test_the_loop_goes_on_and_calls_queue(model: edgellm.Model) -> None:
+    async def main() -> None:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.005)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        answers = await asyncio.gather(*(model.agenerate(text, max_tokens=10, processors=[Slow()], **OPTIONS) for text in "abc"))
+        ticking.cancel()
+        assert ticks > 10
+        for text, answer in zip("abc", answers, strict=True):
+            assert answer.token_ids == model.generate(text, max_tokens=10, **OPTIONS).token_ids
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["generate", "stream", "between"])
+def test_cancelling_the_task_ends_the_computing(how: str, model: edgellm.Model) -> None:
+    slow = Slow()
+
+    async def read() -> None:
+        if how == "generate":
+            await model.agenerate("a", max_tokens=None, processors=[slow], **OPTIONS)
+        async for _ in model.astream("a", max_tokens=None, processors=[slow], **OPTIONS):
+            if how == "between":
+                await asyncio.sleep(60)
+
+    async def main() -> None:
+        task = asyncio.create_task(read())
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert slow.tokens and slow.stands_still()
+    assert model.generate("a", max_tokens=2, **OPTIONS).stats.generated_tokens == 2
+
+
+def test_a_timeout_while_the_prompt_is_read(model: edgellm.Model) -> None:
+    steps: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        steps.append(done)
+        time.sleep(0.05)
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(model.agenerate([1] * 2000, max_tokens=1, progress=progress, **OPTIONS), 0.08)
+
+    asyncio.run(main())
+    time.sleep(0.2)
+    count = len(steps)
+    time.sleep(0.2)
+    assert count == len(steps) and steps[-1] < 2000
+
+
+@pytest.mark.parametrize("how", ["close", "with", "drop"])
+def test_ending_early(how: str, model: edgellm.Model) -> None:
+    slow = Slow()
+
+    async def main() -> None:
+        stream = model.astream("a", max_tokens=None, processors=[slow], **OPTIONS)
+        with pytest.raises(edgellm.OptionError):
+            _ = stream.result
+        if how == "with":
+            async with stream:
+                await anext(stream)
+        else:
+            await anext(stream)
+        if how == "drop":
+            del stream
+            gc.collect()
+            return
+        await stream.aclose()
+        assert stream.result.stop_reason == "cancelled" and stream.result.stats.generated_tokens >= 1
+        assert [piece async for piece in stream] == []
+
+    asyncio.run(main())
+    assert slow.stands_still()
+
+
+def test_one_that_was_never_read_can_be_closed(model: edgellm.Model) -> None:
+    async def main() -> edgellm.Generation:
+        async with model.astream("a", **OPTIONS) as stream:
+            pass
+        return stream.result
+
+    assert asyncio.run(main()).stop_reason == "cancelled"
+
+
+def test_computing_is_little_ahead_of_the_reader(model: edgellm.Model) -> None:
+    slow = Slow(0)
+
+    async def main() -> None:
+        async with model.astream("a", max_tokens=None, processors=[slow], **OPTIONS) as stream:
+            await anext(stream)
+            await asyncio.sleep(0.2)
+            assert slow.tokens <= AHEAD + 2
+
+    asyncio.run(main())
+
+
+def test_errors_reach_the_awaiter_once(model: edgellm.Model) -> None:
+    def fails(ids: Any, logits: Any) -> Any:
+        raise RuntimeError("the processor's own")
+
+    async def main() -> None:
+        with pytest.raises(edgellm.OptionError, match="top_p"):
+            await model.agenerate("a", top_p=7)
+        stream = model.astream("a", processors=[fails])
+        with pytest.raises(RuntimeError, match="the processor's own"):
+            await anext(stream)
+        assert [piece async for piece in stream] == []
+        await stream.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_closed_leaves_no_thread_behind(model: edgellm.Model) -> None:
+    async def main() -> edgellm.AsyncStream:
+        stream = model.astream("a", max_tokens=None, processors=[Slow()], **OPTIONS)
+        await anext(stream)
+        return stream
+
+    stream = asyncio.run(main())
+    del stream
+    wait_for(lambda: not any(thread.name == "edgellm-async" for thread in threading.enumerate()))
+    assert np.isfinite(model.logits([1])).all()
