@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
 from edgellm.backends.cpu import object_cache
-from edgellm.backends.cpu.object_cache import KEPT_FOLDERS, KernelObject, ObjectCache, cache_key
+from edgellm.backends.cpu.object_cache import KEPT_FOLDERS, KEPT_OBJECTS, KernelObject, ObjectCache, sources_digest
 
 ITEM = KernelObject("a_symbol", bytes(range(256)) * 8)
 
@@ -110,12 +111,48 @@ def test_the_key_follows_every_source_that_kernels_take_constants_from(monkeypat
         return real(path)
 
     monkeypatch.setattr(Path, "read_bytes", spy)
-    cache_key("generic")
     package = Path(object_cache.__file__).resolve().parents[2]
     for kernel in (package / "backends/cpu").glob("kernels/*.py"):
+        read.clear()
+        object_cache._source.cache_clear()
+        sources_digest.__wrapped__(kernel.stem)
         assert str(kernel) in read
         for node in ast.walk(ast.parse(kernel.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("edgellm"):
                 home = package.parent / Path(*node.module.split("."))
                 modules = [home / f"{alias.name}.py" for alias in node.names] if home.is_dir() else [home.with_suffix(".py")]
                 assert all(str(path) in read for path in modules if path.is_file()), (kernel.name, node.module)
+
+
+def test_an_edit_compiles_again_what_it_concerns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = tmp_path / "edgellm/backends/cpu"
+    shutil.copytree(object_cache.CPU, cpu)
+    monkeypatch.setattr(object_cache, "CPU", cpu)
+    monkeypatch.setattr(object_cache, "ROOT", tmp_path)
+
+    def digests() -> dict[str, str]:
+        object_cache._source.cache_clear()
+        return {kernel.stem: sources_digest.__wrapped__(kernel.stem) for kernel in cpu.glob("kernels/[a-z]*.py")}
+
+    def concerned(source: str) -> set[str]:
+        before = digests()
+        (cpu / source).write_text((cpu / source).read_text() + "\n")
+        return {kernel for kernel, digest in digests().items() if digest != before[kernel]}
+
+    assert len(set(digests().values())) == len(digests())
+    assert concerned("plan.py") == set()
+    assert "norm" in concerned("kernels/norm.py") and "embed" not in concerned("kernels/norm.py")
+    assert {"attention", "kv_store"} <= concerned("kernels/kv_rows.py") < digests().keys()
+    assert concerned("simd/avx2.py") == concerned("abi.py") | concerned("simd/avx2.py")
+
+
+def test_old_objects_of_a_kernel_are_forgotten(tmp_path: Path) -> None:
+    cache = ObjectCache("generic", tmp_path)
+    for i in range(9):
+        old = cache.folder / f"k.v.{i:016}.o"
+        old.write_bytes(b"")
+        os.utime(old, (i, i))
+    (cache.folder / "k.vv.0.o").write_bytes(b"")
+    cache.write("k:v", ITEM)
+    left = sorted(path.name for path in cache.folder.glob("k.v.*"))
+    assert len(left) == KEPT_OBJECTS and cache.read("k:v") == ITEM and (cache.folder / "k.vv.0.o").exists()

@@ -1,9 +1,11 @@
 """Object code of compiled kernels on disk: a private folder per machine and source state, every file under a keyed digest."""
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -16,6 +18,11 @@ from edgellm.backends.cpu import system
 MAGIC = b"edgellm kernel 1"
 MAX_OBJECT = 1 << 26                             # 64 MiB: no kernel comes near it
 KEPT_FOLDERS = 8                                 # of other versions and rungs; older ones go when a new one is made
+KEPT_OBJECTS = 4                                 # of one kernel, of other states of its sources
+CPU = Path(__file__).resolve().parent
+ROOT = CPU.parents[2]
+APART = ("compiler.py", "system.py")             # they run beside kernels, none of which is made of what these import
+IMPORT = re.compile(r"^ *(?:from (edgellm[\w.]*) import (\([^)]*\)|[^\n]*)|import (edgellm[\w.]*))", re.MULTILINE)
 _DIGEST = 32
 
 
@@ -81,7 +88,7 @@ class ObjectCache:
         return path.read_bytes()
 
     def _path(self, kernel: str) -> Path:
-        return self.folder / (kernel.replace(":", ".") + ".o")
+        return self.folder / f"{kernel.replace(':', '.')}.{sources_digest(kernel.partition(':')[0])}.o"
 
     def read(self, kernel: str) -> KernelObject | None:
         """The stored object, or None where there is none that can be trusted."""
@@ -108,6 +115,9 @@ class ObjectCache:
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
+        same = [(other.stat().st_mtime, other) for other in self.folder.glob(f"{kernel.replace(':', '.')}.*.o") if other.is_file()]
+        for _, other in sorted(same)[:-KEPT_OBJECTS]:
+            other.unlink(missing_ok=True)
 
     def discard(self, kernel: str) -> None:
         self._path(kernel).unlink(missing_ok=True)
@@ -128,12 +138,41 @@ def _forget_old(base: Path) -> None:
 
 
 def cache_key(isa: str) -> str:
-    """Names everything that compiled code depends on: sources, compiler versions, processor and instruction set."""
-    package = Path(__file__).parent
-    constants = [package.parents[1] / place for place in ("memory/layout.py", "memory/kv_types.py", "formats/ggml_types.py")]
+    """Names what all compiled code depends on beside its sources: compiler versions, processor and instruction set."""
     digest = hashlib.sha256()
-    for source in sorted([*package.rglob("*.py"), *constants]):      # all: kernels take constants from several of them
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     for part in (metadata.version("numba"), metadata.version("llvmlite"), system.host_cpu(), isa, *sorted(system.host_features())):
         digest.update(part.encode() + b"\0")
     return f"{isa}-{digest.hexdigest()[:20]}"
+
+
+@functools.cache
+def sources_digest(module: str) -> str:
+    """Names the sources that a kernel of kernels/<module>.py is made of, so that an edit elsewhere compiles nothing again.
+
+    These are the module, what it imports of this package and so on, the compiler's side, and what they import of other packages,
+    for its constants.
+    """
+    todo, seen = [CPU / "kernels" / f"{module}.py", CPU / "compiler.py", CPU / "arm.py"], dict[Path, bytes]()
+    while todo:
+        path = todo.pop()
+        if path not in seen:
+            seen[path], imported = _source(path)
+            if path.is_relative_to(CPU) and path.name not in APART:
+                todo += imported
+    return hashlib.sha256(b"".join(path.name.encode() + b"\0" + seen[path] for path in sorted(seen) if seen[path])).hexdigest()[:16]
+
+
+@functools.cache
+def _source(path: Path) -> tuple[bytes, tuple[Path, ...]]:
+    """A source's digest, and the files of the modules of ours that it imports; nothing where there is no such file."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return b"", ()
+    files = list[Path]()
+    for package, names, module in IMPORT.findall(text.decode("utf-8")):
+        home = ROOT.joinpath(*(package or module).split("."))
+        files += (home.with_suffix(".py"), home / "__init__.py")
+        if (home / "__init__.py").is_file():
+            files += (home / f"{name}.py" for name in re.findall(r"\w+", names))
+    return hashlib.sha256(text).digest(), tuple(files)
