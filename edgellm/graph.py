@@ -30,18 +30,30 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerMemory:
-    """What one attention layer keeps per token. `window`: tokens that it sees, itself included; None: all."""
+class KVSpec:
+    """State of attention: keys and values, a row per token. `window`: tokens that are seen, the newest included; None: all."""
 
     n_kv_heads: int
-    head_dim_k: int
-    head_dim_v: int
+    dim_k: int                                   # of a head
+    dim_v: int
     window: int | None = None
+    v_is_k_prefix: bool = False                  # MLA: a value is the first dim_v dims of its key
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentSpec:
+    """State of a recurrent layer: one array per conversation, replaced at every token."""
+
+    shape: tuple[int, ...]
+    dtype: str                                   # as NumPy names it
+
+
+StateSpec: TypeAlias = KVSpec | RecurrentSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value of the graph: (rows, n) float32, made by `op` from earlier nodes and named weights."""
+    """One value of the graph: (rows, n) float32, made by `op` from earlier nodes and named weights; n = 0: a state changes."""
 
     op: str
     inputs: tuple[Value, ...]
@@ -53,24 +65,33 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Nodes in execution order; `output` is the index of the logits; `memory` has one entry per attention layer."""
+    """Nodes in execution order, the states that some of them read and write, and the values that a step gives by name."""
 
     nodes: tuple[Node, ...]
-    output: Value
-    memory: tuple[LayerMemory, ...]
+    states: tuple[StateSpec, ...]
+    outputs: Mapping[str, Value]                 # "logits" (R, n_vocab)
+
+    @property
+    def kv_states(self) -> tuple[KVSpec, ...]:
+        """The states, all of which are keys and values."""
+        kv = tuple(state for state in self.states if isinstance(state, KVSpec))
+        assert len(kv) == len(self.states), "recurrent states have no place in memory yet"
+        return kv
 
     def __str__(self) -> str:
-        """One line per attention layer's memory and per node: `%7 (T, 64) matmul(%6) blk.0.attn_q.weight`."""
-        lines = [_memory_line(layer, memory) for layer, memory in enumerate(self.memory)]
+        """One line per state and per node: `%7 (T, 64) matmul(%6) blk.0.attn_q.weight`."""
+        lines = [f"state {index}: {_state_text(state)}" for index, state in enumerate(self.states)]
         width = len(str(len(self.nodes)))
         lines += [_node_line(index, node, width) for index, node in enumerate(self.nodes)]
-        return "\n".join([*lines, f"output %{self.output}"])
+        return "\n".join([*lines, *(f"{name} %{value}" for name, value in self.outputs.items())])
 
 
-def _memory_line(layer: int, memory: LayerMemory) -> str:
-    window = "all" if memory.window is None else str(memory.window)
-    sizes = f"heads {memory.n_kv_heads}, keys {memory.head_dim_k}, values {memory.head_dim_v}"
-    return f"memory {layer}: {sizes}, window {window}"
+def _state_text(state: StateSpec) -> str:
+    if isinstance(state, RecurrentSpec):
+        return f"{state.dtype} {state.shape}"
+    window = "all" if state.window is None else str(state.window)
+    values = f"the first {state.dim_v} of a key" if state.v_is_k_prefix else str(state.dim_v)
+    return f"kv heads {state.n_kv_heads}, keys {state.dim_k}, values {values}, window {window}"
 
 
 def _node_line(index: int, node: Node, width: int) -> str:
@@ -93,89 +114,46 @@ def _attr_text(attr: Attr) -> str:
 
 
 class Builder:
-    """Collects the nodes of a graph. Weights are named without suffix: `.weight` is added, `.bias` if the file has it.
+    """Collects the nodes of a graph; the functions of `edgellm.ops` emit them.
 
     Nothing is checked here: `edgellm.spec.verify` holds the finished graph against the op table and the file.
     """
 
-    def __init__(self, tensors: Collection[str]) -> None:
-        """`tensors`: the names that the file has."""
-        self.tensors = tensors
+    def __init__(self, tensors: Collection[str], context: int = 0) -> None:
+        """`tensors`: the names that the file has; `context`: tokens that a conversation is to see."""
+        self.tensors, self.context = tensors, context
         self._nodes: list[Node] = []
-        self._memory: list[LayerMemory] = []
+        self._states: list[StateSpec] = []
+        self._outputs: dict[str, Value] = {}
 
-    def emit(self, op: str, inputs: tuple[Value, ...], n: int, weights: tuple[str, ...] = (), **attrs: Attr) -> Value:
-        """Append a node with the row kind of its last input (T without inputs); the index of its value."""
-        rows: Rows = self._nodes[inputs[-1]].rows if inputs else "T"
+    def emit(self, op: str, inputs: tuple[Value, ...], n: int, weights: tuple[str, ...] = (), *,
+             row_kind: Rows | None = None, **attrs: Attr) -> Value:
+        """Append a node; the index of its value. `row_kind`: None for that of its last input (T without inputs)."""
+        rows = row_kind or (self._nodes[inputs[-1]].rows if inputs else "T")
         self._nodes.append(Node(op, inputs, rows, n, weights, MappingProxyType(attrs)))
         return len(self._nodes) - 1
+
+    def state(self, spec: StateSpec) -> int:
+        """Declare a state; its index."""
+        self._states.append(spec)
+        return len(self._states) - 1
+
+    def output(self, name: str, value: Value) -> None:
+        """Let every step give a value under this name."""
+        self._outputs[name] = value
 
     def n(self, x: Value) -> int:
         """Row length of a value."""
         return self._nodes[x].n
 
-    def _named(self, name: str) -> tuple[str, ...]:
+    def spec_of(self, state: int) -> StateSpec:
+        return self._states[state]
+
+    def named(self, name: str) -> tuple[str, ...]:
+        """The tensors of a weight: `.weight`, and `.bias` if the file has one."""
         bias = f"{name}.bias"
         return (f"{name}.weight", bias) if bias in self.tensors else (f"{name}.weight",)
 
-    def embed(self, name: str, rows: int, n: int, source: Literal["tokens", "positions"] = "tokens") -> Value:
-        """Rows of table `name` (rows, n), picked by token id or by position."""
-        return self.emit("embed", (), n, (f"{name}.weight",), source=source, rows=rows)
-
-    def add(self, a: Value, b: Value) -> Value:
-        """a + b."""
-        return self.emit("add", (a, b), self.n(a))
-
-    def mul(self, a: Value, b: Value) -> Value:
-        """a * b, elementwise."""
-        return self.emit("mul", (a, b), self.n(a))
-
-    def scale(self, x: Value, value: float) -> Value:
-        """x * value."""
-        return self.emit("scale", (x,), self.n(x), value=value)
-
-    def rms_norm(self, x: Value, name: str, eps: float, groups: int = 1) -> Value:
-        """Each of `groups` pieces of a row divided by its root mean square, times weight (n/groups,)."""
-        return self.emit("rms_norm", (x,), self.n(x), (f"{name}.weight",), eps=eps, groups=groups)
-
-    def layer_norm(self, x: Value, name: str, eps: float) -> Value:
-        """Rows with mean 0 and variance 1, times weight (n,) plus bias (n,) where there is one."""
-        return self.emit("layer_norm", (x,), self.n(x), self._named(name), eps=eps)
-
-    def matmul(self, x: Value, name: str, n: int) -> Value:
-        """x @ W.T + bias, with W (n, row length of x)."""
-        return self.emit("matmul", (x,), n, self._named(name))
-
-    def rope(self, x: Value, spec: RopeSpec, heads: int, positions: Literal["true", "sink"] = "true") -> Value:
-        """Every head of x rotated by its token's position, or by where the query stands for sink keys."""
-        return self.emit("rope", (x,), self.n(x), rope=spec, heads=heads, positions=positions)
-
-    def attention(self, q: Value, q_sink: Value, k: Value, v: Value, memory: LayerMemory, n_heads: int, scale: float,
-                  softcap: float | None = None) -> Value:
-        """Keys and values go to a new layer of memory, then every query attends: (T, n_heads * head_dim_v)."""
-        self._memory.append(memory)
-        return self.emit("attention", (q, q_sink, k, v), n_heads * memory.head_dim_v, layer=len(self._memory) - 1,
-                         n_heads=n_heads, scale=scale, softcap=softcap)
-
-    def activation(self, op: str, x: Value) -> Value:
-        """One of silu, gelu (tanh form), gelu_erf, gelu_quick."""
-        return self.emit(op, (x,), self.n(x))
-
-    def slice(self, x: Value, start: int, stop: int) -> Value:
-        """Columns start..stop of x."""
-        return self.emit("slice", (x,), stop - start, start=start, stop=stop)
-
-    def softcap(self, x: Value, cap: float) -> Value:
-        """cap * tanh(x / cap)."""
-        return self.emit("softcap", (x,), self.n(x), cap=cap)
-
-    def select(self, x: Value) -> Value:
-        """The rows whose logits are wanted."""
-        value = self.emit("select", (x,), self.n(x))
-        node = self._nodes[value]
-        self._nodes[value] = Node(node.op, node.inputs, "R", node.n)
-        return value
-
-    def graph(self, output: Value) -> Graph:
+    def graph(self) -> Graph:
         """The finished graph."""
-        return Graph(tuple(self._nodes), output, tuple(self._memory))
+        return Graph(tuple(self._nodes), tuple(self._states), MappingProxyType(dict(self._outputs)))

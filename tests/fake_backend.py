@@ -14,7 +14,10 @@ import edgellm
 from edgellm.backends.base import Executable, Pace, Progress, StepBatch, StepStopped, never
 from edgellm.graph import Graph, Node
 from edgellm.memory.layout import MemoryLayout
-from edgellm.reference import Array, Reference, attend, by_head
+from edgellm.ops._spec import Array
+from edgellm.ops.attention import by_head, weighted
+from edgellm.ops.rope import rotate
+from edgellm.reference import Reference
 from edgellm.weights import WeightStore
 
 MAX_OUTPUTS = 32
@@ -177,8 +180,8 @@ class SlotReference(Reference):
         keys, values = [], []
         for layer, index in zip(self.layout.layers, self.layout.layer_class, strict=True):
             slots = self.layout.classes[index].slots
-            keys.append(np.zeros((layer.n_kv_heads, slots, layer.head_dim_k), np.float32))
-            values.append(np.zeros((layer.n_kv_heads, slots, layer.head_dim_v), np.float32))
+            keys.append(np.zeros((layer.n_kv_heads, slots, layer.dim_k), np.float32))
+            values.append(np.zeros((layer.n_kv_heads, slots, layer.dim_v), np.float32))
         return ReferenceState(keys, values)
 
     def submit(self, batch: StepBatch) -> Waiting:
@@ -190,26 +193,28 @@ class SlotReference(Reference):
         self._state, self._step = state, step
         return self.logits(step.tokens.tolist(), step.positions.tolist())[: len(step.output_rows)]
 
-    def rope(self, node: Node, x: Array) -> Array:
-        positions = self._step.sink_positions if node.attrs["positions"] == "sink" else self._step.positions
-        heads = node.attrs["heads"]
-        assert isinstance(heads, int)
-        return self.rotate(node, x.reshape(len(x), heads, -1), positions).reshape(x.shape)
+    def evaluate(self, node: Node, inputs: list[Array]) -> Array:
+        own = {"rope": self._rope, "select": self._select, "attend": self._attention}.get(node.op)
+        return own(node, *inputs) if own is not None else super().evaluate(node, inputs)
 
-    def select(self, node: Node, x: Array) -> Array:
+    def _rope(self, node: Node, x: Array) -> Array:
+        positions = self._step.sink_positions if node.attrs["positions"] == "sink" else self._step.positions
+        return rotate(self, node, x, positions)
+
+    def _select(self, node: Node, x: Array) -> Array:
         rows = self._step.output_rows
         return x[rows] if len(rows) else x[:1]   # the reference's norms take no empty arrays
 
-    def attention(self, node: Node, q: Array, q_sink: Array, k: Array, v: Array) -> Array:
-        layer, n_heads = node.attrs["layer"], node.attrs["n_heads"]
-        assert isinstance(layer, int) and isinstance(n_heads, int)
-        memory, spans = self.layout.classes[self.layout.layer_class[layer]], self._step.spans[self.layout.layer_class[layer]]
-        keys, values = self._state.keys[layer], self._state.values[layer]
-        keys[:, spans[:, 0]], values[:, spans[:, 0]] = by_head(k, len(keys)), by_head(v, len(keys))
+    def _attention(self, node: Node, q: Array, q_sink: Array | None = None) -> Array:
+        state, n_heads = node.attrs["state"], node.attrs["n_heads"]
+        assert isinstance(state, int) and isinstance(n_heads, int)
+        memory, spans = self.layout.classes[self.layout.layer_class[state]], self._step.spans[self.layout.layer_class[state]]
+        keys, values = self._state.keys[state], self._state.values[state]
+        keys[:, spans[:, 0]], values[:, spans[:, 0]] = self.held[state]
         rows = []
         for t, row in enumerate(spans):
             slots, n_sinks = visible(row, memory.sinks, memory.ring), int(row[1])
-            both = [by_head(x[t : t + 1], n_heads) for x in (q_sink, q)]
+            both = [by_head(x[t : t + 1], n_heads) for x in (q if q_sink is None else q_sink, q)]
             rows.append(self._attend(node, both, keys[:, slots], values[:, slots], n_sinks))
         return np.concatenate(rows)
 
@@ -223,7 +228,7 @@ class SlotReference(Reference):
         split[:, :n_sinks, : keys.shape[2]] = keys[:, :n_sinks]
         split[:, n_sinks:, keys.shape[2] :] = keys[:, n_sinks:]
         seen = np.ones((1, keys.shape[1]), np.bool_)
-        return attend(node, q, split, values, seen).swapaxes(0, 1).reshape(1, -1)
+        return weighted(node, q, split, values, seen).swapaxes(0, 1).reshape(1, -1)
 
     def close(self) -> None:
         self._arrays.clear()
@@ -260,7 +265,7 @@ class Loader:
 
 def toys(kind: type[Toy] = Toy) -> Loader:
     """Loads models as toys: only vocabulary and sizes of the file count."""
-    return Loader(lambda graph, weights, layout, threads: kind(graph.nodes[graph.output].n, layout, threads))
+    return Loader(lambda graph, weights, layout, threads: kind(graph.nodes[graph.outputs["logits"]].n, layout, threads))
 
 
 def references() -> Loader:

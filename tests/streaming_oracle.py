@@ -8,7 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.graph import Graph, Node, RopeSpec
-from edgellm.reference import Array, Reference, Weights, attend, by_head, turn
+from edgellm.ops._spec import Array
+from edgellm.ops.attention import by_head, weighted
+from edgellm.ops.dense import learned_positions
+from edgellm.ops.rope import turn
+from edgellm.reference import Reference, Weights
 from edgellm.rope import frequencies
 
 
@@ -21,40 +25,48 @@ class StreamingOracle(Reference):
 
     def __init__(self, graph: Graph, weights: Weights, context: int, sinks: int) -> None:
         super().__init__(graph, weights)
-        sliding = [memory.window is not None and memory.window < context for memory in graph.memory]
+        sliding = [memory.window is not None and memory.window < context for memory in graph.kv_states]
         self._caches = [
-            _Cache(memory.window if slides else context, 0 if slides else sinks, memory.n_kv_heads, memory.head_dim_k,
-                   memory.head_dim_v)
-            for memory, slides in zip(graph.memory, sliding, strict=True)
+            _Cache(memory.window if slides else context, 0 if slides else sinks, memory.n_kv_heads, memory.dim_k,
+                   memory.dim_v)
+            for memory, slides in zip(graph.kv_states, sliding, strict=True)
         ]
         self._turns: dict[int, tuple[Array, Array]] = {}
         self._steps, self._context = 0, context
 
     def step(self, token: int) -> Array:
         """Logits (n_vocab,) after one more token."""
-        assert self._steps < self._context or not _learned_positions(self.graph), "learned positions cannot slide"
+        assert self._steps < self._context or not learned_positions(self.graph), "learned positions cannot slide"
         row: Array = self.logits([token], [self._steps])[0]
         self._steps += 1
         return row
 
-    def rope(self, node: Node, x: Array) -> Array:
+    def evaluate(self, node: Node, inputs: list[Array]) -> Array:
         """Nothing is turned before it is stored."""
-        return x
+        if node.op == "rope":
+            return inputs[0]
+        if node.op == "attend":
+            return self._attend(node, inputs[0])
+        value = super().evaluate(node, inputs)
+        if node.op == "kv_write":
+            state = node.attrs["state"]
+            assert isinstance(state, int)
+            self.held[state] = self._caches[state].append(*self.held[state])
+        return value
 
-    def attention(self, node: Node, q: Array, q_sink: Array, k: Array, v: Array) -> Array:
-        layer = node.attrs["layer"]
-        assert isinstance(layer, int)
-        cache = self._caches[layer]
-        keys, values = cache.append(k, v)
+    def _attend(self, node: Node, q: Array) -> Array:
+        state = node.attrs["state"]
+        assert isinstance(state, int)
+        keys, values = self.held[state]
         heads = by_head(q, q.shape[1] // keys.shape[-1])
         turning = self.graph.nodes[node.inputs[0]].attrs.get("rope")
         if isinstance(turning, RopeSpec):
             n = keys.shape[1]
-            cos, sin = self._turn(node.inputs[0], turning, cache.capacity)
+            cos, sin = self._turn(node.inputs[0], turning, self._caches[state].capacity)
             heads = turn(heads, turning, cos[n - 1:n], sin[n - 1:n])
             keys = turn(keys, turning, cos[:n], sin[:n])
         seen: npt.NDArray[np.bool_] = np.ones((1, keys.shape[1]), np.bool_)
-        return attend(node, heads, keys, values, seen).reshape(1, -1)
+        return weighted(node, heads, keys, values, seen).reshape(1, -1)
 
     def _turn(self, node: int, spec: RopeSpec, capacity: int) -> tuple[Array, Array]:
         """cos and sin (capacity, n_rot/2) of every place in a cache."""
@@ -75,16 +87,12 @@ class _Cache:
         self.keys, self.values = (np.zeros((n_heads, capacity, dims), np.float32) for dims in (dims_k, dims_v))
 
     def append(self, k: Array, v: Array) -> tuple[Array, Array]:
-        """Store one token, dropping the oldest that is no sink; all that is kept, (heads, n, dims)."""
+        """Store one token (heads, 1, dims), dropping the oldest that is no sink; all that is kept, (heads, n, dims)."""
         if self.n == self.capacity:
             for held in (self.keys, self.values):
                 held[:, self.sinks:-1] = held[:, self.sinks + 1:].copy()
             self.n -= 1
-        self.keys[:, self.n] = k.reshape(len(self.keys), -1)
-        self.values[:, self.n] = v.reshape(len(self.values), -1)
+        self.keys[:, self.n] = k[:, 0]
+        self.values[:, self.n] = v[:, 0]
         self.n += 1
         return self.keys[:, :self.n], self.values[:, :self.n]
-
-
-def _learned_positions(graph: Graph) -> bool:
-    return any(node.attrs.get("source") == "positions" for node in graph.nodes)

@@ -112,8 +112,8 @@ def test_variants_agree_with_transformers(name: str, tmp_path: Path) -> None:
     weights = WeightStore(gguf)
     assert fingerprint({key: weights[key].array() for key in weights.names()}) == gold["fingerprint"], \
         "NumPy draws other weights than when the gold was made: run tests/data/make_gold.py again"
-    hparams, graph = load_graph(gguf, min(CONTEXT, variant.sizes.get("context", 128)))
-    logits = Reference(optimise(graph), weights).logits(tokens(hparams.n_vocab))
+    keys, graph = load_graph(gguf, min(CONTEXT, variant.sizes.get("context", 128)))
+    logits = Reference(optimise(graph), weights).logits(tokens(keys.n_vocab))
     assert np.abs(logits - gold["logits"]).max() <= 1e-5 * np.abs(gold["logits"]).max()
 
 
@@ -129,5 +129,5 @@ def test_the_largest_gemma3_scales_queries_by_width_per_head(tmp_path: Path) -> 
     for n_layers in (61, 62):
         with open_gguf(tiny_model(tmp_path / "m.gguf", "gemma3", n_layers=n_layers, n_embd=32, n_heads=1, n_kv_heads=1)) as gguf:
             nodes = load_graph(gguf)[1].nodes
-            scales.append({node.attrs["scale"] for node in nodes if node.op == "attention"})
+            scales.append({node.attrs["scale"] for node in nodes if node.op == "attend"})
     assert scales == [{16**-0.5}, {32**-0.5}]

@@ -393,7 +393,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["show", model, "--tensors"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == facts["n_tensors"] == len(shapes)
     assert app.run(["show", model, "--graph"]) == 0
-    assert "attention(" in capsys.readouterr().out
+    assert "attend(" in capsys.readouterr().out
 
 
 def test_show_says_why_a_model_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

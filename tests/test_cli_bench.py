@@ -12,7 +12,7 @@ from fake_model import FakeModel
 
 from edgellm.backends.base import KindTime
 from edgellm.cli import app, opening
-from edgellm.graph import LayerMemory
+from edgellm.graph import KVSpec
 from edgellm.memory.layout import plan_memory
 
 
@@ -20,7 +20,7 @@ class FakeSession:
     """What bench asks of a model's session."""
 
     isa, busy_seconds = "generic", 0.0
-    layout = plan_memory([LayerMemory(2, 16, 16)], context=64, sinks=4, chunk=16)
+    layout = plan_memory([KVSpec(2, 16, 16)], context=64, sinks=4, chunk=16)
 
     def profile(self, ids: npt.NDArray[np.int32], step: int) -> tuple[int, list[KindTime]]:
         """At most 6 tokens at once."""

@@ -15,7 +15,7 @@ from edgellm.engine.prompts import checked_ids
 from edgellm.engine.stop_text import StopText
 from edgellm.engine.turns import Turns
 from edgellm.errors import BackendError, OptionError
-from edgellm.graph import LayerMemory
+from edgellm.graph import KVSpec
 from edgellm.memory.layout import plan_memory
 
 
@@ -82,7 +82,7 @@ def test_context_defaults_and_bounds() -> None:
 
 
 def test_memory_of_keys_and_values() -> None:
-    layout = plan_memory([LayerMemory(2, 8, 16), LayerMemory(2, 8, 16, 10)], context=100, sinks=4, chunk=8)
+    layout = plan_memory([KVSpec(2, 8, 16), KVSpec(2, 8, 16, 10)], context=100, sinks=4, chunk=8)
     slots = (4 + 256) + 256                      # rings of 96 + 7 and 10 + 7 tokens, to whole pieces
     assert contexts.kv_bytes(layout, "f16") == 2 * (8 + 16) * slots * 2 and contexts.kv_bytes(layout, "f32") == 2 * 24 * slots * 4
     assert contexts.kv_bytes(layout, "q8_0") == 2 * (10 + 18) * slots

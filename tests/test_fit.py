@@ -49,8 +49,9 @@ def model(tmp_path: Path) -> Path:
 
 
 def needed(gguf: GGUFFile, context: int = 512, kv_type: str = "f16", threads: int = 2) -> estimate.Need:
-    graph = optimise(load_graph(gguf, context)[1])
-    return estimate.need(gguf, graph, contexts.plan(graph, context, 4), kv_type=kv_type, threads=threads)
+    graph = load_graph(gguf, context)[1]
+    layout = contexts.plan(graph, context, 4)
+    return estimate.need(gguf, optimise(graph, layout.with_sinks), layout, kv_type=kv_type, threads=threads)
 
 
 # --- memory --------------------------------------------------------------------------------------------------------------

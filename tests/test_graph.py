@@ -10,7 +10,11 @@ import pytest
 
 from edgellm.errors import BadTensorInfo, ShapeMismatch, Unsupported
 from edgellm.formats.ggml_types import TYPES_BY_NAME, GGMLType
-from edgellm.graph import Builder, Graph, LayerMemory, Node, RopeSpec
+from edgellm.graph import Builder, Graph, KVSpec, Node, RecurrentSpec, RopeSpec
+from edgellm.ops.attention import attend, kv_write
+from edgellm.ops.dense import add, columns, embed, matmul, select
+from edgellm.ops.norm import rms_norm
+from edgellm.ops.rope import rope
 from edgellm.spec import GraphError, check_graph, verify
 
 
@@ -31,17 +35,19 @@ ROPE = RopeSpec(2, "neox", 10000.0, 0.25, "factors", 1.5, (1.0, 32.0, 1.0, 64))
 def small_graph() -> Graph:
     """One attention layer with two query heads and one key head of four dims."""
     g = Builder(TENSORS)
-    x = g.embed("embd", 10, 8)
-    y = g.rms_norm(x, "norm", 1e-5)
-    q, kv = g.matmul(y, "q", 8), g.matmul(y, "kv", 8)
-    k, v = g.slice(kv, 0, 4), g.slice(kv, 4, 8)
-    q_true, q_sink = g.rope(q, ROPE, 2), g.rope(q, ROPE, 2, "sink")
-    y = g.attention(q_true, q_sink, g.rope(k, ROPE, 1), v, LayerMemory(1, 4, 4, window=16), 2, 0.5)
-    return g.graph(g.matmul(g.select(g.add(x, y)), "embd", 10))
+    x = embed(g, "embd", 10, 8)
+    y = rms_norm(g, x, "norm", 1e-5)
+    q, kv = matmul(g, y, "q", 8), matmul(g, y, "kv", 8)
+    k, v = columns(g, kv, 0, 4), columns(g, kv, 4, 8)
+    q = rope(g, q, ROPE, 2)
+    state = kv_write(g, rope(g, k, ROPE, 1), v, KVSpec(1, 4, 4, window=16))
+    y = attend(g, q, state, 2, 0.5)
+    g.output("logits", matmul(g, select(g, add(g, x, y)), "embd", 10))
+    return g.graph()
 
 
 PRINTED = """\
-memory 0: heads 1, keys 4, values 4, window 16
+state 0: kv heads 1, keys 4, values 4, window 16
 %0  (T, 8) embed(source=tokens, rows=10) embd.weight
 %1  (T, 8) rms_norm(%0, eps=1e-05, groups=1) norm.weight
 %2  (T, 8) matmul(%1) q.weight q.bias
@@ -49,13 +55,13 @@ memory 0: heads 1, keys 4, values 4, window 16
 %4  (T, 4) slice(%3, start=0, stop=4)
 %5  (T, 4) slice(%3, start=4, stop=8)
 %6  (T, 8) rope(%2, rope=[neox, 2, base 10000, scale 0.25, factors factors, magnitude 1.5, yarn 1/32/1/64], heads=2, positions=true)
-%7  (T, 8) rope(%2, rope=[neox, 2, base 10000, scale 0.25, factors factors, magnitude 1.5, yarn 1/32/1/64], heads=2, positions=sink)
-%8  (T, 4) rope(%4, rope=[neox, 2, base 10000, scale 0.25, factors factors, magnitude 1.5, yarn 1/32/1/64], heads=1, positions=true)
-%9  (T, 8) attention(%6, %7, %8, %5, layer=0, n_heads=2, scale=0.5, softcap=None)
+%7  (T, 4) rope(%4, rope=[neox, 2, base 10000, scale 0.25, factors factors, magnitude 1.5, yarn 1/32/1/64], heads=1, positions=true)
+%8  (T, 0) kv_write(%7, %5, state=0)
+%9  (T, 8) attend(%6, state=0, n_heads=2, scale=0.5, softcap=None)
 %10 (T, 8) add(%0, %9)
 %11 (R, 8) select(%10)
 %12 (R, 10) matmul(%11) embd.weight
-output %12"""
+logits %12"""
 
 
 def test_prints_one_line_per_node() -> None:
@@ -124,17 +130,42 @@ def _changed(index: int, **fields: Any) -> Callable[[Graph], Graph]:
     (_changed(6, attrs={"rope": RopeSpec(6, "norm", 1e4)}), "%6 rope: cannot rotate 6 of 4 dims"),
     (_changed(6, attrs={"rope": RopeSpec(3, "norm", 1e4)}), "%6 rope: cannot rotate 3 of 4 dims"),
     (_changed(6, attrs={"positions": "own"}), "%6 rope: has no positions own"),
-    (_changed(9, attrs={"n_heads": 4}), "%9 attention: gives 8"),
-    (_changed(9, attrs={"layer": 1}), "%9 attention: names layer 1 of 1"),
+    (_changed(8, attrs={"state": 1}), "%8 kv_write: names state 1 of 1"),
+    (_changed(8, n=4), r"%8 kv_write: gives 4 from inputs of \[4, 4\], not 0 from \[4, 4\]"),
+    (_changed(8, inputs=(7,)), r"%8 kv_write: gives 0 from inputs of \[4\]"),
+    (_changed(9, attrs={"n_heads": 4}), "%9 attend: gives 8"),
+    (_changed(9, attrs={"state": 1}), "%9 attend: names state 1 of 1"),
+    (_changed(9, attrs={"state": -1}), "attend: state cannot be -1"),
+    (_changed(9, inputs=(6, 7)), "%9 attend: gives 8 from inputs of"),
     (_changed(10, n=7), "%10 add: gives 7"),
     (_changed(10, rows="R"), "%10 add: cannot be"),
     (_changed(11, op="scale", attrs={"value": 1.0}), "%11 scale: cannot be"),
-    (lambda g: dataclasses.replace(g, output=10), "output %10"),
-    (lambda g: dataclasses.replace(g, memory=(*g.memory, g.memory[0])), "do not use each of 2 memories"),
+    (lambda g: dataclasses.replace(g, outputs={"logits": 10}), "output logits %10"),
+    (lambda g: dataclasses.replace(g, outputs={}), "has no outputs"),
+    (lambda g: dataclasses.replace(g, states=(*g.states, g.states[0])), "1 of 2 states are written"),
+    (lambda g: dataclasses.replace(g, states=(RecurrentSpec((2, 4), "float32"),)), "names state 0, which holds no keys"),
+    (lambda g: dataclasses.replace(g, nodes=(*g.nodes, g.nodes[8])), "%13 kv_write: writes state 0 a second time"),
+    (lambda g: dataclasses.replace(g, nodes=(*g.nodes[:8], g.nodes[4], *g.nodes[9:])), "%9 attend: reads state 0 before"),
 ])
 def test_a_wrong_graph_is_our_own_fault(change: Callable[[Graph], Graph], words: str) -> None:
     with pytest.raises(GraphError, match=words):
         check_graph(change(small_graph()))
+
+
+def test_a_state_can_have_several_readers() -> None:
+    """Layers that share keys: what one has written others read, whatever their number of query heads."""
+    good = small_graph()
+    again = dataclasses.replace(good, nodes=(*good.nodes, good.nodes[9]))
+    check_graph(again)
+
+
+def test_values_can_be_a_part_of_keys() -> None:
+    g = Builder(TENSORS)
+    x = embed(g, "embd", 10, 8)
+    y = attend(g, x, kv_write(g, x, None, KVSpec(1, 8, 4, v_is_k_prefix=True)), 1, 0.5)
+    g.output("logits", select(g, y))
+    check_graph(g.graph())
+    assert str(g.graph()).startswith("state 0: kv heads 1, keys 8, values the first 4 of a key, window all")
 
 
 def test_rows_cannot_be_mixed() -> None:

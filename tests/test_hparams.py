@@ -11,60 +11,76 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 
+import edgellm
 from edgellm.arch import load_graph, names
 from edgellm.errors import BadHParam, BadTensorInfo, BadVocab, EdgeError, FormatError, ShapeMismatch, Unsupported
 from edgellm.formats.gguf import open_gguf
-from edgellm.hparams import Hparams, architecture_of
+from edgellm.graph import Graph, KVSpec, RopeSpec
+from edgellm.hparams import Keys, architecture_of
 
 
-def read(path: Path, arch: str = "llama", **options: Any) -> Hparams:
+def read(path: Path, arch: str = "llama", **options: Any) -> tuple[Keys, Graph]:
+    """A tiny model's keys, and the graph that its architecture builds from them."""
     with open_gguf(tiny_model(path / "m.gguf", arch, **options)) as gguf:
-        return Hparams.from_gguf(gguf)
+        return load_graph(gguf)
+
+
+def ropes(graph: Graph) -> list[RopeSpec]:
+    """The different rotations of a graph."""
+    return list(dict.fromkeys(spec for node in graph.nodes if isinstance(spec := node.attrs.get("rope"), RopeSpec)))
 
 
 def test_all_keys_arrive(tmp_path: Path) -> None:
-    hparams = read(tmp_path, metadata={
-        "llama.rope.dimension_count": 8, "llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0,
-        "llama.rope.scaling.original_context_length": 32, "llama.rope.scaling.attn_factor": 1.5,
-        "llama.rope.scaling.yarn_attn_factor": 1.25, "llama.rope.scaling.yarn_ext_factor": 0.5,
-        "llama.rope.scaling.yarn_beta_fast": 16.0, "llama.rope.scaling.yarn_beta_slow": 2.0,
-        "llama.rope.freq_base_swa": 5000.0, "llama.attention.sliding_window": 9,
-        "llama.attention.sliding_window_pattern": 2, "llama.attention.value_length": 16,
-        "llama.attn_logit_softcapping": 50.0, "llama.final_logit_softcapping": 30.0,
+    keys, graph = read(tmp_path, "gemma3", metadata={
+        "gemma3.rope.dimension_count": 8, "gemma3.rope.scaling.type": "yarn", "gemma3.rope.scaling.factor": 4.0,
+        "gemma3.rope.scaling.original_context_length": 32, "gemma3.rope.scaling.attn_factor": 1.5,
+        "gemma3.rope.scaling.yarn_attn_factor": 1.25, "gemma3.rope.scaling.yarn_ext_factor": 0.5,
+        "gemma3.rope.scaling.yarn_beta_fast": 16.0, "gemma3.rope.scaling.yarn_beta_slow": 2.0,
+        "gemma3.rope.freq_base": 20000.0, "gemma3.rope.freq_base_swa": 5000.0, "gemma3.attention.sliding_window": 9,
+        "gemma3.attention.sliding_window_pattern": 2, "gemma3.attn_logit_softcapping": 50.0,
+        "gemma3.final_logit_softcapping": 30.0, "gemma3.attention.layer_norm_rms_epsilon": 1e-3,
     })
-    scaling = hparams.rope_scaling
-    assert (hparams.n_vocab, hparams.n_layers, hparams.n_embd, hparams.n_ff) == (96, 2, 64, 96)
-    assert (hparams.n_heads, hparams.n_kv_heads, hparams.head_dim_k, hparams.head_dim_v) == (4, 2, 16, 16)
-    assert (hparams.context_length, hparams.n_rot, hparams.rope_base, hparams.rope_base_swa) == (128, 8, 10000.0, 5000.0)
-    assert hparams.eps == pytest.approx(1e-5)
-    assert (scaling.kind, scaling.factor, scaling.original_context, scaling.attn_factor) == ("yarn", 4.0, 32, 1.5)
-    assert (scaling.yarn_attn_factor, scaling.yarn_ext_factor) == (1.25, 0.5)
-    assert (scaling.yarn_beta_fast, scaling.yarn_beta_slow) == (16.0, 2.0)
-    assert (hparams.sliding_window, hparams.sliding_layers) == (9, (True, False))
-    assert (hparams.attn_softcap, hparams.final_softcap) == (50.0, 30.0)
+    assert (keys.n_vocab, keys.n_layers, keys.n_embd, keys.context_length) == (96, 2, 64, 128)
+    assert graph.kv_states == (KVSpec(2, 16, 16, 9), KVSpec(2, 16, 16))
+    assert ropes(graph) == [RopeSpec(8, "neox", 5000.0),
+                            RopeSpec(8, "neox", 20000.0, 0.25, None, 1.5 * 1.25, (0.5, 16.0, 2.0, 32))]
+    def attrs(name: str) -> set[Any]:
+        return {node.attrs[name] for node in graph.nodes if name in node.attrs}
+
+    assert attrs("n_heads") == {4} and attrs("softcap") == {50.0} and attrs("cap") == {30.0}
+    assert [round(eps, 9) for eps in attrs("eps")] == [1e-3]
 
 
 def test_what_is_assumed(tmp_path: Path) -> None:
-    hparams = read(tmp_path, metadata={"llama.rope.freq_base": None, "llama.attention.key_length": None,
-                                       "llama.attention.value_length": None})
-    assert (hparams.head_dim_k, hparams.head_dim_v, hparams.n_rot, hparams.rope_base) == (16, 16, 16, 10000.0)
-    assert hparams.rope_scaling.kind == "none" and hparams.rope_scaling.original_context == 128
-    assert [hparams.sliding_window, hparams.sliding_layers, hparams.attn_softcap, hparams.final_softcap] == [None] * 4
-    assert read(tmp_path, "gpt2").n_kv_heads == 4            # no key: as many as query heads
-    assert read(tmp_path, metadata={"llama.attention.sliding_window": 0}).sliding_window is None
-    assert read(tmp_path, metadata={"llama.rope.scaling.factor": 2.0}).rope_scaling.kind == "linear"
-    assert read(tmp_path, metadata={"llama.rope.scale_linear": 2.0}).rope_scaling.factor == 2.0
+    _, graph = read(tmp_path, metadata={"llama.rope.freq_base": None, "llama.attention.key_length": None,
+                                        "llama.attention.value_length": None})
+    assert ropes(graph) == [RopeSpec(16, "norm", 10000.0)] and graph.kv_states == (KVSpec(2, 16, 16),) * 2
+    assert "softcap=None" in str(graph) and "softcap(" not in str(graph)
+    assert read(tmp_path, "gpt2")[1].kv_states[0].n_kv_heads == 4            # no key: as many as query heads
+    assert read(tmp_path, metadata={"llama.attention.sliding_window": 0})[1].kv_states[0].window is None
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        assert ropes(read(tmp_path, metadata={f"llama.{key}": 2.0})[1])[0].freq_scale == 0.5
 
 
-def test_arrays_of_one_value_per_layer(tmp_path: Path) -> None:
-    key = "llama.attention.head_count_kv"
-    assert read(tmp_path, metadata={key: [2, 2], "llama.feed_forward_length": [96, 96]}).n_kv_heads == 2
-    with pytest.raises(Unsupported, match=r"different sizes \(\[2, 4\]\)"):
+def test_sizes_that_differ_by_layer(tmp_path: Path) -> None:
+    """A value per layer: two key heads in the first, four in the second, and half as wide a feed-forward."""
+    key, rng = "llama.attention.head_count_kv", np.random.default_rng(1)
+    tensors = {f"blk.1.{name}.weight": rng.standard_normal(shape).astype(np.float32) for name, shape in {
+        "attn_k": (64, 64), "attn_v": (64, 64), "ffn_gate": (48, 64), "ffn_up": (48, 64), "ffn_down": (64, 48)}.items()}
+    _, graph = read(tmp_path, metadata={key: [2, 4], "llama.feed_forward_length": [96, 48]}, tensors=tensors)
+    assert [state.n_kv_heads for state in graph.kv_states] == [2, 4]
+    assert np.isfinite(edgellm.load(tmp_path / "m.gguf", backend="cpu").logits([1, 2, 3])).all()
+    with pytest.raises(ShapeMismatch, match=r"blk\.1\.attn_k"):
         read(tmp_path, metadata={key: [2, 4]})
+    assert read(tmp_path, metadata={key: [2, 2]})[1].kv_states[0].n_kv_heads == 2
     with pytest.raises(BadHParam, match="3 values for 2 layers"):
         read(tmp_path, metadata={key: [2, 2, 2]})
     with pytest.raises(BadHParam, match="not an integer"):
         read(tmp_path, metadata={key: [2.0, 2.0]})
+    with pytest.raises(BadHParam, match=r"attention\.head_count_kv: 3 does not divide"):
+        read(tmp_path, metadata={key: [2, 3]})
+    with pytest.raises(BadHParam, match=r"attention\.key_length: is missing, though layers"):
+        read(tmp_path, metadata={"llama.attention.head_count": [4, 2], "llama.attention.key_length": None})
 
 
 @pytest.mark.parametrize(("value", "flags"), [
@@ -72,8 +88,8 @@ def test_arrays_of_one_value_per_layer(tmp_path: Path) -> None:
     ([False, True, True, False], (False, True, True, False)), ([0, 1, 1, 0], (False, True, True, False)),
 ])
 def test_sliding_patterns(value: Any, flags: tuple[bool, ...], tmp_path: Path) -> None:
-    key = "llama.attention.sliding_window_pattern"
-    assert read(tmp_path, n_layers=4, metadata={key: value}).sliding_layers == flags
+    graph = read(tmp_path, "gemma3", n_layers=4, window=5, metadata={"gemma3.attention.sliding_window_pattern": value})[1]
+    assert tuple(state.window == 5 for state in graph.kv_states) == flags
 
 
 NAN, INF = float("nan"), float("inf")
@@ -100,9 +116,10 @@ NAN, INF = float("nan"), float("inf")
     ("attn_logit_softcapping", -1.0), ("final_logit_softcapping", NAN), ("vocab_size", 95), ("expert_count", -1.0),
 ])
 def test_bad_values_are_refused_by_key(key: str, value: Any, tmp_path: Path) -> None:
+    arch = "gemma3" if key in ("rope.freq_base_swa", "attention.sliding_window_pattern") else "llama"
     with pytest.raises(BadHParam) as caught:
-        read(tmp_path, metadata={f"llama.{key}": value})
-    assert caught.value.field == f"llama.{key}" and str(tmp_path / "m.gguf") in str(caught.value)
+        read(tmp_path, arch, metadata={f"{arch}.{key}": value})
+    assert caught.value.field == f"{arch}.{key}" and str(tmp_path / "m.gguf") in str(caught.value)
     assert len(str(caught.value)) < len(str(tmp_path)) + 250
 
 
@@ -135,34 +152,33 @@ def test_any_values_build_a_graph_or_end_in_a_typed_error(arch: str, values: dic
 
 
 def test_odd_rotary_dims(tmp_path: Path) -> None:
-    hparams = read(tmp_path, metadata={"llama.rope.dimension_count": 7})
     with pytest.raises(BadHParam, match="7 rotary dims"):
-        hparams.rotary_dims()
+        read(tmp_path, metadata={"llama.rope.dimension_count": 7})
 
 
 def test_heads_must_divide_the_width_unless_the_file_gives_their_length(tmp_path: Path) -> None:
     with pytest.raises(BadHParam, match="3 does not divide embedding_length 64"):
         read(tmp_path, n_heads=3, n_kv_heads=3, metadata={"llama.attention.key_length": None})
-    assert read(tmp_path, n_heads=3, n_kv_heads=3).head_dim_k == 16
+    assert read(tmp_path, n_heads=3, n_kv_heads=3)[1].kv_states[0].dim_k == 16
 
 
 def test_experts_are_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"a mixture of 4 experts \(as in Mixtral\).*; take a dense model"):
         read(tmp_path, metadata={"llama.expert_count": 4})
-    assert read(tmp_path, metadata={"llama.expert_count": 0}).n_layers == 2
+    assert read(tmp_path, metadata={"llama.expert_count": 0})[0].n_layers == 2
 
 
 def test_embedding_models_are_refused_in_one_sentence(tmp_path: Path) -> None:
     """A llama file that sees what comes after would run and be wrong."""
     with pytest.raises(Unsupported, match=r"llama\.attention\.causal: a model that sees what comes after.*; take one that writes"):
         read(tmp_path, metadata={"llama.attention.causal": False})
-    assert read(tmp_path, metadata={"llama.attention.causal": True}).n_layers == 2
+    assert read(tmp_path, metadata={"llama.attention.causal": True})[0].n_layers == 2
     with pytest.raises(BadHParam, match="'no' is not true or false"):
         read(tmp_path, metadata={"llama.attention.causal": "no"})
 
 
 def test_vocabulary_must_fit_the_embedding(tmp_path: Path) -> None:
-    assert read(tmp_path, tokenizer="bpe").n_vocab == 273
+    assert read(tmp_path, tokenizer="bpe")[0].n_vocab == 273
     with pytest.raises(BadVocab, match=r"tokenizer.ggml.tokens: 273 tokens, but token_embd.weight has 272 rows"):
         read(tmp_path, tokenizer="bpe", n_vocab=272)
     with pytest.raises(BadVocab):

@@ -127,7 +127,8 @@ def test_rows_past_the_end_of_f16(tmp_path: Path) -> None:
     gguf = open_gguf(path)
     _, graph = load_graph(gguf, 64)
     weights = WeightStore(gguf)
-    executable = MlxExecutable(optimise(graph), weights, contexts.plan(graph, 64, 4), kv_type="f16", half=True, trace=False)
+    layout = contexts.plan(graph, 64, 4)
+    executable = MlxExecutable(optimise(graph, layout.with_sinks), weights, layout, kv_type="f16", half=True, trace=False)
     session = Session(executable, weights, str(path), positions=None)
     got = session.all_logits(np.array(IDS, np.int32))
     assert np.isfinite(got).all() and error(got, reference(path)) < 0.1
@@ -171,7 +172,7 @@ def test_traced_steps_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
     layout = contexts.plan(graph, context, 4)
     mx.disable_compile()
     try:
-        executable = MlxExecutable(optimise(graph), weights, layout, kv_type="f32", half=False, trace=True)
+        executable = MlxExecutable(optimise(graph, layout.with_sinks), weights, layout, kv_type="f32", half=False, trace=True)
         session = Session(executable, weights, str(path), positions=None)
         session.prefill(object(), ids[:5], lambda: False)
         for step in range(5, len(ids)):

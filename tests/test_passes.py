@@ -11,14 +11,19 @@ from tiny_models import tiny_model
 
 from edgellm.arch import load_graph, names
 from edgellm.formats.gguf import open_gguf
-from edgellm.graph import Builder, Graph, LayerMemory
-from edgellm.passes import drop_unused, fuse_gated_activation, fuse_residual, optimise
+from edgellm.graph import Builder, Graph, KVSpec, RopeSpec, Value
+from edgellm.ops.attention import attend, kv_write
+from edgellm.ops.dense import activation, add, embed, matmul, mul, scale, select
+from edgellm.ops.norm import rms_norm
+from edgellm.ops.rope import rope
+from edgellm.passes import add_sink_queries, drop_unused, fuse, optimise
 from edgellm.reference import Reference
 from edgellm.spec import check_graph, matrices, vectors
 from edgellm.weights import WeightStore
 
+ROOT = Path(__file__).resolve().parent.parent
 OPTIMISED_LLAMA = """\
-memory 0: heads 2, keys 16, values 16, window all
+state 0: kv heads 2, keys 16, values 16, window all
 %0  (T, 64) embed(source=tokens, rows=96) token_embd.weight
 %1  (T, 64) rms_norm(%0, eps=1e-05, groups=1) blk.0.attn_norm.weight
 %2  (T, 64) matmul(%1) blk.0.attn_q.weight
@@ -27,25 +32,31 @@ memory 0: heads 2, keys 16, values 16, window all
 %5  (T, 64) rope(%2, rope=[norm, 16, base 10000], heads=4, positions=true)
 %6  (T, 64) rope(%2, rope=[norm, 16, base 10000], heads=4, positions=sink)
 %7  (T, 32) rope(%3, rope=[norm, 16, base 10000], heads=2, positions=true)
-%8  (T, 64) attention(%5, %6, %7, %4, layer=0, n_heads=4, scale=0.25, softcap=None)
-%9  (T, 64) matmul(%8, %0) blk.0.attn_output.weight
-%10 (T, 64) rms_norm(%9, eps=1e-05, groups=1) blk.0.ffn_norm.weight
-%11 (T, 96) matmul(%10) blk.0.ffn_gate.weight
-%12 (T, 96) matmul(%10) blk.0.ffn_up.weight
-%13 (T, 96) glu(%11, %12, act=silu)
-%14 (T, 64) matmul(%13, %9) blk.0.ffn_down.weight
-%15 (R, 64) select(%14)
-%16 (R, 64) rms_norm(%15, eps=1e-05, groups=1) output_norm.weight
-%17 (R, 96) matmul(%16) output.weight
-output %17"""
+%8  (T, 0) kv_write(%7, %4, state=0)
+%9  (T, 64) attend(%5, %6, state=0, n_heads=4, scale=0.25, softcap=None)
+%10 (T, 64) matmul(%9, %0) blk.0.attn_output.weight
+%11 (T, 64) rms_norm(%10, eps=1e-05, groups=1) blk.0.ffn_norm.weight
+%12 (T, 96) matmul(%11) blk.0.ffn_gate.weight
+%13 (T, 96) matmul(%11) blk.0.ffn_up.weight
+%14 (T, 96) glu(%12, %13, act=silu)
+%15 (T, 64) matmul(%14, %10) blk.0.ffn_down.weight
+%16 (R, 64) select(%15)
+%17 (R, 64) rms_norm(%16, eps=1e-05, groups=1) output_norm.weight
+%18 (R, 96) matmul(%17) output.weight
+logits %18"""
 
 
 def test_optimised_llama_is_what_it_was(tmp_path: Path) -> None:
     with open_gguf(tiny_model(tmp_path / "m.gguf", "llama", n_layers=1)) as gguf:
-        assert str(optimise(load_graph(gguf)[1])) == OPTIMISED_LLAMA
+        assert str(optimise(load_graph(gguf)[1], sinks={0})) == OPTIMISED_LLAMA
 
 
-@pytest.mark.parametrize("rewrite", [fuse_gated_activation, fuse_residual, drop_unused, optimise])
+def with_sinks(graph: Graph) -> Graph:
+    """As for a conversation that evicts tokens in all layers."""
+    return add_sink_queries(graph, range(len(graph.states)))
+
+
+@pytest.mark.parametrize("rewrite", [fuse, drop_unused, with_sinks, optimise])
 @pytest.mark.parametrize("arch", names())
 def test_logits_stay(arch: str, rewrite: Callable[[Graph], Graph], tmp_path: Path) -> None:
     gguf = open_gguf(tiny_model(tmp_path / "m.gguf", arch))
@@ -64,15 +75,20 @@ def test_nothing_fusible_is_left(arch: str, tmp_path: Path) -> None:
         ops = Counter(node.op for node in optimise(graph).nodes)
         assert ops["mul"] == 0
         # gemma3 normalises both halves of a block before it adds them; gpt2 adds its learned positions once
-        assert ops["add"] == {"gemma3": 2 * len(graph.memory), "gpt2": 1}.get(arch, 0)
+        assert ops["add"] == {"gemma3": 2 * len(graph.states), "gpt2": 1}.get(arch, 0)
+
+
+def finished(g: Builder, value: Value) -> Graph:
+    g.output("logits", value)
+    return g.graph()
 
 
 def test_both_operand_orders_fuse() -> None:
     g = Builder(())
-    x = g.embed("t", 4, 8)
-    a = g.mul(g.matmul(x, "up", 8), g.activation("gelu", g.matmul(x, "gate", 8)))
-    b = g.add(g.matmul(a, "w", 8), x)
-    graph = optimise(g.graph(g.select(b)))
+    x = embed(g, "t", 4, 8)
+    a = mul(g, matmul(g, x, "up", 8), activation(g, "gelu", matmul(g, x, "gate", 8)))
+    b = add(g, matmul(g, a, "w", 8), x)
+    graph = optimise(finished(g, select(g, b)))
     assert [node.op for node in graph.nodes] == ["embed", "matmul", "matmul", "glu", "matmul", "select"]
     glu, last = graph.nodes[3], graph.nodes[4]
     assert [graph.nodes[value].weights for value in glu.inputs] == [("gate.weight",), ("up.weight",)]
@@ -81,27 +97,74 @@ def test_both_operand_orders_fuse() -> None:
 
 def test_values_that_are_used_twice_stay() -> None:
     g = Builder(())
-    x = g.embed("t", 4, 8)
-    y = g.matmul(x, "w", 8)
-    act = g.activation("silu", x)
-    z = g.add(g.mul(act, y), act)
-    graph = g.graph(g.select(g.add(g.add(x, y), g.add(z, y))))
+    x = embed(g, "t", 4, 8)
+    y = matmul(g, x, "w", 8)
+    act = activation(g, "silu", x)
+    z = add(g, mul(g, act, y), act)
+    graph = finished(g, select(g, add(g, add(g, x, y), add(g, z, y))))
     assert str(optimise(graph)) == str(graph)
 
 
 def test_a_sum_of_two_products_fuses_once() -> None:
     g = Builder(())
-    x = g.embed("t", 4, 8)
-    graph = optimise(g.graph(g.select(g.add(g.matmul(x, "a", 8), g.matmul(x, "b", 8)))))
+    x = embed(g, "t", 4, 8)
+    graph = optimise(finished(g, select(g, add(g, matmul(g, x, "a", 8), matmul(g, x, "b", 8)))))
     assert [node.weights for node in graph.nodes] == [("t.weight",), ("a.weight",), ("b.weight",), ()]
     assert graph.nodes[2].inputs == (0, 1)
 
 
-def test_unused_nodes_go_and_attention_stays() -> None:
+def test_unused_nodes_go_and_what_writes_stays() -> None:
     g = Builder(())
-    x = g.embed("t", 4, 8)
-    g.scale(x, 2.0)
-    g.attention(x, x, x, x, LayerMemory(1, 8, 8), 1, 1.0)
-    graph = drop_unused(g.graph(g.select(x)))
-    assert [node.op for node in graph.nodes] == ["embed", "attention", "select"]
+    x = embed(g, "t", 4, 8)
+    scale(g, x, 2.0)
+    attend(g, x, kv_write(g, x, x, KVSpec(1, 8, 8)), 1, 1.0)
+    graph = drop_unused(finished(g, select(g, x)))
+    assert [node.op for node in graph.nodes] == ["embed", "kv_write", "select"]
     check_graph(graph)
+
+
+ROPE = RopeSpec(8, "neox", 1e4)
+
+
+def two_layers() -> Graph:
+    """Two layers, the second with a norm after the rotation of its query."""
+    g = Builder(())
+    x = embed(g, "t", 4, 8)
+    for layer in range(2):
+        q = rope(g, matmul(g, x, f"q{layer}", 8), ROPE, 1)
+        if layer == 1:
+            q = rms_norm(g, q, "n", 1e-5)
+        state = kv_write(g, rope(g, matmul(g, x, f"k{layer}", 8), ROPE, 1), x, KVSpec(1, 8, 8))
+        x = add(g, x, attend(g, q, state, 1, 1.0))
+    return finished(g, select(g, x))
+
+
+def test_only_layers_with_sinks_get_a_second_query() -> None:
+    """What lies between a rotation and its query is computed twice; keys, values and other layers are not."""
+    graph = two_layers()
+    assert str(add_sink_queries(graph, ())) == str(graph)
+    for states in ({0}, {1}, {0, 1}):
+        changed = add_sink_queries(graph, states)
+        check_graph(changed)
+        readers = [node for node in changed.nodes if node.op == "attend"]
+        assert [len(node.inputs) - 1 for node in readers] == [int(state in states) for state in (0, 1)]
+        ropes = [node for node in changed.nodes if node.op == "rope"]
+        assert [node.attrs["positions"] for node in ropes].count("sink") == len(states) and len(ropes) == 4 + len(states)
+    first, second = readers
+    assert changed.nodes[first.inputs[1]].attrs["positions"] == "sink"
+    normed = changed.nodes[second.inputs[1]]
+    assert normed.op == "rms_norm" and changed.nodes[normed.inputs[0]].attrs["positions"] == "sink"
+    assert changed.nodes[changed.nodes[second.inputs[0]].inputs[0]].attrs["positions"] == "true"
+
+
+def test_a_query_without_rotation_serves_all_keys() -> None:
+    g = Builder(())
+    x = embed(g, "t", 4, 8)
+    y = attend(g, x, kv_write(g, x, x, KVSpec(1, 8, 8)), 1, 1.0)
+    graph = finished(g, select(g, y))
+    assert str(add_sink_queries(graph, {0})) == str(graph)
+
+
+def test_architectures_name_no_sinks() -> None:
+    files = sorted((ROOT / "edgellm" / "arch").rglob("*.py"))
+    assert len(files) > 8 and not [file.name for file in files if "sink" in file.read_text()]

@@ -36,8 +36,8 @@ def plan_of(folder: Path, name: str, threads: int, n_layers: int, quant: str = "
                       n_embd=256, n_ff=512)
     gguf = open_gguf(path)
     _, graph = arch.load_graph(gguf, 64)
-    layout = plan_memory(graph.memory, context=64, sinks=4, chunk=8)
-    return build_plan(optimise(graph), WeightStore(gguf), layout, kv_type="f16", threads=threads)
+    layout = plan_memory(graph.kv_states, context=64, sinks=4, chunk=8)
+    return build_plan(optimise(graph, layout.with_sinks), WeightStore(gguf), layout, kv_type="f16", threads=threads)
 
 
 def barriers_of_a_layer(folder: Path, name: str, threads: int) -> tuple[int, int]:

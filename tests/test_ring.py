@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgellm.graph import LayerMemory
+from edgellm.graph import KVSpec
 from edgellm.memory.layout import MemoryClass, MemoryLayout, plan_memory
 from edgellm.memory.ring import Ring, Spans
 from edgellm.memory.sequence import Placement, Sequence
 
 
 def layout(context: int, sinks: int, chunk: int, window: int | None = None) -> MemoryLayout:
-    layers = [LayerMemory(1, 8, 8)] + ([LayerMemory(1, 8, 8, window)] if window else [])
+    layers = [KVSpec(1, 8, 8)] + ([KVSpec(1, 8, 8, window)] if window else [])
     return plan_memory(layers, context=context, sinks=sinks, chunk=chunk)
 
 
@@ -134,6 +134,6 @@ def test_a_cut_that_is_not_possible_is_a_bug_of_ours() -> None:
 
 
 def test_sliding_layers_get_their_own_class() -> None:
-    plan = plan_memory([LayerMemory(1, 8, 8, 6), LayerMemory(1, 8, 8), LayerMemory(1, 8, 8, 64)], context=32, sinks=4, chunk=8)
+    plan = plan_memory([KVSpec(1, 8, 8, 6), KVSpec(1, 8, 8), KVSpec(1, 8, 8, 64)], context=32, sinks=4, chunk=8)
     assert plan.layer_class == (1, 0, 0)
     assert plan.classes == (MemoryClass(4, 28, 256), MemoryClass(0, 6, 256))

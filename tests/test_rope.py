@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgellm.graph import RopeSpec
-from edgellm.reference import turn
+from edgellm.ops.rope import turn
 from edgellm.rope import frequencies, yarn_magnitude
 
 

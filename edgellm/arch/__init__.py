@@ -9,8 +9,8 @@ from typing import Protocol, cast
 
 from edgellm.errors import Unsupported
 from edgellm.formats.gguf import GGUFFile
-from edgellm.graph import Graph
-from edgellm.hparams import Hparams, architecture_of
+from edgellm.graph import Builder, Graph
+from edgellm.hparams import Keys, architecture_of
 from edgellm.spec import verify
 
 # What a family that cannot be run yet is closest to, for the error's advice.
@@ -20,14 +20,14 @@ CLOSEST = {"gemma": "gemma3", "phi": "phi3", "gpt": "gpt2", "qwen2": "qwen2", "q
 class Architecture(Protocol):
     """What each file of this folder has."""
 
-    def build(self, hparams: Hparams, tensors: Mapping[str, tuple[int, ...]], context: int) -> Graph:
-        """The graph for `context` tokens. `tensors`: shapes (NumPy order) by name, to see what the file has."""
+    def build(self, keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+        """Emit the graph and name its outputs. `tensors`: shapes (NumPy order) by name, to see what the file has."""
         ...
 
 
 def names() -> list[str]:
     """All architectures that can be run."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
@@ -40,14 +40,16 @@ def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
     return cast(Architecture, importlib.import_module(f"edgellm.arch.{name}"))
 
 
-def load_graph(gguf: GGUFFile, context: int | None = None) -> tuple[Hparams, Graph]:
-    """Hparams and verified graph of an open file; `context` defaults to what the model was trained for.
+def load_graph(gguf: GGUFFile, context: int | None = None) -> tuple[Keys, Graph]:
+    """Keys and verified graph of an open file; `context` defaults to what the model was trained for.
 
     Raises Unsupported, BadHParam, BadVocab, BadTensorInfo and ShapeMismatch.
     """
     architecture = find(architecture_of(gguf), gguf.path)
-    hparams = Hparams.from_gguf(gguf)
+    keys = Keys(gguf)
     shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
-    graph = architecture.build(hparams, shapes, context or hparams.context_length)
-    verify(graph, gguf.tensors, file=hparams.file)
-    return hparams, graph
+    builder = Builder(shapes, context or keys.context_length)
+    architecture.build(keys, shapes, builder)
+    graph = builder.graph()
+    verify(graph, gguf.tensors, file=keys.file)
+    return keys, graph

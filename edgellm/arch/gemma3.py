@@ -3,33 +3,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
-from edgellm.arch._blocks import gated_ffn, logits, project_qkv, rope_spec, rotated_attention
-from edgellm.graph import Builder, Graph, RopeSpec
-from edgellm.hparams import Hparams
+from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention, sliding_window
+from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
+from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
+from edgellm.arch.blocks.positions import MAX_BASE, rope_spec
+from edgellm.graph import Builder, RopeSpec
+from edgellm.hparams import Keys
+from edgellm.ops.dense import add, matmul, scale, select
+from edgellm.ops.norm import rms_norm
 
 SLIDING_BASE = 10000.0           # rope base of sliding layers where the file names none
 PERIOD = 6                       # every sixth layer sees everything
 LAYERS_27B = 62                  # the one size whose query scale is not 1/sqrt(head_dim)
 
 
-def build(hparams: Hparams, tensors: Mapping[str, tuple[int, ...]], context: int) -> Graph:
+def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Blocks with four norms; position scaling acts on the layers that see everything only."""
-    g, rope_full = Builder(tensors), rope_spec(hparams, tensors, context, "neox")
-    rope_sliding = RopeSpec(rope_full.n_rot, "neox", hparams.rope_base_swa or SLIDING_BASE)
-    sliding = hparams.sliding_layers or tuple(layer % PERIOD < PERIOD - 1 for layer in range(hparams.n_layers))
-    scale = (hparams.n_embd / hparams.n_heads) ** -0.5 if hparams.n_layers == LAYERS_27B else None
-    x = g.scale(g.embed("token_embd", hparams.n_vocab, hparams.n_embd), math.sqrt(hparams.n_embd))
-    for layer in range(hparams.n_layers):
+    eps, window, heads = norm_epsilon(keys), sliding_window(keys), heads_of(keys)
+    rope_full = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
+    sliding_base = keys.optional("rope.freq_base_swa", above=1.0, high=MAX_BASE) or SLIDING_BASE
+    rope_sliding = RopeSpec(rope_full.n_rot, "neox", sliding_base)
+    sliding = keys.sliding_layers("attention.sliding_window_pattern") or tuple(
+        layer % PERIOD < PERIOD - 1 for layer in range(keys.n_layers))
+    if keys.n_layers == LAYERS_27B:
+        heads = tuple(replace(head, scale=(keys.n_embd / head.n) ** -0.5) for head in heads)
+    x = scale(g, token_embedding(g, keys), math.sqrt(keys.n_embd))
+    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block = f"blk.{layer}"
-        q, k, v = project_qkv(g, hparams, block, g.rms_norm(x, f"{block}.attn_norm", hparams.eps))
-        q = g.rms_norm(q, f"{block}.attn_q_norm", hparams.eps, hparams.n_heads)
-        k = g.rms_norm(k, f"{block}.attn_k_norm", hparams.eps, hparams.n_kv_heads)
-        slides = sliding[layer] and hparams.sliding_window is not None
-        y = rotated_attention(g, hparams, q, k, v, rope_sliding if slides else rope_full,
-                              window=hparams.sliding_window if slides else None, scale=scale)
-        y = g.matmul(y, f"{block}.attn_output", hparams.n_embd)
-        x = g.add(x, g.rms_norm(y, f"{block}.post_attention_norm", hparams.eps))
-        y = gated_ffn(g, hparams, block, g.rms_norm(x, f"{block}.ffn_norm", hparams.eps), "gelu")
-        x = g.add(x, g.rms_norm(y, f"{block}.post_ffw_norm", hparams.eps))
-    return g.graph(logits(g, hparams, g.rms_norm(g.select(x), "output_norm", hparams.eps)))
+        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
+        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
+        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        slides = sliding[layer] and window is not None
+        y = rotated_attention(g, head, q, k, v, rope_sliding if slides else rope_full, window if slides else None)
+        y = matmul(g, y, f"{block}.attn_output", keys.n_embd)
+        x = add(g, x, rms_norm(g, y, f"{block}.post_attention_norm", eps))
+        y = gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "gelu")
+        x = add(g, x, rms_norm(g, y, f"{block}.post_ffw_norm", eps))
+    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

@@ -3,25 +3,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch._blocks import logits
-from edgellm.graph import Builder, Graph, LayerMemory
-from edgellm.hparams import Hparams
+from edgellm.arch.blocks.attention import attention, fused_qkv, heads_of
+from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
+from edgellm.arch.blocks.ffn import ffn_lengths
+from edgellm.graph import Builder
+from edgellm.hparams import Keys
+from edgellm.ops.dense import activation, add, embed, matmul, select
+from edgellm.ops.norm import layer_norm
 
 
-def build(hparams: Hparams, tensors: Mapping[str, tuple[int, ...]], context: int) -> Graph:
+def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Pre-norm blocks with layer norms, one fused query-key-value tensor and a plain gelu feed-forward."""
-    g = Builder(tensors)
-    n_q, n_k = hparams.n_heads * hparams.head_dim_k, hparams.n_kv_heads * hparams.head_dim_k
-    n_qkv = n_q + n_k + hparams.n_kv_heads * hparams.head_dim_v
-    memory = LayerMemory(hparams.n_kv_heads, hparams.head_dim_k, hparams.head_dim_v)
-    x = g.embed("token_embd", hparams.n_vocab, hparams.n_embd)
-    x = g.add(x, g.embed("position_embd", hparams.context_length, hparams.n_embd, "positions"))
-    for layer in range(hparams.n_layers):
+    eps, heads = norm_epsilon(keys), heads_of(keys)
+    x = token_embedding(g, keys)
+    x = add(g, x, embed(g, "position_embd", keys.context_length, keys.n_embd, "positions"))
+    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block = f"blk.{layer}"
-        qkv = g.matmul(g.layer_norm(x, f"{block}.attn_norm", hparams.eps), f"{block}.attn_qkv", n_qkv)
-        q, k, v = g.slice(qkv, 0, n_q), g.slice(qkv, n_q, n_q + n_k), g.slice(qkv, n_q + n_k, n_qkv)
-        y = g.attention(q, q, k, v, memory, hparams.n_heads, hparams.head_dim_k**-0.5)
-        x = g.add(x, g.matmul(y, f"{block}.attn_output", hparams.n_embd))
-        y = g.matmul(g.layer_norm(x, f"{block}.ffn_norm", hparams.eps), f"{block}.ffn_up", hparams.n_ff)
-        x = g.add(x, g.matmul(g.activation("gelu", y), f"{block}.ffn_down", hparams.n_embd))
-    return g.graph(logits(g, hparams, g.layer_norm(g.select(x), "output_norm", hparams.eps)))
+        y = attention(g, head, *fused_qkv(g, head, block, layer_norm(g, x, f"{block}.attn_norm", eps)))
+        x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
+        y = matmul(g, layer_norm(g, x, f"{block}.ffn_norm", eps), f"{block}.ffn_up", n_ff)
+        x = add(g, x, matmul(g, activation(g, "gelu", y), f"{block}.ffn_down", keys.n_embd))
+    logits(g, keys, layer_norm(g, select(g, x), "output_norm", eps))

@@ -3,20 +3,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch._blocks import gated_ffn, logits, project_qkv, rope_spec, rotated_attention
-from edgellm.graph import Builder, Graph
-from edgellm.hparams import Hparams
+from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention, sliding_window
+from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
+from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
+from edgellm.arch.blocks.positions import rope_spec
+from edgellm.graph import Builder
+from edgellm.hparams import Keys
+from edgellm.ops.dense import add, matmul, select
+from edgellm.ops.norm import rms_norm
 
 
-def build(hparams: Hparams, tensors: Mapping[str, tuple[int, ...]], context: int) -> Graph:
+def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Pre-norm blocks of rotated attention (neighbouring pairs) and a silu-gated feed-forward."""
-    g, rope = Builder(tensors), rope_spec(hparams, tensors, context, "norm")
-    x = g.embed("token_embd", hparams.n_vocab, hparams.n_embd)
-    for layer in range(hparams.n_layers):
+    eps, window, heads = norm_epsilon(keys), sliding_window(keys), heads_of(keys)
+    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm")
+    x = token_embedding(g, keys)
+    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block = f"blk.{layer}"
-        q, k, v = project_qkv(g, hparams, block, g.rms_norm(x, f"{block}.attn_norm", hparams.eps))
-        y = rotated_attention(g, hparams, q, k, v, rope, window=hparams.sliding_window)
-        x = g.add(x, g.matmul(y, f"{block}.attn_output", hparams.n_embd))
-        y = gated_ffn(g, hparams, block, g.rms_norm(x, f"{block}.ffn_norm", hparams.eps), "silu")
-        x = g.add(x, y)
-    return g.graph(logits(g, hparams, g.rms_norm(g.select(x), "output_norm", hparams.eps)))
+        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
+        y = rotated_attention(g, head, q, k, v, rope, window)
+        x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
+        x = add(g, x, gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu"))
+    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

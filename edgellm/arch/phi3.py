@@ -3,25 +3,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch._blocks import logits, rope_spec, rotated_attention
-from edgellm.graph import Builder, Graph
-from edgellm.hparams import Hparams
+from edgellm.arch.blocks.attention import fused_qkv, heads_of, rotated_attention, sliding_window
+from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
+from edgellm.arch.blocks.ffn import ffn_lengths
+from edgellm.arch.blocks.positions import rope_spec
+from edgellm.graph import Builder
+from edgellm.hparams import Keys
+from edgellm.ops.dense import activation, add, columns, matmul, mul, select
+from edgellm.ops.norm import rms_norm
 
 
-def build(hparams: Hparams, tensors: Mapping[str, tuple[int, ...]], context: int) -> Graph:
+def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Pre-norm blocks. The window of the model makers' definition is kept (llama.cpp ignores it)."""
-    g, rope = Builder(tensors), rope_spec(hparams, tensors, context, "neox")
-    n_q, n_k = hparams.n_heads * hparams.head_dim_k, hparams.n_kv_heads * hparams.head_dim_k
-    n_qkv = n_q + n_k + hparams.n_kv_heads * hparams.head_dim_v
-    x = g.embed("token_embd", hparams.n_vocab, hparams.n_embd)
-    for layer in range(hparams.n_layers):
+    eps, window, heads = norm_epsilon(keys), sliding_window(keys), heads_of(keys)
+    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
+    x = token_embedding(g, keys)
+    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block = f"blk.{layer}"
-        qkv = g.matmul(g.rms_norm(x, f"{block}.attn_norm", hparams.eps), f"{block}.attn_qkv", n_qkv)
-        q, k, v = g.slice(qkv, 0, n_q), g.slice(qkv, n_q, n_q + n_k), g.slice(qkv, n_q + n_k, n_qkv)
-        y = rotated_attention(g, hparams, q, k, v, rope, window=hparams.sliding_window)
-        x = g.add(x, g.matmul(y, f"{block}.attn_output", hparams.n_embd))
-        both = g.matmul(g.rms_norm(x, f"{block}.ffn_norm", hparams.eps), f"{block}.ffn_up", 2 * hparams.n_ff)
-        gate, up = g.slice(both, 0, hparams.n_ff), g.slice(both, hparams.n_ff, 2 * hparams.n_ff)
-        y = g.matmul(g.mul(g.activation("silu", gate), up), f"{block}.ffn_down", hparams.n_embd)
-        x = g.add(x, y)
-    return g.graph(logits(g, hparams, g.rms_norm(g.select(x), "output_norm", hparams.eps)))
+        q, k, v = fused_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
+        y = rotated_attention(g, head, q, k, v, rope, window)
+        x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
+        both = matmul(g, rms_norm(g, x, f"{block}.ffn_norm", eps), f"{block}.ffn_up", 2 * n_ff)
+        gate, up = columns(g, both, 0, n_ff), columns(g, both, n_ff, 2 * n_ff)
+        y = matmul(g, mul(g, activation(g, "silu", gate), up), f"{block}.ffn_down", keys.n_embd)
+        x = add(g, x, y)
+    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from edgellm.engine.integers import as_int
 from edgellm.errors import OptionError
-from edgellm.graph import Graph, LayerMemory
+from edgellm.graph import Graph, KVSpec
 from edgellm.memory.kv_types import check_kv_type, kv_row_bytes
 from edgellm.memory.layout import MemoryLayout, plan_memory
 
@@ -39,11 +39,6 @@ def candidates(asked: int | None, sinks: int, trained: int) -> list[int]:
     return contexts
 
 
-def learned_positions(graph: Graph) -> bool:
-    """Whether positions are rows of a table: such a model ends where its table ends."""
-    return any(node.op == "embed" and node.attrs["source"] == "positions" for node in graph.nodes)
-
-
 def check_learned(context: int, trained: int) -> None:
     """Raises OptionError where the context goes past the table of positions."""
     if context > trained:
@@ -52,7 +47,7 @@ def check_learned(context: int, trained: int) -> None:
 
 def plan(graph: Graph, context: int, sinks: int, chunk: int = CHUNK) -> MemoryLayout:
     """The memory layout of a graph; `chunk`: tokens of a prompt in one step."""
-    return plan_memory(graph.memory, context=context, sinks=sinks, chunk=min(chunk, context))
+    return plan_memory(graph.kv_states, context=context, sinks=sinks, chunk=min(chunk, context))
 
 
 def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:
@@ -71,9 +66,9 @@ def kv_read_bytes(layout: MemoryLayout, kv_type: str, keys: int) -> int:
     return nbytes
 
 
-def _key_bytes(layer: LayerMemory, kv_type: str) -> int:
+def _key_bytes(layer: KVSpec, kv_type: str) -> int:
     """A token's key and value in one layer."""
-    return layer.n_kv_heads * (kv_row_bytes(kv_type, layer.head_dim_k) + kv_row_bytes(kv_type, layer.head_dim_v))
+    return layer.n_kv_heads * (kv_row_bytes(kv_type, layer.dim_k) + kv_row_bytes(kv_type, layer.dim_v))
 
 
 def check_memory(needed: int, context: int, available: int) -> None:

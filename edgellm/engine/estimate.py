@@ -16,7 +16,7 @@ from edgellm.errors import NotEnoughMemory
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
-from edgellm.spec import matrices, vectors
+from edgellm.spec import uses, vectors
 
 BASE_BYTES = (50 if sys.platform == "linux" else 95) << 20       # Python, NumPy, kernels; LLVM, where its pages stay
 TOKENIZER_BYTES = 410                            # per token, of vocabularies of 32,000 to 152,000
@@ -61,11 +61,11 @@ def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, th
 
 def need_mlx(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str) -> Need:
     """The same for the MLX back end, which copies the weights: all of it counts as allocated but looked-up tables."""
-    read = matrices(graph).keys() & {name for node in graph.nodes if node.op == "matmul" for name in node.weights}
+    read = {use.name for use in uses(graph) if use.role == "matrix"}
     copied = sum(groups.mlx_bytes(gguf.tensors[name].type, math.prod(gguf.tensors[name].shape)) for name in read)
     copied += sum(4 * math.prod(shape) for shape in vectors(graph).values())
     widest = max(node.n for node in graph.nodes if node.rows == "T")
-    logits = min(layout.chunk, MAX_OUTPUTS) * graph.nodes[graph.output].n
+    logits = min(layout.chunk, MAX_OUTPUTS) * graph.nodes[graph.outputs["logits"]].n
     work = 4 * (WORK_ROWS * layout.chunk * widest + logits) + CACHE_BYTES
     return Need(copied, contexts.kv_bytes(layout, kv_type), work, base_bytes(gguf, 0))
 
@@ -79,16 +79,15 @@ def base_bytes(gguf: GGUFFile, others: int) -> int:
 
 def resident_weights(gguf: GGUFFile, graph: Graph, context: int) -> int:
     """Bytes of the file that stay in memory: all but tables of which only single rows are looked up."""
-    read = {name for node in graph.nodes if node.op != "embed" for name in node.weights}
-    looked_up = {name for node in graph.nodes if node.op == "embed" for name in node.weights} - read
+    read = {use.name for use in uses(graph) if use.role != "table"}
+    looked_up = {use.name for use in uses(graph) if use.role == "table"} - read
     return (sum(gguf.tensors[name].nbytes for name in read if name in gguf.tensors)
             + sum(min(gguf.tensors[name].nbytes, context * LOOKUP_BYTES) for name in looked_up))
 
 
 def token_bytes(gguf: GGUFFile, graph: Graph) -> int:
     """Bytes of weights that computing one token reads; rows that are looked up count for nothing."""
-    names = [name for node in graph.nodes if node.op != "embed" for name in node.weights]
-    return sum(gguf.tensors[name].nbytes for name in names if name in gguf.tensors)
+    return sum(int(gguf.tensors[use.name].nbytes * use.active) for use in uses(graph) if use.name in gguf.tensors)
 
 
 def check(needed: Need, context: int, path: str, *, free: Memory | None = None) -> None:

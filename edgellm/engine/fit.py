@@ -65,8 +65,8 @@ def fit(gguf: GGUFFile, *, context: int | None = None, threads: int | None = Non
     """Memory of an open model, or of one that is known by its header only, at `context` or at several."""
     free = free or memory()
     try:
-        hparams, _ = load_graph(gguf)
-        trained = hparams.context_length
+        keys, _ = load_graph(gguf)
+        trained = keys.context_length
         threads = 1 if gguf.nbytes < SMALL_MODEL else threads
         rows = tuple(_rows(gguf, [context] if context else _contexts(trained), threads, free))
     except EdgeError as error:
@@ -81,8 +81,9 @@ def _contexts(trained: int) -> list[int]:
 
 def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) -> Iterator[Row]:
     for context in wanted:
-        graph = optimise(load_graph(gguf, context)[1])
+        graph = load_graph(gguf, context)[1]
         layout = contexts.plan(graph, context, SINKS)
+        graph = optimise(graph, layout.with_sinks)
         for kv_type in KV_TYPES:
             needed = need(gguf, graph, layout, kv_type=kv_type, threads=threads)
             yield Row(context, kv_type, needed, needed.total <= free.usable)

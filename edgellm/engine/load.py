@@ -24,8 +24,9 @@ from edgellm.errors import NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.opening import open_model
 from edgellm.graph import Graph
-from edgellm.hparams import Hparams, architecture_of
+from edgellm.hparams import Keys, architecture_of
 from edgellm.memory.layout import MemoryLayout
+from edgellm.ops.dense import learned_positions
 from edgellm.passes import optimise
 from edgellm.sampling import model_defaults
 from edgellm.tokenizer import Tokenizer, build_tokenizer
@@ -67,11 +68,11 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         kinds = backend_choice.kv_types(backend, kv_type)
         choices = list(itertools.product(contexts.candidates(context, sinks, trained), kinds))
         for chosen, kind in choices:
-            hparams, graph = load_graph(gguf, chosen)
-            graph = optimise(graph)
+            keys, graph = load_graph(gguf, chosen)
             try:
                 place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
                 layout = _memory(graph, place, chosen, sinks, kind, trained, force=force)
+                graph = optimise(graph, layout.with_sinks)
                 if not force:
                     needed = backend_choice.need(place, gguf, graph, layout, kv_type=kind, threads=threads,
                                                  threads_batch=threads_batch)
@@ -89,9 +90,9 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         executable = load_backend(place.backend)(graph, weights, layout, kv_type=kind, threads=threads,
                                                  threads_batch=threads_batch, progress=progress)
         tokenizer.check()
-        info = _info(gguf, hparams, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
+        info = _info(gguf, keys, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
                      token_bytes=estimate.token_bytes(gguf, graph))
-        positions = chosen if contexts.learned_positions(graph) else None
+        positions = chosen if learned_positions(graph) else None
         return Model(Session(executable, weights, gguf.path, positions=positions), tokenizer, info, defaults,
                      gguf.metadata)
     except BaseException:
@@ -120,12 +121,12 @@ def _count(option: str, asked: object) -> int | None:
 def _trained_context(gguf: GGUFFile) -> int:
     """Tokens that the model was trained for. Raises Unsupported for architectures that cannot be run, BadHParam."""
     find(architecture_of(gguf), gguf.path)
-    return Hparams.from_gguf(gguf).context_length
+    return Keys(gguf).context_length
 
 
 def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, trained: int, *, force: bool) -> MemoryLayout:
     """The layout, checked against learned positions and against the memory that is free."""
-    if contexts.learned_positions(graph):
+    if learned_positions(graph):
         contexts.check_learned(context, trained)
     layout = place.layout(graph, context, sinks)
     kv_bytes = contexts.kv_bytes(layout, kv_type)
@@ -134,18 +135,18 @@ def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, 
     return layout
 
 
-def _info(gguf: GGUFFile, hparams: Hparams, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
+def _info(gguf: GGUFFile, keys: Keys, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
           kv_type: str, place: str, token_bytes: int) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
     name = gguf.metadata.get("general.name")
     return ModelInfo(
-        path=Path(gguf.path), name=name if isinstance(name, str) else Path(gguf.path).stem, architecture=hparams.architecture,
+        path=Path(gguf.path), name=name if isinstance(name, str) else Path(gguf.path).stem, architecture=keys.architecture,
         parameters=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()), file_bytes=sum(by_type.values()),
         token_bytes=token_bytes,
-        bytes_by_type=by_type, n_vocab=hparams.n_vocab, n_layers=hparams.n_layers, context=executable.layout.context,
-        context_train=hparams.context_length, sinks=sinks, kv_type=kv_type,
+        bytes_by_type=by_type, n_vocab=keys.n_vocab, n_layers=keys.n_layers, context=executable.layout.context,
+        context_train=keys.context_length, sinks=sinks, kv_type=kv_type,
         kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
         threads=executable.threads,
         has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata)),

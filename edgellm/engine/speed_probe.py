@@ -30,8 +30,8 @@ def tokens_per_second(gguf: GGUFFile, *, kv_type: str = "f16", threads: int | No
         threads = 1                                          # as load does
     _, graph = load_graph(gguf, CONTEXT)
     layout = contexts.plan(graph, CONTEXT, sinks=4)
-    executable = load_backend("cpu")(optimise(graph), ProbeWeights(gguf), layout, kv_type=kv_type, threads=threads,
-                                     progress=progress)
+    executable = load_backend("cpu")(optimise(graph, layout.with_sinks), ProbeWeights(gguf), layout, kv_type=kv_type,
+                                     threads=threads, progress=progress)
     try:
         state, sequence = executable.new_state(), Sequence(layout)
         token, row, times = np.ones(1, np.int32), np.zeros(1, np.int32), list[float]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgellm.graph import LayerMemory
+from edgellm.graph import KVSpec
 
 RING_MULTIPLE = 256              # slots; back ends cut a ring into equal pieces at fixed places
 
@@ -30,10 +30,15 @@ class MemoryLayout:
     chunk: int                                   # tokens of one step, at most
     classes: tuple[MemoryClass, ...]             # class 0 is the full one
     layer_class: tuple[int, ...]                 # per layer: index into `classes`
-    layers: tuple[LayerMemory, ...]
+    layers: tuple[KVSpec, ...]
+
+    @property
+    def with_sinks(self) -> frozenset[int]:
+        """The layers that keep sinks when others go."""
+        return frozenset(layer for layer, index in enumerate(self.layer_class) if self.classes[index].sinks)
 
 
-def plan_memory(layers: Sequence[LayerMemory], *, context: int, sinks: int, chunk: int) -> MemoryLayout:
+def plan_memory(layers: Sequence[KVSpec], *, context: int, sinks: int, chunk: int) -> MemoryLayout:
     """Sort layers into classes. A sliding layer whose window reaches the whole context is a full layer."""
     def ring(window: int) -> int:
         return -(-(window + chunk - 1) // RING_MULTIPLE) * RING_MULTIPLE

@@ -47,6 +47,8 @@ def build_plan(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_t
     plan = PlanBuilder(graph, weights, layout, max_tokens=layout.chunk, max_outputs=min(MAX_OUTPUTS, layout.chunk),
                        threads=threads, threads_batch=threads if threads_batch is None else threads_batch, kv_type=kv_type)
     for index, node in enumerate(graph.nodes):
+        if node.op not in EMITTERS:
+            raise BackendError(f"the CPU back end has no op {node.op}, which this model needs.")
         EMITTERS[node.op](plan, index, node)
         plan.release_after(index)
     return plan
@@ -80,7 +82,7 @@ class CpuExecutable:
         self._one, self._many = plan.program(addresses, one=True), plan.program(addresses, one=False)
         self._read_by = np.cumsum([0, *(record.weight_bytes for record in plan.records if not record.one_only)])
         self.pace = Pace(plan.max_tokens)
-        logits = plan.values[plan.graph.output]
+        logits = plan.values[plan.graph.outputs["logits"]]
         rows = plan.arena.block(logits)[: plan.max_outputs * logits.stride].view(np.float32).reshape(plan.max_outputs, -1)
         self._logits: npt.NDArray[np.float32] = rows[:, : logits.n]
         self._pool: Pool | None = Pool(plan.most_threads, *(addresses[name] for name in EXECUTOR),

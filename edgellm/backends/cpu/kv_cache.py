@@ -13,8 +13,8 @@ class KVCache:
     def __init__(self, layout: MemoryLayout, kv_type: str) -> None:
         slots = [layout.classes[index].slots for index in layout.layer_class]
         layers = list(zip(layout.layers, slots, strict=True))
-        self._keys = [np.zeros((layer.n_kv_heads, n, kv_row_bytes(kv_type, layer.head_dim_k)), np.uint8) for layer, n in layers]
-        self._values = [np.zeros((layer.n_kv_heads, n, kv_row_bytes(kv_type, layer.head_dim_v)), np.uint8) for layer, n in layers]
+        self._keys = [np.zeros((layer.n_kv_heads, n, kv_row_bytes(kv_type, layer.dim_k)), np.uint8) for layer, n in layers]
+        self._values = [np.zeros((layer.n_kv_heads, n, kv_row_bytes(kv_type, layer.dim_v)), np.uint8) for layer, n in layers]
         self._address()
 
     def _address(self) -> None:

@@ -110,32 +110,42 @@ def rope(plan: PlanBuilder, index: int, node: Node) -> None:
              heads, node.n // heads, spec.n_rot), reads=(x,), writes=(out,), pieces=heads, by_rows=True)
 
 
-@emitter("attention")
-def attention(plan: PlanBuilder, index: int, node: Node) -> None:
+@emitter("kv_write")
+def kv_write(plan: PlanBuilder, index: int, node: Node) -> None:
+    state = cast(int, node.attrs["state"])
+    shape, memory_class = plan.layout.layers[state], plan.layout.layer_class[state]
+    if shape.v_is_k_prefix:
+        raise BackendError("keys that hold their values are not there yet in the CPU back end.")
+    slots, spans = plan.layout.classes[memory_class], plan.step.spans[memory_class]
+    k, v = (plan.values[i] for i in node.inputs)
+    plan.add(f"kv_store:{plan.kv_type}", (k.at, k.stride, v.at, v.stride, spans.ctypes.data, state, shape.n_kv_heads,
+             shape.dim_k, shape.dim_v, slots.slots), reads=(k, v), writes=(("kv", state),), pieces=shape.n_kv_heads,
+             by_rows=True)
+
+
+@emitter("attend")
+def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     if node.attrs.get("softcap"):
         raise BackendError("attention with a soft cap is not there yet in the CPU back end.")
-    layer = cast(int, node.attrs["layer"])
-    shape, memory_class = plan.layout.layers[layer], plan.layout.layer_class[layer]
+    state = cast(int, node.attrs["state"])
+    shape, memory_class = plan.layout.layers[state], plan.layout.layer_class[state]
     slots, spans = plan.layout.classes[memory_class], plan.step.spans[memory_class]
-    q, q_sink, k, v = (plan.values[i] for i in node.inputs)
-    plan.add(f"kv_store:{plan.kv_type}", (k.at, k.stride, v.at, v.stride, spans.ctypes.data, layer, shape.n_kv_heads,
-             shape.head_dim_k, shape.head_dim_v, slots.slots), reads=(k, v), writes=(("kv", layer),), pieces=shape.n_kv_heads,
-             by_rows=True)
+    q, q_sink = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
     n_heads = cast(int, node.attrs["n_heads"])
     queries = n_heads // shape.n_kv_heads
     together = max(1, abi.ATTENTION_GROUP // queries)
-    partial_bytes = _partial_bytes(together * queries, shape.head_dim_v)
+    partial_bytes = _partial_bytes(together * queries, shape.dim_v)
     own_bytes = (slots.ring // abi.ATTENTION_CHUNK + 4) * partial_bytes        # the sinks, both ends of a window, their sum
-    work_bytes = _work_bytes(together * queries, shape.head_dim_k + shape.head_dim_v if plan.kv_type == "q8_0" else 0)
+    work_bytes = _work_bytes(together * queries, shape.dim_k + shape.dim_v if plan.kv_type == "q8_0" else 0)
     all_partials = max(plan.most_threads, shape.n_kv_heads) * own_bytes
     partials = plan.scratch(all_partials + plan.most_threads * work_bytes)
     out = plan.output(index)
-    arguments = (q.at, q.stride, q_sink.at, q_sink.stride, out.at, out.stride, spans.ctypes.data, layer, n_heads,
-                 shape.n_kv_heads, shape.head_dim_k, shape.head_dim_v, slots.slots, slots.sinks,
+    arguments = (q.at, q.stride, q_sink.at, q_sink.stride, out.at, out.stride, spans.ctypes.data, state, n_heads,
+                 shape.n_kv_heads, shape.dim_k, shape.dim_v, slots.slots, slots.sinks,
                  float_word(cast(float, node.attrs["scale"])), partials, own_bytes, partial_bytes,
                  partials + all_partials, work_bytes)
-    key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.head_dim_k, shape.head_dim_v))
-    plan.add(f"attention:{plan.kv_type}", arguments, whole=(q, q_sink, ("kv", layer)), writes=(out, "partials"),
+    key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.dim_k, shape.dim_v))
+    plan.add(f"attention:{plan.kv_type}", arguments, whole=(q, q_sink, ("kv", state)), writes=(out, "partials"),
              by_thread=True, key_bytes=key_bytes, memory_class=memory_class)
     plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads,
              by_thread=True, one_only=True)
@@ -157,7 +167,7 @@ def glu(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}", own=False)
 
 
-@emitter("add", "mul", "silu", "gelu")
+@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick")
 def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:{node.op}", own=node.op in ("add", "mul"))
 

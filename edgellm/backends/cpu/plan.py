@@ -21,6 +21,7 @@ from edgellm.backends.cpu.step_block import StepBlock
 from edgellm.backends.cpu.traits import PANEL_ROWS
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
+from edgellm.ops import OPS
 from edgellm.weights import WeightStore
 
 OWN_COLUMNS = 1 << 14                            # of a row that each thread computes for itself rather than wait for the others
@@ -114,7 +115,7 @@ class PlanBuilder:
     def output(self, index: int, *, own: bool = False) -> Value:
         """A fresh f32 buffer for node `index`; `own` where each thread may compute it for itself."""
         node = self.graph.nodes[index]
-        value = self._take(index, node.n * 4, own=own and index != self.graph.output and node.n <= OWN_COLUMNS)
+        value = self._take(index, node.n * 4, own=own and index not in self.graph.outputs.values() and node.n <= OWN_COLUMNS)
         self.values[index] = value
         return value
 
@@ -172,7 +173,7 @@ class PlanBuilder:
     def release_after(self, index: int) -> None:
         """Give back the buffers of values that nothing after node `index` reads."""
         for used in [i for i in self.values if self._last_use[self._owner.get(i, i)] <= index and i not in self._owner]:
-            if used == self.graph.output:
+            if used in self.graph.outputs.values():
                 continue
             self.arena.give_back(self.values.pop(used).buffer)
             for key in [key for key in self._derived if self._owner.get(key[0], key[0]) == used]:
@@ -258,6 +259,6 @@ def _last_uses(graph: Graph) -> list[int]:
             last[source] = max(last[source], index)
     for index in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[index]
-        if node.op == "slice":
+        if OPS[node.op].is_view:
             last[node.inputs[0]] = max(last[node.inputs[0]], last[index])
     return last

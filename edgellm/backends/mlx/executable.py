@@ -11,18 +11,18 @@ import numpy.typing as npt
 
 from edgellm.backends.base import Pace, Progress, StepBatch, StepStopped, never
 from edgellm.backends.mlx import device
+from edgellm.backends.mlx.inputs import Weights
 from edgellm.backends.mlx.kv_cache import KVCache
 from edgellm.backends.mlx.matrices import Matrix, load_matrix
-from edgellm.backends.mlx.ops import OPS, Weights
+from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.walk import Walk
 from edgellm.errors import BackendError
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
+from edgellm.ops import OPS as DECLARED
+from edgellm.ops import weight_uses
 from edgellm.spec import vectors
 from edgellm.weights import WeightStore
-
-SEPARATE = ("embed", "attention")                # evaluated with what only a step knows
-BOUNDED = ("rms_norm", "layer_norm")
 
 
 def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
@@ -32,7 +32,7 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
     Raises BackendError for an op without an evaluator and for what MLX itself refuses, Unsupported for a type without a mapping.
     """
     device.require()
-    lacking = next((node.op for node in graph.nodes if node.op not in OPS and node.op not in SEPARATE), None)
+    lacking = next((node.op for node in graph.nodes if node.op not in OPS), None)
     if lacking is not None:
         raise BackendError(f'the MLX back end has no op {lacking}, which this model needs; use backend="cpu".')
     gpu = device.on_gpu()
@@ -133,10 +133,10 @@ def _own_errors() -> Iterator[None]:
 def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | None) -> Weights:
     """All weights that are multiplied with. Tables of which rows are looked up stay in the file."""
     bounded: dict[str, bool] = {}
-    for node in graph.nodes:
-        if node.op == "matmul":
-            name = node.weights[0]
-            bounded[name] = bounded.get(name, True) and graph.nodes[node.inputs[0]].op in BOUNDED
+    for index, node in enumerate(graph.nodes):
+        for use in weight_uses(graph, index):
+            if use.role == "matrix":
+                bounded[use.name] = bounded.get(use.name, True) and DECLARED[graph.nodes[node.inputs[0]].op].bounded
     matrices: dict[str, Matrix] = {}
     for done, name in enumerate(bounded):
         if progress is not None:

@@ -22,10 +22,10 @@ class KVCache:
     def __init__(self, layout: MemoryLayout, kv_type: str) -> None:
         self.layout, self.turned = layout, 0
         dtype = DTYPES[kv_type]
-        self.keys = [mx.zeros((1, layer.n_kv_heads, 0, layer.head_dim_k), dtype) for layer in layout.layers]
-        self.values = [mx.zeros((1, layer.n_kv_heads, 0, layer.head_dim_v), dtype) for layer in layout.layers]
+        self.keys = [mx.zeros((1, layer.n_kv_heads, 0, layer.dim_k), dtype) for layer in layout.layers]
+        self.values = [mx.zeros((1, layer.n_kv_heads, 0, layer.dim_v), dtype) for layer in layout.layers]
         counts = [layout.classes[index].sinks for index in layout.layer_class]
-        self.sinks = [mx.zeros((1, layer.n_kv_heads, n, layer.head_dim_k), mx.float32)
+        self.sinks = [mx.zeros((1, layer.n_kv_heads, n, layer.dim_k), mx.float32)
                       for layer, n in zip(layout.layers, counts, strict=True)]
 
     @property

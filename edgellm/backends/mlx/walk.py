@@ -1,48 +1,30 @@
 """One step of a graph in MLX: the arrays that the step brings, the nodes in their order, and the conversation renewed."""
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.backends.base import StepBatch
-from edgellm.backends.mlx.attention import Held, Layer, attend, attend_twice, store, turn_sinks
+from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Shape, Weights
 from edgellm.backends.mlx.kv_cache import STEP, KVCache
 from edgellm.backends.mlx.matrices import table_rows
-from edgellm.backends.mlx.ops import OPS, Inputs, Weights
+from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.step_arrays import table, view
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import MLX
-from edgellm.graph import Graph, Node, RopeSpec
+from edgellm.graph import Graph, RopeSpec
 from edgellm.memory.layout import MemoryLayout
+from edgellm.ops import OPS as DECLARED
+from edgellm.ops import WeightUse, state_of, weight_uses
 from edgellm.rope import frequencies
 from edgellm.weights import Weight, WeightStore
 
-Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
 Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What of a step decides which operations it consists of; steps of one shape are traced once.
-
-    `ends`: slots looked at, per memory class; `masked`: whether some of them are not seen; `beyond`: whether tokens were evicted,
-    so that sinks need another rotation; `turning`: whether their keys get one; `single`: whether the step is one token;
-    `new_sinks`: tokens that are sinks.
-    """
-
-    ends: tuple[int, ...]
-    masked: tuple[bool, ...]
-    beyond: bool
-    turning: bool
-    single: bool
-    new_sinks: int
-    n_outputs: int                               # -1: all rows
 
 
 class Walk:
@@ -52,14 +34,13 @@ class Walk:
                  trace: bool) -> None:
         self._graph, self._weights, self._layout, self._widen, self._trace = graph, weights, layout, widen, trace
         self._traces: dict[Shape, Callable[..., Any]] = {}
-        self._layers = {index: _layer(graph, node, layout) for index, node in enumerate(graph.nodes) if node.op == "attention"}
-        self._tables = {index: _row_source(store[node.weights[0]], cast(str, node.attrs["source"]))
-                        for index, node in enumerate(graph.nodes) if node.op == "embed"}
+        self._layers = [_layer(graph, state, layout) for state in range(len(graph.states))]
+        self._tables = {(use.name, source): _row_source(store[use.name], source) for use, source in _looked_up(graph)}
         specs = {spec for node in graph.nodes if isinstance(spec := node.attrs.get("rope"), RopeSpec)}
         self._turning = {spec: frequencies(spec, None if spec.factors is None else store[spec.factors].array()) for spec in specs}
         self._rotations = list(dict.fromkeys((cast(RopeSpec, node.attrs["rope"]), cast(str, node.attrs["positions"]))
-                                             for node in graph.nodes if node.op == "rope"))
-        self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers.values() if layer.spec and layer.sinks))
+                                             for node in graph.nodes if "rope" in node.attrs))
+        self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers if layer.spec and layer.sinks))
 
     def step(self, state: KVCache, step: StepBatch) -> Callable[[], Floats]:
         """Begin the step, which renews `state`. What is returned waits for the logits (R, n_vocab) f32, newly allocated."""
@@ -120,62 +101,41 @@ class Walk:
     def evaluate(self, shape: Shape, keys: list[Array], values: list[Array], sinks: list[Array],
                  arrays: dict[str, Any]) -> Array | None:
         """The graph over one step; the three lists are renewed in place. None where no logits are wanted."""
-        inputs, embedded = self._inputs(shape, arrays), dict(zip(self._tables, arrays["embedded"], strict=True))
+        held = [Held(*each) for each in zip(keys, values, sinks, strict=True)]
+        inputs = self._inputs(shape, arrays, held)
         done: list[Any] = []                     # Any: arrays, and None where nobody wants a value
-        for index, node in enumerate(self._graph.nodes):
+        for node in self._graph.nodes:
             x = [done[value] for value in node.inputs]
-            if node.op == "embed":
-                done.append(embedded[index])
-            elif node.op == "attention":
-                layer, at = self._layers[index], cast(int, node.attrs["layer"])
-                y, held = self._attention(shape, inputs, layer, Held(keys[at], values[at], sinks[at]), x)
-                keys[at], values[at], sinks[at] = held.keys, held.values, held.sinks
-                done.append(y)
-            else:
-                done.append(None if node.rows == "R" and not shape.n_outputs else OPS[node.op](self._weights, inputs, node, x))
-        return done[self._graph.output]
+            done.append(None if node.rows == "R" and not shape.n_outputs else OPS[node.op](self._weights, inputs, node, x))
+        keys[:], values[:], sinks[:] = ([getattr(each, name) for each in held] for name in ("keys", "values", "sinks"))
+        return done[self._graph.outputs["logits"]]
 
-    def _inputs(self, shape: Shape, arrays: dict[str, Any]) -> Inputs:
+    def _inputs(self, shape: Shape, arrays: dict[str, Any], held: list[Held]) -> Inputs:
         masks = iter(arrays["masks"])
         return Inputs(
+            shape=shape, embedded=dict(zip(self._tables, arrays["embedded"], strict=True)),
             tables={rotation: tuple(pair) for rotation, pair in zip(self._rotations, arrays["tables"], strict=True)},
-            output_rows=None if shape.n_outputs < 0 else arrays["output_rows"], slots=arrays["slots"],
-            masks=[next(masks) if masked else None for masked in shape.masked],
+            output_rows=None if shape.n_outputs < 0 else arrays["output_rows"], layers=self._layers, held=held,
+            slots=arrays["slots"], masks=[next(masks) if masked else None for masked in shape.masked],
             turns={spec: tuple(pair) for spec, pair in zip(self._turned_specs, arrays["turns"], strict=shape.turning)},
+            widen=self._widen,
         )
 
-    def _attention(self, shape: Shape, inputs: Inputs, layer: Layer, held: Held, x: list[Array]) -> tuple[Array, Held]:
-        q, q_sink = (_by_head(a, layer.n_heads) for a in x[:2])
-        k, v = (_by_head(a, layer.memory.n_kv_heads) for a in x[2:])
-        of = layer.memory_class
-        held = store(layer, held, k, v, inputs.slots[of], shape.new_sinks if layer.sinks else 0)
-        if shape.turning and layer.sinks and layer.spec:
-            held = turn_sinks(layer, held, *inputs.turns[layer.spec])
-        end, mask = shape.ends[of], inputs.masks[of]
-        if layer.softcap or (shape.beyond and layer.sinks and not layer.serves_once(shape.single)):
-            y = attend_twice(layer, held, q, q_sink, end, _causal(end, q.shape[2]) if mask is None else mask)
-        else:
-            y = attend(layer, held, q, end, mask, self._widen)
-        return y.swapaxes(1, 2).reshape(q.shape[2], -1), held
+
+def _layer(graph: Graph, state: int, layout: MemoryLayout) -> Layer:
+    written = next(node for index, node in enumerate(graph.nodes)
+                   if DECLARED[node.op].effect == "write" and state_of(graph, index) == state)
+    spec = graph.nodes[written.inputs[0]].attrs.get("rope")
+    of = layout.layer_class[state]
+    return Layer(layout.layers[state], of, layout.classes[of].sinks, spec if isinstance(spec, RopeSpec) else None)
 
 
-def _by_head(x: Array, heads: int) -> Array:
-    """(T, heads * d) -> (1, heads, T, d)."""
-    return x.reshape(1, len(x), heads, -1).swapaxes(1, 2)
-
-
-def _causal(end: int, n: int) -> Array:
-    return mx.arange(end) <= mx.arange(end - n, end)[:, None]
-
-
-def _layer(graph: Graph, node: Node, layout: MemoryLayout) -> Layer:
-    at = cast(int, node.attrs["layer"])
-    of = layout.layer_class[at]
-    q, q_sink = node.inputs[:2]
-    spec = graph.nodes[q_sink].attrs.get("rope")
-    return Layer(layout.layers[at], of, layout.classes[of].sinks, cast(int, node.attrs["n_heads"]),
-                 cast(float, node.attrs["scale"]), cast("float | None", node.attrs["softcap"]),
-                 spec if isinstance(spec, RopeSpec) else None, q == q_sink)
+def _looked_up(graph: Graph) -> Iterator[tuple[WeightUse, str]]:
+    """The tables of which rows are looked up, and by what."""
+    for index, node in enumerate(graph.nodes):
+        for use in weight_uses(graph, index):
+            if use.role == "table":
+                yield use, cast(str, node.attrs["source"])
 
 
 def _row_source(weight: Weight, source: str) -> Callable[[StepBatch], Floats]:

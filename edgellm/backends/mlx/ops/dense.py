@@ -1,51 +1,20 @@
-"""How MLX evaluates each graph op but attention: one function per op, found by its name."""
+"""How MLX evaluates products, norms, rotations and what goes element by element."""
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import cast
 
 import mlx.core as mx
 
-from edgellm.backends.mlx.matrices import Matrix
+from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.ops._table import OPS, number, op
 from edgellm.graph import Node, RopeSpec
 
-Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
 
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What a step brings besides its tokens' rows; lists are by memory class."""
-
-    tables: dict[tuple[RopeSpec, str], tuple[Array, Array]]      # cos, sin (T, n_rot/2) f32
-    output_rows: Array | None                    # (R,) int32, None for all
-    slots: list[Array]                           # (T,) int32
-    masks: list[Array | None]                    # (T, end) bool, None where nothing is hidden but the future
-    turns: dict[RopeSpec, tuple[Array, Array]]   # cos, sin (1, n_rot/2) by which the sinks' keys are turned on
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """A model's weights by name. `bounded`: matrices whose inputs are norms, so that no product of theirs leaves f16's range."""
-
-    matrices: dict[str, Matrix]
-    vectors: dict[str, Array]                    # (n,) f32
-    bounded: frozenset[str]
-
-
-Evaluate = Callable[[Weights, Inputs, Node, list[Array]], Array]
-OPS: dict[str, Evaluate] = {}
-def op(name: str) -> Callable[[Evaluate], Evaluate]:
-    def register(function: Evaluate) -> Evaluate:
-        OPS[name] = function
-        return function
-
-    return register
-
-
-def number(node: Node, attr: str) -> float:
-    return cast(float, node.attrs[attr])
+@op("embed")
+def embed(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return inputs.embedded[node.weights[0], cast(str, node.attrs["source"])]
 
 
 @op("rms_norm")

@@ -1,0 +1,93 @@
+"""Attention with rotary positions: sizes of heads, projections, states."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgellm.errors import Unsupported
+from edgellm.graph import Builder, KVSpec, RopeSpec, Value
+from edgellm.hparams import MAX_CONTEXT, MAX_WIDTH, Keys
+from edgellm.ops.attention import attend, kv_write
+from edgellm.ops.dense import columns, matmul
+from edgellm.ops.rope import rope
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads of one layer. `scale`: what scores are multiplied with; `softcap`: their limit, None where there is none."""
+
+    n: int
+    n_kv: int
+    dim_k: int
+    dim_v: int
+    scale: float
+    softcap: float | None = None
+
+    @property
+    def n_q(self) -> int:
+        """Columns of a row of queries."""
+        return self.n * self.dim_k
+
+    @property
+    def n_k(self) -> int:
+        return self.n_kv * self.dim_k
+
+    @property
+    def n_v(self) -> int:
+        return self.n_kv * self.dim_v
+
+    def spec(self, window: int | None = None) -> KVSpec:
+        return KVSpec(self.n_kv, self.dim_k, self.dim_v, window)
+
+
+def heads_of(keys: Keys) -> tuple[Heads, ...]:
+    """The heads of each layer, scores scaled by 1/sqrt(dim_k). Raises BadHParam, Unsupported (models that see both ways)."""
+    if not keys.flag("attention.causal", default=True):
+        raise Unsupported("a model that sees what comes after a token (an embedding model) cannot be run yet; take one that "
+                          "writes text", file=keys.file, field=f"{keys.architecture}.attention.causal")
+    n_heads = keys.per_layer("attention.head_count")
+    n_kv_heads = keys.per_layer("attention.head_count_kv", default=n_heads)
+    softcap = keys.optional("attn_logit_softcapping")
+    if not keys.has("attention.key_length") and len(set(n_heads)) > 1:
+        raise keys.bad("attention.key_length", "is missing, though layers have different numbers of heads")
+    return tuple(_heads(keys, n, n_kv, softcap) for n, n_kv in zip(n_heads, n_kv_heads, strict=True))
+
+
+def _heads(keys: Keys, n: int, n_kv: int, softcap: float | None) -> Heads:
+    if n % n_kv:
+        raise keys.bad("attention.head_count_kv", f"{n_kv} does not divide the {n} query heads")
+    if not keys.has("attention.key_length") and keys.n_embd % n:
+        raise keys.bad("attention.head_count", f"{n} does not divide embedding_length {keys.n_embd}")
+    dim_k = keys.integer("attention.key_length", 1, MAX_WIDTH, default=max(keys.n_embd // n, 1))
+    dim_v = keys.integer("attention.value_length", 1, MAX_WIDTH, default=dim_k)
+    return Heads(n, n_kv, dim_k, dim_v, dim_k**-0.5, softcap)
+
+
+def sliding_window(keys: Keys) -> int | None:
+    """Tokens that a sliding layer sees, itself included; None where no layer slides."""
+    return keys.integer("attention.sliding_window", 0, MAX_CONTEXT, default=0) or None
+
+
+def project_qkv(g: Builder, heads: Heads, block: str, x: Value) -> tuple[Value, Value, Value]:
+    """Queries, keys and values from three tensors."""
+    return (
+        matmul(g, x, f"{block}.attn_q", heads.n_q),
+        matmul(g, x, f"{block}.attn_k", heads.n_k),
+        matmul(g, x, f"{block}.attn_v", heads.n_v),
+    )
+
+
+def fused_qkv(g: Builder, heads: Heads, block: str, x: Value) -> tuple[Value, Value, Value]:
+    """Queries, keys and values from one tensor."""
+    n_q, n_k, n_v = heads.n_q, heads.n_k, heads.n_v
+    qkv = matmul(g, x, f"{block}.attn_qkv", n_q + n_k + n_v)
+    return columns(g, qkv, 0, n_q), columns(g, qkv, n_q, n_q + n_k), columns(g, qkv, n_q + n_k, n_q + n_k + n_v)
+
+
+def attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, window: int | None = None) -> Value:
+    """Keys and values go to a state of their own, then every query attends."""
+    return attend(g, q, kv_write(g, k, v, heads.spec(window)), heads.n, heads.scale, heads.softcap)
+
+
+def rotated_attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, spec: RopeSpec, window: int | None = None) -> Value:
+    """Rotate queries and keys, then attend."""
+    return attention(g, heads, rope(g, q, spec, heads.n), rope(g, k, spec, heads.n_kv), v, window)

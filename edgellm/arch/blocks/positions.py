@@ -1,0 +1,46 @@
+"""Rotary positions, as a file's keys stretch them."""
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from edgellm.errors import BadHParam
+from edgellm.graph import RopeSpec
+from edgellm.hparams import MAX_CONTEXT, Keys
+from edgellm.rope import yarn_magnitude
+
+MAX_BASE = 1e12                                  # of rotary frequencies; real ones stay below 2e8
+FACTORS = "rope_freqs.weight"                    # llama3's per-pair divisors
+Yarn = tuple[float, float, float, int]
+LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+
+
+def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, style: Literal["norm", "neox"]) -> RopeSpec:
+    """The rotation of heads of `dim` where all tokens are seen; longrope's long factors serve contexts past the original one."""
+    n_rot = keys.integer("rope.dimension_count", 1, dim, default=dim)
+    if n_rot % 2:
+        raise BadHParam(f"{n_rot} rotary dims cannot be paired; the file is damaged or needs an even number", file=keys.file,
+                        field=f"{keys.architecture}.rope.dimension_count")
+    factor_key = "rope.scaling.factor" if keys.has("rope.scaling.factor") else "rope.scale_linear"
+    kind = keys.text("rope.scaling.type", default="linear" if keys.has(factor_key) else "none",
+                     choices=("none", "linear", "yarn", "longrope"))
+    factor = keys.number(factor_key, default=1.0)
+    original = keys.integer("rope.scaling.original_context_length", 0, MAX_CONTEXT, default=0) or keys.context_length
+    magnitude, yarn = _magnitude_and_yarn(keys, kind, factor, original)
+    factors = FACTORS if FACTORS in tensors else LONG if context > original else SHORT
+    return RopeSpec(
+        n_rot=n_rot, style=style, base=keys.number("rope.freq_base", above=1.0, high=MAX_BASE, default=10000.0),
+        freq_scale=1.0 / factor if kind in ("linear", "yarn") else 1.0,
+        factors=factors if factors in tensors else None, magnitude=magnitude, yarn=yarn,
+    )
+
+
+def _magnitude_and_yarn(keys: Keys, kind: str, factor: float, original: int) -> tuple[float, Yarn | None]:
+    """What cos and sin are multiplied with, and YaRN's parameters. Bad values are refused in files of all kinds."""
+    magnitude, replaced = keys.number("rope.scaling.attn_factor", default=1.0), keys.optional("rope.scaling.yarn_attn_factor")
+    ext_factor = keys.number("rope.scaling.yarn_ext_factor", default=1.0, zero=True)
+    beta_fast = keys.number("rope.scaling.yarn_beta_fast", default=32.0)
+    beta_slow = keys.number("rope.scaling.yarn_beta_slow", default=1.0)
+    if kind != "yarn":
+        return magnitude, None
+    return magnitude * (replaced or yarn_magnitude(factor)), (ext_factor, beta_fast, beta_slow, original)

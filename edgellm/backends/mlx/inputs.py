@@ -1,0 +1,72 @@
+"""What the evaluators of ops work with: a model's weights, and what one step brings."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from edgellm.backends.mlx.matrices import Matrix
+from edgellm.graph import KVSpec, RopeSpec
+
+Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model's weights by name. `bounded`: matrices whose inputs are norms, so that no product of theirs leaves f16's range."""
+
+    matrices: dict[str, Matrix]
+    vectors: dict[str, Array]                    # (n,) f32
+    bounded: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What of a step decides which operations it consists of; steps of one shape are traced once.
+
+    `ends`: slots looked at, per memory class; `masked`: whether some of them are not seen; `beyond`: whether tokens were evicted,
+    so that sinks need another rotation; `turning`: whether their keys get one; `single`: whether the step is one token;
+    `new_sinks`: tokens that are sinks.
+    """
+
+    ends: tuple[int, ...]
+    masked: tuple[bool, ...]
+    beyond: bool
+    turning: bool
+    single: bool
+    new_sinks: int
+    n_outputs: int                               # -1: all rows
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One state. `spec`: how its keys are rotated, None where they are not or where something follows the rotation."""
+
+    memory: KVSpec
+    memory_class: int
+    sinks: int
+    spec: RopeSpec | None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One layer's share of a conversation, before or after a step; see kv_cache."""
+
+    keys: Array
+    values: Array
+    sinks: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a step brings; lists are by state or, where it says so, by memory class."""
+
+    shape: Shape
+    embedded: dict[tuple[str, str], Array]       # (T, n) f32 by table and source
+    tables: dict[tuple[RopeSpec, str], tuple[Array, Array]]      # cos, sin (T, n_rot/2) f32
+    output_rows: Array | None                    # (R,) int32, None for all
+    layers: list[Layer]
+    held: list[Held]                             # renewed by whatever writes
+    slots: list[Array]                           # by class: (T,) int32
+    masks: list[Array | None]                    # by class: (T, end) bool, None where nothing is hidden but the future
+    turns: dict[RopeSpec, tuple[Array, Array]]   # cos, sin (1, n_rot/2) by which the sinks' keys are turned on
+    widen: bool                                  # f16 keys as f32 in attention, in which CPUs are faster

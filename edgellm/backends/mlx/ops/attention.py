@@ -1,0 +1,102 @@
+"""Attention over the ring of one state: keys and values go to their slots, then every token attends to what it sees."""
+from __future__ import annotations
+
+from typing import cast
+
+import mlx.core as mx
+
+from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Weights
+from edgellm.backends.mlx.ops._table import number, op
+from edgellm.backends.mlx.ops.dense import capped, turned
+from edgellm.errors import BackendError
+from edgellm.graph import Node
+
+
+@op("kv_write")
+def kv_write(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    state = cast(int, node.attrs["state"])
+    layer, shape = inputs.layers[state], inputs.shape
+    if layer.memory.v_is_k_prefix:
+        raise BackendError('keys that hold their values are not there yet in the MLX back end; use backend="cpu".')
+    k, v = (_by_head(a, layer.memory.n_kv_heads) for a in x)
+    held = store(inputs.held[state], k, v, inputs.slots[layer.memory_class], shape.new_sinks if layer.sinks else 0)
+    if shape.turning and layer.sinks and layer.spec:
+        held = turn_sinks(layer, held, *inputs.turns[layer.spec])
+    inputs.held[state] = held
+    return None
+
+
+@op("attend")
+def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    state, n_heads = cast(int, node.attrs["state"]), cast(int, node.attrs["n_heads"])
+    layer, held, shape = inputs.layers[state], inputs.held[state], inputs.shape
+    q, q_sink = _by_head(x[0], n_heads), _by_head(x[-1], n_heads)
+    end, mask = shape.ends[layer.memory_class], inputs.masks[layer.memory_class]
+    # One query serves all keys where it is not rotated, and where the sinks' keys can be turned on instead.
+    serves_once = len(x) == 1 or (shape.single and layer.spec is not None)
+    if node.attrs["softcap"] or (shape.beyond and layer.sinks and not serves_once):
+        y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask)
+    else:
+        y = attend_once(held, number(node, "scale"), q, end, mask, inputs.widen)
+    return y.swapaxes(1, 2).reshape(q.shape[2], -1)
+
+
+def _by_head(x: Array, heads: int) -> Array:
+    """(T, heads * d) -> (1, heads, T, d)."""
+    return x.reshape(1, len(x), heads, -1).swapaxes(1, 2)
+
+
+def _causal(end: int, n: int) -> Array:
+    return mx.arange(end) <= mx.arange(end - n, end)[:, None]
+
+
+def store(held: Held, k: Array, v: Array, slots: Array, new_sinks: int) -> Held:
+    """k (1, kv heads, T, dim) and v in their slots, in place; the first `new_sinks` tokens are kept for themselves, too."""
+    sinks = held.sinks
+    if new_sinks:
+        sinks = _placed(sinks, k[:, :, :new_sinks], slots[:new_sinks])
+    keys, values = k.astype(held.keys.dtype), v.astype(held.values.dtype)
+    return Held(_placed(held.keys, keys, slots), _placed(held.values, values, slots), sinks)
+
+
+def _placed(held: Array, new: Array, slots: Array) -> Array:
+    if new.shape[2] == 1:
+        return mx.slice_update(held, new, slots, axes=(2,))
+    held[:, :, slots] = new                      # renews this very object, whose old memory nothing else holds
+    return held
+
+
+def turn_sinks(layer: Layer, held: Held, cos: Array, sin: Array) -> Held:
+    """The sinks' keys rotated on to where the newest token wants them: queries at true positions then fit them, too."""
+    assert layer.spec is not None
+    keys = turned(held.sinks, layer.spec, cos, sin).astype(held.keys.dtype)
+    return Held(mx.slice_update(held.keys, keys, mx.array([0]), axes=(2,)), held.values, held.sinks)
+
+
+def attend_once(held: Held, scale: float, q: Array, end: int, mask: Array | None, widen: bool) -> Array:
+    """MLX's own attention of q (1, heads, T, dim) over the first `end` slots: (1, heads, T, value dim).
+
+    `mask` (T, end); None: all of them, causally. `widen`: f16 keys as f32.
+    """
+    keys, values = held.keys[:, :, :end], held.values[:, :, :end]
+    if widen:
+        keys, values = keys.astype(mx.float32), values.astype(mx.float32)
+    how = mask if mask is not None else "causal" if q.shape[2] > 1 else None
+    return mx.fast.scaled_dot_product_attention(q.astype(keys.dtype), keys, values, scale=scale, mask=how)
+
+
+def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, mask: Array) -> Array:
+    """The same with a second query for the sinks' keys, or a soft cap, in float32."""
+    groups, end = (1, layer.memory.n_kv_heads, -1, layer.memory.dim_k), mask.shape[-1]
+    keys, values = (a[:, :, :end].astype(mx.float32) for a in (held.keys, held.values))
+    scores = q.reshape(groups) @ keys.swapaxes(2, 3)
+    if layer.sinks:
+        own = q_sink.reshape(groups) @ held.sinks.swapaxes(2, 3)
+        scores = mx.concatenate([own[..., :end], scores[..., layer.sinks:]], axis=-1)
+    scores = scores * number(node, "scale")
+    if node.attrs["softcap"]:
+        scores = capped(scores, number(node, "softcap"))
+    scores = mx.where(mask, scores.reshape(1, q.shape[1], -1, end), -mx.inf)
+    weights = mx.softmax(scores, axis=-1, precise=True)
+    y = weights.reshape(*groups[:2], -1, end) @ values
+    return y.reshape(1, q.shape[1], -1, layer.memory.dim_v)

@@ -1,0 +1,102 @@
+"""What one op declares about itself, once for verification, passes, the reference and all back ends."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.graph import Graph, Node, Rows, Value
+
+Array: TypeAlias = npt.NDArray[np.float32]
+Positions: TypeAlias = npt.NDArray[np.int64]
+Effect = Literal[None, "read", "write", "update"]
+Role = Literal["matrix", "vector", "table", "experts"]
+
+
+class GraphError(ValueError):
+    """A graph that breaks the op table: a fault of an architecture file or a pass, never of a model file."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightUse:
+    """A weight that a node needs. `role`: a matrix is multiplied with whole, of a table single rows are looked up.
+
+    `active`: the part of its bytes that computing one token reads, on average.
+    """
+
+    name: str
+    shape: tuple[int, ...]                       # as NumPy has it: (rows, columns), (n,)
+    role: Role
+    active: float = 1.0
+
+
+class Run(Protocol):
+    """What the reference of an op sees of the sequence that it runs over."""
+
+    graph: Graph
+    tokens: Positions                            # (T,)
+    positions: Positions                         # (T,)
+    held: dict[int, Any]                         # by state: whatever the ops that share it agree on
+
+    def weight(self, name: str) -> Array: ...
+
+
+class Check(Protocol):
+    """What is wrong with a node, beside what the fields of its OpSpec already say."""
+
+    def __call__(self, node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]: ...
+
+
+def same_length(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    """The check of ops whose rows are as long as those of their inputs."""
+    if any(x.n != node.n for x in inputs):
+        yield f"gives {node.n} from inputs of {[x.n for x in inputs]}"
+
+
+def no_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return ()
+
+
+def integer(node: Node, attr: str, *, least: int = 1) -> int:
+    """An attribute that must be an integer. Raises GraphError."""
+    value = node.attrs[attr]
+    if not isinstance(value, int) or value < least:
+        raise GraphError(f"{node.op}: {attr} cannot be {value}")
+    return value
+
+
+def number(node: Node, attr: str) -> float:
+    value = node.attrs[attr]
+    assert isinstance(value, (int, float))
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One op. Whoever walks a graph asks these fields, and never for the op's name.
+
+    reference: its value in NumPy, (run, node, *inputs) -> (rows, n) f32.
+    weights: what it needs of the file, from the node and its input nodes; `weight_counts`: how many names a node may have.
+    rows: the kind of rows that it gives where that is not its inputs'.
+    effect: what it does to the state that its attribute `state` names. "update" reads and replaces it.
+    is_view: whether its value can be columns of its input, without a copy.
+    bounded: whether the size of its values is bounded, whatever the inputs are.
+    fuse: the node that can take a node's place, or None; gets the graph and how often each value is used.
+    """
+
+    name: str
+    reference: Callable[..., Array]
+    inputs: tuple[int, ...] = (1,)               # allowed numbers of inputs
+    attrs: frozenset[str] = frozenset()
+    check: Check = same_length
+    weights: Callable[[Node, Sequence[Node]], tuple[WeightUse, ...]] = no_weights
+    weight_counts: tuple[int, ...] = (0,)
+    rows: Rows | None = None
+    effect: Effect = None
+    is_view: bool = False
+    bounded: bool = False
+    fuse: Callable[[Node, Graph, Counter[Value]], Node | None] | None = None

@@ -1,0 +1,113 @@
+"""Attention: keys and values are written to a state, queries read it."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.graph import Builder, Graph, KVSpec, Node, Value
+from edgellm.ops._spec import Array, OpSpec, Run, integer, number
+
+
+# --- kv_write ---------------------------------------------------------------------------------------------------------
+def kv_write(g: Builder, k: Value, v: Value | None, spec: KVSpec) -> int:
+    """Keys and values of every token go to a new state; its index, for `attend`. `v` is None where they are part of the keys."""
+    state = g.state(spec)
+    g.emit("kv_write", (k,) if v is None else (k, v), 0, state=state)
+    return state
+
+
+def _kv_spec(node: Node, graph: Graph) -> KVSpec | str:
+    """The state that a node names, or what is wrong with that."""
+    state = integer(node, "state", least=0)
+    if state >= len(graph.states):
+        return f"names state {state} of {len(graph.states)}"
+    spec = graph.states[state]
+    return spec if isinstance(spec, KVSpec) else f"names state {state}, which holds no keys"
+
+
+def _check_write(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    spec = _kv_spec(node, graph)
+    if isinstance(spec, str):
+        yield spec
+        return
+    needs = [spec.n_kv_heads * spec.dim_k] + [spec.n_kv_heads * spec.dim_v] * (not spec.v_is_k_prefix)
+    if [x.n for x in inputs] != needs or node.n:
+        yield f"gives {node.n} from inputs of {[x.n for x in inputs]}, not 0 from {needs}"
+    if node.rows != "T":
+        yield "stores every token, so it needs all rows"
+
+
+def _write(run: Run, node: Node, k: Array, v: Array | None = None) -> Array:
+    state = integer(node, "state", least=0)
+    spec = cast(KVSpec, run.graph.states[state])
+    keys = by_head(k, spec.n_kv_heads)
+    run.held[state] = keys, keys[..., : spec.dim_v] if v is None else by_head(v, spec.n_kv_heads)
+    return np.empty((len(k), 0), np.float32)
+
+
+# --- attend -----------------------------------------------------------------------------------------------------------
+def attend(g: Builder, q: Value, state: int, n_heads: int, scale: float, softcap: float | None = None) -> Value:
+    """Every query attends to what its token sees of a state: (T, n_heads * dim_v)."""
+    spec = g.spec_of(state)
+    assert isinstance(spec, KVSpec)
+    return g.emit("attend", (q,), n_heads * spec.dim_v, state=state, n_heads=n_heads, scale=scale, softcap=softcap)
+
+
+def with_sink_query(node: Node, q_sink: Value) -> Node:
+    """An attend node with another query for the keys of sinks."""
+    return replace(node, inputs=(node.inputs[0], q_sink))
+
+
+def _check_attend(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    spec, n_heads = _kv_spec(node, graph), integer(node, "n_heads")
+    if isinstance(spec, str):
+        yield spec
+        return
+    if n_heads % spec.n_kv_heads:
+        yield f"cannot share {spec.n_kv_heads} key heads among {n_heads}"
+    if any(x.n != n_heads * spec.dim_k for x in inputs) or node.n != n_heads * spec.dim_v:
+        yield f"gives {node.n} from inputs of {[x.n for x in inputs]}, not {n_heads * spec.dim_v} from {n_heads * spec.dim_k}"
+    if node.rows != "T":
+        yield "reads what every token sees, so it needs all rows"
+
+
+def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Array:
+    """Nothing is ever evicted in the reference, so the first query serves the sinks, too."""
+    state = integer(node, "state", least=0)
+    window = cast(KVSpec, run.graph.states[state]).window
+    distance = run.positions[:, None] - run.positions[None, :]
+    seen = distance >= 0
+    if window is not None:
+        seen &= distance < window
+    keys, values = run.held[state]
+    y = weighted(node, by_head(q, integer(node, "n_heads")), keys, values, seen)
+    return y.swapaxes(0, 1).reshape(len(q), -1)
+
+
+def by_head(x: Array, heads: int) -> Array:
+    """(T, heads * d) -> (heads, T, d)."""
+    return x.reshape(len(x), heads, -1).swapaxes(0, 1)
+
+
+def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool_]) -> Array:
+    """q (heads, T, d), k (kv heads, S, d), v (kv heads, S, e), seen (T, S) -> (heads, T, e)."""
+    q_of_kv = q.reshape(k.shape[0], -1, *q.shape[1:])                  # (kv heads, query heads of each, T, d)
+    scores = q_of_kv @ k[:, None].swapaxes(-1, -2) * np.float32(number(node, "scale"))
+    if node.attrs["softcap"] is not None:
+        cap = np.float32(number(node, "softcap"))
+        scores = cap * np.tanh(scores / cap)
+    scores = np.where(seen, scores, np.float32(-np.inf))
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    y: Array = (weights @ v[:, None]).reshape(*q.shape[:2], -1)
+    return y
+
+
+OPS = (
+    OpSpec("kv_write", _write, (1, 2), frozenset({"state"}), _check_write, effect="write"),
+    OpSpec("attend", _attend, (1, 2), frozenset({"state", "n_heads", "scale", "softcap"}), _check_attend, effect="read"),
+)

@@ -1,0 +1,203 @@
+"""Looked-up rows, products, sums and elementwise functions of rows."""
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from edgellm.graph import Builder, Graph, Node, Value
+from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
+
+ONE = np.float32(1.0)
+
+
+# --- embed ------------------------------------------------------------------------------------------------------------
+def embed(g: Builder, name: str, rows: int, n: int, source: Literal["tokens", "positions"] = "tokens") -> Value:
+    """Rows of table `name` (rows, n), picked by token id or by position."""
+    return g.emit("embed", (), n, (f"{name}.weight",), source=source, rows=rows)
+
+
+def learned_positions(graph: Graph) -> bool:
+    """Whether positions are rows of a table: such a model ends where its table ends."""
+    return any(node.op == "embed" and node.attrs["source"] == "positions" for node in graph.nodes)
+
+
+def _check_embed(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    if node.attrs["source"] not in ("tokens", "positions"):
+        yield f"has no source {node.attrs['source']}"
+    integer(node, "rows")
+
+
+def _embed_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return (WeightUse(node.weights[0], (integer(node, "rows"), node.n), "table", active=0.0),)
+
+
+def _embed(run: Run, node: Node) -> Array:
+    rows = run.tokens if node.attrs["source"] == "tokens" else run.positions
+    return np.take(run.weight(node.weights[0]), rows, axis=0)
+
+
+# --- matmul -----------------------------------------------------------------------------------------------------------
+def matmul(g: Builder, x: Value, name: str, n: int) -> Value:
+    """x @ W.T + bias, with W (n, row length of x)."""
+    return g.emit("matmul", (x,), n, g.named(name))
+
+
+def _check_matmul(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    if len(inputs) == 2 and inputs[1].n != node.n:
+        yield f"gives {node.n}, but its residual has {inputs[1].n}"
+
+
+def _matmul_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    bias = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
+    return (WeightUse(node.weights[0], (node.n, inputs[0].n), "matrix"), *bias)
+
+
+def _matmul(run: Run, node: Node, x: Array, residual: Array | None = None) -> Array:
+    y: Array = x @ run.weight(node.weights[0]).T
+    if len(node.weights) == 2:
+        y = y + run.weight(node.weights[1])
+    return y if residual is None else residual + y
+
+
+# --- add, mul, scale --------------------------------------------------------------------------------------------------
+def add(g: Builder, a: Value, b: Value) -> Value:
+    """a + b."""
+    return g.emit("add", (a, b), g.n(a))
+
+
+def _fuse_residual(node: Node, graph: Graph, uses: Counter[Value]) -> Node | None:
+    """add(x, matmul(y)), in either order, is matmul(y, x): the product is added where it is computed."""
+    for product, residual in (node.inputs[::-1], node.inputs):
+        source = graph.nodes[product]
+        if source.op == "matmul" and len(source.inputs) == 1 and uses[product] == 1:
+            return Node("matmul", (source.inputs[0], residual), node.rows, node.n, source.weights)
+    return None
+
+
+def mul(g: Builder, a: Value, b: Value) -> Value:
+    """a * b, elementwise."""
+    return g.emit("mul", (a, b), g.n(a))
+
+
+def _fuse_gate(node: Node, graph: Graph, uses: Counter[Value]) -> Node | None:
+    """mul(act(gate), up), in either order, is glu(gate, up)."""
+    for gated, up in (node.inputs, node.inputs[::-1]):
+        act = graph.nodes[gated]
+        if act.op in ACTIVATIONS and uses[gated] == 1:
+            return Node("glu", (act.inputs[0], up), node.rows, node.n, attrs=MappingProxyType({"act": act.op}))
+    return None
+
+
+def scale(g: Builder, x: Value, value: float) -> Value:
+    """x * value."""
+    return g.emit("scale", (x,), g.n(x), value=value)
+
+
+def _scale(run: Run, node: Node, x: Array) -> Array:
+    return x * np.float32(number(node, "value"))
+
+
+# --- activations ------------------------------------------------------------------------------------------------------
+def activation(g: Builder, op: str, x: Value) -> Value:
+    """One of silu, gelu (tanh form), gelu_erf, gelu_quick."""
+    return g.emit(op, (x,), g.n(x))
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.reciprocal(ONE + np.exp(-np.maximum(x, np.float32(-80.0))))      # below -80 exp would overflow
+
+
+def _silu(x: Array) -> Array:
+    return np.multiply(x, _sigmoid(x))
+
+
+def _gelu(x: Array) -> Array:
+    inner = np.float32(math.sqrt(2.0 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+    y: Array = np.multiply(np.float32(0.5) * x, ONE + np.tanh(inner))
+    return y
+
+
+def _gelu_erf(x: Array) -> Array:
+    erf = np.vectorize(math.erf, otypes=[np.float32])
+    y: Array = np.multiply(np.float32(0.5) * x, ONE + erf(x / np.float32(math.sqrt(2.0))))
+    return y
+
+
+def _gelu_quick(x: Array) -> Array:
+    return np.multiply(x, _sigmoid(np.float32(1.702) * x))
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": _silu, "gelu": _gelu, "gelu_erf": _gelu_erf, "gelu_quick": _gelu_quick,
+}
+
+
+def _act(run: Run, node: Node, x: Array) -> Array:
+    return ACTIVATIONS[node.op](x)
+
+
+def _check_glu(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from same_length(node, inputs, graph)
+    if node.attrs["act"] not in ACTIVATIONS:
+        yield f"has no activation {node.attrs['act']}"
+
+
+def _glu(run: Run, node: Node, gate: Array, up: Array) -> Array:
+    return np.multiply(ACTIVATIONS[str(node.attrs["act"])](gate), up)
+
+
+# --- columns, softcap, select -----------------------------------------------------------------------------------------
+def columns(g: Builder, x: Value, start: int, stop: int) -> Value:
+    """Columns start..stop of x."""
+    return g.emit("slice", (x,), stop - start, start=start, stop=stop)
+
+
+def _check_slice(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    start, stop = integer(node, "start", least=0), integer(node, "stop")
+    if not start < stop <= inputs[0].n or node.n != stop - start:
+        yield f"cannot take {start}..{stop} of {inputs[0].n} as {node.n}"
+
+
+def _slice(run: Run, node: Node, x: Array) -> Array:
+    return x[:, integer(node, "start", least=0):integer(node, "stop")]
+
+
+def softcap(g: Builder, x: Value, cap: float) -> Value:
+    """cap * tanh(x / cap)."""
+    return g.emit("softcap", (x,), g.n(x), cap=cap)
+
+
+def _softcap(run: Run, node: Node, x: Array) -> Array:
+    cap = np.float32(number(node, "cap"))
+    y: Array = np.multiply(cap, np.tanh(x / cap))
+    return y
+
+
+def select(g: Builder, x: Value) -> Value:
+    """The rows whose logits are wanted."""
+    return g.emit("select", (x,), g.n(x), row_kind="R")
+
+
+def _check_select(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from same_length(node, inputs, graph)
+    if inputs[0].rows != "T":
+        yield "cannot mix rows T and R"
+
+
+OPS = (
+    OpSpec("embed", _embed, (0,), frozenset({"source", "rows"}), _check_embed, _embed_weights, (1,), rows="T"),
+    OpSpec("matmul", _matmul, (1, 2), check=_check_matmul, weights=_matmul_weights, weight_counts=(1, 2)),
+    OpSpec("add", lambda run, node, a, b: np.add(a, b), (2,), fuse=_fuse_residual),
+    OpSpec("mul", lambda run, node, a, b: np.multiply(a, b), (2,), fuse=_fuse_gate),
+    OpSpec("scale", _scale, attrs=frozenset({"value"})),
+    *(OpSpec(name, _act) for name in ACTIVATIONS),
+    OpSpec("glu", _glu, (2,), frozenset({"act"}), _check_glu),
+    OpSpec("slice", _slice, attrs=frozenset({"start", "stop"}), check=_check_slice, is_view=True),
+    OpSpec("softcap", _softcap, attrs=frozenset({"cap"})),
+    OpSpec("select", lambda run, node, x: x, check=_check_select, rows="R"),
+)

@@ -1,0 +1,74 @@
+"""Rotary embedding."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from edgellm.graph import Builder, Graph, Node, RopeSpec, Value
+from edgellm.ops._spec import Array, OpSpec, Positions, Run, WeightUse, integer, same_length
+from edgellm.rope import frequencies
+
+
+def rope(g: Builder, x: Value, spec: RopeSpec, heads: int) -> Value:
+    """Every head of x rotated by its token's position."""
+    return g.emit("rope", (x,), g.n(x), rope=spec, heads=heads, positions="true")
+
+
+def at_sink_positions(node: Node) -> Node | None:
+    """The same rotation by where a query stands for the keys of sinks; None for any other op."""
+    if node.op != "rope":
+        return None
+    return replace(node, attrs=MappingProxyType({**node.attrs, "positions": "sink"}))
+
+
+def _check_rope(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from same_length(node, inputs, graph)
+    spec, heads = node.attrs["rope"], integer(node, "heads")
+    if not isinstance(spec, RopeSpec) or node.n % heads:
+        yield f"cannot split {node.n} into {heads} heads"
+    elif spec.n_rot % 2 or not 0 < spec.n_rot <= node.n // heads:
+        yield f"cannot rotate {spec.n_rot} of {node.n // heads} dims"
+    if node.attrs["positions"] not in ("true", "sink"):
+        yield f"has no positions {node.attrs['positions']}"
+
+
+def _rope_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    spec = node.attrs["rope"]
+    if not isinstance(spec, RopeSpec) or spec.factors is None:
+        return ()
+    return (WeightUse(spec.factors, (spec.n_rot // 2,), "vector", active=0.0),)      # read when tables are made
+
+
+def _rope(run: Run, node: Node, x: Array) -> Array:
+    """Nothing is ever evicted in the reference, so queries stand at the same place for sinks and for the window."""
+    return rotate(run, node, x, run.positions)
+
+
+def rotate(run: Run, node: Node, x: Array, positions: Positions) -> Array:
+    """Heads of x (T, n) turned as the rope node says, for tokens at `positions` (T,)."""
+    spec = node.attrs["rope"]
+    assert isinstance(spec, RopeSpec)
+    turning, magnitude = frequencies(spec, None if spec.factors is None else run.weight(spec.factors))
+    angles = positions[:, None, None] * turning
+    cos, sin = magnitude * np.cos(angles), magnitude * np.sin(angles)
+    heads = x.reshape(len(x), integer(node, "heads"), -1)
+    return turn(heads, spec, cos.astype(np.float32), sin.astype(np.float32)).reshape(x.shape)
+
+
+def turn(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:
+    """x (..., head_dim) with its first n_rot dims rotated pair by pair; cos and sin broadcast to (..., n_rot/2)."""
+    y, half = x.copy(), spec.n_rot // 2
+    a, b = slice(0, spec.n_rot, 2), slice(1, spec.n_rot, 2)
+    if spec.style == "neox":
+        a, b = slice(0, half), slice(half, spec.n_rot)
+    y[..., a] = x[..., a] * cos - x[..., b] * sin
+    y[..., b] = x[..., a] * sin + x[..., b] * cos
+    return y
+
+
+OPS = (
+    OpSpec("rope", _rope, attrs=frozenset({"rope", "heads", "positions"}), check=_check_rope, weights=_rope_weights),
+)

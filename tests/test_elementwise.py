@@ -1,0 +1,54 @@
+"""Activation kernels against their formulas in float64, on every ISA level of this machine."""
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from edgellm.backends.cpu import abi, jit, system
+from edgellm.ops.dense import ACTIVATIONS
+
+FORMULAS: dict[str, Callable[[float], float]] = {
+    "silu": lambda x: x / (1 + math.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu_erf": lambda x: 0.5 * x * math.erfc(-x / math.sqrt(2)),
+    "gelu_quick": lambda x: x / (1 + math.exp(-1.702 * x)),
+}
+X = np.concatenate([np.linspace(-12, 12, 4999), [0.0, -0.0, 1e-30, -80.0, 300.0]]).astype(np.float32)      # 5004 = 8 n + 4
+
+
+def run(address: int, a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The kernel on one row."""
+    out, step = np.full(len(a), np.nan, np.float32), np.array([1, 1], np.int64)
+    record = np.zeros(abi.RECORD_WORDS, np.int64)
+    record[1:10] = (step.ctypes.data, a.ctypes.data, a.nbytes, b.ctypes.data, b.nbytes, out.ctypes.data, out.nbytes, len(a), 0)
+    ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)(record.ctypes.data, 0, 1)
+    return out
+
+
+@pytest.mark.parametrize("isa", system.usable_isas())
+def test_activations_and_gates(isa: str) -> None:
+    """1e-6 of the larger of 1 and |x|: a few roundings of float32 (measured 2.4e-7)."""
+    assert FORMULAS.keys() == ACTIVATIONS.keys()
+    linker = jit.Linker()
+    kernels = [f"elementwise:{gate}{name}" for name in FORMULAS for gate in ("", "glu_")]
+    addresses = jit.kernel_addresses(kernels, isa, linker)
+    up = np.linspace(-1, 1, len(X), dtype=np.float32)
+    for name, formula in FORMULAS.items():
+        wanted = np.array([formula(float(x)) for x in X])
+        got = run(addresses[f"elementwise:{name}"], X, X)
+        assert np.abs((got - wanted) / np.maximum(1, np.abs(X))).max() < 1e-6, name
+        gated = run(addresses[f"elementwise:glu_{name}"], X, up)
+        assert np.abs((gated - wanted * up) / np.maximum(1, np.abs(X))).max() < 1e-6, name
+        assert np.isnan(run(addresses[f"elementwise:{name}"], X * np.float32("nan"), X)).all()
+
+
+def test_gelu_keeps_its_digits_where_it_is_small() -> None:
+    """Far below zero the exact gelu is tiny, and 1 + erf would have no digits left."""
+    linker, x = jit.Linker(), np.linspace(-6, -1, 512).astype(np.float32)
+    got = run(jit.kernel_addresses(["elementwise:gelu_erf"], "generic", linker)["elementwise:gelu_erf"], x, x)
+    np.testing.assert_allclose(got, [FORMULAS["gelu_erf"](float(value)) for value in x], rtol=1e-5)

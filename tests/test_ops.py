@@ -1,0 +1,31 @@
+"""The op table: every op is declared once, known to each back end, and asked for by name nowhere else."""
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from edgellm.backends.cpu.ops import EMITTERS
+from edgellm.ops import OPS
+
+SOURCES = Path(__file__).resolve().parent.parent / "edgellm"
+TABLES = ("ops/", "backends/cpu/ops", "backends/mlx/ops")
+
+
+def test_only_an_ops_own_file_and_the_tables_of_back_ends_ask_for_its_name() -> None:
+    asks = re.compile(r"\.op (?:[=!]= |(?:not )?in (?!OPS\b|EMITTERS\b))")
+    found = [str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py") if asks.search(path.read_text())]
+    assert [name for name in found if not name.startswith(TABLES)] == []
+    assert found
+
+
+def test_the_cpu_has_every_op() -> None:
+    assert EMITTERS.keys() == OPS.keys()
+
+
+def test_mlx_has_every_op() -> None:
+    pytest.importorskip("mlx.core")
+    from edgellm.backends.mlx.ops import OPS as EVALUATORS
+
+    assert EVALUATORS.keys() == OPS.keys()
