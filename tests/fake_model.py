@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from edgellm.engine.records import Generation, ModelInfo, Stats
+from edgellm.chat.thinking import Thinking, ThinkingSplitter, split_thinking
+from edgellm.engine.records import Event, Generation, ModelInfo, Stats
+from edgellm.sampling import ResolvedOptions, resolve_options
 
 
 class FakeStream:
@@ -24,12 +26,28 @@ class FakeStream:
         """End the stream."""
         self._closed = self._closed or self._read < len(self._text)
 
+    def events(self) -> Iterator[Event]:
+        """As Stream.events: the part of the text up to </think> is thinking."""
+        splitter = ThinkingSplitter(inside=False)
+        for piece in self:
+            thinking, text = splitter.push(piece)
+            yield from ([Event("thinking", thinking)] if thinking else [])
+            yield from ([Event("text", text)] if text else [])
+        yield from (Event("text", text) for text in splitter.flush()[1:] if text)
+
+    def drain(self) -> Generation:
+        """Read to the end."""
+        for _ in self:
+            pass
+        return self.result
+
     @property
     def result(self) -> Generation:
         """What was read."""
         stats = Stats(7, 0, self._evicted, self._read, 0.5, 0.25, 0.5)
         reason: Any = "cancelled" if self._closed else self._reason
-        return Generation(self._text[: self._read], (1,) * self._read, reason, stats, 0)
+        thinking, text = split_thinking(self._text[: self._read])
+        return Generation(text, (1,) * self._read, reason, stats, 0, thinking)
 
 
 class FakeModel:
@@ -39,6 +57,7 @@ class FakeModel:
         self.answers = list(answers)
         self.calls: list[tuple[str, Any, dict[str, Any]]] = []
         self.closed = False
+        self.thinking: Thinking = "no"
         self.info = ModelInfo(
             path=Path("fake.gguf"), name="fake", architecture="llama", parameters=1000, file_bytes=4000, token_bytes=3000,
             bytes_by_type={"F32": 4000}, n_vocab=32, n_layers=1, context=64, context_train=64, sinks=4, kv_type="f16",
@@ -49,7 +68,15 @@ class FakeModel:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """As Model.close."""
         self.closed = True
+
+    def sampling_options(self, **sampling: Any) -> ResolvedOptions:
+        """As Model.sampling_options, for a file that recommends nothing."""
+        return resolve_options(sampling, {})
 
     def _next(self) -> FakeStream:
         answer = self.answers.pop(0)
@@ -57,12 +84,14 @@ class FakeModel:
 
     def stream(self, prompt: Any, **options: Any) -> FakeStream:
         """As Model.stream."""
+        options.pop("progress", None)
         self.calls.append(("stream", prompt, options))
         return self._next()
 
     def chat(self, messages: Any, *, stream: bool, **options: Any) -> FakeStream:
         """As Model.chat with stream=True."""
         assert stream
+        options.pop("progress", None)
         self.calls.append(("chat", list(messages), options))
         return self._next()
 

@@ -25,6 +25,7 @@ from edgellm.cli.conversation import Conversation
 from edgellm.cli.interrupt import on_ctrl_c
 from edgellm.cli.lines import read_message
 from edgellm.cli.state import last_model, private_file, remember_model, state_folder
+from edgellm.engine.records import Event
 from edgellm.errors import ModelClosed, OptionError
 
 
@@ -44,6 +45,10 @@ def answer(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text}
 
 
+def text_of(events: Iterator[Event]) -> str:
+    return "".join(text for kind, text in events if kind == "text")
+
+
 def conversation(*answers: str | FakeStream, **settings: Any) -> tuple[Conversation, FakeModel]:
     model = FakeModel(*answers)
     return Conversation(model, settings), model            # type: ignore[arg-type]  # stands in for a Model
@@ -51,21 +56,21 @@ def conversation(*answers: str | FakeStream, **settings: Any) -> tuple[Conversat
 
 def test_turns_are_remembered_made_again_and_forgotten() -> None:
     chat, model = conversation("one", "two", "other", "fresh", temperature=0.5)
-    assert "".join(chat.ask("a")) == "one"
-    assert "".join(chat.ask("b")) == "two"
-    assert "".join(chat.again()) == "other"
+    assert text_of(chat.ask("a")) == "one"
+    assert text_of(chat.ask("b")) == "two"
+    assert text_of(chat.again()) == "other"
     assert chat.turns == [say("a"), answer("one"), say("b"), answer("other")]
     assert model.calls[2] == ("chat", [say("a"), answer("one"), say("b")], {"temperature": 0.5})
     chat.clear()
     chat.system = "Be brief."
-    assert "".join(chat.ask("c")) == "fresh"
+    assert text_of(chat.ask("c")) == "fresh"
     assert model.calls[3][1] == [{"role": "system", "content": "Be brief."}, say("c")]
 
 
 def test_a_stopped_answer_keeps_what_was_said() -> None:
     chat, _ = conversation("long answer", "x")
     pieces = chat.ask("a")
-    assert [next(pieces), next(pieces)] == ["l", "o"]
+    assert [next(pieces).text, next(pieces).text] == ["l", "o"]
     chat.stop()
     assert list(pieces) == []
     assert chat.turns == [say("a"), answer("lo")]
@@ -102,7 +107,7 @@ def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert carry_out("/system Be brief.", chat) is None and chat.system == "Be brief."
     assert carry_out('/system ""', chat) is None and chat.system is None
     list(chat.ask("a"))
-    assert "".join(carry_out("/regen", chat) or ()) == "two"
+    assert text_of(carry_out("/regen", chat) or iter(())) == "two"
     capsys.readouterr()
     assert carry_out("/stats", chat) is None
     assert "7 prompt tokens" in capsys.readouterr().err
@@ -159,7 +164,7 @@ def test_over_a_pipe_an_error_ends_the_chat(monkeypatch: pytest.MonkeyPatch, cap
 @pytest.mark.parametrize("stream, said", [
     (FakeStream("", "eog"), "ended its answer at once"),
     (FakeStream("x", "length"), "/set n"),
-    (FakeStream("x", "context"), "/clear"),
+    (FakeStream("x", "context"), "forgets the oldest"),
     (FakeStream("x", "eog", evicted=3), "oldest messages"),
 ])
 def test_what_an_answer_does_not_show_is_said(

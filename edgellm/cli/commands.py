@@ -4,21 +4,35 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from edgellm.cli import settings
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.format_stats import summary
-from edgellm.cli.output import say
+from edgellm.cli.output import fitting, say
 from edgellm.errors import OptionError
 
-Pieces = Iterator[str]
-NUMBERS: dict[str, tuple[str, type[int] | type[float]]] = {      # name in /set: (generation option, type)
-    "temp": ("temperature", float), "top-k": ("top_k", int), "top-p": ("top_p", float), "min-p": ("min_p", float),
-    "seed": ("seed", int), "n": ("max_tokens", int),
+if TYPE_CHECKING:
+    from edgellm.engine.records import Event
+
+INDENT = 20                                      # columns of the names in a list
+HELP = {                                         # what is no command
+    '"""': 'begins and ends a message of several lines; so does a backslash at a line\'s end, or Alt-Enter',
+    "Tab": "completes commands, options, models and paths",
+    "Ctrl-C": "stops an answer; twice at the prompt, or Ctrl-D, leaves",
 }
 
 
 class Leave(Exception):
     """The user wants to end the chat."""
+
+
+class Switch(Exception):
+    """The user wants to talk to another model."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +41,34 @@ class Command:
 
     arguments: str
     help: str
-    act: Callable[[Conversation, str], Pieces | None]
+    act: Callable[[Conversation, str], Iterator[Event] | None]
 
 
-def carry_out(line: str, chat: Conversation) -> Pieces | None:
-    """Do what a line that starts with "/" says. Returns an answer's pieces for /regen.
+def carry_out(line: str, chat: Conversation) -> Iterator[Event] | None:
+    """Do what a line that starts with "/" says. Returns an answer's events for /regen.
 
-    Raises Leave for /exit, OptionError for what cannot be done.
+    Raises Leave for /exit, Switch for /model, OptionError for what cannot be done.
     """
     name, _, rest = line[1:].strip().partition(" ")
-    command = COMMANDS.get(name.lower())
+    command = COMMANDS.get(ALIASES.get(name.lower(), name.lower()))
     if command is None:
         raise OptionError(f"/{name} is no command: /help lists them; a space before the slash makes it text")
     return command.act(chat, rest.strip())
 
 
+def is_command(text: str) -> bool:
+    """Whether a text is one line that begins with a command."""
+    name = text[1:].split(" ", 1)[0].lower()
+    return text.startswith("/") and "\n" not in text and (name in COMMANDS or name in ALIASES)
+
+
 def _help(chat: Conversation, rest: str) -> None:
     for name, command in COMMANDS.items():
-        _row(f"/{name} {command.arguments}".strip(), command.help)
-    _row('"""', 'begins and ends a message of several lines; so does a backslash at a line\'s end, or Alt-Enter')
-    _row("Ctrl-C", "stops an answer; twice at the prompt, or Ctrl-D, leaves")
+        also = [f"/{alias}" for alias, meant in ALIASES.items() if meant == name and alias != "?"]
+        _row(f"/{name} {command.arguments}".strip(), command.help + (f"; also {', '.join(also)}" if also else ""))
+    for name, text in HELP.items():
+        _row(name, text)
+    say("What you type while an answer is written waits at the next prompt.")
 
 
 def _leave(chat: Conversation, rest: str) -> None:
@@ -58,7 +80,7 @@ def _clear(chat: Conversation, rest: str) -> None:
     say("forgotten: the next message starts afresh")
 
 
-def _regenerate(chat: Conversation, rest: str) -> Pieces:
+def _regenerate(chat: Conversation, rest: str) -> Iterator[Event]:
     return chat.again()
 
 
@@ -66,23 +88,22 @@ def _system(chat: Conversation, rest: str) -> None:
     if rest:
         chat.system = None if rest == '""' else rest
     say(f"system prompt: {chat.system}" if chat.system else "no system prompt; /system TEXT sets one")
+    if chat.system and chat.note_on_system:
+        say(chat.note_on_system)
 
 
 def _set(chat: Conversation, rest: str) -> None:
     name, _, value = rest.partition(" ")
-    if name:
-        option, kind = NUMBERS.get(name.replace("_", "-"), ("", int))
-        if not option:
-            raise OptionError(f"/set {name}: there is {', '.join(NUMBERS)}")
-        try:
-            number = kind(value)
-        except ValueError:
-            raise OptionError(f"/set {name} {value}: give a number") from None
-        unlimited = option == "max_tokens" and number < 0
-        chat.settings = {**chat.settings, option: None if unlimited else number}
-    for name, (option, _) in NUMBERS.items():
-        value = chat.settings.get(option, "default")
-        _row(name, "no limit" if value is None else str(value))
+    if value:
+        settings.change(chat, name, value.strip())
+    for each in [name] if name else settings.SETTINGS:
+        _row(each, settings.shown(chat, each))
+
+
+def _model(chat: Conversation, rest: str) -> None:
+    if rest:
+        raise Switch(rest)
+    say(f"{chat.model.info.path}; /model NAME goes on with another one")
 
 
 def _stats(chat: Conversation, rest: str) -> None:
@@ -95,11 +116,13 @@ COMMANDS = {
     "clear": Command("", "forget the conversation", _clear),
     "regen": Command("", "make the last answer again", _regenerate),
     "system": Command("[TEXT]", 'show or set the system prompt ("" for none)', _system),
-    "set": Command("[NAME N]", f"show or set an option: {', '.join(NUMBERS)}", _set),
+    "set": Command("[NAME [X]]", f"show or set an option, or its default: {', '.join(settings.SETTINGS)}", _set),
+    "model": Command("[NAME]", "show the model, or go on with another one", _model),
     "stats": Command("", "tokens and speed of the last answer", _stats),
 }
+ALIASES = {"quit": "exit", "bye": "exit", "?": "help"}
 
 
 def _row(name: str, text: str) -> None:
     """A line of a two-column list."""
-    print(f"  {name:<16} {text}", file=sys.stderr, flush=True)
+    print(fitting(f"  {name:<{INDENT - 3}} {text}", INDENT), file=sys.stderr, flush=True)

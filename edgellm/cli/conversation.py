@@ -1,34 +1,74 @@
 """The turns of one chat: asked, answered, asked again, forgotten."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
 
-from edgellm.errors import OptionError
+from edgellm.engine.records import Event
+from edgellm.errors import ContextFull, OptionError
 
 if TYPE_CHECKING:
+    from edgellm.engine.generation_options import PromptProgress
     from edgellm.engine.model import Model
     from edgellm.engine.records import Generation
     from edgellm.engine.stream import Stream
+    from edgellm.sampling import ResolvedOptions, SamplingKeywords
+
+Settings = dict[str, Any]                        # Any: options of Model.chat, of many types
+Turns = list[dict[str, str]]
+ROOM = 4                                         # of a context that cannot slide, this part is kept free for the answer
+NOT_SAMPLING = ("max_tokens", "stop", "think")
 
 
 class Conversation:
     """Holds what was said and streams the next answer.
 
-    `settings` are generation options; `last` is the last answer's Generation.
+    `chosen` are the user's options, `recommended` those that hold where the user has none; `last` is the last answer's Generation.
+    `forgotten` counts messages that were dropped for good, because the model's context cannot slide. `progress` is told how far the
+    prompt is read. `refuse` may answer a message in the model's place.
     """
 
-    def __init__(self, model: Model, settings: dict[str, Any], system: str | None = None) -> None:
-        self.model, self.settings, self.system = model, settings, system
-        self.turns: list[dict[str, str]] = []
+    def __init__(self, model: Model, chosen: Settings, system: str | None = None, recommended: Settings | None = None) -> None:
+        self.model, self.chosen, self.system, self.recommended = model, chosen, system, recommended or {}
+        self.turns: Turns = []
         self.last: Generation | None = None
+        self.forgotten = 0
+        self.full = False                        # a context that slides has begun to lose messages
+        self.note_on_system = ""                 # what is worth knowing about system prompts with this model
+        self.progress: PromptProgress | None = None
+        self.refuse: Callable[[str], str | None] = lambda text: None
         self._stream: Stream | None = None
 
-    def ask(self, text: str) -> Iterator[str]:
-        """The pieces of the answer to `text`. Stopped early, the part that was said counts as the answer."""
-        return self._answer([*self.turns, {"role": "user", "content": text}])
+    @property
+    def settings(self) -> Settings:
+        """The options for the next answer."""
+        return {**self.recommended, **self.chosen}
 
-    def again(self) -> Iterator[str]:
+    def sampling(self) -> ResolvedOptions:
+        """The sampling options that hold, those of the model and the library included."""
+        return self.model.sampling_options(**_sampling(self.settings))
+
+    def check(self, option: str, value: object) -> None:
+        """Raises OptionError where the next answer could not have this option."""
+        if option == "think":
+            from edgellm.chat import switch
+
+            switch(self.model.thinking, cast(bool, value))
+        else:
+            self.model.sampling_options(**_sampling({option: value}))
+
+    def ask(self, text: str) -> Iterator[Event]:
+        """The answer to `text`. Stopped early, the part that was said counts as the answer.
+
+        Raises ContextFull where the message alone is too long for a model whose context cannot slide.
+        """
+        turns = [*self.turns, {"role": "user", "content": text}]
+        if (refusal := self.refuse(text)) is not None:
+            self.turns, self.last = [*turns, {"role": "assistant", "content": refusal}], None
+            return iter([Event("text", refusal)])
+        return self._answer(turns)
+
+    def again(self) -> Iterator[Event]:
         """Another answer to the last question. Raises OptionError when nothing was asked."""
         if not self.turns:
             raise OptionError("/regen: there is no answer yet to make again")
@@ -41,15 +81,40 @@ class Conversation:
 
     def clear(self) -> None:
         """Forget all turns; the system prompt stays."""
-        self.turns, self.last = [], None
+        self.turns, self.last, self.full = [], None, False
 
-    def _answer(self, turns: list[dict[str, str]]) -> Iterator[str]:
-        system = [{"role": "system", "content": self.system}] if self.system else []
-        self._stream = stream = self.model.chat([*system, *turns], stream=True, **self.settings)
+    def _answer(self, turns: Turns) -> Iterator[Event]:
+        turns, self._stream = self._begin(turns)
+        stream = self._stream
         try:
-            yield from stream
+            yield from stream.events()
         finally:
             stream.close()
             self._stream, self.last = None, stream.result
+            self.full = self.full or stream.result.stats.evicted_tokens > 0
             if said := stream.result.text:       # otherwise the turns stay as they were
                 self.turns = [*turns, {"role": "assistant", "content": said}]
+
+    def _begin(self, turns: Turns) -> tuple[Turns, Stream]:
+        """The stream of the next answer, and the turns that it answers: the oldest go where the context cannot slide."""
+        context = self.model.info.context
+        while True:
+            try:
+                stream = self._chat(turns)
+            except ContextFull as error:
+                if len(turns) == 1:
+                    raise ContextFull(f"the message is too long: this model sees {context} tokens, the system prompt "
+                                      "included; send a shorter one") from error
+            else:
+                if self.model.info.slides or len(turns) == 1 or context - stream.prompt_tokens >= context // ROOM:
+                    return turns, stream
+            turns = turns[2:]                    # a question and its answer
+            self.forgotten += 2
+
+    def _chat(self, turns: Turns) -> Stream:
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return self.model.chat([*system, *turns], stream=True, progress=self.progress, **self.settings)
+
+
+def _sampling(settings: Settings) -> SamplingKeywords:
+    return cast("SamplingKeywords", {name: value for name, value in settings.items() if name not in NOT_SAMPLING})

@@ -2,17 +2,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from edgellm.cli.keyboard import more_comes, typed_ahead
 from edgellm.cli.output import say
 from edgellm.cli.state import private_file
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings
 
 ReadLine = Callable[[str], str | None]       # prompt -> line without its newline, None at the end
+Complete = Callable[[str], tuple[str, Sequence[str]]]    # text before the cursor -> its last word, what it may become
 BLOCK = '"""'
+PASTE_GAP = 0.03                             # seconds: what comes sooner after Enter was not typed
 
 
 def read_message(read_line: ReadLine) -> str | None:
@@ -46,16 +50,20 @@ def plain_lines(prompt: str) -> str | None:
 
 
 class EditedLines:
-    """Lines from a terminal, with editing and history. Ctrl-D ends; Ctrl-C empties the line, twice it ends too."""
+    """Lines from a terminal, with editing and history. Ctrl-D ends; Ctrl-C empties the line, twice it ends too.
 
-    def __init__(self) -> None:
-        self._session = _editor()
+    What was typed since the last line stands in the next one. Lines that are pasted stay together as one text.
+    """
+
+    def __init__(self, complete: Complete, is_command: Callable[[str], bool]) -> None:
+        """`complete`: what may stand in place of the last word of a text. `is_command`: a line that is one, also within a paste."""
+        self._session = _editor(complete, is_command)
         self._interrupted = False
 
     def __call__(self, prompt: str) -> str | None:
         while True:
             try:
-                line = self._session.prompt(prompt)
+                line = self._session.prompt(prompt, default=typed_ahead())
                 self._interrupted = False
                 return line
             except EOFError:
@@ -67,9 +75,26 @@ class EditedLines:
                 say("Ctrl-C again or Ctrl-D leaves")
 
 
-def _editor() -> PromptSession[str]:
+def _editor(complete: Complete, is_command: Callable[[str], bool]) -> PromptSession[str]:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
     from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    class Words(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            begun, words = complete(document.text_before_cursor)
+            for word in words:
+                yield Completion(word, start_position=-len(begun))
+
+    file = private_file("history")
+    return PromptSession(history=FileHistory(str(file)) if file else InMemoryHistory(), key_bindings=_keys(is_command),
+                         completer=Words(), complete_while_typing=False, enable_suspend=True)
+
+
+def _keys(is_command: Callable[[str], bool]) -> KeyBindings:
+    from prompt_toolkit.enums import DEFAULT_BUFFER
+    from prompt_toolkit.filters import has_focus
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     keys = KeyBindings()
@@ -78,5 +103,12 @@ def _editor() -> PromptSession[str]:
     def new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    file = private_file("history")
-    return PromptSession(history=FileHistory(str(file)) if file else InMemoryHistory(), key_bindings=keys)
+    @keys.add("enter", filter=has_focus(DEFAULT_BUFFER))
+    def send(event: KeyPressEvent) -> None:
+        more = event.key_processor.input_queue or more_comes(PASTE_GAP)
+        if more and not is_command(event.current_buffer.text):           # a paste, in a terminal that does not bracket it
+            event.current_buffer.insert_text("\n")
+        else:
+            event.current_buffer.validate_and_handle()
+
+    return keys

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from edgellm.catalogue import entry_of, resolve
 from edgellm.cli.output import say
 from edgellm.cli.progress import ProgressLine
+from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
@@ -40,3 +41,16 @@ def sampling_of(name: str, options: dict[str, Any]) -> dict[str, Any]:    # Any:
 def limit(tokens: int | None) -> dict[str, int | None]:
     """`max_tokens` for -n: the library's default if not given, no limit below zero."""
     return {} if tokens is None else {"max_tokens": None if tokens < 0 else tokens}
+
+
+def thinking(model: Model, think: bool | None) -> dict[str, bool]:
+    """`think` for --think and --no-think. Raises OptionError where the model has no such switch."""
+    from edgellm.chat import switch
+
+    if think is None:
+        return {}
+    try:
+        switch(model.thinking, think)
+    except OptionError as error:
+        raise OptionError(f"--{'' if think else 'no-'}think:{str(error).partition(':')[2]}") from error
+    return {"think": think}

@@ -93,6 +93,10 @@ Sinks = Annotated[int | None, typer.Option(
 System = Annotated[str | None, typer.Option(
     "--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt. Default: none.",
 )]
+Think = Annotated[bool | None, typer.Option(
+    "--think/--no-think", show_default=False,
+    help="Let the model think before it answers, or not. Default: as its template has it. Thinking is shown on a terminal alone.",
+)]
 Force = Annotated[bool, typer.Option("--force", help="Load the model even where it does not fit into the free memory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

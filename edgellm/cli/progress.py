@@ -1,18 +1,20 @@
 """One line on stderr that says what takes so long, only when it does take long."""
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 from types import TracebackType
+from typing import Self
 
+from edgellm.cli.output import say
+from edgellm.cli.screen import columns
 from edgellm.cli.terminal import clean
 
 PATIENCE_TERMINAL, PATIENCE_LOG = 0.3, 2.0       # seconds before anything is shown; a log needs no line for every start
 
 
-class ProgressLine:
-    """Shows `(what, done, of)` reports while its block runs: a passing line on a terminal, one plain line elsewhere."""
+class PassingLine:
+    """A line that is shown while its block runs, once that has taken a while: passing on a terminal, plain elsewhere."""
 
     def __init__(self, what: str) -> None:
         self._what = self._text = what
@@ -20,33 +22,38 @@ class ProgressLine:
         self._tty = sys.stderr.isatty()
         self._timer = threading.Timer(PATIENCE_TERMINAL if self._tty else PATIENCE_LOG, self._start)
         self._timer.daemon = True
-        self._late = self._printed = False
-        self._width = 0
+        self._late = self._printed = self._over = False
+        self._width = 0                          # of what is on the screen
 
-    def __call__(self, what: str, done: int, of: int) -> None:
-        """Report: `done` of `of` steps of `what` are behind us."""
+    def show(self, text: str) -> None:
+        """What the line says from now on."""
         with self._lock:
-            self._what, self._text = what, f"{what} {done}/{of}" if of > 1 else what
+            self._text = text
             if self._late:
                 self._show()
 
-    def __enter__(self) -> ProgressLine:
+    def erase(self) -> None:
+        """Take the line away for good; doing that twice does nothing."""
+        self._timer.cancel()
+        with self._lock:
+            self._late, self._over = False, True
+            if self._width:
+                self._write("")
+
+    def __enter__(self) -> Self:
         self._timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
     ) -> None:
-        self._timer.cancel()
-        with self._lock:
-            self._late = False
-            if self._width:
-                self._write("")
+        self.erase()
 
     def _start(self) -> None:
         with self._lock:
-            self._late = True
-            self._show()
+            if not self._over:
+                self._late = True
+                self._show()
 
     def _show(self) -> None:
         if self._tty:
@@ -57,7 +64,52 @@ class ProgressLine:
 
     def _write(self, text: str) -> None:
         """Replace the line: carriage return and spaces work on every terminal."""
-        text = text[: shutil.get_terminal_size().columns - 1]
+        text = text[: columns(sys.stderr) - 1]
         sys.stderr.write("\r" + text.ljust(self._width) + ("" if text else "\r"))
         sys.stderr.flush()
         self._width = len(text)
+
+
+class ProgressLine(PassingLine):
+    """Shows `(what, done, of)` reports. Ctrl-C during its block is confirmed in a line before it goes on its way."""
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        """Report: `done` of `of` steps of `what` are behind us."""
+        self._what = what
+        self.show(f"{what} {done}/{of}" if of > 1 else what)
+
+    def __enter__(self) -> Self:
+        self._begun = self._what
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
+        stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
+        if stopped and self._width:
+            self._width += len("^C")             # which the terminal has put behind it
+        super().__exit__(kind, error, trace)
+        if stopped:
+            say(f"(stopped while {self._begun})")
+
+
+class ReadingLine(PassingLine):
+    """Shows on a terminal how much of a prompt was read, then how much is thought unseen, until the answer begins."""
+
+    def __init__(self) -> None:
+        super().__init__("reading")
+        self._thoughts = 0
+
+    def __enter__(self) -> Self:
+        if self._tty:
+            super().__enter__()
+        return self
+
+    def read(self, done: int, total: int) -> None:
+        """`done` tokens of the prompt are read; for `progress=` of the library."""
+        self.show(f"reading {done:,} / {total:,} tokens")
+
+    def thought(self) -> None:
+        """One more piece was thought that is not shown."""
+        self._thoughts += 1
+        self.show(f"thinking, {self._thoughts:,} tokens")

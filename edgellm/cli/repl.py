@@ -2,54 +2,91 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from edgellm.cli.commands import Leave, carry_out
+from edgellm.cli.answering import show
+from edgellm.cli.commands import Leave, Switch, carry_out, is_command
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.interrupt import on_ctrl_c
 from edgellm.cli.lines import EditedLines, plain_lines, read_message
-from edgellm.cli.output import Answer, complain, say
-from edgellm.errors import EdgeError
+from edgellm.cli.output import complain, say
+from edgellm.cli.progress import ReadingLine
+from edgellm.errors import ContextFull, EdgeError
+
+if TYPE_CHECKING:
+    from edgellm.engine.records import Event, Generation
+
+CUT = {"length": "/set n sets another limit", "context": "the context is full; what comes next forgets the oldest messages"}
+FULL = "(the context is full: the oldest messages are being forgotten; /clear starts afresh)"
 
 
-def talk(conversation: Conversation, *, interactive: bool) -> None:
-    """Run the loop. On a terminal an error or Ctrl-C ends one answer; over a pipe it ends everything."""
-    lines = EditedLines() if interactive else plain_lines
+def talk(conversation: Conversation, switch: Callable[[str], None], *, interactive: bool) -> int:
+    """Run the loop; `switch` goes on with the model of another name. Returns the exit code.
+
+    On a terminal an error or Ctrl-C ends one answer; over a pipe it ends everything, but a message that is too long is passed over.
+    """
+    from edgellm.cli.completer import complete
+
+    lines = EditedLines(complete, is_command) if interactive else plain_lines
+    code = 0
     while (text := read_message(lines)) is not None:
         try:
-            pieces = carry_out(text, conversation) if text.startswith("/") else _ask(conversation, text)
-            if pieces is not None:
-                _print(conversation, pieces, interactive)
+            events = carry_out(text, conversation) if text.startswith("/") else _ask(conversation, text)
+            if events is not None:
+                _print(conversation, events, interactive)
         except Leave:
-            return
+            break
+        except Switch as wanted:
+            _switch(switch, wanted.name, interactive)
         except EdgeError as error:
-            if not interactive:
+            if not interactive and not isinstance(error, ContextFull):
                 raise
             complain(str(error))
+            code = 0 if interactive else error.exit_code
+    return code
 
 
-def _ask(conversation: Conversation, text: str) -> Iterator[str] | None:
+def _ask(conversation: Conversation, text: str) -> Iterator[Event] | None:
     return conversation.ask(text) if text.strip() else None
 
 
-def _print(conversation: Conversation, pieces: Iterator[str], interactive: bool) -> None:
+def _switch(switch: Callable[[str], None], name: str, interactive: bool) -> None:
+    """Another model; what goes wrong leaves a terminal with the one before."""
+    try:
+        switch(name)
+    except KeyboardInterrupt:
+        if not interactive:
+            raise
+    except EdgeError as error:
+        if not interactive:
+            raise
+        complain(str(error))
+
+
+def _print(conversation: Conversation, events: Iterator[Event], interactive: bool) -> None:
     """Stream an answer, and say what its text does not show."""
-    answer = Answer(reply=True)
+    reading, forgotten, full = ReadingLine(), conversation.forgotten, conversation.full
+    conversation.progress = reading.read
     with on_ctrl_c(conversation.stop) if interactive else contextlib.nullcontext():
-        for piece in pieces:
-            answer.write(piece)
-    answer.end()
+        show(events, reading)
     result = conversation.last
-    if result is None:
-        return
+    if conversation.forgotten > forgotten:
+        say(f"(the oldest {conversation.forgotten - forgotten} messages are forgotten: "
+            f"this model sees {conversation.model.info.context} tokens)")
+    if result is not None:
+        _remark(result)
+    if conversation.full and not full:
+        say(FULL)
+
+
+def _remark(result: Generation) -> None:
+    """What became of an answer that did not end by itself."""
     if result.stop_reason == "cancelled":
         say("(stopped)")
-    elif not result.text:
-        say("(the model ended its answer at once)")
     elif result.stop_reason in ("length", "context"):
-        say(f"(cut after {result.stats.generated_tokens} tokens: {CUT[result.stop_reason]})")
-    if result.stats.evicted_tokens:
-        say("(the context is full: the oldest messages are being forgotten; /clear starts afresh)")
-
-
-CUT = {"length": "/set n sets another limit", "context": "the context is full; /clear starts afresh"}
+        thinking = " of thinking" if not result.text and result.thinking else ""
+        n = result.stats.generated_tokens
+        say(f"(cut after {n} token{'s' if n != 1 else ''}{thinking}: {CUT[result.stop_reason]})")
+    elif not result.text:
+        say("(the model thought, and ended without an answer)" if result.thinking else "(the model ended its answer at once)")

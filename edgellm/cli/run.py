@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgellm.cli import options
-from edgellm.cli.output import Answer, say
+from edgellm.cli.answering import show
+from edgellm.cli.output import say
 from edgellm.cli.piped import PipedText
+from edgellm.cli.progress import ReadingLine
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def run(
     kv_type: options.KvType = None,
     sinks: options.Sinks = None,
     system: options.System = None,
+    think: options.Think = None,
     raw: Annotated[bool, typer.Option("--raw", help=(
         "No chat template: continue the text as it is. Into a pipe or file, control characters are not filtered."
     ))] = False,
@@ -60,7 +63,7 @@ def run(
     edgellm run stories.gguf "Once upon a time" -n 100 --temp 0
     edgellm run qwen3-0.6b "Summarise:" -f notes.txt
     """
-    from edgellm.cli.opening import check, limit, open_model, sampling_of
+    from edgellm.cli.opening import check, limit, open_model, sampling_of, thinking
 
     prompt = _with_file(prompt, file, raw)
     piped = PipedText()
@@ -77,15 +80,15 @@ def run(
         text = text if text is not None else _whole(prompt, piped, raw)
         settings = sampling_of(model, settings) | limit(n)
         reply = opened.info.has_template and not raw
+        reading = ReadingLine()
+        settings |= {"progress": reading.read, **(thinking(opened, think) if reply else {})}
         stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, system, settings)
-        answer = Answer(raw=raw, reply=reply)
-        for piece in stream:
-            if not json_:
-                answer.write(piece)
         if json_:
+            with reading:
+                stream.drain()
             print(_report(model, stream.result))
         else:
-            answer.end()
+            show(stream.events(), reading, raw=raw, reply=reply)
         _close(stream, n, stats)
 
 

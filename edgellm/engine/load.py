@@ -90,9 +90,9 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         executable = load_backend(place.backend)(graph, weights, layout, kv_type=kind, threads=threads,
                                                  threads_batch=threads_batch, progress=progress)
         tokenizer.check()
-        info = _info(gguf, keys, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
-                     token_bytes=estimate.token_bytes(gguf, graph))
         positions = chosen if learned_positions(graph) else None
+        info = _info(gguf, keys, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
+                     token_bytes=estimate.token_bytes(gguf, graph), slides=positions is None)
         return Model(Session(executable, weights, gguf.path, positions=positions), tokenizer, info, defaults,
                      gguf.metadata)
     except BaseException:
@@ -136,7 +136,7 @@ def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, 
 
 
 def _info(gguf: GGUFFile, keys: Keys, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
-          kv_type: str, place: str, token_bytes: int) -> ModelInfo:
+          kv_type: str, place: str, token_bytes: int, slides: bool) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
@@ -148,6 +148,6 @@ def _info(gguf: GGUFFile, keys: Keys, executable: Executable, tokenizer: Backgro
         bytes_by_type=by_type, n_vocab=keys.n_vocab, n_layers=keys.n_layers, context=executable.layout.context,
         context_train=keys.context_length, sinks=sinks, kv_type=kv_type,
         kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
-        threads=executable.threads,
+        threads=executable.threads, slides=slides,
         has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata)),
     )

@@ -99,4 +99,5 @@ class ModelInfo:
     threads: int
     has_tokenizer: bool
     has_template: bool
+    slides: bool = True                          # False: positions are learned, and a conversation ends where they do
     place: str = ""                              # why "auto" took this back end, in one line; "" where it had no choice

@@ -64,6 +64,11 @@ class Stream:
         self._result: Generation | None = None
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt, as the model reads it."""
+        return self._n_prompt
+
+    @property
     def result(self) -> Generation:
         """The finished answer. Raises OptionError before the end."""
         if self._result is None:

@@ -1,0 +1,49 @@
+"""What Tab offers inside a chat: commands, names of options, models, paths."""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from edgellm.cli.commands import ALIASES, COMMANDS
+from edgellm.cli.settings import SETTINGS
+
+
+def complete(text: str) -> tuple[str, Sequence[str]]:
+    """The word before the cursor, and all that it may become; nothing outside commands."""
+    if not text.startswith("/") or "\n" in text:
+        return "", []
+    command, space, rest = text[1:].partition(" ")
+    if not space:
+        return text, _matching(text, (f"/{name}" for name in (*COMMANDS, *ALIASES)))
+    name, more, value = rest.partition(" ")
+    if command == "set" and not more:
+        return name, _matching(name, SETTINGS)
+    if command == "set" and name in SETTINGS:
+        return value, _matching(value, SETTINGS[name].words)
+    if command == "model" and not more:
+        return name, _models(name)
+    return "", []
+
+
+def _matching(begun: str, words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.startswith(begun)]
+
+
+def _models(begun: str) -> list[str]:
+    """Names of models on this machine; folders and .gguf files where a path was begun."""
+    from edgellm.catalogue import bundled, installed
+
+    names = [entry.name for entry, _, _ in bundled()] + [name for name, _ in installed()]
+    return [*_matching(begun, names), *_paths(begun)]
+
+
+def _paths(begun: str) -> list[str]:
+    folder, name = os.path.split(begun)
+    try:
+        inside = sorted(Path(os.path.expanduser(folder) or ".").iterdir())
+    except OSError:
+        return []
+    return [os.path.join(folder, path.name) + (os.sep if path.is_dir() else "") for path in inside
+            if path.name.startswith(name) and not (path.name.startswith(".") and not name.startswith("."))
+            and (path.suffix == ".gguf" or (path.is_dir() and begun))]

@@ -1,0 +1,80 @@
+"""What the guide that comes with edgellm cannot do, told by rule before it is asked: it would answer beside the point."""
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+BIGGER = "`edgellm pull qwen3-0.6b` fetches one, `/model qwen3-0.6b` goes on with it."
+LANGUAGE = f"I only speak English. A bigger model speaks many languages: {BIGGER}"
+CODE = f"I cannot read or write code: I am too small. A bigger model can: {BIGGER}"
+FACTS = f"I do not know that: I am a tiny model and only know edgellm. A bigger model may know it: {BIGGER}"
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(" ".join(lines).split())
+
+
+# Lines that are code rather than talk about it.
+_CODE = re.compile(
+    r"^\s*(def \w+\(|class \w+[(:]|import (?!error)\w+;?\s*$|from \w+ import |#include\b|public (static|class) "
+    r"|(const|let|var|int|float) \w+ ?=|function \w*\(|SELECT\b.+\bFROM\b|return\b.*[;()]|<\?php|<!DOCTYPE|<html|fn \w+\("
+    r"|package \w+;?\s*$|using namespace)|[;{}]\s*$|\bfor ?\(.*;.*;|=> ?\{|\w\(\) ?\{", re.MULTILINE)
+_MAKE = r"(write|implement|create|generate|fix|debug|refactor|optimi[sz]e|explain|develop)"
+_PROGRAM = (r"(functions?|scripts?|programs?|code|class(es)?|regex(es)?|algorithms?|quer(y|ies)|snippets?|website|web ?page|html"
+            r"|css|sql|javascript|typescript|java|c\+\+|c#|rust|golang|kotlin|php|ruby|game|unit tests?)")
+_ABOUT_CODE = re.compile(rf"\b{_MAKE}\b.*\b{_PROGRAM}(?!\w)", re.IGNORECASE)
+_ABOUT_EDGELLM = re.compile(r"edgellm|model|gguf|token|stream|\bapi\b|\bllms?\b|json|chat|prompt|template", re.IGNORECASE)
+_ASKS = re.compile(r"\s*(please |can you |could you )?(explain|describe|define|list|plan|compare|tell me about|give me an?) (.+)",
+                   re.IGNORECASE | re.DOTALL)
+# Of the talk itself, or of a subject that the guide knows by other words.
+_TALK = _words("explanation punchline summary procedure policy snippet starting overview differently device fusion vnni",
+               "microscaling")
+LONG = 4                                         # letters of a word that says what a message is about
+FEW = 5                                          # words of a message in which a single foreign one decides
+# Short words of other languages, without those that English has as well.
+_FOREIGN = _words(
+    "der das und ist nicht ich wir ihr sie mir mich dich wie wer warum welche welches welcher welchen kannst kann können",
+    "bitte ein",
+    "eine einen einem einer mein dein auf mit für von zu zum zur gibt geht hallo guten danke größeres bist sind erzähl passt",
+    "le les des une est et je tu nous vous elle mon avec pour dans sur pas que qui quel quelle quels quelles comment pourquoi",
+    "où peux",
+    "peut suis bonjour merci ça français dois cette ce aux",
+    "los las una yo tú usted nosotros para por qué quién cómo dónde cuál cuándo puedes puede soy eres está hola gracias",
+    "buenos del",
+    "español modelo lo gli è io lui lei noi voi mio tuo che chi quale dove perché puoi può sono sei grazie buongiorno ti si",
+    "uma é eu você ele ela nós meu com não quem qual onde porque pode sou olá obrigado devo usar como está",
+    "het een ik jij hij wij zij mijn jouw met voor niet wie waar waarom kun ben bent gaat hoe",
+    "jest nie ja się jak co gdzie dlaczego masz czy proszę dziękuję cześć",
+    "jag och är inte hur vad tack hej det som på ett jeg og ikke hvordan hvad hvor",
+    "ve bir nasıl neden için ile merhaba teşekkür nerede")
+_ENGLISH = _words(
+    "the a an and or but is are was were be been am i you he she it we they my your his her its our their me him them this",
+    "that these those what which who how why where when do does did can could will would should shall may might must to of in",
+    "on at for with from by about not no yes if then so than as up out there here have has had get got give show tell please",
+    "hello hi thanks")
+
+
+def refusal(text: str, knows: Callable[[str], bool]) -> str | None:
+    """The answer to a message in another language, about code, or about the world at large; None for all others.
+
+    `knows`: whether a word is one that the guide has met, so that the message may be about edgellm.
+    """
+    if _other_language(text):
+        return LANGUAGE
+    if not _ABOUT_EDGELLM.search(text) and (_CODE.search(text) or _ABOUT_CODE.search(text)):
+        return CODE
+    if (asks := _ASKS.match(text)) is not None:
+        words = [word for word in re.findall(r"\w+", asks[3].lower()) if len(word) >= LONG or not word.isalpha()]
+        if words and not any(word in _TALK or not word.isalpha() or knows(word) for word in words):
+            return FACTS
+    return None
+
+
+def _other_language(text: str) -> bool:
+    """Whether most letters are not Latin, or the short words that every sentence has are another language's."""
+    letters = [char for char in text if char.isalpha()]
+    if sum("LATIN" not in unicodedata.name(char, "") for char in letters) * 2 > len(letters):
+        return True
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    foreign, english = (sum(word in known for word in words) for known in (_FOREIGN, _ENGLISH))
+    return foreign > english and (foreign > 1 or len(words) <= FEW)

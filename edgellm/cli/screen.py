@@ -1,0 +1,21 @@
+"""What a terminal can do, and how wide it is."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+COLUMNS = 80                                     # where nobody can tell
+
+
+def understands_escapes(stream: TextIO) -> bool:
+    """Whether a stream leads to a terminal that moves its cursor and dims text when told so."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and sys.platform != "win32"
+
+
+def columns(stream: TextIO) -> int:
+    """The width of the terminal behind a stream."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or COLUMNS
+    except (OSError, ValueError):
+        return COLUMNS

@@ -1,0 +1,127 @@
+"""The options that /set knows inside a chat: what is taken, which values hold, and where these come from."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgellm.errors import OptionError
+
+if TYPE_CHECKING:
+    from edgellm.cli.conversation import Conversation
+
+DEFAULT = "default"
+SOURCES = {"user": "set by you", "catalogue": "recommended for this model", "model": "recommended by the model", "default": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One name of /set: the option of `Model.chat` behind it, and what its text means. `words`: texts worth offering."""
+
+    option: str
+    read: Callable[[str], object]            # raises ValueError with what to give
+    words: tuple[str, ...] = (DEFAULT,)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("give a number") from None
+
+
+def _not_negative(text: str) -> float:
+    number = _number(text)
+    if number < 0:
+        raise ValueError("give 0 or more")
+    return number
+
+
+def _whole(low: int, unset: int | None = None) -> Callable[[str], int | None]:
+    """A whole number from `low` on; `unset` stands for None."""
+    def read(text: str) -> int | None:
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError("give a whole number") from None
+        if number < low and number != unset:
+            raise ValueError(f"give {low} or more" + ("" if unset is None else f", or {unset}"))
+        return None if number == unset else number
+
+    return read
+
+
+def _switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise ValueError("give on or off")
+    return text == "on"
+
+
+SETTINGS = {
+    "temp": Setting("temperature", _not_negative),
+    "top-k": Setting("top_k", _whole(0)),
+    "top-p": Setting("top_p", _number),
+    "min-p": Setting("min_p", _number),
+    "repeat-penalty": Setting("repeat_penalty", _number),
+    "presence-penalty": Setting("presence_penalty", _number),
+    "frequency-penalty": Setting("frequency_penalty", _number),
+    "seed": Setting("seed", _whole(0, unset=-1)),
+    "n": Setting("max_tokens", _whole(1, unset=-1)),
+    "think": Setting("think", _switch, ("on", "off", DEFAULT)),
+}
+
+
+def change(chat: Conversation, name: str, text: str) -> None:
+    """Set an option for the messages to come, or take the user's value back with "default". Raises OptionError."""
+    setting = find(name)
+    if text == DEFAULT:
+        chat.chosen.pop(setting.option, None)
+        return
+    try:
+        value = setting.read(text)
+        chat.check(setting.option, value)
+    except ValueError as error:
+        raise OptionError(f"/set {name} {text}: {error}, or default") from None
+    except OptionError as error:
+        raise OptionError(f"/set {name} {text}: {_reason(str(error))}, or default") from error
+    chat.chosen[setting.option] = value
+
+
+def _reason(error: str) -> str:
+    """What an error of the library says, without the option and value in Python's words."""
+    _, impossible, why = error.partition(" is not possible: ")
+    return (why.partition(";")[0] if impossible else error.partition("; ")[2]).rstrip(".")
+
+
+def find(name: str) -> Setting:
+    """The setting of a name, with either kind of dash. Raises OptionError."""
+    setting = SETTINGS.get(name.replace("_", "-"))
+    if setting is None:
+        raise OptionError(f"/set {name}: there is {', '.join(SETTINGS)}")
+    return setting
+
+
+def shown(chat: Conversation, name: str) -> str:
+    """The value that holds for the next message, and where it comes from."""
+    option = find(name).option
+    if option == "think":
+        return _thinking(chat)
+    settings, sampling = chat.settings, chat.sampling()
+    if option == "max_tokens":
+        value = settings.get(option, "context")
+        text = f"{chat.model.info.context} (the context)" if value == "context" else "no limit" if value is None else str(value)
+    else:
+        value = getattr(sampling.options, option)
+        text = "a new one for each answer" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    source: str = sampling.sources.get(option, "default")
+    if source == "user" or option == "max_tokens":
+        source = "user" if option in chat.chosen else "catalogue" if option in chat.recommended else "default"
+    return f"{text}  {SOURCES[source]}".rstrip()
+
+
+def _thinking(chat: Conversation) -> str:
+    kind = chat.model.thinking
+    if kind != "optional":
+        return "this model does not think before it answers" if kind == "no" else "always on with this model"
+    chosen = chat.chosen.get("think")
+    return "as the model's template has it" if chosen is None else f"{'on' if chosen else 'off'}  {SOURCES['user']}"

@@ -1,0 +1,121 @@
+"""Which model a chat talks to: opened, introduced, exchanged for another one."""
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from edgellm.cli import opening
+from edgellm.cli.conversation import Conversation
+from edgellm.cli.guide import refusal
+from edgellm.cli.output import say
+from edgellm.cli.state import last_model, remember_model
+from edgellm.errors import ModelNotFound, OptionError
+
+if TYPE_CHECKING:
+    from edgellm.engine.model import Model
+
+BUNDLED = "which comes with edgellm"             # why the guide was taken
+GUIDE_SYSTEM = "(system prompts have no effect on the guide: it was not made for them)"
+
+
+class ModelSlot:
+    """The open model of a chat; one at a time, because two might not fit. A context manager that closes it."""
+
+    def __init__(self, name: str, load: dict[str, Any]) -> None:     # Any: options of load()
+        self._name, self._load = name, load
+        self.model: Model = opening.open_model(name, load)
+
+    def begin(self, chosen: dict[str, Any], system: str | None, why: str) -> Conversation:       # Any: options of Model.chat
+        """A conversation with the model. `why` it was taken where the user named none. Raises OptionError for `think`."""
+        chosen = {**chosen, **opening.thinking(self.model, chosen.pop("think", None))}
+        conversation = Conversation(self.model, chosen, system)
+        self._introduce(conversation, why)
+        return conversation
+
+    def switch(self, conversation: Conversation, name: str) -> None:
+        """Go on with another model, or with the one before where that cannot be opened. Raises what opening raises."""
+        from edgellm.catalogue import resolve
+        from edgellm.catalogue.names import meant
+
+        name, note = meant(name)
+        if note:
+            say(note)
+        resolve(name)                            # before anything is closed
+        self.model.close()
+        try:
+            self.model = opening.open_model(name, self._load)
+        except BaseException:
+            conversation.model = self.model = opening.open_model(self._name, self._load)
+            raise
+        self._name, conversation.model = name, self.model
+        if "think" in conversation.chosen:
+            try:
+                conversation.check("think", conversation.chosen["think"])
+            except OptionError:
+                del conversation.chosen["think"]
+        conversation.last, conversation.full = None, False
+        self._introduce(conversation, "")
+
+    def _introduce(self, conversation: Conversation, why: str) -> None:
+        """Say which model answers now, and set what depends on that."""
+        from edgellm.catalogue import bundled
+
+        guide = self.model.info.path in [path for _, _, path in bundled()]
+        if why != BUNDLED:                       # a model that is fetched later shall come before it
+            remember_model(_lasting(self._name))
+        say(_introduction(self._name, self.model, why))
+        if why and why != BUNDLED and not guide:
+            say("/model guide leads back to the guide, which explains edgellm")
+        conversation.recommended = opening.sampling_of(self._name, {})
+        conversation.refuse = self._guide_refuses if guide else lambda text: None
+        conversation.note_on_system = GUIDE_SYSTEM if guide else ""
+        if conversation.system and guide:
+            say(GUIDE_SYSTEM)
+
+    def _guide_refuses(self, text: str) -> str | None:
+        """A word is one that the guide has met where its vocabulary has it as a whole."""
+        return refusal(text, lambda word: self.model.tokenizer.token_id(f"\N{LOWER ONE EIGHTH BLOCK}{word}") is not None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.model.close()
+
+
+def usual_model() -> tuple[str, str]:
+    """The model of a chat that names none, and why it is this one. Raises ModelNotFound."""
+    from edgellm.catalogue import bundled, entries, fetch_command, installed, resolve
+
+    last = last_model()
+    if last is not None:
+        try:
+            resolve(last)
+            return last, "used last"
+        except ModelNotFound:
+            pass                             # it was deleted or moved since
+    if here := installed():
+        return here[0][0], "found on this machine"
+    for entry, _, _ in bundled():
+        return entry.name, BUNDLED
+    fetched = (entry for entry in entries().values() if entry.kind == "chat" and not entry.files[0].bundled)
+    small = min(fetched, key=lambda entry: entry.memory_gb)
+    raise ModelNotFound("no model is given, and none of the catalogue is on this machine: give a .gguf file, or fetch "
+                        f"{small.name} with: {fetch_command(small)} and start edgellm chat again")
+
+
+def _lasting(name: str) -> str:
+    """A name that means the same file from any folder."""
+    path = Path(name)
+    return str(path.absolute()) if path.is_file() else name
+
+
+def _introduction(name: str, model: Model, why: str) -> str:
+    """The line that says which model, with which context, answers, and why this one where none was named."""
+    info = model.info
+    file = info.path.name
+    called = f"{name} ({file})" if not name.endswith(file) else file
+    threads = f"{info.threads} thread{'s' if info.threads > 1 else ''}"
+    called = f"{called}, {why}" if why else called
+    return f"{called}, {info.architecture}: context of {info.context} tokens, {threads}; /help lists the commands"
