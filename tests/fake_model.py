@@ -58,6 +58,7 @@ class FakeModel:
         self.calls: list[tuple[str, Any, dict[str, Any]]] = []
         self.closed = False
         self.thinking: Thinking = "no"
+        self.progress: Any = None                # what the last call gave
         self.info = ModelInfo(
             path=Path("fake.gguf"), name="fake", architecture="llama", parameters=1000, file_bytes=4000, token_bytes=3000,
             bytes_by_type={"F32": 4000}, n_vocab=32, n_layers=1, context=64, context_train=64, sinks=4, kv_type="f16",
@@ -84,14 +85,14 @@ class FakeModel:
 
     def stream(self, prompt: Any, **options: Any) -> FakeStream:
         """As Model.stream."""
-        options.pop("progress", None)
+        self.progress = options.pop("progress", None)
         self.calls.append(("stream", prompt, options))
         return self._next()
 
     def chat(self, messages: Any, *, stream: bool, **options: Any) -> FakeStream:
         """As Model.chat with stream=True."""
         assert stream
-        options.pop("progress", None)
+        self.progress = options.pop("progress", None)
         self.calls.append(("chat", list(messages), options))
         return self._next()
 

@@ -2,15 +2,10 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
 import re
-import select
 import signal
 import stat
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -236,108 +231,6 @@ def test_an_unwritable_home_costs_only_the_memory(monkeypatch: pytest.MonkeyPatc
 ])
 def test_state_folder_of_each_system(platform: str, variables: dict[str, str], folder: str) -> None:
     assert state_folder(platform, variables) == Path(folder).expanduser()
-
-
-PROGRAM = """
-import sys, time
-sys.path.insert(0, {tests!r})
-from fake_model import FakeModel, FakeStream
-from edgellm.catalogue import paths
-from edgellm.cli import app, opening
-
-class Slow(FakeStream):
-    def __iter__(self):
-        for piece in super().__iter__():
-            time.sleep(0.02)
-            yield piece
-
-opening.open_model = lambda name, options: FakeModel("first answer", Slow("x" * 5000), "third answer")
-raise SystemExit(app.run(["chat", "m"]))
-"""
-
-
-class Terminal:
-    """A program on a pseudo-terminal: type into it, wait for what it shows."""
-
-    def __init__(self, program: str) -> None:
-        self._leader, follower = pty.openpty()
-        self.shown = ""
-        environment = os.environ | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        self.child = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=follower, stdout=follower, stderr=follower, env=environment,
-            preexec_fn=lambda: _own_terminal(follower),
-        )
-        os.close(follower)
-
-    def type(self, keys: str) -> None:
-        os.write(self._leader, keys.encode())
-
-    def wait_for(self, text: str, seconds: float = 20) -> None:
-        """Read until `text` is shown after what was waited for before."""
-        end = time.monotonic() + seconds
-        while text not in self.shown:
-            assert select.select([self._leader], [], [], end - time.monotonic())[0], f"no {text!r} in {self.shown!r}"
-            try:
-                self.shown += os.read(self._leader, 4096).decode(errors="replace")
-            except OSError:
-                raise AssertionError(f"ended without {text!r}: {self.shown!r}") from None
-        self.shown = self.shown[self.shown.index(text) + len(text) :]
-
-    def close(self) -> None:
-        if self.child.poll() is None:
-            self.child.kill()
-        self.child.wait()
-        os.close(self._leader)
-
-
-def _own_terminal(follower: int) -> None:
-    import fcntl
-    import termios
-
-    os.setsid()
-    fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
-
-
-@pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    running = Terminal(PROGRAM.format(tests=str(Path(__file__).parent)))
-    yield running
-    running.close()
-
-
-def test_on_a_terminal(terminal: Terminal, home: Path) -> None:
-    terminal.wait_for("context of 64 tokens")
-    terminal.wait_for(">")
-    terminal.type("one\x1b\rtwo\r")                        # Alt-Enter, then Enter
-    terminal.wait_for("first answer")
-    terminal.wait_for(">")
-    terminal.type("go on\r")
-    terminal.wait_for("xxxxx")
-    terminal.type("\x03")                                  # Ctrl-C stops the answer
-    terminal.wait_for("(stopped)")
-    terminal.wait_for(">")
-    terminal.type("half a line\x03")                       # Ctrl-C empties the line
-    terminal.wait_for("Ctrl-C again or Ctrl-D leaves")
-    terminal.wait_for(">")
-    terminal.type("/nope\r")                               # an error does not end the chat
-    terminal.wait_for("error: /nope")
-    terminal.wait_for(">")
-    terminal.type("and now\r")
-    terminal.wait_for("third answer")
-    terminal.wait_for(">")
-    terminal.type("\x04")                                  # Ctrl-D leaves
-    assert terminal.child.wait(20) == 0
-    history = (home / "edgellm" / "history").read_text()
-    assert "+one\n+two\n" in history and "+and now\n" in history
-
-
-def test_ctrl_c_twice_leaves(terminal: Terminal) -> None:
-    terminal.wait_for(">")
-    terminal.type("\x03")
-    terminal.wait_for("Ctrl-C again")
-    terminal.wait_for(">")
-    terminal.type("\x03")
-    assert terminal.child.wait(20) == 0
 
 
 def test_ctrl_c_calls_stop_then_breaks_off() -> None:

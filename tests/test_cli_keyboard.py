@@ -1,0 +1,231 @@
+"""A chat on a pseudo-terminal: editing, type-ahead, pastes, Tab, Ctrl-C, Ctrl-Z, and what shows while a prompt is read."""
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pseudo_terminal import Terminal, lines_of, with_header
+
+from edgellm.cli.keyboard import as_text
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
+
+PROGRAM = """
+class Slow(FakeStream):
+    def __iter__(self):
+        for piece in super().__iter__():
+            time.sleep(0.02)
+            yield piece
+
+class Reading(FakeStream):
+    def __iter__(self):
+        for done in range(0, 4300, 100):
+            if self._closed:
+                return
+            model.progress(done, 4300)
+            time.sleep(0.03)
+        yield from super().__iter__()
+
+model = FakeModel({answers})
+opening.open_model = lambda name, options: model
+raise SystemExit(app.run(["chat", "m"]))
+"""
+Start = Callable[..., Terminal]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def start(home: Path) -> Iterator[Start]:
+    """Starts a chat whose model gives these answers (Python source)."""
+    running: list[Terminal] = []
+
+    def started(answers: str, columns: int = 80, **environment: str) -> Terminal:
+        places = dict.fromkeys(("XDG_STATE_HOME", "LOCALAPPDATA", "HF_HUB_CACHE", "HOME"), str(home))
+        running.append(Terminal(PROGRAM.format(answers=answers), columns, **places, **environment))
+        running[-1].wait_for("commands\r\n")
+        running[-1].wait_for(">")
+        return running[-1]
+
+    yield started
+    for terminal in running:
+        terminal.close()
+
+
+def test_a_conversation(start: Start, home: Path) -> None:
+    terminal = start("'first answer', Slow('x' * 5000), 'third answer'")
+    terminal.type("one\x1b\rtwo\r")                        # Alt-Enter, then Enter
+    terminal.wait_for("first answer")
+    terminal.wait_for(">")
+    terminal.type("go on\r")
+    terminal.wait_for("xxxxx")
+    terminal.type("\x03")                                  # Ctrl-C stops the answer
+    terminal.wait_for("(stopped)")
+    terminal.wait_for(">")
+    terminal.type("half a line\x03")                       # Ctrl-C empties the line
+    terminal.wait_for("Ctrl-C again or Ctrl-D leaves")
+    terminal.wait_for(">")
+    terminal.type("/nope\r")                               # an error does not end the chat
+    terminal.wait_for("error: /nope")
+    terminal.wait_for(">")
+    terminal.type("and now\r")
+    terminal.wait_for("third answer")
+    terminal.wait_for(">")
+    terminal.type("\x04")                                  # Ctrl-D leaves
+    assert terminal.child.wait(20) == 0
+    history = (home / "edgellm" / "history").read_text()
+    assert "+one\n+two\n" in history and "+and now\n" in history
+
+
+def test_ctrl_c_twice_leaves(start: Start) -> None:
+    terminal = start("")
+    terminal.type("\x03")
+    terminal.wait_for("Ctrl-C again")
+    terminal.wait_for(">")
+    terminal.type("\x03")
+    assert terminal.child.wait(20) == 0
+
+
+def test_what_is_typed_during_an_answer_waits_at_the_next_prompt(start: Start) -> None:
+    terminal = start("Slow('word ' * 15 + 'END'), FakeStream('second'), FakeStream('third')")
+    terminal.type("go\r")
+    terminal.wait_for("word")
+    terminal.type("next questiom\x7fn\x1b[A\r")            # Backspace, an arrow, Enter
+    assert "next" not in terminal.wait_for("END")
+    terminal.wait_for(">")
+    terminal.wait_for("next question")
+    assert not terminal.read(0.3) or "second" not in terminal.shown, "it is not sent by itself"
+    terminal.type("?\r")
+    terminal.wait_for("second")
+    terminal.wait_for(">")
+    terminal.type("\x04")
+    assert terminal.child.wait(20) == 0
+
+
+def test_a_paste_without_brackets_is_one_message(start: Start, home: Path) -> None:
+    terminal = start("'got it', 'and again'")
+    terminal.type("first line\rsecond line\r\rlast line\r")
+    terminal.wait_for("got it")
+    terminal.wait_for(">")
+    assert "+first line\n+second line\n+\n+last line\n" in (home / "edgellm" / "history").read_text()
+    terminal.type("/set temp 0\r/set seed 3\rhello\r")     # commands go one by one
+    terminal.wait_for("temp              0  set by you")
+    terminal.wait_for("seed              3  set by you")
+    terminal.wait_for("and again")
+
+
+def test_tab_completes(start: Start) -> None:
+    terminal = start("")
+    terminal.type("/qu\t")
+    terminal.wait_for("it")
+    terminal.type("\x15/set tem\t")
+    terminal.wait_for("tem")
+    terminal.wait_for("p")
+    terminal.type(" 0.25\r")
+    terminal.wait_for("temp              0.25  set by you")
+
+
+def test_reading_shows_life_and_ctrl_c_ends_it(start: Start) -> None:
+    terminal = start("Reading('the answer'), Reading('never')")
+    terminal.type("long\r")
+    terminal.wait_for("\rreading ")
+    terminal.wait_for(" / 4,300 tokens ...")
+    before = terminal.wait_for("the answer")
+    assert before.endswith("\r") and "reading" not in before.rpartition("\r")[0].rpartition("\r")[2], "erased"
+    terminal.wait_for(">")
+    terminal.type("again\r")
+    terminal.wait_for("reading 1,")
+    pressed = time.monotonic()
+    terminal.type("\x03")
+    terminal.wait_for("(stopped)")
+    assert time.monotonic() - pressed < 1
+    terminal.wait_for(">")
+
+
+def test_ctrl_c_while_loading_says_so() -> None:
+    program = """
+from edgellm.cli.progress import ProgressLine
+with ProgressLine("loading m"):
+    print("here", flush=True)
+    time.sleep(30)
+"""
+    terminal = Terminal(f"def chat():\n{'    '.join(program.splitlines(keepends=True))}\n"
+                        "import edgellm.cli.app as app_\napp_.app = lambda *a, **k: chat()\nraise SystemExit(app.run(['chat']))")
+    try:
+        terminal.wait_for("here")
+        terminal.wait_for("loading m ...")
+        terminal.type("\x03")
+        terminal.wait_for("(stopped while loading m)")
+        assert terminal.child.wait(20) == 130
+    finally:
+        terminal.close()
+
+
+def test_ctrl_z_suspends_and_hands_the_terminal_back(tmp_path: Path) -> None:
+    script = tmp_path / "chat.py"
+    script.write_text(with_header(PROGRAM.format(answers="Slow('word ' * 20 + 'END'), 'second'")))
+    terminal = Terminal(["sh", "-i", "-m"], PS1="SHELL", XDG_STATE_HOME=str(tmp_path), ENV="")
+    try:
+        terminal.wait_for("SHELL")
+        terminal.type(f"{sys.executable} {script}\r")
+        terminal.wait_for("commands\r\n")
+        terminal.wait_for(">")
+        terminal.type("go\r")
+        terminal.wait_for("word")
+        assert not terminal.echoes()
+        terminal.type("\x1a")
+        terminal.wait_for("SHELL")
+        assert terminal.echoes()
+        terminal.type("fg\r")
+        terminal.wait_for("END")
+        assert not terminal.echoes()
+        terminal.wait_for(">")
+        terminal.type("\x1a")                              # at the prompt
+        terminal.wait_for("SHELL")
+        assert terminal.echoes()
+        terminal.type("fg\r")
+        terminal.wait_for(">")
+        terminal.type("more\r")
+        terminal.wait_for("second")
+        terminal.wait_for(">")
+        terminal.type("\x04")
+        terminal.wait_for("SHELL")
+        assert terminal.echoes()
+    finally:
+        terminal.close()
+
+
+def test_answers_break_at_words_as_wide_as_the_terminal_is(start: Start) -> None:
+    terminal = start("'These are more words than the forty columns of this terminal hold.'", columns=40)
+    terminal.type("go\r")
+    terminal.wait_for("\x1b[?2004l")                       # the editor is done
+    shown = terminal.wait_for("hold.") + "hold."
+    assert [line.rstrip() for line in lines_of(shown.replace("\r", ""), 40)] == [
+        "These are more words than the forty", "columns of this terminal hold."]
+
+
+def test_thinking_is_dimmed(start: Start) -> None:
+    terminal = start("'<think>\\nHm, hm.\\n</think>\\n\\nParis.'")
+    terminal.type("go\r")
+    terminal.wait_for("\x1b[2mHm, hm.\x1b[22m\r\n\r\nParis.\r\n")
+    terminal.wait_for(">")
+
+
+def test_a_dumb_terminal_gets_no_escapes(start: Start) -> None:
+    terminal = start("'<think>Hm.</think>Paris.'", TERM="dumb")
+    terminal.type("go\r")
+    terminal.wait_for("[thinking]\r\nHm.\r\n[answer]\r\nParis.\r\n")
+
+
+@pytest.mark.parametrize("keys, text", [
+    ("hello\r", "hello"), ("a\rb\r\r", "a\nb"), ("helo\x7flo\r", "hello"), ("wrong\x15right", "right"), ("a\x1b[A\x1b[Db", "ab"),
+    ("\x7f\x7fx", "x"), ("a\r\x7f\x7fb", "a\nb"), ("\x04", ""), ("", ""), ("\x1b[24;80R", ""),
+])
+def test_keys_become_text(keys: str, text: str) -> None:
+    assert as_text(keys) == text
