@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pseudo_terminal import lines_of
 
@@ -51,6 +51,7 @@ WORDS = st.text(st.sampled_from("ab,-`*#"), min_size=1, max_size=12)
 
 
 @given(st.lists(WORDS, max_size=40), st.integers(NARROWEST, 100), st.integers(1, 9))
+@settings(deadline=None)
 def test_no_word_is_broken_or_lost(words: list[str], columns: int, step: int) -> None:
     lines = wrapped(" ".join(words), columns, step)
     if not any(word.startswith("```") for word in words[:1]):
@@ -59,6 +60,7 @@ def test_no_word_is_broken_or_lost(words: list[str], columns: int, step: int) ->
 
 
 @given(st.text(st.sampled_from("ab \n日、。（”\t-1.`|>"), max_size=200), st.integers(2, 120))
+@settings(deadline=None)
 def test_all_characters_arrive_in_order(text: str, columns: int) -> None:
     assert "".join("".join(wrapped(text, columns)).split()) == "".join(text.split())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_backend import Loader, toys
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 
@@ -44,6 +44,7 @@ def test_thinking_is_told_apart_wherever_it_is_cut(inside: bool, text: str, thin
 
 
 @given(st.lists(st.sampled_from(["<", "<think>", "</think>", "</", "think", ">", " ", "\n", "a", "<thi", "nk>"])), st.booleans())
+@settings(deadline=None)
 def test_pieces_joined_are_the_whole(pieces: list[str], inside: bool) -> None:
     assert parts(pieces, inside) == split_thinking("".join(pieces), inside=inside)
 
