@@ -67,8 +67,9 @@ class Traits:
 
 
 _FLOATS = ("F32", "F16", "BF16")
-_BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "IQ4_XS")
-_HALF_BLOCKS = ("Q2_K", "Q3_K", "Q6_K")          # scales for 16 codes
+_BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "IQ4_XS",
+           "IQ1_S", "IQ2_XXS", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0")
+_HALF_BLOCKS = ("Q2_K", "Q3_K", "Q6_K", "IQ1_M", "IQ2_XS", "IQ2_S", "NVFP4")          # scales for 16 codes
 
 TRAITS: dict[str, Traits] = {
     **{name: Traits(name, "f32", 1e-6) for name in _FLOATS},

@@ -8,7 +8,7 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.matmul_float import BYTES, CONVERT, ELEMENT
-from edgellm.backends.cpu.kernels.unpack import UNPACK
+from edgellm.backends.cpu.kernels.openers import UNPACK
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
@@ -57,7 +57,7 @@ def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
     with cgutils.for_range(b, n) as loop:
         address = b.add(source, b.mul(loop.index, I64(traits.block_bytes)))
         target = b.add(out, b.mul(loop.index, I64(traits.block * 4)))
-        unit = UNPACK[name](e, Blocks(lambda j: address))                    # a type of 32 has its one block in all eight places
+        unit = UNPACK[name](e, Blocks(lambda j: address))                    # a short block is in all places of a unit
         for j in range(traits.block // BLOCK):
             q, place = divmod(j, e.together)
             for part in range(BLOCK // LANES):

@@ -186,7 +186,7 @@ def _row_accumulators(e: Generic, name: str, shape: Shape, weights: Any, k: Any,
         add_unit(loop.index, None)
     if TRAITS[name].block != UNIT:
         rest = b.srem(k, I64(UNIT))
-        last = b.sub(b.sdiv(rest, I64(BLOCK)), I64(1))
+        last = b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1))
         with b.if_then(b.icmp_signed(">", rest, I64(UNIT // 2))):
             add_unit(whole, last)
         with b.if_then(b.and_(b.icmp_signed(">", rest, I64(0)), b.icmp_signed("<=", rest, I64(UNIT // 2)))):

@@ -101,7 +101,7 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
         rest = b.srem(k, I64(UNIT))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
             row, code, scale, _ = here()
-            add_unit(row, code, scale, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
+            add_unit(row, code, scale, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
     return states
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from edgellm.backends.cpu.kernels.unpack import UNPACK, Codes, Unit
+from edgellm.backends.cpu.kernels.openers import UNPACK
+from edgellm.backends.cpu.kernels.unpack import Codes, Unit
 from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, I64
 from edgellm.backends.cpu.simd.generic import V8I, V16B, Blocks, Generic
 from edgellm.backends.cpu.simd.neon import V4F, V4I, V8B, V8H, Neon

@@ -37,12 +37,13 @@ X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the s
 
 def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
     """Bytes of one block of a group of rows in a panel."""
-    return e.tile_rows * (BLOCK + 4 * (shape.n_vectors + _has_sign_sums(e, shape)))
+    return e.tile_rows * (BLOCK + 4 * (shape.n_vectors + _sign_sums(e, shape)))
 
 
-def _has_sign_sums(e: Generic | type[Generic], shape: Shape) -> bool:
-    """Whether the record of a block ends with a vector of i32, what dot products of its signed codes start from."""
-    return shape.signed and e.sign_sums
+def _sign_sums(e: Generic | type[Generic], shape: Shape) -> int:
+    """How many vectors of i32 the record of a block ends with: what dot products of its signed codes start from, one for each scale.
+    """
+    return shape.n_scales if shape.signed and e.sign_sums else 0
 
 
 def row_unit_bytes(shape: Shape) -> int:
@@ -71,12 +72,14 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
     if TRAITS[name].block != UNIT:
         rest = b.srem(k, I64(UNIT))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
-            unpack(whole, b.sub(b.sdiv(rest, I64(BLOCK)), I64(1)))
-    if _has_sign_sums(e, shape):
+            unpack(whole, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
+    n_sums = _sign_sums(e, shape)
+    if n_sums:
         with cgutils.for_range(b, b.mul(units, I64(UNIT // BLOCK))) as loop:
             at = b.add(out, b.mul(loop.index, I64(record_bytes(e, shape))))
             codes = [e.load(vector(I8, 4 * e.tile_rows), at, 4 * e.tile_rows * g) for g in range(BLOCK // 4)]
-            e.store(e.negatives(codes), at, record_bytes(e, shape) - 4 * e.tile_rows)
+            for index, part in enumerate([codes] if n_sums == 1 else [codes[:4], codes[4:]]):
+                e.store(e.negatives(part), at, record_bytes(e, shape) - 4 * e.tile_rows * (n_sums - index))
 
 
 def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Value) -> None:
@@ -200,8 +203,8 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
         return e.splat(e.load(element, x, X_SECTIONS + 4 * TILE_COLUMNS * section + 4 * c), rows)
 
     def starts(index: int, some: Sequence[int]) -> list[Value | None]:
-        if _has_sign_sums(e, shape):
-            return [e.load(vector(I32, rows), w, record_bytes(e, shape) - 4 * rows)] * len(some)
+        if n_sums := _sign_sums(e, shape):
+            return [e.load(vector(I32, rows), w, record_bytes(e, shape) - 4 * rows * (n_sums - index))] * len(some)
         if not shape.offset:
             return [None] * len(some)
         return [started(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) for c in some]

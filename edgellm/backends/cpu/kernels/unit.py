@@ -14,6 +14,7 @@ from llvmlite import ir
 
 from edgellm.backends.cpu.kernels.neon_unpack import open_blocks
 from edgellm.backends.cpu.kernels.unpack import Unit
+from edgellm.backends.cpu.kernels.unpack_grids import SignedUnit
 from edgellm.backends.cpu.simd.base import I8, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT
@@ -119,6 +120,8 @@ def unit_step(e: Generic, shape: Shape, unit: Unit, totals: Sequence[Value], col
     follow `section` bytes apart. `blocks`: how many there are, the activations of the others being zeros.
     """
     quads, kind = blocks // e.together, vector(I8, 16 * e.together)
+    if isinstance(unit, SignedUnit) and len(columns) == 1:
+        return [_signed_step(e, shape, unit, totals[0], columns[0], section, blocks)]
     w = [[unit.codes(q, h) for h in (0, 1)] for q in range(quads)]
     results = []
     for total, (codes, at) in zip(totals, columns, strict=True):
@@ -135,6 +138,20 @@ def unit_step(e: Generic, shape: Shape, unit: Unit, totals: Sequence[Value], col
     return results
 
 
+def _signed_step(e: Generic, shape: Shape, unit: SignedUnit, total: Value, column: tuple[Value, Value], section: Value,
+                 blocks: int) -> Value:
+    """`unit_step` of one column, whose activations take the signs of the weights: sizes are small, so that their sums need less
+    care, and have no offset.
+    """
+    codes, at = column
+    quads, kind = range(blocks // e.together), vector(I8, 16 * e.together)
+    w = [[unit.sizes(q, h) for h in (0, 1)] for q in quads]
+    x = [[e.negated(e.load(kind, codes, _vector_offset(e, shape.whole, q, h)), unit.negative(q, h)) for h in (0, 1)] for q in quads]
+    dots = _block_sums(e, shape, lambda pairs: e.dot(pairs, False, unit.widest), w, x)
+    sums = [e.load(V8I, e.b.add(at, e.b.mul(section, I64(sums_section(i, shape.n_minima))))) for i in range(shape.n_minima)]
+    return weighed(e, total, dots, unit.scales, unit.minima, sums, e.load(V8F, at))
+
+
 def _block_sums(e: Generic, shape: Shape, dot: Callable[[Sequence[tuple[Value, Value]]], Value], w: Sequence[Sequence[Value]],
                 x: Sequence[Sequence[Value]]) -> list[Value]:
     """i32x8 with a lane per block: of whole blocks, or of first and second halves where they have scales of their own."""
@@ -142,6 +159,7 @@ def _block_sums(e: Generic, shape: Shape, dot: Callable[[Sequence[tuple[Value, V
         sums = [dot(list(zip(ws, xs, strict=True))) for ws, xs in zip(w, x, strict=True)]
         return [_lanes_to_blocks(e, sums + [e.constant(sums[0].type, 0)] * (BLOCKS // e.together - len(sums)))]
     sums = [dot([pair]) for ws, xs in zip(w, x, strict=True) for pair in zip(ws, xs, strict=True)]
+    sums += [e.constant(sums[0].type, 0)] * (2 * BLOCKS // e.together - len(sums))
     if e.together == 2:                          # a block each; per 128 bits of the fours: a half of four blocks
         first, last = _fours(e, sums[:4]), _fours(e, sums[4:])
         return [e.shuffle(first, last, [8 * (j // 4) + 4 * h + j % 4 for j in range(8)]) for h in (0, 1)]

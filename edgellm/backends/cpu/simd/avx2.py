@@ -88,6 +88,11 @@ class Avx2(Generic):
         zero = self.constant(w.type, 0)
         return self.b.select(self.b.icmp_signed("<", w, zero), self.b.sub(zero, w), w)
 
+    def negated(self, x: Any, negative: Any) -> Any:
+        if x.type.count != 32:
+            return super().negated(x, negative)
+        return self.signed_by(x, self.b.or_(self.b.sext(negative, x.type), self.constant(x.type, 1)))
+
     def signed_by(self, x: Any, w: Any) -> Any:
         return self.call("llvm.x86.avx2.psign.b", V32B, x, w)
 

@@ -210,6 +210,10 @@ class Generic:
         """(codes >> shift) & mask of each byte, on rungs that shift bytes (`is_neon`)."""
         raise NotImplementedError
 
+    def negated(self, x: Value, negative: Value) -> Value:
+        """x, with the opposite sign where `negative` (i1 lanes)."""
+        return self.b.select(negative, self.b.sub(self.constant(x.type, 0), x), x)
+
     # --- dot products of codes ----------------------------------------------------------------------------------------
     def sixteens(self, address: Value, offset: int, pieces: Sequence[int]) -> Value:
         """16-byte pieces of the 64 bytes at address + offset, side by side: one for each of the blocks that are `together`."""

@@ -1,0 +1,44 @@
+"""Constant tables in a kernel's object code, and numbers that pass through memory on their way from a vector to addresses."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from edgellm.backends.cpu.simd.base import I16, I64
+from edgellm.backends.cpu.simd.generic import Generic
+
+Value = Any                                      # ir.Value: llvmlite has no static types
+
+
+def table(e: Generic, name: str, entries: Sequence[int], bits: int) -> Value:
+    """The address (i64) of a constant array of unsigned integers; made once per module."""
+    module = e.b.module
+    if name not in module.globals:
+        element = ir.IntType(bits)
+        array = ir.ArrayType(element, len(entries))
+        variable = ir.GlobalVariable(module, array, name)
+        variable.linkage, variable.global_constant, variable.align = "internal", True, 64
+        variable.initializer = ir.Constant(array, [ir.Constant(element, entry) for entry in entries])
+    return e.b.ptrtoint(module.globals[name], I64)
+
+
+class Spilled:
+    """Vectors of 16-bit numbers in memory, to be read one by one: a load each, where taking lanes from vectors takes two
+    instructions or more. LLVM does not see through it.
+    """
+
+    def __init__(self, e: Generic, vectors: Sequence[Value]) -> None:
+        self.e = e
+        size = sum(value.type.count * 2 for value in vectors)
+        space = cgutils.alloca_once(e.b, ir.ArrayType(I16, size // 2))
+        address, offset = e.b.ptrtoint(space, I64), 0
+        for value in vectors:
+            e.store(value, address, offset)
+            offset += value.type.count * 2
+        self.address = e.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0,~{memory}", [address], True)
+
+    def __call__(self, index: int) -> Value:
+        return self.e.b.zext(self.e.load(I16, self.address, 2 * index), I64)

@@ -1,0 +1,123 @@
+"""How types of one bit, of two and of base 3 open up, and NVFP4, written as IR: see unpack.py."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from edgellm.backends.cpu.kernels.unpack import FP4_VALUES, Unit, _few, _half, _halves, _low_bits, _shifted
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, Blocks, Generic
+
+Value = Any                                      # ir.Value: llvmlite has no static types
+V16H, V16F = vector(I16, 16), vector(F32, 16)
+
+
+def _repeated(e: Generic, block: Blocks, times: int) -> Value:
+    """The f16 at the start of each block of 32 * times, in lanes of eight blocks of 32, as f32."""
+    few = e.from_f16(e.pack([e.load(I16, block(j)) for j in range(8 // times)]))
+    return e.pick(few, [j // times for j in range(8)])
+
+
+def _tq2_0(e: Generic, block: Blocks) -> Unit:
+    """Two bits a code: 32 bytes for every four blocks."""
+    p = block(0)
+
+    def codes(q: int, h: int) -> Value:
+        few = _few(e, q)
+        return _shifted(e, e.sixteens(p, few[0] // 4 * 32, [h] * len(few)), [j % 4 * 2 for j in few], 3)
+
+    return Unit(codes, [_half(e, p, 64)], most=3, offset=1)
+
+
+def _q2_0(e: Generic, block: Blocks) -> Unit:
+    """Two bits a code, neighbours in a byte: four bytes of a half block become its 16 codes."""
+    def codes(q: int, h: int) -> Value:
+        few = _few(e, q)
+        fours = [e.load(I32, block(j // 2), 2 + 8 * (j % 2) + 4 * h) for j in few]
+        wide = vector(I32, 4 * len(few))
+        words = e.b.zext(e.cast(e.pack(fours), vector(I8, 4 * len(few))), wide)
+        words = e.b.and_(e.b.or_(words, e.b.shl(words, e.constant(wide, 12))), e.constant(wide, 0x000F000F))
+        words = e.b.and_(e.b.or_(words, e.b.shl(words, e.constant(wide, 6))), e.constant(wide, 0x03030303))
+        return e.cast(words, vector(I8, 16 * len(few)))
+
+    return Unit(codes, [_repeated(e, block, 2)], most=3, offset=1)
+
+
+def _q1_0(e: Generic, block: Blocks) -> Unit:
+    """A bit each: twice the bit, less 1."""
+    @cache
+    def sixteen(of: int) -> Value:
+        return e.load(V16B, block(of), 2)
+
+    def codes(q: int, h: int) -> Value:
+        few = _few(e, q)
+        spread = e.pick(sixteen(few[0] // 4), [4 * (j % 4) + 2 * h + i // 8 for j in few for i in range(16)])
+        bit = e.constant(spread.type, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in range(spread.type.count)])
+        there = e.b.icmp_unsigned("==", e.b.and_(spread, bit), bit)
+        return e.b.and_(e.b.sext(there, spread.type), e.constant(spread.type, 2))
+
+    return Unit(codes, [_repeated(e, block, 4)], most=2, offset=1)
+
+
+def _tq1_0(e: Generic, block: Blocks) -> Unit:
+    """Five codes in a byte, as base-3 digits of a fraction of 256: times 3^n, the digit is what goes over. 32 bytes have five
+    blocks; 16 more have five half blocks; of four, four times, there is the last one.
+    """
+    p = block(0)
+
+    def tripled(value: Value) -> Value:
+        return e.b.add(e.b.add(value, value), value)
+
+    @cache
+    def shifted(first: int, n: int) -> Value:
+        if n:
+            return tripled(shifted(first, n - 1))
+        if first == 48:
+            powers = e.load(I32, p, 48)
+            fours = [powers]
+            for _ in range(3):
+                four = e.cast(fours[-1], vector(I8, 4))
+                fours.append(e.cast(tripled(four), I32))
+            return e.cast(e.pack(fours), V16B)
+        return e.load(V16B, p, first)
+
+    def piece(j: int, h: int) -> Value:
+        if j < 5:
+            return shifted(16 * h, j)
+        n = 2 * (j - 5) + h
+        return shifted(32, n) if n < 5 else shifted(48, 0)
+
+    def codes(q: int, h: int) -> Value:
+        x = e.join_all([piece(j, h) for j in _few(e, q)])
+        one = e.b.zext(e.b.icmp_unsigned(">", x, e.constant(x.type, 85)), x.type)
+        two = e.b.zext(e.b.icmp_unsigned(">", x, e.constant(x.type, 170 - 256)), x.type)
+        return e.b.add(one, two)
+
+    return Unit(codes, [_half(e, p, 52)], most=2, offset=1)
+
+
+def _nvfp4(e: Generic, block: Blocks) -> Unit:
+    """Of each half block eight bytes: low nibbles are its first half. Scales of half blocks are E4M3: the bits of an f16, 2^-8 of
+    the value. Here they are halved, because the table is doubled.
+    """
+    raw = e.cast(e.pack([e.load(I32, block(j)) for j in range(4)]), V16B)
+    half_bits = e.b.shl(e.b.zext(e.b.and_(raw, e.constant(V16B, 0x7F)), V16H), e.constant(V16H, 7))
+    value = e.b.fmul(e.from_f16(half_bits), e.constant(V16F, 128.0))
+    no_number = e.b.icmp_unsigned("==", raw, e.constant(V16B, 0x7F))
+    value = e.b.select(no_number, e.constant(V16F, 0.0), value)
+    table = [each + 16 for each in FP4_VALUES]
+
+    def codes(q: int, h: int) -> Value:
+        eights = [e.load(I64, block(j // 2), 4 + 16 * (j % 2) + 8 * half) for j, half in _halves(e, q, h)]
+        wide = vector(I64, 2 * len(eights))
+        both = e.pick(e.pack(eights), [i // 2 for i in range(2 * len(eights))]) if len(eights) > 1 else e.splat(eights[0], 2)
+        nibbles = e.cast(e.b.lshr(both, e.constant(wide, [0, 4] * len(eights))), vector(I8, 16 * len(eights)))
+        return e.lookup(table, _low_bits(e, nibbles, 0, 15))
+
+    return Unit(codes, [e.pick(value, range(half, 16, 2)) for half in (0, 1)], most=28, offset=16)
+
+
+UNPACK: dict[str, Callable[[Generic, Blocks], Unit]] = {
+    "TQ1_0": _tq1_0, "TQ2_0": _tq2_0, "Q1_0": _q1_0, "Q2_0": _q2_0, "NVFP4": _nvfp4,
+}
