@@ -19,6 +19,9 @@ from edgellm.formats.codecs import CODECS
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
+# Types that few files have: test_rare_types.py puts them through the same, most of them in the slow run.
+RARE = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0", "NVFP4")
+COMMON = [name for name in TRAITS if name not in RARE]
 QUANTISED = [name for name, traits in TRAITS.items() if traits.quantise]
 FORMS = ["q8", "q8_whole"]
 FLOATS = [name for name, traits in TRAITS.items() if traits.activation == "f32"]
@@ -42,11 +45,17 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     """All kernels of one rung, as the back end gets them: compiled for that rung alone, linked from object code."""
     linker = jit.Linker()
-    ids = {kernel for traits in TRAITS.values() for kernel in (traits.matmul, traits.embed, traits.quantise) if kernel}
-    signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    found = jit.kernel_addresses(ids, request.param, linker)
-    yield Kernels(RUNGS[request.param], ((kernel, signature(address)) for kernel, address in found.items()))
+    yield compiled(COMMON, request.param, linker)
     assert linker                                # the code lives as long as it does
+
+
+def compiled(names: Iterable[str], rung: str, linker: jit.Linker) -> Kernels:
+    """What some types need, on one rung."""
+    rows = [TRAITS[name] for name in names]
+    ids = {kernel for traits in rows for kernel in (traits.matmul, traits.embed, traits.quantise) if kernel}
+    signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    found = jit.kernel_addresses(ids, rung, linker)
+    return Kernels(RUNGS[rung], ((kernel, signature(address)) for kernel, address in found.items()))
 
 
 def record(words: dict[int, int]) -> Array:
@@ -142,7 +151,7 @@ def lengths(name: str) -> list[int]:
     return {1: [172, 1, 45], 32: [864, 32, 224, 384], 64: [832, 64, 192], 128: [896, 128], 256: [768, 256]}[TRAITS[name].block]
 
 
-@pytest.mark.parametrize("name", TRAITS)
+@pytest.mark.parametrize("name", COMMON)
 def test_products(kernels: Kernels, name: str) -> None:
     """Right within the traits' ceiling; the same bits for any number of threads and columns together."""
     for k in lengths(name):
@@ -181,7 +190,7 @@ def test_panel_of_several_groups(kernels: Kernels) -> None:
         assert (np.abs(got - values @ exact.T) <= TRAITS["Q4_K"].ceiling * size).all()
 
 
-@pytest.mark.parametrize("name", TRAITS)
+@pytest.mark.parametrize("name", COMMON)
 def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
     """Any bytes, scales that are infinite or no numbers included, to the very bits of the codec."""
     k = {1: 45, 32: 96, 64: 192, 128: 384, 256: 512}[TRAITS[name].block]
@@ -233,7 +242,7 @@ def test_activations_that_are_no_numbers_show(kernels: Kernels) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="guard pages are made with mprotect")
-@pytest.mark.parametrize("name", TRAITS)
+@pytest.mark.parametrize("name", COMMON)
 def test_nothing_is_read_past_the_last_row(kernels: Kernels, name: str) -> None:
     """Weights and activations end where the next page may not be touched; a read past them would kill the process."""
     for k in lengths(name):

@@ -55,6 +55,8 @@ class BpeEncoder:
             self.prepare()
         if self.pre.visible_spaces:
             return self._encode_lines(text.replace(" ", SPACE))
+        if self.pre.drops_spaces:
+            return [token for word in text.split() for token in self._ids(word.lower() if self.pre.lowercase else word)]
         if self.pre.long_digits and LONG_DIGITS.search(text):
             return [token for part in _cut_digits(text) for token in self._ids(part)]
         return self._ids(text)
@@ -65,7 +67,7 @@ class BpeEncoder:
             return bytes([int(text[3:5], 16)])
         if self.pre.visible_spaces:
             return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
-        if kind == TokenType.USER_DEFINED:
+        if kind == TokenType.USER_DEFINED or self.pre.drops_spaces:
             return text.encode("utf-8", "surrogateescape")
         try:
             return bytes([BYTE_OF_LETTER[letter] for letter in text])
@@ -100,7 +102,7 @@ class BpeEncoder:
         tokenizer = tokenizers.Tokenizer(self._model(vocab))
         cuts: list[pre_tokenizers.PreTokenizer] = [
             pre_tokenizers.Split(tokenizers.Regex(expression), "isolated") for expression in self.pre.expressions]
-        if not self.pre.visible_spaces:
+        if not (self.pre.visible_spaces or self.pre.drops_spaces):
             cuts.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
         return tokenizer
@@ -109,7 +111,11 @@ class BpeEncoder:
         """BPE with all merges, or where some make tokens that `vocab` lacks, with those whose tokens are known."""
         from tokenizers import models
 
-        options = {"ignore_merges": self.pre.whole_words, "byte_fallback": self.pre.visible_spaces}
+        options: dict[str, Any] = {"ignore_merges": self.pre.whole_words, "byte_fallback": self.pre.visible_spaces}
+        unknown = self.vocabulary.special.unknown
+        if self.pre.drops_spaces and unknown is not None and self.vocabulary.texts[unknown]:
+            vocab = vocab | {self.vocabulary.texts[unknown]: unknown}
+            options["unk_token"] = self.vocabulary.texts[unknown]
         if _longest(starmap(add, self._merges)) <= _longest(vocab):      # at a longer one the package panics
             with suppress(Exception):        # it raises no narrower class for a merge of unknown tokens
                 return models.BPE(vocab, self._merges, **options)

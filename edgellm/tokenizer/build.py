@@ -3,11 +3,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from edgellm.errors import NoTokenizer, Unsupported
 from edgellm.tokenizer.bpe import BpeEncoder
+from edgellm.tokenizer.charsmap import checked_charsmap
+from edgellm.tokenizer.plamo2 import Plamo2Encoder
 from edgellm.tokenizer.pre_tokenizers import find_pre_tokenizer
-from edgellm.tokenizer.spm import SpmEncoder
+from edgellm.tokenizer.rwkv import RwkvEncoder
+from edgellm.tokenizer.spm import SpmEncoder, SpmOptions
 from edgellm.tokenizer.tokenizer import Manners, Tokenizer
 from edgellm.tokenizer.vocabulary import PREFIX, Metadata, TokenType, Vocabulary, VocabularyReader, read_vocabulary
 from edgellm.tokenizer.wpm import WpmEncoder, WpmOptions
@@ -31,13 +35,34 @@ def build_tokenizer(metadata: Metadata, *, file: str | os.PathLike[str]) -> Toke
 
 def _spm(reader: VocabularyReader) -> Tokenizer:
     vocabulary = read_vocabulary(reader, bos=1, eos=2, unknown=0, bytes_by_text=True)
-    encoder = SpmEncoder(vocabulary, reader.flag("add_space_prefix", True))
+    encoder = SpmEncoder(vocabulary, SpmOptions(space_prefix=reader.flag("add_space_prefix", True)))
     return Tokenizer(vocabulary, encoder, _manners(reader, vocabulary, add_bos=True))
 
 
+def _ugm(reader: VocabularyReader) -> Tokenizer:
+    vocabulary = read_vocabulary(reader, eos=1, unknown=2)
+    options = SpmOptions(
+        unigram=True, byte_fallback=TokenType.BYTE in vocabulary.types, space_prefix=reader.flag("add_space_prefix", False),
+        merge_spaces=reader.flag("remove_extra_whitespaces", False), charsmap=checked_charsmap(reader))
+    manners = _manners(reader, vocabulary, add_bos=False, end=vocabulary.special.eos)
+    return Tokenizer(vocabulary, SpmEncoder(vocabulary, options), manners)
+
+
+def _rwkv(reader: VocabularyReader) -> Tokenizer:
+    vocabulary = read_vocabulary(reader, text_may_end=True)
+    return Tokenizer(vocabulary, RwkvEncoder(vocabulary), _manners(reader, vocabulary, add_bos=False))
+
+
+def _plamo2(reader: VocabularyReader) -> Tokenizer:
+    vocabulary = read_vocabulary(reader, bos=1, eos=2, unknown=0, bytes_by_text=True)
+    return Tokenizer(vocabulary, Plamo2Encoder(vocabulary), _manners(reader, vocabulary, add_bos=False))
+
+
 def _bpe(reader: VocabularyReader) -> Tokenizer:
-    name = "gemma4" if reader.string("model") == "gemma4" else reader.string("pre")
-    pre = find_pre_tokenizer(name, reader.file)
+    kind = reader.string("model")
+    pre = find_pre_tokenizer(kind if kind in ("gemma4", "whitespace") else reader.string("pre"), reader.file)
+    if pre.drops_spaces and reader.flag("normalizer.lowercase", False):
+        pre = replace(pre, lowercase=True)
     vocabulary = read_vocabulary(reader, bytes_by_text=pre.visible_spaces)
     merges = reader.strings("merges")
     if merges is None:
@@ -53,7 +78,9 @@ def _wpm(reader: VocabularyReader) -> Tokenizer:
     return Tokenizer(vocabulary, encoder, _manners(reader, vocabulary, add_bos=True, end=vocabulary.special.separator))
 
 
-KINDS: dict[str, Callable[[VocabularyReader], Tokenizer]] = {"llama": _spm, "gpt2": _bpe, "gemma4": _bpe, "bert": _wpm}
+KINDS: dict[str, Callable[[VocabularyReader], Tokenizer]] = {
+    "llama": _spm, "gpt2": _bpe, "gemma4": _bpe, "whitespace": _bpe, "bert": _wpm, "t5": _ugm, "rwkv": _rwkv, "plamo2": _plamo2,
+}
 
 
 def _manners(reader: VocabularyReader, vocabulary: Vocabulary, *, add_bos: bool, always_bos: bool = False,

@@ -58,6 +58,7 @@ class PreTokenizer:
     `whole_words`: a word that is a token stays one, whatever the merges say. `visible_spaces`: tokens are UTF-8 with
     U+2581 for spaces and bytes as "<0x0A>", not GPT-2's byte letters. `long_digits`: the expressions look ahead over
     whole runs of digits. `always_bos`: even where the file says otherwise, as the first gemma 4 files wrongly did.
+    `drops_spaces`: tokens are UTF-8 and white space only parts words; `lowercase`: these are made lower case first.
     """
 
     expressions: tuple[str, ...]
@@ -66,6 +67,8 @@ class PreTokenizer:
     always_bos: bool = False
     visible_spaces: bool = False
     long_digits: bool = False
+    drops_spaces: bool = False
+    lowercase: bool = False
 
 
 _GPT2 = PreTokenizer((GPT2,))
@@ -84,7 +87,8 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
     **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
                      "jina-v5-nano"), _LLAMA3_WHOLE),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "glm5", "chatglm-bpe"), _LLAMA3),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), _LLAMA3),
+    **dict.fromkeys(("glm4", "glm5"), PreTokenizer((LLAMA3,), whole_words=True)),
     "minicpm5": PreTokenizer((r"\p{N}{1,3}", rf"{CONTRACTIONS}|{WORDS}|\p{{N}}+|{SIGNS}|{BLANKS}"), whole_words=True),
     "jais-2": PreTokenizer((JAIS2,)),
     "deepseek-llm": PreTokenizer((r"[\r\n]", DEEPSEEK_LETTERS, DEEPSEEK_SIGNS, r"\s+$", DEEPSEEK_CJK, r"\p{N}+")),
@@ -121,6 +125,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "gemma4": _GEMMA4,
     "granite-embed-multi-311m": _GEMMA4,
     "sarvam-moe": PreTokenizer((LINES,), visible_spaces=True),
+    "whitespace": PreTokenizer((r"\S+",), drops_spaces=True),
 }
 
 

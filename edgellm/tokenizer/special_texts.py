@@ -8,19 +8,22 @@ END_OF_GENERATION = frozenset({
     "<end_of_utterance>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
 })
 
-# Fill-in-the-middle tokens after which a completion goes on into the next file: they end a generation too.
-FILL_IN_END = frozenset({
-    "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]",
-    "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>",
-})
+# Fill-in-the-middle tokens by role. They must never come out of a user's text, whatever type the file gives them.
+FILL_IN_ROLES = {
+    "prefix": ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>",
+               "<|code_prefix|>", "<|prefix|>"),
+    "suffix": ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>",
+               "<|code_suffix|>", "<|suffix|>"),
+    "middle": ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>",
+               "<|code_middle|>", "<|middle|>"),
+    "pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
+    "repository": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "separator": ("<|file_sep|>",),
+}
 
-# Fill-in-the-middle tokens that must never come out of a user's text, whatever type the file gives them.
-FILL_IN = frozenset({
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>",
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
-    "<|prefix|>", "<|suffix|>", "<|middle|>",
-})
+# Those after which a completion goes on into the next file: they end a generation too.
+FILL_IN_END = frozenset(text for role in ("pad", "repository", "separator") for text in FILL_IN_ROLES[role])
+FILL_IN = frozenset(text for role in ("prefix", "suffix", "middle") for text in FILL_IN_ROLES[role])
 
 # Where a vocabulary has all of a row's first set, the row's text does not end a generation: "<|end|>" closes a channel
 # in gpt-oss and solar-open vocabularies, and "</s>" is plain HTML in gemma 4's.

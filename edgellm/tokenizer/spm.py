@@ -1,9 +1,10 @@
-"""SPM vocabularies (llama, gemma, phi-3): sentencepiece with a model built from a GGUF file's tokens, scores, types."""
+"""SPM and unigram vocabularies (llama, gemma; t5): sentencepiece with a model built from a GGUF file's tokens, scores, types."""
 from __future__ import annotations
 
 import struct
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from edgellm.errors import BadVocab
@@ -14,11 +15,22 @@ NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6      # sentencepiece_model.proto, Se
 BYTE_TEXTS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
-class SpmEncoder:
-    """Bigram merging by score with byte fallback, done by sentencepiece."""
+@dataclass(frozen=True, slots=True)
+class SpmOptions:
+    """What sentencepiece does with a text. charsmap: replacements of characters, as it compiled them itself."""
 
-    def __init__(self, vocabulary: Vocabulary, space_prefix: bool) -> None:
-        self.vocabulary, self.space_prefix = vocabulary, space_prefix
+    unigram: bool = False                    # the most probable cut, instead of merging pairs by score
+    byte_fallback: bool = True
+    space_prefix: bool = True                # a text begins with one more space
+    merge_spaces: bool = False               # runs of spaces are one, and none stand at the ends
+    charsmap: bytes = b""
+
+
+class SpmEncoder:
+    """Bigram merging by score with byte fallback, or unigram models, done by sentencepiece."""
+
+    def __init__(self, vocabulary: Vocabulary, options: SpmOptions) -> None:
+        self.vocabulary, self.options, self.space_prefix = vocabulary, options, options.space_prefix
         self._processor: Any = None          # sentencepiece ships no types
         self._beyond: dict[int, int | None] = {}     # ids that only the model has, and what stands for them
         self._lock = threading.Lock()
@@ -48,7 +60,7 @@ class SpmEncoder:
         pieces = list(self._pieces())
         processor = sentencepiece.SentencePieceProcessor()
         try:
-            processor.LoadFromSerializedProto(model_proto(pieces))
+            processor.LoadFromSerializedProto(model_proto(pieces, self.options))
         except (RuntimeError, ValueError) as error:
             raise BadVocab(f"sentencepiece refuses the vocabulary: {error}; convert the model again",
                            file=self.vocabulary.file, field="tokenizer.ggml.tokens") from error
@@ -80,6 +92,8 @@ class SpmEncoder:
         if not seen_unknown:
             self._beyond[count] = unknown
             yield _placeholder(count), 0.0, UNKNOWN
+        if not self.options.byte_fallback:
+            return
         bytes_ = (i for i, kind in enumerate(vocabulary.types) if kind == TokenType.BYTE)
         present = {vocabulary.texts[i].upper() for i in bytes_}
         for byte, text in enumerate(BYTE_TEXTS):
@@ -94,15 +108,17 @@ def _placeholder(token: int) -> bytes:
     return f"\uf8ff{token}\uf8ff".encode()
 
 
-def model_proto(pieces: list[tuple[bytes, float, int]]) -> bytes:
+def model_proto(pieces: list[tuple[bytes, float, int]], options: SpmOptions) -> bytes:
     """sentencepiece's ModelProto (sentencepiece_model.proto) in protobuf's wire format.
 
-    `pieces`: (text, score, type). BPE with byte fallback; spaces become U+2581 and nothing else is normalised.
+    `pieces`: (text, score, type). Spaces become U+2581; `Tokenizer` puts the one before a text, or, where they are merged,
+    sentencepiece.
     """
     unknown = next(i for i, (_, _, kind) in enumerate(pieces) if kind == UNKNOWN)
-    trainer = (_integer(3, 2) + _integer(4, len(pieces)) + _integer(35, 1) + _integer(40, unknown)
-               + _integer(41, -1) + _integer(42, -1) + _integer(43, -1))
-    normalizer = _bytes(1, b"identity") + _integer(3, 0) + _integer(4, 0) + _integer(5, 1)
+    trainer = (_integer(3, 1 if options.unigram else 2) + _integer(4, len(pieces)) + _integer(35, options.byte_fallback)
+               + _integer(40, unknown) + _integer(41, -1) + _integer(42, -1) + _integer(43, -1))
+    normalizer = (_bytes(1, b"identity") + (_bytes(2, options.charsmap) if options.charsmap else b"")
+                  + _integer(3, options.space_prefix and options.merge_spaces) + _integer(4, options.merge_spaces) + _integer(5, 1))
     body = (_bytes(1, _bytes(1, text) + b"\x15" + struct.pack("<f", score) + _integer(3, kind))
             for text, score, kind in pieces)
     return b"".join(body) + _bytes(2, trainer) + _bytes(3, normalizer)

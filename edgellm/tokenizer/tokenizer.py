@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgellm.errors import OptionError
@@ -55,6 +55,16 @@ class Tokenizer:
     def eog_ids(self) -> frozenset[int]:
         """Ids that end an answer: the file's end tokens, and those known by their text."""
         return self.vocabulary.special.end
+
+    @property
+    def fill_in_ids(self) -> Mapping[str, int]:
+        """Fill-in-the-middle tokens that the vocabulary has: "prefix", "suffix", "middle", "pad", "repository", "separator"."""
+        return self.vocabulary.special.fill_in
+
+    @property
+    def suppressed_ids(self) -> frozenset[int]:
+        """Ids that the file says are never to be sampled."""
+        return self.vocabulary.special.suppressed
 
     @property
     def add_bos(self) -> bool:

@@ -9,12 +9,17 @@ from enum import IntEnum
 from typing import Any
 
 from edgellm.errors import BadVocab
-from edgellm.tokenizer.special_texts import END_OF_GENERATION, FILL_IN, FILL_IN_END, NOT_END_BESIDE
+from edgellm.tokenizer.special_texts import END_OF_GENERATION, FILL_IN, FILL_IN_END, FILL_IN_ROLES, NOT_END_BESIDE
 
 PREFIX = "tokenizer.ggml."
 MAX_TOKENS = 1 << 24                        # no published vocabulary has more than 2^19
 BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 PLAIN_LOOKING = re.compile(r"[▁_]?[<\[]/?[A-Za-z]+[>\]]")     # could be HTML or a word in brackets
+FILL_IN_KEYS = {                            # of a role, first to last; the second ones are of older files
+    "prefix": ("fim_pre_token_id", "prefix_token_id"), "suffix": ("fim_suf_token_id", "suffix_token_id"),
+    "middle": ("fim_mid_token_id", "middle_token_id"), "pad": ("fim_pad_token_id",), "repository": ("fim_rep_token_id",),
+    "separator": ("fim_sep_token_id",),
+}
 END_KEYS = ("eot_token_id", "eom_token_id", "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id")
 Metadata = Mapping[str, Any]                # values as the GGUF reader gives them: scalars, strings, arrays
 
@@ -40,6 +45,8 @@ class SpecialIds:
     unknown: int | None
     separator: int | None
     end: frozenset[int]                     # end of generation: one of these ends an answer
+    fill_in: Mapping[str, int]              # by role: prefix, suffix, middle, pad, repository, separator; those that it has
+    suppressed: frozenset[int]              # never to be sampled, says the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +132,24 @@ class VocabularyReader:
             raise self.fault(key, f"is not an array of numbers but {_shown(value)}; convert the model again")
         return entries
 
+    def integers(self, key: str) -> list[int]:
+        """An array of integers of any length; empty where the key is absent."""
+        value = self.metadata.get(PREFIX + key)
+        if value is None:
+            return []
+        entries = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(entries, list | tuple) or any(isinstance(each, bool) or not isinstance(each, int) for each in entries):
+            raise self.fault(key, f"is not an array of integers but {_shown(value)}; convert the model again")
+        return list(entries)
+
 
 def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: int | None = None,
                     unknown: int | None = None, separator: int | None = None,
-                    bytes_by_text: bool = False) -> Vocabulary:
+                    bytes_by_text: bool = False, text_may_end: bool = False) -> Vocabulary:
     """Check the vocabulary arrays. The ids given are the model kind's defaults where the file names none.
 
-    With `bytes_by_text`, "<0x0A>" is a byte token even where the file calls it a normal one.
+    With `bytes_by_text`, "<0x0A>" is a byte token even where the file calls it a normal one. With `text_may_end`, normal tokens
+    that end an answer are text all the same, such as RWKV's two newlines.
 
     Raises BadVocab: arrays missing, of other lengths or types, ids out of range, scores that are not numbers.
     """
@@ -157,10 +175,14 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
     end = {ids[text] for text in END_OF_GENERATION | FILL_IN_END if text in ids} - spared
     end |= {token for key in END_KEYS if (token := reader.token_id(key, count)) is not None}
     end |= set() if eos is None else {eos}
-    fill_in = {ids[text] for text in FILL_IN if text in ids} - spared
-    control = {i for i, kind in enumerate(types) if kind in (TokenType.CONTROL, TokenType.UNKNOWN)} | end | fill_in
-    return Vocabulary(reader.file, tuple(texts), tuple(types), tuple(scores) if scores is not None else None, ids,
-                      SpecialIds(bos, eos, unknown, separator, frozenset(end)), frozenset(control))
+    fill_in = _fill_in(reader, ids, spared, count)
+    roles = {ids[text] for text in FILL_IN if text in ids} - spared | set(fill_in.values())
+    control = {i for i, kind in enumerate(types) if kind in (TokenType.CONTROL, TokenType.UNKNOWN)} | end | roles
+    if text_may_end:
+        control = {i for i in control if types[i] != TokenType.NORMAL}
+    special = SpecialIds(bos, eos, unknown, separator, frozenset(end), fill_in, _suppressed(reader, count))
+    return Vocabulary(reader.file, tuple(texts), tuple(types), tuple(scores) if scores is not None else None, ids, special,
+                      frozenset(control))
 
 
 def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos: int | None,
@@ -182,6 +204,24 @@ def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos:
                 raise reader.fault("tokens", f"entry {i} is a byte token but its text is {_shown(texts[i])}; "
                                              "such texts read like <0x0A>; convert the model again")
     return types
+
+
+def _fill_in(reader: VocabularyReader, ids: Mapping[str, int], spared: set[int], count: int) -> dict[str, int]:
+    """Fill-in-the-middle tokens by role: as the file names them, else by their text."""
+    found: dict[str, int] = {}
+    for role, texts in FILL_IN_ROLES.items():
+        named = (reader.token_id(key, count) for key in FILL_IN_KEYS[role])
+        known = (ids[text] for text in texts if text in ids and ids[text] not in spared)
+        token = next((token for token in (*named, *known) if token is not None), None)
+        if token is not None:
+            found[role] = token
+    return found
+
+
+def _suppressed(reader: VocabularyReader, count: int) -> frozenset[int]:
+    """`tokenizer.ggml.suppress_tokens`; ids outside the vocabulary count for nothing, as in llama.cpp."""
+    tokens = reader.integers("suppress_tokens")
+    return frozenset(token for token in tokens if 0 <= token < count)
 
 
 def _spared(ids: Mapping[str, int]) -> set[int]:

@@ -30,7 +30,7 @@ from edgellm.backends.cpu.kernels.unpack import Unit
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import V16B
 from edgellm.backends.cpu.simd.neon import V4F, V4I, Neon
-from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT
+from edgellm.backends.cpu.traits import TRAITS, UNIT
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 Load = Callable[..., Value]                      # (block, half)

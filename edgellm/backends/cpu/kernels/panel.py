@@ -41,8 +41,7 @@ def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
 
 
 def _sign_sums(e: Generic | type[Generic], shape: Shape) -> int:
-    """How many vectors of i32 the record of a block ends with: what dot products of its signed codes start from, one for each scale.
-    """
+    """How many vectors of i32 the record of a block ends with: what dot products of signed codes start from, for each scale."""
     return shape.n_scales if shape.signed and e.sign_sums else 0
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgellm.backends.cpu.kernels._tables import Spilled, table
 from edgellm.backends.cpu.kernels.unpack import Codes, Unit, _few, _half, _halves
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 from edgellm.formats.codecs._grids import grid
 
@@ -80,7 +80,7 @@ def _signed(e: Generic, sizes: Codes, negative: Codes, scales: Sequence[Value], 
         signed = e.negated(sizes(q, h), negative(q, h))
         return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed
 
-    return SignedUnit(codes, scales, 255 if offset else 127, offset, signed=not offset, sizes=sizes, negative=negative, widest=widest)
+    return SignedUnit(codes, scales, 255 if offset else 127, offset, (), not offset, (), sizes, negative, widest)
 
 
 def _even(e: Generic, sevens: Value) -> Value:
@@ -256,7 +256,8 @@ def _iq1_m(e: Generic, block: Blocks) -> Unit:
     whole = e.b.or_(e.b.or_(quarters[0], quarters[1]), e.b.or_(quarters[2], quarters[3]))
     d = e.from_f16(e.splat(e.b.trunc(whole, I16)))
     wide = e.b.zext(e.pick(e.load(vector(I16, 4), p, 48), [j // 2 for j in range(8)]), V8I)
-    sc = [e.b.and_(e.b.lshr(wide, e.constant(V8I, [3 * (2 * j % 4 + half) for j in range(8)])), e.constant(V8I, 7)) for half in (0, 1)]
+    shifts = [[3 * (2 * j % 4 + half) for j in range(8)] for half in (0, 1)]
+    sc = [e.b.and_(e.b.lshr(wide, e.constant(V8I, each)), e.constant(V8I, 7)) for each in shifts]
     return _moved(e, Spilled(e, offsets), _groups(e, moves), [_odd(e, d, each) for each in sc], whole=True)
 
 

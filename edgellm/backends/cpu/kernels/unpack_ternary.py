@@ -1,13 +1,13 @@
 """How types of one bit, of two and of base 3 open up, and NVFP4, written as IR: see unpack.py."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from edgellm.backends.cpu.kernels.unpack import FP4_VALUES, Unit, _few, _half, _halves, _low_bits, _shifted
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
-from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, Blocks, Generic
+from edgellm.backends.cpu.simd.generic import V16B, Blocks, Generic
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 V16H, V16F = vector(I16, 16), vector(F32, 16)

@@ -1,0 +1,73 @@
+"""PLaMo 2 vocabularies: the cut of a text into tokens whose scores add up highest, with bytes for what no token covers."""
+from __future__ import annotations
+
+import math
+
+from edgellm.errors import BadVocab
+from edgellm.tokenizer.prefixes import Prefixes
+from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
+
+UNKNOWN_COST = 10_000_000                   # of a character in bytes; scores count in ten-thousandths
+INVALID = -20_000_000
+MARK = "\ufeff"                             # a byte order mark at the start is dropped
+
+
+class Plamo2Encoder:
+    """Scores are rounded to ten-thousandths, so that sums are exact; of equal cuts the one with the longer token first wins."""
+
+    space_prefix = False
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        scores = vocabulary.scores or (0.0,) * len(vocabulary)
+        self._bytes: dict[int, int] = {}
+        self._pieces: dict[str, tuple[int, int]] = {}    # id and cost
+        for i, (text, kind, score) in enumerate(zip(vocabulary.texts, vocabulary.types, scores, strict=True)):
+            if kind == TokenType.BYTE:
+                self._bytes[int(text[3:5], 16)] = i
+            elif text and i not in vocabulary.control and vocabulary.ids[text] == i and math.isfinite(score):
+                cost = math.floor(abs(score) * 1e4 + 0.5) * (-1 if score > 0 else 1)
+                if -cost > INVALID:
+                    self._pieces[text] = i, cost
+        missing = next((byte for byte in range(256) if byte not in self._bytes), None)
+        if missing is not None:
+            raise BadVocab(f"has no token <0x{missing:02X}>, which texts that it does not know need; convert the model again",
+                           file=vocabulary.file, field="tokenizer.ggml.tokens")
+        self._prefixes = Prefixes(self._pieces)
+
+    def prepare(self) -> None:
+        """Nothing to build."""
+
+    def encode(self, text: str) -> list[int]:
+        text = text.removeprefix(MARK)
+        lengths = self._best(text)
+        out: list[int] = []
+        at = 0
+        while at < len(text):
+            length = lengths[at]
+            if length:
+                out.append(self._pieces[text[at:at + length]][0])
+            else:
+                out += [self._bytes[byte] for byte in text[at].encode()]
+            at += length or 1
+        return out
+
+    def piece(self, token: int) -> bytes:
+        text = self.vocabulary.texts[token]
+        if self.vocabulary.types[token] == TokenType.BYTE:
+            return bytes([int(text[3:5], 16)])
+        return text.encode("utf-8", "surrogateescape")
+
+    def _best(self, text: str) -> list[int]:
+        """From each place on, the length of the first token of the best cut; 0 where that is a character in bytes."""
+        end = len(text)
+        costs, lengths = [0] * (end + 1), [0] * end
+        for at in range(end - 1, -1, -1):
+            best, chosen = costs[at + 1] + UNKNOWN_COST, 0
+            found = [(length, piece[1]) for length in self._prefixes.lengths(text, at)
+                     if at + length <= end and (piece := self._pieces.get(text[at:at + length])) is not None]
+            for length, cost in reversed(found):         # the longest last: it wins a tie
+                if costs[at + length] + cost <= best:
+                    best, chosen = costs[at + length] + cost, length
+            costs[at], lengths[at] = best, chosen
+        return lengths

@@ -1,0 +1,26 @@
+"""Which tokens a text goes on with: lengths to try at a place, so that vocabularies need no trie of Python objects."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
+
+Text = TypeVar("Text", str, bytes)
+HEAD = 2                                    # units of a key by which lengths are kept apart
+
+
+class Prefixes(Generic[Text]):
+    """Keys of a vocabulary, found at a place of a text: at most as many tries as keys with the same beginning have lengths."""
+
+    def __init__(self, keys: Iterable[Text]) -> None:
+        found: dict[Text, set[int]] = {}
+        for key in keys:
+            found.setdefault(key[:HEAD], set()).add(len(key))
+        self._lengths: dict[Text, Sequence[int]] = {head: sorted(lengths, reverse=True) for head, lengths in found.items()}
+
+    def lengths(self, text: Text, at: int) -> Sequence[int]:
+        """Lengths, longest first, that a key which begins as `text` does at `at` may have; some may reach past its end."""
+        found: list[int] = []
+        for size in range(HEAD, 0, -1):
+            if at + size <= len(text):
+                found += self._lengths.get(text[at:at + size], ())
+        return found

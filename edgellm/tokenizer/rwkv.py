@@ -1,0 +1,55 @@
+"""RWKV's world vocabulary: at each place the longest token that fits, byte by byte."""
+from __future__ import annotations
+
+import re
+
+from edgellm.errors import BadVocab
+from edgellm.tokenizer.prefixes import Prefixes
+from edgellm.tokenizer.vocabulary import Vocabulary
+
+ESCAPE = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
+LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
+
+
+class RwkvEncoder:
+    """Tokens are bytes, which the file writes as in a Python literal: "\\n", "\\xe4"."""
+
+    space_prefix = False
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._ids = {key: i for i, text in enumerate(vocabulary.texts) if i not in vocabulary.control and (key := unescaped(text))}
+        if not self._ids:
+            raise BadVocab("has no token that stands for text; convert the model again", file=vocabulary.file,
+                           field="tokenizer.ggml.tokens")
+        self._prefixes = Prefixes(self._ids)
+
+    def prepare(self) -> None:
+        """Nothing to build."""
+
+    def encode(self, text: str) -> list[int]:
+        data, at, out = text.encode(), 0, []
+        unknown = self.vocabulary.special.unknown
+        while at < len(data):
+            for length in self._prefixes.lengths(data, at):
+                token = self._ids.get(data[at:at + length])
+                if token is not None:
+                    out.append(token)
+                    at += length
+                    break
+            else:                            # a byte that the vocabulary lacks
+                out += [] if unknown is None else [unknown]
+                at += 1
+        return out
+
+    def piece(self, token: int) -> bytes:
+        return unescaped(self.vocabulary.texts[token])
+
+
+def unescaped(text: str) -> bytes:
+    """The bytes that a token's text stands for."""
+    def one(match: re.Match[bytes]) -> bytes:
+        escape = match[1]
+        return bytes([int(escape[1:], 16)]) if len(escape) == 3 else LETTERS.get(escape, escape)
+
+    return ESCAPE.sub(one, text.encode("utf-8", "surrogateescape"))

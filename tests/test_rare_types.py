@@ -1,0 +1,24 @@
+"""Kernels of the types that few files have: those of test_matmul_kernels.py, on the best rung first, elsewhere in the slow run."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import test_matmul_kernels as common
+
+from edgellm.backends.cpu import jit, system
+
+BEST = system.usable_isas()[-1]
+QUICK = ("IQ2_S", "IQ1_M", "TQ1_0", "NVFP4")      # signs and points of a grid, moved points, base 3, blocks of 64
+CASES = [pytest.param(name, rung, marks=[] if rung == BEST and name in QUICK else pytest.mark.slow, id=f"{name}-{rung}")
+         for name in common.RARE for rung in system.usable_isas()]
+
+
+@pytest.mark.parametrize(("name", "rung"), CASES)
+def test_products_and_embeddings(name: str, rung: str) -> None:
+    linker = jit.Linker()
+    kernels: Any = common.compiled([name], rung, linker)
+    common.test_embedding_is_the_codecs(kernels, name)
+    common.test_products(kernels, name)
+    common.test_nothing_is_read_past_the_last_row(kernels, name)
+    assert linker                                # the code lives as long as it does
