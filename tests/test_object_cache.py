@@ -121,7 +121,7 @@ def test_the_key_follows_every_source_that_kernels_take_constants_from(monkeypat
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("edgellm"):
                 home = package.parent / Path(*node.module.split("."))
                 modules = [home / f"{alias.name}.py" for alias in node.names] if home.is_dir() else [home.with_suffix(".py")]
-                assert all(str(path) in read for path in modules if path.is_file()), (kernel.name, node.module)
+                assert all(str(path.resolve()) in read for path in modules if path.is_file()), (kernel.name, node.module)
 
 
 def test_an_edit_compiles_again_what_it_concerns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
