@@ -26,7 +26,7 @@ def pretend(isa: str, cpu: str | None = None) -> None:
     platform.machine = lambda: "aarch64"
     import llvmlite.binding as llvm
 
-    from edgellm.backends.cpu import compiler
+    from edgellm.backends.cpu.jit import compiler
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -41,7 +41,7 @@ def compiled(kernel: str, isa: str) -> tuple[str, Any]:
     import llvmlite.binding as llvm
     from numba.core import ccallback
 
-    from edgellm.backends.cpu import compiler
+    from edgellm.backends.cpu.jit import compiler
 
     texts: list[str] = []
     plain = ccallback.CFunc.compile
@@ -62,7 +62,7 @@ def compiled(kernel: str, isa: str) -> tuple[str, Any]:
 def main() -> None:
     key, folder, isa, *kernels = sys.argv[1:]
     pretend(isa)
-    from edgellm.backends.cpu import object_cache
+    from edgellm.backends.cpu.jit import cache as object_cache
 
     object_cache.cache_key = lambda _: key       # type: ignore[assignment]  # that of the other machine
     cache = object_cache.ObjectCache(isa, Path(folder))

@@ -28,7 +28,8 @@ KERNELS = [*(kernel for traits in TRAITS.values() for kernel in (traits.matmul, 
 COMPARE = """
 import sys
 from llvmlite import binding
-from edgellm.backends.cpu import compiler, object_cache
+from edgellm.backends.cpu.jit import cache as object_cache
+from edgellm.backends.cpu.jit import compiler
 isa = sys.argv[1]
 def instructions(code):     # names of functions are counted up in each process, and so differ
     return [section.data() for section in binding.ObjectFileRef.from_data(code).sections() if section.name() == b".text"]
@@ -56,7 +57,7 @@ def emulated(folder: Path, cpu: str, *arguments: str) -> subprocess.CompletedPro
 def prepare(folder: Path, cpu: str) -> bool:
     """All kernels of the processor's own rung to its cache."""
     rung, answer = CPUS[cpu], folder / f"key-{cpu}"
-    code = f"from edgellm.backends.cpu import object_cache as o; open({str(answer)!r}, 'w').write(o.cache_key({rung!r}))"
+    code = f"from edgellm.backends.cpu.jit import cache as o; open({str(answer)!r}, 'w').write(o.cache_key({rung!r}))"
     if emulated(folder, cpu, "-c", code).returncode:
         return False
     cache = folder / f"cache-{cpu}" / "kernels"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from edgellm.backends.cpu import compiler, system
+from edgellm.backends.cpu import system
+from edgellm.backends.cpu.jit import compiler
 
 pytest_plugins = ["pulled"]                      # its fixtures serve several modules
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgellm.backends.cpu import object_cache
-from edgellm.backends.cpu.object_cache import KEPT_FOLDERS, KEPT_OBJECTS, KernelObject, ObjectCache, sources_digest
+from edgellm.backends.cpu.jit import cache as object_cache
+from edgellm.backends.cpu.jit.cache import KEPT_FOLDERS, KEPT_OBJECTS, KernelObject, ObjectCache, sources_digest
 
 ITEM = KernelObject("a_symbol", bytes(range(256)) * 8)
 

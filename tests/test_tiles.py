@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pytest
 from test_matmul_kernels import FORMS, Kernels, activations, product, quantise, weights
 
-from edgellm.backends.cpu import amx_selftest, jit, system
+from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.jit import selftest
 from edgellm.backends.cpu.kernels import amx_selftest as selftest_kernel
 from edgellm.backends.cpu.kernels import matmul
 from edgellm.backends.cpu.kernels import quantise as quantise_kernel
@@ -76,10 +77,10 @@ def case() -> tuple[npt.NDArray[np.int8], npt.NDArray[np.uint8]]:
 
 def test_the_trial_s_kernels(isa: Isa) -> None:
     x, w = case()
-    out = np.zeros((len(amx_selftest.CASES), 2, 16, 16), np.int32)
+    out = np.zeros((len(selftest.CASES), 2, 16, 16), np.int32)
     record = np.array([0, x.ctypes.data, w.ctypes.data, out.ctypes.data, 2], np.int64)
     compiled(selftest_kernel.build("tiles", isa)).ctypes(record.ctypes.data, 0, 1)
-    for sums, got in zip(amx_selftest.exact(x, w), out, strict=True):
+    for sums, got in zip(selftest.exact(x, w), out, strict=True):
         assert (got == sums).all()
     compiled(selftest_kernel.build("dots", isa)).ctypes(record.ctypes.data, 0, 1)
 
@@ -126,10 +127,10 @@ def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("EDGELLM_ISA", raising=False)
     monkeypatch.setattr(system, "usable_isas", lambda: system.X86_ISAS)
     for verdict, isa in (("faster", "amx"), ("slower", "avx512vnni"), ("ended with signal 4", "avx512vnni")):
-        monkeypatch.setattr(amx_selftest, "verdict", lambda verdict=verdict: verdict)
-        amx_selftest.passed.cache_clear()
+        monkeypatch.setattr(selftest, "verdict", lambda verdict=verdict: verdict)
+        selftest.passed.cache_clear()
         assert jit.choose_isa() == isa
-    amx_selftest.passed.cache_clear()
+    selftest.passed.cache_clear()
     monkeypatch.setenv("EDGELLM_ISA", "amx")
     assert jit.choose_isa() == "amx"
 
@@ -148,12 +149,12 @@ def test_verdicts(program: str, verdict: str, monkeypatch: pytest.MonkeyPatch, t
         started.append(1)
         return really([sys.executable, "-c", program], **options)
 
-    monkeypatch.setattr(amx_selftest.subprocess, "run", run)
-    assert amx_selftest.verdict() == verdict and amx_selftest.verdict() == verdict
+    monkeypatch.setattr(selftest.subprocess, "run", run)
+    assert selftest.verdict() == verdict and selftest.verdict() == verdict
     assert len(started) == 1
 
 
 def test_the_program_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(system, "amx_permitted", lambda: False)
-    amx_selftest.main()
+    selftest.main()
     assert capsys.readouterr().out == "not permitted by the system\n"

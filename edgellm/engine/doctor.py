@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.backends.cpu import amx_selftest, jit, system
-from edgellm.backends.cpu.object_cache import ObjectCache
+from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.jit import selftest
+from edgellm.backends.cpu.jit.cache import ObjectCache
 from edgellm.backends.mlx import device
 from edgellm.catalogue import hub_cache, stores
 from edgellm.catalogue.hub import Hub
@@ -70,7 +71,7 @@ def _cores() -> Finding:
 def _instructions() -> Finding:
     best, used = system.usable_isas()[-1], jit.choose_isa()
     if used != best and not os.environ.get("EDGELLM_ISA"):
-        return Finding("instructions", f"{used}; {best} is there, but a trial of it was {amx_selftest.verdict()}")
+        return Finding("instructions", f"{used}; {best} is there, but a trial of it was {selftest.verdict()}")
     if used != best:
         return Finding("instructions", f"{used}, forced by EDGELLM_ISA", f"unset EDGELLM_ISA: {best} is faster")
     slow = best == "generic" and system.is_x86()

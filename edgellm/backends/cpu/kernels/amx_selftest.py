@@ -9,7 +9,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu.amx_selftest import CASES, SUMS
+from edgellm.backends.cpu.jit.selftest import CASES, SUMS
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic

@@ -1,6 +1,6 @@
 """Numba's side of the kernels: turns a kernel id into object code; runs in a process of its own, so that numba stays out of ours.
 
-As a program: `python -m edgellm.backends.cpu.compiler ISA`, one kernel id a line on stdin, one answer a line on stdout:
+As a program: `python -m edgellm.backends.cpu.jit.compiler ISA`, one kernel id a line on stdin, one answer a line on stdout:
 `SYMBOL HEX-OBJECT` or `! message`.
 """
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from edgellm.backends.cpu import arm
-from edgellm.backends.cpu.jit import ERROR_PATH
-from edgellm.backends.cpu.object_cache import KernelObject
+from edgellm.backends.cpu.jit.cache import KernelObject
+from edgellm.backends.cpu.jit.linker import ERROR_PATH
 from edgellm.backends.cpu.system import ISA_NEEDS, X86_ISAS, YIELD_SYMBOL, host_features
 
 LIBC = frozenset({YIELD_SYMBOL, "syscall", "sqrtf", "memcpy", "memset", "memmove"})

@@ -1,8 +1,8 @@
-"""A trial of the tile unit before it is used: in a process of its own, once for each machine and version.
+"""AMX self-test: tiles are used where they give right results, faster than without; asked once for each machine and version.
 
 What processors, systems and virtual machines say of AMX is not always so: instructions may be missing, slow or wrong. So tiles are
-multiplied in another process, which may die of it, compared with NumPy, and timed beside dot products.
-As a program: `python -m edgellm.backends.cpu.amx_selftest`; prints seconds with tiles and with dot products, or what is wrong.
+multiplied in another process, which may die of it, compared with NumPy, and timed beside dot products. That process runs `main`,
+which prints seconds with tiles and with dot products, or what is wrong.
 """
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from edgellm.backends.cpu import system
-from edgellm.backends.cpu.object_cache import ObjectCache
+from edgellm.backends.cpu.jit.build import kernel_addresses
+from edgellm.backends.cpu.jit.cache import ObjectCache
+from edgellm.backends.cpu.jit.linker import Linker
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 
 TIMES, ROUNDS = 500, 5
@@ -57,7 +59,7 @@ def _try() -> str:
     if getattr(sys, "frozen", False) or "python" not in os.path.basename(sys.executable or "").lower():
         return "not made, because this program cannot start Python again"
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
-    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.amx_selftest"]
+    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as fault:
@@ -89,13 +91,11 @@ def main() -> None:
 
     import numpy as np
 
-    from edgellm.backends.cpu import jit
-
     if not system.amx_permitted():
         print("not permitted by the system")
         return
-    linker, signature = jit.Linker(), ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    addresses = jit.kernel_addresses(["trial:tiles", "trial:dots"], "amx", linker)
+    linker, signature = Linker(), ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    addresses = kernel_addresses(["trial:tiles", "trial:dots"], "amx", linker)
     rng, out = np.random.default_rng(0), np.zeros((len(CASES), 2, 16, 16), np.int32)
     x, w = rng.integers(-127, 128, (16, 32), np.int8), rng.integers(0, 256, (8, 16, 4), np.uint8)
     record = np.array([0, x.ctypes.data, w.ctypes.data, out.ctypes.data, 1], np.int64)
@@ -112,7 +112,3 @@ def main() -> None:
     record[4] = TIMES
     pairs = [(seconds("trial:tiles"), seconds("trial:dots")) for _ in range(ROUNDS)]
     print(*(min(times) for times in zip(*pairs, strict=True)))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """The policy for compiled kernels: what is in the cache is linked, what is missing is compiled first, nothing else is needed."""
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -11,53 +10,10 @@ from collections.abc import Iterable, Iterator
 from queue import Empty, SimpleQueue
 
 from edgellm.backends.base import Progress
-from edgellm.backends.cpu import amx_selftest, system
-from edgellm.backends.cpu.object_cache import KernelObject, ObjectCache
-from edgellm.errors import BackendError, OptionError
-
-# What Numba's C wrapper calls if a kernel raises. Kernels raise nothing, so these are never reached, but they must be linked.
-ERROR_PATH = ("numba_gil_ensure", "numba_gil_release", "numba_do_raise", "numba_unpickle", "numba_runtime_build_excinfo_struct",
-              "NRT_Free", "PyUnicode_FromString", "PyBytes_FromStringAndSize", "PyErr_WriteUnraisable", "PyErr_Clear",
-              "PyErr_SetString", "PyErr_SetNone", "PyExc_StopIteration", "PyExc_SystemError", "PyExc_RuntimeError", "Py_DecRef")
-
-
-def choose_isa() -> str:
-    """The best rung this machine can run, or the one that EDGELLM_ISA forces. Tiles have to pass a trial first."""
-    usable = system.usable_isas()
-    forced = os.environ.get("EDGELLM_ISA")
-    if not forced:
-        return usable[-2] if usable[-1] == "amx" and not amx_selftest.passed() else usable[-1]
-    if forced not in usable:
-        raise OptionError(f"EDGELLM_ISA={forced} is not an instruction set of this machine; choose one of {', '.join(usable)}.")
-    return forced
-
-
-class Linker:
-    """Object code linked into this process through LLVM; numba is not needed for it. Code stays valid while this lives."""
-
-    def __init__(self) -> None:
-        import llvmlite.binding as llvm
-
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        nowhere = ctypes.cast(ctypes.pythonapi.PyErr_Clear, ctypes.c_void_p).value      # LLVM aborts on address 0
-        for name in ERROR_PATH:
-            llvm.add_symbol(name, nowhere)
-        self._llvm = llvm
-        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        self._linked: dict[str, int] = {}
-
-    def link(self, kernel: str, item: KernelObject) -> int:
-        """The address of the kernel; raises RuntimeError where the object cannot be linked."""
-        if kernel not in self._linked:
-            self._engine.add_object_file(self._llvm.ObjectFileRef.from_data(item.code))
-            self._engine.finalize_object()
-            address = self._engine.get_function_address(item.symbol)
-            if not address:
-                raise RuntimeError(f"no symbol {item.symbol}")
-            self._linked[kernel] = address
-        return self._linked[kernel]
+from edgellm.backends.cpu import system
+from edgellm.backends.cpu.jit.cache import KernelObject, ObjectCache
+from edgellm.backends.cpu.jit.linker import Linker
+from edgellm.errors import BackendError
 
 
 def kernel_addresses(kernels: Iterable[str], isa: str, linker: Linker, progress: Progress | None = None) -> dict[str, int]:
@@ -91,7 +47,7 @@ def _compile(kernels: list[str], isa: str) -> Iterator[tuple[str, KernelObject]]
     if not kernels:
         return
     if getattr(sys, "frozen", False) or "python" not in os.path.basename(sys.executable or "").lower():
-        from edgellm.backends.cpu import compiler
+        from edgellm.backends.cpu.jit import compiler
 
         compiler.set_target(isa)
         yield from ((kernel, compiler.compile_kernel(kernel, isa)) for kernel in kernels)
@@ -117,7 +73,7 @@ def _compile(kernels: list[str], isa: str) -> Iterator[tuple[str, KernelObject]]
 def _drive_compiler(isa: str, todo: SimpleQueue[str], done: SimpleQueue[tuple[str, KernelObject | str]]) -> None:
     """Feed one compiler process until nothing is left to do; every kernel taken is answered."""
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
-    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.compiler", isa]       # -P: nothing from the working directory
+    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.jit.compiler", isa]       # -P: nothing from the working directory
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                env=environment)
     assert process.stdin is not None and process.stdout is not None

@@ -19,7 +19,7 @@ MAGIC = b"edgellm kernel 1"
 MAX_OBJECT = 1 << 26                             # 64 MiB: no kernel comes near it
 KEPT_FOLDERS = 8                                 # of other versions and rungs; older ones go when a new one is made
 KEPT_OBJECTS = 4                                 # of one kernel, of other states of its sources
-CPU = Path(__file__).resolve().parent
+CPU = Path(__file__).resolve().parent.parent
 ROOT = CPU.parents[2]
 APART = ("compiler.py", "system.py")             # they run beside kernels, none of which is made of what these import
 IMPORT = re.compile(r"^ *(?:from (edgellm[\w.]*) import (\([^)]*\)|[^\n]*)|import (edgellm[\w.]*))", re.MULTILINE)
@@ -152,7 +152,7 @@ def sources_digest(module: str) -> str:
     These are the module, what it imports of this package and so on, the compiler's side, and what they import of other packages,
     for its constants.
     """
-    todo, seen = [CPU / "kernels" / f"{module}.py", CPU / "compiler.py", CPU / "arm.py"], dict[Path, bytes]()
+    todo, seen = [CPU / "kernels" / f"{module}.py", CPU / "jit" / "compiler.py", CPU / "arm.py"], dict[Path, bytes]()
     while todo:
         path = todo.pop()
         if path not in seen:

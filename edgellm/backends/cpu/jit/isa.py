@@ -1,0 +1,19 @@
+"""Which instruction set kernels are compiled for."""
+from __future__ import annotations
+
+import os
+
+from edgellm.backends.cpu import system
+from edgellm.backends.cpu.jit import selftest
+from edgellm.errors import OptionError
+
+
+def choose_isa() -> str:
+    """The best rung this machine can run, or the one that EDGELLM_ISA forces. AMX has to pass its self-test first."""
+    usable = system.usable_isas()
+    forced = os.environ.get("EDGELLM_ISA")
+    if not forced:
+        return usable[-2] if usable[-1] == "amx" and not selftest.passed() else usable[-1]
+    if forced not in usable:
+        raise OptionError(f"EDGELLM_ISA={forced} is not an instruction set of this machine; choose one of {', '.join(usable)}.")
+    return forced
