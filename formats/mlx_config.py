@@ -1,64 +1,20 @@
-"""What a config.json of the Hugging Face hub says, in GGUF's keys, and each family's names of tensors."""
+"""What a config.json of the Hugging Face hub says, in GGUF's keys."""
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import BadHParam, Unsupported
+from .families import FAMILIES, Family
 
 Config = Mapping[str, Any]       # Any: parsed JSON
-LAYER = re.compile(r"model\.(?:layers|h)\.(\d+)\.(.+)")
-OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-INNER = {
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-}
-GEMMA = INNER | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
-                 "post_feedforward_layernorm": "post_ffw_norm"}
-PHI = {name: ours for name, ours in INNER.items() if not ours.startswith(("attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"))}
-PHI |= {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
-GPT2_OUTER = {"model.wte": "token_embd", "model.wpe": "position_embd", "model.ln_f": "output_norm"}
-GPT2 = {"ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
-        "mlp.c_proj": "ffn_down"}
+FULL, SLIDING = "full_attention", "sliding_attention"    # kinds of layers
+ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function")
 LONGROPE = ("longrope", "su")                    # new name and old
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One `model_type`. `paired_rows`: GGUF orders rotated rows otherwise; `norms_from_zero`: norms are stored less 1."""
-
-    architecture: str
-    inner: Mapping[str, str]
-    outer: Mapping[str, str] = field(default_factory=lambda: OUTER)
-    paired_rows: bool = False
-    norms_from_zero: bool = False
-    slides: bool = False         # whether `sliding_window` holds
-
-    def name(self, tensor: str) -> str:
-        """GGUF's name of a tensor; one that is unknown keeps its own, and is refused where the graph is checked."""
-        base, _, suffix = tensor.removeprefix("language_model.").rpartition(".")
-        found = LAYER.fullmatch(base)
-        ours = self.outer.get(base) if found is None else self.inner.get(found[2])
-        if ours is None:
-            return tensor
-        return f"{ours}.{suffix}" if found is None else f"blk.{found[1]}.{ours}.{suffix}"
-
-
-FAMILIES = {
-    "llama": Family("llama", INNER, paired_rows=True), "mistral": Family("llama", INNER, paired_rows=True, slides=True),
-    "qwen2": Family("qwen2", INNER), "qwen3": Family("qwen3", INNER), "phi3": Family("phi3", PHI, slides=True),
-    "gpt2": Family("gpt2", GPT2, GPT2_OUTER),
-    "gemma3_text": Family("gemma3", GEMMA, norms_from_zero=True, slides=True),
-    "gemma3": Family("gemma3", GEMMA, norms_from_zero=True, slides=True),
-}
 
 
 def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
@@ -69,7 +25,12 @@ def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
         raise Unsupported(f"folders of the model type {str(kind)[:64]!r} cannot be read yet; edgellm knows {', '.join(FAMILIES)}, "
                           "or take a .gguf file of the model", file=file, field="model_type")
     text = config.get("text_config")
-    return family, {**config, **(text if isinstance(text, Mapping) else {})}
+    config = {**config, **(text if isinstance(text, Mapping) else {})}
+    named = next((config[key] for key in ACTIVATIONS if config.get(key) is not None), family.activations[0])
+    if named not in family.activations:
+        raise Unsupported(f"the activation {str(named)[:40]!r} is none of {', '.join(family.activations)}, which this family uses; "
+                          "edgellm cannot run the model", file=file, field="hidden_act")
+    return family, config
 
 
 def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
@@ -86,7 +47,7 @@ def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": _float(config.get("rms_norm_eps")),
         "attention.layer_norm_epsilon": _float(config.get("layer_norm_epsilon")),
         "rope.dimension_count": _rotated(config),
-        "rope.freq_base": _float(rope.get("rope_theta")), "rope.freq_base_swa": _float(config.get("rope_local_base_freq")),
+        "rope.freq_base": _float(rope.get("rope_theta")), "rope.freq_base_swa": _float(_sliding_base(config)),
         "attn_logit_softcapping": _float(config.get("attn_logit_softcapping")),
         "final_logit_softcapping": _float(config.get("final_logit_softcapping")),
     }
@@ -120,9 +81,17 @@ def _rope(config: Config) -> dict[str, Any]:
     """Rope settings, which newer files nest, with their scaling beside the base."""
     found: dict[str, Any] = {"rope_theta": config.get("rope_theta")}
     for key in ("rope_scaling", "rope_parameters"):
-        if isinstance(config.get(key), Mapping):
-            found |= config[key]
+        settings = config.get(key)
+        if isinstance(settings, Mapping):
+            found |= settings[FULL] if isinstance(settings.get(FULL), Mapping) else settings
     return found
+
+
+def _sliding_base(config: Config) -> object:
+    """The base of sliding layers where they have one of their own."""
+    settings = config.get("rope_parameters")
+    sliding = settings.get(SLIDING) if isinstance(settings, Mapping) else None
+    return sliding.get("rope_theta") if isinstance(sliding, Mapping) else config.get("rope_local_base_freq")
 
 
 def _scaling(config: Config, rope: Config, file: str) -> dict[str, Any]:
@@ -187,7 +156,7 @@ def _llama3(config: Config, rope: Config, file: str) -> npt.NDArray[np.float32]:
 def _pattern(config: Config) -> Any:
     kinds = config.get("layer_types")
     if isinstance(kinds, list):
-        return np.array([kind == "sliding_attention" for kind in kinds])
+        return np.array([kind == SLIDING for kind in kinds])
     return config.get("sliding_window_pattern") or config.get("_sliding_window_pattern")
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import BadHParam, BadTensorInfo, ShapeMismatch, Unsupported
+from .families import Family
 from .ggml_types import MLX, TYPES_BY_NAME, GGMLType
 from .gguf import GGUFFile
 from .gguf_tensors import TensorInfo
 from .mapped import Bytes, MappedFile
-from .mlx_config import Family, find_family, metadata_of, rope_divisors
+from .mlx_config import find_family, metadata_of, rope_divisors
 from .mlx_tokenizer import tokenizer_metadata
 from .safetensors import SafeTensorsFile, open_safetensors, read_json
 
@@ -39,6 +40,7 @@ class Source:
     name: str
     rows: Rows | None
     plus: float
+    transposed: bool
 
 
 class MlxFolder(GGUFFile):
@@ -57,7 +59,7 @@ class MlxFolder(GGUFFile):
 
     def _add(self, name: str, family: Family) -> None:
         base, _, suffix = name.rpartition(".")
-        if suffix in ("scales", "biases") and f"{base}.weight" in self._file.tensors:
+        if family.skips(name) or (suffix in ("scales", "biases") and f"{base}.weight" in self._file.tensors):
             return
         ours, info = family.name(name), self._file.tensors[name]
         rows, plus = None, 0.0
@@ -66,8 +68,10 @@ class MlxFolder(GGUFFile):
             rows = paired_rows(info.shape[0], self._heads[part], self.path, name)
         if family.norms_from_zero and part.endswith("norm"):
             plus = 1.0
-        self._sources[ours] = Source(name, rows, plus)
+        transposed = part in family.transposed and len(info.shape) == 2 and self._file.metadata.get("format") != "mlx"
+        self._sources[ours] = Source(name, rows, plus, transposed)
         kind, shape = self._type(name, info.shape)
+        shape = shape[::-1] if transposed else shape
         elements = math.prod(shape)
         nbytes = 4 * elements if plus else elements // kind.block * kind.block_bytes
         self.tensors[ours] = TensorInfo(ours, shape, TYPES_BY_NAME["F32"] if plus else kind, info.part, info.offset, nbytes)
@@ -114,6 +118,10 @@ class MlxFolder(GGUFFile):
             if source.plus:
                 values = self._file.array(source.name).astype(np.float32) + np.float32(source.plus)
                 self._made[name] = values.reshape(-1).view(np.uint8)
+            elif source.transposed:
+                width = f"u{self.tensors[name].type.block_bytes}"
+                turned = self._file.raw(source.name).view(width).reshape(self._file.tensors[source.name].shape).T
+                self._made[name] = np.ascontiguousarray(turned).reshape(-1).view(np.uint8)
             elif source.rows is not None:
                 self._made[name] = self._file.raw(source.name).reshape(len(source.rows), -1)[source.rows].reshape(-1)
             else:

@@ -12,8 +12,9 @@ import tokenizers
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.formats.families import FAMILIES
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.mlx_config import FAMILIES, rope_divisors
+from edgellm.formats.mlx_config import rope_divisors
 from edgellm.formats.mlx_folder import paired_rows
 from edgellm.formats.mlx_tokenizer import pre_of
 from edgellm.weights import WeightStore
@@ -40,7 +41,8 @@ def a_folder(path: Path, kind: str, *, bits: int = 0, config: dict[str, Any] | N
     weights = WeightStore(open_gguf(plain))
     for name in weights.names():
         *block, part, suffix = name.split(".")
-        other = theirs[part] if not block else f"model.{'h' if kind == 'gpt2' else 'layers'}.{block[1]}.{inner[part]}"
+        inside = f"{'h' if kind == 'gpt2' else 'layers'}.{block[1]}.{inner[part]}" if block else theirs[part]
+        other = inside if inside == "lm_head" else f"model.{inside}"
         array = weights[name].array()
         order = np.arange(len(array))
         if family.paired_rows and part in ("attn_q", "attn_k"):

@@ -1,0 +1,17 @@
+"""Model families as the Hugging Face hub stores them, found by listing this folder; by the model_type of their config.json."""
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from ._family import Family
+
+__all__ = ["FAMILIES", "Family"]
+
+FAMILIES: dict[str, Family] = {
+    model_type: family
+    for module in iter_modules(__path__) if not module.name.startswith("_")
+    for family in import_module(f"{__name__}.{module.name}").FAMILIES
+    for model_type in family.model_types
+}
+"""Every family by each of its model types."""
