@@ -46,7 +46,7 @@ def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
         "attention.key_length": config.get("head_dim"), "attention.value_length": config.get("head_dim"),
         "attention.layer_norm_rms_epsilon": _float(config.get("rms_norm_eps")),
         "attention.layer_norm_epsilon": _float(config.get("layer_norm_epsilon")),
-        "rope.dimension_count": _rotated(config),
+        "rope.dimension_count": _rotated({**config, **rope}),
         "rope.freq_base": _float(rope.get("rope_theta")), "rope.freq_base_swa": _float(_sliding_base(config)),
         "attn_logit_softcapping": _float(config.get("attn_logit_softcapping")),
         "final_logit_softcapping": _float(config.get("final_logit_softcapping")),

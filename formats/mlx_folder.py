@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from .safetensors import SafeTensorsFile, open_safetensors, read_json
 CONFIG = "config.json"
 QUANTISED = ("affine", "mxfp4")
 Rows = npt.NDArray[np.int64]
+Wrap = Callable[[SafeTensorsFile, Mapping[str, Any]], SafeTensorsFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,11 @@ class Source:
 class MlxFolder(GGUFFile):
     """An open folder that answers as a GGUF file does. Matrices in MLX's groups have types of their own and companions."""
 
-    def __init__(self, path: str, file: SafeTensorsFile, metadata: Mapping[str, Any], family: Family,
+    def __init__(self, path: str, file: SafeTensorsFile, config: Mapping[str, Any], metadata: dict[str, Any], family: Family,
                  quantisation: Mapping[str, Any]) -> None:
         self.path, self.paths, self.version, self.alignment = path, file.paths, 0, 1
-        self.metadata, self._file, self._quantisation = metadata, file, quantisation
+        self.metadata: dict[str, Any] = metadata
+        self.config, self.family, self._file, self._quantisation = config, family, file, quantisation
         self._heads = {"attn_q": _count(metadata, "attention.head_count"), "attn_k": _count(metadata, "attention.head_count_kv")}
         self._made: dict[str, Bytes] = {}
         self._sources: dict[str, Source] = {}
@@ -101,6 +103,14 @@ class MlxFolder(GGUFFile):
         if mode == "affine" and getattr(self._file.tensors.get(f"{base}.biases"), "shape", None) != scales.shape:
             raise BadTensorInfo("the tensor lacks its biases; download the folder again", file=self.path, field=name)
         return GGMLType(-bits, f"MLX {mode} {bits}/{group}", group, group * bits // 8, MLX), (shape[0], columns)
+
+    def source(self, name: str) -> Source | None:
+        """Where a tensor comes from; None for one that follows from the configuration."""
+        return self._sources.get(name)
+
+    def skipped(self) -> list[str]:
+        """Names of the checkpoint's tensors that the language model does not need."""
+        return [name for name in self._file.tensors if self.family.skips(name)]
 
     def add_made(self, name: str, values: npt.NDArray[np.float32]) -> None:
         """A tensor that follows from the configuration."""
@@ -159,8 +169,11 @@ class MlxFolder(GGUFFile):
         self._file.close()
 
 
-def open_mlx_folder(path: str | os.PathLike[str]) -> MlxFolder:
-    """A folder of the MLX community. Raises Unsupported for a family or quantisation without a mapping, and the FormatErrors."""
+def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> MlxFolder:
+    """A folder of the MLX community. Raises Unsupported for a family or quantisation without a mapping, and the FormatErrors.
+
+    `wrap`: takes the safetensors and the configuration, and gives the file whose tensors are to be read instead.
+    """
     folder = os.fspath(path)
     if not os.path.isfile(os.path.join(folder, CONFIG)):
         raise BadHParam("the folder has no config.json, so it is no model of the MLX community; name a .gguf file", file=folder)
@@ -169,10 +182,11 @@ def open_mlx_folder(path: str | os.PathLike[str]) -> MlxFolder:
     metadata = metadata_of(config, family, folder)
     file = open_safetensors(folder)
     try:
+        file = file if wrap is None else wrap(file, config)
         quantisation = config.get("quantization") or config.get("quantization_config") or {}
         if not isinstance(quantisation, Mapping):
             raise BadHParam("quantization is no object; download the folder again", file=folder, field="quantization")
-        model = MlxFolder(folder, file, metadata, family, quantisation)
+        model = MlxFolder(folder, file, config, metadata, family, quantisation)
         for name, divisors in rope_divisors(config, folder).items():
             model.add_made(name, divisors)
         table = model.tensors.get("token_embd.weight")

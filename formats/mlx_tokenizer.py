@@ -33,7 +33,7 @@ def tokenizer_metadata(folder: str, config: Json, *, rows: int) -> dict[str, Any
         types[:] = [BYTE if kind == NORMAL and _is_byte(text) else kind for text, kind in zip(texts, types, strict=True)]
     else:
         keys |= {"model": "gpt2", "merges": merges, "pre": pre_of(config, whole)}
-    keys |= _specials(texts, config, beside)
+    keys |= special_keys(texts, config, beside)
     found = {f"tokenizer.ggml.{key}": value for key, value in keys.items() if value is not None}
     template = _template(folder, beside)
     return found | ({"tokenizer.chat_template": template} if template else {})
@@ -84,7 +84,7 @@ def _prefixes(whole: Json) -> bool:
     return "'Prepend'" in text or ("'Metaspace'" in text and "'prepend_scheme': 'never'" not in text)
 
 
-def _specials(texts: list[str], config: Json, beside: Json) -> dict[str, Any]:
+def special_keys(texts: list[str], config: Json, beside: Json) -> dict[str, Any]:
     """Begin and end by text from tokenizer_config.json, else by id from config.json."""
     ids = {text: i for i, text in enumerate(texts)}
     found: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def _specials(texts: list[str], config: Json, beside: Json) -> dict[str, Any]:
         named = config.get(f"{key}_token_id")
         named = named[0] if isinstance(named, list) and named else named
         token = ids.get(text, named) if isinstance(text, str) else named
-        if isinstance(token, int) and not isinstance(token, bool):
+        if isinstance(token, int) and not isinstance(token, bool) and 0 <= token < len(texts):
             found[ours] = token
     if isinstance(beside.get("add_bos_token"), bool) and ("bos_token_id" in found or not beside["add_bos_token"]):
         found["add_bos_token"] = beside["add_bos_token"]

@@ -3,7 +3,8 @@
     python scripts/make_hf_models.py FOLDER           (needs: pip install torch transformers sentencepiece tokenizers)
 
 Each model is a folder as the Hugging Face hub has it, with a tokenizer trained on the stories of tests/story_text.py, and
-expected.npz: `ids` (n,) and float32 `logits` (n, n_vocab), and `text` with its `text_ids` by the model's own tokenizer.
+expected.npz: `ids` (n,) and float32 `logits` (n, n_vocab), and `text` with its `text_ids` by the model's own
+tokenizer, BOS included.
 `scripts/check_convert.py FOLDER/*` converts them and compares.
 """
 from __future__ import annotations
@@ -24,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from story_text import story_text
 
 TEXT = "Lily's dog ran 1234 miles!  Wasn't it GREAT? naïve café 😀\n\n\tThe end, 10:45."
-LLAMA3_CUTS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA3_CUTS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+               r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2_CUTS = LLAMA3_CUTS.replace(r"\p{N}{1,3}", r"\p{N}")
 SIZES: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -50,7 +52,7 @@ def models() -> dict[str, tuple[Any, str]]:
         "qwen3": (t.Qwen3Config(**SIZES, head_dim=24), "qwen2"),
         "gemma3": (t.Gemma3TextConfig(**{**SIZES, "num_hidden_layers": 7}, head_dim=24, sliding_window=16, query_pre_attn_scalar=24,
                                       rope_parameters=GEMMA_ROPE), "spm"),
-        "phi3": (t.Phi3Config(**SIZES, partial_rotary_factor=0.75, sliding_window=None, pad_token_id=0,
+        "longrope": (t.Phi3Config(**SIZES, partial_rotary_factor=0.75, sliding_window=None, pad_token_id=0,
                               rope_parameters=LONGROPE | {"partial_rotary_factor": 0.75},
                               original_max_position_embeddings=64), "spm"),
         "gpt2": (gpt2, "gpt2"),
@@ -87,7 +89,7 @@ def write_tokenizer(folder: Path, kind: str) -> np.ndarray[Any, Any]:
         (folder / "tokenizer.model").write_bytes(proto.getvalue())
         settings |= {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": True}
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-        return np.array(sentencepiece.SentencePieceProcessor(model_proto=proto.getvalue()).encode(TEXT), np.int32)
+        return np.array([1, *sentencepiece.SentencePieceProcessor(model_proto=proto.getvalue()).encode(TEXT)], np.int32)
     made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=kind == "llama3"))
     level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "gpt2")
     cuts = tokenizers.Regex(LLAMA3_CUTS if kind == "llama3" else QWEN2_CUTS)

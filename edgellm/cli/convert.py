@@ -1,0 +1,46 @@
+"""`edgellm convert`: a checkpoint of the Hugging Face hub becomes a GGUF file."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.output import say
+
+
+def convert(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False, help=(
+        "A folder with config.json, .safetensors files and a tokenizer, as the Hugging Face hub has them."
+    ))],
+    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The .gguf file to write.")],
+    type_: Annotated[str | None, typer.Option(
+        "--type", "--outtype", metavar="TYPE", show_default=False,
+        help="F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1. Default: the checkpoint's own.",
+    )] = None,
+    pre: Annotated[str | None, typer.Option(
+        "--pre", metavar="NAME", show_default=False, help="How the tokenizer cuts words, where that is not recognised.",
+    )] = None,
+    json_: options.Json = False,
+) -> None:
+    """Convert a checkpoint to GGUF.
+
+    Tensors get llama.cpp's names and layouts; tokenizer and chat template are included. The file appears when it is complete. For
+    K-quants and other small types convert first, then use edgellm quantize.
+    """
+    import dataclasses
+    import json
+
+    from edgellm.cli.format_stats import size
+    from edgellm.cli.progress import ProgressLine
+    from edgellm.tools.convert import convert as convert_folder
+
+    with ProgressLine(f"converting {folder}") as progress:
+        done = convert_folder(folder, out, type_name=type_, pre=pre, progress=progress)
+    if json_:
+        print(json.dumps(dataclasses.asdict(done), indent=2))
+        return
+    for note in done.notes:
+        say(f"note: {note}")
+    print(f"{done.path}: {done.architecture}, {done.type}, {done.n_tensors} tensors, {size(done.nbytes)}")

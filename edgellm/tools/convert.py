@@ -1,0 +1,144 @@
+"""A safetensors checkpoint in the Hugging Face layout as a GGUF file: llama.cpp's names, rows, metadata and tokenizer."""
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.arch import load_graph
+from edgellm.errors import OptionError, Unreadable, Unsupported
+from edgellm.formats.codecs import CODECS
+from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
+from edgellm.formats.gguf_file_type import NAMES
+from edgellm.formats.mlx_folder import MlxFolder, open_mlx_folder
+from edgellm.formats.writer import GGUFWriter, NewTensor
+from edgellm.tools.hf_tokenizer import complete
+
+TARGETS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+PLAIN = ("F32", "F16", "BF16")
+FLOAT_TENSORS = re.compile(r"position_embd\.weight|rope_.*|.*_norm\.weight|.*\.bias")     # stay float32, as in llama.cpp's files
+AT_ONCE = 1 << 22                # values that are converted together: 16 MiB in float32
+LARGEST_F16 = 65504.0
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What was written; `notes`: what a user should know, a line each."""
+
+    path: str
+    architecture: str
+    type: str
+    nbytes: int
+    n_tensors: int
+    notes: tuple[str, ...]
+
+
+def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type_name: str | None = None, pre: str | None = None,
+            progress: Progress | None = None) -> Converted:
+    """Convert the checkpoint in `folder` to the file `out`, which appears when it is complete.
+
+    `type_name`: one of TARGETS for the matrices, None for the type that the checkpoint has; a matrix whose rows its blocks do not
+    divide becomes F16. Vectors and tables of positions become F32. `pre`: the name of the pre-tokenizer, None to recognise it.
+    Raises Unsupported for a model that edgellm could not run, OptionError, Unwritable and the FormatErrors.
+    """
+    target = _target(type_name)
+    if not os.path.isdir(folder):
+        raise Unreadable("is not a folder; give the folder of a checkpoint, with config.json and .safetensors files", file=folder)
+    with open_mlx_folder(os.path.abspath(folder)) as model:
+        if packed := next((info for info in model.tensors.values() if info.type.origin == MLX), None):
+            raise Unsupported(f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder,
+                              field=packed.name)
+        notes = _left_out(model)
+        table = model.tensors.get("token_embd.weight")
+        if table is not None:
+            notes += complete(model.path, model.config, model.metadata, rows=table.shape[0], pre=pre)
+        if model.config.get("tie_word_embeddings") is True:
+            model.tensors.pop("output.weight", None)             # a second copy of the embedding
+        load_graph(model)
+        names = sorted(model.tensors, key=_order)
+        plan = [NewTensor(name, model.tensors[name].shape, _type(model, name, target)) for name in names]
+        fallen = [tensor.name for tensor in plan if target is not None and tensor.type.name not in (target.name, "F32")]
+        if fallen:
+            notes.append(f"{len(fallen)} matrices are F16, for {target.name if target else ''} blocks do not divide their rows")
+        metadata = _metadata(model, plan)
+        with GGUFWriter(out, metadata, plan) as writer:
+            for done, tensor in enumerate(plan):
+                if progress is not None:
+                    progress(f"converting {tensor.name}", done, len(plan))
+                for data in _encoded(model, tensor):
+                    writer.write(tensor.name, data)
+                model.drop(tensor.name)
+        name = NAMES[metadata["general.file_type"]]
+        return Converted(writer.paths[0], metadata["general.architecture"], name, os.stat(writer.paths[0]).st_size, len(plan),
+                         tuple(notes))
+
+
+def _target(name: str | None) -> GGMLType | None:
+    if name is None:
+        return None
+    if name.upper() not in TARGETS:
+        raise OptionError(f"--type {name}: give one of {', '.join(TARGETS)}; for others convert first, then edgellm quantize.")
+    return TYPES_BY_NAME[name.upper()]
+
+
+def _left_out(model: MlxFolder) -> list[str]:
+    parts = sorted({name.rpartition("model.")[2].partition(".")[0] for name in model.skipped() if ".layers." not in name
+                    and not name.endswith((".attn.bias", ".attn.masked_bias", ".inv_freq"))})
+    return [f"the language model alone is converted, without {', '.join(parts)}"] if parts else []
+
+
+def _type(model: MlxFolder, name: str, target: GGMLType | None) -> GGMLType:
+    info = model.tensors[name]
+    if len(info.shape) < 2 or FLOAT_TENSORS.fullmatch(name):
+        return TYPES_BY_NAME["F32"]
+    if target is None:
+        return info.type
+    return TYPES_BY_NAME["F16"] if info.shape[-1] % target.block else target
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    """Tables first, then layer by layer."""
+    block = re.match(r"blk\.(\d+)\.", name)
+    return (1, int(block[1]), name) if block else (0, 0, name)
+
+
+def _metadata(model: MlxFolder, plan: list[NewTensor]) -> dict[str, Any]:
+    """The model's keys, and what general.* says of the file."""
+    nbytes: dict[str, int] = {}
+    for tensor in plan:
+        if len(tensor.shape) > 1:
+            nbytes[tensor.type.name] = nbytes.get(tensor.type.name, 0) + tensor.nbytes
+    commonest = max(nbytes, key=nbytes.__getitem__, default="F32")
+    number = next(number for number, name in NAMES.items() if name == commonest)
+    metadata = {"general.architecture": model.metadata["general.architecture"], "general.type": "model", **model.metadata,
+                "general.file_type": number}
+    if commonest not in PLAIN:
+        metadata["general.quantization_version"] = 2
+    table = model.tensors.get("token_embd.weight")
+    if table is not None:
+        metadata[f"{metadata['general.architecture']}.vocab_size"] = table.shape[0]
+    return metadata
+
+
+def _encoded(model: MlxFolder, tensor: NewTensor) -> Iterator[npt.NDArray[np.uint8]]:
+    """The bytes of a tensor in its new type, some rows at a time."""
+    info, raw = model.tensors[tensor.name], model.raw(tensor.name)
+    if info.type == tensor.type:
+        yield raw
+        return
+    columns = info.shape[-1] if info.shape else 1
+    rows = raw.reshape(math.prod(info.shape[:-1]), row_bytes(info.type, columns))
+    step = max(AT_ONCE // columns, 1)
+    for first in range(0, len(rows), step):
+        values = CODECS[info.type.name].dequantize(rows[first : first + step])
+        if tensor.type.name == "F16" and np.abs(values[np.isfinite(values)]).max(initial=0.0) > LARGEST_F16:
+            raise Unsupported("has values beyond the range of F16; convert with --type BF16 or F32", file=model.path,
+                              field=tensor.name)
+        yield CODECS[tensor.type.name].quantize(values)
