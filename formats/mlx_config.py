@@ -30,6 +30,9 @@ def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
     if named not in family.activations:
         raise Unsupported(f"the activation {str(named)[:40]!r} is none of {', '.join(family.activations)}, which this family uses; "
                           "edgellm cannot run the model", file=file, field="hidden_act")
+    if key := family.refuses(config):
+        raise Unsupported(f"{str(config[key])[:40]} is not what GGUF's {family.architecture} has; edgellm cannot run the model",
+                          file=file, field=key)
     return family, config
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from edgellm.arch import load_graph
 from edgellm.errors import OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
+from edgellm.formats.families import PREFIX
 from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
 from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.mlx_folder import MlxFolder, open_mlx_folder
@@ -89,8 +90,8 @@ def _target(name: str | None) -> GGMLType | None:
 
 
 def _left_out(model: MlxFolder) -> list[str]:
-    parts = sorted({name.rpartition("model.")[2].partition(".")[0] for name in model.skipped() if ".layers." not in name
-                    and not name.endswith((".attn.bias", ".attn.masked_bias", ".inv_freq"))})
+    silent = (".attn.bias", ".attn.masked_bias", ".inv_freq")                # masks and angles, which are computed
+    parts = sorted({PREFIX.sub("", name, count=1).partition(".")[0] for name in model.skipped() if not name.endswith(silent)})
     return [f"the language model alone is converted, without {', '.join(parts)}"] if parts else []
 
 

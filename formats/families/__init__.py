@@ -4,9 +4,9 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from ._family import Family
+from ._family import PREFIX, Family
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["FAMILIES", "PREFIX", "Family"]
 
 FAMILIES: dict[str, Family] = {
     model_type: family

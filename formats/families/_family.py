@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any  # of parsed JSON
 
-PREFIX = re.compile(r"(?:(?:model|language_model|transformer)\.)+")      # wrappers around the language model, none or several
+PREFIX = re.compile(r"^(?:(?:model|language_model|transformer)\.)+")      # wrappers around the language model, none or several
 LAYER = re.compile(r"(?:layers|h)\.(\d+)\.(.+)")
 OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 INNER = {
@@ -17,6 +18,11 @@ INNER = {
 """What most families share: their own names of a layer's parts, and GGUF's."""
 
 
+def nothing(config: Mapping[str, Any]) -> str:
+    """For families whose configurations all ask for one graph."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """Checkpoints of one or more `model_types`. Names in `inner` and `outer` come without wrappers and without .weight or .bias.
@@ -24,7 +30,7 @@ class Family:
     `activations`: what config.json may name; another one would need another graph. `paired_rows`: GGUF orders the rows of queries
     and keys so that a rotation's pairs lie side by side. `norms_from_zero`: norms are stored less 1. `slides`: whether
     `sliding_window` holds. `transposed`: matrices that PyTorch's checkpoints store as (columns, rows). `skipped`: tensors that
-    the language model does not need (a regular expression).
+    the language model does not need (a regular expression). `refuses`: the key of a configuration that asks for another graph, "".
     """
 
     architecture: str
@@ -37,10 +43,11 @@ class Family:
     slides: bool = False
     transposed: frozenset[str] = frozenset()
     skipped: str = r".*\.rotary_emb\.inv_freq"
+    refuses: Callable[[Mapping[str, Any]], str] = nothing
 
     def name(self, tensor: str) -> str:
         """GGUF's name of a tensor; one that is unknown keeps its own, and is refused where the graph is checked."""
-        base, _, suffix = PREFIX.sub("", tensor, count=1).rpartition(".") if PREFIX.match(tensor) else tensor.rpartition(".")
+        base, _, suffix = PREFIX.sub("", tensor, count=1).rpartition(".")
         found = LAYER.fullmatch(base)
         ours = self.outer.get(base) if found is None else self.inner.get(found[2])
         if ours is None:

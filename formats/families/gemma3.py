@@ -1,10 +1,27 @@
 """Gemma 3: four norms a layer, all stored less 1; of models that see images, the language model."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any  # of parsed JSON
+
 from ._family import INNER, Family
 
 PARTS = INNER | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                  "post_feedforward_layernorm": "post_ffw_norm"}
 
+LAYERS_27B = 62                  # the one size whose query scale is not 1/sqrt(head_dim)
+
+
+def refuses(config: Mapping[str, Any]) -> str:
+    """GGUF has no key for the scale of queries: it follows from the size."""
+    heads, width = config.get("num_attention_heads"), config.get("hidden_size")
+    usual = config.get("head_dim")
+    if config.get("num_hidden_layers") == LAYERS_27B and isinstance(heads, int) and isinstance(width, int) and heads:
+        usual = width // heads
+    return "" if config.get("query_pre_attn_scalar") in (None, usual) else "query_pre_attn_scalar"
+
+
 FAMILIES = (
     Family("gemma3", ("gemma3_text", "gemma3"), PARTS, activations=("gelu_pytorch_tanh",), norms_from_zero=True, slides=True,
-           skipped=r"(?:model\.)?(?:vision_tower|multi_modal_projector)\..*"),
+           skipped=r"(?:model\.)?(?:vision_tower|multi_modal_projector)\..*", refuses=refuses),
 )
