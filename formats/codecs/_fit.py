@@ -79,7 +79,7 @@ def affine(x: Floats, weights: Floats, top: int, steps: Steps) -> tuple[Floats, 
         codes, best = np.where(better, candidate, codes), np.where(better, error, best)
         scale, minimum = np.where(better, new_scale, scale), np.where(better, new_minimum, minimum)
     flat = high <= low
-    return np.where(flat, np.float32(0), scale), -np.where(flat, low, minimum), np.where(flat, np.float32(0), codes)
+    return np.where(flat, np.float32(0), scale), np.float32(0) - np.where(flat, low, minimum), np.where(flat, np.float32(0), codes)
 
 
 def positive(x: Floats, weights: Floats, top: int) -> tuple[Floats, Ints]:

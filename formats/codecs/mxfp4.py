@@ -18,7 +18,7 @@ def unpack(blocks: Blocks) -> Floats:
 def pack(x: Floats) -> Blocks:
     widest = np.abs(x).max(axis=-1)
     blocks = empty(x, DTYPE)
-    blocks["e"] = np.where(widest > 0, np.floor(np.log2(widest)) - 2 + 127, 0).astype(np.uint8)
+    blocks["e"] = np.where(widest > 0, np.maximum(np.frexp(widest)[1] - 3 + 127, 0), 0).astype(np.uint8)
     candidates = _half_scale(blocks["e"])[:, None, None] * VALUES
     blocks["qs"] = pack_nibbles(np.abs(candidates - x[..., None]).argmin(axis=-1).astype(np.uint8))
     return blocks

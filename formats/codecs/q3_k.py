@@ -24,7 +24,7 @@ def pack(x: Floats) -> Blocks:
     step = _fit.one_by_one(x.reshape(-1, 16, 16), 4)[..., 0]
     iscale = np.float32(-32) / signed_extreme(step)
     sc = np.where(np.isfinite(iscale), np.clip(np.rint(iscale * step), -32, 31), -32)
-    return _blocks(x, inverse(iscale), sc.astype(np.int32))
+    return _blocks(x, inverse(iscale) + np.float32(0), sc.astype(np.int32))       # no negative zero
 
 
 def pack_weighted(x: Floats, importance: Floats, _: Floats) -> Blocks:

@@ -26,7 +26,7 @@ def pack(x: Floats) -> Blocks:
 def pack_weighted(x: Floats, importance: Floats, mean_square: Floats) -> Blocks:
     d, m, q = _fit.affine(x, _fit.importance_weights(x, importance, mean_square), 15, _fit.WITH_IMPORTANCE)
     blocks = empty(x, DTYPE)
-    blocks["d"], blocks["m"], blocks["qs"] = d[:, 0], -m[:, 0], pack_nibbles(q)
+    blocks["d"], blocks["m"], blocks["qs"] = d[:, 0], np.float32(0) - m[:, 0], pack_nibbles(q)
     return blocks
 
 

@@ -23,7 +23,7 @@ def pack(x: Floats) -> Blocks:
 
 def pack_weighted(x: Floats, importance: Floats, mean_square: Floats) -> Blocks:
     d, m, q = _fit.affine(x, _fit.importance_weights(x, importance, mean_square), 31, _fit.WITH_IMPORTANCE)
-    return _blocks(x, d, -m, q)
+    return _blocks(x, d, np.float32(0) - m, q)
 
 
 def _blocks(x: Floats, d: Floats, m: Floats, q: Ints) -> Blocks:

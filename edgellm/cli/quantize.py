@@ -1,0 +1,116 @@
+"""`edgellm quantize`: a smaller file of a model."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.format_stats import size
+from edgellm.cli.output import say
+from edgellm.cli.progress import ProgressLine
+from edgellm.errors import OptionError
+
+if TYPE_CHECKING:
+    from edgellm.tools.quantize import Plan, Quantized, QuantizeOptions
+
+
+def quantize(
+    model: options.Model,
+    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The file to write.")],
+    type_: Annotated[str, typer.Argument(metavar="TYPE", show_default=False, help=(
+        "Q4_K_M (the usual choice), Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q4_K_S, Q4_0, IQ4_XS, IQ4_NL, Q3_K_M, Q2_K, F16, BF16 and others."
+    ))],
+    tensor_type: Annotated[list[str] | None, typer.Option("--tensor-type", metavar="PATTERN=TYPE", show_default=False, help=(
+        "The type of tensors whose name has PATTERN (a regular expression) in it. May be given again; the first match holds."
+    ))] = None,
+    output_type: Annotated[str | None, typer.Option(
+        "--output-type", "--output-tensor-type", metavar="TYPE", show_default=False, help="The type of the output matrix.",
+    )] = None,
+    token_embedding_type: Annotated[str | None, typer.Option(
+        "--token-embedding-type", metavar="TYPE", show_default=False, help="The type of the token embeddings.",
+    )] = None,
+    imatrix: Annotated[Path | None, typer.Option("--imatrix", metavar="FILE", show_default=False, help=(
+        "An importance matrix (edgellm imatrix, llama-imatrix): columns that matter more are rounded better."
+    ))] = None,
+    pure: Annotated[bool, typer.Option("--pure", help="One type for all matrices, without the usual mix.")] = False,
+    allow_requantize: Annotated[bool, typer.Option(
+        "--allow-requantize", help="Take a file that is quantised already. It gets worse than from the original.",
+    )] = False,
+    split: Annotated[str | None, typer.Option(
+        "--split-max-size", metavar="SIZE", show_default=False, help="Write parts of at most SIZE, such as 2G or 500M.",
+    )] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    threads: options.Threads = None,
+    json_: options.Json = False,
+) -> None:
+    """Make a smaller file of a model.
+
+    MODEL is an F16, BF16 or F32 file. Each tensor gets the type that llama.cpp's mix of the same name gives it, and the
+    same values. OUT appears when it is complete; an interrupted run leaves OUT.part.
+
+    \b
+    edgellm quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M
+    edgellm quantize model-F16.gguf small.gguf Q3_K_M --imatrix imatrix.gguf --tensor-type ffn_down=Q5_K
+    """
+    from edgellm.catalogue import resolve
+    from edgellm.tools.quantize import QuantizeOptions, plan
+    from edgellm.tools.quantize import quantize as make
+
+    path = resolve(model)
+    chosen = QuantizeOptions(
+        type=type_, tensor_types=tuple(tensor_type or ()), output_type=output_type, token_embedding_type=token_embedding_type,
+        imatrix=None if imatrix is None else str(imatrix), pure=pure, allow_requantize=allow_requantize, force=force,
+        threads=_positive(threads), split_bytes=_bytes(split),
+    )
+    if dry_run:
+        _say_plan(plan(path, chosen), chosen, json_=json_)
+        return
+    with ProgressLine("quantising") as progress:
+        made = make(path, out, chosen, progress=progress)
+    _say_result(made, json_=json_)
+
+
+def _positive(threads: int | None) -> int | None:
+    if threads is not None and threads < 1:
+        raise OptionError(f"--threads {threads}: give a positive number")
+    return threads
+
+
+def _bytes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    number, factor = text[:-1], {"M": 10**6, "G": 10**9}.get(text[-1:].upper())
+    if factor is None or not number.isdigit() or not int(number):
+        raise OptionError(f"--split-max-size {text}: give a whole number with M or G, such as 2G")
+    return int(number) * factor
+
+
+def _say_plan(planned: Plan, chosen: QuantizeOptions, *, json_: bool) -> None:
+    if json_:
+        import json
+
+        types = {name: kind.name for name, kind in planned.types.items()}
+        print(json.dumps({"bytes": planned.nbytes, "bits_per_weight": planned.bits_per_weight, "types": types}))
+        return
+    from edgellm.cli.terminal import clean
+
+    for name, kind in planned.types.items():
+        print(f"{planned.tensors[name].type.name:<8} {kind.name:<8} {clean(name)}")
+    say(f"{planned.mix.name}: {size(planned.nbytes)}, {planned.bits_per_weight:.2f} bits per weight")
+
+
+def _say_result(made: Quantized, *, json_: bool) -> None:
+    if json_:
+        import json
+
+        print(json.dumps({"paths": made.paths, "bytes": made.nbytes, "source_bytes": made.source_bytes, "seconds": made.seconds,
+                          "bits_per_weight": made.plan.bits_per_weight, "tensors": made.plan.counts()}))
+        return
+    counts = ", ".join(f"{count} {name}" for name, count in made.plan.counts().items())
+    say(f"{size(made.source_bytes)} became {size(made.nbytes)}, {made.plan.bits_per_weight:.2f} bits per weight, in "
+        f"{made.seconds:.1f} s: {counts}")
+    for path in made.paths:
+        print(path)
