@@ -1,23 +1,26 @@
 """Our speed against llama.cpp's, in one run: same file, threads and tokens, alternating; a Markdown table of medians of ratios.
 
     .venv/bin/python scripts/bench_peers.py MODEL.gguf ... --peer PYTHON [--threads 1,2] [--tests pp512,tg128,tg128@4096]
-                                                           [--isa avx2,avx512vnni] [--rounds 5]
+                                                           [--isa avx2,avx512vnni] [--rounds 5] [--json docs/speed.json]
 
 PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower rung; give
 several to compare with the best of them. A test is ppN (a prompt of N tokens), tgN (N tokens one by one) or tgN@D (the same after
 D tokens). Each build of llama.cpp counts twice, with and without its repacked or AMX weights; the ratio is to the best of all, in
 each round. `--isa` forces our instruction set, one after the other. The last columns: the part of a streaming read, measured in
-the same rounds, that our tokens make, and our peak memory beside weights, keys and values.
+the same rounds, that our tokens make, and our peak memory beside weights, keys and values. `--json` writes the rows into a file
+as well, for scripts/draw_speed.py.
 """
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any  # what JSON holds
 
 HERE = Path(__file__).resolve().parent / "peers"
 SPARE = 64                                       # tokens of the context beyond the longest test
@@ -53,7 +56,7 @@ def depth_of(test: str) -> int:
     return int(test.partition("@")[2] or 0)
 
 
-def compare(model: str, threads: int, isa: str, tests: Sequence[str], options: argparse.Namespace) -> None:
+def compare(model: str, threads: int, isa: str, tests: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     ours = {"EDGELLM_ISA": isa} if isa else {}
     context = max(tokens_of(test) + depth_of(test) for test in tests) + SPARE
     common = [model, str(threads), str(context)]
@@ -61,26 +64,38 @@ def compare(model: str, threads: int, isa: str, tests: Sequence[str], options: a
     children += [Child(name, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
                  for peer in options.peer for name, extra in PEERS.items()]
     probe = Child("probe", [sys.executable, str(HERE / "probe_child.py"), str(threads)], {})
+    rows = []
     for test in tests:
         for child in children:
             child.ask(test)                      # warms caches up
         rounds = [[tokens_of(test) / child.ask(test) for child in children] + [probe.ask("read")]
                   for _ in range(options.rounds)]
         seen = depth_of(test) + tokens_of(test) // 2
-        report(Path(model).stem, isa, threads, test, rounds, children[0].ask(f"bytes{seen}"), children[0].ask("overhead"))
+        rows.append(report(Path(model).stem, isa, threads, test, rounds, children[0].ask(f"bytes{seen}"),
+                           children[0].ask("overhead")))
     for child in (*children, probe):
         child.close()
+    return rows
 
 
 def report(model: str, isa: str, threads: int, test: str, rounds: Sequence[Sequence[float]], token_bytes: float,
-           overhead: float) -> None:
-    """One line: median tokens per second of each, the median ratio to the best peer of each round, the share of a read, memory."""
+           overhead: float) -> dict[str, Any]:
+    """One line: median tokens per second of each, the median ratio to the best peer of each round, the share of a read, memory.
+
+    Returns the same for --json.
+    """
     speeds = [statistics.median(column) for column in zip(*rounds, strict=True)]
     peers = ", ".join(f"{speed:.1f}" for speed in speeds[1:-1])
-    ratio = f"{statistics.median(row[0] / max(row[1:-1]) for row in rounds):.2f}" if peers else ""
-    share = f"{statistics.median(row[0] * token_bytes / 1e9 / row[-1] for row in rounds):.2f}" if test.startswith("tg") else ""
-    print(f"| {model} | {isa or 'best'} | {threads} | {test} | {speeds[0]:.1f} | {peers} | {ratio} | {share} | {overhead:.0f} |",
-          flush=True)
+    ratio = statistics.median(row[0] / max(row[1:-1]) for row in rounds) if peers else None
+    share = statistics.median(row[0] * token_bytes / 1e9 / row[-1] for row in rounds) if test.startswith("tg") else None
+    print(f"| {model} | {isa or 'best'} | {threads} | {test} | {speeds[0]:.1f} | {peers} | {_shown(ratio)} | {_shown(share)} | "
+          f"{overhead:.0f} |", flush=True)
+    return {"model": model, "isa": isa or "best", "threads": threads, "test": test, "edgellm": speeds[0], "peers": speeds[1:-1],
+            "ratio": ratio, "of_read": share, "overhead_mib": overhead}
+
+
+def _shown(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
 
 
 def main() -> None:
@@ -91,14 +106,22 @@ def main() -> None:
     parser.add_argument("--tests", default="pp512,tg128,tg128@4096")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--isa", default="", help="our instruction sets, with commas between; default: the best one")
+    parser.add_argument("--json", type=Path, help="a file for the rows, which scripts/draw_speed.py draws")
+    parser.add_argument("--machine", default="", help="what to call this machine in it; default: the processor")
     options = parser.parse_args()
     peers = " / ".join(name for _ in options.peer for name in PEERS) or "peer"
     print(f"| model | rung | threads | test | edgellm t/s | {peers} t/s | ratio to best | of a read | MiB beside weights and KV |")
     print("|---|---|--:|---|--:|--:|--:|--:|--:|")
+    rows = []
     for model in options.models:
         for isa in options.isa.split(","):
             for threads in options.threads.split(","):
-                compare(model, int(threads), isa, options.tests.split(","), options)
+                rows += compare(model, int(threads), isa, options.tests.split(","), options)
+    if options.json:
+        from edgellm.backends.cpu.system import host_cpu
+
+        facts = {"machine": options.machine or host_cpu(), "peer": peers, "rounds": options.rounds, "rows": rows}
+        options.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Keeps README.md true: runs its console commands and its Python examples on a tiny model, and looks up the names in it.
+"""Keeps README.md and docs/ true: runs their console commands and Python examples on a tiny model, and looks up names and links.
 
 A ```console block is run line by line where a line starts with "$ "; each must succeed and print something. A ```python
-block is run as a program. `model.gguf` and `notes.txt` are there for them; chats get one message. In all blocks, names of
-models after `edgellm chat` and its kin must be in the catalogue.
+block is run as a program; a ```py block, which needs a window, must be Python. `model.gguf` and `notes.txt` are there for them;
+chats get one message. In all blocks, names of models after `edgellm chat` and its kin must be in the catalogue. Links to files
+of the repository must lead to one.
 """
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -16,31 +18,46 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NAME = re.compile(r"edgellm (?:chat|run|show|tokenize|bench|pull|fit) ([a-z0-9][\w.:-]*)")
+LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)(?:#[^)]*)?\)")
+NAME = re.compile(r"edgellm (?:chat|run|show|tokenize|bench|pull|fit) ([a-z0-9][\w.:-]*)(?![\w./:-])")
 SECONDS = 120
+LEAST = 20                                       # commands and examples in all pages together
 
 
 def main() -> None:
-    from edgellm.catalogue import entry_of
-
-    blocks = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    names = {name for _, text in blocks for name in NAME.findall(text) if not name.startswith("hf:") and not name.endswith(".gguf")}
-    if unknown := [name for name in names if entry_of(name) is None]:
-        raise SystemExit(f"README.md names models that are not in models.toml: {', '.join(unknown)}")
-    lines = [line for kind, text in blocks if kind == "console" for line in text.splitlines()]
-    programs = [("sh", "-c", line[2:]) for line in lines if line.startswith("$ ")]
-    programs += [(sys.executable, "-c", text) for kind, text in blocks if kind == "python"]
-    if len(programs) < 5:
-        raise SystemExit(f"README.md has only {len(programs)} commands and examples to run: is a block marked wrongly?")
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     with tempfile.TemporaryDirectory(prefix="edgellm-readme-") as folder:
         furnish(Path(folder))
-        for program in programs:
-            check(program, Path(folder))
-    print(f"README.md: {len(programs)} commands and examples run, {len(names)} names known")
+        run = sum(check_page(page, Path(folder)) for page in pages)
+    if run < LEAST:
+        raise SystemExit(f"the pages have only {run} commands and examples to run: is a block marked wrongly?")
+    print(f"{len(pages)} pages: {run} commands and examples run")
+
+
+def check_page(page: Path, folder: Path) -> int:
+    """Check one page; returns how many commands and examples were run."""
+    from edgellm.catalogue import entry_of
+
+    text = page.read_text(encoding="utf-8")
+    if broken := [link for link in LINK.findall(text) if not (page.parent / link).exists()]:
+        raise SystemExit(f"{page.name} links to files that are not there: {', '.join(broken)}")
+    blocks = BLOCK.findall(text)
+    names = {name for _, block in blocks for name in NAME.findall(block) if not re.match("hf:|ollama:", name)}
+    if unknown := [name for name in names if not name.endswith(".gguf") and entry_of(name) is None]:
+        raise SystemExit(f"{page.name} names models that are not in models.toml: {', '.join(unknown)}")
+    lines = [line for kind, block in blocks if kind == "console" for line in block.splitlines()]
+    programs = [("sh", "-c", line[2:]) for line in lines if line.startswith("$ ")]
+    programs += [(sys.executable, "-c", block) for kind, block in blocks if kind == "python"]
+    for kind, block in blocks:
+        if kind == "py":
+            ast.parse(block, page.name)
+    for program in programs:
+        check(program, folder)
+    return len(programs)
 
 
 def furnish(folder: Path) -> None:
-    """What the README's commands find in their folder."""
+    """What the pages' commands find in their folder."""
     sys.path.insert(0, str(ROOT / "tests"))
     from tiny_models import tiny_model
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from test_catalogue import cache, download, refusal
 
-from edgellm.catalogue import resolve
+from edgellm.catalogue import registry, resolve
 from edgellm.catalogue.names import meant
 from edgellm.cli import app
-from edgellm.errors import ModelNotFound
+from edgellm.errors import BadCatalogue, ModelNotFound
 
 __all__ = ["cache"]                              # a fixture: the home folder and the hub's cache are empty ones
 
@@ -97,3 +97,17 @@ def test_commands_say_what_they_understood(capsys: pytest.CaptureFixture[str]) -
     first, second = capsys.readouterr().err.splitlines()
     assert first == "qwen3:0.6b means qwen3-0.6b"
     assert second.startswith("error: qwen3-0.6b:Q8_0 is not on this machine; fetch it")
+
+
+def test_a_path_needs_no_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "SHIPPED", tmp_path / "models.toml")
+    registry.shipped.cache_clear()
+    try:
+        (tmp_path / "model.gguf").touch()
+        (tmp_path / "plain").touch()
+        monkeypatch.chdir(tmp_path)
+        assert resolve(tmp_path / "model.gguf") == tmp_path / "model.gguf" and resolve("plain") == Path("plain")
+        with pytest.raises(BadCatalogue, match="install edgellm again"):
+            resolve("qwen3-0.6b")
+    finally:
+        registry.shipped.cache_clear()

@@ -113,3 +113,14 @@ def test_every_dependency_has_a_range_and_a_reason() -> None:
 def test_the_command_exists() -> None:
     assert PROJECT["project"]["scripts"] == {"edgellm": "edgellm.cli:main"}
     assert (ROOT / "scripts" / "edgellm").stat().st_mode & 0o111 and (ROOT / "scripts" / "test").stat().st_mode & 0o111
+
+
+def test_pyinstaller_finds_the_hook() -> None:
+    from importlib.metadata import entry_points
+
+    from edgellm.__pyinstaller import get_hook_dirs
+
+    (folder,) = get_hook_dirs()
+    assert (Path(folder) / "hook-edgellm.py").is_file()
+    assert PROJECT["project"]["entry-points"]["pyinstaller40"] == {"hook-dirs": "edgellm.__pyinstaller:get_hook_dirs"}
+    assert all(point.load() is get_hook_dirs for point in entry_points(group="pyinstaller40") if point.value.startswith("edgellm"))

@@ -192,8 +192,10 @@ def some(names: list[str]) -> str:
 def _lookup(text: str) -> tuple[Entry, str | None] | None:
     """The entry and the type asked for. A file that exists under exactly this name wins over the catalogue."""
     name, _, type_name = text.partition(":")
+    if not NAME.fullmatch(name.lower()) or kind(text) == "file":
+        return None                              # before the catalogue is opened: a path needs none
     entry = entries().get(name.lower())
-    if entry is None or kind(text) == "file":
+    if entry is None:
         return None
     return entry, None if type_name == "latest" else type_name or None
 

@@ -32,8 +32,12 @@ def bundled() -> Iterator[tuple[Entry, ModelFile, Path]]:
 
 @functools.cache
 def shipped() -> Catalogue:
-    """The catalogue that ships with edgellm."""
-    return parse(SHIPPED.read_text(encoding="utf-8"))
+    """The catalogue that ships with edgellm. Raises BadCatalogue where this installation lacks it."""
+    try:
+        return parse(SHIPPED.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadCatalogue(f"{SHIPPED} comes with edgellm, but cannot be read ({error.strerror}): install edgellm again, in a "
+                           "frozen program with its data files; a path of a model needs no catalogue") from error
 
 
 def own() -> Catalogue:

@@ -1,0 +1,16 @@
+"""What a frozen program needs of edgellm: modules that are imported by name, data, and the sources that name the kernel cache."""
+from __future__ import annotations
+
+from typing import Any
+
+
+def hook(hook_api: Any) -> None:                 # Any: PyInstaller ships no types
+    """Called by PyInstaller for programs that import edgellm."""
+    from importlib.util import find_spec
+
+    from PyInstaller.utils.hooks import collect_data_files, collect_submodules, copy_metadata
+
+    unwanted = ("edgellm.cli", "edgellm.__pyinstaller") + (() if find_spec("mlx") else ("edgellm.backends.mlx",))
+    hook_api.add_imports(*collect_submodules("edgellm", filter=lambda name: not name.startswith(unwanted)))
+    hook_api.add_datas(collect_data_files("edgellm") + copy_metadata("numba") + copy_metadata("llvmlite"))
+    hook_api.set_module_collection_mode("edgellm", "pyz+py")
