@@ -20,7 +20,7 @@ from edgellm.cli import app, opening, piped, progress
 from edgellm.errors import OptionError
 
 COMMANDS = ("chat", "run", "fit", "pull", "list", "show", "path", "rm", "import", "tokenize", "bench", "doctor",
-            "convert", "perplexity")
+            "convert", "perplexity", "quantize", "verify")
 
 
 class Loader:

@@ -11,7 +11,23 @@ from typing import Annotated, TextIO
 import typer
 
 from edgellm import __version__
-from edgellm.cli import bench, chat, completion, convert, doctor, fit, import_, path, perplexity, pull, quantize, rm, show, tokenize
+from edgellm.cli import (
+    bench,
+    chat,
+    completion,
+    convert,
+    doctor,
+    fit,
+    import_,
+    path,
+    perplexity,
+    pull,
+    quantize,
+    rm,
+    show,
+    tokenize,
+    verify,
+)
 from edgellm.cli import list as list_command
 from edgellm.cli import run as run_command
 from edgellm.cli.options import in_flags
@@ -27,7 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for _command in (chat.chat, run_command.run, fit.fit, pull.pull, show.show, path.path, rm.rm, tokenize.tokenize, bench.bench,
-                 doctor.doctor, convert.convert, quantize.quantize, perplexity.perplexity):
+                 doctor.doctor, convert.convert, quantize.quantize, perplexity.perplexity, verify.verify):
     app.command(no_args_is_help=False)(_command)
 app.command("list", no_args_is_help=False)(list_command.list_)
 app.command("import", no_args_is_help=False)(import_.import_)

@@ -1,0 +1,37 @@
+"""`edgellm verify`: is a model file sound?"""
+from __future__ import annotations
+
+import typer
+
+from edgellm.cli import options
+
+
+def verify(model: options.Model, json_: options.Json = False) -> None:
+    """Check a model file: hash, types, values, tensors, tokenizer, chat template.
+
+    One line per finding: ok, warning, error, or skipped where there is nothing to look at. Every byte is read. The exit code is 3
+    where there is an error, else 0.
+    """
+    import json
+
+    from edgellm.catalogue import resolve
+    from edgellm.cli.progress import ProgressLine
+    from edgellm.cli.terminal import clean
+    from edgellm.errors import EdgeError
+
+    path = resolve(model)
+    from edgellm.tools.verify import verify as findings_of
+
+    findings = []
+    with ProgressLine(f"verifying {model}") as progress:
+        for finding in findings_of(path, name=model, progress=progress):
+            findings.append(finding)
+    errors = sum(one.status == "error" for one in findings)
+    if json_:
+        rows = [{"check": one.check, "status": one.status, "text": one.text} for one in findings]
+        print(json.dumps({"file": str(path), "errors": errors, "findings": rows}, indent=2))
+    else:
+        for one in findings:
+            print(f"{one.status:<8} {one.check:<10} {clean(one.text)}")
+    if errors:
+        raise typer.Exit(EdgeError.exit_code)

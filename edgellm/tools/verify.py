@@ -1,0 +1,196 @@
+"""Judges a model file: its hash, structure, values, tensors, tokenizer and chat template, a finding each."""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from edgellm.arch import find, load_graph
+from edgellm.catalogue import entries, entry_of
+from edgellm.errors import EdgeError, Unsupported
+from edgellm.formats.codecs import CODECS, Codec
+from edgellm.formats.gguf import GGUFFile
+from edgellm.formats.gguf_file_type import file_type
+from edgellm.formats.opening import open_model
+from edgellm.graph import Builder
+from edgellm.hparams import Keys, architecture_of
+from edgellm.spec import UNUSED, matrices, vectors
+from edgellm.tools.finding import Finding
+from edgellm.tools.verify_text import template_findings, tokenizer_findings
+
+Progress = Callable[[str, int, int], None]
+AT_ONCE = 32 << 20               # bytes that are looked at together
+LARGEST_VALUE, LARGEST_SCALE = 1e5, 1e4          # beyond, no weight of a real model is known
+BLOB = re.compile(r"(?:sha256-)?([0-9a-f]{64})")  # names of files in the hub's cache and in Ollama's store
+LISTED = 5                       # names of a list that are shown
+
+
+def verify(path: str | os.PathLike[str], *, name: str = "", progress: Progress | None = None) -> Iterator[Finding]:
+    """Findings on the model at `path`, as they are made. `name`: what the user called it, for its entry of the catalogue.
+
+    Reads every byte, a part at a time. A damaged file is a finding, not an error.
+    """
+    try:
+        gguf = open_model(path)
+    except EdgeError as error:
+        yield Finding("container", "error", str(error))
+        return
+    with gguf:
+        many = f" in {len(gguf.paths)} files" if len(gguf.paths) > 1 else ""
+        yield Finding("container", "ok", f"GGUF {gguf.version}, {len(gguf.tensors)} tensors, {gguf.nbytes} bytes{many}")
+        yield from _hashes(gguf, name, progress)
+        yield from _types(gguf)
+        yield from _values(gguf, progress)
+        yield from _tensors(gguf)
+        yield from tokenizer_findings(gguf)
+        yield from template_findings(gguf)
+
+
+def _hashes(gguf: GGUFFile, name: str, progress: Progress | None) -> Iterator[Finding]:
+    """Each file's sha256 beside what the catalogue, the hub's cache or Ollama's store call it."""
+    for path in gguf.paths:
+        known, who, sure = _known_hash(path, name)
+        if known is None:
+            yield Finding("hash", "skipped", f"{os.path.basename(path)}: nobody here knows its sha256")
+            continue
+        found = _sha256(path, progress)
+        if found in known:
+            yield Finding("hash", "ok", f"{os.path.basename(path)}: sha256 {found[:12]}... is what {who} says")
+        elif sure:
+            yield Finding("hash", "error", f"{path}: sha256 is {found} and {who} says {known[0]}; fetch the file again")
+        else:
+            yield Finding("hash", "warning", f"{path}: is not the file of this name that {who} knows")
+
+
+def _known_hash(path: str, name: str) -> tuple[list[str] | None, str, bool]:
+    """The sha256 values that a file may have, who says so, and whether another one means damage."""
+    real = Path(path).resolve()
+    blob = BLOB.fullmatch(real.name)
+    if blob is not None and real.parent.name == "blobs":
+        return [blob[1]], "the cache", True
+    asked = entry_of(name) if name else None
+    found = []
+    for entry in (asked,) if asked is not None else entries().values():
+        parts = [part for file in entry.files for part in file.parts]
+        found += [part.sha256 for part in parts if part.sha256 and part.path.rpartition("/")[2] == os.path.basename(path)]
+    return (found, "the catalogue", asked is not None) if found else (None, "", False)
+
+
+def _sha256(path: str, progress: Progress | None) -> str:
+    digest, size, done = hashlib.sha256(), os.stat(path).st_size, 0
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(AT_ONCE):
+            digest.update(block)
+            done += len(block)
+            if progress is not None:
+                progress("hashing, MB", done >> 20, size >> 20)
+    return digest.hexdigest()
+
+
+def _types(gguf: GGUFFile) -> Iterator[Finding]:
+    foreign = {info.type.name: info.type.refusal for info in gguf.tensors.values() if info.type.name not in CODECS}
+    for refusal in foreign.values():
+        yield Finding("types", "warning", f"a tensor {refusal}")
+    counts: dict[str, int] = {}
+    for info in gguf.tensors.values():
+        counts[info.type.name] = counts.get(info.type.name, 0) + 1
+    if not foreign:
+        yield Finding("types", "ok", f"{file_type(gguf)}: " + ", ".join(f"{n} {name}" for name, n in sorted(counts.items())))
+
+
+def _values(gguf: GGUFFile, progress: Progress | None) -> Iterator[Finding]:
+    """NaN, Inf, values that are too large to be true, and matrices of zeros."""
+    faults = 0
+    for done, name in enumerate(gguf.tensors):
+        if progress is not None:
+            progress("reading tensors", done, len(gguf.tensors))
+        codec = CODECS.get(gguf.tensors[name].type.name)
+        if codec is not None and (finding := _values_of(gguf, name, codec)) is not None:
+            faults += 1
+            yield finding
+        gguf.drop(name)
+    if not faults:
+        yield Finding("values", "ok", "no NaN or Inf, and no value out of range")
+
+
+def _values_of(gguf: GGUFFile, name: str, codec: Codec) -> Finding | None:
+    info, raw = gguf.tensors[name], gguf.raw(name)
+    floats = [field for field in codec.dtype.names or () if codec.dtype[field].kind == "f"]
+    limit = LARGEST_VALUE if not floats or codec.n == 1 else LARGEST_SCALE
+    blocks = raw.reshape(-1, codec.dtype.itemsize)
+    step, broken, largest = max(AT_ONCE // codec.dtype.itemsize // (1 if floats else codec.n), 1), 0, 0.0
+    for first in range(0, len(blocks), step):
+        some = blocks[first : first + step]
+        if floats:                               # finite scales make finite values
+            found = [some.reshape(-1).view(codec.dtype)[field] for field in floats]
+        else:
+            found = [codec.dequantize(some)]
+        for values in found:
+            wide = np.abs(values.astype(np.float32))
+            finite = np.isfinite(wide)
+            broken += int(wide.size - finite.sum())
+            largest = max(largest, float(wide[finite].max(initial=0.0)))
+    if broken:
+        what = "blocks have scales" if codec.n > 1 else "values"
+        return Finding("values", "error", f"{name}: {broken} {what} that are NaN or Inf; get the file again, or convert it again")
+    if largest > limit and not name.startswith("rope_"):         # factors of pairs that do not rotate are 1e30
+        return Finding("values", "warning", f"{name}: has {'scales' if floats and codec.n > 1 else 'values'} up to {largest:.3g}")
+    if largest == 0 and len(blocks) and len(info.shape) > 1:
+        return Finding("values", "warning", f"{name}: holds nothing but zeros")
+    return None
+
+
+def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
+    """The tensors against what the architecture's graph reads."""
+    try:
+        architecture = architecture_of(gguf)
+        find(architecture, gguf.path)
+    except Unsupported as error:
+        yield Finding("tensors", "warning", _short(error, gguf))
+        return
+    except EdgeError as error:
+        yield Finding("tensors", "error", _short(error, gguf))
+        return
+    wanted: dict[str, tuple[int, ...]] = {}
+    with contextlib.suppress(EdgeError):         # load_graph says the same below
+        wanted = _wanted(gguf, architecture)
+    missing = [name for name in wanted if name not in gguf.tensors]
+    unused = [name for name in gguf.tensors if name not in wanted] if wanted else []
+    strange = [name for name in unused if not UNUSED.fullmatch(name)]
+    if missing:
+        yield Finding("tensors", "error", f"{len(missing)} are missing: {_some(missing)}; get a complete file")
+    if strange:
+        yield Finding("tensors", "error", f"{len(strange)} are unknown to {architecture}: {_some(strange)}; edgellm cannot run "
+                                          "this variant")
+    if missing or strange:
+        return
+    try:
+        load_graph(gguf)
+    except EdgeError as error:
+        yield Finding("tensors", "error", _short(error, gguf))
+        return
+    beside = f"; {len(unused)} are not needed: {_some(unused)}" if unused else ""
+    yield Finding("tensors", "ok", f"all {len(wanted)} that {architecture} needs are there{beside}")
+
+
+def _wanted(gguf: GGUFFile, architecture: str) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors that the graph reads, whatever the file has."""
+    keys = Keys(gguf)
+    shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
+    builder = Builder(shapes, keys.context_length)
+    find(architecture, gguf.path).build(keys, shapes, builder)
+    graph = builder.graph()
+    return matrices(graph) | vectors(graph)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
+
+
+def _short(error: EdgeError, gguf: GGUFFile) -> str:
+    return str(error).removeprefix(f"{gguf.path}: ")
