@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from pseudo_terminal import Terminal, lines_of, with_header
+from tiny_models import tiny_model
 
 from edgellm.cli.keyboard import as_text
 
@@ -148,21 +150,19 @@ def test_reading_shows_life_and_ctrl_c_ends_it(start: Start) -> None:
     terminal.wait_for(">")
 
 
-def test_ctrl_c_while_loading_says_so() -> None:
-    program = """
-from edgellm.cli.progress import ProgressLine
-with ProgressLine("loading m"):
-    print("here", flush=True)
-    time.sleep(30)
-"""
-    terminal = Terminal(f"def chat():\n{'    '.join(program.splitlines(keepends=True))}\n"
-                        "import edgellm.cli.app as app_\napp_.app = lambda *a, **k: chat()\nraise SystemExit(app.run(['chat']))")
+def test_ctrl_c_while_kernels_are_compiled_says_so(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "m.gguf", tokenizer="spm")
+    command = [sys.executable, "-c", "from edgellm.cli import main; main()", "chat", str(model)]
+    terminal = Terminal(command, columns=500, XDG_CACHE_HOME=str(tmp_path / "cache"), XDG_STATE_HOME=str(tmp_path))
     try:
-        terminal.wait_for("here")
-        terminal.wait_for("loading m ...")
+        terminal.wait_for(f"loading {model} ...")
+        while not psutil.Process(terminal.child.pid).children():     # the compilers
+            terminal.read(0.05)
         terminal.type("\x03")
-        terminal.wait_for("(stopped while loading m)")
-        assert terminal.child.wait(20) == 130
+        terminal.wait_for("stopping ...")
+        terminal.wait_for(f"(stopped while loading {model})")
+        assert terminal.child.wait(20) == 130 and "Traceback" not in terminal.all
+        assert terminal.echoes()
     finally:
         terminal.close()
 

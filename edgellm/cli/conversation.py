@@ -24,16 +24,15 @@ class Conversation:
     """Holds what was said and streams the next answer.
 
     `chosen` are the user's options, `recommended` those that hold where the user has none; `last` is the last answer's Generation.
-    `forgotten` counts messages that were dropped for good, because the model's context cannot slide. `progress` is told how far the
-    prompt is read. `refuse` may answer a message in the model's place.
+    `full`: the context has begun to lose what was said first. `progress` is told how far the prompt is read. `refuse` may answer a
+    message in the model's place.
     """
 
     def __init__(self, model: Model, chosen: Settings, system: str | None = None, recommended: Settings | None = None) -> None:
         self.model, self.chosen, self.system, self.recommended = model, chosen, system, recommended or {}
         self.turns: Turns = []
         self.last: Generation | None = None
-        self.forgotten = 0
-        self.full = False                        # a context that slides has begun to lose messages
+        self.full = False
         self.note_on_system = ""                 # what is worth knowing about system prompts with this model
         self.progress: PromptProgress | None = None
         self.refuse: Callable[[str], str | None] = lambda text: None
@@ -109,7 +108,7 @@ class Conversation:
                 if self.model.info.slides or len(turns) == 1 or context - stream.prompt_tokens >= context // ROOM:
                     return turns, stream
             turns = turns[2:]                    # a question and its answer
-            self.forgotten += 2
+            self.full = True
 
     def _chat(self, turns: Turns) -> Stream:
         system = [{"role": "system", "content": self.system}] if self.system else []

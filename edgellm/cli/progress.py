@@ -1,9 +1,10 @@
 """One line on stderr that says what takes so long, only when it does take long."""
 from __future__ import annotations
 
+import signal
 import sys
 import threading
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 
 from edgellm.cli.output import say
@@ -18,7 +19,7 @@ class PassingLine:
 
     def __init__(self, what: str) -> None:
         self._what = self._text = what
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()           # a signal's handler may come in between
         self._tty = sys.stderr.isatty()
         self._timer = threading.Timer(PATIENCE_TERMINAL if self._tty else PATIENCE_LOG, self._start)
         self._timer.daemon = True
@@ -71,7 +72,7 @@ class PassingLine:
 
 
 class ProgressLine(PassingLine):
-    """Shows `(what, done, of)` reports. Ctrl-C during its block is confirmed in a line before it goes on its way."""
+    """Shows `(what, done, of)` reports. Ctrl-C during its block is answered at once, and confirmed when all is cleared away."""
 
     def __call__(self, what: str, done: int, of: int) -> None:
         """Report: `done` of `of` steps of `what` are behind us."""
@@ -80,17 +81,29 @@ class ProgressLine(PassingLine):
 
     def __enter__(self) -> Self:
         self._begun = self._what
+        self._handler = signal.getsignal(signal.SIGINT)
+        if self._tty and self._handler is signal.default_int_handler and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._stop)
         return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
     ) -> None:
+        if signal.getsignal(signal.SIGINT) == self._stop:
+            signal.signal(signal.SIGINT, self._handler)
         stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
         if stopped and self._width:
-            self._width += len("^C")             # which the terminal has put behind it
+            self._width += len("^C")             # which the terminal puts behind it
         super().__exit__(kind, error, trace)
         if stopped:
             say(f"(stopped while {self._begun})")
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """What has begun may take a while to end, such as building a tokenizer."""
+        with self._lock:
+            self._late = True
+            self.show("stopping")
+        raise KeyboardInterrupt
 
 
 class ReadingLine(PassingLine):

@@ -66,14 +66,11 @@ def _switch(switch: Callable[[str], None], name: str, interactive: bool) -> None
 
 def _print(conversation: Conversation, events: Iterator[Event], interactive: bool) -> None:
     """Stream an answer, and say what its text does not show."""
-    reading, forgotten, full = ReadingLine(), conversation.forgotten, conversation.full
+    reading, full = ReadingLine(), conversation.full
     conversation.progress = reading.read
     with on_ctrl_c(conversation.stop) if interactive else contextlib.nullcontext():
         show(events, reading)
     result = conversation.last
-    if conversation.forgotten > forgotten:
-        say(f"(the oldest {conversation.forgotten - forgotten} messages are forgotten: "
-            f"this model sees {conversation.model.info.context} tokens)")
     if result is not None:
         _remark(result)
     if conversation.full and not full:

@@ -62,7 +62,7 @@ class ModelSlot:
         from edgellm.catalogue import bundled
 
         guide = self.model.info.path in [path for _, _, path in bundled()]
-        if why != BUNDLED:                       # a model that is fetched later shall come before it
+        if not guide:                            # a model that is fetched later shall come before it
             remember_model(_lasting(self._name))
         say(_introduction(self._name, self.model, why))
         if why and why != BUNDLED and not guide:

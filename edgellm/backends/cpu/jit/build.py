@@ -7,6 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from edgellm.backends.base import Progress
@@ -58,16 +59,16 @@ def _compile(kernels: list[str], isa: str) -> Iterator[tuple[str, KernelObject]]
         todo.put(kernel)
     for _ in range(min(system.usable_cores(), len(kernels), 4)):
         threading.Thread(target=_drive_compiler, args=(isa, todo, done), daemon=True).start()
-    for _ in kernels:
-        kernel, item = done.get()
-        if isinstance(item, str):
-            while True:                          # let the other workers run dry
-                try:
-                    todo.get_nowait()
-                except Empty:
-                    break
-            raise BackendError(f"kernel {kernel} could not be compiled for {isa}: {item}")
-        yield kernel, item
+    try:
+        for _ in kernels:
+            kernel, item = done.get()
+            if isinstance(item, str):
+                raise BackendError(f"kernel {kernel} could not be compiled for {isa}: {item}")
+            yield kernel, item
+    finally:                                     # after an error, and after Ctrl-C: let the workers run dry
+        with suppress(Empty):
+            while True:
+                todo.get_nowait()
 
 
 def _drive_compiler(isa: str, todo: SimpleQueue[str], done: SimpleQueue[tuple[str, KernelObject | str]]) -> None:
@@ -77,7 +78,7 @@ def _drive_compiler(isa: str, todo: SimpleQueue[str], done: SimpleQueue[tuple[st
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                env=environment)
     assert process.stdin is not None and process.stdout is not None
-    with process:
+    with suppress(BrokenPipeError), process:     # Ctrl-C in a terminal ends the compiler as well
         while True:
             try:
                 kernel = todo.get_nowait()
