@@ -16,6 +16,7 @@ class FakeStream:
     def __init__(self, text: str, stop_reason: str = "eog", evicted: int = 0) -> None:
         self._text, self._reason, self._evicted = text, stop_reason, evicted
         self._read, self._closed = 0, False
+        self.prompt_tokens = 7
 
     def __iter__(self) -> Iterator[str]:
         while self._read < len(self._text) and not self._closed:
@@ -44,7 +45,7 @@ class FakeStream:
     @property
     def result(self) -> Generation:
         """What was read."""
-        stats = Stats(7, 0, self._evicted, self._read, 0.5, 0.25, 0.5)
+        stats = Stats(self.prompt_tokens, 0, self._evicted, self._read, 0.5, 0.25, 0.5)
         reason: Any = "cancelled" if self._closed else self._reason
         thinking, text = split_thinking(self._text[: self._read])
         return Generation(text, (1,) * self._read, reason, stats, 0, thinking)
@@ -58,6 +59,7 @@ class FakeModel:
         self.calls: list[tuple[str, Any, dict[str, Any]]] = []
         self.closed = False
         self.thinking: Thinking = "no"
+        self.tokenizer: Any = None
         self.progress: Any = None                # what the last call gave
         self.info = ModelInfo(
             path=Path("fake.gguf"), name="fake", architecture="llama", parameters=1000, file_bytes=4000, token_bytes=3000,

@@ -1,6 +1,7 @@
 """The chat: its commands, its memory of turns, its input, its choice of a model, over a pipe and on a terminal."""
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import signal
@@ -13,15 +14,19 @@ from typing import Any
 import pytest
 from fake_model import FakeModel, FakeStream
 
-from edgellm.catalogue import paths
-from edgellm.cli import app, opening
+import edgellm
+from edgellm.catalogue import paths, resolve
+from edgellm.cli import app, opening, output
 from edgellm.cli.commands import COMMANDS, Leave, carry_out
+from edgellm.cli.completer import complete
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.interrupt import on_ctrl_c
 from edgellm.cli.lines import read_message
+from edgellm.cli.settings import SETTINGS
 from edgellm.cli.state import last_model, private_file, remember_model, state_folder
+from edgellm.cli.switching import ModelSlot
 from edgellm.engine.records import Event
-from edgellm.errors import ModelClosed, OptionError
+from edgellm.errors import ContextFull, ModelClosed, ModelNotFound, NotEnoughMemory, OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -116,11 +121,151 @@ def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("line, said", [
     ("/nope", "/nope"), ("/set nope 1", "nope"), ("/set temp warm", "warm"), ("/set seed 0.5", "0.5"), ("/regen", "/regen"),
+    ("/set temp nan", "/set temp nan: give a finite number"), ("/set temp -3", "give 0 or more"),
+    ("/set top-p 7", "/set top-p 7: give a finite number at least 0 and at most 1, or default"), ("/set top-k -3", "give 0"),
+    ("/set n 0", "give 1 or more, or -1"), ("/set seed -2", "give 0 or more, or -1"), ("/set min-p inf", "/set min-p inf: give"),
+    ("/set repeat-penalty 0", "above 0"), ("/set think maybe", "give on or off"), ("/set think on", "no <think>"),
     ("/", "/help"),
 ])
 def test_commands_that_cannot_be_carried_out(line: str, said: str) -> None:
     with pytest.raises(OptionError, match=re.escape(said)):
         carry_out(line, conversation()[0])
+
+
+def test_a_refused_value_changes_nothing() -> None:
+    chat, _ = conversation("one", temperature=0.5)
+    with pytest.raises(OptionError):
+        carry_out("/set temp nan", chat)
+    assert chat.settings == {"temperature": 0.5}
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """The rows of /set."""
+    return {name: value for name, _, value in (line.strip().partition(" ") for line in capsys.readouterr().err.splitlines())}
+
+
+def test_set_shows_what_holds_and_takes_it_back(capsys: pytest.CaptureFixture[str]) -> None:
+    chat, model = conversation("one", min_p=0.2)
+    chat.recommended = {"temperature": 0.6, "top_k": 20}
+    model.thinking = "optional"
+    for line in ("/set temp 1.5", "/set think off", "/set n -1", "/set seed 7"):
+        carry_out(line, chat)
+    assert chat.settings == {"temperature": 1.5, "top_k": 20, "min_p": 0.2, "think": False, "max_tokens": None, "seed": 7}
+    capsys.readouterr()
+    carry_out("/set", chat)
+    rows = shown(capsys)
+    assert {name: " ".join(rows[name].split()) for name in SETTINGS} == {
+        "temp": "1.5 set by you", "top-k": "20 recommended for this model", "top-p": "0.95", "min-p": "0.2 set by you",
+        "repeat-penalty": "1", "presence-penalty": "0", "frequency-penalty": "0", "seed": "7 set by you",
+        "n": "no limit set by you", "think": "off set by you",
+    }
+    for line in ("/set temp default", "/set think default", "/set n default", "/set seed -1", "/set min_p default"):
+        carry_out(line, chat)
+    assert chat.settings == {"temperature": 0.6, "top_k": 20, "seed": None}
+    capsys.readouterr()
+    carry_out("/set", chat)
+    rows = shown(capsys)
+    assert rows["temp"].split()[0] == "0.6" and "64 (the context)" in rows["n"] and "a new one" in rows["seed"]
+    assert "template" in rows["think"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(output, "columns", lambda stream: columns)
+    for line in ("/?", "/set"):
+        carry_out(line, conversation()[0])
+    lines = capsys.readouterr().err.splitlines()
+    assert all(len(line) < columns for line in lines) and len(lines) > 15
+    assert all(any(line.startswith(f"  /{name}") for line in lines) for name in COMMANDS)
+
+
+@pytest.mark.parametrize("line", ["/exit", "/quit", "/bye", "/QUIT now"])
+def test_ways_to_leave(line: str) -> None:
+    with pytest.raises(Leave):
+        carry_out(line, conversation()[0])
+
+
+@pytest.mark.parametrize("text, begun, words", [
+    ("/", "/", ["/help", "/exit"]), ("/mo", "/mo", ["/model"]), ("/q", "/q", ["/quit"]), ("/set to", "to", ["top-k", "top-p"]),
+    ("/set think o", "o", ["on", "off"]), ("/set temp ", "", ["default"]), ("/model gui", "gui", ["guide"]), ("hello /mo", "", []),
+    ("/clear x", "", []), ("/model /nowhere/x", "/nowhere/x", []), ("/set nope x", "", []),
+])
+def test_what_tab_offers(text: str, begun: str, words: list[str]) -> None:
+    assert complete(text)[0] == begun
+    assert set(words) <= set(complete(text)[1]) and (words or not complete(text)[1])
+
+
+def test_tab_offers_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").mkdir()
+    for name in ("a.gguf", "notes.txt", "models/b.gguf"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert complete("/model a")[1] == ["a.gguf"] and complete("/model mo")[1] == ["models/"]
+    assert complete("/model models/")[1] == ["models/b.gguf"]
+    assert complete(f"/model {tmp_path}/a")[1] == [f"{tmp_path}/a.gguf"]
+
+
+class SmallModel(FakeModel):
+    """Sees 64 tokens, a token for each letter, and cannot slide."""
+
+    def __init__(self, *answers: str | FakeStream) -> None:
+        super().__init__(*answers)
+        self.info = dataclasses.replace(self.info, slides=False)
+
+    def chat(self, messages: Any, *, stream: bool, **options: Any) -> FakeStream:
+        n = sum(len(message["content"]) for message in messages)
+        if n > 64:
+            raise ContextFull("full")
+        answer = super().chat(messages, stream=stream, **options)
+        answer.prompt_tokens = n
+        return answer
+
+
+def test_a_window_that_cannot_slide_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    model = SmallModel(*[FakeStream(f"answer {k}") for k in range(9)])
+    monkeypatch.setattr(opening, "open_model", lambda name, options: model)
+    lines = ["first question", "second question", "third question", "x" * 65, "x" * 64, "last question"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    assert app.run(["chat", "m", "--system", "Be good."]) == 3
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4 and err.count("oldest messages are being forgotten") == 1
+    assert err.count("error: the message is too long: this model sees 64 tokens") == 2
+    assert all(call[1][0]["content"] == "Be good." for call in model.calls)
+    asked = [[message["content"] for message in call[1][1:] if message["role"] == "user"] for call in model.calls]
+    assert asked[0] == ["first question"] and asked[-1][-1] == "last question" and "first question" not in asked[-1]
+
+
+def test_another_model_goes_on_with_the_conversation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = FakeModel("one"), FakeModel("two", "three")
+    first.thinking = "optional"
+    monkeypatch.setattr(opening, "open_model", lambda name, options: {"m": first, "guide": second}[name])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a\n/model guide\nb\n/model\n"))
+    assert app.run(["chat", "m", "--think", "--temp", "0"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "one\ntwo\n" and first.closed and second.closed
+    assert first.calls[0][2] == {"temperature": 0.0, "think": True}
+    assert second.calls[0][1] == [say("a"), answer("one"), say("b")] and second.calls[0][2] == {"temperature": 0.0}
+    assert "guide (fake.gguf)" in err and "fake.gguf; /model NAME" in err
+
+
+def test_a_model_that_cannot_be_opened_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [FakeModel(), FakeModel("again")]
+
+    def open_model(name: str, options: dict[str, Any]) -> FakeModel:
+        if name == "guide":
+            raise NotEnoughMemory("too big")
+        return models.pop(0)
+
+    monkeypatch.setattr(opening, "open_model", open_model)
+    slot = ModelSlot("m", {})
+    chat = slot.begin({}, None, "")
+    with pytest.raises(NotEnoughMemory):
+        slot.switch(chat, "guide")
+    assert text_of(chat.ask("a")) == "again" and not models
+    with pytest.raises(ModelNotFound):
+        slot.switch(chat, "no-such-model")
+    assert not slot.model.closed, "it was not even closed"
 
 
 def chat_over_pipe(
@@ -167,6 +312,47 @@ def test_what_an_answer_does_not_show_is_said(
 ) -> None:
     assert chat_over_pipe(monkeypatch, "a\n", stream)[0] == 0
     assert said in capsys.readouterr().err
+
+
+def test_thinking_does_not_reach_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "<think>\nHm.\n</think>\n\nParis."
+    _, model = chat_over_pipe(monkeypatch, "a\nb\n", text, "<think>Hm</think>")
+    out, err = capsys.readouterr()
+    assert out == "Paris.\n" and "Hm" not in err and "(the model thought, and ended without an answer)" in err
+    assert model.calls[1][1] == [say("a"), answer("Paris."), say("b")]
+    monkeypatch.setattr(opening, "open_model", lambda name, options: FakeModel(text, text))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert app.run(["run", "m", "q"]) == 0
+    assert capsys.readouterr() == ("Paris.\n", "")
+    assert app.run(["run", "m", "q", "--think"]) == 2
+    assert "error: --think: this model's chat template has no <think>" in capsys.readouterr().err
+
+
+def test_the_guide_says_what_has_no_effect_and_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    model = FakeModel("fine")
+    model.info = dataclasses.replace(model.info, path=resolve("guide"))
+    model.tokenizer = edgellm.load_tokenizer("guide")
+    monkeypatch.setattr(opening, "open_model", lambda name, options: model)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Wie geht es dir?\n/stats\n/system Be brief.\nhow are you?\n"))
+    assert app.run(["chat", "guide", "--system", "Be brief."]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("I only speak English.") and out.endswith("\nfine\n") and err.count("no effect on the guide") == 2
+    assert "nothing was answered yet" in err and last_model() is None
+    assert [message["role"] for message in model.calls[0][1]] == ["system", "user", "assistant", "user"]
+
+
+def test_the_way_back_to_the_guide_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:
+    file = tmp_path / "here.gguf"
+    file.touch()
+    assert chat_over_pipe(monkeypatch, "", name=str(file))[0] == 0
+    assert "/model guide" not in capsys.readouterr().err
+    monkeypatch.setattr(opening, "open_model", lambda name, options: FakeModel())
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert app.run(["chat"]) == 0
+    err = capsys.readouterr().err
+    assert "used last" in err and "/model guide leads back to the guide" in err
 
 
 def test_the_last_model_is_remembered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

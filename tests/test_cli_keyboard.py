@@ -112,10 +112,16 @@ def test_what_is_typed_during_an_answer_waits_at_the_next_prompt(start: Start) -
 
 def test_a_paste_without_brackets_is_one_message(start: Start, home: Path) -> None:
     terminal = start("'got it', 'and again'")
-    terminal.type("first line\rsecond line\r\rlast line\r")
+    terminal.type("first line\r\rsecond line\rlast line\r")
     terminal.wait_for("got it")
     terminal.wait_for(">")
-    assert "+first line\n+second line\n+\n+last line\n" in (home / "edgellm" / "history").read_text()
+    assert "+first line\n+\n+second line\n+last line\n" in (home / "edgellm" / "history").read_text()
+    terminal.type("x" * 90 + "\rä" * 3000 + "z")          # the last line waits for its Enter
+    terminal.wait_for("z")
+    assert not terminal.read(0.5) or "and again" not in terminal.shown
+    terminal.type("\x03")
+    terminal.wait_for("leaves")
+    terminal.wait_for(">")
     terminal.type("/set temp 0\r/set seed 3\rhello\r")     # commands go one by one
     terminal.wait_for("temp              0  set by you")
     terminal.wait_for("seed              3  set by you")
@@ -224,7 +230,7 @@ def test_a_dumb_terminal_gets_no_escapes(start: Start) -> None:
 
 
 @pytest.mark.parametrize("keys, text", [
-    ("hello\r", "hello"), ("a\rb\r\r", "a\nb"), ("helo\x7flo\r", "hello"), ("wrong\x15right", "right"), ("a\x1b[A\x1b[Db", "ab"),
+    ("hello\r", "hello\n"), ("a\r\r\nb", "a\n\nb"), ("helo\x7flo", "hello"), ("wrong\x15right", "right"), ("a\x1b[A\x1b[Db", "ab"),
     ("\x7f\x7fx", "x"), ("a\r\x7f\x7fb", "a\nb"), ("\x04", ""), ("", ""), ("\x1b[24;80R", ""),
 ])
 def test_keys_become_text(keys: str, text: str) -> None:

@@ -32,3 +32,11 @@ def test_a_full_disk_is_no_fault_of_ours(tmp_path: Path) -> None:
     done = shell(tiny_model(tmp_path / "m.gguf", tokenizer="spm"), ">/dev/full")
     last = done.stderr.splitlines()[-1]          # a slow machine says before that it is loading
     assert done.returncode == 3 and last.startswith("error: the output cannot be written: No space left on device; ")
+
+
+def test_a_closed_stdin_is_an_empty_one(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "m.gguf", tokenizer="spm")
+    command = f'"{sys.executable}" -c "{RUN}" chat "{path}" <&-'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120,
+                          env=os.environ | {"XDG_STATE_HOME": str(tmp_path)})
+    assert done.returncode == 0 and done.stdout == "" and "error" not in done.stderr

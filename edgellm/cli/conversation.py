@@ -90,8 +90,8 @@ class Conversation:
         finally:
             stream.close()
             self._stream, self.last = None, stream.result
-            self.full = self.full or stream.result.stats.evicted_tokens > 0
             if said := stream.result.text:       # otherwise the turns stay as they were
+                self.full = self.full or stream.result.stats.evicted_tokens > 0
                 self.turns = [*turns, {"role": "assistant", "content": said}]
 
     def _begin(self, turns: Turns) -> tuple[Turns, Stream]:

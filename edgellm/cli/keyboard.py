@@ -77,7 +77,7 @@ def typed_ahead() -> str:
     data = b""
     while len(data) < MOST and more_comes(0) and (chunk := os.read(sys.stdin.fileno(), 4096)):
         data += chunk
-    return as_text(data.decode("utf-8", errors="ignore"))
+    return as_text(data.decode("utf-8", errors="ignore")).strip("\n")
 
 
 def as_text(keys: str) -> str:
@@ -92,4 +92,4 @@ def as_text(keys: str) -> str:
                 kept.pop()
         else:
             kept.append(key)
-    return Filter()("".join(kept)).strip("\n")
+    return Filter()("".join(kept))

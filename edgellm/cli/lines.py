@@ -5,17 +5,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from edgellm.cli.keyboard import more_comes, typed_ahead
+from edgellm.cli.keyboard import MOST, as_text, more_comes, typed_ahead
 from edgellm.cli.output import say
 from edgellm.cli.state import private_file
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 ReadLine = Callable[[str], str | None]       # prompt -> line without its newline, None at the end
 Complete = Callable[[str], tuple[str, Sequence[str]]]    # text before the cursor -> its last word, what it may become
-BLOCK = '"""'
+BLOCK, ENTER = '"""', ("\r", "\n")
 PASTE_GAP = 0.03                             # seconds: what comes sooner after Enter was not typed
 
 
@@ -95,7 +95,7 @@ def _editor(complete: Complete, is_command: Callable[[str], bool]) -> PromptSess
 def _keys(is_command: Callable[[str], bool]) -> KeyBindings:
     from prompt_toolkit.enums import DEFAULT_BUFFER
     from prompt_toolkit.filters import has_focus
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.key_binding import KeyBindings
 
     keys = KeyBindings()
 
@@ -105,10 +105,21 @@ def _keys(is_command: Callable[[str], bool]) -> KeyBindings:
 
     @keys.add("enter", filter=has_focus(DEFAULT_BUFFER))
     def send(event: KeyPressEvent) -> None:
-        more = event.key_processor.input_queue or more_comes(PASTE_GAP)
-        if more and not is_command(event.current_buffer.text):           # a paste, in a terminal that does not bracket it
-            event.current_buffer.insert_text("\n")
-        else:
-            event.current_buffer.validate_and_handle()
+        buffer = event.current_buffer
+        if not is_command(buffer.text) and (more := _pasted(event)):     # in a terminal that does not bracket what is pasted
+            buffer.insert_text("\n" + as_text(more).removesuffix("\n"))
+            if not more.endswith(ENTER):
+                return
+        buffer.validate_and_handle()
 
     return keys
+
+
+def _pasted(event: KeyPressEvent) -> str:
+    """All keys that come right behind this one; taken in one go, since the editor needs a moment for each."""
+    queue = event.key_processor.input_queue
+    keys = [key.data for key in queue if key.data != "_Flush"]           # a mark of prompt_toolkit's own
+    queue.clear()
+    while len(keys) < MOST and more_comes(PASTE_GAP) and (read := event.app.input.read_keys()):
+        keys += [key.data for key in read]
+    return "".join(keys)

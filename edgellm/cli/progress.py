@@ -4,6 +4,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -12,6 +13,7 @@ from edgellm.cli.screen import columns
 from edgellm.cli.terminal import clean
 
 PATIENCE_TERMINAL, PATIENCE_LOG = 0.3, 2.0       # seconds before anything is shown; a log needs no line for every start
+TICK, LONG = 1.0, 3.0                            # seconds between two looks at the clock, and from when on it is shown
 
 
 class PassingLine:
@@ -21,28 +23,28 @@ class PassingLine:
         self._what = self._text = what
         self._lock = threading.RLock()           # a signal's handler may come in between
         self._tty = sys.stderr.isatty()
-        self._timer = threading.Timer(PATIENCE_TERMINAL if self._tty else PATIENCE_LOG, self._start)
-        self._timer.daemon = True
-        self._late = self._printed = self._over = False
+        self._late = False                       # it has taken long enough
+        self._over = threading.Event()
+        self._since = time.monotonic()
         self._width = 0                          # of what is on the screen
 
     def show(self, text: str) -> None:
         """What the line says from now on."""
         with self._lock:
             self._text = text
-            if self._late:
-                self._show()
+            if self._late and self._tty:
+                self._draw()
 
     def erase(self) -> None:
         """Take the line away for good; doing that twice does nothing."""
-        self._timer.cancel()
         with self._lock:
-            self._late, self._over = False, True
+            self._over.set()
             if self._width:
                 self._write("")
 
     def __enter__(self) -> Self:
-        self._timer.start()
+        self._since = time.monotonic()
+        threading.Thread(target=self._run, daemon=True).start()
         return self
 
     def __exit__(
@@ -50,18 +52,25 @@ class PassingLine:
     ) -> None:
         self.erase()
 
-    def _start(self) -> None:
-        with self._lock:
-            if not self._over:
+    def _run(self) -> None:
+        """Begin to show, and on a terminal let the seconds go by."""
+        wait = PATIENCE_TERMINAL if self._tty else PATIENCE_LOG
+        while not self._over.wait(wait):
+            with self._lock:
+                if self._over.is_set():
+                    return
                 self._late = True
-                self._show()
+                if not self._tty:
+                    print(f"{clean(self._what)} ...", file=sys.stderr, flush=True)
+                    return
+                self._draw()
+            wait = TICK
 
-    def _show(self) -> None:
-        if self._tty:
-            self._write(f"{clean(self._text)} ...")
-        elif not self._printed:
-            self._printed = True
-            print(f"{clean(self._what)} ...", file=sys.stderr, flush=True)
+    def _draw(self) -> None:
+        if self._over.is_set():
+            return
+        seconds = time.monotonic() - self._since
+        self._write(f"{clean(self._text)} ..." + (f" {seconds:.0f} s" if seconds >= LONG else ""))
 
     def _write(self, text: str) -> None:
         """Replace the line: carriage return and spaces work on every terminal."""

@@ -61,11 +61,11 @@ class ModelSlot:
         """Say which model answers now, and set what depends on that."""
         from edgellm.catalogue import bundled
 
-        guide = self.model.info.path in [path for _, _, path in bundled()]
+        guide = why == BUNDLED or self.model.info.path in [path for _, _, path in bundled()]
         if not guide:                            # a model that is fetched later shall come before it
             remember_model(_lasting(self._name))
         say(_introduction(self._name, self.model, why))
-        if why and why != BUNDLED and not guide:
+        if why and not guide:
             say("/model guide leads back to the guide, which explains edgellm")
         conversation.recommended = opening.sampling_of(self._name, {})
         conversation.refuse = self._guide_refuses if guide else lambda text: None
