@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edgellm.engine.load import load, load_tokenizer
     from edgellm.engine.model import Model
     from edgellm.engine.records import Event, Generation, ModelInfo, Piece, Stats
+    from edgellm.engine.session import Session
     from edgellm.engine.stream import Stream
     from edgellm.errors import (
         BackendError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         NoTokenizer,
         NumericError,
         OptionError,
+        SessionError,
         ShapeMismatch,
         TemplateError,
         Truncated,
@@ -56,14 +58,15 @@ __all__ = [
     "AsyncStream", "BackendError", "BadAlignment", "BadCatalogue", "BadHParam", "BadMagic", "BadTensorInfo", "BadType",
     "BadVersion", "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "Event", "FormatError", "Generation",
     "LimitExceeded", "Model", "ModelClosed", "ModelInfo", "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError",
-    "OptionError", "Piece", "SamplingOptions", "ShapeMismatch", "Stats", "Stream", "TemplateError", "Truncated", "Unreadable",
-    "Unsupported", "Unwritable", "load", "load_tokenizer",
+    "OptionError", "Piece", "SamplingOptions", "Session", "SessionError", "ShapeMismatch", "Stats", "Stream", "TemplateError",
+    "Truncated", "Unreadable", "Unsupported", "Unwritable", "load", "load_tokenizer",
 ]
 
 _HOMES = {
     "load": "edgellm.engine.load", "load_tokenizer": "edgellm.engine.load", "Model": "edgellm.engine.model",
     "Event": "edgellm.engine.records", "Generation": "edgellm.engine.records", "ModelInfo": "edgellm.engine.records",
-    "Piece": "edgellm.engine.records", "Stats": "edgellm.engine.records", "Stream": "edgellm.engine.stream",
+    "Piece": "edgellm.engine.records", "Session": "edgellm.engine.session", "Stats": "edgellm.engine.records",
+    "Stream": "edgellm.engine.stream",
     "AsyncStream": "edgellm.engine.async_", "SamplingOptions": "edgellm.sampling",
 }
 

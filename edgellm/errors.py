@@ -23,8 +23,8 @@ from edgellm.formats.errors import (
 __all__ = [
     "BackendError", "BadAlignment", "BadCatalogue", "BadHParam", "BadMagic", "BadTensorInfo", "BadType", "BadVersion",
     "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "FormatError", "LimitExceeded", "ModelClosed",
-    "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError", "OptionError", "ShapeMismatch", "TemplateError",
-    "Truncated", "Unreadable", "Unsupported", "Unwritable",
+    "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError", "OptionError", "SessionError", "ShapeMismatch",
+    "TemplateError", "Truncated", "Unreadable", "Unsupported", "Unwritable",
 ]
 
 
@@ -52,6 +52,10 @@ class NotEnoughMemory(EdgeError):
 
 class ModelClosed(EdgeError):
     """A model that was used after `close()`."""
+
+
+class SessionError(EdgeError):
+    """A session that was closed, or a saved one that is damaged or another model's."""
 
 
 class NoTokenizer(EdgeError):

@@ -243,7 +243,7 @@ class Loader:
     executables: list[Executable] = field(default_factory=list)
 
     def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-                threads_batch: int | None = None, progress: Progress | None = None) -> Executable:
+                threads_batch: int | None = None, parallel: int = 1, progress: Progress | None = None) -> Executable:
         self.executables.append(self.make(graph, weights, layout, threads))
         if progress is not None:
             progress("kernels", 1, 1)

@@ -5,26 +5,31 @@ import json
 import statistics
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from fake_model import FakeModel
 
-from edgellm.backends.base import KindTime
+from edgellm.backends.base import KindTime, StepBatch
 from edgellm.cli import app, opening
 from edgellm.graph import KVSpec
 from edgellm.memory.layout import plan_memory
 
 
-class FakeSession:
-    """What bench asks of a model's session."""
+class FakeEngine:
+    """What bench asks of a model's engine, and of the executable in it."""
 
     isa, busy_seconds = "generic", 0.0
     layout = plan_memory([KVSpec(2, 16, 16)], context=64, sinks=4, chunk=16)
 
-    def profile(self, ids: npt.NDArray[np.int32], step: int) -> tuple[int, list[KindTime]]:
-        """At most 6 tokens at once."""
-        return min(step, 6), [KindTime("matmul:Q4_0", len(ids), 0.002, 4_000_000), KindTime("norm:rms_norm", step, 0.001, 0)]
+    def check(self) -> FakeEngine:
+        return self
+
+    def profile(self, batch: StepBatch) -> list[KindTime]:
+        raise AssertionError("`where_time_goes` is replaced")
+
+
+def where_time_goes(model: FakeModel, ids: list[int], step: int) -> tuple[int, list[KindTime]]:
+    """At most 6 tokens at once."""
+    return min(step, 6), [KindTime("matmul:Q4_0", len(ids), 0.002, 4_000_000), KindTime("norm:rms_norm", step, 0.001, 0)]
 
 
 class FakeProbe:
@@ -59,7 +64,8 @@ class Loader:
 @pytest.fixture
 def loader(monkeypatch: pytest.MonkeyPatch) -> Loader:
     monkeypatch.setattr("edgellm.backends.cpu.bandwidth.ReadProbe", FakeProbe)
-    monkeypatch.setattr(FakeModel, "session", FakeSession(), raising=False)
+    monkeypatch.setattr(FakeModel, "engine", FakeEngine(), raising=False)
+    monkeypatch.setattr("edgellm.engine.measure.where_time_goes", where_time_goes)
     monkeypatch.setattr(FakeModel, "n_vocab", 32, raising=False)
     made = Loader()
     monkeypatch.setattr(opening, "open_model", made)

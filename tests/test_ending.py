@@ -12,7 +12,7 @@ import pytest
 from fake_backend import toys
 from tiny_models import tiny_model
 
-from edgellm.errors import ModelClosed
+from edgellm.errors import BackendError, ModelClosed
 from edgellm.weights import WeightStore
 
 ENDING = """
@@ -98,7 +98,7 @@ def test_a_call_looks_at_the_file_in_its_turn(tmp_path: Path, monkeypatch: pytes
         looks: list[object] = []
 
         def changed(store: WeightStore) -> bool:
-            looks.append(model._session.turns.holder)
+            looks.extend(model.engine.turns.holders)
             return False
 
         monkeypatch.setattr(WeightStore, "changed", changed)
@@ -106,7 +106,7 @@ def test_a_call_looks_at_the_file_in_its_turn(tmp_path: Path, monkeypatch: pytes
         assert looks == []
         list(stream)
         model.logits([1])
-        assert looks[0] is stream and len(looks) == 2 and looks[1] is not None
+        assert looks[0] is stream._answer and len(looks) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -118,3 +118,17 @@ def test_leaving_a_with_block_in_a_forked_process(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tiny_model(tmp_path / "m.gguf"))], capture_output=True,
                           text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_forked_process_is_told_so(tmp_path: Path) -> None:
+    with toys().load(tiny_model(tmp_path / "m.gguf"), context=32) as model:
+        child = os.fork()
+        if child == 0:
+            try:
+                model.generate([1], max_tokens=1)
+            except BackendError:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

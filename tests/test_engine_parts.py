@@ -1,9 +1,9 @@
 """The small parts of the engine by themselves: stop texts, token ids, context sizes, and whose turn it is."""
 from __future__ import annotations
 
-import os
 import threading
 import time
+from array import array
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from edgellm.engine import context as contexts
 from edgellm.engine.prompts import checked_ids
 from edgellm.engine.stop_text import StopText
-from edgellm.engine.turns import Turns
-from edgellm.errors import BackendError, OptionError
+from edgellm.engine.task import Task
+from edgellm.engine.turns import Driver, Turns
+from edgellm.errors import OptionError
 from edgellm.graph import KVSpec
 from edgellm.memory.layout import plan_memory
 
@@ -93,77 +94,111 @@ def test_memory_of_keys_and_values() -> None:
         contexts.check_memory(2 << 30, 100, 1 << 30)
 
 
-class Call:
-    """Something that can hold a turn."""
+class Places:
+    """Turns with their lock, and tasks for them; `order` has those that got a place in another thread."""
+
+    def __init__(self, parallel: int = 1) -> None:
+        self.lock, self.driver, self.lost = threading.RLock(), Driver(), list[Task]()
+        self.turns = Turns(parallel, self.driver, self.lost.append)
+        self.order = list[Task]()
+
+    def task(self, patience: float = 60.0, *, background: bool = False) -> Task:
+        return Task(array("i"), self.lock, background=background, patience=patience)
+
+    def take(self, *tasks: Task) -> None:
+        for task in tasks:
+            with self.lock:
+                self.turns.take(task, lambda: None)
+
+    def wait(self, task: Task) -> threading.Thread:
+        """Another thread waits for a place, and gives it away at once."""
+        def run() -> None:
+            with self.lock:
+                self.turns.take(task, lambda: None)
+                self.order.append(task)
+                self.turns.leave(task)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        while task not in self.turns.queue and thread.is_alive():
+            time.sleep(0.001)
+        return thread
 
 
-def wait_in_thread(turns: Turns, call: Call, patience: float, order: list[Call]) -> threading.Thread:
-    def run() -> None:
-        turns.take(call, patience=patience)
-        order.append(call)
-        turns.leave(call)
-
-    before = len(turns._queue)
-    thread = threading.Thread(target=run)
-    thread.start()
-    while len(turns._queue) == before and thread.is_alive():
-        time.sleep(0.001)
-    return thread
-
-
-def test_calls_queue_in_order() -> None:
-    turns, first, order = Turns(), Call(), list[Call]()
-    turns.take(first)
-    others = [Call() for _ in range(4)]
-    threads = [wait_in_thread(turns, call, 60.0, order) for call in others]
-    assert order == []
-    turns.leave(first)
+def test_calls_queue_in_order_but_foreground_first() -> None:
+    places = Places()
+    first = places.task()
+    places.take(first)
+    tasks = [places.task(background=n in (1, 2)) for n in range(5)]
+    threads = [places.wait(task) for task in tasks]
+    assert places.order == []
+    with places.lock:
+        places.turns.leave(first)
     for thread in threads:
         thread.join(10)
-    assert order == others
+    assert places.order == [tasks[n] for n in (0, 3, 4, 1, 2)]
+
+
+def test_as_many_as_there_are_places() -> None:
+    places = Places(3)
+    tasks = [places.task() for _ in range(4)]
+    places.take(*tasks[:3])
+    assert places.turns.holders == tasks[:3]
+    waiting = places.wait(tasks[3])
+    assert places.order == []
+    with places.lock:
+        places.turns.leave(tasks[1])
+    waiting.join(10)
+    assert places.order == [tasks[3]] and places.turns.holders == [tasks[0], tasks[2]]
 
 
 def test_a_paused_holder_gives_way_and_a_busy_one_does_not() -> None:
-    turns, stream, patient, hasty, order = Turns(), Call(), Call(), Call(), list[Call]()
-    turns.take(stream)
-    waiting = wait_in_thread(turns, hasty, 0.0, order)
-    assert order == [], "the holder is busy"
-    turns.pause(stream)
+    places = Places()
+    stream, patient, hasty = places.task(), places.task(), places.task(0.0)
+    places.take(stream)
+    waiting = places.wait(hasty)
+    assert places.order == [], "the holder is busy"
+    with places.lock:
+        places.turns.pause(stream)
     waiting.join(10)
-    assert order == [hasty]
-    turns.take(stream)
-    turns.pause(stream)
-    waiting = wait_in_thread(turns, patient, 60.0, order)
-    assert waiting.is_alive() and order == [hasty], "its reader may go on any moment"
-    turns.leave(stream)
+    assert places.order == [hasty] and places.lost[0] is stream
+    places.take(stream)
+    with places.lock:
+        places.turns.pause(stream)
+    waiting = places.wait(patient)
+    assert waiting.is_alive() and places.order == [hasty], "its reader may go on any moment"
+    with places.lock:
+        places.turns.leave(stream)
     waiting.join(10)
-    assert order == [hasty, patient]
+    assert places.order == [hasty, patient]
+
+
+def test_foreground_takes_the_place_of_what_is_busy_in_the_background_between_two_steps() -> None:
+    places = Places()
+    busy = places.task(background=True)
+    places.take(busy)
+    places.driver.thread, places.driver.tasks = 1, (busy,)
+    waiting = places.wait(urgent := places.task())
+    assert waiting.is_alive() and busy.holds, "a step computes it"
+    with places.lock:
+        places.driver.thread, places.driver.tasks = 0, ()
+        places.turns.admit()
+    waiting.join(10)
+    assert places.order == [urgent] and not busy.holds
 
 
 def test_nobody_waits_for_himself_or_for_the_dead() -> None:
-    turns, stream, call, order = Turns(), Call(), Call(), list[Call]()
-    turns.take(stream)
-    turns.pause(stream)
-    turns.take(call)                             # by the thread that read the stream last
-    assert turns.holder is call
-    turns.pause(stream)                          # no longer its turn: nothing happens
-    turns.leave(stream)
-    assert turns.holder is call
+    places = Places()
+    stream, call = places.task(), places.task()
+    places.take(stream)
+    with places.lock:
+        places.turns.pause(stream)
+    places.take(call)                            # by the thread that read the stream last
+    assert places.turns.holders == [call]
+    with places.lock:
+        places.turns.leave(stream)               # no longer its turn: nothing happens
+    assert places.turns.holders == [call]
     del call
-    assert turns.holder is None
-    wait_in_thread(turns, stream, 60.0, order).join(10)
-    assert order == [stream]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_process_is_told_so() -> None:
-    turns, call = Turns(), Call()
-    turns.take(call)
-    child = os.fork()
-    if child == 0:
-        try:
-            turns.take(Call())
-        except BackendError:
-            os._exit(7)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert places.turns.holders == []
+    places.wait(stream).join(10)
+    assert places.order == [stream]

@@ -16,6 +16,7 @@ from tiny_models import QUANTS, tiny_model
 import edgellm
 from edgellm.arch import load_graph
 from edgellm.backends.cpu import system
+from edgellm.backends.cpu.executable import CpuExecutable
 from edgellm.catalogue import entries
 from edgellm.catalogue import machine as machines
 from edgellm.catalogue.connection import Limits
@@ -61,7 +62,8 @@ def test_the_plan_of_a_header_is_the_plan_of_the_model(arch: str, tmp_path: Path
     with open_gguf(path) as gguf:
         need = needed(gguf, 256, threads=1)
     with edgellm.load(path, context=256, threads=1) as model:
-        executable = model._session._executable
+        executable = model.engine.check()
+        assert isinstance(executable, CpuExecutable)
         assert need.kv == model.info.kv_bytes == executable.new_state().nbytes
         assert need.work == executable.work_bytes + sum(array.nbytes for array in executable._plan.kept)
     assert 0 < need.weights <= path.stat().st_size and need.total == need.allocated + need.weights

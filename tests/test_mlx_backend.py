@@ -15,7 +15,7 @@ from tiny_models import QUANTS, tiny_model
 
 import edgellm
 from edgellm.arch import load_graph, names
-from edgellm.backends.base import never
+from edgellm.backends.base import Executable, never
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
@@ -29,7 +29,7 @@ from edgellm.backends.mlx.executable import MlxExecutable, MlxStep  # noqa: E402
 from edgellm.backends.mlx.groups import TRAITS, mlx_bytes, packed  # noqa: E402
 from edgellm.backends.mlx.matrices import load_matrix  # noqa: E402
 from edgellm.engine import context as contexts  # noqa: E402
-from edgellm.engine.session import Session  # noqa: E402
+from edgellm.engine.conversation import FIRST_ROW, Conversation, Logits  # noqa: E402
 from edgellm.passes import optimise  # noqa: E402
 
 IDS = [1, 5, 9, 20, 33, 7, 2, 60, 41, 12, 3, 88]
@@ -129,10 +129,17 @@ def test_rows_past_the_end_of_f16(tmp_path: Path) -> None:
     weights = WeightStore(gguf)
     layout = contexts.plan(graph, 64, 4)
     executable = MlxExecutable(optimise(graph, layout.with_sinks), weights, layout, kv_type="f16", half=True, trace=False)
-    session = Session(executable, weights, str(path), positions=None)
-    got = session.all_logits(np.array(IDS, np.int32))
+    ids = np.array(IDS, np.int32)
+    got = Conversation.empty(executable).compute(executable, ids, np.arange(len(ids), dtype=np.int32))
     assert np.isfinite(got).all() and error(got, reference(path)) < 0.1
-    session.close()
+    executable.close()
+    weights.close()
+
+
+def last_logits(conversation: Conversation, executable: Executable, token: npt.NDArray[np.int32]) -> Logits:
+    """The logits after one more token."""
+    row: Logits = conversation.compute(executable, token, FIRST_ROW)[0]
+    return row
 
 
 @pytest.mark.parametrize("arch", ["llama", "gemma3", "qwen3", "phi3"])
@@ -150,13 +157,14 @@ def test_ring_far_past_the_context(tmp_path: Path, arch: str, sinks: int) -> Non
     with edgellm.load(path, backend="mlx", context=context, sinks=sinks, kv_type="f32") as model:
         for row, expected in zip(model.logits(ids), wanted, strict=True):
             assert error(row, expected) < 1e-3
-        session, owner = model._session, object()
-        _, logits = session.prefill(owner, ids[:17], lambda: False)
-        for step in range(17, tokens):
-            assert logits is not None and error(logits, wanted[step - 1]) < 1e-3, step
-            logits = session.decode(int(ids[step]))
-        session.prefill(owner, ids[:tokens - 3], lambda: False)           # a cut: sinks are turned back or on as it needs
-        assert error(session.decode(int(ids[tokens - 3])), wanted[tokens - 3]) < 1e-3
+        executable = model.engine.check()
+        conversation = Conversation.empty(executable)
+        conversation.compute(executable, ids[:16])
+        for step in range(16, tokens):
+            assert error(last_logits(conversation, executable, ids[step : step + 1]), wanted[step]) < 1e-3, step
+        conversation.truncate(tokens - 4)        # a cut: sinks are turned back or on as it needs
+        for step in range(tokens - 4, tokens - 2):
+            assert error(last_logits(conversation, executable, ids[step : step + 1]), wanted[step]) < 1e-3
 
 
 def test_traced_steps_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
@@ -173,11 +181,13 @@ def test_traced_steps_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
     mx.disable_compile()
     try:
         executable = MlxExecutable(optimise(graph, layout.with_sinks), weights, layout, kv_type="f32", half=False, trace=True)
-        session = Session(executable, weights, str(path), positions=None)
-        session.prefill(object(), ids[:5], lambda: False)
+        conversation = Conversation.empty(executable)
+        conversation.compute(executable, ids[:5])
         for step in range(5, len(ids)):
-            assert error(session.decode(int(ids[step])), wanted[step]) < 1e-3, step
-        session.close()
+            assert error(last_logits(conversation, executable, ids[step : step + 1]), wanted[step]) < 1e-3, step
+        executable.close()
+        weights.close()
+        del conversation
     finally:
         mx.enable_compile()
     assert mx.get_active_memory() == before

@@ -88,7 +88,7 @@ def test_chunks_go_to_whoever_comes_first_and_give_the_same(tmp_path: Path, monk
     answers = []
     for threads in (1, 2, 3):
         with edgellm.load(path, backend="cpu", threads=threads, context=64) as model:
-            executable = model.session._executable
+            executable = model.engine.check()
             assert isinstance(executable, CpuExecutable)
             for program, single in ((executable._one, True), (executable._many, False)):
                 shared = products_in_chunks(program.table[0], executable._plan.records, single)

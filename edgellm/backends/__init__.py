@@ -11,7 +11,7 @@ from edgellm.weights import WeightStore
 
 class Prepare(Protocol):
     def __call__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-                 threads_batch: int | None = None, progress: Progress | None = None) -> Executable: ...
+                 threads_batch: int | None = None, parallel: int = 1, progress: Progress | None = None) -> Executable: ...
 
 
 def load_backend(name: str) -> Prepare:

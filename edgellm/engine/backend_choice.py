@@ -69,11 +69,11 @@ def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, 
 
 
 def need(place: Place, gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-         threads_batch: int | None = None) -> Need:
-    """What the model takes there."""
+         threads_batch: int | None = None, parallel: int = 1) -> Need:
+    """What the model takes there with so many conversations."""
     if place.backend == "mlx":
-        return estimate.need_mlx(gguf, graph, layout, kv_type=kv_type)
-    return estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
+        return estimate.need_mlx(gguf, graph, layout, kv_type=kv_type, parallel=parallel)
+    return estimate.need(gguf, graph, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch, parallel=parallel)
 
 
 def by_size(needed: Need, limit: int) -> Place:

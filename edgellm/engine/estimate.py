@@ -28,7 +28,8 @@ LOOKUP_BYTES = 64 << 10                          # a row that is looked up bring
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that a model holds when its context is full: weights that each token reads, keys and values, work buffers, the rest."""
+    """Bytes that a model holds when its context is full: weights that each token reads, keys and values of all conversations, work
+    buffers, the rest."""
 
     weights: int
     kv: int
@@ -51,15 +52,15 @@ class Need:
 
 
 def need(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-         threads_batch: int | None = None) -> Need:
-    """What running `graph`, optimised, takes; planned as the CPU back end plans it."""
+         threads_batch: int | None = None, parallel: int = 1) -> Need:
+    """What running `graph`, optimised, takes with so many conversations; planned as the CPU back end plans it."""
     plan = build_plan(graph, SyntheticWeights(gguf), layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     work = plan.arena.nbytes + sum(array.nbytes for array in plan.kept)
-    weights, kv = resident_weights(gguf, graph, layout.context), contexts.kv_bytes(layout, kv_type)
+    weights, kv = resident_weights(gguf, graph, layout.context), parallel * contexts.kv_bytes(layout, kv_type)
     return Need(weights, kv, work, base_bytes(gguf, weights + kv + work))
 
 
-def need_mlx(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str) -> Need:
+def need_mlx(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str, parallel: int = 1) -> Need:
     """The same for the MLX back end, which copies the weights: all of it counts as allocated but looked-up tables."""
     read = {use.name for use in uses(graph) if use.role == "matrix"}
     copied = sum(groups.mlx_bytes(gguf.tensors[name].type, math.prod(gguf.tensors[name].shape)) for name in read)
@@ -67,7 +68,7 @@ def need_mlx(gguf: GGUFFile, graph: Graph, layout: MemoryLayout, *, kv_type: str
     widest = max(node.n for node in graph.nodes if node.rows == "T")
     logits = min(layout.chunk, MAX_OUTPUTS) * graph.nodes[graph.outputs["logits"]].n
     work = 4 * (WORK_ROWS * layout.chunk * widest + logits) + CACHE_BYTES
-    return Need(copied, contexts.kv_bytes(layout, kv_type), work, base_bytes(gguf, 0))
+    return Need(copied, parallel * contexts.kv_bytes(layout, kv_type), work, base_bytes(gguf, 0))
 
 
 def base_bytes(gguf: GGUFFile, others: int) -> int:

@@ -15,10 +15,10 @@ from edgellm.chat import template_variants
 from edgellm.engine import backend_choice, estimate
 from edgellm.engine import context as contexts
 from edgellm.engine.backend_choice import Place
+from edgellm.engine.engine import Engine
 from edgellm.engine.integers import as_int
 from edgellm.engine.model import Model
 from edgellm.engine.records import ModelInfo
-from edgellm.engine.session import Session
 from edgellm.engine.tokenizing import BackgroundTokenizer
 from edgellm.errors import NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile
@@ -33,12 +33,13 @@ from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.weights import WeightStore
 
 MOST_THREADS = 1024
+MOST_PARALLEL = 256              # conversations in one step: as many as a chunk has tokens
 SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than threads lose by waiting for each other
 
 
 def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
          threads_batch: int | None = None, context: int | None = None, sinks: int = 4, kv_type: str | None = None,
-         progress: Progress | None = None, force: bool = False) -> Model:
+         parallel: int = 1, progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
     `path_or_name`: a .gguf file, a folder of the MLX community, a name of the catalogue, or hf:owner/repository. `backend`: "cpu",
@@ -48,13 +49,15 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     `sinks` of the conversation included; None takes what it was trained for, 4096 at most, and half of that, a quarter or an
     eighth where memory is short. Older tokens than that are forgotten one by one, and counted (learned positions cannot slide:
     such a model stops there). `kv_type`: how keys and values are kept, "f16", "q8_0" (half the memory, CPU only) or "f32"; None
-    takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`.
+    takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`. `parallel`: how many
+    conversations are computed at a time, in shared steps, and kept when they are over; each has keys and values of its own.
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
     A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
     Raises ModelNotFound, NotEnoughMemory, OptionError, BackendError, and a FormatError for a file that is damaged or cannot be run.
     """
     threads, threads_batch = _count("threads", threads), _count("threads_batch", threads_batch)
+    parallel = _parallel(parallel)
     backend_choice.check_name(backend)
     sinks = contexts.check_sinks(sinks)
     path = resolve(path_or_name)
@@ -71,11 +74,11 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
             keys, graph = load_graph(gguf, chosen)
             try:
                 place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
-                layout = _memory(graph, place, chosen, sinks, kind, trained, force=force)
+                layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force)
                 graph = optimise(graph, layout.with_sinks)
                 if not force:
                     needed = backend_choice.need(place, gguf, graph, layout, kv_type=kind, threads=threads,
-                                                 threads_batch=threads_batch)
+                                                 threads_batch=threads_batch, parallel=parallel)
                     estimate.check(needed, chosen, gguf.path)
                 break
             except (NotEnoughMemory, OptionError):
@@ -88,13 +91,13 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         weights = WeightStore(gguf)
         executable = load_backend(place.backend)(graph, weights, layout, kv_type=kind, threads=threads,
-                                                 threads_batch=threads_batch, progress=progress)
+                                                 threads_batch=threads_batch, parallel=parallel, progress=progress)
         tokenizer.check()
         positions = chosen if learned_positions(graph) else None
         info = _info(gguf, keys, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
                      token_bytes=estimate.token_bytes(gguf, graph), slides=positions is None)
-        return Model(Session(executable, weights, gguf.path, positions=positions), tokenizer, info, defaults,
-                     gguf.metadata)
+        engine = Engine(executable, weights, gguf.path, positions=positions, parallel=parallel, state_bytes=info.kv_bytes)
+        return Model(engine, tokenizer, info, defaults, gguf.metadata)
     except BaseException:
         if tokenizer is not None:
             tokenizer.wait()
@@ -118,18 +121,27 @@ def _count(option: str, asked: object) -> int | None:
     return count
 
 
+def _parallel(asked: object) -> int:
+    """A number of conversations. Raises OptionError."""
+    count = as_int(asked)
+    if count is None or not 1 <= count <= MOST_PARALLEL:
+        raise OptionError(f"parallel={asked!r} is not possible; give a number from 1 to {MOST_PARALLEL}.")
+    return count
+
+
 def _trained_context(gguf: GGUFFile) -> int:
     """Tokens that the model was trained for. Raises Unsupported for architectures that cannot be run, BadHParam."""
     find(architecture_of(gguf), gguf.path)
     return Keys(gguf).context_length
 
 
-def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, trained: int, *, force: bool) -> MemoryLayout:
+def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, trained: int, *, parallel: int,
+            force: bool) -> MemoryLayout:
     """The layout, checked against learned positions and against the memory that is free."""
     if learned_positions(graph):
         contexts.check_learned(context, trained)
     layout = place.layout(graph, context, sinks)
-    kv_bytes = contexts.kv_bytes(layout, kv_type)
+    kv_bytes = parallel * contexts.kv_bytes(layout, kv_type)
     if not force:                                # before the plan is made, whose size grows with the context too
         contexts.check_memory(kv_bytes, context, memory().available)
     return layout

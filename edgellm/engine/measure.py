@@ -3,21 +3,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgellm.backends.base import KindTime
+import numpy as np
+
+from edgellm.backends.base import KindTime, Profiled
 from edgellm.backends.cpu import system
 from edgellm.engine import context as contexts
+from edgellm.engine.conversation import Conversation
 from edgellm.engine.model import Model
 from edgellm.engine.prompts import checked_ids
+from edgellm.errors import OptionError
 
 
 def bytes_of_token(model: Model, keys: int) -> int:
     """Bytes that computing a token reads which sees `keys` keys: weights, keys and values."""
-    return model.info.token_bytes + contexts.kv_read_bytes(model.session.layout, model.info.kv_type, keys)
+    return model.info.token_bytes + contexts.kv_read_bytes(model.engine.layout, model.info.kv_type, keys)
 
 
 def busy_seconds(model: Model) -> float:
     """Seconds inside the back end's steps so far; 0 where it does not count them."""
-    return model.session.busy_seconds
+    executable = model.engine.check()
+    return executable.busy_seconds if isinstance(executable, Profiled) else 0.0
 
 
 def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> tuple[int, list[KindTime]]:
@@ -25,9 +30,20 @@ def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> tuple[int
 
     Raises OptionError where it cannot be told.
     """
-    return model.session.profile(checked_ids(prompt, model.n_vocab, name="prompt"), step)
+    ids = checked_ids(prompt, model.n_vocab, name="prompt")
+    with model.engine.alone() as executable:
+        if not isinstance(executable, Profiled):
+            raise OptionError(f"the {model.backend} back end cannot tell where its time goes; leave out --profile.")
+        conversation = Conversation.empty(executable)
+        last = len(ids) - min(step, executable.max_tokens)
+        for at in range(0, last, executable.max_tokens):
+            conversation.compute(executable, ids[at : min(at + executable.max_tokens, last)])
+        tokens = ids[last:]
+        return len(tokens), executable.profile(conversation.step(tokens, np.array([len(tokens) - 1], np.int32)))
 
 
 def machine(model: Model) -> dict[str, str | int]:
     """The processor, the cores that may be used, and the instruction set that the model's kernels use."""
-    return {"cpu": system.host_cpu(), "cores": system.usable_cores(), "isa": model.session.isa}
+    executable = model.engine.check()
+    isa = executable.isa if isinstance(executable, Profiled) else ""
+    return {"cpu": system.host_cpu(), "cores": system.usable_cores(), "isa": isa}

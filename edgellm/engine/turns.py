@@ -1,86 +1,119 @@
-"""Who may use a model now: one call at a time, in the order in which they came."""
+"""Who may be computed: a few tasks at a time, foreground first, else in the order in which they came."""
 from __future__ import annotations
 
-import os
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 
-from edgellm.errors import BackendError
+from edgellm.engine.task import Task, now
 
-PATIENCE = 1.0                                   # seconds that others leave to a stream whose reader does not ask for more
+WAIT = 0.25                                      # seconds; bounded waits let Ctrl-C through on every system
+
+
+class Driver:
+    """The thread that computes steps now, 0 where none does, and the tasks in its step."""
+
+    def __init__(self) -> None:
+        self.thread = 0
+        self.tasks: tuple[Task, ...] = ()
+
+    @property
+    def is_me(self) -> bool:
+        return self.thread == threading.get_ident()
+
+    def computes(self, task: Task, *, beside: int) -> bool:
+        """Whether a thread other than `beside` computes the task now."""
+        return task in self.tasks and self.thread != beside
 
 
 class Turns:
-    """A queue of calls. The holder is busy (computing) or paused (a stream between two pieces).
+    """`parallel` places and a queue. A task with a place is busy (somebody waits for it) or paused (a stream between two pieces).
 
-    A paused holder loses its turn to a call from the thread that read it last, which would otherwise wait for itself, and to
-    any call once it has been paused for that call's patience. It queues again when it goes on. A dropped one is forgotten.
+    Where all places are taken, a paused task loses its own to one that the same thread asks for, which would otherwise wait for
+    itself, and to any task once it has been paused for that task's patience; a background task loses it to a foreground one.
+    It queues again when it goes on. A dropped one is forgotten. All of it is guarded by the engine's lock.
     """
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._queue: deque[object] = deque()
-        self._holder: weakref.ref[object] | None = None
-        self._thread = 0                         # the one in which the holder ran last
-        self._paused: float | None = None        # since when (time.monotonic), None: busy
-        self._process = os.getpid()
+    def __init__(self, parallel: int, driver: Driver, released: Callable[[Task], None]) -> None:
+        """`released(task)` is called when a task has no place any more."""
+        self.parallel = parallel
+        self.closing = False                     # nobody gets a place
+        self._driver, self._released = driver, released
+        self._holders: tuple[weakref.ref[Task], ...] = ()
+        self.queue: deque[Task] = deque()
 
     @property
-    def holder(self) -> object | None:
-        """The call whose turn it is."""
-        return self._holder() if self._holder is not None else None
+    def holders(self) -> list[Task]:
+        """Those that have a place."""
+        return [task for ref in self._holders if (task := ref()) is not None]
 
-    @property
-    def forked(self) -> bool:
-        """Whether this process is a fork of the one that loaded the model: its threads did not come along."""
-        return os.getpid() != self._process
-
-    def take(self, call: object, *, patience: float = PATIENCE, hurry: Callable[[], None] | None = None) -> None:
-        """Wait for the turn of `call`, or go on with it. Raises BackendError in a forked process.
-
-        With `hurry` it goes before all that wait, and `hurry` is called once nobody can come in between.
-        """
-        if self.forked:
-            raise BackendError("the model was loaded before this process was forked and cannot be used here; load it again.")
-        with self._changed:
-            if self.holder is not call:
-                self._wait(call, patience, hurry)
-                self._holder = weakref.ref(call)
-            self._thread, self._paused = threading.get_ident(), None
-
-    def _wait(self, call: object, patience: float, hurry: Callable[[], None] | None) -> None:
-        if hurry is None:
-            self._queue.append(call)
-        else:
-            self._queue.appendleft(call)
+    def take(self, task: Task, check: Callable[[], object]) -> None:
+        """Wait for a place, or until `task` is cancelled. What `check()` raises, now and then, ends the waiting."""
+        task.thread, task.paused = threading.get_ident(), None
+        if task.holds:
+            return
+        if self._driver.is_me:                   # called by a processor while all wait for us: one more than usual
+            self._admit(task)
+            return
+        self._enqueue(task)
         try:
-            if hurry is not None:
-                hurry()
-            while self._queue[0] is not call or not self._free(patience):
-                self._changed.wait(PATIENCE)     # a bounded wait lets Ctrl-C through on every system
+            self.admit()
+            while not task.holds and not task.cancelled:
+                task.wake.wait(WAIT)
+                check()
+                self.admit()
         finally:
-            self._queue.remove(call)
-            self._changed.notify_all()
+            if task in self.queue:
+                self.queue.remove(task)
 
-    def _free(self, patience: float) -> bool:
-        if self.holder is None or self._thread == threading.get_ident():
+    def _enqueue(self, task: Task) -> None:
+        """At the end, but foreground before background."""
+        at = len(self.queue)
+        while not task.background and at and self.queue[at - 1].background:
+            at -= 1
+        self.queue.insert(at, task)
+
+    def admit(self) -> None:
+        """Give places to those that wait, as far as it goes."""
+        while self.queue and not self.closing and self._room(self.queue[0]):
+            self._admit(self.queue.popleft())
+
+    def _admit(self, task: Task) -> None:
+        task.holds = True
+        self._holders = (*(weakref.ref(holder) for holder in self.holders), weakref.ref(task))
+        task.wake.notify_all()
+
+    def _room(self, task: Task) -> bool:
+        """Whether there is a place for `task`; somebody else's is taken away where that is due."""
+        holders = self.holders
+        if len(holders) < self.parallel:
             return True
-        return self._paused is not None and time.monotonic() - self._paused >= patience
+        movable = [holder for holder in holders if not self._driver.computes(holder, beside=task.thread)]
+        mine = [holder for holder in movable if holder.thread == task.thread]
+        moment = now()
+        tired = [holder for holder in movable if holder.paused is not None and moment - holder.paused >= task.patience]
+        behind = [holder for holder in movable if holder.background and not task.background]
+        for victims in (mine, tired, behind):
+            if victims:
+                self._remove(min(victims, key=lambda holder: moment if holder.paused is None else holder.paused))
+                return True
+        return False
 
-    def pause(self, call: object) -> None:
-        """The holder has nothing to compute until it takes its turn again."""
-        with self._changed:
-            if self.holder is call:
-                self._paused = time.monotonic()
-                if self._queue:
-                    self._changed.notify_all()
+    def pause(self, task: Task) -> None:
+        """Nobody waits for the task any more until it takes its turn again."""
+        task.paused = now()
+        if self.queue:
+            self.admit()
 
-    def leave(self, call: object) -> None:
-        """The call is over."""
-        with self._changed:
-            if self.holder is call:
-                self._holder = None
-                self._changed.notify_all()
+    def leave(self, task: Task) -> None:
+        """The task gives its place away, if it has one."""
+        if task.holds:
+            self._remove(task)
+            self.admit()
+
+    def _remove(self, task: Task) -> None:
+        task.holds = False
+        self._holders = tuple(weakref.ref(holder) for holder in self.holders if holder is not task)
+        self._released(task)
+        task.wake.notify_all()                   # whoever waits for it has to queue again

@@ -30,6 +30,14 @@ class Sequence:
         spans = tuple(np.zeros((1, 4), np.int32) for _ in layout.classes)
         self._one = Placement(np.zeros(1, np.int64), np.zeros(1, np.int64), spans)
 
+    def fork(self) -> Sequence:
+        """A second sequence with the same tokens, in the same slots of another state."""
+        other = Sequence(self.layout)
+        other.ids = self.ids[:]
+        for mine, ring in zip(self._rings, other._rings, strict=True):
+            ring.oldest = mine.oldest
+        return other
+
     def __len__(self) -> int:
         return len(self.ids)
 

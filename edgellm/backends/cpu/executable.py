@@ -27,7 +27,7 @@ EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
 
 
 def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-            threads_batch: int | None = None, progress: Progress | None = None) -> CpuExecutable:
+            threads_batch: int | None = None, parallel: int = 1, progress: Progress | None = None) -> CpuExecutable:
     """Build the plan of an optimised graph and link its kernels, compiling those that this machine has not seen yet.
 
     `threads` compute single tokens (None: as many as there are cores), `threads_batch` prompts (None: as many as that).

@@ -26,8 +26,9 @@ from edgellm.weights import WeightStore
 
 
 def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-            threads_batch: int | None = None, progress: Progress | None = None) -> MlxExecutable:
-    """Copy the weights of an optimised graph to the device. `threads` and `threads_batch` mean nothing here: MLX has its own.
+            threads_batch: int | None = None, parallel: int = 1, progress: Progress | None = None) -> MlxExecutable:
+    """Copy the weights of an optimised graph to the device. `threads` and `threads_batch` mean nothing here: MLX has its own;
+    nor does `parallel`: it computes segments one after the other.
 
     Raises BackendError for an op without an evaluator and for what MLX itself refuses, Unsupported for a type without a mapping.
     """

@@ -1,0 +1,183 @@
+"""One answer as it is computed: tokens are sampled, shown as pieces of text, and end at a stop text or a limit."""
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from edgellm.chat import ThinkingSplitter
+from edgellm.engine.conversation import Home, Logits
+from edgellm.engine.generation_options import PromptProgress
+from edgellm.engine.prompts import TokenIds
+from edgellm.engine.records import Generation, Piece, Stats, StopReason
+from edgellm.engine.stop_text import StopText
+from edgellm.engine.task import Task
+from edgellm.sampling import Sampler
+from edgellm.tokenizer import StreamDecoder
+
+AHEAD = 2                                        # tokens that are computed before a reader asks for them, in steps that others want
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one generation needs; `decoder` is None for models without a tokenizer: their pieces have no text."""
+
+    prompt: TokenIds
+    max_tokens: int | None                       # None: no limit
+    end_tokens: Collection[int]
+    sampler: Sampler
+    decoder: StreamDecoder | None
+    stops: StopText
+    progress: PromptProgress | None = None
+    thinking: ThinkingSplitter | None = None     # for answers that may begin with thinking
+    calls_back: bool = False                     # whether the sampler calls processors
+
+
+class Answer(Task):
+    """Tokens become pieces when a reader is there for them, so that what nobody has read can be left out at the end."""
+
+    def __init__(self, request: Request, lock: threading.RLock, *, context: int, positions: int | None, home: Home | None,
+                 background: bool) -> None:
+        super().__init__(array("i", request.prompt.tobytes()), lock, home=home, background=background)
+        self._request, self._context, self._positions = request, context, positions
+        self.calls_back = request.calls_back
+        self.draining = False                    # all of it is wanted, in one piece
+        self.result: Generation | None = None
+        self.n_prompt = self._shown = len(self.ids)              # `_shown`: of prompt and answer
+        self._text, self._thinking = bytearray(), bytearray()    # UTF-8: 50,000 pieces as str objects would be 3 MB
+        self._piece: Piece | None = None         # for the reader
+        self._end: StopReason | None = None      # why no token comes after the newest
+        self._cached = 0
+        self._asked = 0.0                        # time.perf_counter() of the first request for a piece
+        self._since = 0.0                        # since when the next token is computed
+        self._first = self._prompt_seconds = self._token_seconds = 0.0
+
+    # --- for readers -------------------------------------------------------------------------------------------------------
+    def ask(self) -> None:
+        """A reader waits for a piece, or for all."""
+        self._since = time.perf_counter()
+        self._asked = self._asked or self._since
+
+    def take(self) -> Piece | None:
+        """The piece that is ready, None at the end."""
+        piece, self._piece = self._piece, None
+        return piece
+
+    @property
+    def done(self) -> bool:
+        return self._end is not None or self.result is not None
+
+    @property
+    def may_run_ahead(self) -> bool:
+        return self.n_prompt < len(self.ids) < self._shown + AHEAD and self._end is None and self.result is None
+
+    def advance(self) -> bool:
+        while self._piece is None and self.result is None:
+            if self.cancelled:
+                self._last("cancelled")
+            elif self._shown < len(self.ids):
+                self._show()
+            elif self._end is not None:
+                self._last(self._end)
+            else:
+                return False
+            if self.draining:
+                self._piece = None
+        return True
+
+    def end(self) -> None:
+        if self.result is None:
+            self.cancelled, unread = True, self._piece
+            self._last("cancelled")
+            self._piece = unread
+
+    def abort(self) -> None:
+        if self.result is None:
+            self.cancelled = True
+            self._finish("cancelled")
+
+    # --- for the driver ----------------------------------------------------------------------------------------------------
+    def started(self, cached: int) -> None:
+        self._since = time.perf_counter()
+        if len(self.ids) == self.n_prompt:
+            self._cached = cached
+
+    def progress(self, done: int) -> None:
+        if self._request.progress is not None and len(self.ids) == self.n_prompt:
+            self._request.progress(done, self.n_prompt)
+
+    def sample(self, logits: Logits) -> int | None:
+        if len(self.ids) == self.n_prompt:
+            self._prompt_seconds = time.perf_counter() - self._since
+            if self._request.max_tokens == 0:
+                return None
+        return self._request.sampler.sample(logits[0], self.ids)
+
+    def accept(self, token: int | None, started: float) -> None:
+        now = time.perf_counter()
+        if token is None:
+            self._end = "length"
+            return
+        if len(self.ids) == self.n_prompt:
+            self._first = now - self._asked
+        else:
+            self._token_seconds += now - (min(self._since, started) if self.waiting else started)
+        self._since = now
+        if token in self._request.end_tokens:
+            self._end = "eog"
+            return
+        self.ids.append(token)
+        if len(self.ids) - self.n_prompt == self._request.max_tokens:
+            self._end = "length"
+        elif self._positions is not None and len(self.ids) > self._positions:
+            self._end = "context"
+
+    # --- text --------------------------------------------------------------------------------------------------------------
+    def _show(self) -> None:
+        """The piece of the first token that was not shown; with all that was held back if the answer ends here."""
+        token = self.ids[self._shown]
+        self._shown += 1
+        decoder, stops = self._request.decoder, self._request.stops
+        text, stopped = stops.push(decoder.push(token) if decoder else "")
+        reason: StopReason | None = "stop" if stopped else None
+        if not stopped and self._shown == len(self.ids) and self._end in ("length", "context"):
+            reason = self._end
+            text += self._rest()
+        self._piece = self._made(text, token, last=reason is not None)
+        if reason is None and self.cancelled:
+            reason = "cancelled"
+        if reason is not None:
+            self._finish(reason)
+
+    def _made(self, text: str, token: int | None, *, last: bool) -> Piece:
+        """The next text as a piece, its thinking apart; noted for the result."""
+        thinking, splitter = "", self._request.thinking
+        if splitter is not None:
+            thinking, text = splitter.push(text)
+            if last:
+                held_thinking, held_text = splitter.flush()
+                thinking, text = thinking + held_thinking, text + held_text
+        self._text += text.encode()
+        self._thinking += thinking.encode()
+        return Piece(text, token, thinking)
+
+    def _rest(self) -> str:
+        """Text that was held back: a possible stop text, the bytes of an unfinished character."""
+        decoder, stops = self._request.decoder, self._request.stops
+        text, stopped = stops.push(decoder.flush() if decoder else "")
+        return text if stopped else text + stops.flush()
+
+    def _last(self, reason: StopReason) -> None:
+        """End here; a last piece brings the text that was held back, if any."""
+        piece = self._made(self._rest(), None, last=True)
+        self._piece = piece if piece or piece.thinking else None
+        self._finish(reason)
+
+    def _finish(self, reason: StopReason) -> None:
+        answer = self.ids[self.n_prompt : self._shown]
+        evicted = max(0, self._shown - self._context)
+        stats = Stats(self.n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds, self._token_seconds)
+        self.result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed,
+                                 self._thinking.decode())

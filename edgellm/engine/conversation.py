@@ -1,0 +1,74 @@
+"""A conversation: token ids, and the keys and values that a back end keeps for them."""
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.backends.base import Executable, State, StepBatch
+from edgellm.engine.prompts import TokenIds
+from edgellm.memory.sequence import Sequence
+
+if TYPE_CHECKING:
+    from edgellm.engine.task import Task
+
+Logits = npt.NDArray[np.float32]                 # (R, n_vocab)
+
+NO_ROWS, FIRST_ROW = np.empty(0, np.int32), np.zeros(1, np.int32)
+
+
+class Conversation:
+    """A sequence and its state. `user` is the task that goes on with it; without one it is idle."""
+
+    __slots__ = ("sequence", "state", "used", "user")
+
+    def __init__(self, sequence: Sequence, state: State) -> None:
+        self.sequence, self.state = sequence, state
+        self.user: weakref.ref[Task] | None = None
+        self.used = 0                            # a count that grows: who was used longest ago
+
+    @classmethod
+    def empty(cls, executable: Executable) -> Conversation:
+        """A new one."""
+        return cls(Sequence(executable.layout), executable.new_state())
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    @property
+    def idle(self) -> bool:
+        return self.user is None or self.user() is None
+
+    def useful(self, ids: TokenIds) -> int:
+        """How many of the first tokens of `ids` (n,) need not be computed again; the last one always is, for its logits."""
+        common = min(self.sequence.common_prefix(ids), len(ids) - 1)
+        return common if self.sequence.can_truncate(common) else 0
+
+    def truncate(self, length: int) -> None:
+        """Cut back to `length` tokens, or to none where that cannot be."""
+        self.sequence.truncate(length if self.sequence.can_truncate(length) else 0)
+
+    def fork(self) -> Conversation:
+        """A second one that goes on from here by itself. Not while a step with this one is computed."""
+        return Conversation(self.sequence.fork(), self.state.fork())
+
+    def step(self, tokens: TokenIds, output_rows: TokenIds) -> StepBatch:
+        """The step that computes `tokens` next. It counts once the sequence is extended by them."""
+        return StepBatch.single(self.state, tokens, self.sequence.place(len(tokens)), output_rows)
+
+    def compute(self, executable: Executable, tokens: TokenIds, output_rows: TokenIds = NO_ROWS) -> Logits:
+        """Compute `tokens`, and nothing else; the logits of the wanted rows are valid until the next step."""
+        logits = executable.submit(self.step(tokens, output_rows)).wait()["logits"]
+        self.sequence.extend(tokens)
+        return logits
+
+
+class Home:
+    """Where a session's conversation stays between its calls."""
+
+    __slots__ = ("__weakref__", "conversation")
+
+    def __init__(self, conversation: Conversation | None = None) -> None:
+        self.conversation = conversation
