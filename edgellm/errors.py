@@ -28,6 +28,15 @@ __all__ = [
 ]
 
 
+def shown(value: object) -> str:
+    """What a caller gave, for an error text: short, and also where Python refuses to write it (4,300 digits)."""
+    try:
+        text = repr(value)
+    except ValueError:
+        text = "a number of thousands of digits" if isinstance(value, int) else f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 class OptionError(EdgeError):
     """An option or argument outside its range; names the option and the value."""
 

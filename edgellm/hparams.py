@@ -10,6 +10,8 @@ from edgellm.formats.gguf import GGUFFile
 
 MAX_LAYERS = 512                 # llama.cpp's limit
 MAX_CONTEXT = 2**31 - 1          # positions are int32 in every file we know
+NO_CONTEXT = 2**32 - 1           # what some files write for a context without a limit
+MAX_ROWS = 2**31 - 1             # token ids are int32
 MAX_WIDTH = 2**24                # rows of real models stay below 2**18; a wider one is damage
 MAX_FACTOR = 1e6                 # of everything that multiplies; real ones stay below 1,000
 
@@ -45,7 +47,7 @@ class Keys:
     @functools.cached_property
     def context_length(self) -> int:
         """Tokens that the model was trained for."""
-        return self.integer("context_length", 1, MAX_CONTEXT)
+        return min(self.integer("context_length", 1, NO_CONTEXT), MAX_CONTEXT)
 
     @functools.cached_property
     def n_vocab(self) -> int:
@@ -58,6 +60,8 @@ class Keys:
             raise ShapeMismatch(f"has shape {table.shape}; a token embedding has two dimensions", file=self.file,
                                 field="token_embd.weight")
         tokens, rows = self._metadata.get("tokenizer.ggml.tokens"), int(table.shape[0])
+        if not 1 <= rows <= MAX_ROWS:
+            raise ShapeMismatch(f"has {rows} rows; a token embedding has one per token", file=self.file, field="token_embd.weight")
         if tokens is not None and hasattr(tokens, "__len__") and not isinstance(tokens, str):
             if len(tokens) != rows:
                 raise BadVocab(f"{len(tokens)} tokens, but token_embd.weight has {rows} rows; convert the model again",
@@ -97,7 +101,7 @@ class Keys:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
             raise self.bad(key, "is missing" if value is None else f"{_shown(value)} is not an integer")
         if not low <= int(value) <= high:
-            raise self.bad(key, f"{value} is not in {low}..{high}")
+            raise self.bad(key, f"{_shown(value)} is not in {low}..{high}")
         return int(value)
 
     def number(self, key: str, *, default: float | None = None, above: float = 0.0, high: float = MAX_FACTOR,

@@ -84,6 +84,9 @@ def _read_shape(cursor: Cursor, name: str) -> tuple[int, ...]:
     dims = [int(cursor.number(U64, name, "a dimension")) for _ in range(n_dims)]
     if math.prod(max(dim, 1) for dim in dims) > _INT64_MAX:
         cursor.fail(BadTensorInfo, f"dimensions {dims} hold more than 2^63 elements{AGAIN}", name, at + 4)
+    if n_dims == MAX_DIMS:                         # some tools always write four: [64, 1, 1, 1] is a norm of 64
+        while len(dims) > 1 and dims[-1] == 1:
+            dims.pop()
     return tuple(reversed(dims))
 
 

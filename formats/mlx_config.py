@@ -14,6 +14,8 @@ from .families import FAMILIES, Family
 Config = Mapping[str, Any]       # Any: parsed JSON
 FULL, SLIDING = "full_attention", "sliding_attention"    # kinds of layers
 ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function")
+MAX_NUMBER = 1e30                # of an integer that is taken as a float: float32 ends at 3e38
+MAX_HEAD = 1 << 24               # what hparams take as a head's length
 LONGROPE = ("longrope", "su")                    # new name and old
 
 
@@ -72,12 +74,14 @@ def _of_gpt2(config: Config) -> Config:
 
 
 def _rotated(config: Config) -> object:
-    """How many values of a head are rotated, where not all are."""
+    """How many values of a head are rotated, where not all are. A share that is none is handed on, for hparams to refuse."""
     share, heads, width = (config.get(key) for key in ("partial_rotary_factor", "num_attention_heads", "hidden_size"))
-    if not (isinstance(share, (int, float)) and isinstance(heads, int) and isinstance(width, int) and heads > 0):
+    if share is None or not (isinstance(heads, int) and isinstance(width, int) and heads > 0):
         return None
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        return f"partial_rotary_factor {str(share)[:40]}"
     size = config.get("head_dim") or width // heads
-    return int(size * share) if isinstance(size, int) and math.isfinite(share) else None
+    return int(size * share) if isinstance(size, int) and 0 < size < MAX_HEAD else None
 
 
 def _rope(config: Config) -> dict[str, Any]:
@@ -122,7 +126,7 @@ def _kind(rope: Config) -> object:
 
 def _magnitude(context: object, old: object) -> float:
     """Longrope's factor of cos and sin, as in transformers' modeling_rope_utils."""
-    if not (isinstance(context, int) and isinstance(old, int) and context > old > 1):
+    if not (isinstance(context, int) and isinstance(old, int) and MAX_NUMBER > context > old > 1):
         return 1.0
     return math.sqrt(1.0 + math.log(context / old) / math.log(old))
 
@@ -136,7 +140,7 @@ def rope_divisors(config: Config, file: str) -> dict[str, npt.NDArray[np.float32
 
 
 def _factors(values: object, name: str, file: str) -> npt.NDArray[np.float32]:
-    if not isinstance(values, list) or not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in values):
+    if not isinstance(values, list) or not all(isinstance(_float(x), float) and abs(x) < MAX_NUMBER for x in values):
         problem = f"longrope's {name}_factor is no list of numbers; download the folder again"
         raise BadHParam(problem, file=file, field="rope_scaling")
     return np.array(values, np.float32)
@@ -152,7 +156,7 @@ def _llama3(config: Config, rope: Config, file: str) -> npt.NDArray[np.float32]:
         waves = 2.0 * math.pi * base ** (np.arange(0, dims, 2, dtype=np.float64) / dims)
         kept = np.clip((old / waves - low) / (high - low), 0.0, 1.0)         # 1: as it is; 0: divided by the whole factor
     except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
-        raise BadHParam(f"llama3's rope scaling is incomplete: {error}", file=file, field="rope_scaling") from error
+        raise BadHParam(f"llama3's rope scaling is incomplete: {str(error)[:80]}", file=file, field="rope_scaling") from error
     return (1.0 / ((1.0 - kept) / factor + kept)).astype(np.float32)
 
 
@@ -164,4 +168,4 @@ def _pattern(config: Config) -> Any:
 
 
 def _float(value: object) -> object:
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MAX_NUMBER else value

@@ -92,7 +92,8 @@ class MlxFolder(GGUFFile):
         settings = {**self._quantisation, **own} if isinstance(own, Mapping) else self._quantisation
         bits, mode = settings.get("bits"), settings.get("mode", "affine")
         if mode not in QUANTISED or bits not in (2, 3, 4, 5, 6, 8):
-            raise Unsupported(f"is quantised as {mode!r} with {bits!r} bits; edgellm reads affine and mxfp4", file=self.path,
+            raise Unsupported(f"is quantised as {str(mode)[:40]!r} with {str(bits)[:40]} bits; "
+                              "edgellm reads affine and mxfp4", file=self.path,
                               field=name)
         columns = shape[1] * 32 // bits
         groups = scales.shape[1] if len(scales.shape) == 2 and scales.shape[0] == shape[0] else 0

@@ -25,7 +25,7 @@ def tokenizer_metadata(folder: str, config: Json, *, rows: int) -> dict[str, Any
     if not isinstance(model, Mapping) or model.get("type", "BPE") != "BPE" or not isinstance(vocab, Mapping):
         return {}                # such as Unigram: ids only, and text is refused with one sentence
     texts, types = _tokens(vocab, whole.get("added_tokens"), rows, path)
-    merges = [" ".join(pair) if isinstance(pair, list) else str(pair) for pair in model.get("merges") or []]
+    merges = _merges(model.get("merges") or [], path)
     byte_fallback = bool(model.get("byte_fallback"))
     keys: dict[str, Any] = {"tokens": texts, "token_type": types}
     if byte_fallback:
@@ -37,6 +37,16 @@ def tokenizer_metadata(folder: str, config: Json, *, rows: int) -> dict[str, Any
     found = {f"tokenizer.ggml.{key}": value for key, value in keys.items() if value is not None}
     template = _template(folder, beside)
     return found | ({"tokenizer.chat_template": template} if template else {})
+
+
+def _merges(values: Any, path: str) -> list[str]:
+    """Merges as "left right", from either way of writing them."""
+    pairs: list[Any] = values if isinstance(values, list) else [values]
+    pairs = [" ".join(pair) if isinstance(pair, list) and all(isinstance(part, str) for part in pair) else pair for pair in pairs]
+    wrong = next((pair for pair in pairs if not isinstance(pair, str)), None)
+    if wrong is not None:
+        raise BadVocab(f"{str(wrong)[:40]!r} is no merge of two texts; download the folder again", file=path, field="merges")
+    return pairs
 
 
 def pre_of(config: Json, whole: Json) -> str:
@@ -60,8 +70,8 @@ def _tokens(vocab: Json, added: Any, rows: int, path: str) -> tuple[list[str], l
 
 def _put(texts: list[str], types: list[int], token: Any, text: str, kind: int, path: str) -> None:
     if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < len(texts):
-        raise BadVocab(f"the token {text[:40]!r} has the id {token!r}, but the embedding has {len(texts)} rows; download the "
-                       "folder again", file=path, field="vocab")
+        raise BadVocab(f"the token {text[:40]!r} has the id {str(token)[:40]!r}, but the embedding has {len(texts)} rows; "
+                       "download the folder again", file=path, field="vocab")
     texts[token], types[token] = text, kind
 
 

@@ -211,7 +211,7 @@ def _tensor(file: MappedFile, name: str, entry: Any, part: int, start: int) -> S
         raise fail(BadTensorInfo, f"the tensor must have exactly dtype, shape and data_offsets{_AGAIN}")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
-        raise fail(BadType, f"dtype {dtype!r} is none that edgellm can read; convert the model to BF16")
+        raise fail(BadType, f"dtype {str(dtype)[:40]!r} is none that edgellm can read; convert the model to BF16")
     if not _are_sizes(shape) or len(shape) > MAX_DIMS:
         raise fail(BadTensorInfo, f"the shape {str(shape)[:80]} is no list of up to {MAX_DIMS} sizes{_AGAIN}")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:

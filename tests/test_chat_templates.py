@@ -182,7 +182,7 @@ def test_the_files_own_templates() -> None:
                 "tokenizer.chat_template.x": 5,
                 "tokenizer.chat_templates": ["tool_use"], PREFIX + "pre": "gpt-2"}
     tokenizer = vocabulary(kind="spm")
-    assert template_variants(metadata) == {"default": "own {{ bos_token }}", "tool_use": "tools"}
+    assert template_variants(metadata, file="f") == {"default": "own {{ bos_token }}", "tool_use": "tools"}
     assert find_template(metadata, tokenizer, file="f").render(TALK).text == "own <s>"
     assert find_template(metadata, tokenizer, file="f", variant="tool_use").render(TALK).text == "tools"
     assert find_template({"tokenizer.chat_template.only": "one"}, tokenizer, file="f").source == "one"

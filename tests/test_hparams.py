@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf_cases import Tensor, gguf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
@@ -21,8 +22,8 @@ from edgellm.hparams import Keys, architecture_of
 
 def read(path: Path, arch: str = "llama", **options: Any) -> tuple[Keys, Graph]:
     """A tiny model's keys, and the graph that its architecture builds from them."""
-    with open_gguf(tiny_model(path / "m.gguf", arch, **options)) as gguf:
-        return load_graph(gguf)
+    with open_gguf(tiny_model(path / "m.gguf", arch, **options)) as file:
+        return load_graph(file)
 
 
 def ropes(graph: Graph) -> list[RopeSpec]:
@@ -98,7 +99,7 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(("key", "value"), [
     ("block_count", 0), ("block_count", 513), ("block_count", 2.0), ("block_count", "2"), ("block_count", True),
     ("block_count", [2]), ("block_count", None),
-    ("context_length", 0), ("context_length", None), ("context_length", 2**31),
+    ("context_length", 0), ("context_length", None),
     ("embedding_length", 0), ("embedding_length", 2**25), ("feed_forward_length", 0), ("feed_forward_length", None),
     ("attention.head_count", 0), ("attention.head_count", None), ("attention.head_count_kv", 0),
     ("attention.head_count_kv", 3), ("attention.key_length", 0), ("attention.value_length", 0),
@@ -144,9 +145,9 @@ VALUES = st.one_of(
 def test_any_values_build_a_graph_or_end_in_a_typed_error(arch: str, values: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         path = tiny_model(Path(folder) / "m.gguf", arch, n_layers=1, metadata={f"{{arch}}.{k}": v for k, v in values.items()})
-        with open_gguf(path) as gguf:
+        with open_gguf(path) as file:
             try:
-                load_graph(gguf)
+                load_graph(file)
             except EdgeError as error:
                 assert len(str(error)) < 400
 
@@ -196,3 +197,19 @@ def test_architecture_must_be_named(name: str | None, tmp_path: Path) -> None:
 
     with pytest.raises(FormatError, match=r"general\.architecture"):
         architecture_of(Headless())              # type: ignore[arg-type]  # all of a file that is looked at
+
+
+def test_a_context_without_a_limit_sizes_nothing(tmp_path: Path) -> None:
+    assert read(tmp_path, metadata={"llama.context_length": 2**32 - 1})[0].context_length == 2**31 - 1
+
+
+def test_norms_of_four_dims_and_embeddings_of_none(tmp_path: Path) -> None:
+    """[64, 1, 1, 1] is a norm of 64, as ggml sees it; rows of nothing are the file's fault, not ours."""
+    data = tmp_path / "four.gguf"
+    tensors = [Tensor("output_norm.weight", (64, 1, 1, 1), 0, 256), Tensor("token_embd.weight", (64, 3, 1, 1), 0, 768)]
+    data.write_bytes(gguf([], tensors))
+    with open_gguf(data) as file:
+        assert [info.shape for info in file.tensors.values()] == [(64,), (3, 64)]
+    none = tiny_model(tmp_path / "none.gguf", tensors={"token_embd.weight": np.zeros((0, 64), np.float32)})
+    with pytest.raises(ShapeMismatch, match="has 0 rows"), open_gguf(none) as file:
+        load_graph(file)

@@ -1,13 +1,14 @@
 """Vocabularies that contradict themselves: each ends in one typed error that names the file and the field."""
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vocabulary_cases import PREFIX, bpe_metadata, spm_metadata, wpm_metadata
+from vocabulary_cases import PREFIX, bpe_metadata, spm_metadata, with_tokens, wpm_metadata
 
 from edgellm.errors import BadVocab, EdgeError, NoTokenizer, Unsupported
 from edgellm.tokenizer import build_tokenizer
@@ -30,7 +31,12 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("too few scores", "scores", spm_metadata(scores=np.zeros(3, np.float32))),
     ("too many scores", "scores", spm_metadata(scores=np.zeros(COUNT + 1, np.float32))),
     ("scores are texts", "scores", spm_metadata(scores=["a"] * COUNT)),
-    ("a score is not a number", "scores", spm_metadata(scores=np.full(COUNT, np.nan, np.float32))),
+    ("scores of 8 bits", "scores", spm_metadata(scores=np.zeros(COUNT, np.int8))),
+    ("scores are integers", "scores", spm_metadata(scores=np.zeros(COUNT, np.int32))),
+    ("types of 8 bits", "token_type", spm_metadata(token_type=np.ones(COUNT, np.int8))),
+    ("types are fractions", "token_type", spm_metadata(token_type=np.ones(COUNT, np.float32))),
+    ("add_bos is a number", "add_bos_token", spm_metadata(add_bos_token=1)),
+    ("eos is none", "eos_token_id", spm_metadata(eos_token_id=0xFFFFFFFF)),
     ("too few types", "token_type", spm_metadata(token_type=np.ones(3, np.int32))),
     ("type 99", "token_type", spm_metadata(token_type=types_with(5, 99))),
     ("type -1", "token_type", spm_metadata(token_type=types_with(5, -1))),
@@ -78,8 +84,9 @@ def test_unsupported_kind(kind: str) -> None:
 
 
 def test_none_written_as_a_number() -> None:
-    tokenizer = build_tokenizer(spm_metadata(eos_token_id=0xFFFFFFFF, bos_token_id=-1), file="x")
-    assert tokenizer.eos_id is None and tokenizer.bos_id is None and tokenizer.encode("the", add_special=True)[0] != 1
+    tokenizer = build_tokenizer(spm_metadata(unknown_token_id=0xFFFFFFFF, bos_token_id=-1), file="x")
+    assert tokenizer.vocabulary.special.unknown is None and tokenizer.bos_id is None
+    assert tokenizer.encode("the", add_special=True)[0] != 1
 
 
 def test_merges_of_tokens_that_are_not_there() -> None:
@@ -94,6 +101,63 @@ def test_merges_of_tokens_that_are_not_there() -> None:
     assert longest not in ids and tokenizer.decode(ids) == text
     more = metadata | {PREFIX + "merges": [*metadata[PREFIX + "merges"], "hello Ġworld"]}
     assert build_tokenizer(more, file="x").encode("the") == build_tokenizer(metadata, file="x").encode("the")
+
+
+def test_scores_that_are_nan_come_last() -> None:
+    metadata = spm_metadata()
+    scores = metadata[PREFIX + "scores"].copy()
+    tokens = metadata[PREFIX + "tokens"]
+    merged = next(i for i, text in enumerate(tokens) if len(text) == 2 and metadata[PREFIX + "token_type"][i] == 1)
+    scores[merged] = np.nan
+    tokenizer = build_tokenizer(metadata | {PREFIX + "scores": scores}, file="x")
+    assert tokenizer.decode(tokenizer.encode("the cat")) == "the cat" and tokenizer.vocabulary.scores is not None
+    others = [score for i, score in enumerate(tokenizer.vocabulary.scores) if i != merged]
+    assert tokenizer.vocabulary.scores[merged] < min(others)
+
+
+LONG = "x" * (1 << 20)
+
+
+@pytest.mark.parametrize("kind", [1, 3, 4])
+@pytest.mark.parametrize("make", [spm_metadata, bpe_metadata, wpm_metadata])
+def test_a_token_of_a_mebibyte(make: Any, kind: int) -> None:
+    """It costs nothing where no text holds it, it can be decoded, and a long word of other letters ends soon."""
+    plain, metadata = build_tokenizer(make(), file="x"), with_tokens(make(), (LONG, kind))
+    tokenizer = build_tokenizer(metadata, file="x")
+    assert tokenizer.encode("the cat") == plain.encode("the cat")
+    assert tokenizer.token_text(tokenizer.vocab_size - 1) == LONG
+    start = time.process_time()
+    tokenizer.encode("y" + LONG[:20_000])
+    assert time.process_time() - start < 2
+
+
+NO_BYTES = ["<unk>", "<s>", "</s>", "▁", "t", "h", "e", "th", "the", "▁the"]
+
+
+def without_bytes(model: str, **changes: Any) -> dict[str, Any]:
+    texts = NO_BYTES if model == "llama" else [text.replace("▁", "Ġ") for text in NO_BYTES]
+    keys: dict[str, Any] = {
+        "model": model, "pre": "gpt-2", "tokens": texts, "token_type": np.array([2, 3, 3] + [1] * 7, np.int32),
+        "scores": np.array([-float(i) for i in range(10)], np.float32), "merges": ["t h", "th e"], "unknown_token_id": 0}
+    return {PREFIX + key: value for key, value in {**keys, **changes}.items()}
+
+
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+def test_a_vocabulary_without_bytes(model: str) -> None:
+    """A character that it cannot say is its unknown token, and is never left out in silence."""
+    tokenizer = build_tokenizer(without_bytes(model), file="some.gguf")
+    assert tokenizer.decode(tokenizer.encode("the the")) == "the the"
+    assert tokenizer.encode("thez", add_special=False)[-1] == 0
+    no_unknown = {"unknown_token_id": -1, "token_type": np.array([1, 3, 3] + [1] * 7, np.int32)}
+    none = build_tokenizer(without_bytes(model, **no_unknown), file="some.gguf")
+    assert none.decode(none.encode("the the")) == "the the"
+    with pytest.raises(BadVocab, match=r"some\.gguf.*leave the character out"):
+        none.encode("thez")
+
+
+def test_a_word_without_an_unknown_token() -> None:
+    with pytest.raises(BadVocab, match="unknown token"):
+        build_tokenizer(wpm_metadata(unknown_token_id=-1), file="x").encode("zebra")
 
 
 def test_plain_looking_ends_need_the_right_type() -> None:

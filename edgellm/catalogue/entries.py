@@ -12,7 +12,8 @@ NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 BUNDLED = re.compile(r"[a-z0-9][a-z0-9.-]{0,58}\.gguf")
 REPOSITORY = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 KINDS = ("chat", "embedding", "test")
-COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMB])")
+COUNT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([KMB])")
+MAX_NUMBER = 1e6
 SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"})
 
 
@@ -85,8 +86,8 @@ class Catalogue:
 def parameters(text: str) -> float:
     """A count like 596M or 7.24B as a number. ValueError for anything else."""
     match = COUNT.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is no count of parameters like 596M or 7.2B")
+    if match is None or not float(match[1]):
+        raise ValueError(f"{_shown(text)} is no count of parameters like 596M or 7.2B")
     return float(match[1]) * {"K": 1e3, "M": 1e6, "B": 1e9}[match[2]]
 
 
@@ -96,6 +97,8 @@ def parse(text: str) -> Catalogue:
     if document.pop("schema", None) != 1:
         raise ValueError("a catalogue must say schema = 1")
     folders = _texts(document, "folders", "the catalogue")
+    if unusable := [folder for folder in folders if not folder or not folder.isprintable()]:
+        raise ValueError(f"the catalogue: folders has {_shown(unusable[0])}, which cannot be a path")
     tables = _take(document, "model", list, "the catalogue", [])
     _nothing_left(document, "the catalogue")
     result: dict[str, Entry] = {}
@@ -112,11 +115,11 @@ def parse(text: str) -> Catalogue:
 def _entry(table: dict[str, Any]) -> Entry:
     name = _take(table, "name", str, "an entry")
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for an entry: lower case letters, digits, dots and dashes")
+        raise ValueError(f"{_shown(name)} is no name for an entry: lower case letters, digits, dots and dashes")
     repository = _take(table, "repository", str, name, None)
     sampling = _take(table, "sampling", dict, name, {})
     if unknown := sampling.keys() - SAMPLING:
-        raise ValueError(f"{name}: sampling has the unknown option {min(unknown)!r}")
+        raise ValueError(f"{name}: sampling has the unknown option {_shown(min(unknown))}")
     active = _take(table, "active", str, name, None)
     entry = Entry(
         name=name,
@@ -127,10 +130,10 @@ def _entry(table: dict[str, Any]) -> Entry:
         active=_count(active, name) if active is not None else None,
         tags=_texts(table, "tags", name),
         licence=_take(table, "licence", str, name),
-        memory_gb=float(_take(table, "memory_gb", (int, float), name)),
+        memory_gb=_number(_take(table, "memory_gb", (int, float), name), f"{name}: memory_gb"),
         default=_take(table, "default", str, name),
         files=tuple(_file(f, repository, name) for f in _take(table, "file", list, name)),
-        sampling=MappingProxyType({key: float(value) for key, value in sampling.items()}),
+        sampling=MappingProxyType({key: _number(value, f"{name}: {key}") for key, value in sampling.items()}),
     )
     _nothing_left(table, name)
     if entry.file() is None:
@@ -138,7 +141,9 @@ def _entry(table: dict[str, Any]) -> Entry:
     return entry
 
 
-def _file(table: dict[str, Any], repository: str | None, name: str) -> ModelFile:
+def _file(table: Any, repository: str | None, name: str) -> ModelFile:
+    if not isinstance(table, dict):
+        raise ValueError(f"{name}: file must be a table, written [[model.file]]")
     type_name = _take(table, "type", str, name)
     where = f"{name}:{type_name}"
     if "bundled" in table:
@@ -146,7 +151,7 @@ def _file(table: dict[str, Any], repository: str | None, name: str) -> ModelFile
     repository = _repository(_take(table, "repository", str, where, _REQUIRED if repository is None else repository), where)
     revision = _take(table, "revision", str, where, None)
     if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
-        raise ValueError(f"{where}: revision {revision!r} is not a commit of 40 hex digits")
+        raise ValueError(f"{where}: revision {_shown(revision)} is not a commit of 40 hex digits")
     gated = table.pop("gated", False) is True
     pieces = _take(table, "parts", list, where, None)
     if pieces is None:
@@ -158,27 +163,36 @@ def _file(table: dict[str, Any], repository: str | None, name: str) -> ModelFile
 def _bundled(table: dict[str, Any], type_name: str, where: str) -> ModelFile:
     path = _take(table, "bundled", str, where)
     if not BUNDLED.fullmatch(path):
-        raise ValueError(f"{where}: bundled = {path!r} is no name of a .gguf file in lower case")
+        raise ValueError(f"{where}: bundled = {_shown(path)} is no name of a .gguf file in lower case")
     piece = {"path": path} | {key: table.pop(key) for key in ("size", "sha256") if key in table}
     _nothing_left(table, where)
     return ModelFile(type_name, "", (_part(piece, where),), bundled=True)
 
 
-def _part(table: dict[str, Any], where: str) -> Part:
+def _part(table: Any, where: str) -> Part:
+    if not isinstance(table, dict):
+        raise ValueError(f"{where}: each of parts must be a table with path and size")
     path, size = _take(table, "path", str, where), _take(table, "size", int, where)
     sha256 = _take(table, "sha256", str, where, None)
     _nothing_left(table, where)
-    if not path.endswith(".gguf") or path.startswith("/") or "\\" in path or ".." in path.split("/"):
-        raise ValueError(f"{where}: {path!r} is no path of a .gguf file inside a repository")
-    if size <= 0 or (sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256)):
+    if not path.endswith(".gguf") or not path.isprintable() or path.startswith("/") or "\\" in path or ".." in path.split("/"):
+        raise ValueError(f"{where}: {_shown(path)} is no path of a .gguf file inside a repository")
+    if not 0 < size < 2 ** 63 or (sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256)):
         raise ValueError(f"{where}: {path} needs a positive size and a sha256 of 64 hex digits")
     return Part(path, size, sha256)
+
+
+def _number(value: Any, where: str) -> float:
+    """A finite number; `memory_gb` and the sampling options are such."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER <= value <= MAX_NUMBER:
+        raise ValueError(f"{where} = {_shown(value)} is no number below {MAX_NUMBER:g}")
+    return float(value)
 
 
 def _texts(table: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
     values = _take(table, key, list, where, [])
     if not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{where}: {key} = {values!r} must be texts in quotes")
+        raise ValueError(f"{where}: {key} = {_shown(values)} must be texts in quotes")
     return tuple(values)
 
 
@@ -192,13 +206,13 @@ def _count(value: str, where: str) -> str:
 
 def _kind(value: str, where: str) -> str:
     if value not in KINDS:
-        raise ValueError(f"{where}: kind {value!r} is none of {', '.join(KINDS)}")
+        raise ValueError(f"{where}: kind {_shown(value)} is none of {', '.join(KINDS)}")
     return value
 
 
 def _repository(value: str, where: str) -> str:
     if not REPOSITORY.fullmatch(value):
-        raise ValueError(f"{where}: {value!r} is not a repository like owner/name")
+        raise ValueError(f"{where}: {_shown(value)} is not a repository like owner/name")
     return value
 
 
@@ -211,10 +225,16 @@ def _take(table: dict[str, Any], key: str, kind: type | tuple[type, ...], where:
     if value is _REQUIRED:
         raise ValueError(f"{where}: {key} is missing")
     if value is not default and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise ValueError(f"{where}: {key} = {value!r} has the wrong type")
+        raise ValueError(f"{where}: {key} = {_shown(value)} has the wrong type")
     return value
 
 
 def _nothing_left(table: dict[str, Any], where: str) -> None:
     if table:
-        raise ValueError(f"{where}: unknown field {min(table)!r}")
+        raise ValueError(f"{where}: unknown field {_shown(min(table))}")
+
+
+def _shown(value: object) -> str:
+    """A value for an error text, short whatever the file holds."""
+    text = ascii(value)
+    return text if len(text) <= 80 else text[:77] + "..."

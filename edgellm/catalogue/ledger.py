@@ -15,7 +15,7 @@ def owned() -> frozenset[str]:
     """The paths that were noted; none where the ledger is missing or damaged."""
     try:
         paths = json.loads((data_folder() / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return frozenset()
     return frozenset(path for path in paths if isinstance(path, str)) if isinstance(paths, list) else frozenset()
 
@@ -40,7 +40,9 @@ def _write(paths: frozenset[str]) -> None:
     temporary = folder / f".{FILE}.{os.getpid()}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(sorted(paths), indent=0), encoding="utf-8")
+        temporary.unlink(missing_ok=True)
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            json.dump(sorted(paths), file, indent=0)
         os.replace(temporary, folder / FILE)
     except OSError:
         with contextlib.suppress(OSError):

@@ -36,6 +36,8 @@ def resolve(name: str | os.PathLike[str]) -> Path:
         text = os.fspath(name)
     except TypeError as error:
         raise OptionError(f"{name!r} is not the name or path of a model; give a text or a path.") from error
+    if not isinstance(text, str):
+        raise OptionError(f"{name!r} is not a text; give the name or path as str (os.fsdecode makes one of bytes).")
     text, _ = meant(text)
     found = on_disk(text)
     if found is not None:

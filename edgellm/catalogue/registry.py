@@ -9,6 +9,7 @@ from edgellm.catalogue.entries import Catalogue, Entry, ModelFile, parse
 from edgellm.catalogue.paths import ENTRIES_FILE, config_folder, own_data
 from edgellm.errors import BadCatalogue
 
+MAX_BYTES = 4 << 20                              # of a user's models.toml; ours has 30,000
 SHIPPED = Path(__file__).resolve().parent.parent / ENTRIES_FILE
 
 
@@ -53,6 +54,10 @@ def own() -> Catalogue:
 @functools.lru_cache(maxsize=4)
 def _read(path: Path, stamp: int) -> Catalogue:
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES} bytes")
         return parse(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise BadCatalogue(f"{path} cannot be used: it nests too deeply; correct it or move it away") from error
     except (OSError, ValueError) as error:          # ValueError: not UTF-8, no TOML, or outside the schema
-        raise BadCatalogue(f"{path} cannot be used: {error}; correct it or move it away") from error
+        raise BadCatalogue(f"{path} cannot be used: {str(error)[:300]}; correct it or move it away") from error

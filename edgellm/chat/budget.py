@@ -16,11 +16,12 @@ from edgellm.errors import TemplateError
 MAX_TEXT = 1 << 20                          # characters of one string, the result included
 MAX_BYTES = 24 << 20                        # bytes of all that a rendering makes
 MAX_ITEMS = 10_000                          # entries of one list, nested ones included
-# Limits whatever the conversation.
+# Limits whatever the conversation, but that time grows with it.
 MAX_SIZE = 10_000                           # widths, counts and range() ends
 MAX_BITS = 256                              # of an integer
 MAX_STEPS = 1_000_000
 MAX_SECONDS = 0.8                           # of processor time
+SECONDS_PER_CHARACTER = 1e-6                # more of it
 MAX_WORK = 100_000_000                      # characters compared, or as long a wait, by one operation: 0.1 s
 CHECK_EVERY = 16                            # steps between looks at the clock, which cost 0.3 us each
 CHECK_WORK = 300_000                        # or after as much work
@@ -40,7 +41,8 @@ class Budget:
         self.text = MAX_TEXT + 4 * characters
         self.entries = MAX_ITEMS + 4 * entries
         self._bytes = MAX_BYTES + 32 * (8 * entries + characters)
-        self._deadline = time.thread_time() + MAX_SECONDS
+        self._seconds = MAX_SECONDS + SECONDS_PER_CHARACTER * characters
+        self._deadline = time.thread_time() + self._seconds
 
     def step(self, work: int = 0, count: int = 1) -> None:
         """Before one loop turn, call, filter or operation: `work` is a bound on the characters (about ns) that it will take."""
@@ -54,7 +56,7 @@ class Budget:
         if self._steps // CHECK_EVERY != before or self._unseen > CHECK_WORK:
             self._unseen = 0
             if time.thread_time() > self._deadline:
-                raise exceeded(f"it takes longer than {MAX_SECONDS} s")
+                raise exceeded(f"it takes longer than {self._seconds:.1f} s")
 
     def length(self, characters: int) -> None:
         """Before a text of so many characters is made."""
@@ -76,8 +78,8 @@ class Budget:
         self.room(size)
         self._bytes -= size
 
-    def made(self, value: object) -> None:
-        """Account for a value that the template made."""
+    def made(self, value: object, *parts: object) -> None:
+        """Account for a value that the template made; `parts`: two lists of which it is the sum."""
         if isinstance(value, str):
             self.length(len(value))
             self.spend(sys.getsizeof(value) + SPAN_BYTES * spans(value))
@@ -88,6 +90,9 @@ class Budget:
             self.items(len(value))
             self.step(50 * len(value), 0)
             self.spend(CONTAINER_BYTES + 8 * len(value))
+            if parts:                        # a long list that grows by one is not gone through each time
+                weights = [self.weigh(part) for part in parts]
+                self._known[id(value)] = value, sum(one for one, _ in weights) - 1, sum(two for _, two in weights)
             entries, characters = self.weigh(value)
             self.length(characters)
             self.items(entries)

@@ -69,8 +69,10 @@ KNOWN = (
 BUILT_IN = {name: source for _, name, source, _ in KNOWN}
 
 
-def template_variants(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The templates that a file brings, by name; the usual one is "default"."""
+def template_variants(metadata: Mapping[str, Any], *, file: str) -> dict[str, str]:
+    """The templates that a file brings, by name; the usual one is "default". Raises TemplateError for one that is not a text."""
+    if not isinstance(metadata.get(KEY, ""), str):
+        raise TemplateError(f"{file}: {KEY} is no text but {type(metadata[KEY]).__name__}; convert the model again")
     found = {}
     if isinstance(metadata.get(KEY), str) and metadata[KEY].strip():
         found["default"] = metadata[KEY]
@@ -86,10 +88,8 @@ def find_template(metadata: Mapping[str, Any], tokenizer: ChatTokenizer, *, file
     Raises TemplateError where a named variant does not exist, or the file's template is no text. Nothing is compiled before
     the template's first use.
     """
-    if not isinstance(metadata.get(KEY, ""), str):
-        raise TemplateError(f"{file}: {KEY} is no text but {type(metadata[KEY]).__name__}; convert the model again")
     bos, eos = (tokenizer.token_text(token) if token is not None else "" for token in (tokenizer.bos_id, tokenizer.eos_id))
-    variants = template_variants(metadata)
+    variants = template_variants(metadata, file=file)
     if variant is not None and variant not in variants and variant not in BUILT_IN:
         raise TemplateError(f"{file} has no chat template {variant!r}; it has {', '.join(variants) or 'none'}, "
                             f"and edgellm brings {', '.join(BUILT_IN)}")

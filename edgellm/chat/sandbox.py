@@ -229,7 +229,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         budget.step()
         costs.OPERATIONS[operator](budget, left, right)
         value = self.binop_table[operator](left, right)
-        budget.made(value)
+        if operator == "+" and isinstance(value, list | tuple):
+            budget.made(value, left, right)
+        else:
+            budget.made(value)
         return value
 
     def call(__self, __context: Context, __obj: Value, *args: Value, **kwargs: Value) -> Value:

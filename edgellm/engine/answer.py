@@ -177,7 +177,7 @@ class Answer(Task):
 
     def _finish(self, reason: StopReason) -> None:
         answer = self.ids[self.n_prompt : self._shown]
-        evicted = max(0, self._shown - self._context)
+        evicted = max(0, self._shown - self._context) if self._positions is None else 0
         stats = Stats(self.n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds, self._token_seconds)
         self.result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed,
                                  self._thinking.decode())

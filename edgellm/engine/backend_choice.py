@@ -7,7 +7,7 @@ from edgellm.backends.mlx import device
 from edgellm.engine import context as contexts
 from edgellm.engine import estimate
 from edgellm.engine.estimate import Need
-from edgellm.errors import OptionError
+from edgellm.errors import OptionError, shown
 from edgellm.formats.ggml_types import MLX
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
@@ -34,7 +34,7 @@ class Place:
 def check_name(backend: str) -> None:
     """Raises OptionError for a back end that does not exist, BackendError for one that is not installed."""
     if backend not in BACKENDS:
-        raise OptionError(f"backend={backend!r} does not exist; choose one of {', '.join(BACKENDS)}.")
+        raise OptionError(f"backend={shown(backend)} does not exist; choose one of {', '.join(BACKENDS)}.")
     if backend == "mlx":
         device.require()
 
@@ -45,7 +45,7 @@ def kv_types(backend: str, asked: str | None) -> tuple[str, ...]:
         return MLX_KV_TYPES[:1] if backend == "mlx" else (MLX_KV_TYPES[0], "q8_0")
     check_kv_type(asked)
     if backend == "mlx" and asked not in MLX_KV_TYPES:
-        raise OptionError(f"kv_type={asked!r} is for the CPU back end; with MLX choose {' or '.join(MLX_KV_TYPES)}.")
+        raise OptionError(f"kv_type={shown(asked)} is for the CPU back end; with MLX choose {' or '.join(MLX_KV_TYPES)}.")
     return (asked,)
 
 

@@ -2,21 +2,22 @@
 from __future__ import annotations
 
 from edgellm.engine.integers import as_int
-from edgellm.errors import OptionError
+from edgellm.errors import OptionError, shown
 from edgellm.graph import Graph, KVSpec
 from edgellm.memory.kv_types import check_kv_type, kv_row_bytes
 from edgellm.memory.layout import MemoryLayout, plan_memory
 
 DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less
 CHUNK = 256                                      # tokens of a prompt in one step: enough to share one unpacking of the weights
+MOST_SINKS = 2**20
 SMALLEST_CONTEXT = 512                           # of those that are taken unasked
 
 
 def check_sinks(sinks: object) -> int:
     """The first tokens that stay. Raises OptionError."""
     number = as_int(sinks)
-    if number is None or number < 0:
-        raise OptionError(f"sinks={sinks!r} is not possible; give a whole number, 0 or greater (4 is usual).")
+    if number is None or not 0 <= number <= MOST_SINKS:
+        raise OptionError(f"sinks={shown(sinks)} is not possible; give a whole number from 0 to {MOST_SINKS} (4 is usual).")
     return number
 
 
@@ -26,7 +27,7 @@ def choose_context(asked: int | None, sinks: int, trained: int) -> int:
     context = min(trained, DEFAULT_CONTEXT) if asked is None else as_int(asked)
     if context is None or not sinks + 2 <= context <= 2**30:
         given = asked if context is None else context
-        raise OptionError(f"context={given!r} is not possible; give a number of tokens from {sinks + 2} (two more than "
+        raise OptionError(f"context={shown(given)} is not possible; give a number of tokens from {sinks + 2} (two more than "
                           f"sinks={sinks}) to {2**30}.")
     return context
 

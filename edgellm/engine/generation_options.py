@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from edgellm.engine.integers import as_int
 from edgellm.engine.stop_text import StopText
-from edgellm.errors import OptionError
+from edgellm.errors import OptionError, shown
 from edgellm.sampling import Processor, SamplingKeywords
 
 MaxTokens = int | None | Literal["context"]
@@ -49,11 +49,12 @@ def _limit(max_tokens: object, context: int) -> int | None:
         return None
     number = as_int(max_tokens)
     if number is None or number < 0:
-        raise OptionError(f"max_tokens={max_tokens!r} is not possible; give a whole number, 0 or greater, or None for no limit.")
+        raise OptionError(f"max_tokens={shown(max_tokens)} is not possible; give a whole number, 0 or greater, or None for "
+                          "no limit.")
     return number
 
 
 def _progress(progress: object) -> PromptProgress | None:
     if progress is not None and not callable(progress):
-        raise OptionError(f"progress={progress!r} cannot be called; give a function of (done, total) tokens, or None.")
+        raise OptionError(f"progress={shown(progress)} cannot be called; give a function of (done, total) tokens, or None.")
     return progress

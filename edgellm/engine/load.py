@@ -20,7 +20,7 @@ from edgellm.engine.integers import as_int
 from edgellm.engine.model import Model
 from edgellm.engine.records import ModelInfo
 from edgellm.engine.tokenizing import BackgroundTokenizer
-from edgellm.errors import NotEnoughMemory, OptionError
+from edgellm.errors import NotEnoughMemory, OptionError, shown
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.opening import open_model
 from edgellm.graph import Graph
@@ -98,12 +98,15 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
                      token_bytes=estimate.token_bytes(gguf, graph), slides=positions is None)
         engine = Engine(executable, weights, gguf.path, positions=positions, parallel=parallel, state_bytes=info.kv_bytes)
         return Model(engine, tokenizer, info, defaults, gguf.metadata)
-    except BaseException:
+    except BaseException as error:
         if tokenizer is not None:
             tokenizer.wait()
         if executable is not None:
             executable.close()
         gguf.close()
+        if isinstance(error, MemoryError):           # with force; else it is refused before
+            raise NotEnoughMemory(f"{path.name} with a context of {chosen} tokens needs more memory than the system gives "
+                                  f"({error or 'out of memory'}); take a shorter context (--context) or a smaller model") from error
         raise
 
 
@@ -117,7 +120,8 @@ def _count(option: str, asked: object) -> int | None:
     """A number of threads. Raises OptionError."""
     count = as_int(asked)
     if asked is not None and (count is None or not 1 <= count <= MOST_THREADS):
-        raise OptionError(f"{option}={asked!r} is not possible; give a number from 1 to {MOST_THREADS}, or None for all cores.")
+        raise OptionError(f"{option}={shown(asked)} is not possible; give a number from 1 to {MOST_THREADS}, or None for "
+                          "all cores.")
     return count
 
 
@@ -161,5 +165,5 @@ def _info(gguf: GGUFFile, keys: Keys, executable: Executable, tokenizer: Backgro
         context_train=keys.context_length, sinks=sinks, kv_type=kv_type,
         kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
         threads=executable.threads, slides=slides,
-        has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata)),
+        has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata, file=gguf.path)),
     )

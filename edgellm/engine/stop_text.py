@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from edgellm.errors import OptionError
+from edgellm.errors import OptionError, shown
 
 
 class StopText:
@@ -14,7 +14,7 @@ class StopText:
         self._stops = (*given, *more)
         for stop in self._stops:
             if not isinstance(stop, str) or not stop:
-                raise OptionError(f"stop={stop!r} is no stop text; give a text of at least one character, or a list of them.")
+                raise OptionError(f"stop={shown(stop)} is no stop text; give a text of at least one character, or a list of them.")
         self._longest = max(map(len, self._stops), default=0)
         self._held = ""
 

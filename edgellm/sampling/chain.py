@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.errors import NumericError, OptionError
+from edgellm.errors import NumericError, OptionError, shown
 from edgellm.sampling import truncation
 from edgellm.sampling.candidates import Candidates
 from edgellm.sampling.dry import Vocabulary, dry, find_breakers
@@ -143,7 +143,7 @@ def _checked(processors: Sequence[Processor]) -> tuple[Processor, ...]:
     found = processors if isinstance(processors, Sequence) else (processors,)
     for processor in found:
         if not callable(processor):
-            raise OptionError(f"processors has {processor!r}, which is no function; give functions (ids, logits) -> logits.")
+            raise OptionError(f"processors has {shown(processor)}, which is no function; give functions (ids, logits) -> logits.")
     return tuple(found)
 
 

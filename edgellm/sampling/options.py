@@ -5,10 +5,12 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, cast
 
-from edgellm.errors import BadHParam, OptionError
+from edgellm.errors import BadHParam, OptionError, shown
 
+MAX_NUMBER = 1e6                                 # of what multiplies or is added to float32 logits, which end at 3e38
+MAX_INTEGER = 2**63 - 1
 Source = Literal["default", "model", "user"]
 
 
@@ -80,12 +82,11 @@ class SamplingOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The type and range of one option: `low` to `high`, both included, unless `above`: then `low` is not."""
+    """The type and range of one option: `low` to `high`, both included."""
 
     kind: type
-    low: float = -math.inf
-    high: float = math.inf
-    above: bool = False
+    low: float
+    high: float
     optional: bool = False
 
     def check(self, name: str, value: object) -> None:
@@ -93,19 +94,13 @@ class _Rule:
             return
         if not _has_kind(value, self.kind):
             words = {int: "a whole number", float: "a number", bool: "True or False"}[self.kind]
-            raise OptionError(f"{name}={value!r} is not {words}; give {words}.")
-        assert isinstance(value, numbers.Real)
-        number = value if isinstance(value, int) else float(value)
-        if not -math.inf < number < math.inf or not self.low <= number <= self.high or (self.above and number == self.low):
-            raise OptionError(f"{name}={value!r} is out of range; give {self.words()}.")
+            raise OptionError(f"{name}={shown(value)} is not {words}; give {words}.")
+        number = cast(float, value)                      # or an int of any length; NaN is in no range
+        if not self.low <= number <= self.high:
+            raise OptionError(f"{name}={shown(value)} is out of range; give {self.words()}.")
 
     def words(self) -> str:
-        bounds = []
-        if self.low > -math.inf:
-            bounds.append(f"{'above' if self.above else 'at least'} {self.low:g}")
-        if self.high < math.inf:
-            bounds.append(f"at most {self.high:g}")
-        return f"a finite number {' and '.join(bounds)}".rstrip()
+        return f"a number from {self.low:g}" + (f" to {self.high:g}" if self.high < MAX_INTEGER else "")
 
 
 def _has_kind(value: object, kind: type) -> bool:
@@ -115,43 +110,44 @@ def _has_kind(value: object, kind: type) -> bool:
 
 
 _RULES: dict[str, _Rule] = {
-    "temperature": _Rule(float),
-    "top_k": _Rule(int),
+    "temperature": _Rule(float, -MAX_NUMBER, MAX_NUMBER),
+    "top_k": _Rule(int, -MAX_INTEGER, MAX_INTEGER),
     "top_p": _Rule(float, 0, 1),
     "min_p": _Rule(float, 0, 1),
     "typical_p": _Rule(float, 0, 1),
-    "top_n_sigma": _Rule(float),
+    "top_n_sigma": _Rule(float, -MAX_NUMBER, MAX_NUMBER),
     "xtc_probability": _Rule(float, 0, 1),
     "xtc_threshold": _Rule(float, 0, 1),
-    "dynatemp_range": _Rule(float, 0),
-    "dynatemp_exponent": _Rule(float, 0),
-    "repeat_penalty": _Rule(float, 0, above=True),
-    "repeat_last_n": _Rule(int, -1),
-    "frequency_penalty": _Rule(float),
-    "presence_penalty": _Rule(float),
-    "dry_multiplier": _Rule(float, 0),
-    "dry_base": _Rule(float, 1),
-    "dry_allowed_length": _Rule(int, 1),
-    "dry_last_n": _Rule(int, -1),
-    "ignore_eos": _Rule(bool),
-    "min_keep": _Rule(int, 0),
-    "seed": _Rule(int, 0, optional=True),
+    "dynatemp_range": _Rule(float, 0, MAX_NUMBER),
+    "dynatemp_exponent": _Rule(float, 0, MAX_NUMBER),
+    "repeat_penalty": _Rule(float, 1 / MAX_NUMBER, MAX_NUMBER),
+    "repeat_last_n": _Rule(int, -1, MAX_INTEGER),
+    "frequency_penalty": _Rule(float, -MAX_NUMBER, MAX_NUMBER),
+    "presence_penalty": _Rule(float, -MAX_NUMBER, MAX_NUMBER),
+    "dry_multiplier": _Rule(float, 0, MAX_NUMBER),
+    "dry_base": _Rule(float, 1, MAX_NUMBER),
+    "dry_allowed_length": _Rule(int, 1, MAX_INTEGER),
+    "dry_last_n": _Rule(int, -1, MAX_INTEGER),
+    "ignore_eos": _Rule(bool, 0, 1),
+    "min_keep": _Rule(int, 0, MAX_INTEGER),
+    "seed": _Rule(int, 0, math.inf, optional=True),
 }
 
 
 def _check_breakers(breakers: object) -> None:
     if not isinstance(breakers, tuple | list) or not all(isinstance(text, str) and text for text in breakers):
-        raise OptionError(f"dry_sequence_breakers={breakers!r} is not a tuple of texts; give e.g. ('\\n', ':').")
+        raise OptionError(f"dry_sequence_breakers={shown(breakers)} is not a tuple of texts; give e.g. ('\\n', ':').")
 
 
 def _check_bias(bias: object) -> None:
     if not isinstance(bias, Mapping):
-        raise OptionError(f"logit_bias={bias!r} is not a mapping of token ids to biases; give e.g. {{13: -5.0}}.")
+        raise OptionError(f"logit_bias={shown(bias)} is not a mapping of token ids to biases; give e.g. {{13: -5.0}}.")
     for token, value in bias.items():
         if not _has_kind(token, int) or token < 0:
-            raise OptionError(f"logit_bias has the key {token!r}; give token ids, 0 or greater.")
-        if not _has_kind(value, float) or math.isnan(value) or value == math.inf:
-            raise OptionError(f"logit_bias[{token}]={value!r} is not a bias; give a finite number or float('-inf').")
+            raise OptionError(f"logit_bias has the key {shown(token)}; give token ids, 0 or greater.")
+        if not _has_kind(value, float) or not (-MAX_NUMBER <= value <= MAX_NUMBER or value == -math.inf):
+            raise OptionError(f"logit_bias[{token}]={shown(value)} is not a bias; give a number from -1e6 to 1e6, "
+                              "or float('-inf').")
 
 
 # GGUF key (gguf-py constants, Keys.General.SAMPLING_*) -> option. `sequence` and `mirostat*` have no counterpart here.
@@ -178,7 +174,7 @@ def model_defaults(metadata: Mapping[str, object], file: str) -> dict[str, int |
             number = _RULES[option].kind(value)
             _RULES[option].check(option, number)
         except (OptionError, TypeError, ValueError, OverflowError) as error:
-            message = f"{value!r} is no value for {option}; correct the key or convert the model again"
+            message = f"{shown(value)} is no value for {option}; correct the key or convert the model again"
             raise BadHParam(message, file=file, field=key) from error
         found[option] = number
     return found

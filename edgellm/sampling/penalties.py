@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.errors import OptionError
+from edgellm.errors import OptionError, shown
 from edgellm.sampling.options import SamplingOptions
 
 History = npt.NDArray[np.int32]                  # (n,) the latest token ids, oldest first
@@ -17,7 +17,7 @@ def logit_bias(options: SamplingOptions, n_vocab: int, end_tokens: Collection[in
     """Add the user's biases; with `ignore_eos`, ban the tokens that end a generation."""
     outside = [token for token in options.logit_bias if token >= n_vocab]
     if outside:
-        raise OptionError(f"logit_bias names token {outside[0]}, but the last one is {n_vocab - 1}; leave it out.")
+        raise OptionError(f"logit_bias names token {shown(outside[0])}, but the last one is {n_vocab - 1}; leave it out.")
     values = dict(options.logit_bias)
     if options.ignore_eos:
         values.update(dict.fromkeys(end_tokens, -np.inf))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgellm.errors import BadVocab
 from edgellm.tokenizer.pre_tokenizers import PreTokenizer
-from edgellm.tokenizer.spm import SPACE
-from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
+from edgellm.tokenizer.spm import BYTE_TEXTS, SPACE
+from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
 
 if TYPE_CHECKING:
     import tokenizers
@@ -41,6 +41,7 @@ class BpeEncoder:
     def __init__(self, vocabulary: Vocabulary, pre: PreTokenizer, merges: Sequence[str]) -> None:
         self.vocabulary, self.pre = vocabulary, pre
         self._merges = split_merges(merges, vocabulary.file)
+        self._beyond: dict[int, int | None] = {}     # ids that only the model has, and what stands for them
         self._tokenizer: tokenizers.Tokenizer | None = None
         self._lock = threading.Lock()
 
@@ -79,7 +80,7 @@ class BpeEncoder:
         ids: list[int] = []
         for at in range(0, len(text), MAX_TEXT):
             ids += self._tokenizer.encode(text[at:at + MAX_TEXT], add_special_tokens=False).ids
-        return ids
+        return stood_in(ids, self._beyond, self.vocabulary.file)
 
     def _encode_lines(self, text: str) -> list[int]:
         """Runs of newlines are looked up whole: merges of vocabularies with visible spaces know no newlines."""
@@ -99,6 +100,10 @@ class BpeEncoder:
         # Control tokens are left out, so that no user's text can become one, not even through a merge.
         control = self.vocabulary.control
         vocab = {text: token for text, token in self.vocabulary.ids.items() if token not in control}
+        for text in BYTE_TEXTS if self.pre.visible_spaces else BYTE_OF_LETTER:       # without them `tokenizers` drops characters
+            if text not in vocab:
+                vocab[text] = len(self.vocabulary) + len(self._beyond)
+                self._beyond[vocab[text]] = self.vocabulary.special.unknown
         tokenizer = tokenizers.Tokenizer(self._model(vocab))
         cuts: list[pre_tokenizers.PreTokenizer] = [
             pre_tokenizers.Split(tokenizers.Regex(expression), "isolated") for expression in self.pre.expressions]

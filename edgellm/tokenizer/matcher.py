@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+LONGEST = 1000                              # characters; a longer token is never found in a text, only decoded
 DEPTH = 120                                 # nested groups that `re` compiles; real vocabularies need 40
 
 
@@ -12,7 +13,7 @@ def compile_matcher(texts: Iterable[str]) -> re.Pattern[str] | None:
 
     The alternatives are folded into a trie: a flat alternation of thousands costs thousands of tries at every "<".
     """
-    wanted = sorted({text for text in texts if text})
+    wanted = sorted({text for text in texts if 0 < len(text) <= LONGEST})
     if not wanted:
         return None
     return re.compile(_fold(wanted, 0, DEPTH), re.DOTALL)

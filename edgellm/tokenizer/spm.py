@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgellm.errors import BadVocab
-from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
+from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
 
 SPACE = "▁"                                 # U+2581, sentencepiece's visible space
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6      # sentencepiece_model.proto, SentencePiece.Type; as in GGUF
+MAX_PIECE = 7999                            # bytes of a text that sentencepiece takes; longer tokens are only decoded
 BYTE_TEXTS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
@@ -27,7 +28,10 @@ class SpmOptions:
 
 
 class SpmEncoder:
-    """Bigram merging by score with byte fallback, or unigram models, done by sentencepiece."""
+    """Bigram merging by score with byte fallback, or unigram models, done by sentencepiece.
+
+    Spaces are U+2581 in these vocabularies, and nothing tells the two apart: a text that holds U+2581 decodes to one with spaces.
+    """
 
     def __init__(self, vocabulary: Vocabulary, options: SpmOptions) -> None:
         self.vocabulary, self.options, self.space_prefix = vocabulary, options, options.space_prefix
@@ -43,10 +47,7 @@ class SpmEncoder:
     def encode(self, text: str) -> list[int]:
         if self._processor is None:
             self.prepare()
-        ids: list[int] = self._processor.encode(text)
-        if self._beyond:
-            return [known for token in ids if (known := self._beyond.get(token, token)) is not None]
-        return ids
+        return stood_in(self._processor.encode(text), self._beyond, self.vocabulary.file)
 
     def piece(self, token: int) -> bytes:
         text = self.vocabulary.texts[token]
@@ -72,7 +73,7 @@ class SpmEncoder:
         count = len(vocabulary)
         scores = vocabulary.scores or (0.0,) * count
         for i, (text, kind) in enumerate(zip(vocabulary.texts, vocabulary.types, strict=True)):
-            if vocabulary.ids[text] != i or not text or "\0" in text:
+            if vocabulary.ids[text] != i or not text or "\0" in text or len(text.encode("utf-8", "replace")) > MAX_PIECE:
                 yield _placeholder(i), 0.0, CONTROL
             elif kind == TokenType.UNKNOWN:
                 yield text.encode("utf-8", "replace"), 0.0, CONTROL if seen_unknown else UNKNOWN

@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgellm.errors import OptionError
+from edgellm.errors import BadVocab, OptionError
 from edgellm.tokenizer.encoders import Encoder
-from edgellm.tokenizer.matcher import compile_matcher
+from edgellm.tokenizer.matcher import LONGEST, compile_matcher
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 
 SURROGATE = re.compile("[\ud800-\udfff]")
+MAX_SPECIAL = 500_000                       # characters of all special tokens; the largest vocabularies have 100,000
 SPACES = " \t\n\v\f\r"
 Span = tuple[int, int]                      # start and stop of characters
 
@@ -34,6 +35,9 @@ class Tokenizer:
         types, texts = vocabulary.types, vocabulary.texts
         ours = [i for i, kind in enumerate(types)
                 if kind == TokenType.USER_DEFINED and vocabulary.ids[texts[i]] not in vocabulary.control]
+        if sum(min(len(texts[i]), LONGEST) for i in {*ours, *vocabulary.control}) > MAX_SPECIAL:
+            raise BadVocab(f"the special tokens have more than {MAX_SPECIAL} characters together, as none of a real model; "
+                           "convert the model again", file=vocabulary.file, field="tokenizer.ggml.tokens")
         self._user_defined = compile_matcher(texts[i] for i in ours)
         self._special = compile_matcher([texts[i] for i in ours] + [texts[i] for i in vocabulary.control])
         edges = {text[at] for i in vocabulary.control if (text := texts[i]) for at in (0, -1)}
@@ -136,7 +140,8 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Text of `ids`. Control tokens are left out, or with `skip_special=False` shown by their text.
 
-        The space that encoding puts before a text is taken away again; bytes that are no UTF-8 become U+FFFD.
+        The space that encoding puts before a text is taken away again; bytes that are no UTF-8 become U+FFFD. SPM vocabularies
+        write spaces as U+2581, so that there a text which holds U+2581 comes back with spaces in its place.
         """
         return self.decode_bytes(ids, skip_special=skip_special).decode("utf-8", "replace")
 

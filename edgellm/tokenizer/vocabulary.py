@@ -13,6 +13,7 @@ from edgellm.tokenizer.special_texts import END_OF_GENERATION, FILL_IN, FILL_IN_
 
 PREFIX = "tokenizer.ggml."
 MAX_TOKENS = 1 << 24                        # no published vocabulary has more than 2^19
+LOWEST_SCORE = -3.4e38                      # in float32's range
 BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 PLAIN_LOOKING = re.compile(r"[▁_]?[<\[]/?[A-Za-z]+[>\]]")     # could be HTML or a word in brackets
 FILL_IN_KEYS = {                            # of a role, first to last; the second ones are of older files
@@ -84,8 +85,8 @@ class VocabularyReader:
         value = self.metadata.get(PREFIX + key)
         if value is None:
             return default
-        if isinstance(value, bool | int):
-            return bool(value)
+        if isinstance(value, bool):
+            return value
         raise self.fault(key, f"is not true or false but {_shown(value)}; convert the model again")
 
     def token_id(self, key: str, count: int, default: int | None = None) -> int | None:
@@ -95,7 +96,7 @@ class VocabularyReader:
             return default if default is not None and default < count else None
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.fault(key, f"is not a token id but {_shown(value)}; convert the model again")
-        if value in (-1, 0xFFFFFFFF):       # how converters write "none"
+        if value in (-1, 0xFFFFFFFF) and key != "eos_token_id":      # how converters write "none"; an answer must have an end
             return None
         if not 0 <= value < count:
             raise self.fault(key, f"{value} is outside the vocabulary of {count} tokens; convert the model again")
@@ -116,8 +117,8 @@ class VocabularyReader:
             raise self.fault(key, f"entry {wrong} is not a string but {_shown(texts[wrong])}; convert the model again")
         return texts
 
-    def numbers(self, key: str, count: int) -> list[Any] | None:
-        """A numeric array of `count` entries; None where the key is absent or its array is empty."""
+    def numbers(self, key: str, count: int, kinds: str) -> list[Any] | None:
+        """An array of `count` numbers of 32 bits and NumPy's `kinds`; None where the key is absent or its array is empty."""
         value = self.metadata.get(PREFIX + key)
         if value is None:
             return None
@@ -127,6 +128,8 @@ class VocabularyReader:
             return None
         if len(value) != count:
             raise self.fault(key, f"has {len(value)} entries where the vocabulary has {count}; convert the model again")
+        if hasattr(value, "dtype") and (value.dtype.kind not in kinds or value.dtype.itemsize != 4):
+            raise self.fault(key, f"is an array of {value.dtype}, as no converter writes; convert the model again")
         entries: list[Any] = value.tolist() if hasattr(value, "tolist") else list(value)
         if not isinstance(entries[0], int | float) or isinstance(entries[0], bool):
             raise self.fault(key, f"is not an array of numbers but {_shown(value)}; convert the model again")
@@ -151,7 +154,7 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
     With `bytes_by_text`, "<0x0A>" is a byte token even where the file calls it a normal one. With `text_may_end`, normal tokens
     that end an answer are text all the same, such as RWKV's two newlines.
 
-    Raises BadVocab: arrays missing, of other lengths or types, ids out of range, scores that are not numbers.
+    Raises BadVocab: arrays missing, of other lengths or types, ids out of range.
     """
     texts = reader.strings("tokens")
     if not texts:
@@ -166,11 +169,9 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
     if bytes_by_text:
         types = [TokenType.BYTE if kind == TokenType.NORMAL and text.startswith("<0x") and BYTE_TEXT.fullmatch(text)
                  else kind for text, kind in zip(texts, types, strict=True)]
-    scores = reader.numbers("scores", count)
-    if scores is not None:
-        bad = next((i for i, score in enumerate(scores) if math.isnan(score)), None)
-        if bad is not None:
-            raise reader.fault("scores", f"entry {bad} is not a number; convert the model again")
+    scores = reader.numbers("scores", count, "f")
+    if scores is not None:                  # one that is NaN is behind all others, so that their order holds
+        scores = [LOWEST_SCORE if math.isnan(score) else score for score in scores]
     spared = _spared(ids) | _plain_looking(ids, types, eos)
     end = {ids[text] for text in END_OF_GENERATION | FILL_IN_END if text in ids} - spared
     end |= {token for key in END_KEYS if (token := reader.token_id(key, count)) is not None}
@@ -185,9 +186,24 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
                       frozenset(control))
 
 
+def stood_in(ids: list[int], beyond: Mapping[int, int | None], file: str) -> list[int]:
+    """Ids without those that only our own model of the vocabulary has: `beyond` names what stands for each.
+
+    Raises BadVocab where nothing does: the text holds a byte that the vocabulary cannot say.
+    """
+    if not beyond or beyond.keys().isdisjoint(ids):
+        return ids
+    known = [beyond.get(token, token) for token in ids]
+    found = [token for token in known if token is not None]
+    if len(found) < len(known):
+        raise BadVocab("has neither a token for a character of the text nor an unknown token; leave the character out, or take "
+                       "another model", file=file, field=PREFIX + "tokens")
+    return found
+
+
 def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos: int | None,
            unknown: int | None) -> list[int]:
-    types = reader.numbers("token_type", len(texts))
+    types = reader.numbers("token_type", len(texts), "iu")
     if types is None:                       # files of 2023: only the texts and roles tell
         types = [TokenType.BYTE if BYTE_TEXT.fullmatch(text) else TokenType.NORMAL for text in texts]
         for token, kind in ((bos, TokenType.CONTROL), (eos, TokenType.CONTROL), (unknown, TokenType.UNKNOWN)):

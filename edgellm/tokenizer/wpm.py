@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgellm.tokenizer.spm import SPACE
-from edgellm.tokenizer.vocabulary import Vocabulary
+from edgellm.tokenizer.vocabulary import Vocabulary, stood_in
 
+NO_TOKEN = -1
 # Ranges that BERT's normaliser takes for Chinese characters, each a word of its own.
 CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
            (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
@@ -29,7 +30,7 @@ class WpmEncoder:
     def __init__(self, vocabulary: Vocabulary, options: WpmOptions) -> None:
         self.vocabulary, self.options = vocabulary, options
         self._ids = {text: token for text, token in vocabulary.ids.items() if token not in vocabulary.control}
-        self._longest = max(map(len, self._ids), default=0)
+        self._lengths = sorted(set(map(len, self._ids)), reverse=True)
 
     def prepare(self) -> None:
         """Nothing to build."""
@@ -49,15 +50,14 @@ class WpmEncoder:
     def _pieces(self, word: str) -> list[int]:
         out, at = [], 0
         while at < len(word):
-            for stop in range(min(len(word), at + self._longest), at, -1):
-                token = self._ids.get(word[at:stop])
+            for length in self._lengths:
+                token = self._ids.get(word[at:at + length]) if at + length <= len(word) else None
                 if token is not None:
                     break
             else:                            # a word with one unknown part is unknown as a whole
-                unknown = self.vocabulary.special.unknown
-                return [] if unknown is None else [unknown]
+                return stood_in([NO_TOKEN], {NO_TOKEN: self.vocabulary.special.unknown}, self.vocabulary.file)
             out.append(token)
-            at = stop
+            at += length
         return out
 
     def _words(self, text: str) -> Iterator[str]:

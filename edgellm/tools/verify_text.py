@@ -86,7 +86,7 @@ def _round_trips(tokenizer: Tokenizer, kind: str) -> Iterator[Finding]:
 
 def template_findings(gguf: GGUFFile) -> Iterator[Finding]:
     """Whether each template renders: a question, a conversation, with a system message, with tools."""
-    variants = template_variants(gguf.metadata)
+    variants = template_variants(gguf.metadata, file=gguf.path)
     if not variants:
         yield Finding("template", "skipped", "the file carries no chat template")
         return
