@@ -18,6 +18,7 @@ from edgellm.cli import (
     convert,
     doctor,
     fit,
+    imatrix,
     import_,
     path,
     perplexity,
@@ -43,7 +44,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for _command in (chat.chat, run_command.run, fit.fit, pull.pull, show.show, path.path, rm.rm, tokenize.tokenize, bench.bench,
-                 doctor.doctor, convert.convert, quantize.quantize, perplexity.perplexity, verify.verify):
+                 doctor.doctor, convert.convert, quantize.quantize, imatrix.imatrix, perplexity.perplexity,
+                 verify.verify):
     app.command(no_args_is_help=False)(_command)
 app.command("list", no_args_is_help=False)(list_command.list_)
 app.command("import", no_args_is_help=False)(import_.import_)

@@ -51,7 +51,7 @@ def perplexity(
     from edgellm.cli.opening import open_model
     from edgellm.cli.progress import ProgressLine
 
-    text = _read(file)
+    text = read_text(file)
     resolve(model)
     if kl_base is not None:
         resolve(kl_base)                     # a mistyped name shows before anything is loaded
@@ -80,7 +80,8 @@ def perplexity(
         print(_page(report))
 
 
-def _read(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """A text in UTF-8. Raises OptionError."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:

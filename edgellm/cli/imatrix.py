@@ -1,0 +1,49 @@
+"""`edgellm imatrix`: measures which columns of a model's matrices matter, for `edgellm quantize --imatrix`."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.output import say
+from edgellm.cli.perplexity import read_text
+from edgellm.cli.progress import ProgressLine
+from edgellm.errors import OptionError
+
+
+def imatrix(
+    model: options.Model,
+    text: Annotated[Path, typer.Argument(metavar="TEXT", show_default=False, help=(
+        "A text in UTF-8 such as the model will read; some hundred thousand characters are usual."
+    ))],
+    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The file to write, a .gguf.")],
+    context: Annotated[int, typer.Option("-c", "--context", "--ctx-size", metavar="N", help="Tokens of a window.")] = 512,
+    chunks: Annotated[int | None, typer.Option(
+        "--chunks", metavar="N", show_default=False, help="Stop after N windows. Default: the whole text.",
+    )] = None,
+    process_output: Annotated[bool, typer.Option("--process-output", help="Measure the output matrix too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+) -> None:
+    """Measure an importance matrix.
+
+    That is the mean square of each column of what matrices are multiplied with while the model reads TEXT, in a file as
+    llama-imatrix writes it. It is computed in NumPy, so that large models take hours.
+
+    \b
+    edgellm imatrix model-F16.gguf text.txt imatrix.gguf
+    edgellm quantize model-F16.gguf small.gguf Q3_K_M --imatrix imatrix.gguf
+    """
+    from edgellm.catalogue import resolve
+    from edgellm.tools.imatrix import measure
+    from edgellm.tools.importance import write_importance
+
+    words, path = read_text(text), resolve(model)
+    if out.exists() and not force:
+        raise OptionError(f"{out} exists; give another name, or --force to replace it.")
+    with ProgressLine("measuring importance") as progress:
+        measured = measure(path, words, context=context, chunks=chunks, with_output=process_output, progress=progress)
+    write_importance(out, measured.sums, datasets=[str(text)], chunks=measured.windows, chunk_size=measured.window)
+    say(f"{len(measured.sums)} matrices, {measured.windows} windows of {measured.window} tokens")
+    print(out)
