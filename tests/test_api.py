@@ -102,7 +102,7 @@ def test_a_model_tells_what_it_is(loader: Loader, model: edgellm.Model, path: Pa
     assert (info.context, info.context_train, info.sinks, info.kv_type) == (64, 128, 4, "f16")
     assert set(info.bytes_by_type) == {"Q8_0", "F32"} and info.file_bytes == sum(info.bytes_by_type.values())
     assert info.has_tokenizer and info.has_template and info.backend == "toy" and info.threads == 1
-    assert info.kv_bytes == 2 * 2 * (16 + 16) * (4 + 256)          # four sinks and one piece of the ring
+    assert info.kv_bytes == 2 * 2 * (16 + 16) * (32 + 256)         # the page of the sinks and one of the ring
     assert model.n_vocab == info.n_vocab == model.tokenizer.vocab_size and "model.gguf" in repr(model)
     assert (model.path, model.architecture, model.backend, model.threads, model.has_template) == (path, "llama", "toy", 1, True)
 

@@ -84,7 +84,7 @@ def test_context_defaults_and_bounds() -> None:
 
 def test_memory_of_keys_and_values() -> None:
     layout = plan_memory([KVSpec(2, 8, 16), KVSpec(2, 8, 16, 10)], context=100, sinks=4, chunk=8)
-    slots = (4 + 256) + 256                      # rings of 96 + 7 and 10 + 7 tokens, to whole pieces
+    slots = (32 + 256) + 256                     # a page for the sinks; rings of 96 + 7 and 10 + 7 tokens, to whole pages
     assert contexts.kv_bytes(layout, "f16") == 2 * (8 + 16) * slots * 2 and contexts.kv_bytes(layout, "f32") == 2 * 24 * slots * 4
     assert contexts.kv_bytes(layout, "q8_0") == 2 * (10 + 18) * slots
     with pytest.raises(OptionError, match="kv_type='q9'"):

@@ -69,7 +69,7 @@ def test_activations_are_rounded_once_for_each_input(tmp_path: Path) -> None:
 def test_both_programs_end_with_a_barrier_and_differ_in_their_own_places(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "llama", 3, 2)
     addresses = {record.kernel: 1 for record in plan.records}
-    one, many = plan.program(addresses, one=True), plan.program(addresses, one=False)
+    one, many = plan.program(addresses, "one"), plan.program(addresses, "many")
     assert one.barriers == sum(plan.one.before) + 1 and many.barriers == sum(plan.many.before) + 1
     assert (many.table[..., :SCRATCH] == many.table[:1, :, :SCRATCH]).all() and not many.table[..., abi.WHOLE].any()
     alone = one.table[0, :, abi.WHOLE] == 1
@@ -90,7 +90,7 @@ def test_chunks_go_to_whoever_comes_first_and_give_the_same(tmp_path: Path, monk
         with edgellm.load(path, backend="cpu", threads=threads, context=64) as model:
             executable = model.engine.check()
             assert isinstance(executable, CpuExecutable)
-            for program, single in ((executable._one, True), (executable._many, False)):
+            for program, single in ((executable._programs["one"], True), (executable._programs["many"], False)):
                 shared = products_in_chunks(program.table[0], executable._plan.records, single)
                 assert executable.threads == threads
                 assert 2 * sum(shared) > len(shared) if threads > 1 else not any(shared)
@@ -107,14 +107,14 @@ def test_equal_cores_share_a_single_token_equally(tmp_path: Path, monkeypatch: p
     addresses = {record.kernel: 1 for record in plan.records}
     for differ in (False, True):
         monkeypatch.setattr(system, "cores_differ", lambda differ=differ: differ)
-        assert plan.program(addresses, one=True).table[..., abi.CHUNKS].any() == differ
-        assert plan.program(addresses, one=False).table[..., abi.CHUNKS].any()
+        assert plan.program(addresses, "one").table[..., abi.CHUNKS].any() == differ
+        assert plan.program(addresses, "many").table[..., abi.CHUNKS].any()
 
 
 def products_in_chunks(table: npt.NDArray[np.int64], records: Sequence[Record], single: bool) -> list[bool]:
     """Of each product of a table: whether threads take chunks of it."""
     found, inside = [], False
-    for words, record in zip(table, (record for record in records if single or not record.one_only), strict=True):
+    for words, record in zip(table, (record for record in records if single or not record.merges), strict=True):
         inside = inside or bool(words[abi.CHUNKS])
         if record.weight_bytes:
             found.append(inside)

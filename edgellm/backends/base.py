@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,10 @@ class State(Protocol):
 
     def fork(self) -> State:
         """A second state that goes on from here by itself. Not while a step with this one is computed."""
+        ...
+
+    def save(self, file: BinaryIO) -> None:
+        """Write it for `Executable.load_state`, without a checksum. Raises BackendError where the back end cannot."""
         ...
 
 
@@ -148,6 +152,10 @@ class Executable(Protocol):
     def threads(self) -> int: ...
 
     def new_state(self) -> State: ...
+
+    def load_state(self, file: BinaryIO) -> State:
+        """What `State.save` wrote, of an executable with the same layout and KV type. Raises ValueError for anything else."""
+        ...
 
     def submit(self, batch: StepBatch) -> Pending:
         """Take a step. Where the back end does not run ahead, it is computed by whoever waits for it."""

@@ -6,6 +6,7 @@ from edgellm.errors import OptionError, shown
 from edgellm.graph import Graph, KVSpec
 from edgellm.memory.kv_types import check_kv_type, kv_row_bytes
 from edgellm.memory.layout import MemoryLayout, plan_memory
+from edgellm.memory.pages import sink_slots
 
 DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less
 CHUNK = 256                                      # tokens of a prompt in one step: enough to share one unpacking of the weights
@@ -54,8 +55,8 @@ def plan(graph: Graph, context: int, sinks: int, chunk: int = CHUNK) -> MemoryLa
 def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:
     """Bytes of one conversation's keys and values. Raises OptionError for a type that does not exist."""
     check_kv_type(kv_type)
-    return sum(_key_bytes(layer, kv_type) * layout.classes[index].slots
-               for layer, index in zip(layout.layers, layout.layer_class, strict=True))
+    slots = [sink_slots(memory) + memory.ring for memory in layout.classes]
+    return sum(_key_bytes(layer, kv_type) * slots[index] for layer, index in zip(layout.layers, layout.layer_class, strict=True))
 
 
 def kv_read_bytes(layout: MemoryLayout, kv_type: str, keys: int) -> int:

@@ -34,6 +34,7 @@ RECORD_WORDS: Final = 32
 KERNEL: Final = 0                                # address of the kernel
 STEP: Final = 1                                  # address of the step block
 FIRST_ARGUMENT: Final = 2
+MOST_ARGUMENTS: Final = 27
 CHUNKS: Final = 29                               # above 0: threads take so many chunks of all from here to the next barrier
 WHOLE: Final = 30                                # 1: every thread does all of it, for itself
 BARRIER_AFTER: Final = 31                        # 1: all threads meet after this record
@@ -41,8 +42,13 @@ BARRIER_AFTER: Final = 31                        # 1: all threads meet after thi
 # The step block: int64 words.
 N_TOKENS: Final = 0                              # T
 N_OUTPUTS: Final = 1                             # R
-KV_TABLE: Final = 2                              # address of the conversation's table: per layer, address of keys, of values
 STEP_WORDS: Final = 8
+
+# Attention's list of work (see attention_work.py): int64 words.
+WORK_N_ITEMS: Final = 0
+WORK_N_MERGES: Final = 1
+WORK_MERGES_AT: Final = 2                        # word at which merges begin
+WORK_ITEMS: Final = 8                            # word at which items begin
 
 # Attention: keys are taken in blocks, blocks make chunks, at fixed places of the ring; queries of some tokens go together.
 ATTENTION_BLOCK: Final = 32

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 ALIGNMENT = 64
-TABLES = ("one", "many")                         # of records: for steps of one token, for those of several
+TABLES = ("one", "many", "ragged")               # of records: see plan.py
 
 
 def aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.page_release import forget_library
-from edgellm.backends.cpu.plan import PlanBuilder
+from edgellm.backends.cpu.plan import Mode, PlanBuilder
 from edgellm.backends.cpu.pool import Pool
 from edgellm.backends.cpu.profile import profile
 from edgellm.errors import BackendError
@@ -22,6 +23,8 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
 MAX_OUTPUTS = 32                                 # rows of logits in one step; 128k words in f32 are half a MiB a row
+MODES: tuple[Mode, ...] = ("one", "many", "ragged")
+MAX_SEGMENTS = 32                                # conversations in one step
 PART = 2 << 30                                   # bytes of weights times tokens that are computed in one go
 EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
 
@@ -45,7 +48,8 @@ def build_plan(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_t
     """The plan of an optimised graph with all its buffers, whose pages nothing has touched yet; no kernel is needed for it."""
     threads = system.usable_cores() if threads is None else threads
     plan = PlanBuilder(graph, weights, layout, max_tokens=layout.chunk, max_outputs=min(MAX_OUTPUTS, layout.chunk),
-                       threads=threads, threads_batch=threads if threads_batch is None else threads_batch, kv_type=kv_type)
+                       max_segments=MAX_SEGMENTS, threads=threads,
+                       threads_batch=threads if threads_batch is None else threads_batch, kv_type=kv_type)
     for index, node in enumerate(graph.nodes):
         if node.op not in EMITTERS:
             raise BackendError(f"the CPU back end has no op {node.op}, which this model needs.")
@@ -72,21 +76,21 @@ class CpuExecutable:
 
     backend = "cpu"
     runs_ahead = False
-    max_segments = 1
+    max_segments = MAX_SEGMENTS
 
     def __init__(self, plan: PlanBuilder, addresses: dict[str, int], linker: jit.Linker, isa: str) -> None:
         self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
         self._plan = plan
         self.busy_seconds = 0.0                  # inside plans, of all steps
-        self._kv_type = plan.kv_type
-        self._one, self._many = plan.program(addresses, one=True), plan.program(addresses, one=False)
-        self._read_by = np.cumsum([0, *(record.weight_bytes for record in plan.records if not record.one_only)])
+        self._programs = {mode: plan.program(addresses, mode) for mode in MODES}
+        self._read_by = {mode: np.cumsum([0, *(plan.records[number].weight_bytes for number in plan.chosen(mode))])
+                         for mode in MODES}
         self.pace = Pace(plan.max_tokens)
         logits = plan.values[plan.graph.outputs["logits"]]
         rows = plan.arena.block(logits)[: plan.max_outputs * logits.stride].view(np.float32).reshape(plan.max_outputs, -1)
         self._logits: npt.NDArray[np.float32] = rows[:, : logits.n]
         self._pool: Pool | None = Pool(plan.most_threads, *(addresses[name] for name in EXECUTOR),
-                                        code=(linker, plan, self._one, self._many))
+                                        code=(linker, plan, self._programs))
         weakref.finalize(self, self._pool.close).atexit = False      # for one that nobody closes: Ctrl-C during `load`
 
     @property
@@ -103,7 +107,11 @@ class CpuExecutable:
         return self._plan.arena.nbytes
 
     def new_state(self) -> KVCache:
-        return KVCache(self.layout, self._kv_type)
+        return KVCache(self.layout, self._plan.kv)
+
+    def load_state(self, file: BinaryIO) -> KVCache:
+        """See backends.base.Executable."""
+        return KVCache.load(self.layout, self._plan.kv, file)
 
     def submit(self, batch: StepBatch) -> CpuStep:
         """The step; whoever waits for it computes it."""
@@ -115,33 +123,31 @@ class CpuExecutable:
 
     def run(self, batch: StepBatch, stop: Callable[[], bool]) -> npt.NDArray[np.float32]:
         """One walk over the plan. The logits (R, n_vocab) are a view that the next step overwrites."""
-        pool = self._fill(batch)
+        pool, mode = self._fill(batch)
         started = time.perf_counter()
         try:
-            if len(batch.tokens) == 1:
-                pool.run(self._one)
+            if mode == "one":
+                pool.run(self._programs[mode])
             else:
-                self._run_many(pool, len(batch.tokens), stop)
+                self._run_parts(pool, mode, len(batch.tokens), stop)
         finally:
             self.busy_seconds += time.perf_counter() - started
         return self._logits[: len(batch.output_rows)]
 
-    def _fill(self, batch: StepBatch) -> Pool:
-        """Set the step block to a step, once an interrupted one has come to its end."""
+    def _fill(self, batch: StepBatch) -> tuple[Pool, Mode]:
+        """Set the step block to a step, once an interrupted one has come to its end; which program it needs."""
         if self._pool is None:
             raise BackendError("this model is closed.")
         self._pool.settle()
         states = [segment.state for segment in batch.segments]
         self._pool.state = states                # an interrupted plan goes on writing to them
-        state = states[0]
-        assert isinstance(state, KVCache)
-        self._plan.step.fill(batch, state.table)
-        return self._pool
+        self._plan.step.fill(batch)
+        return self._pool, "one" if len(batch.tokens) == 1 else "ragged" if self._plan.step.has_merges else "many"
 
-    def _run_many(self, pool: Pool, tokens: int, stop: Callable[[], bool]) -> None:
+    def _run_parts(self, pool: Pool, mode: Mode, tokens: int, stop: Callable[[], bool]) -> None:
         """Walk the plan in parts, so that Ctrl-C and `stop` need not wait for all of it."""
         longest, began = 0.0, time.perf_counter()
-        for part in self._many.parts(self._read_by * tokens, PART):
+        for part in self._programs[mode].parts(self._read_by[mode] * tokens, PART):
             if stop():
                 raise StepStopped
             pool.run(part)
@@ -151,11 +157,9 @@ class CpuExecutable:
 
     def profile(self, batch: StepBatch) -> list[KindTime]:
         """A step computed record by record: where its time goes, by kind of kernel, longest first."""
-        pool = self._fill(batch)
-        one = len(batch.tokens) == 1
-        records = [record for record in self._plan.records if one or not record.one_only]
+        pool, mode = self._fill(batch)
         visible = [int(span[-1, 1] + span[-1, 3]) for span in batch.spans]
-        return profile(pool, self._one if one else self._many, records, visible)
+        return profile(pool, self._programs[mode], [self._plan.records[number] for number in self._plan.chosen(mode)], visible)
 
     def close(self) -> None:
         if self._pool is not None:

@@ -11,10 +11,12 @@ from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, Traits, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.words import ATTENTION, KV_STORE
 from edgellm.errors import BackendError, Unsupported
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node, RopeSpec
 from edgellm.memory.kv_types import kv_row_bytes
+from edgellm.memory.pages import sink_slots
 from edgellm.weights import Weight
 
 Emitter = Callable[[PlanBuilder, int, Node], None]
@@ -116,39 +118,38 @@ def kv_write(plan: PlanBuilder, index: int, node: Node) -> None:
     shape, memory_class = plan.layout.layers[state], plan.layout.layer_class[state]
     if shape.v_is_k_prefix:
         raise BackendError("keys that hold their values are not there yet in the CPU back end.")
-    slots, spans = plan.layout.classes[memory_class], plan.step.spans[memory_class]
     k, v = (plan.values[i] for i in node.inputs)
-    plan.add(f"kv_store:{plan.kv_type}", (k.at, k.stride, v.at, v.stride, spans.ctypes.data, state, shape.n_kv_heads,
-             shape.dim_k, shape.dim_v, slots.slots), reads=(k, v), writes=(("kv", state),), pieces=shape.n_kv_heads,
-             by_rows=True)
+    plan.add(f"kv_store:{plan.kv_type}", KV_STORE(
+        k=k.at, k_stride=k.stride, v=v.at, v_stride=v.stride, targets=plan.step.targets[memory_class].ctypes.data,
+        keys_at=plan.kv.keys[state], values_at=plan.kv.values[state], n_kv=shape.n_kv_heads, dim_k=shape.dim_k,
+        dim_v=shape.dim_v), reads=(k, v), writes=(("kv", state),), pieces=shape.n_kv_heads, by_rows=True)
 
 
 @emitter("attend")
 def attend(plan: PlanBuilder, index: int, node: Node) -> None:
-    if node.attrs.get("softcap"):
-        raise BackendError("attention with a soft cap is not there yet in the CPU back end.")
     state = cast(int, node.attrs["state"])
     shape, memory_class = plan.layout.layers[state], plan.layout.layer_class[state]
-    slots, spans = plan.layout.classes[memory_class], plan.step.spans[memory_class]
+    slots, n_heads, softcap = plan.layout.classes[memory_class], cast(int, node.attrs["n_heads"]), node.attrs.get("softcap")
     q, q_sink = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
-    n_heads = cast(int, node.attrs["n_heads"])
     queries = n_heads // shape.n_kv_heads
-    together = max(1, abi.ATTENTION_GROUP // queries)
-    partial_bytes = _partial_bytes(together * queries, shape.dim_v)
-    own_bytes = (slots.ring // abi.ATTENTION_CHUNK + 4) * partial_bytes        # the sinks, both ends of a window, their sum
-    work_bytes = _work_bytes(together * queries, shape.dim_k + shape.dim_v if plan.kv_type == "q8_0" else 0)
-    all_partials = max(plan.most_threads, shape.n_kv_heads) * own_bytes
-    partials = plan.scratch(all_partials + plan.most_threads * work_bytes)
+    group = max(1, abi.ATTENTION_GROUP // queries)
+    work = plan.step.attention_work(memory_class, group)
+    partial_bytes = _partial_bytes(group * queries, shape.dim_v)
+    scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape.dim_k + shape.dim_v if plan.kv_type == "q8_0" else 0)
     out = plan.output(index)
-    arguments = (q.at, q.stride, q_sink.at, q_sink.stride, out.at, out.stride, spans.ctypes.data, state, n_heads,
-                 shape.n_kv_heads, shape.dim_k, shape.dim_v, slots.slots, slots.sinks,
-                 float_word(cast(float, node.attrs["scale"])), partials, own_bytes, partial_bytes,
-                 partials + all_partials, work_bytes)
+    arguments = ATTENTION(
+        q=q.at, q_stride=q.stride, q_sink=q_sink.at, q_sink_stride=q_sink.stride, out=out.at, out_stride=out.stride,
+        spans=plan.step.spans[memory_class].ctypes.data, work=work.address, n_kv=shape.n_kv_heads, queries=queries,
+        dim_k=shape.dim_k, dim_v=shape.dim_v, scale=float_word(cast(float, node.attrs["scale"])),
+        softcap=float_word(cast(float, softcap or 0.0)), ring=slots.ring, sinks=slots.sinks, sink_slots=sink_slots(slots),
+        keys_at=plan.kv.keys[state], values_at=plan.kv.values[state],
+        partials=plan.scratch(shape.n_kv_heads * work.max_partials * partial_bytes), partial_bytes=partial_bytes,
+        scratch=plan.scratch(plan.most_threads * scratch_bytes), scratch_bytes=scratch_bytes)
     key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.dim_k, shape.dim_v))
-    plan.add(f"attention:{plan.kv_type}", arguments, whole=(q, q_sink, ("kv", state)), writes=(out, "partials"),
-             by_thread=True, key_bytes=key_bytes, memory_class=memory_class)
+    plan.add(f"attention:{plan.kv_type}{'_softcap' if softcap else ''}", arguments, whole=(q, q_sink, ("kv", state)),
+             writes=(out, "partials"), by_thread=True, key_bytes=key_bytes, memory_class=memory_class)
     plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads,
-             by_thread=True, one_only=True)
+             by_thread=True, merges=True)
 
 
 def _partial_bytes(queries: int, head_dim: int) -> int:

@@ -1,14 +1,14 @@
 """From a graph to flat tables of records that threads walk: buffers by liveness, barriers only where data crosses threads.
 
-There are two tables over the same buffers. In steps of one token each thread computes short rows (norms, sums, their quantised
+There are three tables over the same buffers. In steps of one token each thread computes short rows (norms, sums, their quantised
 form) for itself, in a place of its own, and goes on with the rows of the next product: no barrier stands between them. In steps
-of several tokens threads share the rows.
+of several tokens threads share the rows. Where long conversations are among them, partials of attention are merged besides.
 """
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.barriers import REPLICATED, Barriers, Partition, Use, partition_of_one, partition_of_rows
 from edgellm.backends.cpu.buffers import Arena, Own, Value, aligned
+from edgellm.backends.cpu.kv_cache import KVLayout
 from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.step_block import StepBlock
 from edgellm.backends.cpu.traits import PANEL_ROWS
@@ -29,6 +30,7 @@ SHARES = (16, 8, 4, 2)                           # chunks per thread where threa
 CHUNK_BYTES = 1 << 17                            # of weights that a chunk has at least: some 10 microseconds of reading
 
 Argument = int | Own
+Mode = Literal["one", "many", "ragged"]          # which table
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Record:
     """One kernel call: which kernel, its argument words, and what it reads from memory, for profiles.
 
     `pieces`: as `PlanBuilder.add` has it. `uses`: buffers in a step of one token. `by_thread`: a thread's number means more to it
-    than which part is its own. `one_only`: steps of several tokens do without it.
+    than which part is its own. `merges`: it merges what attention has left, for which batches without long conversations have no
+    need.
     """
 
     kernel: str
@@ -44,7 +47,7 @@ class Record:
     pieces: int | None
     uses: tuple[Use, ...]
     by_thread: bool
-    one_only: bool
+    merges: bool
     weight_bytes: int                            # read once a step
     key_bytes: int                               # read for each key that a token sees
     memory_class: int | None                     # in which those keys are
@@ -59,15 +62,16 @@ class PlanBuilder:
     """What the emitters of `ops.py` work with: values of nodes, buffers, weights as arrays, and the list of records so far."""
 
     def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, max_tokens: int, max_outputs: int,
-                 threads: int, threads_batch: int, kv_type: str) -> None:
+                 max_segments: int, threads: int, threads_batch: int, kv_type: str) -> None:
         """`threads` walk steps of one token, `threads_batch` those of several."""
         self.graph, self.weights, self.layout = graph, weights, layout
         self.max_tokens, self.max_outputs, self.kv_type = max_tokens, max_outputs, kv_type
         self.threads, self.threads_batch, self.most_threads = threads, threads_batch, max(threads, threads_batch)
-        self.step = StepBlock(layout, max_tokens, max_outputs)
+        self.max_segments, self.kv = max_segments, KVLayout.plan(layout, kv_type)
+        self.step = StepBlock(layout, max_tokens, max_outputs, max_segments)
         self.arena = Arena()
         self.records: list[Record] = []
-        self.one, self.many = Barriers(), Barriers()         # of steps of one token, of several
+        self.one, self.many, self.ragged = Barriers(), Barriers(), Barriers()     # of steps of one token, of several, with merges
         self.kept: list[npt.NDArray[np.generic]] = []        # arrays whose addresses stand in records
         self._vectors: dict[str, int] = {}
         self._derived: dict[tuple[int, str], Value] = {}     # (node, kernel) -> the quantised copy that it makes
@@ -79,14 +83,14 @@ class PlanBuilder:
     # --- what emitters call -------------------------------------------------------------------------------------------
     def add(self, kernel: str, arguments: Sequence[Argument], *, reads: Sequence[Value] = (), whole: Sequence[Value | object] = (),
             writes: Sequence[Value | object] = (), pieces: int | None = None, by_rows: bool = False, by_thread: bool = False,
-            one_only: bool = False, weight_bytes: int = 0, key_bytes: int = 0, memory_class: int | None = None) -> None:
+            merges: bool = False, weight_bytes: int = 0, key_bytes: int = 0, memory_class: int | None = None) -> None:
         """Append a record.
 
         `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
         equal pieces of a single row threads share, REPLICATED where each does all of it, None for another way. `by_rows`: whether
         they share several rows row by row.
         """
-        assert len(arguments) <= abi.WHOLE - abi.FIRST_ARGUMENT
+        assert len(arguments) <= abi.MOST_ARGUMENTS
         one, many = list[Use](), list[Use]()
         for values, is_whole, is_write in ((reads, False, False), (whole, True, False), (writes, False, True)):
             for value in values:
@@ -97,12 +101,14 @@ class PlanBuilder:
                     cut_many = partition_of_rows(value) if by_rows and not is_whole else None
                 one.append(Use(buffer, cut_one, is_write))
                 many.append(Use(buffer, cut_many, is_write))
-        self.records.append(Record(kernel, tuple(arguments), pieces, tuple(one), by_thread, one_only, weight_bytes, key_bytes,
+        self.records.append(Record(kernel, tuple(arguments), pieces, tuple(one), by_thread, merges, weight_bytes, key_bytes,
                                    memory_class))
         if self.one.add(one):
             self.arena.threads_met("one")
-        if self.many.add(() if one_only else many):
+        if self.many.add(() if merges else many):
             self.arena.threads_met("many")
+        if self.ragged.add(many):
+            self.arena.threads_met("ragged")
 
     def made_here(self, value: Value, pieces: int) -> bool:
         """Whether, in a step of one token, each thread has just written its own of these pieces."""
@@ -182,24 +188,28 @@ class PlanBuilder:
                 self.values.pop(view, None)
                 del self._owner[view]
 
-    def program(self, addresses: Mapping[str, int], *, one: bool) -> Program:
-        """What threads walk in steps of one token, or of several. `addresses`: of the kernels."""
-        threads, meetings = (self.threads, self.one) if one else (self.threads_batch, self.many)
-        chosen = [i for i, record in enumerate(self.records) if one or not record.one_only]
+    def chosen(self, mode: Mode) -> list[int]:
+        """The numbers of the records of a table."""
+        return [number for number, record in enumerate(self.records) if mode != "many" or not record.merges]
+
+    def program(self, addresses: Mapping[str, int], mode: Mode) -> Program:
+        """What threads walk in steps of a kind. `addresses`: of the kernels."""
+        one, barriers = mode == "one", {"one": self.one, "many": self.many, "ragged": self.ragged}[mode]
+        threads, chosen = self.threads if one else self.threads_batch, self.chosen(mode)
         table = np.zeros((threads, len(chosen), abi.RECORD_WORDS), np.int64)
-        for place, index in enumerate(chosen):
-            record, words = self.records[index], table[:, place]
+        for place, number in enumerate(chosen):
+            record, words = self.records[number], table[:, place]
             words[:, abi.KERNEL] = addresses[record.kernel]
             words[:, abi.STEP] = self.step.words.ctypes.data
             for ith in range(threads):
                 words[ith, abi.FIRST_ARGUMENT : abi.FIRST_ARGUMENT + len(record.arguments)] = [
                     _resolved(argument, ith, one) for argument in record.arguments]
             words[:, abi.WHOLE] = one and record.alone
-            if meetings.before[index]:
+            if barriers.before[number]:
                 table[:, place - 1, abi.BARRIER_AFTER] = 1
         table[:, -1, abi.BARRIER_AFTER] = 1              # the step ends when all threads are through
         if not one or system.cores_differ():                 # a single token on equal cores is read 2 % faster in equal shares
-            records, ends = [self.records[index] for index in chosen], table[0, :, abi.BARRIER_AFTER]
+            records, ends = [self.records[number] for number in chosen], table[0, :, abi.BARRIER_AFTER]
             for place, chunks in _chunks(records, ends, threads, one=one):
                 table[:, place, abi.CHUNKS] = chunks
         return Program(table)

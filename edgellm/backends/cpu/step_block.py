@@ -6,6 +6,8 @@ import numpy.typing as npt
 
 from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu import abi
+from edgellm.backends.cpu.attention_work import AttentionWork
+from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.graph import RopeSpec
 from edgellm.memory.layout import MemoryLayout
 from edgellm.rope import frequencies
@@ -29,13 +31,15 @@ class RopeTable:
 class StepBlock:
     """The step block and the arrays that it stands for. Records hold their addresses; `fill` changes their contents."""
 
-    def __init__(self, layout: MemoryLayout, max_tokens: int, max_outputs: int) -> None:
+    def __init__(self, layout: MemoryLayout, max_tokens: int, max_outputs: int, max_segments: int) -> None:
         self.words = np.zeros(abi.STEP_WORDS, np.int64)
         self.tokens = np.zeros(max_tokens, np.int32)
         self.positions = np.zeros(max_tokens, np.int32)
         self.output_rows = np.zeros(max_outputs, np.int32)
         self.spans = tuple(np.zeros((max_tokens, 4), np.int32) for _ in layout.classes)
-        self._max_tokens = max_tokens
+        self.targets = tuple(np.zeros((max_tokens, 3), np.int64) for _ in layout.classes)      # see KVCache.write_to
+        self._layout, self._max_tokens, self._max_segments = layout, max_tokens, max_segments
+        self._work: dict[tuple[int, int], AttentionWork] = {}
         self._tables: dict[tuple[RopeSpec, str], RopeTable] = {}
 
     def rope_table(self, spec: RopeSpec, positions: str, factors: npt.NDArray[np.float32] | None) -> RopeTable:
@@ -45,14 +49,34 @@ class StepBlock:
             self._tables[key] = RopeTable(spec, factors, self._max_tokens)
         return self._tables[key]
 
-    def fill(self, step: StepBatch, kv_table: int) -> None:
+    def attention_work(self, memory_class: int, group: int) -> AttentionWork:
+        """The list of attention's work in layers of a class that take `group` rows at a time."""
+        key = (memory_class, group)
+        if key not in self._work:
+            self._work[key] = AttentionWork(self._layout.classes[memory_class], group, self._max_tokens, self._max_segments)
+        return self._work[key]
+
+    @property
+    def has_merges(self) -> bool:
+        """Whether attention's partials have to be merged after the chunks of some layers."""
+        return any(work.has_merges for work in self._work.values())
+
+    def fill(self, step: StepBatch) -> None:
+        """Set all of it to a step, whose segments' states are made ready to be written."""
         n_tokens, n_outputs = len(step.tokens), len(step.output_rows)
-        self.words[abi.N_TOKENS], self.words[abi.N_OUTPUTS], self.words[abi.KV_TABLE] = n_tokens, n_outputs, kv_table
+        self.words[abi.N_TOKENS], self.words[abi.N_OUTPUTS] = n_tokens, n_outputs
         self.tokens[:n_tokens] = step.tokens
         self.positions[:n_tokens] = step.positions
         self.output_rows[:n_outputs] = step.output_rows
         for mine, given in zip(self.spans, step.spans, strict=True):
             mine[:n_tokens] = given
+        for segment in step.segments:
+            assert isinstance(segment.state, KVCache)
+            rows = slice(segment.first_row, segment.first_row + segment.n)
+            for index, (spans, targets) in enumerate(zip(step.spans, self.targets, strict=True)):
+                segment.state.write_to(index, spans[rows], targets[rows])
+        for (index, _), work in self._work.items():
+            work.fill(step, index)
         with np.errstate(all="ignore"):          # damaged factors give logits that are no numbers, which is an error of its own
             for (_, kind), table in self._tables.items():
                 table.fill(step.positions if kind == "true" else step.sink_positions)

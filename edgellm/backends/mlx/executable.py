@@ -4,6 +4,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import BinaryIO
 
 import mlx.core as mx
 import numpy as np
@@ -72,7 +73,7 @@ class MlxExecutable:
     backend = "mlx"
     runs_ahead = True
     threads = 1
-    max_segments = 1
+    max_segments = 32
 
     def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, half: bool,
                  trace: bool, progress: Progress | None = None) -> None:
@@ -92,6 +93,10 @@ class MlxExecutable:
 
     def new_state(self) -> KVCache:
         return KVCache(self.layout, self._kv_type)
+
+    def load_state(self, file: BinaryIO) -> KVCache:
+        """See backends.base.Executable."""
+        return KVCache.load(self.layout, self._kv_type, file)
 
     def submit(self, batch: StepBatch) -> MlxStep:
         """Give the first segment to the device, if it is a single token; whoever waits gives it the others, one by one."""

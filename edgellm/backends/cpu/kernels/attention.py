@@ -1,9 +1,9 @@
-"""Attention over the slots of a ring, flash style, in blocks of 32 keys at fixed places, so that a query's sums never depend on
-which other queries are computed beside it, on the threads, or on how many tokens a step has.
+"""Attention over pages of keys and values, online softmax in blocks of 32 keys at fixed places of the ring, so that a query's sums
+never depend on which other queries are computed beside it, on the threads, or on how many tokens a step has.
 
 Queries of one key/value head go together by fours: a block of keys and values is read and widened once for four of them. Blocks
-make chunks of 256 slots; each gives a partial (weighted values, maximum, sum of weights), and these are merged in order. A single
-token shares its chunks among the threads and leaves the merging to `attention_partial:merge`; of many, each thread takes some.
+make chunks of 256 slots, a page each; each gives a partial (weighted values, maximum, sum of weights), and these are merged in
+order. What is to be done is listed beforehand (attention_work.py).
 
 Keys and values in "q8_0" are widened to f32 block by block, once for all queries of a group, in memory of the thread's own.
 
@@ -20,68 +20,73 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_rows
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.words import ATTENTION
 
-BLOCK, CHUNK, GROUP = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK, abi.ATTENTION_GROUP
+BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
+ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
+SOFTCAP_VARIANT = "_softcap"
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_i32 = isa.load_i64, isa.load_i32
-    row_bytes = kv_rows.row(variant)
     clear, combine, finish = attention_partial.clear(isa), attention_partial.combine(isa), attention_partial.finish(isa)
-    places, walk = attention_partial.count(isa), _walk(variant, isa)
+    walk = _walk(variant, isa)
+    SPANS, WORK, OUT, OUT_STRIDE = ATTENTION.offsets("spans work out out_stride")
+    N_KV, QUERIES, DIM_V, RING, SINKS = ATTENTION.offsets("n_kv queries dim_v ring sinks")
+    PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES = ATTENTION.offsets("partials partial_bytes scratch scratch_bytes")
 
     def kernel(op, ith, nth):
-        step, spans, layer = load_i64(op, 8), load_i64(op, 64), load_i64(op, 72)
-        n_kv, dim_k, dim_v = load_i64(op, 88), load_i64(op, 96), load_i64(op, 104)
-        queries, slots, sinks = load_i64(op, 80) // n_kv, load_i64(op, 112), load_i64(op, 120)
-        out, out_stride, partials, own_bytes = load_i64(op, 48), load_i64(op, 56), load_i64(op, 136), load_i64(op, 144)
-        work = load_i64(op, 160) + ith * load_i64(op, 168)
-        tokens, table = load_i64(step, 0), load_i64(step, 16)
-        alone, together = tokens == 1, max(1, GROUP // queries)
-        share = places(spans, sinks) if alone else (tokens + together - 1) // together     # items of one head
-        item = ith - nth
-        while item + nth < n_kv * share:         # one in turn for each thread: later tokens see more keys
-            item += nth
-            head, place = item // share, item % share
-            row = 0 if alone else place * together
-            here = min(together, tokens - row)
-            keys = load_i64(table, layer * 16) + head * slots * row_bytes(dim_k)
-            values = load_i64(table, layer * 16 + 8) + head * slots * row_bytes(dim_v)
-            base = (load_i32(spans, row * 16 + 8) - sinks) // BLOCK * BLOCK
-            end = load_i32(spans, (row + here - 1) * 16 + 8) - sinks
+        work, n_kv, queries, dim_v = load_i64(op, WORK), load_i64(op, N_KV), load_i64(op, QUERIES), load_i64(op, DIM_V)
+        ring, sinks, partial_bytes = load_i64(op, RING), load_i64(op, SINKS), load_i64(op, PARTIAL_BYTES)
+        mine = load_i64(op, SCRATCH) + ith * load_i64(op, SCRATCH_BYTES)
+        index, n_items = ith - nth, load_i64(work, 0) * n_kv
+        while index + nth < n_items:             # one in turn for each thread: later tokens see more keys
+            index += nth
+            item, head = work + ITEMS + index // n_kv * ITEM, index % n_kv
+            row, here, table = load_i64(item, 0), load_i64(item, 8), load_i64(item, 16)
+            chunk, last, partial = load_i64(item, 24), load_i64(item, 32), load_i64(item, 40)
+            span, last_span = load_i64(op, SPANS) + row * 16, load_i64(op, SPANS) + (row + here - 1) * 16
+            base = (load_i32(span, 8) - sinks) // BLOCK * BLOCK
+            end = load_i32(last_span, 8) - sinks
             if end < base:
-                end += slots - sinks
-            end += load_i32(spans, (row + here - 1) * 16 + 12)
-            n_sinks, has_sinks = load_i32(spans, (row + here - 1) * 16 + 4), np.int64(load_i32(spans, row * 16 + 4) > 0)
-            mine = partials + (head if alone else ith) * own_bytes
-            part, rows = mine + load_i64(op, 152) * (place if alone else 1), here * queries + 1
-            first = base // CHUNK - has_sinks    # the sinks are the chunk before the first
-            last = (end + CHUNK - 1) // CHUNK
-            if not alone:
+                end += ring
+            end += load_i32(last_span, 12)
+            sink_chunk = base // CHUNK - 1 if load_i32(span, 4) > 0 else np.int64(-2)
+            rows, part = here * queries + 1, mine + partial_bytes
+            if partial >= 0:
+                part = load_i64(op, PARTIALS) + (partial * n_kv + head) * partial_bytes
+            else:
                 clear(mine, rows, dim_v)
-            chunk = first + place if alone else first
             while chunk < last:
                 clear(part, rows, dim_v)
-                sink_part = has_sinks == 1 and chunk == first
-                walk(op, keys, values, work, part, row, here, head, base, 0 if sink_part else max(chunk * CHUNK, base),
-                     n_sinks if sink_part else min((chunk + 1) * CHUNK, end), sink_part)
+                sink_part = chunk == sink_chunk
+                walk(op, table, part, part_work(op, mine), row, here, head, base, 0 if sink_part else max(chunk * CHUNK, base),
+                     load_i32(last_span, 4) if sink_part else min((chunk + 1) * CHUNK, end), sink_part)
                 chunk += 1
-                if alone:
-                    break
-                combine(mine, part, rows, dim_v)
-            if not alone:
+                if partial < 0:
+                    combine(mine, part, rows, dim_v)
+            if partial < 0:
                 for t in range(here):
                     finish(mine, rows, t * queries, queries, dim_v,
-                           out + (row + t) * out_stride + head * queries * dim_v * 4)
+                           load_i64(op, OUT) + (row + t) * load_i64(op, OUT_STRIDE) + head * queries * dim_v * 4)
+
+    @inline
+    def part_work(op, mine):
+        """Where scores stand, behind a thread's two partials."""
+        return mine + 2 * load_i64(op, PARTIAL_BYTES)
 
     return kernel
 
 
-def _walk(kv_type: str, isa: Isa) -> Any:
+def _walk(variant: str, isa: Isa) -> Any:
+    kv_type, capped = variant.removesuffix(SOFTCAP_VARIANT), variant.endswith(SOFTCAP_VARIANT)
     load_i64, load_i32, load_f32, store_i64 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64
     row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(isa), kv_type == "q8_0"
-    two, four = (attention_block.build("f32" if widens else kv_type, isa, queries) for queries in (2, 4))
+    two, four = (attention_block.build("f32" if widens else kv_type, isa, queries, softcap=capped) for queries in (2, 4))
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
+    Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
+    QUERIES, DIM_K, DIM_V, SCALE, SOFTCAP = ATTENTION.offsets("queries dim_k dim_v scale softcap")
+    RING, SINKS, SINK_SLOTS, KEYS_AT, VALUES_AT = ATTENTION.offsets("ring sinks sink_slots keys_at values_at")
 
     @inline
     def visible(span, base, sinks, ring, sink_part):
@@ -94,14 +99,18 @@ def _walk(kv_type: str, isa: Isa) -> Any:
         return first, first + load_i32(span, 12)
 
     @outline
-    def walk(op, keys, values, work, part, row, tokens, head, base, at, end, sink_part):
-        """Add the blocks from key `at` to `end` to the partials of all queries of some tokens: four at a time, the last two or one
-        by twos. Where one is missing the last query is done twice; its copy goes to the extra row.
+    def walk(op, pages, part, work, row, tokens, head, base, at, end, sink_part):
+        """Add the blocks from key `at` to `end`, all of one page, to the partials of all queries of some tokens: four at a time,
+        the last two or one by twos. Where one is missing the last query is done twice; its copy goes to the extra row.
         """
-        n_kv, dim_k, dim_v = load_i64(op, 88), load_i64(op, 96), load_i64(op, 104)
-        queries, spans, slots, sinks = load_i64(op, 80) // n_kv, load_i64(op, 64), load_i64(op, 112), load_i64(op, 120)
-        q, q_stride = load_i64(op, 32 if sink_part else 16), load_i64(op, 40 if sink_part else 24)
-        scale, ring, n = load_f32(op, 128), slots - sinks, tokens * queries
+        dim_k, dim_v, queries = load_i64(op, DIM_K), load_i64(op, DIM_V), load_i64(op, QUERIES)
+        spans, ring, sinks = load_i64(op, SPANS), load_i64(op, RING), load_i64(op, SINKS)
+        q, q_stride = load_i64(op, Q_SINK if sink_part else Q), load_i64(op, Q_SINK_STRIDE if sink_part else Q_STRIDE)
+        scale, softcap, n = load_f32(op, SCALE), load_f32(op, SOFTCAP), tokens * queries
+        slots = load_i64(op, SINK_SLOTS) if sink_part else np.int64(CHUNK)
+        page = load_i64(pages, 0 if sink_part else (at % ring // CHUNK + 1) * 8)
+        keys = page + load_i64(op, KEYS_AT) * slots + head * slots * row_bytes(dim_k)
+        values = page + load_i64(op, VALUES_AT) * slots + head * slots * row_bytes(dim_v)
         wide, scores = work, work + (BLOCK * (dim_k + dim_v) * 4 if widens else 0)       # what is read most stays aligned
         table = scores + scores_bytes
         for i in range(n + 1):
@@ -111,8 +120,7 @@ def _walk(kv_type: str, isa: Isa) -> Any:
             store_i64(table, i * entry + 8, first)
             store_i64(table, i * entry + 16, last)
         while at < end:
-            slot = at if sink_part else sinks + at % ring
-            k, v = keys + slot * row_bytes(dim_k), values + slot * row_bytes(dim_v)
+            k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(dim_v)
             if widens:
                 widen(k, dim_k, wide)
                 widen(v, dim_v, wide + BLOCK * dim_k * 4)
@@ -122,9 +130,9 @@ def _walk(kv_type: str, isa: Isa) -> Any:
                 here = 4 if n - i > 2 else 2
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
                     if here == 4:
-                        four(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, scale)
+                        four(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, scale, softcap)
                     else:
-                        two(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, scale)
+                        two(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, scale, softcap)
                 i += here
             at += BLOCK
 

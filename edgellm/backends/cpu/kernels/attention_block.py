@@ -30,15 +30,15 @@ ENTRY = abi.ATTENTION_ENTRY
 SIZE = {"f32": 4, "f16": 2}
 
 
-def build(kv_type: str, isa: Isa, queries: int) -> Any:
-    """block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, scale): add keys `at` to `at` + 31 to the
+def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False) -> Any:
+    """block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, scale, cap): add keys `at` to `at` + 31 to the
     partials of this many queries.
     """
     i64, f32, void = types.int64, types.float32, types.void
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}[kv_type], SIZE[kv_type]
     score = isa.make("score", void, (i64,) * 6, lambda e, *a: _score(e, kv_type, queries, *a))
-    weights = isa.make("weights", void, (i64, i64, i64, i64, f32), lambda e, *a: _weights(e, queries, *a))
+    weights = isa.make("weights", void, (i64, i64, i64, i64, f32, f32), lambda e, *a: _weights(e, queries, softcap, *a))
     weigh = isa.make("weigh", void, (i64,) * 6, lambda e, *a: _weigh(e, kv_type, queries, *a))
 
     @outline
@@ -63,14 +63,14 @@ def build(kv_type: str, isa: Isa, queries: int) -> Any:
                 store_f32(sums, at, total)
 
     @outline
-    def block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, scale):
+    def block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, scale, cap):
         entries = table + first_query * ENTRY
         low = max(load_i64(entries, 8) - at, 0) // LANES * LANES             # later queries see no earlier keys
         high = (min(load_i64(entries, (queries - 1) * ENTRY + 16) - at, BLOCK) + LANES - 1) // LANES * LANES
         score(entries, keys, dim_k, scores, low, high)
         if dim_k % LANES:
             score_rest(entries, keys, dim_k, scores, low, high)
-        weights(entries, at, part + (rows * dim_v + first_query * 16) * 4, scores, scale)
+        weights(entries, at, part + (rows * dim_v + first_query * 16) * 4, scores, scale, cap)
         sums = part + first_query * dim_v * 4
         weigh(sums, values, dim_v, scores, low, high)
         if dim_v % LANES:
@@ -122,7 +122,8 @@ def _score(e: Generic, kv_type: str, queries: int, table: Value, keys: Value, di
             e.store(e.pick(sums[which], range(lane, lane + together)), at, ROW * i)
 
 
-def _weights(e: Generic, queries: int, table: Value, at: Value, stats: Value, scores: Value, scale: Value) -> None:
+def _weights(e: Generic, queries: int, softcap: bool, table: Value, at: Value, stats: Value, scores: Value, scale: Value,
+             cap: Value) -> None:
     """Scores become weights; each query's maximum and sum of weights follow. All queries at once: exp takes long, not much work."""
     b, places, none = e.b, BLOCK // LANES, e.constant(V8F, float(LOWEST))
     seen, x, maxima, before = [], [], [], []
@@ -131,6 +132,8 @@ def _weights(e: Generic, queries: int, table: Value, at: Value, stats: Value, sc
         lanes = [e.constant(V8I, list(range(LANES * place, LANES * place + LANES))) for place in range(places)]
         seen.append([b.and_(b.icmp_signed(">=", each, first), b.icmp_signed("<", each, end)) for each in lanes])
         values = [b.fmul(e.load(V8F, scores, ROW * i + 32 * place), e.splat(scale)) for place in range(places)]
+        if softcap:
+            values = [_capped(e, value, cap) for value in values]
         x.append([b.select(mask, value, none) for mask, value in zip(seen[i], values, strict=True)])
         top = e.larger(e.larger(x[i][0], x[i][1]), e.larger(x[i][2], x[i][3]))
         before.append(e.load(F32, stats, 64 * i))
@@ -146,6 +149,14 @@ def _weights(e: Generic, queries: int, table: Value, at: Value, stats: Value, sc
             e.store(weight, scores, ROW * i + 32 * place)
             total = b.fadd(total, weight)
         e.store(total, stats, 64 * i + 32)
+
+
+def _capped(e: Generic, x: Value, cap: Value) -> Value:
+    """cap * tanh(x / cap), with tanh(y) = 1 - 2 / (exp(2 y) + 1) for y within +-40, past which it is +-1."""
+    b, one = e.b, e.constant(V8F, 1.0)
+    y = e.larger(e.smaller(b.fdiv(x, e.splat(cap)), e.constant(V8F, 40.0)), e.constant(V8F, -40.0))
+    tanh = b.fsub(one, b.fdiv(e.constant(V8F, 2.0), b.fadd(e.exp(b.fadd(y, y)), one)))
+    return b.fmul(e.splat(cap), tanh)
 
 
 def _weigh(e: Generic, kv_type: str, queries: int, sums: Value, values: Value, dim: Value, scores: Value, first: Value,

@@ -12,24 +12,12 @@ from typing import Any  # what a Numba function is to the type checker
 import numpy as np
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kernels._inline import inline, outline
+from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.words import ATTENTION
 
 LOWEST = np.float32(-3.0e38)                     # below any score, yet finite: differences of maxima stay numbers
-CHUNK, BLOCK = abi.ATTENTION_CHUNK, abi.ATTENTION_BLOCK
-
-
-def count(isa: Isa) -> Any:
-    """Partials of one token: one for its sinks, if it sees any, and one per chunk that its window touches."""
-    load_i32 = isa.load_i32
-
-    @inline
-    def places(span, sinks):
-        first = load_i32(span, 8) - sinks
-        end = first + load_i32(span, 12)
-        return np.int64(load_i32(span, 4) > 0) + (end + CHUNK - 1) // CHUNK - first // BLOCK * BLOCK // CHUNK
-
-    return places
+MERGES_AT = abi.WORK_MERGES_AT * 8
 
 
 def clear(isa: Isa) -> Any:
@@ -100,20 +88,20 @@ def finish(isa: Isa) -> Any:
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    """The second half of a step with one token: `merge` adds up what the threads have left. Records as in `ops.attention`."""
-    load_i64 = isa.load_i64
-    places, clear_partial, add, write = count(isa), clear(isa), combine(isa), finish(isa)
+    """The second half of attention: `merge` adds up the partials that chunks of single rows have left, in order."""
+    load_i64, clear_partial, add, write = isa.load_i64, clear(isa), combine(isa), finish(isa)
+    WORK, OUT, OUT_STRIDE, N_KV, QUERIES, DIM_V = ATTENTION.offsets("work out out_stride n_kv queries dim_v")
+    PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES = ATTENTION.offsets("partials partial_bytes scratch scratch_bytes")
 
     def merge(op, ith, nth):
-        n_kv, dim, out, spans = load_i64(op, 88), load_i64(op, 104), load_i64(op, 48), load_i64(op, 64)
-        partials, head_bytes, partial_bytes = load_i64(op, 136), load_i64(op, 144), load_i64(op, 152)
-        queries, n = load_i64(op, 80) // n_kv, places(spans, load_i64(op, 120))
-        for head in range(n_kv * ith // nth, n_kv * (ith + 1) // nth):
-            first = partials + head * head_bytes
-            whole = first + n * partial_bytes
+        work, n_kv, queries, dim = load_i64(op, WORK), load_i64(op, N_KV), load_i64(op, QUERIES), load_i64(op, DIM_V)
+        whole, n = load_i64(op, SCRATCH) + ith * load_i64(op, SCRATCH_BYTES), load_i64(work, 8) * n_kv
+        for index in range(n * ith // nth, n * (ith + 1) // nth):
+            head, item = index % n_kv, work + load_i64(work, MERGES_AT) * 8 + index // n_kv * 24
             clear_partial(whole, queries + 1, dim)
-            for place in range(n):
-                add(whole, first + place * partial_bytes, queries + 1, dim)
-            write(whole, queries + 1, 0, queries, dim, out + head * queries * dim * 4)
+            for partial in range(load_i64(item, 8), load_i64(item, 16)):
+                add(whole, load_i64(op, PARTIALS) + (partial * n_kv + head) * load_i64(op, PARTIAL_BYTES), queries + 1, dim)
+            write(whole, queries + 1, 0, queries, dim,
+                  load_i64(op, OUT) + load_i64(item, 0) * load_i64(op, OUT_STRIDE) + head * queries * dim * 4)
 
     return {"merge": merge}[variant]

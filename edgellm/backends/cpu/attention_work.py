@@ -1,0 +1,99 @@
+"""Attention's work in a step, listed before threads walk the plan: groups of rows of one conversation by chunks of its keys.
+
+A group's chunks are added up in order, by the thread that has the group. The rows of conversations that go on token by token are
+groups of one; those that see several chunks are shared out chunk by chunk, each of which leaves a partial, and `merge` adds these
+up in the same order: so a long conversation among short ones keeps all threads busy, and its bits are the same.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from edgellm.backends.base import StepBatch
+from edgellm.backends.cpu import abi
+from edgellm.backends.cpu.kv_cache import KVCache
+from edgellm.memory.layout import MemoryClass
+from edgellm.memory.ring import Spans
+
+BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
+WHOLE_GROUP = -1                                 # instead of a partial's number
+
+
+class AttentionWork:
+    """The lists for layers of one memory class whose groups have `group` rows at most.
+
+    `words`: int64, n_items and n_merges, then `items` (n, 6): first row, rows, page table, first chunk, end chunk, number of the
+    partial that the chunk leaves or WHOLE_GROUP; and `merges` (n, 3): row, first partial, end partial. Chunks count CHUNK slots of
+    the ring from its start, without wrapping; the sinks are the chunk before a group's first.
+    """
+
+    def __init__(self, memory: MemoryClass, group: int, max_tokens: int, max_segments: int) -> None:
+        self.memory, self.group = memory, group
+        self.max_partials = memory.ring // CHUNK + 4 * max_segments
+        n_items = -(-max_tokens // group) + max_segments + self.max_partials
+        n_merges = max_segments + 1
+        self._words = np.zeros(abi.WORK_ITEMS + 6 * n_items + 3 * n_merges, np.int64)
+        self._words[abi.WORK_MERGES_AT] = abi.WORK_ITEMS + 6 * n_items
+        self._items = self._words[abi.WORK_ITEMS : abi.WORK_ITEMS + 6 * n_items].reshape(n_items, 6)
+        self._merges = self._words[abi.WORK_ITEMS + 6 * n_items :].reshape(n_merges, 3)
+        self._last: tuple[int, int, int] | None = None       # of a step of one token: what is listed already
+
+    @property
+    def address(self) -> int:
+        return int(self._words.ctypes.data)
+
+    @property
+    def has_merges(self) -> bool:
+        """Whether some of the work that is listed leaves partials to merge."""
+        return bool(self._words[abi.WORK_N_MERGES])
+
+    def fill(self, batch: StepBatch, memory_class: int) -> None:
+        """List the work of a step."""
+        spans = batch.spans[memory_class]
+        if len(spans) == 1:
+            state = batch.segments[0].state
+            assert isinstance(state, KVCache)
+            here = (state.table(memory_class), *self._chunks(spans[0], spans[0]))
+            if here != self._last:
+                self._list(batch, memory_class, spans)
+                self._last = here
+            return
+        self._last = None
+        self._list(batch, memory_class, spans)
+
+    def _list(self, batch: StepBatch, memory_class: int, spans: Spans) -> None:
+        items, merges, n, n_merges, partials = self._items, self._merges, 0, 0, 0
+        least = 1 if len(spans) == 1 else 2      # chunks to share out; the plan of single tokens relies on what `merge` writes
+        for segment in batch.segments:
+            assert isinstance(segment.state, KVCache)
+            table = segment.state.table(memory_class)
+            if segment.n == 1:
+                row = segment.first_row
+                first, end = self._chunks(spans[row], spans[row])
+                n_chunks = end - first
+                if least <= n_chunks <= self.max_partials - partials:
+                    part = items[n : n + n_chunks]
+                    part[:, 0], part[:, 1], part[:, 2] = row, 1, table
+                    part[:, 3] = np.arange(first, end)
+                    part[:, 4] = part[:, 3] + 1
+                    part[:, 5] = np.arange(partials, partials + n_chunks)
+                    merges[n_merges] = row, partials, partials + n_chunks
+                    n, n_merges, partials = n + n_chunks, n_merges + 1, partials + n_chunks
+                else:
+                    items[n] = row, 1, table, first, end, WHOLE_GROUP
+                    n += 1
+                continue
+            stop = segment.first_row + segment.n
+            for row in range(segment.first_row, stop, self.group):
+                rows = min(self.group, stop - row)
+                items[n] = row, rows, table, *self._chunks(spans[row], spans[row + rows - 1]), WHOLE_GROUP
+                n += 1
+        self._words[abi.WORK_N_ITEMS], self._words[abi.WORK_N_MERGES] = n, n_merges
+
+    def _chunks(self, first_span: Spans, last_span: Spans) -> tuple[int, int]:
+        """The chunks that a group sees from its first row's window on to its last row's end, the sinks' one included."""
+        sinks, ring = self.memory.sinks, self.memory.ring
+        _, n_sinks, first, _ = first_span.tolist()
+        _, _, last, length = last_span.tolist()
+        base = (first - sinks) // BLOCK * BLOCK
+        end = last - sinks + (ring if last - sinks < base else 0) + length
+        return base // CHUNK - (n_sinks > 0), -(-end // CHUNK)
