@@ -9,6 +9,11 @@ class EdgeError(Exception):
 
     exit_code = 3
 
+    def __str__(self) -> str:
+        """The text, with names of files and tensors in it that could steer a terminal written as escapes."""
+        text = super().__str__()
+        return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
 
 class FormatError(EdgeError):
     """A file that is not what it says it is.

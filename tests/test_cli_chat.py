@@ -124,7 +124,7 @@ def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
     ("/set temp nan", "/set temp nan: give a finite number"), ("/set temp -3", "give 0 or more"),
     ("/set top-p 7", "/set top-p 7: give a finite number at least 0 and at most 1, or default"), ("/set top-k -3", "give 0"),
     ("/set n 0", "give 1 or more, or -1"), ("/set seed -2", "give 0 or more, or -1"), ("/set min-p inf", "/set min-p inf: give"),
-    ("/set repeat-penalty 0", "above 0"), ("/set think maybe", "give on or off"), ("/set think on", "no <think>"),
+    ("/set repeat-penalty 0", "at least 1e-06"), ("/set think maybe", "give on or off"), ("/set think on", "no <think>"),
     ("/", "/help"),
 ])
 def test_commands_that_cannot_be_carried_out(line: str, said: str) -> None:

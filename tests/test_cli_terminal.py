@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edgellm.cli.terminal import Filter, clean
 
-FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 SEQUENCES = {
     "colour": "\x1b[31m", "clear screen": "\x1b[2J", "home": "\x1b[H", "private mode": "\x1b[?1049h", "8-bit CSI": "\x9b2J",
     "title by BEL": "\x1b]0;owned\x07", "title by ST": "\x1b]2;owned\x1b\\", "icon": "\x1b]1;x\x9c",
@@ -22,7 +22,8 @@ SEQUENCES = {
     "DCS": "\x1bP1$r0m\x1b\\", "8-bit DCS": "\x90q\x9c", "APC": "\x1b_Gf=24;AAAA\x1b\\", "PM": "\x1b^x\x1b\\",
     "SOS": "\x1bXx\x1b\\", "reset": "\x1bc", "charset": "\x1b(0", "index": "\x1bD", "report": "\x1b[6n", "shift": "\x0e",
     "bell": "\x07", "backspace": "\x08", "delete": "\x7f", "NUL": "\x00", "return": "\r", "form feed": "\x0c",
-    "next line": "\x85", "bidi override": "\u202e", "bidi isolate": "\u2067", "double escape": "\x1b\x1b[31m",
+    "next line": "\x85", "bidi override": "\u202e", "bidi isolate": "\u2067", "marks": "\u200e\u200f\u061c",
+    "separators": "\u2028\u2029", "double escape": "\x1b\x1b[31m",
     "256 colours": "\x1b[38;5;196m", "string in string": "\x1b]0;a\x1b]0;b\x07",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from pathlib import Path
 
 from edgellm.catalogue import ledger
@@ -16,6 +17,8 @@ from edgellm.errors import OptionError, Unreadable
 from edgellm.formats.gguf import open_gguf
 
 BLOCK = 1 << 22
+LEFT = re.compile(r"\..+\.gguf\.([0-9]{1,9})")     # what `_copy` writes, until it has its name
+SETTLED = 10.0                                   # seconds: a copy that still grows may be of another machine's process
 
 
 def import_model(file: Path, name: str | None = None, *, copy: bool = False,
@@ -25,6 +28,7 @@ def import_model(file: Path, name: str | None = None, *, copy: bool = False,
     Returns the name and the new path. Raises the FormatErrors for a file that is no sound model, and OptionError for a name that
     is taken or cannot be one.
     """
+    sweep()
     with open_gguf(file) as gguf:
         sources = [Path(path).absolute() for path in gguf.paths]
     called = _name(sources[0], name)
@@ -42,6 +46,17 @@ def import_model(file: Path, name: str | None = None, *, copy: bool = False,
         raise Unreadable(f"cannot be taken into {folder} ({error.strerror}); check its permissions and the free space",
                          file=file) from error
     return called, targets[0]
+
+
+def sweep() -> None:
+    """Remove what imports left half copied that were killed: files named after a process which is no longer there."""
+    import psutil
+
+    with contextlib.suppress(OSError):
+        for path in models_folder().glob(".*.gguf.*"):
+            match = LEFT.fullmatch(path.name)
+            if match and not psutil.pid_exists(int(match[1])) and time.time() - path.stat().st_mtime > SETTLED:
+                path.unlink(missing_ok=True)
 
 
 def _name(file: Path, name: str | None) -> str:
@@ -71,7 +86,7 @@ def _link(source: Path, target: Path) -> None:
 
 def _copy(source: Path, target: Path, progress: Progress) -> None:
     """The bytes; the name appears when all are on the disk."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")            # as LEFT has it
     try:
         total = source.stat().st_size
         with source.open("rb") as read, temporary.open("xb") as write:

@@ -33,6 +33,7 @@ from edgellm.cli import list as list_command
 from edgellm.cli import run as run_command
 from edgellm.cli.options import in_flags
 from edgellm.cli.output import complain, prepare_streams, say
+from edgellm.cli.terminal import Filter
 from edgellm.errors import EdgeError
 
 INTERRUPTED, BROKEN_PIPE = 130, 1            # as Typer has them
@@ -96,7 +97,7 @@ def run(arguments: Sequence[str]) -> int:
         if debug:
             import traceback
 
-            traceback.print_exc()
+            sys.stderr.write(Filter()(traceback.format_exc()))
         return _report(error, arguments)
 
 

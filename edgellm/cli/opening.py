@@ -4,6 +4,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgellm.catalogue import entry_of, resolve
+from edgellm.catalogue.importing import sweep
+from edgellm.cli.bus_error import say_why
 from edgellm.cli.output import say
 from edgellm.cli.progress import ProgressLine
 from edgellm.errors import OptionError
@@ -25,8 +27,10 @@ def open_model(name: str, options: dict[str, Any]) -> Model:       # Any: passed
     import edgellm
 
     path = resolve(name)                     # before anything heavy is imported
+    sweep()
     with ProgressLine(f"loading {name}") as progress:
         model = edgellm.load(path, progress=progress, **options)
+    say_why(model.path)
     if model.info.place:
         say(model.info.place)
     return model

@@ -1,7 +1,10 @@
 """`edgellm path`: where a model's file is."""
 from __future__ import annotations
 
+import sys
+
 from edgellm.cli import options
+from edgellm.cli.terminal import Filter
 
 
 def path(model: options.Model, json_: options.Json = False) -> None:
@@ -19,4 +22,4 @@ def path(model: options.Model, json_: options.Json = False) -> None:
 
         print(json.dumps({"name": model, "path": str(found)}))
     else:
-        print(found)
+        print(Filter()(str(found)) if sys.stdout.isatty() else found)

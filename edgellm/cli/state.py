@@ -24,7 +24,12 @@ def private_file(name: str) -> Path | None:
     try:
         folder = state_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600))
+        descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if sys.platform != "win32" and os.fstat(descriptor).st_mode & 0o077:     # an older version, or somebody, made it
+                os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
         return folder / name
     except OSError:
         return None

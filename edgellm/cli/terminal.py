@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import re
 
-# C0 but \n and \t, DEL, C1, bidirectional overrides and isolates, lone surrogates
-_FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# C0 but \n and \t, DEL, C1, bidirectional marks, overrides and isolates, separators of lines and paragraphs, lone surrogates
+_FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _STRING_STARTS = {"]", "P", "X", "^", "_", "\x9d", "\x90", "\x98", "\x9e", "\x9f"}  # OSC DCS SOS PM APC, 7 and 8 bit
 _LONGEST_SEQUENCE = 64        # a real CSI is far shorter
 _LONGEST_STRING = 1024        # an unfinished string must not swallow the rest of an answer

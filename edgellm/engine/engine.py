@@ -291,8 +291,8 @@ class Engine:
             raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
         with self._stepping:                     # at the end of the program never given back to other threads
             failures = list[Outcome]()
-            if step.fresh and self._weights.changed():
-                failures = [Outcome(task, None, self._file_changed()) for task in step.fresh]
+            if self._weights.changed():          # 1 us; a file that is cut during a step still ends the process
+                failures = [Outcome(task, None, self._file_changed()) for task in step.tasks()]
             yield self.check(), failures
 
     def _accept(self, outcome: Outcome, started: float) -> None:

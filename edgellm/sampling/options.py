@@ -100,7 +100,8 @@ class _Rule:
             raise OptionError(f"{name}={shown(value)} is out of range; give {self.words()}.")
 
     def words(self) -> str:
-        return f"a number from {self.low:g}" + (f" to {self.high:g}" if self.high < MAX_INTEGER else "")
+        high = f" and at most {self.high:g}" if self.high < MAX_INTEGER else ""
+        return f"a finite number at least {self.low:g}{high}"
 
 
 def _has_kind(value: object, kind: type) -> bool:
