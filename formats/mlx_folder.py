@@ -105,6 +105,11 @@ class MlxFolder(GGUFFile):
             raise BadTensorInfo("the tensor lacks its biases; download the folder again", file=self.path, field=name)
         return GGMLType(-bits, f"MLX {mode} {bits}/{group}", group, group * bits // 8, MLX), (shape[0], columns)
 
+    @property
+    def file(self) -> SafeTensorsFile:
+        """Where the tensors come from."""
+        return self._file
+
     def source(self, name: str) -> Source | None:
         """Where a tensor comes from; None for one that follows from the configuration."""
         return self._sources.get(name)

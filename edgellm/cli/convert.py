@@ -22,6 +22,10 @@ def convert(
     pre: Annotated[str | None, typer.Option(
         "--pre", metavar="NAME", show_default=False, help="How the tokenizer cuts words, where that is not recognised.",
     )] = None,
+    lora: Annotated[bool, typer.Option("--lora", help="DIR is a PEFT adapter: write a GGUF adapter.")] = False,
+    base: Annotated[Path | None, typer.Option(
+        "--base", metavar="DIR", show_default=False, help="The model that an adapter belongs to. Default: the one that it names.",
+    )] = None,
     json_: options.Json = False,
 ) -> None:
     """Convert a checkpoint to GGUF.
@@ -34,10 +38,17 @@ def convert(
 
     from edgellm.cli.format_stats import size
     from edgellm.cli.progress import ProgressLine
+    from edgellm.errors import OptionError
     from edgellm.tools.convert import convert as convert_folder
+    from edgellm.tools.hf_lora import convert_lora
 
+    if base is not None and not lora:
+        raise OptionError("--base belongs to an adapter: give --lora too")
     with ProgressLine(f"converting {folder}") as progress:
-        done = convert_folder(folder, out, type_name=type_, pre=pre, progress=progress)
+        if lora:
+            done = convert_lora(folder, out, base=base, type_name=type_)
+        else:
+            done = convert_folder(folder, out, type_name=type_, pre=pre, progress=progress)
     if json_:
         print(json.dumps(dataclasses.asdict(done), indent=2))
         return

@@ -5,7 +5,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,26 +18,15 @@ from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
 from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.mlx_folder import MlxFolder, open_mlx_folder
 from edgellm.formats.writer import GGUFWriter, NewTensor
+from edgellm.tools.converted import PLAIN, Converted
+from edgellm.tools.hf_packed import Grouped, PackedCheckpoint, wrap
 from edgellm.tools.hf_tokenizer import complete
 
 TARGETS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
-PLAIN = ("F32", "F16", "BF16")
 FLOAT_TENSORS = re.compile(r"position_embd\.weight|rope_.*|.*_norm\.weight|.*\.bias")     # stay float32, as in llama.cpp's files
 AT_ONCE = 1 << 22                # values that are converted together: 16 MiB in float32
 LARGEST_F16 = 65504.0
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """What was written; `notes`: what a user should know, a line each."""
-
-    path: str
-    architecture: str
-    type: str
-    nbytes: int
-    n_tensors: int
-    notes: tuple[str, ...]
 
 
 def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type_name: str | None = None, pre: str | None = None,
@@ -52,7 +40,7 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
     target = _target(type_name)
     if not os.path.isdir(folder):
         raise Unreadable("is not a folder; give the folder of a checkpoint, with config.json and .safetensors files", file=folder)
-    with open_mlx_folder(os.path.abspath(folder)) as model:
+    with open_mlx_folder(os.path.abspath(folder), wrap) as model:
         if packed := next((info for info in model.tensors.values() if info.type.origin == MLX), None):
             raise Unsupported(f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder,
                               field=packed.name)
@@ -64,7 +52,9 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
             model.tensors.pop("output.weight", None)             # a second copy of the embedding
         load_graph(model)
         names = sorted(model.tensors, key=_order)
-        plan = [NewTensor(name, model.tensors[name].shape, _type(model, name, target)) for name in names]
+        exact, more = _exact(model, names) if target is None else ({}, [])
+        notes += more
+        plan = [NewTensor(name, model.tensors[name].shape, exact.get(name) or _type(model, name, target)) for name in names]
         fallen = [tensor.name for tensor in plan if target is not None and tensor.type.name not in (target.name, "F32")]
         if fallen:
             notes.append(f"{len(fallen)} matrices are F16, for {target.name if target else ''} blocks do not divide their rows")
@@ -87,6 +77,26 @@ def _target(name: str | None) -> GGMLType | None:
     if name.upper() not in TARGETS:
         raise OptionError(f"--type {name}: give one of {', '.join(TARGETS)}; for others convert first, then edgellm quantize.")
     return TYPES_BY_NAME[name.upper()]
+
+
+def _exact(model: MlxFolder, names: list[str]) -> tuple[dict[str, GGMLType], list[str]]:
+    """The types that hold matrices of a GPTQ or AWQ checkpoint exactly, by name; and what there is to say about them."""
+    found: dict[str, GGMLType] = {}
+    reasons: dict[tuple[str, str], int] = {}
+    for name in names:
+        packed = _packed(model, name)
+        if packed is not None:
+            kind, why = packed.exact_type()
+            found[name] = TYPES_BY_NAME[kind]
+            reasons[kind, why] = reasons.get((kind, why), 0) + 1
+    return found, [f"{n} matrices are {kind}" + (f", because {why}" if why else ", exactly as in the checkpoint")
+                   for (kind, why), n in reasons.items()]
+
+
+def _packed(model: MlxFolder, name: str) -> Grouped | None:
+    source = model.source(name)
+    file = model.file
+    return file.grouped(source.name) if source and isinstance(file, PackedCheckpoint) and file.is_packed(source.name) else None
 
 
 def _left_out(model: MlxFolder) -> list[str]:
@@ -130,6 +140,11 @@ def _metadata(model: MlxFolder, plan: list[NewTensor]) -> dict[str, Any]:
 
 def _encoded(model: MlxFolder, tensor: NewTensor) -> Iterator[npt.NDArray[np.uint8]]:
     """The bytes of a tensor in its new type, some rows at a time."""
+    if tensor.type.name in ("Q4_0", "Q4_1", "Q8_0") and (packed := _packed(model, tensor.name)) is not None:
+        source = model.source(tensor.name)
+        if packed.exact_type()[0] == tensor.type.name:
+            yield packed.encoded(tensor.type.name, source.rows if source else None)
+            return
     info, raw = model.tensors[tensor.name], model.raw(tensor.name)
     if info.type == tensor.type:
         yield raw
