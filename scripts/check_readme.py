@@ -1,9 +1,9 @@
 """Keeps README.md and docs/ true: runs their console commands and Python examples on a tiny model, and looks up names and links.
 
 A ```console block is run line by line where a line starts with "$ "; each must succeed and print something. A ```python
-block is run as a program; a ```py block, which needs a window, must be Python. `model.gguf` and `notes.txt` are there for them;
-chats get one message. In all blocks, names of models after `edgellm chat` and its kin must be in the catalogue. Links to files
-of the repository must lead to one.
+block is run as a program; a ```py block, which needs a window, must be Python. `model.gguf`, `notes.txt`, `stories.txt`,
+`checkpoint` and `adapter` are there for them; chats get one message. In all blocks, names of models after `edgellm chat` and its
+kin must be in the catalogue. Links to files of the repository must lead to one.
 """
 from __future__ import annotations
 
@@ -59,10 +59,15 @@ def check_page(page: Path, folder: Path) -> int:
 def furnish(folder: Path) -> None:
     """What the pages' commands find in their folder."""
     sys.path.insert(0, str(ROOT / "tests"))
+    from hf_checkpoints import write_adapter, write_checkpoint
+    from story_text import story_text
     from tiny_models import tiny_model
 
     tiny_model(folder / "model.gguf", "llama", "Q8_0", tokenizer="bpe", template=TEMPLATE)
     (folder / "notes.txt").write_text("the world\n", encoding="utf-8")
+    (folder / "stories.txt").write_text(story_text(12), encoding="utf-8")
+    write_checkpoint(folder / "checkpoint", "llama")
+    write_adapter(folder / "adapter", "llama")
     (folder / "scripts").symlink_to(ROOT / "scripts")
     (folder / "home").mkdir()
 

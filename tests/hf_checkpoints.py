@@ -116,3 +116,19 @@ def write_checkpoint(folder: Path, kind: str, *, tensors: dict[str, Array] | Non
     (folder / "config.json").write_text(json.dumps(config_of(kind) | config), encoding="utf-8")
     write_safetensors(folder / "model.safetensors", tensors_of(kind) | (tensors or {}))
     return folder
+
+
+def write_adapter(folder: Path, kind: str, **settings: Any) -> dict[str, Array]:
+    """A PEFT adapter of rank 4 on three modules; returns what it adds to each of the model's tensors at a scaling of 1."""
+    rng, tensors, added = np.random.default_rng(1), dict[str, Array](), dict[str, Array]()
+    source = tensors_of(kind)
+    for module in ("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.k_proj", "model.layers.1.mlp.down_proj"):
+        rows, columns = source[f"{module}.weight"].shape
+        a, b = rng.standard_normal((4, columns)).astype(np.float32), rng.standard_normal((rows, 4)).astype(np.float32)
+        tensors |= {f"base_model.model.{module}.lora_A.weight": a, f"base_model.model.{module}.lora_B.weight": b}
+        added[f"{module}.weight"] = b @ a
+    folder.mkdir(exist_ok=True)
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
+    usual = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(usual | settings))
+    return added

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hf_checkpoints import config_of, tensors_of, write_checkpoint, write_safetensors
+from hf_checkpoints import config_of, tensors_of, write_adapter, write_checkpoint, write_safetensors
 
 from edgellm.cli.app import run
 from edgellm.errors import EdgeError, Unsupported
@@ -136,29 +136,13 @@ def test_other_packings_are_refused(tmp_path: Path, settings: dict[str, Any], me
         convert(packed, tmp_path / "m.gguf")
 
 
-def adapter(folder: Path, kind: str, **settings: Any) -> dict[str, Array]:
-    """A PEFT adapter of rank 4 on three modules; returns what it adds to each of the model's tensors at a scaling of 1."""
-    rng, tensors, added = np.random.default_rng(1), dict[str, Array](), dict[str, Array]()
-    source = tensors_of(kind)
-    for module in ("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.k_proj", "model.layers.1.mlp.down_proj"):
-        rows, columns = source[f"{module}.weight"].shape
-        a, b = rng.standard_normal((4, columns)).astype(np.float32), rng.standard_normal((rows, 4)).astype(np.float32)
-        tensors |= {f"base_model.model.{module}.lora_A.weight": a, f"base_model.model.{module}.lora_B.weight": b}
-        added[f"{module}.weight"] = b @ a
-    folder.mkdir(exist_ok=True)
-    write_safetensors(folder / "adapter_model.safetensors", tensors)
-    usual = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none"}
-    (folder / "adapter_config.json").write_text(json.dumps(usual | settings))
-    return added
-
-
 @pytest.mark.parametrize(("settings", "scaling"), [
     ({}, 2.0), ({"use_rslora": True}, 4.0), ({"alpha_pattern": {"k_proj": 2, "down_proj": 2, "q_proj": 2}}, 0.5)])
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_an_adapter_adds_what_peft_adds(tmp_path: Path, kind: str, settings: dict[str, Any], scaling: float) -> None:
     """Base file plus alpha / rank * B A by the file's own names is the converted merged checkpoint."""
     base = write_checkpoint(tmp_path / "base", kind)
-    added = adapter(tmp_path / "adapter", kind, **settings)
+    added = write_adapter(tmp_path / "adapter", kind, **settings)
     merged = write_checkpoint(tmp_path / "merged", kind, tensors={
         name: tensors_of(kind)[name] + scaling * change for name, change in added.items()})
     done = convert_lora(tmp_path / "adapter", tmp_path / "adapter.gguf", base=base)
@@ -179,13 +163,13 @@ def test_an_adapter_adds_what_peft_adds(tmp_path: Path, kind: str, settings: dic
     ({"bias": "all"}, "bias"), ({"r": None}, "lora_alpha"),
 ])
 def test_adapters_that_gguf_cannot_hold_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
-    adapter(tmp_path / "adapter", "llama", **settings)
+    write_adapter(tmp_path / "adapter", "llama", **settings)
     with pytest.raises(EdgeError, match=message):
         convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "llama"))
 
 
 def test_tensors_without_a_place_are_refused(tmp_path: Path) -> None:
-    adapter(tmp_path / "adapter", "llama")
+    write_adapter(tmp_path / "adapter", "llama")
     other = {"base_model.model.x.lora_embedding_A": np.ones((2, 2), np.float32)}
     write_safetensors(tmp_path / "adapter" / "adapter_model.safetensors", other)
     with pytest.raises(Unsupported, match="lora_embedding_A"):
@@ -194,11 +178,11 @@ def test_tensors_without_a_place_are_refused(tmp_path: Path) -> None:
 
 def test_the_command_finds_the_base_that_the_adapter_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = write_checkpoint(tmp_path / "base", "llama")
-    adapter(tmp_path / "adapter", "llama", base_model_name_or_path=str(base))
+    write_adapter(tmp_path / "adapter", "llama", base_model_name_or_path=str(base))
     arguments = ["convert", str(tmp_path / "adapter"), str(tmp_path / "m.gguf")]
     assert run([*arguments, "--lora", "--type", "F16"]) == 0
     assert "llama, F16, 6 tensors" in capsys.readouterr().out
     assert run([*arguments, "--base", str(base)]) == 2
-    adapter(tmp_path / "adapter", "llama", base_model_name_or_path="nobody/nothing")
+    write_adapter(tmp_path / "adapter", "llama", base_model_name_or_path="nobody/nothing")
     assert run([*arguments, "--lora"]) == 2
     assert "--base" in capsys.readouterr().err

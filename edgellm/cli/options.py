@@ -103,6 +103,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _FLAGS = {                                           # the library's names, where its errors reach the command line
     "backend": "--backend", "context": "--context", "kv_type": "--kv-type", "max_tokens": "-n", "seed": "--seed",
     "sinks": "--sinks", "stop": "--stop", "threads": "--threads", "threads_batch": "--threads-batch", "temperature": "--temp",
+    "chunks": "--chunks", "stride": "--stride",
     **{name: f"--{name.replace('_', '-')}" for name in (
         "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")},
 }
