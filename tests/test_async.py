@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
 class Slow:
     """A processor that makes each token take a while, and counts them."""
 
-    def __init__(self, seconds: float = 0.01) -> None:
+    def __init__(self, seconds: float = 0.005) -> None:
         self.seconds, self.tokens = seconds, 0
 
     def __call__(self, ids: Any, logits: Any) -> Any:
@@ -36,11 +36,14 @@ class Slow:
         return logits
 
     def stands_still(self) -> bool:
-        """Whether no token is computed any more, after a while for the one under way."""
-        time.sleep(0.1)
-        before = self.tokens
-        time.sleep(0.2)
-        return self.tokens == before
+        """Whether no token is computed any more, after a while for those under way."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            before = self.tokens
+            time.sleep(0.3)
+            if self.tokens == before:
+                return True
+        return False
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -81,7 +84,7 @@ def test_the_loop_goes_on_and_calls_queue(model: edgellm.Model) -> None:
         ticking = asyncio.create_task(tick())
         answers = await asyncio.gather(*(model.agenerate(text, max_tokens=10, processors=[Slow()], **OPTIONS) for text in "abc"))
         ticking.cancel()
-        assert ticks > 10
+        assert ticks > 3
         for text, answer in zip("abc", answers, strict=True):
             assert answer.token_ids == model.generate(text, max_tokens=10, **OPTIONS).token_ids
 
@@ -101,7 +104,8 @@ def test_cancelling_the_task_ends_the_computing(how: str, model: edgellm.Model) 
 
     async def main() -> None:
         task = asyncio.create_task(read())
-        await asyncio.sleep(0.1)
+        while slow.tokens < 3:
+            await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -111,7 +115,7 @@ def test_cancelling_the_task_ends_the_computing(how: str, model: edgellm.Model) 
     assert model.generate("a", max_tokens=2, **OPTIONS).stats.generated_tokens == 2
 
 
-def test_a_timeout_while_the_prompt_is_read(model: edgellm.Model) -> None:
+def test_cancelling_while_the_prompt_is_read(model: edgellm.Model) -> None:
     steps: list[int] = []
 
     def progress(done: int, total: int) -> None:
@@ -119,14 +123,16 @@ def test_a_timeout_while_the_prompt_is_read(model: edgellm.Model) -> None:
         time.sleep(0.05)
 
     async def main() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(model.agenerate([1] * 2000, max_tokens=1, progress=progress, **OPTIONS), 0.08)
+        task = asyncio.create_task(model.agenerate([1] * 4000, max_tokens=1, progress=progress, **OPTIONS))
+        while not steps:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     asyncio.run(main())
-    time.sleep(0.2)
-    count = len(steps)
-    time.sleep(0.2)
-    assert count == len(steps) and steps[-1] < 2000
+    assert model.generate("a", max_tokens=1, **OPTIONS).stats.generated_tokens == 1  # after the other's end
+    assert steps[-1] < 4000 - 256
 
 
 @pytest.mark.parametrize("how", ["close", "with", "drop"])
