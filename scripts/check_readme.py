@@ -64,6 +64,8 @@ def furnish(folder: Path) -> None:
     from tiny_models import tiny_model
 
     tiny_model(folder / "model.gguf", "llama", "Q8_0", tokenizer="bpe", template=TEMPLATE)
+    tiny_model(folder / "model-F16.gguf", "llama", "F16", tokenizer="bpe")
+    (folder / "calibration.txt").write_text("the world and the river and the sea\n" * 60, encoding="utf-8")
     (folder / "notes.txt").write_text("the world\n", encoding="utf-8")
     (folder / "stories.txt").write_text(story_text(12), encoding="utf-8")
     write_checkpoint(folder / "checkpoint", "llama")

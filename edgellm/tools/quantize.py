@@ -27,7 +27,7 @@ from edgellm.tools.importance import Importance, read_importance
 from edgellm.tools.mixes import Mix, Wishes, choose_types, find_mix
 
 PIECE = 1 << 19                  # values that a thread quantises at a time: 2 MiB of f32
-_DROPPED = 64 << 20              # bytes read from the source before their pages are given back
+_DROPPED = 32 << 20              # bytes written from a tensor before its pages in the source are given back
 _PLAIN = ("F32", "F16", "BF16")
 
 
@@ -94,7 +94,7 @@ class _Job:
     plan: Plan
     importance: Importance | None
     encoder: Encoder
-    read: int = field(default=0)                 # bytes of the source since pages were given back
+    unread: int = field(default=0)               # bytes of the present tensor that were written since its pages were given back
 
 
 def plan(source: str | os.PathLike[str], options: QuantizeOptions) -> Plan:
@@ -206,7 +206,7 @@ def _about(mix: Mix, importance: Importance | None) -> dict[str, Any]:
 
 def _write(job: _Job, writer: GGUFWriter, threads: int, progress: Progress | None) -> None:
     waiting: deque[tuple[str, Future[Bytes]]] = deque()
-    names = list(job.plan.types)
+    names, before = list(job.plan.types), ""
     with ThreadPoolExecutor(threads, thread_name_prefix="edgellm-quantize") as pool:
         try:
             for index, name in enumerate(names):
@@ -216,6 +216,9 @@ def _write(job: _Job, writer: GGUFWriter, threads: int, progress: Progress | Non
                     waiting.append((name, pool.submit(_encode, job, name, raw, importance)))
                     while len(waiting) > threads + 1:
                         _store(job, writer, *waiting.popleft())
+                if before:
+                    job.gguf.drop(before)
+                before = name
             while waiting:
                 _store(job, writer, *waiting.popleft())
         except BaseException:
@@ -227,10 +230,10 @@ def _write(job: _Job, writer: GGUFWriter, threads: int, progress: Progress | Non
 def _store(job: _Job, writer: GGUFWriter, name: str, future: Future[Bytes]) -> None:
     data = future.result()
     writer.write(name, data)
-    job.read += data.nbytes
-    if job.read > _DROPPED:
+    job.unread += data.nbytes
+    if job.unread > _DROPPED:
         job.gguf.drop(name)
-        job.read = 0
+        job.unread = 0
 
 
 def _pieces(job: _Job, name: str) -> Iterator[tuple[Bytes, Floats | None]]:
