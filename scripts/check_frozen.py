@@ -55,7 +55,7 @@ def check(folder: Path) -> None:
     run(str(python), "-m", "PyInstaller", "--noconfirm", "--log-level", "ERROR", "app.spec", cwd=folder)
     print(f"both built in {time.monotonic() - began:.0f} s", flush=True)
     for kind, path in (("one folder", folder / "dist" / "app" / "app"), ("one file", folder / "dist" / "one")):
-        home = folder / kind
+        home = folder / "home"                   # the second finds the kernels that the first has compiled
         began = time.monotonic()
         first = answer([str(path)], model, home)
         compiled = time.monotonic() - began
