@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pytest
 
 import edgellm
-from edgellm.backends.base import Executable, Pace, Progress, StepBatch, StepStopped, never
+from edgellm.backends import BACKENDS
+from edgellm.backends.base import BackendOptions, Executable, Pace, Progress, StepBatch, StepStopped, never
+from edgellm.backends.cpu.backend import CpuBackend
 from edgellm.graph import Graph, Node
 from edgellm.memory.layout import MemoryLayout
 from edgellm.ops._spec import Array
@@ -234,25 +236,23 @@ class SlotReference(Reference):
         self._arrays.clear()
 
 
-@dataclass(slots=True)
-class Loader:
-    """Loads models on a fake back end and remembers the executable of the last one."""
+class Loader(CpuBackend):
+    """Loads models on a fake back end, in the place of the CPU, and remembers the executable of the last one."""
 
-    make: Callable[[Graph, WeightStore, MemoryLayout, int | None], Executable]
-    chunk: int = 16
-    executables: list[Executable] = field(default_factory=list)
+    def __init__(self, make: Callable[[Graph, WeightStore, MemoryLayout, int | None], Executable], chunk: int = 16) -> None:
+        self.make, self.chunk = make, chunk
+        self.executables: list[Executable] = []
 
-    def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-                threads_batch: int | None = None, parallel: int = 1, progress: Progress | None = None) -> Executable:
-        self.executables.append(self.make(graph, weights, layout, threads))
+    def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
+                progress: Progress | None = None) -> Executable:
+        self.executables.append(self.make(graph, weights, layout, options.threads))
         if progress is not None:
             progress("kernels", 1, 1)
         return self.executables[-1]
 
     def load(self, path: Path, **options: object) -> edgellm.Model:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("edgellm.engine.load.load_backend", lambda name: self.prepare)
-            patch.setattr("edgellm.engine.context.CHUNK", self.chunk)
+            patch.setitem(BACKENDS, "cpu", self)
             return edgellm.load(path, **options)  # type: ignore[arg-type]  # passed through
 
     @property

@@ -15,6 +15,8 @@ import pytest
 from hub_server import LocalHub, cut
 from tiny_models import tiny_model
 
+from edgellm import folders
+from edgellm.backends.base import BackendOptions
 from edgellm.backends.cpu import system
 from edgellm.catalogue import machine
 from edgellm.catalogue.importing import import_model
@@ -28,7 +30,7 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder with nothing in it but the kernels that are compiled already."""
-    monkeypatch.setenv("EDGELLM_CACHE", str(system.user_cache()))
+    monkeypatch.setenv("EDGELLM_CACHE", str(folders.user_cache()))
     for variable in ("HF_HUB_CACHE", "EDGELLM_CONFIG", "EDGELLM_DATA", "OLLAMA_MODELS", "LLAMA_CACHE", "HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
     for variable in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HF_TOKEN", "HF_HOME", "http_proxy", "HTTP_PROXY"):
@@ -229,19 +231,17 @@ def test_fit_says_the_same_memory_in_the_table_and_alone(capsys: Captured) -> No
 
 
 def test_fit_of_a_tiny_model_uses_one_thread_as_load_does(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgellm.backends import load_backend
+    from edgellm.backends import HOST
     from edgellm.engine import speed_probe
     from edgellm.formats.gguf import open_gguf
 
-    used = []
+    used, prepare = [], HOST.prepare
 
-    def backend(name: str) -> Any:
-        def load(*arguments: Any, **options: Any) -> Any:
-            used.append(options["threads"])
-            return load_backend("cpu")(*arguments, **options)
-        return load
+    def noted(graph: Any, weights: Any, layout: Any, options: BackendOptions, progress: Any = None) -> Any:
+        used.append(options.threads)
+        return prepare(graph, weights, layout, options, progress)
 
-    monkeypatch.setattr(speed_probe, "load_backend", backend)
+    monkeypatch.setattr(HOST, "prepare", noted)
     with open_gguf(model) as gguf:
         assert speed_probe.tokens_per_second(gguf, seconds=0.01) > 0
     assert used == [1]

@@ -18,6 +18,7 @@ from edgellm.engine.turns import Driver, Turns
 from edgellm.errors import OptionError
 from edgellm.graph import KVSpec
 from edgellm.memory.layout import plan_memory
+from edgellm.memory.sizes import kv_bytes
 
 
 @given(st.lists(st.text("ab<|", max_size=4), max_size=12),
@@ -85,10 +86,10 @@ def test_context_defaults_and_bounds() -> None:
 def test_memory_of_keys_and_values() -> None:
     layout = plan_memory([KVSpec(2, 8, 16), KVSpec(2, 8, 16, 10)], context=100, sinks=4, chunk=8)
     slots = (32 + 256) + 256                     # a page for the sinks; rings of 96 + 7 and 10 + 7 tokens, to whole pages
-    assert contexts.kv_bytes(layout, "f16") == 2 * (8 + 16) * slots * 2 and contexts.kv_bytes(layout, "f32") == 2 * 24 * slots * 4
-    assert contexts.kv_bytes(layout, "q8_0") == 2 * (10 + 18) * slots
+    assert kv_bytes(layout, "f16") == 2 * (8 + 16) * slots * 2 and kv_bytes(layout, "f32") == 2 * 24 * slots * 4
+    assert kv_bytes(layout, "q8_0") == 2 * (10 + 18) * slots
     with pytest.raises(OptionError, match="kv_type='q9'"):
-        contexts.kv_bytes(layout, "q9")
+        kv_bytes(layout, "q9")
     contexts.check_memory(1000, 100, 1000)
     with pytest.raises(OptionError, match=r"context=100 needs 2\.0 GiB .* 1\.0 GiB .* about 40 or fewer"):
         contexts.check_memory(2 << 30, 100, 1 << 30)

@@ -14,8 +14,11 @@ from hub_server import LocalHub, cut, ignore_range, status
 from tiny_models import QUANTS, tiny_model
 
 import edgellm
+from edgellm import folders
 from edgellm.arch import load_graph
-from edgellm.backends.cpu import system
+from edgellm.backends import HOST
+from edgellm.backends.base import BackendOptions
+from edgellm.backends.cpu.backend import LOOKUP_BYTES
 from edgellm.backends.cpu.executable import CpuExecutable
 from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.catalogue import entries
@@ -27,12 +30,12 @@ from edgellm.catalogue.remote import open_remote
 from edgellm.engine import context as contexts
 from edgellm.engine import estimate, load, speed, speed_probe
 from edgellm.engine import fit as fitting
-from edgellm.engine.synthetic_weights import ProbeWeights, SyntheticWeights
 from edgellm.errors import DownloadError, FormatError, NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_prefix import Prefix, gguf_from_prefixes
 from edgellm.memory.kv_types import KV_TYPES
 from edgellm.passes import optimise
+from edgellm.synthetic_weights import ProbeWeights, SyntheticWeights
 from edgellm.weights import WeightStore
 
 PLENTY = Memory(1 << 40)
@@ -40,7 +43,7 @@ PLENTY = Memory(1 << 40)
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGELLM_CACHE", str(system.user_cache()))        # kernels that are compiled already
+    monkeypatch.setenv("EDGELLM_CACHE", str(folders.user_cache()))        # kernels that are compiled already
     for variable in ("EDGELLM_CONFIG", "EDGELLM_DATA", "HF_HUB_CACHE", "OLLAMA_MODELS", "LLAMA_CACHE", "HOME"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
 
@@ -52,8 +55,8 @@ def model(tmp_path: Path) -> Path:
 
 def needed(gguf: GGUFFile, context: int = 512, kv_type: str = "f16", threads: int = 2) -> estimate.Need:
     graph = load_graph(gguf, context)[1]
-    layout = contexts.plan(graph, context, 4)
-    return estimate.need(gguf, optimise(graph, layout.with_sinks), layout, kv_type=kv_type, threads=threads)
+    layout = contexts.plan(graph, context, 4, HOST)
+    return estimate.need(HOST, gguf, optimise(graph, layout.with_sinks), layout, BackendOptions(kv_type, threads))
 
 
 def full_state(executable: CpuExecutable) -> KVCache:
@@ -93,7 +96,7 @@ def test_tables_that_are_only_looked_up_count_by_row(tmp_path: Path) -> None:
             table = gguf.tensors["token_embd.weight"].nbytes
             rest = gguf.nbytes - table * (1 if tied else 2)
             counted = needed(gguf, 64).weights - table
-        assert (counted <= rest) if tied else (counted <= rest + 64 * estimate.LOOKUP_BYTES)
+        assert (counted <= rest) if tied else (counted <= rest + 64 * LOOKUP_BYTES)
 
 
 def test_refusals_name_need_have_and_two_ways_out(model: Path) -> None:
@@ -115,7 +118,7 @@ def test_refusals_name_need_have_and_two_ways_out(model: Path) -> None:
 def test_load_refuses_before_it_allocates_and_force_overrides(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "memory", lambda: Memory(50 << 20))
     prepared: list[object] = []
-    monkeypatch.setattr(load, "load_backend", lambda name: lambda *arguments, **options: prepared.append(arguments))
+    monkeypatch.setattr(HOST, "prepare", lambda *arguments: prepared.append(arguments))
     with pytest.raises(NotEnoughMemory, match="--force"):
         edgellm.load(model)
     assert prepared == []
@@ -278,7 +281,7 @@ def test_guesses() -> None:
 
 def test_the_speed_is_measured_once_and_follows_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / speed.FILE
-    monkeypatch.setattr(system, "user_cache", lambda: tmp_path)
+    monkeypatch.setattr("edgellm.engine.speed.user_cache", lambda: tmp_path)
     file.write_text(json.dumps({"machine": speed._machine(), "bytes_per_second": 1e10, "reached": []}))
     assert speed.speed() == speed.Speed(1e10, speed.EFFICIENCY)
     for rate in (4.0, 5.0, 6.0):

@@ -15,6 +15,7 @@ from tiny_models import QUANTS, tiny_model
 
 import edgellm
 from edgellm.arch import load_graph, names
+from edgellm.backends import ACCELERATOR
 from edgellm.backends.base import Executable, never
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
@@ -127,7 +128,7 @@ def test_rows_past_the_end_of_f16(tmp_path: Path) -> None:
     gguf = open_gguf(path)
     _, graph = load_graph(gguf, 64)
     weights = WeightStore(gguf)
-    layout = contexts.plan(graph, 64, 4)
+    layout = contexts.plan(graph, 64, 4, ACCELERATOR)
     executable = MlxExecutable(optimise(graph, layout.with_sinks), weights, layout, kv_type="f16", half=True, trace=False)
     ids = np.array(IDS, np.int32)
     got = Conversation.empty(executable).compute(executable, ids, np.arange(len(ids), dtype=np.int32))
@@ -177,7 +178,7 @@ def test_traced_steps_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
     wanted = [oracle.step(int(token)) for token in ids]
     mx.clear_cache()
     before = mx.get_active_memory()
-    layout = contexts.plan(graph, context, 4)
+    layout = contexts.plan(graph, context, 4, ACCELERATOR)
     mx.disable_compile()
     try:
         executable = MlxExecutable(optimise(graph, layout.with_sinks), weights, layout, kv_type="f32", half=False, trace=True)

@@ -8,10 +8,10 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.backends.base import BackendNeed
 from edgellm.backends.mlx import device
 from edgellm.engine import backend_choice
 from edgellm.engine.backend_choice import by_size
-from edgellm.engine.estimate import Need
 
 
 def test_mlx_that_is_missing_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,10 +27,10 @@ def test_a_back_end_that_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_auto_goes_by_the_working_set() -> None:
-    needed = Need(weights=3 << 30, kv=1 << 30, work=0, base=5 << 30)
-    assert by_size(needed, 4 << 30).backend == "mlx"
+    needed = BackendNeed(weights=3 << 30, kv=1 << 30, work=0)
+    assert by_size(needed, 4 << 30).backend.name == "mlx"
     place = by_size(needed, (4 << 30) - 1)
-    assert place.backend == "cpu" and "working set" in place.note and "\n" not in place.note
+    assert place.backend.name == "cpu" and "working set" in place.note and "\n" not in place.note
 
 
 def test_a_mac_without_mlx_runs_on_the_cpu_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgellm import folders
 from edgellm.backends.cpu import system
 
 
@@ -85,7 +86,7 @@ def test_cache_folder_of_each_platform(monkeypatch: pytest.MonkeyPatch, platform
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "platform", platform)
-    assert system.user_cache() == Path(expected)
+    assert folders.user_cache() == Path(expected)
 
 
 def test_other_processors_have_the_generic_rung_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +103,13 @@ def test_old_x86_has_the_generic_rung_only(monkeypatch: pytest.MonkeyPatch) -> N
 def test_private_folders(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir(mode=0o700)
-    assert system.is_private(folder)
+    assert folders.is_private(folder)
     folder.chmod(0o770)
-    assert not system.is_private(folder)
+    assert not folders.is_private(folder)
     folder.chmod(0o700)
     (tmp_path / "link").symlink_to(folder)
-    assert not system.is_private(tmp_path / "link")
-    assert not system.is_private(tmp_path / "absent")
+    assert not folders.is_private(tmp_path / "link")
+    assert not folders.is_private(tmp_path / "absent")
 
 
 def test_core_classes(tmp_path: Path) -> None:

@@ -1,31 +1,19 @@
-"""Back ends: the same graph on different hardware, found by name."""
+"""Back ends: the same graph on different hardware, one object each, found by name."""
 from __future__ import annotations
 
-from typing import Protocol
+from edgellm.backends.base import Accelerator, Backend, Host
+from edgellm.backends.cpu.backend import CpuBackend
+from edgellm.backends.mlx.backend import MlxBackend
+from edgellm.errors import OptionError, shown
 
-from edgellm.backends.base import Executable, Progress
-from edgellm.graph import Graph
-from edgellm.memory.layout import MemoryLayout
-from edgellm.weights import WeightStore
-
-
-class Prepare(Protocol):
-    def __call__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-                 threads_batch: int | None = None, parallel: int = 1, progress: Progress | None = None) -> Executable: ...
+HOST: Host = CpuBackend()
+ACCELERATOR: Accelerator = MlxBackend()
+BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (HOST, ACCELERATOR)}
 
 
-def load_backend(name: str) -> Prepare:
-    """The `prepare` function of back end `name` ("cpu" or "mlx"); nothing heavy is imported before this call.
-
-    Raises BackendError where MLX is not installed.
-    """
-    if name == "mlx":
-        from edgellm.backends.mlx import device
-
-        device.require()
-        from edgellm.backends.mlx.executable import prepare as prepare_mlx
-
-        return prepare_mlx
-    from edgellm.backends.cpu.executable import prepare
-
-    return prepare
+def find(name: str) -> Backend:
+    """Raises OptionError for a back end that does not exist, BackendError for one that is not installed."""
+    if name not in BACKENDS:
+        raise OptionError(f"backend={shown(name)} does not exist; choose one of {', '.join(['auto', *BACKENDS])}.")
+    BACKENDS[name].require()
+    return BACKENDS[name]

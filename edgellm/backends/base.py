@@ -1,4 +1,4 @@
-"""What every back end offers: prepare a graph once, then one call per step."""
+"""What every back end offers: what a model needs, prepare it once, then one call per step."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,8 +8,12 @@ from typing import BinaryIO, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.formats.ggml_types import GGMLType
+from edgellm.formats.gguf import GGUFFile
+from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sequence import Placement
+from edgellm.weights import WeightStore
 
 STOP_SECONDS = 0.15                              # a step can be stopped after this time at the latest, if it can be helped
 SMALLEST_STEP = 16                               # tokens; fewer would lose the shared unpacking of the weights
@@ -145,7 +149,7 @@ class Executable(Protocol):
 
     @property
     def backend(self) -> str:
-        """Its name, as `load_backend` takes it."""
+        """The name of its back end."""
         ...
 
     @property
@@ -174,3 +178,112 @@ class Profiled(Protocol):
     def profile(self, batch: StepBatch) -> list[KindTime]:
         """Compute a step, timed in parts."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    """How a model is to run. `threads` compute single tokens (None: one per core), `threads_batch` prompts (None: as many).
+
+    `parallel`: conversations that share steps.
+    """
+
+    kv_type: str
+    threads: int | None = None
+    threads_batch: int | None = None
+    parallel: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BackendNeed:
+    """Bytes that a model holds on a back end when its context is full: weights that each token reads, all states, work buffers."""
+
+    weights: int
+    kv: int
+    work: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.work
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `edgellm doctor` looked at: `advice` is "" where nothing is wrong."""
+
+    what: str
+    value: str
+    advice: str = ""
+
+
+class Backend(Protocol):
+    """A kind of hardware. Nothing heavy is imported before `need` or `prepare` is called."""
+
+    name: str
+    chunk: int                                   # tokens of a prompt in one step, at most
+    kv_types: tuple[str, ...]                    # forms of keys and values that it keeps
+    kv_tried: tuple[str, ...]                    # those that are taken unasked: the first that fits
+    copies_weights: bool                         # or maps them, so that they are the file's pages
+
+    def require(self) -> None:
+        """Raises BackendError, with what to install, where something is missing."""
+        ...
+
+    def reads(self, kind: GGMLType) -> bool:
+        """Whether weights of this family of types can be read."""
+        ...
+
+    def need(self, graph: Graph, header: GGUFFile, layout: MemoryLayout, options: BackendOptions) -> BackendNeed:
+        """What running an optimised graph takes. Raises Unsupported."""
+        ...
+
+    def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
+                progress: Progress | None = None) -> Executable:
+        """Make an optimised graph ready to run. Raises BackendError, Unsupported."""
+        ...
+
+    def looks(self) -> Mapping[str, Callable[[], Finding]]:
+        """What `edgellm doctor` looks at, by name. A look may raise EdgeError or OSError."""
+        ...
+
+
+class Accelerator(Backend, Protocol):
+    """A back end with a device and memory of its own."""
+
+    def belongs_here(self) -> bool:
+        """Whether machines of this kind have the device."""
+        ...
+
+    def is_there(self) -> bool:
+        """Whether the device, and what drives it, were found."""
+        ...
+
+    def capacity(self) -> int:
+        """Bytes that the device may hold without being slowed down."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The processor's name, the cores that may be used, and the best instruction set that kernels have for it."""
+
+    processor: str
+    cores: int
+    isa: str
+
+
+class ReadProbe(Protocol):
+    """Reads memory as a stream: the upper bound of decoding."""
+
+    def measure(self, repetitions: int = 3) -> float:
+        """Bytes per second, the best of some passes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Host(Backend, Protocol):
+    """The back end that computes on this machine's processor."""
+
+    def machine(self) -> Machine: ...
+
+    def read_probe(self, threads: int | None = None) -> ReadProbe: ...

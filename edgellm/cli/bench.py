@@ -84,12 +84,12 @@ def bench(
 @contextlib.contextmanager
 def _reading(model: Model, wanted: bool) -> Iterator[Read | None]:
     """What measures a streaming read with the model's threads; None where that says nothing, or is not asked for."""
-    if not wanted or model.info.backend != "cpu":
+    from edgellm.engine.measure import read_probe
+
+    probe = read_probe(model) if wanted else None
+    if probe is None:
         yield None
         return
-    from edgellm.backends.cpu.bandwidth import ReadProbe
-
-    probe = ReadProbe(model.info.threads)
     try:
         yield probe.measure
     finally:

@@ -21,7 +21,8 @@ def doctor(
     edgellm doctor
     edgellm doctor --json
     """
-    from edgellm.engine.doctor import Finding, examine
+    from edgellm.backends.base import Finding
+    from edgellm.engine.doctor import examine
 
     with ProgressLine("looking around"):
         findings = examine(timing=timing)

@@ -1,15 +1,13 @@
 """How many tokens a conversation sees: the default, what may be asked for, and whether its keys and values fit into memory."""
 from __future__ import annotations
 
+from edgellm.backends.base import Backend
 from edgellm.engine.integers import as_int
 from edgellm.errors import OptionError, shown
-from edgellm.graph import Graph, KVSpec
-from edgellm.memory.kv_types import check_kv_type, kv_row_bytes
+from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout, plan_memory
-from edgellm.memory.pages import sink_slots
 
 DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less
-CHUNK = 256                                      # tokens of a prompt in one step: enough to share one unpacking of the weights
 MOST_SINKS = 2**20
 SMALLEST_CONTEXT = 512                           # of those that are taken unasked
 
@@ -47,30 +45,9 @@ def check_learned(context: int, trained: int) -> None:
         raise OptionError(f"context={context} is not possible: this model has learned {trained} positions; give {trained} or less.")
 
 
-def plan(graph: Graph, context: int, sinks: int, chunk: int = CHUNK) -> MemoryLayout:
-    """The memory layout of a graph; `chunk`: tokens of a prompt in one step."""
-    return plan_memory(graph.kv_states, context=context, sinks=sinks, chunk=min(chunk, context))
-
-
-def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:
-    """Bytes of one conversation's keys and values. Raises OptionError for a type that does not exist."""
-    check_kv_type(kv_type)
-    slots = [sink_slots(memory) + memory.ring for memory in layout.classes]
-    return sum(_key_bytes(layer, kv_type) * slots[index] for layer, index in zip(layout.layers, layout.layer_class, strict=True))
-
-
-def kv_read_bytes(layout: MemoryLayout, kv_type: str, keys: int) -> int:
-    """Bytes of keys and values that a token reads which comes after `keys` - 1 others."""
-    nbytes = 0
-    for layer, index in zip(layout.layers, layout.layer_class, strict=True):
-        memory = layout.classes[index]
-        nbytes += _key_bytes(layer, kv_type) * min(keys, memory.sinks + memory.window)
-    return nbytes
-
-
-def _key_bytes(layer: KVSpec, kv_type: str) -> int:
-    """A token's key and value in one layer."""
-    return layer.n_kv_heads * (kv_row_bytes(kv_type, layer.dim_k) + kv_row_bytes(kv_type, layer.dim_v))
+def plan(graph: Graph, context: int, sinks: int, backend: Backend) -> MemoryLayout:
+    """The memory layout of a graph on a back end."""
+    return plan_memory(graph.kv_states, context=context, sinks=sinks, chunk=min(backend.chunk, context))
 
 
 def check_memory(needed: int, context: int, available: int) -> None:

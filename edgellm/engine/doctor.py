@@ -1,17 +1,12 @@
 """A look at this machine as a place to run models: what is there, what is wrong, and what to do about it."""
 from __future__ import annotations
 
-import importlib.util
 import os
-import platform
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.backends.cpu import jit, system
-from edgellm.backends.cpu.jit import selftest
-from edgellm.backends.cpu.jit.cache import ObjectCache
-from edgellm.backends.mlx import device
+from edgellm.backends import ACCELERATOR, HOST
+from edgellm.backends.base import Finding
 from edgellm.catalogue import hub_cache, stores
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.machine import memory
@@ -19,32 +14,21 @@ from edgellm.catalogue.paths import ENTRIES_FILE, config_folder
 from edgellm.catalogue.registry import entries, own
 from edgellm.catalogue.stores import bundled
 from edgellm.engine.thermal import thermal
-from edgellm.errors import BackendError, EdgeError
+from edgellm.errors import EdgeError
 
 SMALL_MEMORY = 1 << 30                           # bytes: less holds no model that is of use
 SLOW_MEMORY = 4e9                                # bytes a second: a Raspberry Pi 4 reads as much
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at: `advice` is "" where nothing is wrong."""
-
-    what: str
-    value: str
-    advice: str = ""
-
-
 def examine(*, timing: bool = True) -> list[Finding]:
     """Look at everything. A look that fails is a finding, never an error."""
-    looks: list[tuple[str, Callable[[], Finding]]] = [
-        ("processor", _processor), ("cores", _cores), ("instructions", _instructions), ("memory", _memory),
-        ("kernel cache", _kernel_cache), ("MLX", _mlx), ("models", _models), ("catalogue", _catalogue), ("hub", _hub),
-    ]
-    if timing:
-        looks.insert(4, ("bandwidth", _bandwidth))
+    looks: dict[str, Callable[[], Finding]] = dict(HOST.looks())
     if thermal() is not None:
-        looks.insert(3, ("temperature", _temperature))
-    return [_look(what, look) for what, look in looks]
+        looks["temperature"] = _temperature
+    if timing:
+        looks["bandwidth"] = _bandwidth
+    looks |= {"memory": _memory, **ACCELERATOR.looks(), "models": _models, "catalogue": _catalogue, "hub": _hub}
+    return [_look(what, look) for what, look in looks.items()]
 
 
 def _look(what: str, look: Callable[[], Finding]) -> Finding:
@@ -52,30 +36,6 @@ def _look(what: str, look: Callable[[], Finding]) -> Finding:
         return look()
     except (EdgeError, OSError) as error:
         return Finding(what, "cannot be told", str(error))
-
-
-def _processor() -> Finding:
-    python = f"Python {platform.python_version()}"
-    return Finding("processor", f"{system.host_cpu()} ({platform.machine()}), {platform.system()}, {python}")
-
-
-def _cores() -> Finding:
-    """By class, where the system tells them apart."""
-    classes = system.core_classes()
-    kinds = " + ".join(f"{count} of {name}" for name, count in classes.items()) if len(classes) > 1 else ""
-    usable, there = system.usable_cores(), os.cpu_count() or 1
-    advice = "" if usable > 1 else "one core is slow; give this process or container more"
-    return Finding("cores", f"{usable} used of {there} logical ones{f' ({kinds})' if kinds else ''}", advice)
-
-
-def _instructions() -> Finding:
-    best, used = system.usable_isas()[-1], jit.choose_isa()
-    if used != best and not os.environ.get("EDGELLM_ISA"):
-        return Finding("instructions", f"{used}; {best} is there, but a trial of it was {selftest.verdict()}")
-    if used != best:
-        return Finding("instructions", f"{used}, forced by EDGELLM_ISA", f"unset EDGELLM_ISA: {best} is faster")
-    slow = best == "generic" and system.is_x86()
-    return Finding("instructions", best, "this processor has no AVX2, so models run slowly; take small ones" if slow else "")
 
 
 def _temperature() -> Finding:
@@ -99,29 +59,6 @@ def _bandwidth() -> Finding:
     slow = rate.bytes_per_second < SLOW_MEMORY
     advice = "memory is slow here, which bounds the speed of every model; take small ones" if slow else ""
     return Finding("bandwidth", f"{rate.bytes_per_second / 1e9:.1f} GB/s, of which models reach {rate.efficiency:.0%}", advice)
-
-
-def _kernel_cache() -> Finding:
-    cache = ObjectCache(jit.choose_isa())
-    try:
-        kernels = sum(1 for file in cache.folder.iterdir() if file.is_file())
-        return Finding("kernel cache", f"{cache.folder}, {kernels} files", cache.note and f"{cache.note}; set EDGELLM_CACHE")
-    finally:
-        cache.close()
-
-
-def _mlx() -> Finding:
-    apple = device.is_apple_silicon()
-    if importlib.util.find_spec("mlx") is None:
-        return Finding("MLX", "missing", "install edgellm again, with its dependencies") if apple else \
-            Finding("MLX", "for Apple Silicon only; models run on the processor here")
-    try:
-        device.require()
-    except BackendError as error:
-        return Finding("MLX", "cannot be loaded", str(error) if apple else "")
-    if apple and not device.has_metal():
-        return Finding("MLX", "finds no GPU", "update macOS; models run on the processor until then")
-    return Finding("MLX", device.describe())
 
 
 def _models() -> Finding:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgellm.arch import load_graph, names
+from edgellm.backends import find
+from edgellm.backends.base import BackendOptions
 from edgellm.catalogue import Entry, ModelFile, entries, entry_file
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.engine import context as contexts
@@ -80,12 +82,13 @@ def _contexts(trained: int) -> list[int]:
 
 
 def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) -> Iterator[Row]:
+    cpu = find("cpu")
     for context in wanted:
         graph = load_graph(gguf, context)[1]
-        layout = contexts.plan(graph, context, SINKS)
+        layout = contexts.plan(graph, context, SINKS, cpu)
         graph = optimise(graph, layout.with_sinks)
         for kv_type in KV_TYPES:
-            needed = need(gguf, graph, layout, kv_type=kv_type, threads=threads)
+            needed = need(cpu, gguf, graph, layout, BackendOptions(kv_type, threads))
             yield Row(context, kv_type, needed, needed.total <= free.usable)
 
 

@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 
 from edgellm.arch import find, load_graph
-from edgellm.backends import load_backend
-from edgellm.backends.base import Executable, Progress
+from edgellm.backends.base import BackendOptions, Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
@@ -26,6 +25,7 @@ from edgellm.formats.opening import open_model
 from edgellm.graph import Graph
 from edgellm.hparams import Keys, architecture_of
 from edgellm.memory.layout import MemoryLayout
+from edgellm.memory.sizes import kv_bytes
 from edgellm.ops.dense import learned_positions
 from edgellm.passes import optimise
 from edgellm.sampling import model_defaults
@@ -75,11 +75,9 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
             try:
                 place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
                 layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force)
-                graph = optimise(graph, layout.with_sinks)
+                graph, options = optimise(graph, layout.with_sinks), BackendOptions(kind, threads, threads_batch, parallel)
                 if not force:
-                    needed = backend_choice.need(place, gguf, graph, layout, kv_type=kind, threads=threads,
-                                                 threads_batch=threads_batch, parallel=parallel)
-                    estimate.check(needed, chosen, gguf.path)
+                    estimate.check(estimate.need(place.backend, gguf, graph, layout, options), chosen, gguf.path)
                 break
             except (NotEnoughMemory, OptionError):
                 if (chosen, kind) == choices[-1]:
@@ -90,8 +88,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         weights = WeightStore(gguf)
-        executable = load_backend(place.backend)(graph, weights, layout, kv_type=kind, threads=threads,
-                                                 threads_batch=threads_batch, parallel=parallel, progress=progress)
+        executable = place.backend.prepare(graph, weights, layout, options, progress)
         tokenizer.check()
         positions = chosen if learned_positions(graph) else None
         info = _info(gguf, keys, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
@@ -144,10 +141,9 @@ def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, 
     """The layout, checked against learned positions and against the memory that is free."""
     if learned_positions(graph):
         contexts.check_learned(context, trained)
-    layout = place.layout(graph, context, sinks)
-    kv_bytes = parallel * contexts.kv_bytes(layout, kv_type)
+    layout = contexts.plan(graph, context, sinks, place.backend)
     if not force:                                # before the plan is made, whose size grows with the context too
-        contexts.check_memory(kv_bytes, context, memory().available)
+        contexts.check_memory(parallel * kv_bytes(layout, kv_type), context, memory().available)
     return layout
 
 
@@ -163,7 +159,7 @@ def _info(gguf: GGUFFile, keys: Keys, executable: Executable, tokenizer: Backgro
         token_bytes=token_bytes,
         bytes_by_type=by_type, n_vocab=keys.n_vocab, n_layers=keys.n_layers, context=executable.layout.context,
         context_train=keys.context_length, sinks=sinks, kv_type=kv_type,
-        kv_bytes=contexts.kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
+        kv_bytes=kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
         threads=executable.threads, slides=slides,
         has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata, file=gguf.path)),
     )

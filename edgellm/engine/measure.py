@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgellm.backends.base import KindTime, Profiled
-from edgellm.backends.cpu import system
-from edgellm.engine import context as contexts
+from edgellm.backends import HOST
+from edgellm.backends.base import KindTime, Profiled, ReadProbe
 from edgellm.engine.conversation import Conversation
 from edgellm.engine.model import Model
 from edgellm.engine.prompts import checked_ids
 from edgellm.errors import OptionError
+from edgellm.memory.sizes import kv_read_bytes
 
 
 def bytes_of_token(model: Model, keys: int) -> int:
     """Bytes that computing a token reads which sees `keys` keys: weights, keys and values."""
-    return model.info.token_bytes + contexts.kv_read_bytes(model.engine.layout, model.info.kv_type, keys)
+    return model.info.token_bytes + kv_read_bytes(model.engine.layout, model.info.kv_type, keys)
 
 
 def busy_seconds(model: Model) -> float:
@@ -44,6 +44,11 @@ def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> tuple[int
 
 def machine(model: Model) -> dict[str, str | int]:
     """The processor, the cores that may be used, and the instruction set that the model's kernels use."""
-    executable = model.engine.check()
+    executable, host = model.engine.check(), HOST.machine()
     isa = executable.isa if isinstance(executable, Profiled) else ""
-    return {"cpu": system.host_cpu(), "cores": system.usable_cores(), "isa": isa}
+    return {"cpu": host.processor, "cores": host.cores, "isa": isa}
+
+
+def read_probe(model: Model) -> ReadProbe | None:
+    """What measures a streaming read with the model's threads; None where that says nothing of its speed."""
+    return HOST.read_probe(model.info.threads) if model.info.backend == HOST.name else None

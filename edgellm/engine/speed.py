@@ -8,8 +8,9 @@ import statistics
 from dataclasses import dataclass
 from typing import TypedDict, cast
 
+from edgellm.backends import HOST
 from edgellm.backends.base import Progress
-from edgellm.backends.cpu import system
+from edgellm.folders import user_cache
 
 FILE = "speed.json"
 EFFICIENCY = 0.75                                # of a pure read, until `edgellm bench` has measured a model here
@@ -42,11 +43,9 @@ def speed(progress: Progress | None = None) -> Speed:
     """This machine's; measured the first time, which takes a second and one kernel."""
     kept = _read()
     if kept is None:
-        from edgellm.backends.cpu.bandwidth import ReadProbe
-
         if progress is not None:
             progress("measuring how fast memory is, once", 0, 1)
-        probe = ReadProbe()
+        probe = HOST.read_probe()
         try:
             kept = Kept(machine=_machine(), bytes_per_second=probe.measure(), reached=[])
         finally:
@@ -64,13 +63,14 @@ def remember(nbytes: int, tokens_per_second: float) -> None:
 
 
 def _machine() -> str:
-    return f"{system.host_cpu()} {system.usable_isas()[-1]} {system.usable_cores()}"
+    machine = HOST.machine()
+    return f"{machine.processor} {machine.isa} {machine.cores}"
 
 
 def _read() -> Kept | None:
     """What was kept on this machine; None where it is missing, damaged, or another machine's."""
     try:
-        kept = json.loads((system.user_cache() / FILE).read_text(encoding="utf-8"))
+        kept = json.loads((user_cache() / FILE).read_text(encoding="utf-8"))
         rates = [kept["bytes_per_second"], *kept["reached"]]
         sound = kept["machine"] == _machine() and all(isinstance(rate, float) and 0 < rate < 1e15 for rate in rates)
     except (OSError, ValueError, KeyError, TypeError):
@@ -80,7 +80,7 @@ def _read() -> Kept | None:
 
 def _write(kept: Kept) -> None:
     """A folder that cannot be written only costs another measurement."""
-    folder = system.user_cache()
+    folder = user_cache()
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = folder / f".{FILE}.{os.getpid()}"

@@ -7,14 +7,14 @@ import time
 import numpy as np
 
 from edgellm.arch import load_graph
-from edgellm.backends import load_backend
-from edgellm.backends.base import Progress, StepBatch
+from edgellm.backends import find
+from edgellm.backends.base import BackendOptions, Progress, StepBatch
 from edgellm.engine import context as contexts
 from edgellm.engine.load import SMALL_MODEL
-from edgellm.engine.synthetic_weights import ProbeWeights
 from edgellm.formats.gguf import GGUFFile
 from edgellm.memory.sequence import Sequence
 from edgellm.passes import optimise
+from edgellm.synthetic_weights import ProbeWeights
 
 CONTEXT = 256                                    # tokens: short, as in `edgellm bench`, so that no memory is needed for it
 LEAST_TOKENS, MOST_TOKENS = 4, 240
@@ -28,10 +28,10 @@ def tokens_per_second(gguf: GGUFFile, *, kv_type: str = "f16", threads: int | No
     """
     if gguf.nbytes < SMALL_MODEL:
         threads = 1                                          # as load does
-    _, graph = load_graph(gguf, CONTEXT)
-    layout = contexts.plan(graph, CONTEXT, sinks=4)
-    executable = load_backend("cpu")(optimise(graph, layout.with_sinks), ProbeWeights(gguf), layout, kv_type=kv_type,
-                                     threads=threads, progress=progress)
+    cpu, (_, graph) = find("cpu"), load_graph(gguf, CONTEXT)
+    layout = contexts.plan(graph, CONTEXT, 4, cpu)
+    graph, options = optimise(graph, layout.with_sinks), BackendOptions(kv_type, threads)
+    executable = cpu.prepare(graph, ProbeWeights(gguf), layout, options, progress)
     try:
         state, sequence = executable.new_state(), Sequence(layout)
         token, row, times = np.ones(1, np.int32), np.zeros(1, np.int32), list[float]()

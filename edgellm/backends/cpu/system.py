@@ -177,29 +177,3 @@ def _cgroup_quota(root: Path) -> int | None:
             return None
         return max(1, -(-int(quota) // period))
     return None
-
-
-def user_cache() -> Path:
-    """The folder for what may be thrown away: EDGELLM_CACHE, else the platform's own place."""
-    if chosen := os.environ.get("EDGELLM_CACHE"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "edgellm" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "edgellm"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgellm"
-
-
-def is_private(folder: Path) -> bool:
-    """True where only this user can write: a real folder of our own, no group or world write bit."""
-    import stat
-
-    try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    if not stat.S_ISDIR(status.st_mode):
-        return False
-    if sys.platform == "win32":                  # profile folders carry an ACL for their owner; mode bits say nothing
-        return True
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o022

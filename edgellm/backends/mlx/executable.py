@@ -26,14 +26,12 @@ from edgellm.spec import vectors
 from edgellm.weights import WeightStore
 
 
-def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-            threads_batch: int | None = None, parallel: int = 1, progress: Progress | None = None) -> MlxExecutable:
-    """Copy the weights of an optimised graph to the device. `threads` and `threads_batch` mean nothing here: MLX has its own;
-    nor does `parallel`: it computes segments one after the other.
+def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str,
+            progress: Progress | None = None) -> MlxExecutable:
+    """Copy the weights of an optimised graph to the device. There are no threads to choose: MLX has its own.
 
     Raises BackendError for an op without an evaluator and for what MLX itself refuses, Unsupported for a type without a mapping.
     """
-    device.require()
     lacking = next((node.op for node in graph.nodes if node.op not in OPS), None)
     if lacking is not None:
         raise BackendError(f'the MLX back end has no op {lacking}, which this model needs; use backend="cpu".')

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from edgellm import folders
 from edgellm.backends.cpu import system
 
 MAGIC = b"edgellm kernel 1"
@@ -42,7 +43,7 @@ class ObjectCache:
     def __init__(self, isa: str, base: Path | None = None) -> None:
         self.note = ""
         self._temporary = False
-        base = base if base is not None else system.user_cache() / "kernels"
+        base = base if base is not None else folders.user_cache() / "kernels"
         self.folder = base / cache_key(isa)
         try:
             self._make_private(base)
@@ -59,7 +60,7 @@ class ObjectCache:
     @staticmethod
     def _make_private(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not system.is_private(folder):
+        if not folders.is_private(folder):
             raise OSError(0, "it is not a folder that only you can write")
 
     @staticmethod

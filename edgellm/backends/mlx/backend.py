@@ -1,0 +1,80 @@
+"""MLX as a back end: whether this machine has a GPU for it, and what a model needs there."""
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Mapping
+
+from edgellm.backends.base import BackendNeed, BackendOptions, Executable, Finding, Progress
+from edgellm.backends.mlx import device
+from edgellm.errors import BackendError
+from edgellm.formats.ggml_types import GGMLType
+from edgellm.formats.gguf import GGUFFile
+from edgellm.graph import Graph
+from edgellm.memory.layout import MemoryLayout
+from edgellm.weights import WeightStore
+
+WORK_ROWS = 6                                    # rows of the widest value that MLX holds at a time, per token of a step
+
+
+class MlxBackend:
+    """Apple's array library: GPUs of Macs; its CPU build elsewhere serves tests."""
+
+    name = "mlx"
+    chunk = 1024                                 # GPUs need many tokens for their matrix units
+    kv_types: tuple[str, ...] = ("f16", "f32")
+    kv_tried: tuple[str, ...] = ("f16",)
+    copies_weights = True
+
+    def require(self) -> None:
+        device.require()
+
+    def reads(self, kind: GGMLType) -> bool:
+        return True
+
+    def need(self, graph: Graph, header: GGUFFile, layout: MemoryLayout, options: BackendOptions) -> BackendNeed:
+        """Weights are copied: all of them count but looked-up tables."""
+        from edgellm.backends.mlx import groups
+        from edgellm.memory.sizes import kv_bytes
+        from edgellm.spec import uses, vectors
+
+        read = {use.name for use in uses(graph) if use.role == "matrix"}
+        copied = sum(groups.mlx_bytes(header.tensors[name].type, math.prod(header.tensors[name].shape)) for name in read)
+        copied += sum(4 * math.prod(shape) for shape in vectors(graph).values())
+        widest = max(node.n for node in graph.nodes if node.rows == "T")
+        logits = min(layout.chunk, device.MAX_OUTPUTS) * graph.nodes[graph.outputs["logits"]].n
+        work = 4 * (WORK_ROWS * layout.chunk * widest + logits) + device.CACHE_BYTES
+        return BackendNeed(copied, options.parallel * kv_bytes(layout, options.kv_type), work)
+
+    def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
+                progress: Progress | None = None) -> Executable:
+        device.require()
+        from edgellm.backends.mlx.executable import prepare
+
+        return prepare(graph, weights, layout, kv_type=options.kv_type, progress=progress)
+
+    def looks(self) -> Mapping[str, Callable[[], Finding]]:
+        return {"MLX": _finding}
+
+    def belongs_here(self) -> bool:
+        return device.is_apple_silicon()
+
+    def is_there(self) -> bool:
+        return device.has_metal()
+
+    def capacity(self) -> int:
+        return device.working_set()
+
+
+def _finding() -> Finding:
+    apple = device.is_apple_silicon()
+    if importlib.util.find_spec("mlx") is None:
+        return Finding("MLX", "missing", "install edgellm again, with its dependencies") if apple else \
+            Finding("MLX", "for Apple Silicon only; models run on the processor here")
+    try:
+        device.require()
+    except BackendError as error:
+        return Finding("MLX", "cannot be loaded", str(error) if apple else "")
+    if apple and not device.has_metal():
+        return Finding("MLX", "finds no GPU", "update macOS; models run on the processor until then")
+    return Finding("MLX", device.describe())
