@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.traits import BLOCK, ROW_ALIGNMENT, TRAITS, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.words import MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
 
 Bytes = npt.NDArray[np.uint8]
@@ -86,17 +87,17 @@ class Product:
         if traits.quantise:
             x = self._quantised(kernels[traits.quantise])
         self.x = x
-        self.records = np.zeros((threads, 32), np.int64)
-        self.records[:, 1:10] = (self.step.ctypes.data, self.weights.ctypes.data, self.weights.strides[0], rows, K, x.ctypes.data,
-                             x.strides[0], self.out.ctypes.data, self.out.strides[0])
-        self.records[:, 14] = self.scratch.ctypes.data + size * np.arange(threads)
+        self.records = np.stack([MATMUL.record(
+            step=self.step.ctypes.data, weights=self.weights.ctypes.data, row_bytes=self.weights.strides[0], n=rows, k=K,
+            x=x.ctypes.data, x_stride=x.strides[0], out=self.out.ctypes.data, out_stride=self.out.strides[0],
+            scratch=self.scratch.ctypes.data + size * thread) for thread in range(threads)])
 
     def _quantised(self, kernel: Kernel) -> Bytes:
         """The quantised form of the activations; the last `values`, which are checked, become what they stand for."""
         columns, stride = len(self.values), q8_row_bytes(K)
         rows = aligned(columns * stride).reshape(columns, stride)
-        record = np.zeros(32, np.int64)
-        record[1:7] = (self.step.ctypes.data, self.values.ctypes.data, self.values.strides[0], K, rows.ctypes.data, stride)
+        record = QUANTISE.record(step=self.step.ctypes.data, x=self.values.ctypes.data, x_stride=self.values.strides[0], k=K,
+                                 out=rows.ctypes.data, out_stride=stride)
         kernel(record.ctypes.data, 0, 1)
         checked = self.values[-4:].reshape(-1, K // BLOCK, BLOCK)
         d = np.abs(checked).max(axis=-1, keepdims=True) / np.float32(127)

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgellm.backends.cpu import abi, jit, system
+from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.words import ELEMENTWISE
 from edgellm.ops.dense import ACTIVATIONS
 
 FORMULAS: dict[str, Callable[[float], float]] = {
@@ -24,8 +25,8 @@ X = np.concatenate([np.linspace(-12, 12, 4999), [0.0, -0.0, 1e-30, -80.0, 300.0]
 def run(address: int, a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """The kernel on one row."""
     out, step = np.full(len(a), np.nan, np.float32), np.array([1, 1], np.int64)
-    record = np.zeros(abi.RECORD_WORDS, np.int64)
-    record[1:10] = (step.ctypes.data, a.ctypes.data, a.nbytes, b.ctypes.data, b.nbytes, out.ctypes.data, out.nbytes, len(a), 0)
+    record = ELEMENTWISE.record(step=step.ctypes.data, a=a.ctypes.data, a_stride=a.nbytes, b=b.ctypes.data, b_stride=b.nbytes,
+                                out=out.ctypes.data, out_stride=out.nbytes, n=len(a))
     ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)(record.ctypes.data, 0, 1)
     return out
 

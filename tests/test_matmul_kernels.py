@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu import abi, jit, system
 from edgellm.backends.cpu.simd import RUNGS
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, TRAITS, UNIT, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.words import EMBED, MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
 
 Array = npt.NDArray[Any]
@@ -58,13 +59,6 @@ def compiled(names: Iterable[str], rung: str, linker: jit.Linker) -> Kernels:
     return Kernels(RUNGS[rung], ((kernel, signature(address)) for kernel, address in found.items()))
 
 
-def record(words: dict[int, int]) -> Array:
-    result = np.zeros(32, np.int64)
-    for index, word in words.items():
-        result[index] = word
-    return result
-
-
 def run(kernel: Callable[[int, int, int], None], words: Array, threads: int = 1) -> None:
     for thread in range(threads):                # one after the other: no thread may need another's result
         kernel(words.ctypes.data, thread, threads)
@@ -73,8 +67,9 @@ def run(kernel: Callable[[int, int, int], None], words: Array, threads: int = 1)
 def quantise(kernels: Kernels, x: Floats, threads: int = 1, form: str = "q8") -> Array:
     """(T, k) f32 to the rows of a quantised form, in memory that is dirty before."""
     rows, step = np.full((len(x), q8_row_bytes(x.shape[1])), 0xA5, np.uint8), np.array([len(x), 0], np.int64)
-    run(kernels[f"quantise:{form}"], record({1: step.ctypes.data, 2: x.ctypes.data, 3: x.strides[0], 4: x.shape[1],
-                                             5: rows.ctypes.data, 6: rows.strides[0], 7: 0}), threads)
+    run(kernels[f"quantise:{form}"], QUANTISE.record(
+        step=step.ctypes.data, x=x.ctypes.data, x_stride=x.strides[0], k=x.shape[1], out=rows.ctypes.data,
+        out_stride=rows.strides[0]), threads)
     return rows
 
 
@@ -124,13 +119,13 @@ def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, thread
     """(T, rows) f32."""
     space, step = np.zeros(scratch_bytes(name, k) + 1, np.uint8), np.array([0, len(x)], np.int64)
     out = np.full((len(x), len(raw) + 1), 77, np.float32)
-    words = {1: step.ctypes.data, 2: raw.ctypes.data, 3: raw.strides[0], 4: len(raw), 5: k, 6: x.ctypes.data, 7: x.strides[0],
-             8: out.ctypes.data, 9: out.strides[0], 13: 1, 14: space.ctypes.data}
-    if bias is not None:
-        words[10] = bias.ctypes.data
+    words = {"bias": bias.ctypes.data} if bias is not None else {}
     if residual is not None:
-        words |= {11: residual.ctypes.data, 12: residual.strides[0]}
-    run(kernels[TRAITS[name].matmul], record(words), threads)
+        words |= {"residual": residual.ctypes.data, "residual_stride": residual.strides[0]}
+    run(kernels[TRAITS[name].matmul], MATMUL.record(
+        step=step.ctypes.data, weights=raw.ctypes.data, row_bytes=raw.strides[0], n=len(raw), k=k, x=x.ctypes.data,
+        x_stride=x.strides[0], out=out.ctypes.data, out_stride=out.strides[0], count=abi.N_OUTPUTS, scratch=space.ctypes.data,
+        **words), threads)
     assert (out[:, -1] == 77).all()              # nothing written past the rows
     return out[:, :-1]
 
@@ -200,8 +195,9 @@ def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
     expected = CODECS[name].dequantize(raw)[ids]
     for threads in (1, 3):
         out = np.full((40, k + 3), 77, np.float32)
-        run(kernels[TRAITS[name].embed], record({1: step.ctypes.data, 2: raw.ctypes.data, 3: raw.strides[0], 4: 50, 5: k,
-                                                 6: ids.ctypes.data, 8: out.ctypes.data, 9: out.strides[0]}), threads)
+        run(kernels[TRAITS[name].embed], EMBED.record(
+            step=step.ctypes.data, table=raw.ctypes.data, row_bytes=raw.strides[0], n=k, ids=ids.ctypes.data,
+            out=out.ctypes.data, out_stride=out.strides[0]), threads)
         number = ~np.isnan(expected)
         assert np.array_equal(np.isnan(out[:, :k]), ~number)
         assert np.array_equal(out[:, :k][number].view(np.uint32), expected[number].view(np.uint32))

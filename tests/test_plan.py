@@ -22,13 +22,14 @@ from edgellm.backends.cpu.executable import EXECUTOR, CpuExecutable, build_plan
 from edgellm.backends.cpu.plan import PlanBuilder, Record, _chunks_of
 from edgellm.backends.cpu.pool import Pool, Program
 from edgellm.backends.cpu.traits import TRAITS, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.words import MATMUL
 from edgellm.formats.gguf import open_gguf
 from edgellm.memory.layout import plan_memory
 from edgellm.passes import optimise
 from edgellm.weights import WeightStore
 
 HEADS, KV_HEADS = 8, 4
-SCRATCH = 14                                     # of a product's record: an address that is each thread's own
+SCRATCH = MATMUL.at("scratch") // 8              # a word of a product's record: an address that is each thread's own
 
 
 def plan_of(folder: Path, name: str, threads: int, n_layers: int, quant: str = "Q8_0") -> PlanBuilder:
@@ -201,10 +202,10 @@ def test_products_cut_a_row_as_the_plan_thinks(name: str, threads: int) -> None:
     x, step = np.zeros(max(q8_row_bytes(k), 4 * k), np.uint8), np.ones(2, np.int64)
     scratch = np.zeros(scratch_bytes(name, k) + 64, np.uint8)
     for ith in range(threads):
-        out, record = np.full(n, np.nan, np.float32), np.zeros(abi.RECORD_WORDS, np.int64)
-        record[1:10] = (step.ctypes.data, weights.ctypes.data, weights.strides[0], n, k, x.ctypes.data, len(x), out.ctypes.data,
-                        out.nbytes)
-        record[14] = scratch.ctypes.data
+        out = np.full(n, np.nan, np.float32)
+        record = MATMUL.record(step=step.ctypes.data, weights=weights.ctypes.data, row_bytes=weights.strides[0], n=n, k=k,
+                               x=x.ctypes.data, x_stride=len(x), out=out.ctypes.data, out_stride=out.nbytes,
+                               scratch=scratch.ctypes.data)
         kernel(record.ctypes.data, ith, threads)
         written = np.flatnonzero(~np.isnan(out))
         np.testing.assert_array_equal(written, np.arange(n * ith // threads, n * (ith + 1) // threads))

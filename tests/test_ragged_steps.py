@@ -12,8 +12,8 @@ import pytest
 from tiny_models import tiny_model
 
 from edgellm import arch
-from edgellm.backends import load_backend
-from edgellm.backends.base import Executable, State, StepBatch
+from edgellm.backends import find
+from edgellm.backends.base import BackendOptions, Executable, State, StepBatch
 from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.formats.gguf import open_gguf
 from edgellm.memory.layout import MemoryClass, plan_memory
@@ -33,7 +33,7 @@ def ready(path: Path, *, kv_type: str = "f16", threads: int = 2, backend: str = 
     _, graph = arch.load_graph(gguf, context)
     weights = WeightStore(gguf)
     layout = plan_memory(graph.kv_states, context=context, sinks=4, chunk=CHUNK)
-    executable = load_backend(backend)(optimise(graph, layout.with_sinks), weights, layout, kv_type=kv_type, threads=threads)
+    executable = find(backend).prepare(optimise(graph, layout.with_sinks), weights, layout, BackendOptions(kv_type, threads))
     try:
         yield executable
     finally:

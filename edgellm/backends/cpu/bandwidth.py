@@ -8,6 +8,7 @@ import numpy as np
 from edgellm.backends.cpu import abi, jit, system
 from edgellm.backends.cpu.executable import EXECUTOR
 from edgellm.backends.cpu.pool import Pool, Program
+from edgellm.backends.cpu.words import READ
 
 DEFAULT_BYTES = 256 << 20                        # far past any cache, yet small enough for a Raspberry Pi
 
@@ -21,10 +22,9 @@ class ReadProbe:
         addresses = jit.kernel_addresses([*EXECUTOR, "probe:read"], jit.choose_isa(), self._linker)
         self._data = np.ones(nbytes // 8, np.int64)          # written, so that every page is there
         self._step = np.zeros(abi.STEP_WORDS, np.int64)
-        records = np.zeros((self.threads, 1, abi.RECORD_WORDS), np.int64)
+        record = READ.record(step=self._step.ctypes.data, data=self._data.ctypes.data, nbytes=self._data.nbytes)
+        records = np.tile(record, (self.threads, 1, 1))
         records[:, 0, abi.KERNEL] = addresses["probe:read"]
-        records[:, 0, abi.STEP] = self._step.ctypes.data
-        records[:, 0, abi.FIRST_ARGUMENT : abi.FIRST_ARGUMENT + 2] = self._data.ctypes.data, self._data.nbytes
         records[:, 0, abi.BARRIER_AFTER] = 1
         self._program = Program(records)
         self._pool = Pool(self.threads, *(addresses[name] for name in EXECUTOR), code=self._linker)

@@ -11,7 +11,7 @@ from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, Traits, q8_row_bytes, scratch_bytes
-from edgellm.backends.cpu.words import ATTENTION, KV_STORE
+from edgellm.backends.cpu.words import ATTENTION, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, QUANTISE, ROPE, SELECT
 from edgellm.errors import BackendError, Unsupported
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node, RopeSpec
@@ -43,8 +43,9 @@ def _traits(weight: Weight) -> Traits:
     return TRAITS[weight.type.name]
 
 
-def _rows_kind(node: Node) -> int:
-    return 1 if node.rows == "R" else 0
+def _count_word(node: Node) -> int:
+    """The word of the step block that says how many rows the node has."""
+    return {"T": abi.N_TOKENS, "R": abi.N_OUTPUTS}[node.rows]
 
 
 @emitter("embed")
@@ -52,8 +53,9 @@ def embed(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = plan.weights[node.weights[0]]
     ids = plan.step.tokens if node.attrs["source"] == "tokens" else plan.step.positions
     out = plan.output(index)
-    plan.add(_traits(weight).embed, (weight.address, row_bytes(weight.type, node.n), weight.shape[0], node.n, ids.ctypes.data, 0,
-             out.at, out.stride), writes=(out,))
+    plan.add(_traits(weight).embed, EMBED(
+        table=weight.address, row_bytes=row_bytes(weight.type, node.n), n=node.n, ids=ids.ctypes.data, out=out.at,
+        out_stride=out.stride), writes=(out,))
 
 
 @emitter("rms_norm", "layer_norm")
@@ -61,9 +63,10 @@ def norm(plan: PlanBuilder, index: int, node: Node) -> None:
     groups = cast(int, node.attrs.get("groups", 1))
     x, out = plan.values[node.inputs[0]], plan.output(index, own=groups == 1)
     scale, bias = [plan.vector(name) for name in node.weights] if len(node.weights) > 1 else (plan.vector(node.weights[0]), 0)
-    plan.add(f"norm:{node.op}", (x.at, x.stride, out.at, out.stride, scale, bias, node.n // groups, groups,
-             float_word(cast(float, node.attrs["eps"])), _rows_kind(node)), reads=(x,), writes=(out,),
-             pieces=REPLICATED if out.own else groups, by_rows=node.rows == "T")
+    plan.add(f"norm:{node.op}", NORM(
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, scale=scale, bias=bias, n=node.n // groups, groups=groups,
+        eps=float_word(cast(float, node.attrs["eps"])), count=_count_word(node)), reads=(x,), writes=(out,),
+        pieces=REPLICATED if out.own else groups, by_rows=node.rows == "T")
 
 
 @emitter("matmul")
@@ -78,11 +81,12 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     out = plan.output(index)
     per_thread = scratch_bytes(weight.type.name, columns)
     scratch = Own(plan.scratch(plan.most_threads * per_thread), per_thread, always=True) if per_thread else 0
-    plan.add(traits.matmul, (weight.address, row_bytes(weight.type, columns), node.n, columns, x.at, x.stride,
-             out.at, out.stride, plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
-             residual.at if residual else 0, residual.stride if residual else 0, _rows_kind(node), scratch),
-             reads=(residual,) if residual else (), whole=(x,), writes=(out,), pieces=node.n,
-             weight_bytes=node.n * row_bytes(weight.type, columns))
+    plan.add(traits.matmul, MATMUL(
+        weights=weight.address, row_bytes=row_bytes(weight.type, columns), n=node.n, k=columns, x=x.at, x_stride=x.stride,
+        out=out.at, out_stride=out.stride, bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
+        residual=residual.at if residual else 0, residual_stride=residual.stride if residual else 0, count=_count_word(node),
+        scratch=scratch), reads=(residual,) if residual else (), whole=(x,), writes=(out,), pieces=node.n,
+        weight_bytes=node.n * row_bytes(weight.type, columns))
 
 
 def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Value:
@@ -96,8 +100,8 @@ def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Val
     x, node = plan.values[source], plan.graph.nodes[source]
     own = x.own or not plan.made_here(x, columns // BLOCK)
     out = plan.derive(source, kernel, q8_row_bytes(columns), own=own)
-    plan.add(kernel, (x.at, x.stride, columns, out.at, out.stride, _rows_kind(node)), reads=(x,), writes=(out,),
-             pieces=REPLICATED if own else columns // BLOCK, by_rows=node.rows == "T")
+    plan.add(kernel, QUANTISE(x=x.at, x_stride=x.stride, k=columns, out=out.at, out_stride=out.stride, count=_count_word(node)),
+             reads=(x,), writes=(out,), pieces=REPLICATED if own else columns // BLOCK, by_rows=node.rows == "T")
     return out
 
 
@@ -108,8 +112,9 @@ def rope(plan: PlanBuilder, index: int, node: Node) -> None:
     table = plan.step.rope_table(spec, cast(str, node.attrs["positions"]), factors)
     x, out = plan.values[node.inputs[0]], plan.output(index)
     heads = cast(int, node.attrs["heads"])
-    plan.add(f"rope:{spec.style}", (x.at, x.stride, out.at, out.stride, table.cos.ctypes.data, table.sin.ctypes.data,
-             heads, node.n // heads, spec.n_rot), reads=(x,), writes=(out,), pieces=heads, by_rows=True)
+    plan.add(f"rope:{spec.style}", ROPE(
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, cos=table.cos.ctypes.data, sin=table.sin.ctypes.data,
+        heads=heads, dim=node.n // heads, n_rot=spec.n_rot), reads=(x,), writes=(out,), pieces=heads, by_rows=True)
 
 
 @emitter("kv_write")
@@ -183,8 +188,10 @@ def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: 
     """`own`: of a single row each thread computes all, as what comes after it needs all."""
     a, b = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
     out = (None if own else plan.in_place(index, node.inputs[0])) or plan.output(index, own=own)
-    plan.add(kernel, (a.at, a.stride, b.at, b.stride, out.at, out.stride, node.n, float_word(value), _rows_kind(node)),
-             reads=(a, b), writes=(out,), pieces=REPLICATED if out.own else node.n, by_rows=node.rows == "T")
+    plan.add(kernel, ELEMENTWISE(
+        a=a.at, a_stride=a.stride, b=b.at, b_stride=b.stride, out=out.at, out_stride=out.stride, n=node.n,
+        value=float_word(value), count=_count_word(node)), reads=(a, b), writes=(out,),
+        pieces=REPLICATED if out.own else node.n, by_rows=node.rows == "T")
 
 
 @emitter("slice")
@@ -195,5 +202,6 @@ def take_columns(plan: PlanBuilder, index: int, node: Node) -> None:
 @emitter("select")
 def select(plan: PlanBuilder, index: int, node: Node) -> None:
     x, out = plan.values[node.inputs[0]], plan.output(index, own=True)
-    plan.add("select:rows", (x.at, x.stride, out.at, out.stride, plan.step.output_rows.ctypes.data, node.n), whole=(x,),
-             writes=(out,), pieces=REPLICATED if out.own else None)
+    plan.add("select:rows", SELECT(
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, wanted=plan.step.output_rows.ctypes.data, n=node.n),
+        whole=(x,), writes=(out,), pieces=REPLICATED if out.own else None)

@@ -8,6 +8,7 @@ from typing import Any  # what a Numba function is to the type checker
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.words import ELEMENTWISE
 
 # erfc(z) = t * exp(-z^2 + polynomial in t), t = 1 / (1 + z/2), with a relative error below 1.2e-7 for z >= 0: Press et al.,
 # "Numerical Recipes in C", 2nd edition, section 6.2, `erfcc`. From the highest power down.
@@ -18,13 +19,12 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     load, store, splat = isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8
     extract = isa.first_f32x8
-    function = _functions(isa)[variant]
+    function, value = _functions(isa)[variant], ELEMENTWISE.at("value")
+    arguments = ELEMENTWISE.reader(isa, "step a a_stride b b_stride out out_stride n count")
 
     def elementwise(op, ith, nth):
-        step, a, a_stride, b, b_stride = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
-        out, out_stride, n, value = load_i64(op, 48), load_i64(op, 56), load_i64(op, 64), load_f32(op, 72)
-        rows = load_i64(step, load_i64(op, 80) * 8)
-        constant = splat(value)
+        step, a, a_stride, b, b_stride, out, out_stride, n, count = arguments(op)
+        rows, constant = load_i64(step, count * 8), splat(load_f32(op, value))
         at, last = first_item(rows, n, ith, nth), first_item(rows, n, ith + 1, nth)
         while at < last:
             row, j = at // n, at % n

@@ -13,6 +13,7 @@ from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS
+from edgellm.backends.cpu.words import EMBED
 
 LANES = 8
 
@@ -23,9 +24,10 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     decode = _floats if variant in CONVERT else _blocks
     row_of = isa.make("decode_blocks", types.void, (i64, i64, i64), lambda e, *a: decode(e, variant, *a))
 
+    arguments = EMBED.reader(isa, "step table row_bytes n ids out out_stride")
+
     def embed(op, ith, nth):
-        step, table, row_bytes, k = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 40)
-        ids, out, out_stride = load_i64(op, 48), load_i64(op, 64), load_i64(op, 72)
+        step, table, row_bytes, k, ids, out, out_stride = arguments(op)
         blocks = k // block
         first, end = blocks * ith // nth, blocks * (ith + 1) // nth
         for token in range(load_i64(step, 0)):

@@ -21,6 +21,7 @@ from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.simd.neon import Neon
 from edgellm.backends.cpu.traits import BLOCK, PANEL_ROWS, TILE_COLUMNS, TRAITS, UNIT
+from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = UNIT // BLOCK
 i64, f32, void = types.int64, types.float32, types.void
@@ -29,9 +30,11 @@ i64, f32, void = types.int64, types.float32, types.void
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     few, many = _few_columns(variant, isa), _many_columns(variant, isa)
     load_i64, tile_rows = isa.load_i64, isa.rung.tile_rows
+    arguments = MATMUL.reader(isa, "step n count")
 
     def matmul(op, ith, nth):
-        n, columns = load_i64(op, 32), load_i64(load_i64(op, 8), load_i64(op, 104) * 8)
+        step, n, count = arguments(op)
+        columns = load_i64(step, count * 8)
         tiled = columns // TILE_COLUMNS * TILE_COLUMNS
         if tiled > 0:
             groups = (n + tile_rows - 1) // tile_rows
@@ -44,7 +47,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _few_columns(variant: str, isa: Isa) -> Any:
     """Some rows of weights by columns that lie in rows, eight rows at a time."""
-    load_i64, lane, shape = isa.load_i64, isa.lane_f32x8, shape_of(variant, isa.rung)
+    lane, shape, arguments = isa.lane_f32x8, shape_of(variant, isa.rung), MATMUL.reader(isa, "weights row_bytes k x x_stride")
     put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, F32X8))
 
     def dots(n: int) -> Any:
@@ -62,8 +65,7 @@ def _few_columns(variant: str, isa: Isa) -> Any:
                 put(lane(value, i), op, row + i, c)
 
     def few(op, first, end, from_column, columns):
-        w, row_bytes, k = load_i64(op, 16), load_i64(op, 24), load_i64(op, 40)
-        x, x_stride = load_i64(op, 48), load_i64(op, 56)
+        w, row_bytes, k, x, x_stride = arguments(op)
         for row in range(first, end, 8):
             weights, rows, c = w + row * row_bytes, min(8, end - row), from_column
             while columns - c > 2:               # past the last column that one is done again, the same
@@ -87,7 +89,8 @@ def _few_columns(variant: str, isa: Isa) -> Any:
 
 def _many_columns(variant: str, isa: Isa) -> Any:
     """Some groups of rows by whole tiles of columns."""
-    load_i64, load_f32, rung, shape = isa.load_i64, isa.load_f32, isa.rung, shape_of(variant, isa.rung)
+    load_f32, rung, shape = isa.load_f32, isa.rung, shape_of(variant, isa.rung)
+    arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
     tile_rows, panel_bytes = rung.tile_rows, rung.panel_bytes
     record, row_unit = panel.record_bytes(rung, shape), panel.row_unit_bytes(shape)
     lanes = Vec("f32", tile_rows)
@@ -100,12 +103,11 @@ def _many_columns(variant: str, isa: Isa) -> Any:
 
     @inline
     def many(op, first, end, columns):
-        w, row_bytes, n, k = load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
-        x, x_stride, units = load_i64(op, 48), load_i64(op, 56), (k + UNIT - 1) // UNIT
+        w, row_bytes, n, k, x, x_stride, totals = arguments(op)
+        units = (k + UNIT - 1) // UNIT
         pass_bytes, x_pass_bytes = units * record, units * panel.X_RECORD
         group_bytes = pass_bytes * BLOCKS
         at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes))
-        totals = load_i64(op, 112)
         rows = totals + PANEL_ROWS * TILE_COLUMNS * 4
         groups = rows + tile_rows * row_unit
         begin_tiles()

@@ -12,6 +12,7 @@ from edgellm.backends.cpu.kernels.output import put
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
+from edgellm.backends.cpu.words import MATMUL
 
 COLUMNS = 3                                      # of a tile: with four accumulators each they fit sixteen registers
 ROWS = 16                                        # that stay in the cache while all columns pass
@@ -32,10 +33,11 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     three = isa.make("row_by_three", types.UniTuple(f32, COLUMNS), (i64,) * (2 + COLUMNS),
                      lambda e, w, k, *xs: _row_dots(e, variant, w, k, xs))
     store = isa.make("put", types.void, (f32, i64, i64, i64), put)
+    arguments = MATMUL.reader(isa, "step weights row_bytes n k x x_stride count")
 
     def matmul(op, ith, nth):
-        w, row_bytes, n, k = load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
-        x, x_stride, columns = load_i64(op, 48), load_i64(op, 56), load_i64(load_i64(op, 8), load_i64(op, 104) * 8)
+        step, w, row_bytes, n, k, x, x_stride, count = arguments(op)
+        columns = load_i64(step, count * 8)
         first, end = n * ith // nth, n * (ith + 1) // nth
         tiled = columns // COLUMNS * COLUMNS
         for row0 in range(first, end, ROWS):

@@ -9,6 +9,7 @@ import numpy as np
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.words import NORM
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -68,12 +69,12 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             store_f32(out, j * 4, t)
             j += 1
 
-    centred = variant == "layer_norm"
+    centred, eps_at = variant == "layer_norm", NORM.at("eps")
+    arguments = NORM.reader(isa, "step x x_stride out out_stride scale bias n groups count")
 
     def norm(op, ith, nth):
-        step, x, x_stride, out, out_stride = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
-        w, bias, n, groups, eps = load_i64(op, 48), load_i64(op, 56), load_i64(op, 64), load_i64(op, 72), load_f32(op, 80)
-        rows = load_i64(step, load_i64(op, 88) * 8)
+        step, x, x_stride, out, out_stride, w, bias, n, groups, count = arguments(op)
+        rows, eps = load_i64(step, count * 8), load_f32(op, eps_at)
         for item in range(first_item(rows, groups, ith, nth), first_item(rows, groups, ith + 1, nth)):
             row, group = item // groups, item % groups
             source = x + row * x_stride + group * n * 4

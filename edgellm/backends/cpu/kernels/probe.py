@@ -12,21 +12,23 @@ from edgellm.backends.cpu.kernels._prefetch import LINE, prefetch
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import V8I, Generic
+from edgellm.backends.cpu.words import READ
 
 LINES = 4                                        # read per turn
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    """Record: 2 address, 3 bytes, 4 receives a value that depends on every byte."""
-    load_i64, store_i64, i64 = isa.load_i64, isa.store_i64, types.int64
+    store_i64, i64, seen = isa.store_i64, types.int64, READ.at("seen")
+    arguments = READ.reader(isa, "data nbytes")
     turn = isa.make("turns", i64, (i64, i64), _turns)
 
     def read(op, ith, nth):
-        turns = load_i64(op, 24) // (LINES * LINE)
+        data, nbytes = arguments(op)
+        turns = nbytes // (LINES * LINE)
         first, end = turns * ith // nth, turns * (ith + 1) // nth
-        value = turn(load_i64(op, 16) + first * LINES * LINE, end - first)
+        value = turn(data + first * LINES * LINE, end - first)
         if value == 1:                           # nearly never, but the compiler cannot know
-            store_i64(op, 32, value)
+            store_i64(op, seen, value)
 
     return {"read": read}[variant]
 

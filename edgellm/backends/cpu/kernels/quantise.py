@@ -12,6 +12,7 @@ from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, UNIT
+from edgellm.backends.cpu.words import QUANTISE
 
 BLOCKS_PER_UNIT = UNIT // BLOCK
 V32B = vector(I8, BLOCK)
@@ -24,11 +25,11 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
     clear_row = isa.make("clear_row", types.void, (i64, i64, i64), lambda e, *to: _to_row(e, apart, *_nothing(e), *to))
     clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, *_nothing(e), *to))
+    arguments = QUANTISE.reader(isa, "step x x_stride k out out_stride count")
 
     def q8(op, ith, nth):
-        step, x, x_stride, k = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32)
-        out, out_stride = load_i64(op, 40), load_i64(op, 48)
-        rows, filled = load_i64(step, load_i64(op, 56) * 8), k // BLOCK
+        step, x, x_stride, k, out, out_stride, count = arguments(op)
+        rows, filled = load_i64(step, count * 8), k // BLOCK
         units = (filled + BLOCKS_PER_UNIT - 1) // BLOCKS_PER_UNIT
         blocks, tiled = units * BLOCKS_PER_UNIT, rows // TILE_COLUMNS * TILE_COLUMNS
         for item in range(first_item(rows, filled, ith, nth), first_item(rows, filled, ith + 1, nth)):

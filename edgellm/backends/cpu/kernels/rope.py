@@ -5,16 +5,17 @@ from collections.abc import Callable
 
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.words import ROPE
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     # Bytes from pair to pair, and between the two of a pair (0: half of the rotary dims).
     step_bytes, apart = {"norm": (8, 4), "neox": (4, 0)}[variant]
+    arguments = ROPE.reader(isa, "step x x_stride out out_stride cos sin heads dim n_rot")
 
     def rope(op, ith, nth):
-        step, x, x_stride, out, out_stride = load_i64(op, 8), load_i64(op, 16), load_i64(op, 24), load_i64(op, 32), load_i64(op, 40)
-        cos, sin, heads, dim, n_rot = load_i64(op, 48), load_i64(op, 56), load_i64(op, 64), load_i64(op, 72), load_i64(op, 80)
+        step, x, x_stride, out, out_stride, cos, sin, heads, dim, n_rot = arguments(op)
         half = n_rot // 2
         second = apart if apart != 0 else half * 4
         rows = load_i64(step, 0)
