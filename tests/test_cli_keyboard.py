@@ -175,7 +175,7 @@ def test_ctrl_c_while_kernels_are_compiled_says_so(tmp_path: Path) -> None:
 
 def test_ctrl_z_suspends_and_hands_the_terminal_back(tmp_path: Path) -> None:
     script = tmp_path / "chat.py"
-    script.write_text(with_header(PROGRAM.format(answers="Slow('word ' * 20 + 'END'), 'second'")))
+    script.write_text(with_header(PROGRAM.format(answers="Slow('word ' * 20 + 'END'), Slow('second' + ' word' * 50)")))
     terminal = Terminal(["sh", "-i", "-m"], PS1="SHELL", XDG_STATE_HOME=str(tmp_path), ENV="")
     try:
         terminal.wait_for("SHELL")
@@ -199,8 +199,12 @@ def test_ctrl_z_suspends_and_hands_the_terminal_back(tmp_path: Path) -> None:
         terminal.wait_for(">")
         terminal.type("more\r")
         terminal.wait_for("second")
-        terminal.wait_for(">")
-        terminal.type("\x04")
+        terminal.wait_for("word")
+        assert not terminal.echoes()
+        terminal.type("\x1a")
+        terminal.wait_for("SHELL")
+        terminal.type("kill %1; fg\r")                     # SIGTERM comes when it goes on
+        terminal.wait_for("erminated")
         terminal.wait_for("SHELL")
         assert terminal.echoes()
     finally:

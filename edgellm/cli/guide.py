@@ -4,8 +4,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-BIGGER = "`edgellm pull qwen3-0.6b` fetches one, `/model qwen3-0.6b` goes on with it."
+if TYPE_CHECKING:
+    from edgellm.engine.model import Model
+
+NO_SYSTEM = "(system prompts have no effect on the guide: it was not made for them)"
+BIGGER = "`edgellm pull qwen3-0.6b`, then `edgellm chat qwen3-0.6b`."
 LANGUAGE = f"I only speak English. A bigger model speaks many languages: {BIGGER}"
 CODE = f"I cannot read or write code: I am too small. A bigger model can: {BIGGER}"
 FACTS = f"I do not know that: I am a tiny model and only know edgellm. A bigger model may know it: {BIGGER}"
@@ -52,6 +57,18 @@ _ENGLISH = _words(
     "that these those what which who how why where when do does did can could will would should shall may might must to of in",
     "on at for with from by about not no yes if then so than as up out there here have has had get got give show tell please",
     "hello hi thanks")
+
+
+def is_guide(model: Model) -> bool:
+    """Whether this is the model that comes with edgellm."""
+    from edgellm.catalogue import bundled
+
+    return model.info.path in [path for _, _, path in bundled()]
+
+
+def rule(model: Model) -> Callable[[str], str | None]:
+    """`refusal` for the guide; a word is one that it has met where its vocabulary has it as a whole."""
+    return lambda text: refusal(text, lambda word: model.tokenizer.token_id(f"\N{LOWER ONE EIGHTH BLOCK}{word}") is not None)
 
 
 def refusal(text: str, knows: Callable[[str], bool]) -> str | None:

@@ -38,27 +38,29 @@ def quiet() -> Iterator[None]:
 
     show(silent)()
     try:
-        with _suspending(show(before), show(silent)):
+        with _handing_back(show(before), show(silent)):
             yield
     finally:
         show(before)()
 
 
 @contextlib.contextmanager
-def _suspending(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-Z hands the terminal back as it was: not every shell puts it right by itself."""
-    def suspend(number: int, frame: FrameType | None) -> None:
+def _handing_back(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-Z and `kill` hand the terminal back as it was: not every shell puts it right by itself."""
+    def hand_back(number: int, frame: FrameType | None) -> None:
         before()
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)                     # goes on here after `fg`
-        signal.signal(signal.SIGTSTP, suspend)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, hand_back)         # goes on here after `fg`
         after()
 
-    usual = signal.signal(signal.SIGTSTP, suspend)
+    usual = {number: signal.signal(number, hand_back) for number in (signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
+             if signal.getsignal(number) is not signal.SIG_IGN}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTSTP, usual)
+        for number, handler in usual.items():
+            signal.signal(number, handler)
 
 
 def more_comes(seconds: float) -> bool:

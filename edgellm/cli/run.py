@@ -10,6 +10,7 @@ import typer
 
 from edgellm.cli import options
 from edgellm.cli.answering import show
+from edgellm.cli.guide import NO_SYSTEM, is_guide, rule
 from edgellm.cli.output import say
 from edgellm.cli.piped import PipedText
 from edgellm.cli.progress import ReadingLine
@@ -82,6 +83,12 @@ def run(
         reply = opened.info.has_template and not raw
         reading = ReadingLine()
         settings |= {"progress": reading.read, **(thinking(opened, think) if reply else {})}
+        if reply and is_guide(opened):
+            if system:
+                say(NO_SYSTEM)
+            if not json_ and (refusal := rule(opened)(text)) is not None:
+                print(refusal)
+                return
         stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, system, settings)
         if json_:
             with reading:

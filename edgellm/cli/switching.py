@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from edgellm.cli import opening
 from edgellm.cli.conversation import Conversation
-from edgellm.cli.guide import refusal
+from edgellm.cli.guide import NO_SYSTEM, is_guide, rule
 from edgellm.cli.output import say
 from edgellm.cli.state import last_model, remember_model
 from edgellm.errors import ModelNotFound, OptionError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from edgellm.engine.model import Model
 
 BUNDLED = "which comes with edgellm"             # why the guide was taken
-GUIDE_SYSTEM = "(system prompts have no effect on the guide: it was not made for them)"
 
 
 class ModelSlot:
@@ -59,23 +58,17 @@ class ModelSlot:
 
     def _introduce(self, conversation: Conversation, why: str) -> None:
         """Say which model answers now, and set what depends on that."""
-        from edgellm.catalogue import bundled
-
-        guide = why == BUNDLED or self.model.info.path in [path for _, _, path in bundled()]
+        guide = why == BUNDLED or is_guide(self.model)
         if not guide:                            # a model that is fetched later shall come before it
             remember_model(_lasting(self._name))
         say(_introduction(self._name, self.model, why))
         if why and not guide:
             say("/model guide leads back to the guide, which explains edgellm")
         conversation.recommended = opening.sampling_of(self._name, {})
-        conversation.refuse = self._guide_refuses if guide else lambda text: None
-        conversation.note_on_system = GUIDE_SYSTEM if guide else ""
+        conversation.refuse = rule(self.model) if guide else lambda text: None
+        conversation.note_on_system = NO_SYSTEM if guide else ""
         if conversation.system and guide:
-            say(GUIDE_SYSTEM)
-
-    def _guide_refuses(self, text: str) -> str | None:
-        """A word is one that the guide has met where its vocabulary has it as a whole."""
-        return refusal(text, lambda word: self.model.tokenizer.token_id(f"\N{LOWER ONE EIGHTH BLOCK}{word}") is not None)
+            say(NO_SYSTEM)
 
     def __enter__(self) -> Self:
         return self
