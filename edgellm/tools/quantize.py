@@ -104,8 +104,8 @@ def plan(source: str | os.PathLike[str], options: QuantizeOptions) -> Plan:
 
 
 def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], options: QuantizeOptions, *,
-             types: Mapping[str, GGMLType] | None = None, progress: Progress | None = None) -> Quantized:
-    """Write `source` with the types of `options.type` to `out`; `types` overrules them, by tensor.
+             progress: Progress | None = None) -> Quantized:
+    """Write `source` with the types of `options.type` to `out`.
 
     Nothing stands under the name of `out` before the file is complete. Memory stays below some 100 MiB whatever the model's size.
     progress(what, done, of) counts tensors. Raises OptionError, Unwritable and the FormatErrors.
@@ -114,8 +114,6 @@ def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], option
     with _open(source) as gguf:
         importance = _importance(options)
         planned = _plan(gguf, options, importance)
-        if types is not None:
-            planned = Plan(planned.mix, planned.tensors, {**planned.types, **types})
         _check(gguf, planned, options)
         _check_place(gguf, out, planned.nbytes, force=options.force)
         changed = {name for name, kind in planned.types.items() if kind is not gguf.tensors[name].type}
