@@ -17,6 +17,7 @@ import edgellm
 from edgellm.arch import load_graph, names
 from edgellm.backends import ACCELERATOR
 from edgellm.backends.base import Executable, never
+from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
@@ -27,7 +28,7 @@ mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip inst
 
 from edgellm.backends.mlx import device  # noqa: E402
 from edgellm.backends.mlx.executable import MlxExecutable, MlxStep  # noqa: E402
-from edgellm.backends.mlx.groups import TRAITS, mlx_bytes, packed  # noqa: E402
+from edgellm.backends.mlx.groups import TOO_LARGE, TRAITS, mlx_bytes, packed  # noqa: E402
 from edgellm.backends.mlx.matrices import load_matrix  # noqa: E402
 from edgellm.engine import context as contexts  # noqa: E402
 from edgellm.engine.conversation import FIRST_ROW, Conversation, Logits  # noqa: E402
@@ -97,7 +98,7 @@ def a_weight(quant: str, values: Floats) -> Weight:
     return Weight("w", TYPES_BY_NAME[quant], values.shape, CODECS[quant].quantize(values), "model.gguf")
 
 
-@pytest.mark.parametrize("quant", [*TRAITS, "MXFP4", "F16", "BF16"])
+@pytest.mark.parametrize("quant", [*TRAITS, "MXFP4", "NVFP4", "F16", "BF16"])
 def test_sixteen_bit_products_as_on_a_gpu(quant: str) -> None:
     """The same matrices with f16 (MXFP4 and BF16: bf16) operands; MLX's CPU build adds up in them too, so 2 % is its error."""
     rng = np.random.default_rng(1)
@@ -107,12 +108,40 @@ def test_sixteen_bit_products_as_on_a_gpu(quant: str) -> None:
     assert got.dtype == np.float32 and error(got, x @ weight.array().T) < 2e-2
 
 
-@pytest.mark.parametrize("quant", [*TRAITS, "MXFP4", "F32", "F16", "BF16"])
+@pytest.mark.parametrize("quant", [*TRAITS, "MXFP4", "NVFP4", "F32", "F16", "BF16"])
 def test_bytes_are_as_announced(quant: str) -> None:
     """What `estimate` counts before loading is what MLX holds afterwards (but the signs of halves, 4 bytes a column)."""
     weight = a_weight(quant, np.ones((64, 512), np.float32))
     held = sum(array.nbytes for array in load_matrix(weight, half=False).arrays)
     assert held - 4 * 512 <= mlx_bytes(weight.type, 64 * 512) <= held
+
+
+@pytest.mark.parametrize(("quant", "limit"), [("TQ1_0", 1e-6), ("TQ2_0", 1e-6), ("Q1_0", 1e-6), ("Q2_0", 1e-6), ("NVFP4", 1e-6),
+                                              ("IQ3_S", 2e-3), ("IQ1_S", 1e-3)])
+def test_rare_types_agree_with_their_codecs(quant: str, limit: float) -> None:
+    """Random codes; d alone is exact in f16, products of d and a scale are rounded to it."""
+    rng, codec = np.random.default_rng(3), CODECS[quant]
+    raw = rng.integers(0, 256, (24, 512 // codec.n * codec.dtype.itemsize), np.uint8)
+    blocks = raw.view(codec.dtype)
+    if blocks.dtype["d"] == np.float16:
+        blocks["d"] = rng.standard_normal(blocks.shape) * 0.1
+    else:
+        blocks["d"] &= 0x7F
+    weight = Weight("w", TYPES_BY_NAME[quant], (24, 512), raw, "model.gguf")
+    x = rng.standard_normal((3, 512)).astype(np.float32)
+    assert error(np.array(load_matrix(weight, half=False)(mx.array(x))), x @ weight.array().T) < limit
+
+
+@pytest.mark.parametrize("quant", TOO_LARGE)
+def test_types_that_would_more_than_double_are_refused(quant: str) -> None:
+    with pytest.raises(Unsupported, match=rf"model\.gguf: w: uses {quant}: MLX has no products with grids.*backend=\"cpu\""):
+        load_matrix(a_weight(quant, np.ones((4, 256), np.float32)), half=False)
+
+
+def test_nothing_more_than_doubles() -> None:
+    for name, traits in TRAITS.items():
+        if name != "IQ4_XS":                     # 2.12, said in docs/apple.md
+            assert traits.nbytes(1 << 20) <= 2 * (1 << 20) // CODECS[name].n * CODECS[name].dtype.itemsize, name
 
 
 def test_a_step_that_leaves_f16_keeps_its_values() -> None:

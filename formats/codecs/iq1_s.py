@@ -5,7 +5,7 @@ import numpy as np
 
 from . import _grid_fit
 from ._blocks import QK_K, empty, scale
-from ._codec import Blocks, Codec, Floats
+from ._codec import Blocks, Codec, Floats, Ints
 from ._grids import grid
 
 DTYPE = np.dtype([("d", "<f2"), ("qs", "u1", 32), ("qh", "<u2", 8)])
@@ -14,12 +14,17 @@ _THREES = np.arange(0, 12, 3, dtype=np.uint16)
 
 
 def unpack(blocks: Blocks) -> Floats:
-    qh = blocks["qh"]
-    step = scale(blocks["d"]) * (2 * (qh >> 12 & 7) + 1).astype(np.float32)
-    shift = np.array(SHIFTS, np.float32)[qh >> 15]
-    index = blocks["qs"].reshape(-1, 8, 4) | (qh[..., None] >> _THREES & 7) << np.uint16(8)
+    step, shift, index = parts(blocks)
     values: Floats = step[..., None, None] * (grid("IQ1_S")[index] + shift[..., None, None])
     return values.reshape(-1, QK_K)
+
+
+def parts(blocks: Blocks) -> tuple[Floats, Floats, Ints]:
+    """Of each group its step and its shift, both (blocks, 8), and its points (blocks, 8, 4)."""
+    qh = blocks["qh"]
+    step = scale(blocks["d"]) * (2 * (qh >> 12 & 7) + 1).astype(np.float32)
+    index = blocks["qs"].reshape(-1, 8, 4) | (qh[..., None] >> _THREES & 7) << np.uint16(8)
+    return step, np.array(SHIFTS, np.float32)[qh >> 15], index
 
 
 def pack(x: Floats) -> Blocks:

@@ -5,17 +5,27 @@ import numpy as np
 
 from . import _grid_fit, _signs
 from ._blocks import QK_K, bits, empty, nibbles, pack_bits, pack_nibbles, scale
-from ._codec import Blocks, Codec, Floats
+from ._codec import Blocks, Codec, Floats, Ints
 from ._grids import grid
 
 DTYPE = np.dtype([("d", "<f2"), ("qs", "u1", 64), ("qh", "u1", 8), ("signs", "u1", 32), ("scales", "u1", 4)])
 
 
-def unpack(blocks: Blocks) -> Floats:
-    step = scale(blocks["d"]) * (1 + 2 * nibbles(blocks["scales"], 1)).astype(np.float32)
+def steps(blocks: Blocks) -> Floats:
+    """d * (2 sc + 1) of each group: (blocks, 8)."""
+    return scale(blocks["d"]) * (1 + 2 * nibbles(blocks["scales"], 1)).astype(np.float32)
+
+
+def points(blocks: Blocks) -> Ints:
+    """Coordinates without signs, (blocks, 8, 4, 8) i8."""
     index = blocks["qs"] | bits(blocks["qh"], 1, 1).astype(np.uint16) << np.uint16(8)
-    magnitudes = step[..., None, None] * grid("IQ3_S")[index.reshape(-1, 8, 8)]
-    return _signs.apply(magnitudes.reshape(-1, 8, 4, 8), blocks["signs"].reshape(-1, 8, 4)).reshape(-1, QK_K)
+    coordinates: Ints = grid("IQ3_S")[index].reshape(-1, 8, 4, 8)
+    return coordinates
+
+
+def unpack(blocks: Blocks) -> Floats:
+    magnitudes = steps(blocks)[..., None, None] * points(blocks)
+    return _signs.apply(magnitudes, blocks["signs"].reshape(-1, 8, 4)).reshape(-1, QK_K)
 
 
 def pack(x: Floats) -> Blocks:

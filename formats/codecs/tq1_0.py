@@ -12,12 +12,17 @@ _POWERS = np.array([1, 3, 9, 27, 81], np.uint8)
 
 
 def unpack(blocks: Blocks) -> Floats:
+    return scale(blocks["d"]) * (digits(blocks).astype(np.float32) - np.float32(1))
+
+
+def digits(blocks: Blocks) -> Bytes:
+    """t + 1 of each element: (blocks, 256)."""
     packed = np.concatenate([blocks["qs"], blocks["qh"]], axis=-1)
     parts = []
     for first, end, digits in _PARTS:
         shifted: Bytes = packed[:, None, first:end] * _POWERS[:digits, None]         # the digits before are lost above the byte
-        parts.append((shifted.astype(np.uint16) * 3 >> 8).reshape(len(blocks), -1))
-    return scale(blocks["d"]) * (np.concatenate(parts, axis=-1).astype(np.float32) - np.float32(1))
+        parts.append((shifted.astype(np.uint16) * 3 >> 8).astype(np.uint8).reshape(len(blocks), -1))
+    return np.concatenate(parts, axis=-1)
 
 
 def pack(x: Floats) -> Blocks:

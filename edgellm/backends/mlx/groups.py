@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.formats.codecs import iq4_nl, iq4_xs
+from edgellm.formats.codecs import iq1_s, iq3_s, iq4_nl, iq4_xs, tq1_0
 from edgellm.formats.codecs._blocks import bits, fifth_bits, nibbles, scales_and_mins
+from edgellm.formats.codecs._grids import grid
+from edgellm.formats.codecs._signs import apply
 from edgellm.formats.ggml_types import MLX, GGMLType
 
 Bytes = npt.NDArray[np.uint8]
@@ -30,8 +32,13 @@ class GroupTraits:
     unpack: Callable[[Blocks], Groups]
 
     def nbytes(self, elements: int) -> int:
-        """Bytes that MLX holds for so many weights: codes, and per 32 of them f16 step and low, twice where halves differ."""
-        return elements * self.bits // 8 + elements // GROUP * 4 * (GROUP // self.group)
+        """Bytes that MLX holds for so many weights: codes, and per group of them f16 step and low, twice where halves differ."""
+        return elements * self.bits // 8 + elements // self.mlx_group * 4 * (self.mlx_group // self.group)
+
+    @property
+    def mlx_group(self) -> int:
+        """Elements of a group in MLX."""
+        return max(self.group, GROUP)
 
 
 def _f32(field: npt.NDArray[Any]) -> Floats:     # Any: f16, i8 or u8
@@ -108,13 +115,54 @@ def _iq4_xs(blocks: Blocks) -> Groups:
     return _symmetric(iq4_xs.steps(blocks), _CODEBOOK[nibbles(blocks["qs"])], 128)
 
 
+def _repeated(blocks: Blocks, times: int) -> Floats:
+    """d of each block, for so many groups."""
+    return np.repeat(_f32(blocks["d"])[:, None], times, axis=1)
+
+
+def _tq1_0(blocks: Blocks) -> Groups:
+    return _symmetric(_repeated(blocks, 2), tq1_0.digits(blocks), 1)
+
+
+def _tq2_0(blocks: Blocks) -> Groups:
+    return _symmetric(_repeated(blocks, 2), bits(blocks["qs"], 2), 1)
+
+
+def _q2_0(blocks: Blocks) -> Groups:
+    return _symmetric(_repeated(blocks, 1), bits(blocks["qs"], 2, 1), 1)
+
+
+def _q1_0(blocks: Blocks) -> Groups:
+    d = _repeated(blocks, 1)
+    return np.unpackbits(blocks["qs"], axis=-1, bitorder="little"), d * np.float32(2), -d
+
+
+def _iq3_s(blocks: Blocks) -> Groups:
+    """Odd numbers from -15 to 15 are sixteen."""
+    points = apply(iq3_s.points(blocks).astype(np.float32), blocks["signs"].reshape(-1, 8, 4)).reshape(len(blocks), -1)
+    step = iq3_s.steps(blocks)
+    return ((points + 15) / 2).astype(np.uint8), step * np.float32(2), step * np.float32(-15)
+
+
+def _iq1_s(blocks: Blocks) -> Groups:
+    """-1, 0 and 1, moved by an eighth with all of their group: the offset has the move."""
+    step, shift, index = iq1_s.parts(blocks)
+    codes = (grid("IQ1_S")[index] + np.int8(1)).view(np.uint8)
+    return codes.reshape(len(blocks), -1), step, step * (shift - np.float32(1))
+
+
 TRAITS = {
     "Q4_0": GroupTraits(4, 32, _q4_0), "Q4_1": GroupTraits(4, 32, _q4_1), "Q5_0": GroupTraits(5, 32, _q5_0),
     "Q5_1": GroupTraits(5, 32, _q5_1), "Q8_0": GroupTraits(8, 32, _q8_0), "Q4_K": GroupTraits(4, 32, _q4_k),
     "Q5_K": GroupTraits(5, 32, _q5_k), "Q6_K": GroupTraits(6, 16, _q6_k), "Q2_K": GroupTraits(2, 16, _q2_k),
     "Q3_K": GroupTraits(3, 16, _q3_k), "IQ4_NL": GroupTraits(8, 32, _iq4_nl), "IQ4_XS": GroupTraits(8, 32, _iq4_xs),
+    "TQ1_0": GroupTraits(2, 128, _tq1_0), "TQ2_0": GroupTraits(2, 128, _tq2_0), "Q1_0": GroupTraits(2, 128, _q1_0),
+    "Q2_0": GroupTraits(2, 64, _q2_0), "IQ3_S": GroupTraits(4, 32, _iq3_s), "IQ1_S": GroupTraits(2, 32, _iq1_s),
 }
 """By type name. IQ4's 16 values of a codebook are whole numbers of 8 bits, so they are exact there, at twice the size."""
+
+TOO_LARGE = ("IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS")
+"""Types whose values would take groups of more than twice their size: MLX has no products with grids of points."""
 
 
 def mlx_bytes(kind: GGMLType, elements: int) -> int:

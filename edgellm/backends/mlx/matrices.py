@@ -8,9 +8,9 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.mlx.groups import GROUP, TRAITS, Bytes, GroupTraits, halves, packed
+from edgellm.backends.mlx.groups import GROUP, TOO_LARGE, TRAITS, Bytes, GroupTraits, halves, packed
 from edgellm.errors import Unsupported
-from edgellm.formats.codecs import CODECS, mxfp4
+from edgellm.formats.codecs import CODECS, mxfp4, nvfp4
 from edgellm.formats.codecs._blocks import nibbles
 from edgellm.formats.ggml_types import MLX
 from edgellm.weights import Weight
@@ -21,6 +21,7 @@ PIECE = 1 << 20                  # weights turned at a time: a few MiB of tempor
 LARGEST_STEP = 500.0             # 128 times as much is the end of f16
 DENSE = {"F32": (np.float32, mx.float32), "F16": (np.float16, mx.float16), "BF16": (np.uint16, mx.bfloat16)}
 
+FLOAT4 = {"mxfp4": 32, "nvfp4": 16}       # MLX's modes of 4-bit floats: elements of a group
 TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U8": mx.uint8}
 
 
@@ -95,18 +96,18 @@ class AffineHalves:
         return [*self._mean.arrays, *self._difference.arrays[1:], self._sign]
 
 
-class Mxfp4:
-    """MXFP4 in MLX's own mode: 4-bit floats with a power of two per 32."""
+class Float4:
+    """4-bit floats in MLX's own modes: "mxfp4" with a power of two per 32, "nvfp4" with an E4M3 per 16."""
 
     narrow = False
 
-    def __init__(self, codes: Array, scales: Array, half: bool) -> None:
-        self._codes, self._scales = codes, scales
+    def __init__(self, codes: Array, scales: Array, half: bool, mode: str = "mxfp4") -> None:
+        self._codes, self._scales, self._mode, self._group = codes, scales, mode, FLOAT4[mode]
         self._type = mx.bfloat16 if half else mx.float32     # half floats end before the scales do
 
     def __call__(self, x: Array) -> Array:
-        y = mx.quantized_matmul(x.astype(self._type), self._codes, self._scales, transpose=True, group_size=GROUP, bits=4,
-                                mode="mxfp4")
+        y = mx.quantized_matmul(x.astype(self._type), self._codes, self._scales, transpose=True, group_size=self._group,
+                                bits=4, mode=self._mode)
         return y.astype(mx.float32)
 
     @property
@@ -128,8 +129,13 @@ def load_matrix(weight: Weight, half: bool) -> Matrix:
         return _load_own(weight, half)
     if kind == "MXFP4":
         return _load_mxfp4(weight, half)
+    if kind == "NVFP4":
+        return _load_nvfp4(weight, half)
     if kind in TRAITS:
         return _load_groups(weight, TRAITS[kind], half)
+    if kind in TOO_LARGE:
+        raise Unsupported(f'uses {kind}: MLX has no products with grids of points, and its groups would take more than twice '
+                          'the memory; use backend="cpu"', file=weight.file, field=weight.name)
     raise Unsupported(f'uses {kind}, which the MLX back end cannot read yet; use backend="cpu"', file=weight.file,
                       field=weight.name)
 
@@ -137,7 +143,7 @@ def load_matrix(weight: Weight, half: bool) -> Matrix:
 def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
     rows, columns = weight.shape
     step_type = _step_type(weight)
-    n, paired = columns // GROUP, traits.group < GROUP
+    n, paired = columns // traits.mlx_group, traits.group < GROUP
     stores = [mx.zeros((rows, columns * traits.bits // 32), mx.uint32)]
     stores += [mx.zeros((rows, n), step_type) for _ in range(4 if paired else 2)]
     for at, raw in _pieces(weight):
@@ -150,7 +156,7 @@ def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
         for store, value in zip(stores[1:], values, strict=True):
             _put(store, at, mx.array(value).astype(store.dtype))
     codes, *ends = stores
-    mean = Affine(codes, ends[0], ends[1], traits.bits, half)
+    mean = Affine(codes, ends[0], ends[1], traits.bits, half, traits.mlx_group)
     return AffineHalves(mean, Affine(codes, ends[2], ends[3], traits.bits, half), columns) if paired else mean
 
 
@@ -175,7 +181,25 @@ def _load_mxfp4(weight: Weight, half: bool) -> Matrix:
         blocks = np.ascontiguousarray(raw).reshape(-1).view(mxfp4.DTYPE)
         _put(codes, at, mx.array(packed(nibbles(blocks["qs"]).reshape(len(raw), -1), 4).view(np.uint32)))
         _put(scales, at, mx.array(np.ascontiguousarray(blocks["e"]).reshape(len(raw), -1)))
-    return Mxfp4(codes, scales, half)
+    return Float4(codes, scales, half)
+
+
+def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
+    rows, columns = weight.shape
+    codes, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // FLOAT4["nvfp4"]), mx.uint8)
+    for at, raw in _pieces(weight):
+        blocks = np.ascontiguousarray(raw).reshape(-1).view(nvfp4.DTYPE)
+        _put(codes, at, mx.array(packed(nibbles(blocks["qs"], 8).reshape(len(raw), -1), 4).view(np.uint32)))
+        # ggml takes 0x7F for 0 and no notice of a sign, which no writer sets; MLX has no 480, which is its 0xFF.
+        number = np.where(blocks["d"] == 0x7F, 0, np.minimum(blocks["d"] & 0x7F, 0x7E)).astype(np.uint8)
+        _put(scales, at, mx.array(number.reshape(len(raw), -1)))
+    matrix = Float4(codes, scales, half, "nvfp4")
+    try:
+        mx.eval(matrix(mx.zeros((1, columns))))
+    except ValueError as error:
+        raise Unsupported("uses NVFP4, which this version of MLX lacks; pip install -U mlx, or use backend=\"cpu\"",
+                          file=weight.file, field=weight.name) from error
+    return matrix
 
 
 def _load_own(weight: Weight, half: bool) -> Matrix:
@@ -186,7 +210,7 @@ def _load_own(weight: Weight, half: bool) -> Matrix:
         _put(codes, at, mx.array(raw.view(np.uint32)))
     ends = [mx.array(part.data).view(TYPES[part.dtype]) for part in weight.companions]
     if len(ends) == 1:
-        return Mxfp4(codes, ends[0], half)
+        return Float4(codes, ends[0], half)
     return Affine(codes, ends[0], ends[1], bits, half, group)
 
 

@@ -6,7 +6,7 @@ accumulators are added first to last at the end. For one row they are lanes of a
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from llvmlite import ir
 from edgellm.backends.cpu.kernels.neon_unpack import open_blocks
 from edgellm.backends.cpu.kernels.unpack import Unit
 from edgellm.backends.cpu.kernels.unpack_grids import SignedUnit
-from edgellm.backends.cpu.simd.base import I8, I64, vector
+from edgellm.backends.cpu.simd.base import I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT
 
@@ -126,7 +126,7 @@ def unit_step(e: Generic, shape: Shape, unit: Unit, totals: Sequence[Value], col
     results = []
     for total, (codes, at) in zip(totals, columns, strict=True):
         x = [[e.load(kind, codes, _vector_offset(e, shape.whole, q, h)) for h in (0, 1)] for q in range(quads)]
-        dots = _block_sums(e, shape, lambda pairs: e.dot(pairs, shape.signed, shape.most), w, x)
+        dots = _block_sums(e, shape, shape.signed, shape.most, w, x)
 
         def sums(index: int, n: int, at: Value = at) -> Value:
             return e.load(V8I, e.b.add(at, e.b.mul(section, I64(sums_section(index, n)))))
@@ -147,14 +147,20 @@ def _signed_step(e: Generic, shape: Shape, unit: SignedUnit, total: Value, colum
     quads, kind = range(blocks // e.together), vector(I8, 16 * e.together)
     w = [[unit.sizes(q, h) for h in (0, 1)] for q in quads]
     x = [[e.negated(e.load(kind, codes, _vector_offset(e, shape.whole, q, h)), unit.negative(q, h)) for h in (0, 1)] for q in quads]
-    dots = _block_sums(e, shape, lambda pairs: e.dot(pairs, False, unit.widest), w, x)
+    dots = _block_sums(e, shape, False, unit.widest, w, x)
     sums = [e.load(V8I, e.b.add(at, e.b.mul(section, I64(sums_section(i, shape.n_minima))))) for i in range(shape.n_minima)]
     return weighed(e, total, dots, unit.scales, unit.minima, sums, e.load(V8F, at))
 
 
-def _block_sums(e: Generic, shape: Shape, dot: Callable[[Sequence[tuple[Value, Value]]], Value], w: Sequence[Sequence[Value]],
+def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[Sequence[Value]],
                 x: Sequence[Sequence[Value]]) -> list[Value]:
     """i32x8 with a lane per block: of whole blocks, or of first and second halves where they have scales of their own."""
+    if e.has_pair_sums and not signed and BLOCK // 2 // shape.n_scales * 127 * most <= 32767:
+        return _pair_sums(e, shape, w, x)
+
+    def dot(pairs: Sequence[tuple[Value, Value]]) -> Value:
+        return e.dot(pairs, signed, most)
+
     if shape.n_scales == 1:
         sums = [dot(list(zip(ws, xs, strict=True))) for ws, xs in zip(w, x, strict=True)]
         return [_lanes_to_blocks(e, sums + [e.constant(sums[0].type, 0)] * (BLOCKS // e.together - len(sums)))]
@@ -165,6 +171,19 @@ def _block_sums(e: Generic, shape: Shape, dot: Callable[[Sequence[tuple[Value, V
         return [e.shuffle(first, last, [8 * (j // 4) + 4 * h + j % 4 for j in range(8)]) for h in (0, 1)]
     mixed = _fours(e, sums)                      # two blocks each; per 128 bits: a half of every other block
     return [e.pick_in_one(mixed, [8 * (j % 2) + 4 * h + j // 2 for j in range(8)]) for h in (0, 1)]
+
+
+def _pair_sums(e: Generic, shape: Shape, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]) -> list[Value]:
+    """`_block_sums` of small codes: all additions but the last of each lane are of i16, twice as many at once."""
+    products = [[e.pair_products(a, b) for a, b in zip(ws, xs, strict=True)] for ws, xs in zip(w, x, strict=True)]
+    if shape.n_scales == 1:
+        halves = [e.b.add(first, second) for first, second in products]
+        halves += [e.constant(halves[0].type, 0)] * (BLOCKS // e.together - len(halves))
+        return [e.pick(e.fours_of_pairs(_fours(e, halves)), [4 * (j % 2) + j // 2 for j in range(8)])]
+    blocks = [each for pair in products for each in pair]
+    blocks += [e.constant(blocks[0].type, 0)] * (BLOCKS - len(blocks))
+    first, last = (e.fours_of_pairs(_fours(e, part)) for part in (blocks[:4], blocks[4:]))
+    return [e.shuffle(first, last, [8 * (j // 4) + 4 * h + j % 4 for j in range(8)]) for h in (0, 1)]
 
 
 def _lanes_to_blocks(e: Generic, sums: Sequence[Value]) -> Value:
@@ -180,13 +199,19 @@ def _lanes_to_blocks(e: Generic, sums: Sequence[Value]) -> Value:
 
 
 def _fours(e: Generic, rows: Sequence[Value]) -> Value:
-    """Four vectors to one: in each 128 bits, lane i is the sum of the four lanes of row i there."""
-    parts = rows[0].type.count // 4
-    lanes = rows[0].type.count
+    """Four vectors to one: in each 128 bits, lane i (of 32 bits) is the sum of the four lanes of row i there. Lanes may be pairs
+    of i16, which are added as such.
+    """
+    kind = rows[0].type
+    lanes = kind.count * kind.element.width // 32
+    parts = lanes // 4
+
+    def shuffled(a: Value, b: Value, order: Sequence[int]) -> Value:
+        return e.cast(e.shuffle(e.cast(a, vector(I32, lanes)), e.cast(b, vector(I32, lanes)), order), kind)
 
     def together(a: Value, b: Value, first: Sequence[int], second: Sequence[int]) -> Value:
         def side(pattern: Sequence[int]) -> Value:
-            return e.shuffle(a, b, [4 * i + (lane if lane < 4 else lane - 4 + lanes) for i in range(parts) for lane in pattern])
+            return shuffled(a, b, [4 * i + (lane if lane < 4 else lane - 4 + lanes) for i in range(parts) for lane in pattern])
 
         return e.b.add(side(first), side(second))
 

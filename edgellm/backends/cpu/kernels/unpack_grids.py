@@ -148,10 +148,8 @@ def _iq2_xs(e: Generic, block: Blocks) -> Unit:
     d = _half(e, p, 0)
     scales = [_half_plus(e, d, sc, 0.25) for sc in _nibble_scales(e, p, 66)]
 
-    def point(n: int) -> Value:
-        return e.b.and_(e.b.zext(e.load(I16, p, 2 + 2 * n), I64), I64(511))
-
-    return _signed(e, lambda q, h: _looked_up(e, base, point, _pieces(e, q, h, True), 8, False),
+    index = Spilled(e, [e.b.and_(words, e.constant(V32H, 511))])
+    return _signed(e, lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, True), 8, False),
                    _negative(e, _groups(e, _even(e, sevens)), whole=True), scales, 43)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgellm.backends.cpu.kernels.unpack import FP4_VALUES, Unit, _few, _half, _halves, _low_bits, _shifted
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
-from edgellm.backends.cpu.simd.generic import V16B, Blocks, Generic
+from edgellm.backends.cpu.simd.generic import V16B, V32B, Blocks, Generic
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 V16H, V16F = vector(I16, 16), vector(F32, 16)
@@ -60,39 +60,41 @@ def _q1_0(e: Generic, block: Blocks) -> Unit:
     return Unit(codes, [_repeated(e, block, 4)], most=2, offset=1)
 
 
+def _tripled(e: Generic, value: Value) -> Value:
+    """Three times each byte. Of plain sums LLVM makes products by powers of three, for which there are no instructions."""
+    double = e.b.add(value, value)
+    return e.b.add(e.opaque(double), value)
+
+
 def _tq1_0(e: Generic, block: Blocks) -> Unit:
     """Five codes in a byte, as base-3 digits of a fraction of 256: times 3^n, the digit is what goes over. 32 bytes have five
     blocks; 16 more have five half blocks; of four, four times, there is the last one.
     """
     p = block(0)
 
-    def tripled(value: Value) -> Value:
-        return e.b.add(e.b.add(value, value), value)
+    def turned(value: Value) -> Value:
+        """With all top bits turned, which multiplying by three keeps so: signed comparisons are one instruction, others two."""
+        return e.b.xor(value, e.constant(value.type, -128))
 
     @cache
-    def shifted(first: int, n: int) -> Value:
-        if n:
-            return tripled(shifted(first, n - 1))
-        if first == 48:
-            powers = e.load(I32, p, 48)
-            fours = [powers]
-            for _ in range(3):
-                four = e.cast(fours[-1], vector(I8, 4))
-                fours.append(e.cast(tripled(four), I32))
-            return e.cast(e.pack(fours), V16B)
-        return e.load(V16B, p, first)
+    def wide(n: int) -> Value:
+        return _tripled(e, wide(n - 1)) if n else turned(e.load(V32B, p, 0))
+
+    @cache
+    def narrow(n: int) -> Value:
+        if n == 5:                               # four times the last four bytes: each times another power
+            fours = e.b.zext(turned(e.cast(e.splat(e.load(I32, p, 48), 4), V16B)), V16H)
+            powers = e.constant(V16H, [3 ** (i // 4) for i in range(16)])
+            return e.b.trunc(e.b.mul(fours, powers), V16B)
+        return _tripled(e, narrow(n - 1)) if n else turned(e.load(V16B, p, 32))
 
     def piece(j: int, h: int) -> Value:
-        if j < 5:
-            return shifted(16 * h, j)
-        n = 2 * (j - 5) + h
-        return shifted(32, n) if n < 5 else shifted(48, 0)
+        return e.pick(wide(j), range(16 * h, 16 * h + 16)) if j < 5 else narrow(2 * (j - 5) + h)
 
     def codes(q: int, h: int) -> Value:
-        x = e.join_all([piece(j, h) for j in _few(e, q)])
-        one = e.b.zext(e.b.icmp_unsigned(">", x, e.constant(x.type, 85)), x.type)
-        two = e.b.zext(e.b.icmp_unsigned(">", x, e.constant(x.type, 170 - 256)), x.type)
-        return e.b.add(one, two)
+        digits = e.join_all([piece(j, h) for j in _few(e, q)])
+        over = [e.b.sext(e.b.icmp_signed(">", digits, e.constant(digits.type, least - 128)), digits.type) for least in (85, 170)]
+        return e.b.sub(e.constant(digits.type, 0), e.b.add(*over))
 
     return Unit(codes, [_half(e, p, 52)], most=2, offset=1)
 

@@ -20,6 +20,7 @@ class Avx2(Generic):
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
     column_by_column: ClassVar[bool] = False
     sign_sums: ClassVar[bool] = True
+    has_pair_sums: ClassVar[bool] = True
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
@@ -43,6 +44,12 @@ class Avx2(Generic):
             fours = self.call("llvm.x86.avx2.pmadd.wd", V8I, sums, self.constant(V16H, 1))
             total = fours if total is None else self.b.add(total, fours)
         return total
+
+    def pair_products(self, w: Any, x: Any) -> Any:
+        return self.call("llvm.x86.avx2.pmadd.ub.sw", V16H, w, x)
+
+    def fours_of_pairs(self, sums: Any) -> Any:
+        return self.call("llvm.x86.avx2.pmadd.wd", V8I, sums, self.constant(V16H, 1))
 
     def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
              starts: Sequence[Any]) -> list[Any]:
@@ -87,6 +94,9 @@ class Avx2(Generic):
         """|w|; -128 becomes the unsigned 128."""
         zero = self.constant(w.type, 0)
         return self.b.select(self.b.icmp_signed("<", w, zero), self.b.sub(zero, w), w)
+
+    def opaque(self, value: Any) -> Any:
+        return self.b.asm(ir.FunctionType(value.type, [value.type]), "", "=x,0", [value], False)
 
     def negated(self, x: Any, negative: Any) -> Any:
         if x.type.count != 32:

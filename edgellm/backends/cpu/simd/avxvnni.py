@@ -14,6 +14,7 @@ class AvxVnni(Avx2):
 
     name: ClassVar[str] = "avxvnni"
     wide_codes: ClassVar[bool] = True
+    has_pair_sums: ClassVar[bool] = False
 
     def dot(self, pairs: Sequence[tuple[Any, Any]], signed: bool, most: int, start: Any = None) -> Any:
         lanes = pairs[0][0].type.count // 4

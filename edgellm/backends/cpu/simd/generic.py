@@ -43,6 +43,7 @@ class Generic:
     column_by_column: ClassVar[bool] = True      # whether both dots of a column are better done before the next one's
     minima_first: ClassVar[bool] = True          # whether a block's minima are weighed while its dot products are on their way
     sign_sums: ClassVar[bool] = False            # whether `dots` of signed codes start from their `negatives`
+    has_pair_sums: ClassVar[bool] = False        # whether products come as sums of two in i16
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
     tiles: ClassVar[bool] = False                # whether blocks of sixteen rows by sixteen columns are `tile_products`
 
@@ -102,6 +103,10 @@ class Generic:
 
     def cast(self, value: Value, kind: Any) -> Value:
         return self.b.bitcast(value, kind)
+
+    def opaque(self, value: Value) -> Value:
+        """The same vector, of which LLVM does not know how it was made, where the rung can say so."""
+        return value
 
     # --- f32 ----------------------------------------------------------------------------------------------------------
     def fma(self, a: Value, b: Value, c: Value) -> Value:
@@ -287,6 +292,14 @@ class Generic:
             fours = [self.cast(self.splat(self.load(I32, at, 4 * g), 16), rows) for g in range(depth // 4)]
             total = Generic.dot(self, list(zip(weights, fours, strict=True)), signed, 128)
             self.store(self.b.bitcast(total, kind), self.b.add(out, self.b.mul(row.index, I64(64))))
+
+    def pair_products(self, w: Value, x: Value) -> Value:
+        """Products of unsigned codes w with x, of two neighbours together, as i16: where the rung has `has_pair_sums`."""
+        raise NotImplementedError
+
+    def fours_of_pairs(self, sums: Value) -> Value:
+        """Neighbouring lanes of i16 together, as i32."""
+        raise NotImplementedError
 
     def negatives(self, weights: Sequence[Value]) -> Value:
         """Sums of the magnitudes of negative codes, in the lanes that `dot` of these weights has; see `sign_sums`."""

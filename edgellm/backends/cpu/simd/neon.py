@@ -61,6 +61,9 @@ class Neon(Generic):
         register = "w" if isinstance(value.type, ir.VectorType) else "r"
         return self.b.asm(ir.FunctionType(value.type, [value.type]), "", f"={register},0", [value], False)
 
+    def opaque(self, value: Value) -> Value:
+        return self.join_all([self.plain(part) for part in self.split(value, 16)])
+
     def widen(self, codes: Value, signed: bool) -> Value:
         """i8x8 to f32x8 in five instructions. LLVM takes four tables for it in loops, and their registers from the sums."""
         wide = self.plain((self.b.sext if signed else self.b.zext)(codes, V8H))
