@@ -170,15 +170,15 @@ def test_a_thread_that_is_held_up_leaves_its_chunks_to_others() -> None:
         pool.close()
 
 
-def test_meetings() -> None:
-    meetings = Barriers()
-    assert not meetings.add([Use("a", ("one", 1), True)])
-    assert not meetings.add([Use("a", ("one", 1), False), Use("b", None, True)])      # the same part of a
-    assert meetings.made_here(Use("a", ("one", 1), False)) and not meetings.made_here(Use("a", ("one", 2), False))
-    assert meetings.add([Use("a", ("one", 2), False)])
-    assert not meetings.add([Use("a", None, False)])                                  # readers never wait for readers
-    assert meetings.add([Use("a", ("one", 2), True)])
-    assert meetings.add([Use("a", None, True)]) and meetings.add([Use("a", None, True)])
+def test_barriers() -> None:
+    barriers = Barriers()
+    assert not barriers.add([Use("a", ("one", 1), True)])
+    assert not barriers.add([Use("a", ("one", 1), False), Use("b", None, True)])      # the same part of a
+    assert barriers.produced_locally(Use("a", ("one", 1), False)) and not barriers.produced_locally(Use("a", ("one", 2), False))
+    assert barriers.add([Use("a", ("one", 2), False)])
+    assert not barriers.add([Use("a", None, False)])                                  # readers never wait for readers
+    assert barriers.add([Use("a", ("one", 2), True)])
+    assert barriers.add([Use("a", None, True)]) and barriers.add([Use("a", None, True)])
 
 
 def test_even_cuts_are_equal_whatever_the_pieces() -> None:

@@ -44,8 +44,8 @@ class Barriers:
         return any((use.writes or other.writes) and (use.cut is None or use.cut != other.cut)
                    for other in self._uses.get(use.buffer, ()))
 
-    def made_here(self, use: Use) -> bool:
-        """Whether the buffer was written since threads met, and `use` could follow without another meeting."""
+    def produced_locally(self, use: Use) -> bool:
+        """Whether the buffer was written since the last barrier, and `use` could follow without another one."""
         return any(other.writes for other in self._uses.get(use.buffer, ())) and not self._conflict(use)
 
 

@@ -98,7 +98,7 @@ def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Val
     if ready is not None:
         return ready
     x, node = plan.values[source], plan.graph.nodes[source]
-    own = x.own or not plan.made_here(x, columns // BLOCK)
+    own = x.own or not plan.produced_locally(x, columns // BLOCK)
     out = plan.derive(source, kernel, q8_row_bytes(columns), own=own)
     plan.add(kernel, QUANTISE(x=x.at, x_stride=x.stride, k=columns, out=out.at, out_stride=out.stride, count=_count_word(node)),
              reads=(x,), writes=(out,), pieces=REPLICATED if own else columns // BLOCK, by_rows=node.rows == "T")

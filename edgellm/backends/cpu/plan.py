@@ -110,9 +110,9 @@ class PlanBuilder:
         if self.ragged.add(many):
             self.arena.threads_met("ragged")
 
-    def made_here(self, value: Value, pieces: int) -> bool:
+    def produced_locally(self, value: Value, pieces: int) -> bool:
         """Whether, in a step of one token, each thread has just written its own of these pieces."""
-        return self.one.made_here(Use(value.buffer, partition_of_one(value, pieces, self.threads), False))
+        return self.one.produced_locally(Use(value.buffer, partition_of_one(value, pieces, self.threads), False))
 
     def rows(self, index: int) -> int:
         """The most rows that node `index` can have."""
