@@ -155,6 +155,13 @@ def test_a_vocabulary_without_bytes(model: str) -> None:
         none.encode("thez")
 
 
+def test_an_unknown_token_that_ends_texts_stands_for_nothing() -> None:
+    """As in starcoder, which lacks bytes that begin rare characters: no text of a user becomes an end."""
+    metadata = without_bytes("gpt2", eos_token_id=0, token_type=np.array([3, 3, 3] + [1] * 7, np.int32))
+    with pytest.raises(BadVocab, match="leave the character out"):
+        build_tokenizer(metadata, file="some.gguf").encode("thez")
+
+
 def test_a_word_without_an_unknown_token() -> None:
     with pytest.raises(BadVocab, match="unknown token"):
         build_tokenizer(wpm_metadata(unknown_token_id=-1), file="x").encode("zebra")

@@ -100,10 +100,12 @@ class BpeEncoder:
         # Control tokens are left out, so that no user's text can become one, not even through a merge.
         control = self.vocabulary.control
         vocab = {text: token for text, token in self.vocabulary.ids.items() if token not in control}
+        special = self.vocabulary.special
+        unknown = None if special.unknown in special.end | {special.bos} else special.unknown    # starcoder's is its end
         for text in BYTE_TEXTS if self.pre.visible_spaces else BYTE_OF_LETTER:       # without them `tokenizers` drops characters
             if text not in vocab:
                 vocab[text] = len(self.vocabulary) + len(self._beyond)
-                self._beyond[vocab[text]] = self.vocabulary.special.unknown
+                self._beyond[vocab[text]] = unknown
         tokenizer = tokenizers.Tokenizer(self._model(vocab))
         cuts: list[pre_tokenizers.PreTokenizer] = [
             pre_tokenizers.Split(tokenizers.Regex(expression), "isolated") for expression in self.pre.expressions]
