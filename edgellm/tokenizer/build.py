@@ -28,7 +28,7 @@ def build_tokenizer(metadata: Metadata, *, file: str | os.PathLike[str]) -> Toke
     if kind is None or kind in ("none", "no_vocab"):
         raise NoTokenizer(f"{reader.file} carries no tokenizer; give token ids instead of text, or take a file with one")
     if kind not in KINDS:
-        raise Unsupported(f"tokenizers of the kind {kind!r} cannot be run; edgellm knows {', '.join(KINDS)}",
+        raise Unsupported(f"tokenizers of the kind {kind[:40]!r} cannot be run; edgellm knows {', '.join(KINDS)}",
                           file=reader.file, field=PREFIX + "model")
     return KINDS[kind](reader)
 
