@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,9 @@ class ToyState:
         other.tokens = self.tokens.copy()
         return other
 
+    def save(self, file: BinaryIO) -> None:
+        file.write(self.tokens.tobytes())
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -83,6 +87,12 @@ class Toy:
 
     def new_state(self) -> ToyState:
         return ToyState(self.layout.classes[0].slots)
+
+    def load_state(self, file: BinaryIO) -> ToyState:
+        """What a state's `save` wrote."""
+        state = self.new_state()
+        state.tokens[:] = np.frombuffer(file.read(state.nbytes), np.int64)
+        return state
 
     def turned(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """The logits after these visible tokens."""

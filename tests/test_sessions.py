@@ -98,7 +98,7 @@ def test_forks_go_on_by_themselves(path: Path, make: Callable[[], Loader]) -> No
         first = model.session()
         said = [*SYSTEM, *first.generate(SYSTEM, max_tokens=5, **GREEDY).token_ids]
         forks = [first.fork(), first.fork()]
-        assert [len(fork) for fork in forks] == [len(said) - 1] * 2
+        assert [fork.n_tokens for fork in forks] == [len(said) - 1] * 2
         prompts = [[*said, 70 + k] for k in range(3)]
         wanted = alone(loader, path, prompts, [30] * 3, context=40, sinks=2)
         sessions = [*forks, first]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import threading
 import weakref
@@ -10,12 +11,13 @@ from collections.abc import Iterator
 from edgellm.backends.base import Executable, StepStopped
 from edgellm.engine.conversation import Home
 from edgellm.engine.prefix_cache import PrefixCache
-from edgellm.engine.scheduler import Limits
 from edgellm.engine.step import Outcome, Step, compose, follow
 from edgellm.engine.task import Task
 from edgellm.engine.turns import WAIT, Driver, Turns
 from edgellm.errors import BackendError, ContextFull, FormatError, ModelClosed, NumericError, OptionError
 from edgellm.weights import WeightStore
+
+ENDS = 256                                       # bytes of a weight that tell it from another one
 
 
 class Engine:
@@ -68,6 +70,17 @@ class Engine:
 
     def _file_changed(self) -> FormatError:
         return FormatError("was changed on disk while the model was in use; load it again", file=self._path)
+
+    def fingerprint(self) -> str:
+        """Of the model's weights: names, types, shapes, and the ends of each. Raises ModelClosed."""
+        sha = hashlib.sha256()
+        for name in sorted(self._weights.names()):
+            weight = self._weights[name]
+            sha.update(repr((name, weight.type.name, weight.shape)).encode())
+            if weight.data.size:
+                sha.update(weight.data[0].tobytes()[:ENDS])
+                sha.update(weight.data[-1].tobytes()[-ENDS:])
+        return sha.hexdigest()
 
     def check_room(self, n: int) -> None:
         """Raises ContextFull where `n` tokens are more than the model has positions for."""
@@ -217,17 +230,23 @@ class Engine:
         if step is None:
             return
         self._steps += 1
+        tasks, outer = step.tasks(), self._driver.tasks
+        self._driver.tasks = (*outer, *tasks)
         try:
-            with self._unlocked(step):
-                outcomes = self._compute(step)
+            self.lock.release()                  # inside: Ctrl-C comes after it at the earliest
+            outcomes = self._compute(step)
         except Exception:
             if step.begun:                       # the tokens are in the conversations, their keys perhaps not
-                for part in step.parts:
-                    self._cache.forget(part.conversation)
+                with self.lock:
+                    for part in step.parts:
+                        self._cache.forget(part.conversation)
             raise
+        finally:
+            self.lock.acquire()
+            self._driver.tasks = outer
         for outcome in outcomes:
             self._accept(outcome, step.started)
-        for task in step.tasks():
+        for task in tasks:
             task.served = self._steps
             if ((task.waiting and task.advance()) or task.cancelled) and task is not own:
                 task.wake.notify_all()
@@ -235,17 +254,6 @@ class Engine:
             self.turns.admit()
         if self._executable is not None and self._executable.runs_ahead:
             self._begin(step)
-
-    @contextlib.contextmanager
-    def _unlocked(self, step: Step) -> Iterator[None]:
-        """Others may go on while the tasks of a step are computed."""
-        outer, self._driver.tasks = self._driver.tasks, (*self._driver.tasks, *step.tasks())
-        try:
-            self.lock.release()
-            yield
-        finally:
-            self.lock.acquire()
-            self._driver.tasks = outer
 
     def _composed(self, own: Task) -> Step | None:
         """The next step, None where nothing can go on."""
@@ -267,33 +275,24 @@ class Engine:
                 task.started(self._cache.start(task))
             except Exception as error:
                 self._fail(task, error)
-        limits = Limits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.pace.tokens)
-        return compose(wanted, optional, limits, fresh)
+        return compose(wanted, optional, executable, fresh)
 
     def _compute(self, step: Step) -> list[Outcome]:
         """Compute a step and draw the next tokens; nobody else is kept from anything meanwhile. Stopped, it does not count."""
         failures = step.announce()
         if failures or step.void:
             return failures
-        with self._using(step) as (executable, failures):
-            if failures:
-                return failures
+        if self.closed and threading.current_thread() is threading.main_thread():
+            raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
+        with self._stepping:                     # at the end of the program never given back to other threads
+            executable = self.check()
+            if self._weights.changed():          # 1 us; a file that is cut during a step still ends the process
+                return [Outcome(task, None, self._file_changed()) for task in step.tasks()]
             try:
                 logits = step.wait(executable)
             except StepStopped:
                 return []
         return step.sample(logits)
-
-    @contextlib.contextmanager
-    def _using(self, step: Step) -> Iterator[tuple[Executable, list[Outcome]]]:
-        """Executable and weights, in use; and the tasks that must fail because the file was changed under its memory map."""
-        if self.closed and threading.current_thread() is threading.main_thread():
-            raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
-        with self._stepping:                     # at the end of the program never given back to other threads
-            failures = list[Outcome]()
-            if self._weights.changed():          # 1 us; a file that is cut during a step still ends the process
-                failures = [Outcome(task, None, self._file_changed()) for task in step.tasks()]
-            yield self.check(), failures
 
     def _accept(self, outcome: Outcome, started: float) -> None:
         task = outcome.task
@@ -319,10 +318,18 @@ class Engine:
         if any(task.waiting and task.conversation is None for task in self.turns.holders):
             return
         ahead = follow(step)
-        if ahead is not None:
-            with self._unlocked(ahead), contextlib.suppress(BackendError), self._stepping:      # the next step will tell
+        if ahead is None:
+            return
+        outer = self._driver.tasks
+        self._driver.tasks = (*outer, *ahead.tasks())
+        try:
+            self.lock.release()
+            with contextlib.suppress(BackendError), self._stepping:          # the next step will try again and tell
                 ahead.begin(self.check())
-            self._begun = ahead if ahead.begun else None
+        finally:
+            self.lock.acquire()
+            self._driver.tasks = outer
+        self._begun = ahead if ahead.begun else None
 
     def _settle(self) -> None:
         """Let a step that was begun come to its end; its logits are computed again."""

@@ -1,6 +1,7 @@
 """The loaded model as programs use it: logits, generation, streams, chat; closed when it is no longer needed."""
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, thinking_of
+from edgellm.engine import saved_session
 from edgellm.engine.answer import Request
 from edgellm.engine.async_ import Prompt
 from edgellm.engine.conversation import Home
@@ -63,6 +65,23 @@ class Model(Generating):
         """
         self._require_open()
         return Session(self, priority=priority)
+
+    def resume(self, path: str | os.PathLike[str], *, priority: Priority = "foreground") -> Session:
+        """A session that holds what `Session.save` wrote: nothing of it is computed again.
+
+        Raises SessionError for a file that is damaged, or was saved with another model or other options; ModelClosed.
+        """
+        self._require_open()
+        with self.engine.alone() as executable:
+            conversation = saved_session.load(path, executable, self.facts, self.n_vocab)
+        return Session(self, priority=priority, home=Home(conversation))
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What must be the same where a session is resumed."""
+        info = self.info
+        return {"model": self.engine.fingerprint(), "backend": info.backend, "context": info.context, "sinks": info.sinks,
+                "kv_type": info.kv_type, "n_vocab": info.n_vocab}
 
     @cached_property
     def template(self) -> ChatTemplate:

@@ -1,10 +1,12 @@
 """A conversation of a caller's own: what it holds is kept between calls, can be forked, and goes on beside others."""
 from __future__ import annotations
 
+import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from edgellm.engine.conversation import Home
+from edgellm.engine import saved_session
+from edgellm.engine.conversation import Conversation, Home
 from edgellm.engine.generating import Generating
 from edgellm.errors import OptionError, SessionError
 
@@ -36,6 +38,12 @@ class Session(Generating):
         return self._model
 
     @property
+    def n_tokens(self) -> int:
+        """Tokens that it holds."""
+        conversation = self._home.conversation
+        return len(conversation) if conversation is not None else 0
+
+    @property
     def closed(self) -> bool:
         return self._closed or self._model.closed
 
@@ -51,6 +59,17 @@ class Session(Generating):
         assert home is not None
         return Session(model, priority=self.priority, home=model.engine.fork(home))
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what it holds to a file, from which `Model.resume` goes on, also in another process.
+
+        Raises SessionError (closed, or a back end that cannot), Unwritable, ModelClosed.
+        """
+        model, home, _ = self._source()
+        assert home is not None
+        with model.engine.alone() as executable:
+            conversation = home.conversation or Conversation.empty(executable)
+            saved_session.save(path, conversation, model.facts, executable.backend)
+
     def close(self) -> None:
         """Free its memory; an answer that is being written for it is cancelled. Closing twice does nothing."""
         if not self._closed:
@@ -64,10 +83,5 @@ class Session(Generating):
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{len(self)} tokens, {self.priority}"
+        state = "closed" if self.closed else f"{self.n_tokens} tokens, {self.priority}"
         return f"<edgellm.Session of {self._model.path.name}: {state}>"
-
-    def __len__(self) -> int:
-        """Tokens that it holds."""
-        conversation = self._home.conversation
-        return len(conversation) if conversation is not None else 0

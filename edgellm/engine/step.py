@@ -60,7 +60,8 @@ class Step:
     @property
     def void(self) -> bool:
         """Whether a task has another conversation by now: its caller used the model while it was told of progress."""
-        return any(task.conversation is not part.conversation for part in self.parts if (task := part.ref()) is not None)
+        return not self.begun and any(task.conversation is not part.conversation for part in self.parts
+                                      if (task := part.ref()) is not None)
 
     def submit(self, executable: Executable) -> None:
         """Take it to the back end."""
@@ -121,13 +122,14 @@ class Step:
         return outcomes
 
 
-def compose(wanted: Sequence[Task], optional: Sequence[Task], limits: Limits, fresh: Sequence[Task]) -> Step | None:
+def compose(wanted: Sequence[Task], optional: Sequence[Task], executable: Executable, fresh: Sequence[Task]) -> Step | None:
     """The next step for the tasks that somebody waits for; `optional` ones may fill it up. None where there is nothing to do."""
+    if len(wanted) == 1 and not optional and not fresh and (part := _next_token(wanted[0])) is not None:
+        return Step([part])
     tasks = [task for task in (*wanted, *optional) if task.conversation is not None and not task.done]
     if not any(task.waiting for task in tasks):
         return None
-    if len(tasks) == 1 and (part := _next_token(tasks[0])) is not None:
-        return Step([part], fresh)
+    limits = Limits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.pace.tokens)
     wishes = [Wish(_pending(task), not task.background, task.waiting, task.many_outputs, task.served) for task in tasks]
     return Step([_part(tasks[index], wishes[index].rows, n) for index, n in plan(wishes, limits)], fresh)
 

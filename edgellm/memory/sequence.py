@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,13 +31,23 @@ class Sequence:
         spans = tuple(np.zeros((1, 4), np.int32) for _ in layout.classes)
         self._one = Placement(np.zeros(1, np.int64), np.zeros(1, np.int64), spans)
 
+    @classmethod
+    def restored(cls, layout: MemoryLayout, ids: array[int], oldest: Iterable[int]) -> Sequence:
+        """One that holds `ids`, of which each class's ring has what came since `oldest`: see the property."""
+        sequence = cls(layout)
+        sequence.ids = ids[:]
+        for ring, position in zip(sequence._rings, oldest, strict=True):
+            ring.oldest = position
+        return sequence
+
+    @property
+    def oldest(self) -> tuple[int, ...]:
+        """By memory class: the oldest position after the sinks that is still there."""
+        return tuple(ring.oldest for ring in self._rings)
+
     def fork(self) -> Sequence:
         """A second sequence with the same tokens, in the same slots of another state."""
-        other = Sequence(self.layout)
-        other.ids = self.ids[:]
-        for mine, ring in zip(self._rings, other._rings, strict=True):
-            ring.oldest = mine.oldest
-        return other
+        return Sequence.restored(self.layout, self.ids, self.oldest)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,0 +1,93 @@
+"""Sessions that are saved and resumed: the same answers, nothing computed again, and every damage is a typed error."""
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from fake_backend import references, toys
+from tiny_models import tiny_model
+
+from edgellm.errors import SessionError
+from edgellm.sampling import SamplingKeywords
+
+GREEDY: SamplingKeywords = {"temperature": 0.0, "ignore_eos": True}
+PROMPT = [1, 40, 50, 60, 70, 80, 90, 100]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("saved") / "toy.gguf", "llama", "F16", tokenizer="spm", n_layers=1)
+
+
+@pytest.mark.parametrize("tokens", [5, 60, 700])
+def test_another_process_goes_on(path: Path, tmp_path: Path, tokens: int) -> None:
+    """In the context, past it, and past the ring."""
+    with toys().load(path, context=32, sinks=2) as model, model.session() as session:
+        said = [*PROMPT, *session.generate(PROMPT, max_tokens=tokens, **GREEDY).token_ids, 7]
+        session.save(tmp_path / "s")
+        wanted = session.generate(said, max_tokens=40, **GREEDY)
+    loader = toys()
+    with loader.load(path, context=32, sinks=2) as model, model.resume(tmp_path / "s") as session:
+        assert session.n_tokens == len(said) - 2
+        got = session.generate(said, max_tokens=40, **GREEDY)
+        assert got.token_ids == wanted.token_ids and got.stats.cached_tokens == len(said) - 2 and loader.toy.log[0] == 2
+        assert got.stats.cached_tokens == wanted.stats.cached_tokens
+
+
+def test_an_empty_session_and_one_that_is_written(path: Path, tmp_path: Path) -> None:
+    with toys().load(path, context=32) as model:
+        model.session().save(tmp_path / "empty")
+        assert model.resume(tmp_path / "empty").n_tokens == 0
+        session = model.session()
+        stream = session.stream(PROMPT, max_tokens=9, **GREEDY)
+        next(stream)
+        session.save(tmp_path / "s")
+        wanted = [piece.token_id for piece in stream]
+        resumed = model.resume(tmp_path / "s").generate([*PROMPT, stream.result.token_ids[0]], max_tokens=8, **GREEDY)
+        assert list(resumed.token_ids) == wanted
+
+
+def test_every_damage_is_told(path: Path, tmp_path: Path) -> None:
+    chance, file = random.Random(5), tmp_path / "s"
+    with toys().load(path, context=32) as model, model.session() as session:
+        session.generate(PROMPT, max_tokens=20, **GREEDY)
+        session.save(file)
+        whole = file.read_bytes()
+        for n in range(1000):
+            damaged = bytearray(whole)
+            match n % 4:
+                case 0:
+                    del damaged[chance.randrange(len(whole)) :]
+                case 1:
+                    damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+                case 2:
+                    damaged += chance.randbytes(chance.randrange(1, 50))
+                case 3:
+                    damaged[: chance.randrange(1, 60)] = chance.randbytes(chance.randrange(60))
+            file.write_bytes(damaged)
+            if damaged != whole:
+                with pytest.raises(SessionError, match="s: "):
+                    model.resume(file)
+        file.write_bytes(path.read_bytes())
+        for wrong in (file, tmp_path, tmp_path / "nowhere"):
+            with pytest.raises(SessionError):
+                model.resume(wrong)
+
+
+def test_other_models_and_options_are_told(path: Path, tmp_path: Path) -> None:
+    with toys().load(path, context=32) as model:
+        model.session().save(tmp_path / "s")
+    with toys().load(path, context=64) as model, pytest.raises(SessionError, match="context 32 instead of 64"):
+        model.resume(tmp_path / "s")
+    other = tiny_model(tmp_path / "other.gguf", "llama", "Q8_0", tokenizer="spm", n_layers=1)
+    with toys().load(other, context=32) as model, pytest.raises(SessionError, match="another model"):
+        model.resume(tmp_path / "s")
+
+
+def test_a_back_end_that_cannot(path: Path, tmp_path: Path) -> None:
+    with references().load(path, context=32) as model:
+        with pytest.raises(SessionError, match="cannot save"):
+            model.session().save(tmp_path / "s")
+        with pytest.raises(SessionError, match="cannot load"):
+            model.resume(tmp_path / "s")
