@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SMALLEST_CONTEXT = 64        # for tests of a few tokens: room for the sinks
 PAIR = 2
+REPETITIONS = 5
 
 
 def bench(
@@ -30,7 +31,12 @@ def bench(
         "-pg", metavar="P,N", show_default=False, help="A prompt of P tokens and then N tokens, as one test.",
     )] = None,
     d: Annotated[str, typer.Option("-d", "--n-depth", metavar="N,...", help="Tokens in the context before a test.")] = "0",
-    r: Annotated[int, typer.Option("-r", "--repetitions", metavar="N", help="Repetitions of each test.")] = 5,
+    r: Annotated[int | None, typer.Option(
+        "-r", "--repetitions", metavar="N", show_default="5; 1 with --parallel", help="Repetitions of each test.",
+    )] = None,
+    parallel: Annotated[str | None, typer.Option(
+        "--parallel", metavar="N,...", show_default=False, help="So many conversations at once, as llama-batched-bench does.",
+    )] = None,
     t: Annotated[str | None, typer.Option(
         "-t", "--threads", metavar="N,...", show_default=False, help="Compute threads.",
     )] = None,
@@ -47,18 +53,26 @@ def bench(
     holds as many tokens as -d says and has room for the longest test. Each test runs once before it is measured.
     Printed are mean and standard deviation. For tg also: the bytes that it reads, as GB/s and as a part of what a
     plain read of memory gives with as many threads, measured between the repetitions.
+
+    With --parallel, as in llama-batched-bench: N conversations read prompts of -p tokens and then write -n tokens each,
+    in steps that they share. S_PP and S_TG are tokens per second of all together, the median repetition's.
     """
     from edgellm.cli.measuring import rows
     from edgellm.cli.opening import open_model
     from edgellm.engine.measure import machine
     from edgellm.engine.speed import remember
 
+    if r is not None and r < 1:
+        raise OptionError(f"-r {r}: give at least one repetition")
+    if parallel is not None:
+        _several(model, p, n, parallel, r or 1, json_,
+                 options.given(threads=None if t is None else _numbers("-t", t)[0], threads_batch=threads_batch, backend=backend,
+                               kv_type=kv_type, force=force or None))
+        return
     tests = _tests(p, n, pg or [], d)
     threads: list[int] | list[None] = [None] if t is None else _numbers("-t", t)
     if 0 in threads:
         raise OptionError(f"-t {t}: give 1 or more")
-    if r < 1:
-        raise OptionError(f"-r {r}: give at least one repetition")
     reports = []
     context = max(SMALLEST_CONTEXT, max(test.tokens for test in tests) + max(test.depth for test in tests))
     for count in threads:
@@ -66,7 +80,7 @@ def bench(
                              force=force or None)
         with open_model(model, load) as opened, _reading(opened, any(test.decodes for test in tests)) as read:
             facts = machine(opened)
-            for row in rows(opened, tests, r, read, profile=profile):
+            for row in rows(opened, tests, r or REPETITIONS, read, profile=profile):
                 reports.append(row.report(opened, facts))
                 if row.test.decodes and count is None and not row.test.depth and opened.info.backend == "cpu":
                     remember(opened.info.file_bytes, row.mean)
@@ -79,6 +93,19 @@ def bench(
     elif profile:
         for report in reports:
             _print_profile(report)
+
+
+def _several(model: str, p: str, n: str, parallel: str, repetitions: int, as_json: bool, load: dict[str, Any]) -> None:
+    """Several conversations at once."""
+    from edgellm.cli.batched import batched
+
+    prompts, lengths, counts = _numbers("-p", p), _numbers("-n", n), _numbers("--parallel", parallel)
+    if 0 in counts:
+        raise OptionError(f"--parallel {parallel}: give 1 or more")
+    if max(prompts) + max(lengths) == 0:
+        raise OptionError("-p and -n are both 0: there is nothing to measure")
+    context = max(SMALLEST_CONTEXT, max(prompts) + max(lengths))
+    batched(model, {**load, "context": context}, prompts, lengths, counts, repetitions, as_json=as_json)
 
 
 @contextlib.contextmanager

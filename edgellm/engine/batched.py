@@ -1,0 +1,80 @@
+"""Speed of several conversations in shared steps, as llama-batched-bench means it: prompts of each, then tokens of all at once."""
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgellm.backends.base import Executable, StepBatch
+from edgellm.engine.conversation import FIRST_ROW, Conversation
+from edgellm.engine.model import Model
+from edgellm.engine.prompts import TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """`n` conversations with prompts of `prompt` tokens each, then `generated` tokens each; seconds of both parts."""
+
+    n: int
+    prompt: int
+    generated: int
+    prompt_seconds: float
+    seconds: float
+
+    @property
+    def prompt_speed(self) -> float:
+        """Prompt tokens per second, of all conversations together; 0 without prompts."""
+        return self.n * self.prompt / self.prompt_seconds if self.prompt else 0.0
+
+    @property
+    def speed(self) -> float:
+        """Generated tokens per second, of all together; 0 where none were."""
+        return self.n * self.generated / self.seconds if self.generated else 0.0
+
+    @property
+    def total(self) -> float:
+        """All tokens per second."""
+        return self.n * (self.prompt + self.generated) / (self.prompt_seconds + self.seconds)
+
+    def report(self, model: Model) -> dict[str, object]:
+        """The fields of llama-batched-bench's JSON lines, and what ran."""
+        return {
+            "model_filename": str(model.info.path), "backend": model.info.backend, "n_threads": model.info.threads,
+            "n_kv_max": self.n * model.context, "n_batch": model.engine.layout.chunk, "pp": self.prompt, "tg": self.generated,
+            "pl": self.n, "n_kv": self.n * (self.prompt + self.generated), "t_pp": self.prompt_seconds,
+            "speed_pp": self.prompt_speed, "t_tg": self.seconds, "speed_tg": self.speed, "t": self.prompt_seconds + self.seconds,
+            "speed": self.total,
+        }
+
+
+def measure(model: Model, n: int, prompt: int, generated: int) -> Batched:
+    """Compute random tokens. Nothing is sampled; other calls wait meanwhile. Raises ModelClosed."""
+    with model.engine.alone() as executable:
+        conversations = [Conversation.empty(executable) for _ in range(n)]
+        started = time.perf_counter()
+        for conversation in conversations:
+            tokens = _random(model, prompt)
+            for at in range(0, prompt, executable.max_tokens):
+                conversation.compute(executable, tokens[at : at + executable.max_tokens])
+        between = time.perf_counter()
+        for _ in range(generated):
+            _together(executable, conversations, _random(model, n))
+        return Batched(n, prompt, generated, between - started, time.perf_counter() - between)
+
+
+def _together(executable: Executable, conversations: list[Conversation], tokens: TokenIds) -> None:
+    """A token of each conversation, as many at a time as a step carries."""
+    most = min(executable.max_segments, executable.max_tokens, executable.max_outputs)
+    for first in range(0, len(conversations), most):
+        group = conversations[first : first + most]
+        own = [tokens[first + k : first + k + 1] for k in range(len(group))]
+        steps = [conversation.step(token, FIRST_ROW) for conversation, token in zip(group, own, strict=True)]
+        executable.submit(StepBatch.joined(steps)).wait()
+        for conversation, token in zip(group, own, strict=True):
+            conversation.sequence.extend(token)
+
+
+def _random(model: Model, n: int) -> TokenIds:
+    return np.array([random.randrange(model.n_vocab) for _ in range(n)], np.int32)

@@ -1,0 +1,43 @@
+"""`edgellm bench --parallel`: which steps it computes, and what it prints of them."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_backend import Loader, toys
+from tiny_models import tiny_model
+
+from edgellm.cli import app, opening
+
+
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> Loader:
+    made = toys()
+    monkeypatch.setattr(opening, "open_model", lambda name, options: made.load(Path(name), **options))
+    return made
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("parallel") / "m.gguf", n_layers=1)
+
+
+def test_steps_carry_all_conversations(loader: Loader, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["bench", str(path), "-p", "20", "-n", "5", "--parallel", "1,4,8", "--json"]) == 0
+    reports = json.loads(capsys.readouterr().out)
+    assert [(report["pl"], report["pp"], report["tg"], report["n_kv"]) for report in reports] == [
+        (1, 20, 5, 25), (4, 20, 5, 100), (8, 20, 5, 200)]
+    for report in reports:
+        assert report["speed_tg"] == pytest.approx(report["pl"] * 5 / report["t_tg"])
+        assert report["speed"] == pytest.approx(report["n_kv"] / report["t"])
+    assert loader.toy.log[-8 - 5 :] == [20] * 8 + [8] * 5
+
+
+def test_the_table_and_what_is_refused(loader: Loader, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["bench", str(path), "-p", "0,8", "-n", "3", "--parallel", "2"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0][:3] == ["PP", "TG", "B"] and [line[:4] for line in lines[1:]] == [["0", "3", "2", "6"], ["8", "3", "2", "22"]]
+    for wrong in (["--parallel", "0"], ["--parallel", "x"], ["--parallel", "2", "-p", "0", "-n", "0"],
+                  ["--parallel", "2", "-r", "0"]):
+        assert app.run(["bench", str(path), *wrong]) == 2
