@@ -61,7 +61,7 @@ def alone(loader: Loader, path: Path, prompts: list[list[int]], tokens: list[int
     return answers
 
 
-@pytest.mark.parametrize("n", [2, 5, 16])
+@pytest.mark.parametrize("n", [2, 5, pytest.param(16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make", [toys, lambda: toys(AheadToy), references], ids=["toy", "ahead", "reference"])
 def test_together_as_each_alone(path: Path, make: Callable[[], Loader], n: int) -> None:
     """Prompts of mixed length; many answers go past the context, one past the ring."""
@@ -372,3 +372,36 @@ def test_under_asyncio(loader: Loader, model: Model) -> None:
     steps = len(loader.toy.log)
     time.sleep(0.1)
     assert len(loader.toy.log) == steps, "a cancelled task computes nothing"
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+@pytest.mark.parametrize("n", [2, 5, pytest.param(16, marks=pytest.mark.slow)])
+def test_together_as_each_alone_on_the_cpu(tmp_path: Path, arch: str, n: int) -> None:
+    """The same bits, whoever shares the steps; sliding windows, and answers past the context."""
+    path, prompts = tiny_model(tmp_path / "m.gguf", arch, "Q4_0", n_layers=2), [prompt_of(k) for k in range(n)]
+    prompts = [[token % 90 for token in prompt] for prompt in prompts]
+
+    def answer(model: Model | Session, k: int) -> tuple[int, ...]:
+        return model.generate(prompts[k], max_tokens=30, seed=k, ignore_eos=True).token_ids
+
+    wanted = []
+    for k in range(n):
+        with edgellm.load(path, backend="cpu", context=40) as model:
+            wanted.append(answer(model, k))
+    with edgellm.load(path, backend="cpu", context=40, parallel=n) as model:
+        assert at_once([lambda k=k: answer(model, k) for k in range(n)]) == wanted
+        sessions = [model.session() for _ in range(n)]
+        assert at_once([lambda k=k: answer(sessions[k], k) for k in range(n)]) == wanted
+        forks = [session.fork() for session in sessions]
+        assert at_once([lambda k=k: answer(forks[k], k) for k in range(n)]) == wanted
+
+
+def test_a_session_is_resumed_on_the_cpu(tmp_path: Path) -> None:
+    path, prompt = tiny_model(tmp_path / "m.gguf", "llama", "Q4_0", n_layers=2), list(range(1, 30))
+    with edgellm.load(path, backend="cpu", context=40) as model, model.session() as session:
+        said = [*prompt, *session.generate(prompt, max_tokens=400, **GREEDY).token_ids]
+        session.save(tmp_path / "s")
+        wanted = session.generate(said, max_tokens=20, **GREEDY)
+    with edgellm.load(path, backend="cpu", context=40) as model, model.resume(tmp_path / "s") as session:
+        got = session.generate(said, max_tokens=20, **GREEDY)
+        assert got.token_ids == wanted.token_ids and got.stats.cached_tokens == wanted.stats.cached_tokens == len(said) - 1
