@@ -31,7 +31,7 @@ def test_steps_carry_all_conversations(loader: Loader, path: Path, capsys: pytes
     for report in reports:
         assert report["speed_tg"] == pytest.approx(report["pl"] * 5 / report["t_tg"])
         assert report["speed"] == pytest.approx(report["n_kv"] / report["t"])
-    assert loader.toy.log[-8 - 5 :] == [20] * 8 + [8] * 5
+    assert loader.toy.log[-5:] == [8] * 5 and sum(loader.toy.log) == (8 * 8 + 2 * 8) + (20 + 5) * (1 + 4 + 8)
 
 
 def test_the_table_and_what_is_refused(loader: Loader, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
