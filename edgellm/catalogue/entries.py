@@ -156,6 +156,8 @@ def _file(table: Any, repository: str | None, name: str) -> ModelFile:
     pieces = _take(table, "parts", list, where, None)
     if pieces is None:
         pieces = [{key: table.pop(key) for key in ("path", "size", "sha256") if key in table}]
+    if not pieces:
+        raise ValueError(f"{where}: parts lists no file")
     _nothing_left(table, where)
     return ModelFile(type_name, repository, tuple(_part(piece, where) for piece in pieces), revision, gated)
 
