@@ -190,9 +190,9 @@ class Engine:
                 raise
             finally:
                 self._reserved -= 1
-            self._release()
             self._executable = self._begun = None
-            self._cache.clear()
+            self._cache.clear()                  # before the back end goes, which frees what conversations gave back
+            self._release()
             for task in (*self.turns.holders, *self.turns.queue):
                 self.turns.leave(task)
                 task.wake.notify_all()

@@ -32,6 +32,7 @@ EXISTS = frozenset(name for name, command in COMMANDS.items() if command.exists)
 CHAT_COMMANDS = {
     "help": "list the commands", "exit": "leave", "clear": "forget the conversation", "regen": "make the last answer again",
     "system": "show or set the system prompt", "set": "show or set an option", "stats": "tokens and speed of the last answer",
+    "model": "go on with another model",
 }
 OPTIONS = frozenset({
     "-n", "--temp", "--top-k", "--top-p", "--min-p", "--seed", "--context", "-c", "--threads", "-t", "--kv-type", "--sinks",
