@@ -5,7 +5,9 @@ As a program: `python -m edgellm.backends.cpu.jit.compiler ISA`, one kernel id a
 """
 from __future__ import annotations
 
+import hashlib
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -42,6 +44,7 @@ def compile_kernel(kernel: str, isa: str) -> KernelObject:
 
     from edgellm.backends.cpu.simd import load_isa
 
+    _number_symbols(kernel)
     module_name, _, variant = kernel.partition(":")
     module = importlib.import_module(f"edgellm.backends.cpu.kernels.{module_name}")
     function: Callable[[int, int, int], None] = module.build(variant, load_isa(isa))
@@ -51,6 +54,16 @@ def compile_kernel(kernel: str, isa: str) -> KernelObject:
     _, kind, (code, _) = compiled._library.serialize_using_object_code()
     assert kind == "object"
     return KernelObject(compiled._wrapper_name, code)
+
+
+def _number_symbols(kernel: str) -> None:
+    """Let the symbols of this kernel's functions be its own: they end in numbers that Numba counts by process, and a process links
+    kernels that several have compiled.
+    """
+    from numba.core.bytecode import FunctionIdentity
+
+    first = int.from_bytes(hashlib.sha256(kernel.encode()).digest()[:5])
+    FunctionIdentity._unique_ids = itertools.count(first << 16)
 
 
 def _refuse_calls(functions: Iterable[Any]) -> None:

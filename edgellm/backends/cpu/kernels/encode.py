@@ -24,9 +24,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         return _widen(variant, isa)
     name, _, weighted = variant.partition("+")
     simple = name in SIMPLE and not weighted
-    encode = encode_simple.build(name, isa) if simple else encode_groups.build(name, isa, weighted=bool(weighted))
-    encode.__qualname__ = f"encode_{name}{weighted and '_'}{weighted}"            # the symbol's name: no two kernels share it
-    return encode
+    return encode_simple.build(name, isa) if simple else encode_groups.build(name, isa, weighted=bool(weighted))
 
 
 def _widen(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

@@ -1,0 +1,23 @@
+"""Symbols of kernels that several processes have compiled."""
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from edgellm.backends.cpu.jit import choose_isa
+
+FUNCTION = re.compile(rb"_ZN[A-Za-z0-9_]*kv_rows[A-Za-z0-9_]*")
+
+
+@pytest.mark.slow
+def test_kernels_of_two_processes_share_no_helper() -> None:
+    """Their helpers are closures of the same name with different contents: one linker takes the first of equal symbols."""
+    found = []
+    for kernel in ("kv_store:q8_0", "kv_store:f16"):
+        answer = subprocess.run([sys.executable, "-m", "edgellm.backends.cpu.jit.compiler", choose_isa()], input=kernel + "\n",
+                                capture_output=True, text=True, check=True)
+        found.append(set(FUNCTION.findall(bytes.fromhex(answer.stdout.split()[1]))))
+    assert all(found) and found[0].isdisjoint(found[1])
