@@ -77,7 +77,9 @@ def test_a_hot_board_and_one_without_sensors(tmp_path: Path, monkeypatch: pytest
 
 
 def test_contexts_to_try() -> None:
-    assert contexts.candidates(None, 4, 131072) == [4096, 2048, 1024, 512]
+    assert contexts.candidates(None, 4, 20000) == [20000, 16384, 8192, 4096, 2048, 1024, 512]
+    assert contexts.candidates(None, 4, 10**6)[:2] == [131072, 65536]
+    assert contexts.choices(None, 4, 6000, ("f16", "q8_0"))[:4] == [(6000, "f16"), (4096, "f16"), (4096, "q8_0"), (2048, "f16")]
     assert contexts.candidates(None, 4, 1000) == [1000] and contexts.candidates(4096, 4, 131072) == [4096]
     assert contexts.candidates(None, 1500, 4096) == [4096, 2048]
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_backend import toys
 from fake_model import FakeModel, FakeStream
+from tiny_models import tiny_model
 
 import edgellm
 from edgellm.catalogue import paths, resolve
@@ -26,7 +28,7 @@ from edgellm.cli.settings import SETTINGS
 from edgellm.cli.state import last_model, private_file, remember_model, state_folder
 from edgellm.cli.switching import ModelSlot
 from edgellm.engine.records import Event
-from edgellm.errors import ContextFull, ModelClosed, ModelNotFound, NotEnoughMemory, OptionError
+from edgellm.errors import ModelClosed, ModelNotFound, NotEnoughMemory, OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +159,7 @@ def test_set_shows_what_holds_and_takes_it_back(capsys: pytest.CaptureFixture[st
     assert {name: " ".join(rows[name].split()) for name in SETTINGS} == {
         "temp": "1.5 set by you", "top-k": "20 recommended for this model", "top-p": "0.95", "min-p": "0.2 set by you",
         "repeat-penalty": "1", "presence-penalty": "0", "frequency-penalty": "0", "seed": "7 set by you",
-        "n": "no limit set by you", "think": "off set by you",
+        "n": "no limit set by you", "think": "off set by you", "context-policy": "ring",
     }
     for line in ("/set temp default", "/set think default", "/set n default", "/set seed -1", "/set min_p default"):
         carry_out(line, chat)
@@ -206,34 +208,17 @@ def test_tab_offers_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert complete(f"/model {tmp_path}/a")[1] == [f"{tmp_path}/a.gguf"]
 
 
-class SmallModel(FakeModel):
-    """Sees 64 tokens, a token for each letter, and cannot slide."""
-
-    def __init__(self, *answers: str | FakeStream) -> None:
-        super().__init__(*answers)
-        self.info = dataclasses.replace(self.info, slides=False)
-
-    def chat(self, messages: Any, *, stream: bool, **options: Any) -> FakeStream:
-        n = sum(len(message["content"]) for message in messages)
-        if n > 64:
-            raise ContextFull("full")
-        answer = super().chat(messages, stream=stream, **options)
-        answer.prompt_tokens = n
-        return answer
-
-
-def test_a_window_that_cannot_slide_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    model = SmallModel(*[FakeStream(f"answer {k}") for k in range(9)])
+def test_a_window_that_cannot_slide_forgets_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
+    model = toys().load(tiny_model(tmp_path / "m.gguf", "gpt2", tokenizer="bpe", context=64, n_layers=1))
     monkeypatch.setattr(opening, "open_model", lambda name, options: model)
-    lines = ["first question", "second question", "third question", "x" * 65, "x" * 64, "last question"]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
-    assert app.run(["chat", "m", "--system", "Be good."]) == 3
-    out, err = capsys.readouterr()
-    assert len(out.splitlines()) == 4 and err.count("oldest messages are being forgotten") == 1
-    assert err.count("error: the message is too long: this model sees 64 tokens") == 2
-    assert all(call[1][0]["content"] == "Be good." for call in model.calls)
-    asked = [[message["content"] for message in call[1][1:] if message["role"] == "user"] for call in model.calls]
-    assert asked[0] == ["first question"] and asked[-1][-1] == "last question" and "first question" not in asked[-1]
+    lines = ["first question", "second question", "third question", "x y " * 65, "last question"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join([*lines, "/context"])))
+    assert app.run(["chat", "m", "--system", "Be good.", "-n", "8", "--temp", "0"]) == 3
+    err = capsys.readouterr().err
+    assert err.count("oldest messages are being forgotten") == 1
+    assert err.count("error: the message is too long") == 1 and "this model sees 64" in err
+    assert "drop-oldest-turns" in err and "- user" in err and "# system" in err and "no longer sees" in err
 
 
 def test_another_model_goes_on_with_the_conversation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ def chat(
     backend: options.Backend = None,
     kv_type: options.KvType = None,
     sinks: options.Sinks = None,
+    context_policy: options.ContextPolicy = None,
     system: options.System = None,
     think: options.Think = None,
     force: options.Force = False,
@@ -54,7 +55,7 @@ def chat(
                          sinks=sinks, force=force or None)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
-                             think=think)
+                             think=think, context_policy=context_policy)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     with quiet() if interactive else contextlib.nullcontext(), ModelSlot(name, load) as slot:
         conversation = slot.begin(settings | limit(n), system, why)

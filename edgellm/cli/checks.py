@@ -32,6 +32,17 @@ def seed(context: typer.Context, parameter: typer.CallbackParam, value: int | No
     return None if value == -1 else value
 
 
+def context_policy(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
+    """--context-policy: a name that there is."""
+    if value is None or context.resilient_parsing:
+        return value
+    from edgellm.engine.context_policy import POLICIES
+
+    if value not in POLICIES:
+        raise OptionError(f"{flag(parameter)} {value}: give {', '.join(POLICIES[:-1])} or {POLICIES[-1]}")
+    return value
+
+
 def flag(parameter: typer.CallbackParam) -> str:
     """An option's name: the first long one."""
     return next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0])

@@ -10,6 +10,7 @@ from edgellm.cli import settings
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.format_stats import summary
 from edgellm.cli.output import fitting, say
+from edgellm.cli.screen import columns
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
@@ -110,6 +111,13 @@ def _stats(chat: Conversation, rest: str) -> None:
     say(summary(chat.last) if chat.last else "nothing was answered yet")
 
 
+def _context(chat: Conversation, rest: str) -> None:
+    from edgellm.cli.context_view import lines
+
+    for line in lines(chat, columns(sys.stderr)):
+        print(line, file=sys.stderr, flush=True)
+
+
 COMMANDS = {
     "help": Command("", "list the commands", _help),
     "exit": Command("", "leave", _leave),
@@ -118,6 +126,7 @@ COMMANDS = {
     "system": Command("[TEXT]", 'show or set the system prompt ("" for none)', _system),
     "set": Command("[NAME [X]]", f"show or set an option, or its default: {', '.join(settings.SETTINGS)}", _set),
     "model": Command("[NAME]", "show the model, or go on with another one", _model),
+    "context": Command("", "draw what the context holds, and which messages it has lost", _context),
     "stats": Command("", "tokens and speed of the last answer", _stats),
 }
 ALIASES = {"quit": "exit", "bye": "exit", "?": "help"}

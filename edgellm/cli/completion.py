@@ -111,6 +111,11 @@ def all_names(incomplete: str) -> list[tuple[str, str]]:
     return here + [(name, what) for name, what in catalogue_names(incomplete) if name not in known]
 
 
+def context_policies(incomplete: str) -> list[str]:
+    """What --context-policy offers."""
+    return [name for name in ("ring", "drop-oldest-turns", "error") if name.startswith(incomplete)]
+
+
 def kv_types(incomplete: str) -> list[str]:
     """Values of --kv-type."""
     return [name for name in ("f16", "q8_0", "f32") if name.startswith(incomplete)]

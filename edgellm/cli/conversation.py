@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from edgellm.engine.records import Event
-from edgellm.errors import ContextFull, OptionError
+from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
     from edgellm.engine.generation_options import PromptProgress
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]                        # Any: options of Model.chat, of many types
 Turns = list[dict[str, str]]
-ROOM = 4                                         # of a context that cannot slide, this part is kept free for the answer
-NOT_SAMPLING = ("max_tokens", "stop", "think")
+NOT_SAMPLING = ("max_tokens", "stop", "think", "context_policy")
 
 
 class Conversation:
@@ -53,13 +52,13 @@ class Conversation:
             from edgellm.chat import switch
 
             switch(self.model.thinking, cast(bool, value))
-        else:
+        elif option not in NOT_SAMPLING:
             self.model.sampling_options(**_sampling({option: value}))
 
     def ask(self, text: str) -> Iterator[Event]:
         """The answer to `text`. Stopped early, the part that was said counts as the answer.
 
-        Raises ContextFull where the message alone is too long for a model whose context cannot slide.
+        Raises ContextFull where the message alone is too long for a context that may not slide.
         """
         turns = [*self.turns, {"role": "user", "content": text}]
         if (refusal := self.refuse(text)) is not None:
@@ -82,37 +81,32 @@ class Conversation:
         """Forget all turns; the system prompt stays."""
         self.turns, self.last, self.full = [], None, False
 
+    @property
+    def policy(self) -> str:
+        """What happens when the context is full: as the user chose, else turns go where the context cannot slide."""
+        usual = "ring" if self.model.info.slides else "drop-oldest-turns"
+        return str(self.settings.get("context_policy") or usual)
+
+    def messages(self, turns: Turns | None = None) -> Turns:
+        """What the model is given: the system prompt, then the turns."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, *(self.turns if turns is None else turns)]
+
     def _answer(self, turns: Turns) -> Iterator[Event]:
-        turns, self._stream = self._begin(turns)
-        stream = self._stream
+        self._stream = stream = self._chat(turns)
         try:
             yield from stream.events()
         finally:
             stream.close()
             self._stream, self.last = None, stream.result
             if said := stream.result.text:       # otherwise the turns stay as they were
-                self.full = self.full or stream.result.stats.evicted_tokens > 0
+                stats = stream.result.stats
+                self.full = self.full or stats.evicted_tokens > 0 or bool(stats.forgotten_messages)
                 self.turns = [*turns, {"role": "assistant", "content": said}]
 
-    def _begin(self, turns: Turns) -> tuple[Turns, Stream]:
-        """The stream of the next answer, and the turns that it answers: the oldest go where the context cannot slide."""
-        context = self.model.info.context
-        while True:
-            try:
-                stream = self._chat(turns)
-            except ContextFull as error:
-                if len(turns) == 1:
-                    raise ContextFull(f"the message is too long: this model sees {context} tokens, the system prompt "
-                                      "included; send a shorter one") from error
-            else:
-                if self.model.info.slides or len(turns) == 1 or context - stream.prompt_tokens >= context // ROOM:
-                    return turns, stream
-            turns = turns[2:]                    # a question and its answer
-            self.full = True
-
     def _chat(self, turns: Turns) -> Stream:
-        system = [{"role": "system", "content": self.system}] if self.system else []
-        return self.model.chat([*system, *turns], stream=True, progress=self.progress, **self.settings)
+        settings = self.settings if self.policy == "ring" else {**self.settings, "context_policy": self.policy}
+        return self.model.chat(self.messages(turns), stream=True, progress=self.progress, **settings)
 
 
 def _sampling(settings: Settings) -> SamplingKeywords:

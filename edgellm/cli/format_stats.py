@@ -10,11 +10,13 @@ if TYPE_CHECKING:
 def summary(result: Generation) -> str:
     """The figures of one answer: tokens read, kept, forgotten and written, and how fast."""
     stats = result.stats
-    parts = [f"{stats.prompt_tokens} prompt tokens ({stats.cached_tokens} kept from before)"]
+    parts = [f"{stats.prompt_tokens} prompt tokens ({stats.cached_tokens} kept from before, {stats.computed_tokens} computed)"]
     parts.append(f"{stats.generated_tokens} generated at {stats.tokens_per_second:.1f} tokens/s")
     parts.append(f"first after {stats.time_to_first_token:.2f} s")
     if stats.evicted_tokens:
         parts.append(f"{stats.evicted_tokens} forgotten")
+    if stats.forgotten_messages:
+        parts.append(f"{len(stats.forgotten_messages)} messages out of sight")
     return ", ".join(parts) + f"; ended by {result.stop_reason}"
 
 

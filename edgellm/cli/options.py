@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from edgellm.cli.checks import number, seed
-from edgellm.cli.completion import kv_types, model_names, where
+from edgellm.cli.checks import context_policy, number, seed
+from edgellm.cli.completion import context_policies, kv_types, model_names, where
 from edgellm.cli.output import say
 from edgellm.errors import OptionError
 
@@ -68,7 +68,8 @@ Stop = Annotated[list[str] | None, typer.Option(
 )]
 Context = Annotated[int | None, typer.Option(
     "-c", "--context", "--ctx-size", metavar="N", show_default=False, callback=number(8, 2**30),
-    help="Tokens that the model sees at a time. Default: what it was trained for, 4096 at most.",
+    help="Tokens that the model sees at a time. Default: what it was trained for, or as much of it as a quarter of the free memory "
+         "holds.",
 )]
 Threads = Annotated[int | None, typer.Option(
     "-t", "--threads", metavar="N", show_default=False, callback=number(1, 1024),
@@ -90,6 +91,11 @@ Sinks = Annotated[int | None, typer.Option(
     "--sinks", metavar="N", show_default=False, callback=number(0),
     help="First tokens that stay when the context overflows. Default: 4.",
 )]
+ContextPolicy = Annotated[str | None, typer.Option(
+    "--context-policy", metavar="NAME", show_default=False, autocompletion=context_policies, callback=context_policy,
+    help="When the context is full: ring (forget the oldest tokens), drop-oldest-turns (forget whole turns, but not the system "
+         "prompt) or error. Default: ring.",
+)]
 System = Annotated[str | None, typer.Option(
     "--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt. Default: none.",
 )]
@@ -101,7 +107,8 @@ Force = Annotated[bool, typer.Option("--force", help="Load the model even where 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _FLAGS = {                                           # the library's names, where its errors reach the command line
-    "backend": "--backend", "context": "--context", "kv_type": "--kv-type", "max_tokens": "-n", "seed": "--seed",
+    "context_policy": "--context-policy", "backend": "--backend", "context": "--context", "kv_type": "--kv-type",
+    "max_tokens": "-n", "seed": "--seed",
     "sinks": "--sinks", "stop": "--stop", "threads": "--threads", "threads_batch": "--threads-batch", "temperature": "--temp",
     "chunks": "--chunks", "stride": "--stride",
     **{name: f"--{name.replace('_', '-')}" for name in (

@@ -46,6 +46,7 @@ def run(
     backend: options.Backend = None,
     kv_type: options.KvType = None,
     sinks: options.Sinks = None,
+    context_policy: options.ContextPolicy = None,
     system: options.System = None,
     think: options.Think = None,
     raw: Annotated[bool, typer.Option("--raw", help=(
@@ -74,7 +75,8 @@ def run(
             raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
     text = None if prompt is not None else _whole(None, piped, raw)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
-                             presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop))
+                             presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
+                             context_policy=context_policy)
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
                          sinks=sinks, force=force or None)
     with open_model(model, load) as opened:

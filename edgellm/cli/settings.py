@@ -57,6 +57,15 @@ def _switch(text: str) -> bool:
     return text == "on"
 
 
+def _policy(text: str) -> str:
+    from edgellm.engine.context_policy import check_policy
+
+    try:
+        return check_policy(text)
+    except OptionError:
+        raise ValueError("give ring, drop-oldest-turns or error") from None
+
+
 SETTINGS = {
     "temp": Setting("temperature", _not_negative),
     "top-k": Setting("top_k", _whole(0)),
@@ -68,6 +77,7 @@ SETTINGS = {
     "seed": Setting("seed", _whole(0, unset=-1)),
     "n": Setting("max_tokens", _whole(1, unset=-1)),
     "think": Setting("think", _switch, ("on", "off", DEFAULT)),
+    "context-policy": Setting("context_policy", _policy, ("ring", "drop-oldest-turns", "error", DEFAULT)),
 }
 
 
@@ -106,6 +116,8 @@ def shown(chat: Conversation, name: str) -> str:
     option = find(name).option
     if option == "think":
         return _thinking(chat)
+    if option == "context_policy":
+        return f"{chat.policy}  {SOURCES['user'] if option in chat.chosen else ''}".rstrip()
     settings, sampling = chat.settings, chat.sampling()
     if option == "max_tokens":
         value = settings.get(option, "context")

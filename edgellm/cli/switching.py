@@ -111,4 +111,5 @@ def _introduction(name: str, model: Model, why: str) -> str:
     called = f"{name} ({file})" if not name.endswith(file) else file
     threads = f"{info.threads} thread{'s' if info.threads > 1 else ''}"
     called = f"{called}, {why}" if why else called
-    return f"{called}, {info.architecture}: context of {info.context} tokens, {threads}; /help lists the commands"
+    trained = f" (of {info.context_train})" if info.context_train > info.context else ""
+    return f"{called}, {info.architecture}: context of {info.context} tokens{trained}, {threads}; /help lists the commands"

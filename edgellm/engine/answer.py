@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from edgellm.chat import ThinkingSplitter
+from edgellm.engine.context_policy import Visible
 from edgellm.engine.conversation import Home, Logits
 from edgellm.engine.generation_options import PromptProgress
 from edgellm.engine.prompts import TokenIds
@@ -33,15 +34,19 @@ class Request:
     progress: PromptProgress | None = None
     thinking: ThinkingSplitter | None = None     # for answers that may begin with thinking
     calls_back: bool = False                     # whether the sampler calls processors
+    messages: Visible | None = None              # of a conversation, for telling which of them are forgotten
+    limit: int | None = None                     # of tokens, after which the answer ends; None: there is no end to the context
 
 
 class Answer(Task):
     """Tokens become pieces when a reader is there for them, so that what nobody has read can be left out at the end."""
 
-    def __init__(self, request: Request, lock: threading.RLock, *, context: int, positions: int | None, home: Home | None,
-                 background: bool) -> None:
+    def __init__(self, request: Request, lock: threading.RLock, *, context: int, sinks: int, positions: int | None,
+                 home: Home | None, background: bool) -> None:
         super().__init__(array("i", request.prompt.tobytes()), lock, home=home, background=background)
-        self._request, self._context, self._positions = request, context, positions
+        limits = [limit for limit in (positions, request.limit) if limit is not None]
+        self._request, self._context, self._sinks = request, context, sinks
+        self._positions = min(limits) if limits else None
         self.calls_back = request.calls_back
         self.draining = False                    # all of it is wanted, in one piece
         self.result: Generation | None = None
@@ -178,6 +183,8 @@ class Answer(Task):
     def _finish(self, reason: StopReason) -> None:
         answer = self.ids[self.n_prompt : self._shown]
         evicted = max(0, self._shown - self._context) if self._positions is None else 0
-        stats = Stats(self.n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds, self._token_seconds)
+        forgotten = self._request.messages.forgotten(evicted + self._sinks if evicted else 0) if self._request.messages else ()
+        stats = Stats(self.n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds, self._token_seconds,
+                      forgotten)
         self.result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed,
                                  self._thinking.decode())

@@ -18,6 +18,7 @@ class Place:
 
     backend: Backend
     note: str = ""
+    crowded: bool = False                        # an accelerator is there, and the model does not fit it
 
 
 def check_name(backend: str) -> None:
@@ -61,4 +62,4 @@ def by_size(needed: BackendNeed, limit: int) -> Place:
     sizes = f"{needed.total / 1e9:.1f} GB for the model, {limit / 1e9:.1f} GB for the GPU"
     if needed.total <= limit:
         return Place(ACCELERATOR, f"running on the GPU through MLX ({sizes})")
-    return Place(find("cpu"), f"running on the CPU: the model does not fit the GPU's working set ({sizes})")
+    return Place(find("cpu"), f"running on the CPU: the model does not fit the GPU's working set ({sizes})", crowded=True)

@@ -1,13 +1,18 @@
 """How many tokens a conversation sees: the default, what may be asked for, and whether its keys and values fit into memory."""
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from edgellm.backends.base import Backend
 from edgellm.engine.integers import as_int
 from edgellm.errors import OptionError, shown
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout, plan_memory
 
-DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less
+DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less: always tried
+LONGEST_CONTEXT = 131072                         # that is taken unasked
+SHARE = 4                                        # a longer context than the default may take this part of the free memory
 MOST_SINKS = 2**20
 SMALLEST_CONTEXT = 512                           # of those that are taken unasked
 
@@ -32,11 +37,30 @@ def choose_context(asked: int | None, sinks: int, trained: int) -> int:
 
 
 def candidates(asked: int | None, sinks: int, trained: int) -> list[int]:
-    """Contexts to try, longest first. Where none was asked for, a small machine takes a shorter one rather than none."""
-    contexts = [choose_context(asked, sinks, trained)]
-    while asked is None and contexts[-1] // 2 >= max(SMALLEST_CONTEXT, sinks + 2):
+    """Contexts to try, longest first: the one that was asked for, else what the model was trained for, and shorter ones."""
+    if asked is not None:
+        return [choose_context(asked, sinks, trained)]
+    contexts = [min(trained, LONGEST_CONTEXT)] if trained > DEFAULT_CONTEXT else []
+    while contexts and contexts[-1] > 2 * DEFAULT_CONTEXT:
+        contexts.append(1 << ((contexts[-1] - 1).bit_length() - 1))
+    contexts.append(choose_context(None, sinks, trained))
+    while contexts[-1] // 2 >= max(SMALLEST_CONTEXT, sinks + 2):
         contexts.append(contexts[-1] // 2)
     return contexts
+
+
+def choices(asked: int | None, sinks: int, trained: int, kv_types: Sequence[str]) -> list[tuple[int, str]]:
+    """Contexts and types of keys and values to try: long contexts are taken in the best type or not at all."""
+    contexts = candidates(asked, sinks, trained)
+    long = [(context, kv_types[0]) for context in contexts if asked is None and context > DEFAULT_CONTEXT]
+    return long + list(itertools.product(contexts[len(long) :], kv_types))
+
+
+def check_share(needed: int, context: int, available: int) -> None:
+    """Raises OptionError where a context that nobody asked for would take more than its share of the memory that is free."""
+    if needed > available // SHARE:
+        raise OptionError(f"context={context} takes {needed / 2**30:.1f} GiB for keys and values, more than the {SHARE}th part "
+                          "of the free memory; give a shorter one.")
 
 
 def check_learned(context: int, trained: int) -> None:

@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload  # Any: messages and tools hold values of many types
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload  # Any: messages and tools hold values of many types
 
 import numpy as np
 
 from edgellm.chat import Message, ThinkingSplitter, encode_chat, opens_thinking, switch, thinking_of
 from edgellm.engine.async_ import AsyncTwins, Prompt
+from edgellm.engine.context_policy import PINNED, ContextPolicy, fit
+from edgellm.engine.context_policy import Prompt as ChatPrompt
 from edgellm.engine.conversation import Home
 from edgellm.engine.generation_options import GenerationKeywords, GenerationOptions, parse
 from edgellm.engine.records import Generation
@@ -18,11 +20,20 @@ if TYPE_CHECKING:
     from edgellm.engine.model import Model
 
 
+class Source(NamedTuple):
+    """Where an answer comes from: the model, where its conversation stays, and how it is treated."""
+
+    model: Model
+    home: Home | None
+    background: bool
+    policy: ContextPolicy                        # where a call names none
+
+
 class Generating(AsyncTwins):
     """The calls of a model that write answers. Those of a session go on from what it holds."""
 
-    def _source(self) -> tuple[Model, Home | None, bool]:
-        """The model, where the conversation stays, and whether it is in the background. Raises ModelClosed, SessionError."""
+    def _source(self) -> Source:
+        """Raises ModelClosed, SessionError."""
         raise NotImplementedError
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
@@ -32,8 +43,8 @@ class Generating(AsyncTwins):
         as many as the context holds; None for no limit), `stop` (a text or several that end the answer and are not part of it),
         `processors` (functions (ids (n,), logits (n_vocab,)) -> logits, called before all else),
         `progress` (a function (done, total), called before each step of a prompt), and the fields of SamplingOptions
-        (`temperature=0` is greedy), whose defaults the model file may replace. Processors and `progress` may be called in the
-        thread of another call that is computed in the same step.
+        (`temperature=0` is greedy), whose defaults the model file may replace; `context_policy` as in `load`. Processors and
+        `progress` may be called in the thread of another call that is computed in the same step.
 
         Raises OptionError, NoTokenizer (text for a model without one), ContextFull, NumericError, ModelClosed, and FormatError
         where the file was changed on disk meanwhile.
@@ -42,8 +53,9 @@ class Generating(AsyncTwins):
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream:
         """As `generate`, piece by piece: computing starts with the first piece that is asked for."""
-        model, home, background = self._source()
-        return model.begin(model.prompt_ids(prompt), parse(options, context=model.context), home=home, background=background)
+        source = self._source()
+        model = source.model
+        return model.begin(model.prompt_ids(prompt), parse(options, context=model.context), source)
 
     @overload
     def chat(self, messages: Sequence[Message], *, stream: Literal[False] = False, tools: Sequence[Mapping[str, Any]] | None = None,
@@ -64,22 +76,38 @@ class Generating(AsyncTwins):
         """The answer to a conversation: a Generation, or with `stream=True` a Stream of pieces.
 
         `messages`: mappings with role and content, oldest first. They go through the model's chat template, or a built-in one
-        that fits its vocabulary; names of control tokens in them stay plain text. `tools`: function descriptions for templates
-        that know them. `template_options`: what else the template asks for. `think`: whether a model whose template has a switch
-        for it thinks before it answers, None for the template's own default; see the property `thinking`. What is thought between
-        <think> and </think> is not part of the answer: it is `result.thinking`, `piece.thinking`, and in `Stream.events()`. Other
-        options and errors as in `generate`, and TemplateError where the template does not take the conversation.
+        that fits its vocabulary; names of control tokens in them stay plain text. One with `"pinned": True` stays when others are
+        left out (see `context_policy` of `load`; `result.stats.forgotten_messages` says which were). `tools`: function
+        descriptions for templates that know them. `template_options`: what else the template asks for. `think`: whether a model
+        whose template has a switch for it thinks before it answers, None for the template's own default; see the property
+        `thinking`. What is thought between <think> and </think> is not part of the answer: it is `result.thinking`,
+        `piece.thinking`, and in `Stream.events()`. Other options and errors as in `generate`, and TemplateError where the
+        template does not take the conversation.
         """
-        model, home, background = self._source()
+        source = self._source()
+        model = source.model
         if isinstance(messages, str) or not isinstance(messages, Sequence):
             raise OptionError('messages is no list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
         template = model.template
         thinking = thinking_of(template.source)
-        rendered = template.render(messages, tools=tools, **{**switch(thinking, think), **(template_options or {})})
-        ids = np.array(encode_chat(model.tokenizer, rendered), np.int32)
-        if not len(ids):
-            raise OptionError("messages became an empty prompt; give at least one message with some content.")
-        splitter = ThinkingSplitter(inside=opens_thinking(rendered.text)) if thinking != "no" else None
         asked: GenerationOptions = parse(options, context=model.context, more_stops=template.stops)
-        answer = model.begin(ids, asked, splitter, home=home, background=background)
+        extra = {**switch(thinking, think), **(template_options or {})}
+
+        def encode(some: Sequence[Message]) -> ChatPrompt:
+            rendered = template.render([_unpinned(message) for message in some], tools=tools, **extra)
+            return ChatPrompt(rendered, np.array(encode_chat(model.tokenizer, rendered), np.int32))
+
+        seen = fit(messages, encode, lambda text: len(model.tokenizer.encode(text)), asked.context_policy or source.policy,
+                   context=model.context, slides=model.info.slides, max_tokens=asked.max_tokens)
+        if not len(seen.prompt.ids):
+            raise OptionError("messages became an empty prompt; give at least one message with some content.")
+        splitter = ThinkingSplitter(inside=opens_thinking(seen.prompt.rendered.text)) if thinking != "no" else None
+        answer = model.begin(seen.prompt.ids, asked, source, splitter, seen)
         return answer if stream else answer.drain()
+
+
+def _unpinned(message: Message) -> Message:
+    """A message as templates know it."""
+    if isinstance(message, Mapping) and PINNED in message:
+        return {key: value for key, value in message.items() if key != PINNED}
+    return message

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from edgellm.engine.context_policy import ContextPolicy, check_policy
 from edgellm.engine.integers import as_int
 from edgellm.engine.stop_text import StopText
 from edgellm.errors import OptionError, shown
@@ -12,6 +13,7 @@ from edgellm.sampling import Processor, SamplingKeywords
 
 MaxTokens = int | None | Literal["context"]
 PromptProgress = Callable[[int, int], None]      # (tokens of the prompt that were read, all of them)
+NOT_SAMPLING = frozenset({"max_tokens", "stop", "processors", "progress", "context_policy"})
 
 
 class GenerationKeywords(SamplingKeywords, total=False):
@@ -21,6 +23,7 @@ class GenerationKeywords(SamplingKeywords, total=False):
     stop: str | Iterable[str] | None             # texts that end the answer and are not part of it
     processors: Sequence[Processor]              # functions (ids (n,), logits (n_vocab,)) -> logits, called before all else
     progress: PromptProgress | None              # called before each step of a prompt, in the thread that asks for the first piece
+    context_policy: ContextPolicy | None         # what happens when the context is full; None: as the session or model was opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +35,17 @@ class GenerationOptions:
     processors: Sequence[Processor]
     sampling: SamplingKeywords
     progress: PromptProgress | None
+    context_policy: ContextPolicy | None = None
 
 
 def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = ()) -> GenerationOptions:
     """Sort out `options`; `more_stops` join the user's. Raises OptionError, but leaves sampling options to the sampler."""
     stops = StopText(options.get("stop", ()), more_stops)
-    sampling = {name: value for name, value in options.items() if name not in ("max_tokens", "stop", "processors", "progress")}
+    sampling = {name: value for name, value in options.items() if name not in NOT_SAMPLING}
+    policy = options.get("context_policy")
     return GenerationOptions(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
-                             cast(SamplingKeywords, sampling), _progress(options.get("progress")))
+                             cast(SamplingKeywords, sampling), _progress(options.get("progress")),
+                             None if policy is None else check_policy(policy))
 
 
 def _limit(max_tokens: object, context: int) -> int | None:

@@ -1,7 +1,6 @@
 """From a path or a name to a model that runs: file, hparams, graph, weights, memory layout, back end."""
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from pathlib import Path
@@ -14,6 +13,7 @@ from edgellm.chat import template_variants
 from edgellm.engine import backend_choice, estimate
 from edgellm.engine import context as contexts
 from edgellm.engine.backend_choice import Place
+from edgellm.engine.context_policy import ContextPolicy, check_policy
 from edgellm.engine.engine import Engine
 from edgellm.engine.integers import as_int
 from edgellm.engine.model import Model
@@ -39,18 +39,22 @@ SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than th
 
 def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
          threads_batch: int | None = None, context: int | None = None, sinks: int = 4, kv_type: str | None = None,
-         parallel: int = 1, progress: Progress | None = None, force: bool = False) -> Model:
+         parallel: int = 1, context_policy: ContextPolicy = "ring", progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
-    `path_or_name`: a .gguf file, a folder of the MLX community, a name of the catalogue, or hf:owner/repository. `backend`: "cpu",
-    "mlx", or "auto": MLX on Apple Silicon where the model fits the GPU's working set, else the CPU (`info.place` says why).
-    `threads`: None takes the cores this process may use; files under 4 MiB always run on one, and MLX has its own.
+    `path_or_name`: a .gguf file, a folder of the MLX community, a name of the catalogue, or hf:owner/repository. `backend`:
+    "cpu", "mlx", or "auto": MLX on Apple Silicon where the model fits the GPU's working set, else the CPU (`info.place` says
+    why). `threads`: None takes the cores this process may use; files under 4 MiB always run on one, and MLX has its own.
     `threads_batch`: those that read prompts, None for as many as `threads`. `context`: tokens that the model sees, the first
-    `sinks` of the conversation included; None takes what it was trained for, 4096 at most, and half of that, a quarter or an
-    eighth where memory is short. Older tokens than that are forgotten one by one, and counted (learned positions cannot slide:
-    such a model stops there). `kv_type`: how keys and values are kept, "f16", "q8_0" (half the memory, CPU only) or "f32"; None
-    takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`. `parallel`: how many
-    conversations are computed at a time, in shared steps, and kept when they are over; each has keys and values of its own.
+    `sinks` of the conversation included; None takes what it was trained for, or as much of that as a quarter of the free memory
+    holds, but 4096 at least; half of that, a quarter or an eighth where memory is short. Older tokens than that are forgotten one
+    by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: how keys and values are kept,
+    "f16", "q8_0" (half the memory, CPU only) or "f32"; None takes f16, or q8_0 where memory is short. What was taken for lack of
+    memory is said in `info.place`. `parallel`: how many conversations are computed at a time, in shared steps, and kept when they
+    are over; each has keys and values of its own. `context_policy`: what happens when the context is full. "ring" forgets the
+    oldest tokens one by one, while an answer is written too; "error" raises ContextFull, and ends an answer; "drop-oldest-turns"
+    leaves out whole turns of a chat, oldest first, but for system messages, those with `"pinned": True` and the last; an answer
+    ends where the context is full.
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
     A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
@@ -60,6 +64,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     parallel = _parallel(parallel)
     backend_choice.check_name(backend)
     sinks = contexts.check_sinks(sinks)
+    check_policy(context_policy)
     path = resolve(path_or_name)
     gguf = open_model(path)
     tokenizer: BackgroundTokenizer | None = None
@@ -69,12 +74,15 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
             threads = threads_batch = 1
         trained = _trained_context(gguf)
         kinds = backend_choice.kv_types(backend, kv_type)
-        choices = list(itertools.product(contexts.candidates(context, sinks, trained), kinds))
+        choices = contexts.choices(context, sinks, trained, kinds)
+        usual = next(choice for choice in choices if context is not None or choice[0] <= contexts.DEFAULT_CONTEXT)
         for chosen, kind in choices:
             keys, graph = load_graph(gguf, chosen)
             try:
                 place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
                 layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force)
+                if context is None and chosen > contexts.DEFAULT_CONTEXT:
+                    _check_long(place, parallel * kv_bytes(layout, kind), chosen)
                 graph, options = optimise(graph, layout.with_sinks), BackendOptions(kind, threads, threads_batch, parallel)
                 if not force:
                     estimate.check(estimate.need(place.backend, gguf, graph, layout, options), chosen, gguf.path)
@@ -83,7 +91,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
                 if (chosen, kind) == choices[-1]:
                     raise
         notes = [place.note] if place.note else []
-        if (chosen, kind) != choices[0]:
+        if choices.index((chosen, kind)) > choices.index(usual):
             notes.append(f"memory is short: the context has {chosen} tokens, keys and values in {kind}")
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
@@ -94,7 +102,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         info = _info(gguf, keys, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
                      token_bytes=estimate.token_bytes(gguf, graph), slides=positions is None)
         engine = Engine(executable, weights, gguf.path, positions=positions, parallel=parallel, state_bytes=info.kv_bytes)
-        return Model(engine, tokenizer, info, defaults, gguf.metadata)
+        return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy)
     except BaseException as error:
         if tokenizer is not None:
             tokenizer.wait()
@@ -145,6 +153,13 @@ def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, 
     if not force:                                # before the plan is made, whose size grows with the context too
         contexts.check_memory(parallel * kv_bytes(layout, kv_type), context, memory().available)
     return layout
+
+
+def _check_long(place: Place, needed: int, context: int) -> None:
+    """Raises OptionError for a context longer than the usual one that is not worth what it takes."""
+    contexts.check_share(needed, context, memory().available)
+    if place.crowded:
+        raise OptionError(f"context={context} is too long for the GPU; give a shorter one.")
 
 
 def _info(gguf: GGUFFile, keys: Keys, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,

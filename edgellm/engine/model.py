@@ -15,9 +15,10 @@ from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template
 from edgellm.engine import saved_session
 from edgellm.engine.answer import Request
 from edgellm.engine.async_ import Prompt
+from edgellm.engine.context_policy import ContextPolicy, Visible
 from edgellm.engine.conversation import Home
 from edgellm.engine.engine import Engine
-from edgellm.engine.generating import Generating
+from edgellm.engine.generating import Generating, Source
 from edgellm.engine.generation_options import GenerationOptions
 from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
@@ -25,7 +26,7 @@ from edgellm.engine.session import Priority, Session
 from edgellm.engine.stream import Stream
 from edgellm.engine.task import Scoring
 from edgellm.engine.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
-from edgellm.errors import ModelClosed, OptionError
+from edgellm.errors import ContextFull, ModelClosed, OptionError
 from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, resolve_options
 from edgellm.tokenizer import Tokenizer
 
@@ -40,9 +41,10 @@ class Model(Generating):
     """
 
     def __init__(self, engine: Engine, tokenizer: BackgroundTokenizer, info: ModelInfo, defaults: Mapping[str, int | float],
-                 metadata: Mapping[str, Any]) -> None:
+                 metadata: Mapping[str, Any], context_policy: ContextPolicy = "ring") -> None:
         self.info = info
         self.engine = engine                     # the computing behind it, for benchmarks
+        self.context_policy: ContextPolicy = context_policy
         self._tokenizer, self._defaults, self._metadata = tokenizer, defaults, metadata
 
     def logits(self, token_ids: Sequence[int] | npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
@@ -58,13 +60,14 @@ class Model(Generating):
             raise ModelClosed(f"{self.path}: the model was closed; load it again.")
         return scoring.rows
 
-    def session(self, *, priority: Priority = "foreground") -> Session:
+    def session(self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None) -> Session:
         """A conversation that is kept until it is closed. `priority`: "background" gives way to all that is in the foreground.
+        `context_policy`: as in `load`, None for the model's.
 
         Raises OptionError, ModelClosed.
         """
         self._require_open()
-        return Session(self, priority=priority)
+        return Session(self, priority=priority, context_policy=context_policy)
 
     def resume(self, path: str | os.PathLike[str], *, priority: Priority = "foreground") -> Session:
         """A session that holds what `Session.save` wrote: nothing of it is computed again.
@@ -88,9 +91,9 @@ class Model(Generating):
         """What makes a prompt of messages."""
         return find_template(self._metadata, self.tokenizer, file=str(self.path))
 
-    def _source(self) -> tuple[Model, Home | None, bool]:
+    def _source(self) -> Source:
         self._require_open()
-        return self, None, False
+        return Source(self, None, False, self.context_policy)
 
     def prompt_ids(self, prompt: Prompt) -> TokenIds:
         """A prompt's token ids. Raises OptionError, NoTokenizer."""
@@ -101,10 +104,14 @@ class Model(Generating):
             raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
         return np.array(ids, np.int32)
 
-    def begin(self, ids: TokenIds, asked: GenerationOptions, thinking: ThinkingSplitter | None = None, *, home: Home | None = None,
-              background: bool = False) -> Stream:
-        """The answer to token ids, for which nothing is computed yet; `home`: where a session's conversation stays."""
+    def begin(self, ids: TokenIds, asked: GenerationOptions, source: Source, thinking: ThinkingSplitter | None = None,
+              messages: Visible | None = None) -> Stream:
+        """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
         self.engine.check_room(len(ids))
+        limit = self.context if (asked.context_policy or source.policy) != "ring" else None
+        if limit is not None and len(ids) > limit:
+            raise ContextFull(f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, load the model with a "
+                              "larger context, or choose context_policy=\"ring\".")
         options = self.sampling_options(**asked.sampling).options
         tokenizer = self.tokenizer if self.info.has_tokenizer or asked.stops else None    # stop texts need one, or raise
         end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
@@ -112,8 +119,8 @@ class Model(Generating):
                           vocabulary=self._token_texts if tokenizer else None, processors=asked.processors)
         decoder = answer_decoder(tokenizer, int(ids[-1])) if tokenizer else None
         request = Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress, thinking,
-                          calls_back=bool(asked.processors))
-        return Stream(self.engine, request, home=home, background=background)
+                          calls_back=bool(asked.processors), messages=messages, limit=limit)
+        return Stream(self.engine, request, home=source.home, background=source.background)
 
     @cached_property
     def _token_texts(self) -> TokenTexts:

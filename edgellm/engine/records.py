@@ -45,6 +45,12 @@ class Stats:
     time_to_first_token: float                   # from the first request for a piece, waiting for other calls included
     prompt_seconds: float                        # computing the part of the prompt that was not cached
     generation_seconds: float                    # computing the tokens after the first; a slow reader does not count
+    forgotten_messages: tuple[int, ...] = ()     # numbers in the list that `chat` was given: left out, or no longer seen at all
+
+    @property
+    def computed_tokens(self) -> int:
+        """Of prompt and answer: all but the cached ones."""
+        return self.prompt_tokens - self.cached_tokens + self.generated_tokens
 
     @property
     def tokens_per_second(self) -> float:

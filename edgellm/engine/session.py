@@ -6,8 +6,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from edgellm.engine import saved_session
+from edgellm.engine.context_policy import ContextPolicy, check_policy
 from edgellm.engine.conversation import Conversation, Home
-from edgellm.engine.generating import Generating
+from edgellm.engine.generating import Generating, Source
 from edgellm.errors import OptionError, SessionError
 
 if TYPE_CHECKING:
@@ -25,10 +26,12 @@ class Session(Generating):
     to others. A session's memory is its own until it is closed or dropped.
     """
 
-    def __init__(self, model: Model, *, priority: Priority = "foreground", home: Home | None = None) -> None:
+    def __init__(self, model: Model, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None,
+                 home: Home | None = None) -> None:
         if priority not in PRIORITIES:
             raise OptionError(f'priority={priority!r} does not exist; choose "foreground" or "background".')
         self.priority: Priority = priority
+        self.context_policy: ContextPolicy = model.context_policy if context_policy is None else check_policy(context_policy)
         self._model, self._home = model, home or Home()
         self._closed = False
         model.engine.add_home(self._home)
@@ -47,24 +50,24 @@ class Session(Generating):
     def closed(self) -> bool:
         return self._closed or self._model.closed
 
-    def _source(self) -> tuple[Model, Home | None, bool]:
-        model, _, _ = self._model._source()
+    def _source(self) -> Source:
+        model = self._model._source().model
         if self._closed:
             raise SessionError("the session was closed; open another one with model.session().")
-        return model, self._home, self.priority == "background"
+        return Source(model, self._home, self.priority == "background", self.context_policy)
 
     def fork(self) -> Session:
         """A second session that goes on from here by itself; what both hold is in memory once. Raises SessionError, ModelClosed."""
-        model, home, _ = self._source()
+        model, home, _, _ = self._source()
         assert home is not None
-        return Session(model, priority=self.priority, home=model.engine.fork(home))
+        return Session(model, priority=self.priority, context_policy=self.context_policy, home=model.engine.fork(home))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what it holds to a file, from which `Model.resume` goes on, also in another process.
 
         Raises SessionError (closed, or a back end that cannot), Unwritable, ModelClosed.
         """
-        model, home, _ = self._source()
+        model, home, _, _ = self._source()
         assert home is not None
         with model.engine.alone() as executable:
             conversation = home.conversation or Conversation.empty(executable)

@@ -25,8 +25,8 @@ class Stream:
 
     def __init__(self, engine: Engine, request: Request, *, home: Home | None = None, background: bool = False) -> None:
         self._engine: Engine | None = engine
-        self._answer = Answer(request, engine.lock, context=engine.layout.context, positions=engine.positions, home=home,
-                              background=background)
+        self._answer = Answer(request, engine.lock, context=engine.layout.context, sinks=engine.layout.classes[0].sinks,
+                              positions=engine.positions, home=home, background=background)
         self._reading = threading.RLock()        # held while a piece is waited for
 
     @property

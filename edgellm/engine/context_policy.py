@@ -1,0 +1,141 @@
+"""What a conversation leaves out when its context is full, and which messages a model no longer sees."""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from edgellm.chat import Message
+from edgellm.chat.templates import Rendered
+from edgellm.engine.prompts import TokenIds
+from edgellm.errors import ContextFull, OptionError, shown
+
+ContextPolicy = Literal["ring", "error", "drop-oldest-turns"]
+POLICIES: tuple[ContextPolicy, ...] = ("ring", "error", "drop-oldest-turns")
+ROOM = 4                                         # where turns are dropped, this part of the context is kept for the answer
+PIECES = 4                                       # turns go by this part of the context, so that the rest is not read anew each time
+PINNED = "pinned"                                # the key of a message that stays
+
+
+class Prompt(NamedTuple):
+    """A conversation as a model reads it."""
+
+    rendered: Rendered
+    ids: TokenIds
+
+
+Encode = Callable[[Sequence[Message]], Prompt]
+
+
+def check_policy(policy: object) -> ContextPolicy:
+    """Raises OptionError for a policy that does not exist."""
+    if policy not in POLICIES:
+        raise OptionError(f"context_policy={shown(policy)} does not exist; choose {', '.join(map(repr, POLICIES))}.")
+    return policy
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The messages of a prompt, for telling which of them a model sees no more. `kept` are their numbers in the caller's list."""
+
+    prompt: Prompt
+    kept: tuple[int, ...]
+    texts: tuple[str, ...]                       # of the kept messages
+    dropped: tuple[int, ...]                     # left out from the start
+    count: Callable[[str], int]                  # tokens of a text
+
+    def forgotten(self, first: int) -> tuple[int, ...]:
+        """Numbers of the messages that are dropped, or end before token `first` of the prompt."""
+        if first <= 0:
+            return self.dropped
+        ends = self._ends()
+        low, high = 0, len(ends)                 # messages before `low` are out, those from `high` on are not
+        while low < high:
+            middle = (low + high) // 2
+            if self.count(self.prompt.rendered.text[: ends[middle]]) <= first:
+                low = middle + 1
+            else:
+                high = middle
+        return tuple(sorted({*self.dropped, *self.kept[:low]}))
+
+    def _ends(self) -> list[int]:
+        """Where each message's text ends among the characters of the prompt."""
+        text, at, ends = self.prompt.rendered.text, 0, list[int]()
+        for part in self.texts:
+            found = text.find(part.strip(), at)
+            at = found + len(part.strip()) if found >= 0 else at
+            ends.append(at)
+        return ends
+
+
+def fit(messages: Sequence[Message], encode: Encode, count: Callable[[str], int], policy: ContextPolicy, *, context: int,
+        slides: bool, max_tokens: int | None) -> Visible:
+    """The prompt of a conversation under a policy. Raises ContextFull where it cannot be made to fit.
+
+    Turns (a user's message and all that follows it up to the next) are left out oldest first under "drop-oldest-turns", and under
+    "ring" where messages are pinned. System messages, pinned ones and the last turn stay.
+    """
+    prompt = encode(messages)
+    pinned = any(_pinned(message) for message in messages)
+    room = context // ROOM if max_tokens is None else min(max_tokens, context // ROOM)
+    drops = policy == "drop-oldest-turns" or (policy == "ring" and pinned)
+    left = list(range(len(messages)))
+    if drops and len(prompt.ids) > context - room:
+        left, prompt = _shortened(messages, encode, count, prompt, context, room, fails=policy != "ring" or not slides)
+    elif policy == "error" and len(prompt.ids) > context:
+        raise ContextFull(f"the conversation has {len(prompt.ids)} tokens, and the context holds {context}; shorten it, load the "
+                          "model with a larger context, or choose another context_policy.")
+    here = set(left)
+    return Visible(prompt, tuple(left), tuple(_text(messages[k]) for k in left),
+                   tuple(k for k in range(len(messages)) if k not in here), count)
+
+
+def _shortened(messages: Sequence[Message], encode: Encode, count: Callable[[str], int], prompt: Prompt, context: int, room: int, *,
+               fails: bool) -> tuple[list[int], Prompt]:
+    """The numbers of the messages that stay, and their prompt."""
+    turns = _turns(messages)
+    tokens = [count(_text(message)) for message in messages]
+    marks = max(0, len(prompt.ids) - sum(tokens)) // len(messages)       # what the template writes around each
+    lengths = [sum(tokens[k] + marks for k in turn) for turn in turns]
+    piece = max(1, context // PIECES)
+    wanted = -(-(len(prompt.ids) - (context - room)) // piece) * piece
+    gone, n = 0, 0
+    while n < len(turns) and gone < wanted:
+        gone, n = gone + lengths[n], n + 1
+    while True:
+        out = {k for turn in turns[:n] for k in turn}
+        left = [k for k in range(len(messages)) if k not in out]
+        prompt = encode([messages[k] for k in left])
+        if len(prompt.ids) <= context - room or n == len(turns):
+            break
+        n += 1
+    if fails and len(prompt.ids) >= context:
+        raise ContextFull(f"the message is too long: with the system prompt and pinned messages it has {len(prompt.ids)} tokens, "
+                          f"and this model sees {context}; send a shorter one, or load the model with a larger context.")
+    return left, prompt
+
+
+def _turns(messages: Sequence[Message]) -> list[list[int]]:
+    """What may be left out, oldest first: by turn the numbers of its messages."""
+    starts = [k for k, message in enumerate(messages) if message.get("role") == "user"]
+    turns = []
+    for start, stop in itertools.pairwise(starts):
+        turns.append([k for k in range(start, stop) if not _stays(messages[k])])
+    return [turn for turn in turns if turn]
+
+
+def _stays(message: Message) -> bool:
+    return _pinned(message) or message.get("role") in ("system", "developer")
+
+
+def _pinned(message: Message) -> bool:
+    return bool(message.get(PINNED))
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, Sequence) else ()
+    return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))

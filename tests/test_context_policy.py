@@ -1,0 +1,119 @@
+"""What happens when the context is full: tokens slide, turns go, or it is an error; and it is always said."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import Loader, references, toys
+from tiny_models import tiny_model
+
+import edgellm
+from edgellm.engine.context_policy import POLICIES
+from edgellm.errors import ContextFull, OptionError
+
+GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
+TEMPLATE = "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}{% endfor %}{% if m is defined %}{{ m.pinned }}{% endif %}"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("policy")
+    return tiny_model(folder / "m.gguf", "llama", tokenizer="bpe", template=TEMPLATE, n_layers=1, context=256)
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> edgellm.Model:
+    return toys().load(path, context=128)
+
+
+def talk(turns: int, *, words: str = "one two three", system: str = "Be brief.") -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}]
+    for k in range(turns):
+        messages += [{"role": "user", "content": f"{k} {words}"}, {"role": "assistant", "content": f"{words} {k}"}]
+    return [*messages, {"role": "user", "content": "the last"}]
+
+
+def test_a_short_chat_is_the_same_under_all_policies(model: edgellm.Model) -> None:
+    answers = [model.chat(talk(1), max_tokens=6, context_policy=policy, **GREEDY) for policy in POLICIES]
+    assert len({answer.token_ids for answer in answers}) == 1
+    assert all(answer.stats.forgotten_messages == () and answer.stats.evicted_tokens == 0 for answer in answers)
+    stats = answers[0].stats
+    assert stats.computed_tokens == stats.prompt_tokens - stats.cached_tokens + 6
+
+
+def test_the_ring_says_which_messages_fell_out(model: edgellm.Model) -> None:
+    messages = talk(12)
+    ends = [model.chat(messages[: k + 1], max_tokens=0).stats.prompt_tokens for k in range(len(messages))]
+    answer = model.chat(messages, max_tokens=9, **GREEDY)
+    seen_from = answer.stats.prompt_tokens + 9 - (128 - 4)
+    assert answer.stats.evicted_tokens == seen_from - 4 > 40 and answer.stop_reason == "length"
+    out = answer.stats.forgotten_messages
+    assert out == tuple(range(len(out))) and ends[len(out) - 1] <= seen_from + 1 and ends[len(out)] >= seen_from - 1
+
+
+def test_turns_go_oldest_first_and_seldom(model: edgellm.Model) -> None:
+    losses = []
+    for turns in range(1, 25):
+        messages = talk(turns, words="ab")
+        answer = model.chat(messages, max_tokens=4, context_policy="drop-oldest-turns", **GREEDY)
+        out = answer.stats.forgotten_messages
+        assert answer.stats.evicted_tokens == 0 and answer.stats.prompt_tokens <= 128 - 4
+        assert out == tuple(range(1, 1 + len(out))) and len(out) % 2 == 0, "whole turns, and never the system message"
+        losses.append(len(out))
+    assert losses[0] == 0 < losses[-1] and losses == sorted(losses)
+    assert len(set(losses)) <= 12, "what is left is read anew only now and then"
+
+
+@pytest.mark.parametrize("policy", ["ring", "drop-oldest-turns"])
+def test_pinned_messages_stay(model: edgellm.Model, policy: Any) -> None:
+    messages = talk(14)
+    messages[3] = {**messages[3], "pinned": True}
+    answer = model.chat(messages, max_tokens=4, context_policy=policy, **GREEDY)
+    assert answer.stats.evicted_tokens == 0
+    assert 3 not in answer.stats.forgotten_messages and {1, 2, 4, 5} <= set(answer.stats.forgotten_messages)
+
+
+def test_what_cannot_be_left_out_is_an_error(model: edgellm.Model) -> None:
+    with pytest.raises(ContextFull, match="message is too long"):
+        model.chat(talk(2, system="many words " * 90), context_policy="drop-oldest-turns")
+    messages = talk(2)
+    messages[0] = {"role": "system", "content": "many words " * 90, "pinned": True}
+    assert model.chat(messages, max_tokens=2, **GREEDY).stats.evicted_tokens > 0, "the ring goes on"
+
+
+def test_error_raises_and_ends_answers(model: edgellm.Model) -> None:
+    with pytest.raises(ContextFull, match="context_policy"):
+        model.chat(talk(20), context_policy="error")
+    with pytest.raises(ContextFull, match="context_policy"):
+        model.generate([5] * 200, context_policy="drop-oldest-turns")
+    answer = model.generate([5] * 100, context_policy="error", max_tokens=None, **GREEDY)
+    assert answer.stop_reason == "context" and answer.stats.evicted_tokens == 0
+    assert 100 + len(answer.token_ids) == 129, "the last token needs no place"
+
+
+def test_the_policy_of_a_model_and_of_a_session(path: Path) -> None:
+    with toys().load(path, context=128, context_policy="error") as model:
+        with pytest.raises(ContextFull):
+            model.generate([5] * 200)
+        with model.session(context_policy="ring") as session, session.fork() as other:
+            assert other.generate([5] * 200, max_tokens=3, **GREEDY).stats.evicted_tokens == 75
+        with model.session() as session, pytest.raises(ContextFull):
+            session.generate([5] * 200)
+        with pytest.raises(OptionError, match="context_policy='x' does not exist"):
+            model.session(context_policy="x")                      # type: ignore[arg-type]  # what is tested
+        with pytest.raises(OptionError, match="choose 'ring'"):
+            model.generate([5], context_policy=5)                  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(OptionError, match="context_policy"):
+        edgellm.load(path, context_policy="no")                    # type: ignore[arg-type]  # what is tested
+
+
+def test_turns_left_out_change_nothing_else(path: Path) -> None:
+    """The answer is that to the messages which are left, on the reference back end."""
+    loader: Loader = references()
+    with loader.load(path, context=64) as model:
+        messages = talk(9, words="ab")
+        answer = model.chat(messages, max_tokens=5, context_policy="drop-oldest-turns", **GREEDY)
+        left = [message for k, message in enumerate(messages) if k not in answer.stats.forgotten_messages]
+        assert len(left) < len(messages)
+        assert model.chat(left, max_tokens=5, **GREEDY).token_ids == answer.token_ids
