@@ -1,8 +1,9 @@
-"""Where edgellm keeps what it can make again, and whether a folder is only the user's."""
+"""Where edgellm keeps what it can make again and what the user did, and whether a folder is only the user's."""
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -15,6 +16,17 @@ def user_cache() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "edgellm"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgellm"
+
+
+def state_folder(platform: str = sys.platform, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where what the user did is kept between starts; the folder need not exist."""
+    if platform == "win32":
+        folder = environment.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif platform == "darwin":
+        folder = "~/Library/Application Support"
+    else:
+        folder = environment.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(os.path.expanduser(folder), "edgellm")
 
 
 def is_private(folder: Path) -> bool:

@@ -42,13 +42,14 @@ class WholeFile:
         """All bytes are on the disk when this returns."""
         os.fsync(self._descriptor)
 
-    def publish(self) -> None:
-        """Rename to the final name, replacing what was there. `finish` has been called."""
+    def publish(self, *, sync: bool = True) -> None:
+        """Rename to the final name, replacing what was there. `finish` has been called; `sync`: also the folder's entry."""
         if fcntl is None:
             self._close()
         os.replace(self.part, self.path)
         self._close()
-        self._sync_folder()
+        if sync:
+            self._sync_folder()
 
     def discard(self) -> None:
         """Close and delete what was not published. Calling it again, or after `publish`, does nothing."""

@@ -77,6 +77,10 @@ class FakeModel:
         """As Model.close."""
         self.closed = True
 
+    def session(self) -> Self:
+        """As Model.session."""
+        return self
+
     def sampling_options(self, **sampling: Any) -> ResolvedOptions:
         """As Model.sampling_options, for a file that recommends nothing."""
         return resolve_options(sampling, {})

@@ -25,6 +25,7 @@ from edgellm.cli import (
     pull,
     quantize,
     rm,
+    sessions,
     show,
     tokenize,
     verify,
@@ -48,6 +49,7 @@ for _command in (chat.chat, run_command.run, fit.fit, pull.pull, show.show, path
                  doctor.doctor, convert.convert, quantize.quantize, imatrix.imatrix, perplexity.perplexity,
                  verify.verify):
     app.command(no_args_is_help=False)(_command)
+app.add_typer(sessions.app, name="sessions")
 app.command("list", no_args_is_help=False)(list_command.list_)
 app.command("import", no_args_is_help=False)(import_.import_)
 
@@ -139,7 +141,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
     import difflib
 
     text = str(error.format_message()).rstrip(".?")       # type: ignore[attr-defined]  # checked by the caller
-    names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback]
+    names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback] + ["sessions"]
     command = next((a for a in arguments if not a.startswith("-")), "")
     if command not in names:
         near = difflib.get_close_matches(command, names, n=1)

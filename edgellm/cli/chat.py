@@ -35,10 +35,16 @@ def chat(
     system: options.System = None,
     think: options.Think = None,
     force: options.Force = False,
+    continue_: Annotated[bool, typer.Option("--continue", help="Go on with the chat that was saved last.")] = False,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="NAME", show_default=False,
+                                               autocompletion=completion.session_names, help=(
+        "Go on with a saved chat; edgellm sessions list shows their names."))] = None,
+    no_save: Annotated[bool, typer.Option("--no-save", help="Do not save this chat.")] = False,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.
 
-    Over a pipe every line is one message and only the answers are printed.
+    A chat on a terminal is saved on this machine (EDGELLM_SESSIONS=off: none is; =2G: so much at most). Over a pipe every line is
+    one message and only the answers are printed.
 
     \b
     edgellm chat qwen3-0.6b
@@ -48,8 +54,12 @@ def chat(
     from edgellm.cli.keyboard import quiet
     from edgellm.cli.opening import limit
     from edgellm.cli.repl import talk
+    from edgellm.cli.resuming import keeper, saved
     from edgellm.cli.switching import ModelSlot, usual_model
 
+    before = saved(continue_, resume)
+    if model is None and before is not None:
+        model = before.record.model
     name, why = (model, "") if model is not None else usual_model()
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
                          sinks=sinks, force=force or None)
@@ -57,8 +67,11 @@ def chat(
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
                              think=think, context_policy=context_policy)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    with quiet() if interactive else contextlib.nullcontext(), ModelSlot(name, load) as slot:
+    with quiet() if interactive else contextlib.nullcontext(), ModelSlot(name, load, before.load if before else {}) as slot:
         conversation = slot.begin(settings | limit(n), system, why)
-        code = talk(conversation, lambda other: slot.switch(conversation, other), interactive=interactive)
+        with keeper(conversation, before, save=interactive and not no_save):
+            if system is not None:
+                conversation.system = system
+            code = talk(conversation, lambda other: slot.switch(conversation, other), interactive=interactive)
     if code:
         raise typer.Exit(code)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgellm.cli import settings
+from edgellm.cli import session_commands, settings
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.format_stats import summary
 from edgellm.cli.output import fitting, say
@@ -107,6 +107,12 @@ def _model(chat: Conversation, rest: str) -> None:
     say(f"{chat.model.info.path}; /model NAME goes on with another one")
 
 
+def _think(chat: Conversation, rest: str) -> None:
+    if rest:
+        settings.change(chat, "think", rest)
+    _row("think", settings.shown(chat, "think"))
+
+
 def _stats(chat: Conversation, rest: str) -> None:
     say(summary(chat.last) if chat.last else "nothing was answered yet")
 
@@ -123,6 +129,13 @@ COMMANDS = {
     "exit": Command("", "leave", _leave),
     "clear": Command("", "forget the conversation", _clear),
     "regen": Command("", "make the last answer again", _regenerate),
+    "undo": Command("", "take the last question and its answer back", session_commands.undo),
+    "fork": Command("[NAME]", "go on as another chat; the one so far stays saved as it is", session_commands.fork),
+    "file": Command("PATH", "let the next message come with a text file, which stays in the context", session_commands.file),
+    "save": Command("[NAME]", "save this chat now, or under a name", session_commands.save),
+    "load": Command("[NAME]", "go on with a saved chat", session_commands.load),
+    "copy": Command("", "copy the last answer", session_commands.copy),
+    "think": Command("[on|off]", "show or set whether the model thinks before it answers", _think),
     "system": Command("[TEXT]", 'show or set the system prompt ("" for none)', _system),
     "set": Command("[NAME [X]]", f"show or set an option, or its default: {', '.join(settings.SETTINGS)}", _set),
     "model": Command("[NAME]", "show the model, or go on with another one", _model),

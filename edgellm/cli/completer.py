@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from edgellm.cli.commands import ALIASES, COMMANDS
+from edgellm.cli.completion import session_names
 from edgellm.cli.settings import SETTINGS
 
 
@@ -21,6 +22,12 @@ def complete(text: str) -> tuple[str, Sequence[str]]:
         return name, _matching(name, SETTINGS)
     if command == "set" and name in SETTINGS:
         return value, _matching(value, SETTINGS[name].words)
+    if command == "file" and not more:
+        return name, _paths(name, any_file=True)
+    if command == "load" and not more:
+        return name, session_names(name)
+    if command == "think" and not more:
+        return name, _matching(name, SETTINGS["think"].words)
     if command == "model" and not more:
         return name, _models(name)
     return "", []
@@ -38,7 +45,7 @@ def _models(begun: str) -> list[str]:
     return [*_matching(begun, names), *_paths(begun)]
 
 
-def _paths(begun: str) -> list[str]:
+def _paths(begun: str, *, any_file: bool = False) -> list[str]:
     folder, name = os.path.split(begun)
     try:
         inside = sorted(Path(os.path.expanduser(folder) or ".").iterdir())
@@ -46,4 +53,4 @@ def _paths(begun: str) -> list[str]:
         return []
     return [os.path.join(folder, path.name) + (os.sep if path.is_dir() else "") for path in inside
             if path.name.startswith(name) and not (path.name.startswith(".") and not name.startswith("."))
-            and (path.suffix == ".gguf" or (path.is_dir() and begun))]
+            and (any_file or path.suffix == ".gguf" or (path.is_dir() and begun))]

@@ -111,6 +111,13 @@ def all_names(incomplete: str) -> list[tuple[str, str]]:
     return here + [(name, what) for name, what in catalogue_names(incomplete) if name not in known]
 
 
+def session_names(incomplete: str) -> list[str]:
+    """Saved chats."""
+    from edgellm.engine.session_store import SessionStore
+
+    return [name for name in SessionStore().names() if name.startswith(incomplete)]
+
+
 def context_policies(incomplete: str) -> list[str]:
     """What --context-policy offers."""
     return [name for name in ("ring", "drop-oldest-turns", "error") if name.startswith(incomplete)]

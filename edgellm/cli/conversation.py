@@ -8,9 +8,11 @@ from edgellm.engine.records import Event
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
+    from edgellm.cli.keeping import Keeper
     from edgellm.engine.generation_options import PromptProgress
     from edgellm.engine.model import Model
     from edgellm.engine.records import Generation
+    from edgellm.engine.session import Session
     from edgellm.engine.stream import Stream
     from edgellm.sampling import ResolvedOptions, SamplingKeywords
 
@@ -35,7 +37,11 @@ class Conversation:
         self.note_on_system = ""                 # what is worth knowing about system prompts with this model
         self.progress: PromptProgress | None = None
         self.refuse: Callable[[str], str | None] = lambda text: None
+        self.called = ""                         # the name or path by which the model was opened
+        self.keeper: Keeper | None = None        # None: nothing is saved
+        self.session: Session | None = None      # what holds the computed conversation
         self._stream: Stream | None = None
+        self._files: list[tuple[str, str]] = []  # that come with the next message: their names and texts
 
     @property
     def settings(self) -> Settings:
@@ -60,11 +66,22 @@ class Conversation:
 
         Raises ContextFull where the message alone is too long for a context that may not slide.
         """
-        turns = [*self.turns, {"role": "user", "content": text}]
+        turns = [*self.turns, self._with_files({"role": "user", "content": text})]
         if (refusal := self.refuse(text)) is not None:
             self.turns, self.last = [*turns, {"role": "assistant", "content": refusal}], None
             return iter([Event("text", refusal)])
         return self._answer(turns)
+
+    def attach(self, name: str, text: str) -> None:
+        """Let the next message come with a document."""
+        self._files.append((name, text))
+
+    def _with_files(self, turn: dict[str, str]) -> dict[str, str]:
+        if not self._files:
+            return turn
+        files, self._files = self._files, []
+        documents = "\n\n".join(f"{name}:\n\n{text.strip()}" for name, text in files)
+        return {**turn, "content": f"{documents}\n\n{turn['content']}", "files": ", ".join(name for name, _ in files)}
 
     def again(self) -> Iterator[Event]:
         """Another answer to the last question. Raises OptionError when nothing was asked."""
@@ -80,6 +97,23 @@ class Conversation:
     def clear(self) -> None:
         """Forget all turns; the system prompt stays."""
         self.turns, self.last, self.full = [], None, False
+        if self.keeper is not None:
+            self.keeper.leave()
+
+    def undo(self) -> str:
+        """Take the last question and its answer back; the question. Raises OptionError where there is none."""
+        asked = [k for k, turn in enumerate(self.turns) if turn["role"] == "user"]
+        if not asked:
+            raise OptionError("/undo: nothing was said yet")
+        question = self.turns[asked[-1]]["content"]
+        self.turns, self.last = self.turns[: asked[-1]], None
+        return question
+
+    def drop_session(self) -> None:
+        """Go on without what was computed: another model, or another conversation."""
+        if self.session is not None:
+            self.session.close()
+        self.session = None
 
     @property
     def policy(self) -> str:
@@ -87,10 +121,10 @@ class Conversation:
         usual = "ring" if self.model.info.slides else "drop-oldest-turns"
         return str(self.settings.get("context_policy") or usual)
 
-    def messages(self, turns: Turns | None = None) -> Turns:
-        """What the model is given: the system prompt, then the turns."""
+    def messages(self, turns: Turns | None = None) -> list[dict[str, Any]]:
+        """What the model is given: the system prompt, then the turns; documents are pinned."""
         system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, *(self.turns if turns is None else turns)]
+        return [*system, *(_message(turn) for turn in (self.turns if turns is None else turns))]
 
     def _answer(self, turns: Turns) -> Iterator[Event]:
         self._stream = stream = self._chat(turns)
@@ -103,10 +137,19 @@ class Conversation:
                 stats = stream.result.stats
                 self.full = self.full or stats.evicted_tokens > 0 or bool(stats.forgotten_messages)
                 self.turns = [*turns, {"role": "assistant", "content": said}]
+                if self.keeper is not None:
+                    self.keeper.note(self)
 
     def _chat(self, turns: Turns) -> Stream:
         settings = self.settings if self.policy == "ring" else {**self.settings, "context_policy": self.policy}
-        return self.model.chat(self.messages(turns), stream=True, progress=self.progress, **settings)
+        self.session = self.session or self.model.session()
+        return self.session.chat(self.messages(turns), stream=True, progress=self.progress, **settings)
+
+
+def _message(turn: dict[str, str]) -> dict[str, Any]:
+    if "files" not in turn:
+        return turn
+    return {"role": turn["role"], "content": turn["content"], "pinned": True}
 
 
 def _sampling(settings: Settings) -> SamplingKeywords:

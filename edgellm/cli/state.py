@@ -4,19 +4,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
+from edgellm.folders import state_folder
 
-def state_folder(platform: str = sys.platform, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where such files belong on this system; the folder need not exist."""
-    if platform == "win32":
-        folder = environment.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif platform == "darwin":
-        folder = "~/Library/Application Support"
-    else:
-        folder = environment.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(os.path.expanduser(folder), "edgellm")
+__all__ = ["last_model", "private_file", "remember_model", "state_folder"]
 
 
 def private_file(name: str) -> Path | None:

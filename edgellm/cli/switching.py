@@ -1,6 +1,7 @@
 """Which model a chat talks to: opened, introduced, exchanged for another one."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -10,7 +11,7 @@ from edgellm.cli.conversation import Conversation
 from edgellm.cli.guide import NO_SYSTEM, is_guide, rule
 from edgellm.cli.output import say
 from edgellm.cli.state import last_model, remember_model
-from edgellm.errors import ModelNotFound, OptionError
+from edgellm.errors import BackendError, ModelNotFound, NotEnoughMemory, OptionError
 
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
@@ -21,9 +22,16 @@ BUNDLED = "which comes with edgellm"             # why the guide was taken
 class ModelSlot:
     """The open model of a chat; one at a time, because two might not fit. A context manager that closes it."""
 
-    def __init__(self, name: str, load: dict[str, Any]) -> None:     # Any: options of load()
+    # Any: options of load()
+    def __init__(self, name: str, load: dict[str, Any], usual: Mapping[str, Any] | None = None) -> None:
+        """`usual`: options for the first model where `load` has none, as far as they are possible."""
         self._name, self._load = name, load
-        self.model: Model = opening.open_model(name, load)
+        try:
+            self.model: Model = opening.open_model(name, {**(usual or {}), **load})
+        except (NotEnoughMemory, OptionError, BackendError):
+            if not usual:
+                raise
+            self.model = opening.open_model(name, load)
 
     def begin(self, chosen: dict[str, Any], system: str | None, why: str) -> Conversation:       # Any: options of Model.chat
         """A conversation with the model. `why` it was taken where the user named none. Raises OptionError for `think`."""
@@ -41,6 +49,7 @@ class ModelSlot:
         if note:
             say(note)
         resolve(name)                            # before anything is closed
+        conversation.drop_session()
         self.model.close()
         try:
             self.model = opening.open_model(name, self._load)
@@ -61,6 +70,7 @@ class ModelSlot:
         guide = why == BUNDLED or is_guide(self.model)
         if not guide:                            # a model that is fetched later shall come before it
             remember_model(_lasting(self._name))
+        conversation.called = _lasting(self._name)
         say(_introduction(self._name, self.model, why))
         if why and not guide:
             say("/model guide leads back to the guide, which explains edgellm")

@@ -1,6 +1,7 @@
 """The loaded model as programs use it: logits, generation, streams, chat; closed when it is no longer needed."""
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -81,10 +82,13 @@ class Model(Generating):
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What must be the same where a session is resumed."""
+        """What must be the same where a session is resumed: weights, hyperparameters with the rope's, tokenizer, memory."""
         info = self.info
-        return {"model": self.engine.fingerprint(), "backend": info.backend, "context": info.context, "sinks": info.sinks,
-                "kv_type": info.kv_type, "n_vocab": info.n_vocab}
+        wanted = [key for key in self._metadata if key.startswith((f"{info.architecture}.", "tokenizer.ggml."))]
+        keys = {key: value for key in wanted if isinstance(value := self._metadata[key], str | int | float)}
+        header = hashlib.sha256(repr(sorted(keys.items())).encode(errors="replace")).hexdigest()
+        return {"model": self.engine.fingerprint(), "header": header, "backend": info.backend, "context": info.context,
+                "sinks": info.sinks, "kv_type": info.kv_type, "n_vocab": info.n_vocab}
 
     @cached_property
     def template(self) -> ChatTemplate:

@@ -1,25 +1,24 @@
 """A session's conversation in a file: token ids, keys and values, so that another process goes on without computing them again."""
 from __future__ import annotations
 
-import hashlib
 import json
+import mmap
 import os
 import struct
 from array import array
-from collections.abc import Iterator
 from typing import Any, BinaryIO, Protocol, runtime_checkable  # Any: values of JSON; buffers
 
 from edgellm.backends.base import Executable, State
+from edgellm.engine.checksum import SIZE as DIGEST
+from edgellm.engine.checksum import Checksum
 from edgellm.engine.conversation import Conversation
 from edgellm.errors import EdgeError, SessionError
 from edgellm.formats.whole_file import WholeFile
 from edgellm.memory.sequence import Sequence
 
-MAGIC, VERSION = b"EDGESESS", 1
+MAGIC, VERSION = b"EDGESESS", 2
 HEAD = struct.Struct("<8sIIQQ")                  # magic, version, bytes of the facts (JSON), of the ids, of the state
-DIGEST = hashlib.sha256().digest_size            # over all before it, at the end
-MOST_FACTS = 1 << 16                             # bytes
-BLOCK = 1 << 20
+MOST_FACTS = 1 << 16                             # bytes; the checksum of all stands at the end
 
 
 @runtime_checkable
@@ -40,12 +39,12 @@ class _Hashed:
     """A file that is written, and the digest of what was."""
 
     def __init__(self, file: WholeFile) -> None:
-        self._file, self.sha = file, hashlib.sha256()
+        self._file, self.sum = file, Checksum()
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._file.write(view)
-        self.sha.update(view)
+        self.sum.update(view)
         return len(view)
 
 
@@ -61,8 +60,32 @@ class _Counted:
         return n
 
 
-def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[str, Any], backend: str) -> None:
-    """Write a conversation; `facts` say of which model. Whole under its name or not there.
+class _Mapped:
+    """A file in memory that reads like one on disk; the pages of the map are copied once, to where they are used."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view, self._at = view, 0
+
+    def read(self, n: int) -> bytes:
+        data = bytes(self._view[self._at : self._at + max(0, n)])
+        self._at += len(data)
+        return data
+
+    def readinto(self, target: Any) -> int:
+        into = memoryview(target).cast("B")
+        data = self._view[self._at : self._at + len(into)]
+        into[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+
+def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[str, Any], backend: str, *,
+         sync: bool = True) -> None:
+    """Write a conversation; `facts` say of which model. Whole under its name or not there. Without `sync` a power failure may
+    damage it, which is found when it is read.
 
     Raises SessionError where the back end cannot, Unwritable, and OSError where the disk is full.
     """
@@ -80,9 +103,10 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
         hashed.write(header)
         hashed.write(ids)
         state.save(hashed)
-        file.write(hashed.sha.digest())
-        file.finish()
-        file.publish()
+        file.write(hashed.sum.digest())
+        if sync:
+            file.finish()
+        file.publish(sync=sync)
     finally:
         file.discard()
 
@@ -93,8 +117,10 @@ def load(path: str | os.PathLike[str], executable: Executable, facts: dict[str, 
     if not isinstance(executable, Loading):
         raise SessionError(f"the {executable.backend} back end cannot load sessions; load the model with backend=\"cpu\".")
     try:
-        with open(path, "rb") as file:
-            return _Reading(file, name).conversation(executable, facts, n_vocab)
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+            return _Reading(view, name).conversation(executable, facts, n_vocab)
+    except ValueError as error:                  # an empty file cannot be mapped
+        raise SessionError(f"{name}: is not a saved session; give a file that session.save() wrote.") from error
     except OSError as error:
         raise SessionError(f"{name}: cannot be read ({error.strerror or error}); give a file that session.save() wrote.") from error
 
@@ -102,8 +128,9 @@ def load(path: str | os.PathLike[str], executable: Executable, facts: dict[str, 
 class _Reading:
     """A saved session that is read: nothing in it is believed before its digest was compared."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self._file, self._name = file, name
+    def __init__(self, view: memoryview, name: str) -> None:
+        self._view, self._name = view, name
+        self._file: Any = _Mapped(view)
 
     def _damaged(self, what: str) -> SessionError:
         return SessionError(f"{self._name}: {what}; start a new session, or give a file that session.save() wrote.")
@@ -115,29 +142,18 @@ class _Reading:
         _, version, n_header, n_ids, n_state = HEAD.unpack(head)
         if version != VERSION:
             raise self._damaged(f"was written in version {version} of the format, and this edgellm reads version {VERSION}")
-        size = os.fstat(self._file.fileno()).st_size
-        if n_header > MOST_FACTS or HEAD.size + n_header + n_ids + n_state + DIGEST != size or n_ids % 4:
+        end = len(self._view) - DIGEST
+        if n_header > MOST_FACTS or HEAD.size + n_header + n_ids + n_state != end or n_ids % 4:
             raise self._damaged("is cut off or damaged")
-        self._compare(size - DIGEST)
-        self._file.seek(HEAD.size)
+        found = Checksum()
+        found.update(self._view[:end])
+        if found.digest() != bytes(self._view[end:]):
+            raise self._damaged("is damaged: its checksum is wrong")
         oldest = self._facts(self._file.read(n_header), facts)
         ids = array("i", self._file.read(n_ids))
         if ids and not 0 <= min(ids) <= max(ids) < n_vocab:
             raise self._damaged("has tokens that this model does not know")
-        return Conversation(self._sequence(executable, ids, oldest), self._state(executable, size - DIGEST))
-
-    def _compare(self, end: int) -> None:
-        sha = hashlib.sha256()
-        for block in self._blocks(end):
-            sha.update(block)
-        if sha.digest() != self._file.read(DIGEST):
-            raise self._damaged("is damaged: its checksum is wrong")
-
-    def _blocks(self, end: int) -> Iterator[bytes]:
-        self._file.seek(0)
-        while end > 0 and (block := self._file.read(min(BLOCK, end))):
-            end -= len(block)
-            yield block
+        return Conversation(self._sequence(executable, ids, oldest), self._state(executable, end))
 
     def _facts(self, header: bytes, wanted: dict[str, Any]) -> list[int]:
         try:

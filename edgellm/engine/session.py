@@ -62,8 +62,9 @@ class Session(Generating):
         assert home is not None
         return Session(model, priority=self.priority, context_policy=self.context_policy, home=model.engine.fork(home))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what it holds to a file, from which `Model.resume` goes on, also in another process.
+    def save(self, path: str | os.PathLike[str], *, sync: bool = True) -> None:
+        """Write what it holds to a file, from which `Model.resume` goes on, also in another process. The file is whole under its
+        name or not there. `sync=False` does not wait for the disk: a power failure may damage the file, which `resume` then tells.
 
         Raises SessionError (closed, or a back end that cannot), Unwritable, ModelClosed.
         """
@@ -71,7 +72,7 @@ class Session(Generating):
         assert home is not None
         with model.engine.alone() as executable:
             conversation = home.conversation or Conversation.empty(executable)
-            saved_session.save(path, conversation, model.facts, executable.backend)
+            saved_session.save(path, conversation, model.facts, executable.backend, sync=sync)
 
     def close(self) -> None:
         """Free its memory; an answer that is being written for it is cancelled. Closing twice does nothing."""

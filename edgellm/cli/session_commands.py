@@ -1,0 +1,104 @@
+"""The commands inside a chat that change what was said or where it is kept: /undo, /fork, /file, /save, /load, /copy."""
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgellm.cli.output import say
+from edgellm.cli.screen import understands_escapes
+from edgellm.errors import OptionError
+
+if TYPE_CHECKING:
+    from edgellm.cli.conversation import Conversation
+    from edgellm.cli.keeping import Keeper
+
+MOST_COPIED = 74_994                             # bytes: what xterm takes of a clipboard's escape sequence
+MOST_FILE = 16 << 20                             # bytes; more than any context
+
+
+def undo(chat: Conversation, rest: str) -> None:
+    """Take the last exchange back."""
+    say(f"taken back: {chat.undo()[:200]}")
+
+
+def fork(chat: Conversation, rest: str) -> None:
+    """Go on as another chat; the one so far stays as it is."""
+    kept = _keeper(chat, "/fork")
+    if not chat.turns:
+        raise OptionError("/fork: nothing was said yet")
+    before = kept.name or "this chat"
+    with _disk("/fork"):
+        kept.fork(chat, rest)
+    say(f"{before} stays as it is; you go on as {kept.name}")
+
+
+def file(chat: Conversation, rest: str) -> None:
+    """Let the next message come with a document."""
+    if not rest:
+        raise OptionError("/file: give the path of a text file")
+    path = Path(os.path.expanduser(rest))
+    try:
+        if path.stat().st_size > MOST_FILE:
+            raise OptionError(f"/file {rest}: is longer than {MOST_FILE >> 20} MiB; give a part of it")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file") from error
+    n = len(chat.model.tokenizer.encode(text))
+    chat.attach(path.name, text)
+    say(f"{path.name}, {n:,} tokens, comes with your next message and stays in the context")
+
+
+def save(chat: Conversation, rest: str) -> None:
+    """Save now, or under a name."""
+    kept = _keeper(chat, "/save")
+    with _disk("/save"):
+        kept.save_as(chat, rest)
+    say(f"saved as {kept.name}")
+
+
+def load(chat: Conversation, rest: str) -> None:
+    """Go on with another saved chat."""
+    kept = _keeper(chat, "/load")
+    if not rest:
+        names = kept.store.names()
+        say(f"/load NAME goes on with one of: {', '.join(names[:20])}" if names else "no chat was saved yet")
+        return
+    record = kept.store.read(rest)
+    kept.close(chat, quiet=True)
+    kept.take(chat, rest, record)
+
+
+def copy(chat: Conversation, rest: str) -> None:
+    """The last answer to the clipboard, by the terminal's own means: that works over ssh as well."""
+    answers = [turn["content"] for turn in chat.turns if turn["role"] == "assistant"]
+    if not answers:
+        raise OptionError("/copy: there is no answer yet")
+    data = answers[-1].encode()
+    if len(data) > MOST_COPIED:
+        raise OptionError(f"/copy: the answer has {len(data):,} bytes, and terminals take {MOST_COPIED:,} at most")
+    if not understands_escapes(sys.stderr):
+        raise OptionError("/copy: this is no terminal with a clipboard")
+    sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\a")
+    sys.stderr.flush()
+    say(f"{len(answers[-1]):,} characters went to the clipboard, if your terminal lets programs write it")
+
+
+@contextlib.contextmanager
+def _disk(command: str) -> Iterator[None]:
+    """What the disk refuses is said like any other error."""
+    try:
+        yield
+    except OSError as error:
+        raise OptionError(f"{command}: cannot be written ({error.strerror or error}); make room") from error
+
+
+def _keeper(chat: Conversation, command: str) -> Keeper:
+    if chat.keeper is None:
+        raise OptionError(f"{command}: this chat is not saved (--no-save, EDGELLM_SESSIONS=off, or a pipe)")
+    return chat.keeper

@@ -1,0 +1,108 @@
+"""`edgellm sessions`: saved chats listed, shown, exported, deleted."""
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.completion import session_names
+from edgellm.cli.output import say
+from edgellm.cli.terminal import Filter
+from edgellm.errors import OptionError, SessionError
+
+if TYPE_CHECKING:
+    from edgellm.engine.session_store import SessionStore
+
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=session_names,
+                                     help="As edgellm sessions list shows it.")]
+FORMATS = ("markdown", "json")
+
+app = typer.Typer(rich_markup_mode=None, help="Saved chats: list, show, export, rm.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(json_: options.Json = False) -> None:
+    """List the saved chats, newest first. `edgellm chat --resume NAME` goes on with one."""
+    from edgellm.cli.table import table
+
+    store = _store()
+    rows = []
+    for name in store.names():
+        try:
+            record = store.read(name)
+        except SessionError as error:
+            say(str(error))
+            continue
+        rows.append({"name": name, "model": record.model, "messages": len(record.turns), "updated": record.updated,
+                     "state_bytes": store.state_bytes(name), "title": record.title})
+    if json_:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        say("no chat was saved yet")
+        return
+    shown = [(str(row["name"]), Path(str(row["model"])).name, str(row["messages"]), _size(row["state_bytes"]),
+              _when(row["updated"])) for row in rows]
+    print(table(("name", "model", "messages", "state", "last"), shown, right=(2, 3), optional=(3, 1)))
+
+
+@app.command()
+def show(name: Name) -> None:
+    """Print what was said."""
+    from edgellm.engine.session_store import markdown
+
+    sys.stdout.write(Filter()(markdown(name, _store().read(name))))
+
+
+@app.command()
+def export(
+    name: Name,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", show_default=False, help=(
+        "Write to a file instead of standard output."))] = None,
+    format_: Annotated[str, typer.Option("--format", metavar="NAME", help="markdown or json.")] = "markdown",
+) -> None:
+    """Write a chat as Markdown, or as JSON with its messages."""
+    from edgellm.engine.session_store import as_json, markdown
+
+    if format_ not in FORMATS:
+        raise OptionError(f"--format {format_}: give {' or '.join(FORMATS)}")
+    record = _store().read(name)
+    text = markdown(name, record) if format_ == "markdown" else as_json(name, record) + "\n"
+    if output is None:
+        sys.stdout.write(Filter()(text) if sys.stdout.isatty() else text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"--output {output}: cannot be written ({error.strerror}); give another file") from error
+
+
+@app.command()
+def rm(names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, autocompletion=session_names,
+                                                  help="One or several.")]) -> None:
+    """Delete saved chats, text and state."""
+    store = _store()
+    for name in names:
+        store.remove(name)
+        say(f"deleted {name}")
+
+
+def _store() -> SessionStore:
+    from edgellm.engine.session_store import SessionStore
+
+    return SessionStore()
+
+
+def _size(n_bytes: object) -> str:
+    from edgellm.cli.format_stats import size
+
+    return size(int(str(n_bytes))) if n_bytes else "-"
+
+
+def _when(seconds: object) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(seconds))))
