@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 Attr: TypeAlias = "int | float | str | bool | tuple[int, ...] | RopeSpec | None"
-Rows = Literal["T", "R"]          # T: tokens of this step; R: those whose logits are wanted
+Rows = Literal["T", "R", "S"]     # T: tokens of this step; R: those whose logits are wanted; S: segments
 Value = int                       # index of a node in its graph
 
 
@@ -31,13 +31,17 @@ class RopeSpec:
 
 @dataclass(frozen=True, slots=True)
 class KVSpec:
-    """State of attention: keys and values, a row per token. `window`: tokens that are seen, the newest included; None: all."""
+    """State of attention: keys and values, a row per token. `window`: tokens that are seen, the newest included; None: all.
+
+    `causal`: only earlier tokens are seen; otherwise those after it as well, of a window half to each side.
+    """
 
     n_kv_heads: int
     dim_k: int                                   # of a head
     dim_v: int
     window: int | None = None
     v_is_k_prefix: bool = False                  # MLA: a value is the first dim_v dims of its key
+    causal: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,12 @@ class Graph:
 
     nodes: tuple[Node, ...]
     states: tuple[StateSpec, ...]
-    outputs: Mapping[str, Value]                 # "logits" (R, n_vocab)
+    outputs: Mapping[str, Value]                 # "logits" (R, n_vocab), or "embedding" (S, n)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it makes vectors of whole texts: nothing of a text outlives its step."""
+        return "embedding" in self.outputs
 
     @property
     def kv_states(self) -> tuple[KVSpec, ...]:
@@ -91,7 +100,8 @@ def _state_text(state: StateSpec) -> str:
         return f"{state.dtype} {state.shape}"
     window = "all" if state.window is None else str(state.window)
     values = f"the first {state.dim_v} of a key" if state.v_is_k_prefix else str(state.dim_v)
-    return f"kv heads {state.n_kv_heads}, keys {state.dim_k}, values {values}, window {window}"
+    both = "" if state.causal else ", both ways"
+    return f"kv heads {state.n_kv_heads}, keys {state.dim_k}, values {values}, window {window}{both}"
 
 
 def _node_line(index: int, node: Node, width: int) -> str:
@@ -119,9 +129,12 @@ class Builder:
     Nothing is checked here: `edgellm.spec.verify` holds the finished graph against the op table and the file.
     """
 
-    def __init__(self, tensors: Collection[str], context: int = 0) -> None:
-        """`tensors`: the names that the file has; `context`: tokens that a conversation is to see."""
-        self.tensors, self.context = tensors, context
+    def __init__(self, tensors: Collection[str], context: int = 0, pooling: str | None = None) -> None:
+        """`tensors`: the names that the file has; `context`: tokens that a conversation is to see.
+
+        `pooling`: how an embedding model makes one vector of a text, see ops/pool.py; None for a model that writes.
+        """
+        self.tensors, self.context, self.pooling = tensors, context, pooling
         self._nodes: list[Node] = []
         self._states: list[StateSpec] = []
         self._outputs: dict[str, Value] = {}
@@ -145,6 +158,10 @@ class Builder:
     def n(self, x: Value) -> int:
         """Row length of a value."""
         return self._nodes[x].n
+
+    def rows(self, x: Value) -> Rows:
+        """What the rows of a value are."""
+        return self._nodes[x].rows
 
     def spec_of(self, state: int) -> StateSpec:
         return self._states[state]

@@ -31,8 +31,9 @@ class Keys:
     Each error names file, key and value. The properties are what every architecture has.
     """
 
-    def __init__(self, gguf: GGUFFile) -> None:
-        """Raises BadHParam where the file names no architecture."""
+    def __init__(self, gguf: GGUFFile, *, causal: bool = True) -> None:
+        """`causal`: of files that do not say it. Raises BadHParam where the file names no architecture."""
+        self._causal = causal
         self.architecture, self.file = architecture_of(gguf), str(gguf.path)
         self._gguf, self._metadata = gguf, gguf.metadata
 
@@ -48,6 +49,11 @@ class Keys:
     def context_length(self) -> int:
         """Tokens that the model was trained for."""
         return min(self.integer("context_length", 1, NO_CONTEXT), MAX_CONTEXT)
+
+    @functools.cached_property
+    def causal(self) -> bool:
+        """Whether a token sees only what comes before it; of an encoder it sees the whole text."""
+        return self.flag("attention.causal", default=self._causal)
 
     @functools.cached_property
     def n_vocab(self) -> int:
@@ -69,6 +75,13 @@ class Keys:
         elif self.integer("vocab_size", 1, 2**31, default=rows) != rows:
             raise self.bad("vocab_size", f"is not the {rows} rows of token_embd.weight")
         return rows
+
+    def rows(self, tensor: str) -> int:
+        """Rows of a matrix that the file has: of one whose number no key says."""
+        shape = self._gguf.tensors[tensor].shape
+        if len(shape) != 2 or not 1 <= shape[0] <= MAX_ROWS:
+            raise ShapeMismatch(f"has shape {tuple(shape)}; a matrix has two dimensions", file=self.file, field=tensor)
+        return int(shape[0])
 
     def bad(self, key: str, why: str) -> BadHParam:
         return BadHParam(f"{why}; the file is damaged or was made by a faulty converter", file=self.file,

@@ -36,12 +36,16 @@ class Reference:
 
     def logits(self, tokens: Integers, positions: Integers | None = None) -> Array:
         """Logits (T, n_vocab) of every token, each of which sees those up to its own of `positions` (0..T-1)."""
+        return self.output("logits", tokens, positions)
+
+    def output(self, name: str, tokens: Integers, positions: Integers | None = None) -> Array:
+        """One of the graph's outputs: "embedding" (1, n) is that of the whole sequence."""
         self.tokens = np.asarray(tokens, np.int64)
         self.positions = np.arange(len(self.tokens)) if positions is None else np.asarray(positions, np.int64)
         values: list[Array] = []
         for node in self.graph.nodes:
             values.append(self.evaluate(node, [values[value] for value in node.inputs]))
-        return values[self.graph.outputs["logits"]]
+        return values[self.graph.outputs[name]]
 
     def weight(self, name: str) -> Array:
         """A weight as float32, in NumPy's shape."""

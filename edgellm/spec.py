@@ -13,6 +13,7 @@ from edgellm.ops import OPS, GraphError, WeightUse, state_of, weight_uses
 
 VECTOR_TYPES = ("F32", "F16", "BF16")            # of norms, biases and rope factors: exact in float32
 UNUSED = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.(attn_rot_embd|rope_freqs)\.weight")
+OF_LOGITS = ("output.weight", "output.bias")     # which embedding models may have left from a model that wrote
 Shape = tuple[int, ...]
 
 
@@ -35,8 +36,8 @@ def check_graph(graph: Graph) -> None:
     if not graph.outputs:
         raise GraphError("has no outputs")
     for name, value in graph.outputs.items():
-        if not 0 <= value < len(graph.nodes) or graph.nodes[value].rows != "R":
-            raise GraphError(f"output {name} %{value} is no value with the wanted rows")
+        if not 0 <= value < len(graph.nodes) or graph.nodes[value].rows == "T":
+            raise GraphError(f"output {name} %{value} is no value with the wanted rows, or a row per segment")
 
 
 def _check_states(graph: Graph) -> None:
@@ -71,7 +72,7 @@ def _faults(graph: Graph, index: int, node: Node) -> Iterator[str]:
     if node.n < (spec.effect != "write") or node.rows != (spec.rows or inputs[0].rows):
         yield f"cannot be ({node.rows}, {node.n})"
     if len({x.rows for x in inputs}) > 1:
-        yield "cannot mix rows T and R"
+        yield "cannot mix kinds of rows"
     yield from spec.check(node, inputs, graph)
 
 
@@ -115,6 +116,8 @@ def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.Pa
                               f"{', '.join(VECTOR_TYPES)}; quantise the model again with llama-quantize",
                               file=file, field=name)
     for name in tensors:
+        if graph.embeds and name in OF_LOGITS:
+            continue
         if name not in wanted_matrices and name not in wanted_vectors and not UNUSED.fullmatch(name):
             raise Unsupported("the architecture has no such tensor, so this is a variant that edgellm cannot run yet; "
                               "take the plain model", file=file, field=name)

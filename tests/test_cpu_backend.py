@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tiny_encoders import writers
 from tiny_models import QUANTS, tiny_model
 
 from edgellm import arch
@@ -64,7 +65,7 @@ def relative(a: Logits, b: Logits) -> float:
     return float(np.abs(a - b).max() / np.abs(b).max())
 
 
-@pytest.mark.parametrize("name", arch.names())
+@pytest.mark.parametrize("name", writers())
 def test_float_models_equal_the_reference(tmp_path: Path, name: str) -> None:
     """Float32 sums in another order: 1e-5 of the largest logit is ten times what was seen."""
     with ready(tiny_model(tmp_path / "m.gguf", name)) as (executable, reference):
@@ -178,7 +179,7 @@ def test_half_precision_cache_is_close(tmp_path: Path) -> None:
         assert 0 < error < 5e-3
 
 
-@pytest.mark.parametrize("name", arch.names())
+@pytest.mark.parametrize("name", writers())
 def test_a_cache_of_bytes_is_close(tmp_path: Path, name: str) -> None:
     """Rounding to 127 steps of the largest of 32; the same for any threads and any steps, as in the other forms."""
     path = tiny_model(tmp_path / "m.gguf", name)

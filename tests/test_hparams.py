@@ -169,11 +169,12 @@ def test_experts_are_refused_in_one_sentence(tmp_path: Path) -> None:
     assert read(tmp_path, metadata={"llama.expert_count": 0})[0].n_layers == 2
 
 
-def test_embedding_models_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    """A llama file that sees what comes after would run and be wrong."""
-    with pytest.raises(Unsupported, match=r"llama\.attention\.causal: a model that sees what comes after.*; take one that writes"):
-        read(tmp_path, metadata={"llama.attention.causal": False})
-    assert read(tmp_path, metadata={"llama.attention.causal": True})[0].n_layers == 2
+def test_a_file_that_sees_both_ways_or_names_a_pooling_embeds(tmp_path: Path) -> None:
+    for metadata, outputs, causal in (({"llama.attention.causal": False}, {"embedding"}, False),
+                                      ({"llama.attention.causal": True}, {"logits"}, True),
+                                      ({"llama.pooling_type": 3}, {"embedding"}, True)):
+        graph = read(tmp_path, metadata=metadata)[1]
+        assert graph.outputs.keys() == outputs and {state.causal for state in graph.kv_states} == {causal}
     with pytest.raises(BadHParam, match="'no' is not true or false"):
         read(tmp_path, metadata={"llama.attention.causal": "no"})
 

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pytest
 from streaming_oracle import StreamingOracle
 from test_conformance import log_softmax
+from tiny_encoders import writers
 from tiny_models import QUANTS, tiny_model
 
 import edgellm
-from edgellm.arch import load_graph, names
+from edgellm.arch import load_graph
 from edgellm.backends import ACCELERATOR
 from edgellm.backends.base import Executable, never
 from edgellm.errors import Unsupported
@@ -54,7 +55,7 @@ def reference(path: Path) -> Floats:
         weights.close()
 
 
-@pytest.mark.parametrize("arch", names())
+@pytest.mark.parametrize("arch", writers())
 def test_every_architecture_agrees_with_the_reference(tmp_path: Path, arch: str) -> None:
     """1e-3 is what is asked; float32 throughout gives about 1e-6."""
     path = tiny_model(tmp_path / "m.gguf", arch)

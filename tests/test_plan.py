@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tiny_encoders import writers
 from tiny_models import tiny_model
 
 import edgellm
@@ -48,7 +49,7 @@ def barriers_of_a_layer(folder: Path, name: str, threads: int) -> tuple[int, int
     return one, many
 
 
-@pytest.mark.parametrize("name", arch.names())
+@pytest.mark.parametrize("name", writers())
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_a_layer_has_few_barriers(tmp_path: Path, name: str, threads: int) -> None:
     one, many = barriers_of_a_layer(tmp_path, name, threads)
@@ -78,7 +79,7 @@ def test_both_programs_end_with_a_barrier_and_differ_in_their_own_places(tmp_pat
     assert (one.table[0, ~alone, : abi.FIRST_ARGUMENT] == one.table[1, ~alone, : abi.FIRST_ARGUMENT]).all()
 
 
-@pytest.mark.parametrize("name", arch.names())
+@pytest.mark.parametrize("name", writers())
 def test_chunks_go_to_whoever_comes_first_and_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Most products are in chunks, but those cut by few heads; prompts and single tokens give the same bits as one thread's."""
     monkeypatch.setattr(system, "cores_differ", lambda: True)

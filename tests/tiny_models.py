@@ -16,6 +16,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 from tiny_blocks import raw_type
+from tiny_encoders import ENCODERS, encoder_keys, encoder_tensors
 from tiny_tokenizers import add_tokenizer, vocabulary_size
 
 Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have several element types
@@ -94,7 +95,7 @@ def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, seed: int) -> None:
     """Vectors and position tables stay float32, as every converter leaves them."""
     array = np.ascontiguousarray(array, np.float32)
-    if array.ndim == 1 or name.startswith("position_embd"):
+    if array.ndim == 1 or name.startswith(("position_embd", "token_types")):
         writer.add_tensor(name, array)
         return
     kind = gguf.GGMLQuantizationType[quant]
@@ -104,6 +105,8 @@ def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, se
 
 
 def _metadata(arch: str, s: Shape) -> dict[str, Any]:
+    if arch in ENCODERS:
+        return encoder_keys(arch, s)
     norm = "layer_norm_epsilon" if arch == "gpt2" else "layer_norm_rms_epsilon"
     keys: dict[str, Any] = {
         "block_count": s.n_layers, "context_length": s.context, "embedding_length": s.n_embd,
@@ -121,6 +124,8 @@ def _metadata(arch: str, s: Shape) -> dict[str, Any]:
 
 def _tensors(arch: str, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
     """Float32 arrays by GGUF name: what `convert_hf_to_gguf` writes for that family."""
+    if arch in ENCODERS:
+        return encoder_tensors(arch, s, rng)
     if arch == "gpt2":
         s = replace(s, n_kv_heads=s.n_heads, head_dim=s.n_embd // s.n_heads)
 

@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Protocol, cast
 
+from edgellm.arch.blocks.pooling import pooling_of
 from edgellm.errors import Unsupported
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Builder, Graph
@@ -18,7 +19,7 @@ CLOSEST = {"gemma": "gemma3", "phi": "phi3", "gpt": "gpt2", "qwen2": "qwen2", "q
 
 
 class Architecture(Protocol):
-    """What each file of this folder has."""
+    """What each file of this folder has. `CAUSAL = False`: its files are encoders although they do not say so."""
 
     def build(self, keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
         """Emit the graph and name its outputs. `tensors`: shapes (NumPy order) by name, to see what the file has."""
@@ -40,15 +41,24 @@ def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
     return cast(Architecture, importlib.import_module(f"edgellm.arch.{name}"))
 
 
+def embeds(gguf: GGUFFile) -> bool:
+    """Whether a file is an embedding model. Raises Unsupported, BadHParam."""
+    return pooling_of(_open(gguf)[1]) is not None
+
+
+def _open(gguf: GGUFFile) -> tuple[Architecture, Keys]:
+    architecture = find(architecture_of(gguf), gguf.path)
+    return architecture, Keys(gguf, causal=getattr(architecture, "CAUSAL", True))
+
+
 def load_graph(gguf: GGUFFile, context: int | None = None) -> tuple[Keys, Graph]:
     """Keys and verified graph of an open file; `context` defaults to what the model was trained for.
 
     Raises Unsupported, BadHParam, BadVocab, BadTensorInfo and ShapeMismatch.
     """
-    architecture = find(architecture_of(gguf), gguf.path)
-    keys = Keys(gguf)
+    architecture, keys = _open(gguf)
     shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
-    builder = Builder(shapes, context or keys.context_length)
+    builder = Builder(shapes, context or keys.context_length, pooling_of(keys))
     architecture.build(keys, shapes, builder)
     graph = builder.graph()
     verify(graph, gguf.tensors, file=keys.file)

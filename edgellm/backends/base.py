@@ -54,7 +54,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """One step: a ragged batch of segments, T tokens together. No conversation has two segments in a step.
+    """One step: a ragged batch of segments, T tokens together. No conversation has two segments in a step. The documents of a model
+    that embeds them are segments with one state together, in which each has slots of its own (memory/documents.py).
 
     spans[c] is int32 (T, 4) for memory class c of the layout: (slot to write, visible sinks, first window slot, window length).
     The sinks are slots 0..sinks-1; the window starts at `first`, has `length` slots and wraps from the last slot to the
@@ -130,7 +131,9 @@ class Pending(Protocol):
     """A step that was submitted."""
 
     def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
-        """The graph's outputs by name: "logits" (R, n_vocab) f32 of the wanted rows. Arrays are reused by the next step.
+        """The graph's outputs by name: "logits" (R, n_vocab) f32 of the wanted rows, or "embedding" (S, n).
+
+        Arrays are reused by the next step.
 
         Raises StepStopped where `stop()`, asked now and then while several tokens are computed, is true.
         """

@@ -8,13 +8,14 @@ from edgellm.backends.base import Backend
 from edgellm.engine.integers import as_int
 from edgellm.errors import OptionError, shown
 from edgellm.graph import Graph
-from edgellm.memory.layout import MemoryLayout, plan_memory
+from edgellm.memory.layout import MemoryLayout, plan_documents, plan_memory
 
 DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less: always tried
 LONGEST_CONTEXT = 131072                         # that is taken unasked
 SHARE = 4                                        # a longer context than the default may take this part of the free memory
 MOST_SINKS = 2**20
 SMALLEST_CONTEXT = 512                           # of those that are taken unasked
+SHORTEST_STEP = 512                              # tokens of a step of documents, at most: fewer would read the weights too often
 
 
 def check_sinks(sinks: object) -> int:
@@ -70,7 +71,9 @@ def check_learned(context: int, trained: int) -> None:
 
 
 def plan(graph: Graph, context: int, sinks: int, backend: Backend) -> MemoryLayout:
-    """The memory layout of a graph on a back end."""
+    """The memory layout of a graph on a back end. A document is computed in one step, so that all of it is seen."""
+    if graph.embeds:
+        return plan_documents(graph.kv_states, context=context, chunk=max(context, SHORTEST_STEP))
     return plan_memory(graph.kv_states, context=context, sinks=sinks, chunk=min(backend.chunk, context))
 
 

@@ -5,7 +5,8 @@ import math
 import os
 from pathlib import Path
 
-from edgellm.arch import find, load_graph
+from edgellm.arch import embeds, find, load_graph
+from edgellm.arch.blocks.pooling import pooling_of
 from edgellm.backends.base import BackendOptions, Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
@@ -47,14 +48,14 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     why). `threads`: None takes the cores this process may use; files under 4 MiB always run on one, and MLX has its own.
     `threads_batch`: those that read prompts, None for as many as `threads`. `context`: tokens that the model sees, the first
     `sinks` of the conversation included; None takes what it was trained for, or as much of that as a quarter of the free memory
-    holds, but 4096 at least; half of that, a quarter or an eighth where memory is short. Older tokens than that are forgotten one
-    by one, and counted (learned positions cannot slide: such a model stops there). `kv_type`: how keys and values are kept,
-    "f16", "q8_0" (half the memory, CPU only) or "f32"; None takes f16, or q8_0 where memory is short. What was taken for lack of
-    memory is said in `info.place`. `parallel`: how many conversations are computed at a time, in shared steps, and kept when they
-    are over; each has keys and values of its own. `context_policy`: what happens when the context is full. "ring" forgets the
-    oldest tokens one by one, while an answer is written too; "error" raises ContextFull, and ends an answer; "drop-oldest-turns"
-    leaves out whole turns of a chat, oldest first, but for system messages, those with `"pinned": True` and the last; an answer
-    ends where the context is full.
+    holds, but 4096 at least; half of that, a quarter or an eighth where memory is short. Older tokens than that are forgotten
+    one by one, and counted (learned positions cannot slide: such a model stops there). An embedding model reads a text whole,
+    of at most so many tokens. `kv_type`: how keys and values are kept, "f16", "q8_0" (half the memory, CPU only) or "f32"; None
+    takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`. `parallel`: how many
+    conversations are computed at a time, in shared steps, and kept when they are over; each has keys and values of its own.
+    `context_policy`: what happens when the context is full. "ring" forgets the oldest tokens one by one, while an answer is
+    written too; "error" raises ContextFull, and ends an answer; "drop-oldest-turns" leaves out whole turns of a chat, oldest
+    first, but for system messages, those with `"pinned": True` and the last; an answer ends where the context is full.
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
     A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
@@ -73,8 +74,10 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         if gguf.nbytes < SMALL_MODEL:
             threads = threads_batch = 1
         trained = _trained_context(gguf)
-        kinds = backend_choice.kv_types(backend, kv_type)
-        choices = contexts.choices(context, sinks, trained, kinds)
+        kinds, longest = backend_choice.kv_types(backend, kv_type), trained
+        if embeds(gguf):                         # keys of the texts of one step only, which must be one step's size
+            kinds, longest = kinds if kv_type else ("f32",), min(trained, contexts.DEFAULT_CONTEXT)
+        choices = contexts.choices(context, sinks, longest, kinds)
         usual = next(choice for choice in choices if context is not None or choice[0] <= contexts.DEFAULT_CONTEXT)
         for chosen, kind in choices:
             keys, graph = load_graph(gguf, chosen)
@@ -99,7 +102,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         executable = place.backend.prepare(graph, weights, layout, options, progress)
         tokenizer.check()
         positions = chosen if learned_positions(graph) else None
-        info = _info(gguf, keys, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
+        info = _info(gguf, keys, graph, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
                      token_bytes=estimate.token_bytes(gguf, graph), slides=positions is None)
         engine = Engine(executable, weights, gguf.path, positions=positions, parallel=parallel, state_bytes=info.kv_bytes)
         return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy)
@@ -147,7 +150,9 @@ def _trained_context(gguf: GGUFFile) -> int:
 def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, trained: int, *, parallel: int,
             force: bool) -> MemoryLayout:
     """The layout, checked against learned positions and against the memory that is free."""
-    if learned_positions(graph):
+    if learned_positions(graph) and graph.embeds:
+        context = min(context, trained)          # no text may be longer; a step may
+    elif learned_positions(graph):
         contexts.check_learned(context, trained)
     layout = contexts.plan(graph, context, sinks, place.backend)
     if not force:                                # before the plan is made, whose size grows with the context too
@@ -162,7 +167,7 @@ def _check_long(place: Place, needed: int, context: int) -> None:
         raise OptionError(f"context={context} is too long for the GPU; give a shorter one.")
 
 
-def _info(gguf: GGUFFile, keys: Keys, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
+def _info(gguf: GGUFFile, keys: Keys, graph: Graph, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
           kv_type: str, place: str, token_bytes: int, slides: bool) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
@@ -176,5 +181,6 @@ def _info(gguf: GGUFFile, keys: Keys, executable: Executable, tokenizer: Backgro
         context_train=keys.context_length, sinks=sinks, kv_type=kv_type,
         kv_bytes=kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
         threads=executable.threads, slides=slides,
+        pooling=pooling_of(keys) or "", embedding=graph.nodes[graph.outputs["embedding"]].n if graph.embeds else 0,
         has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata, file=gguf.path)),
     )

@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, thinking_of
+from edgellm.engine import embed as embedding
 from edgellm.engine import saved_session
 from edgellm.engine.answer import Request
 from edgellm.engine.async_ import Prompt
 from edgellm.engine.context_policy import ContextPolicy, Visible
 from edgellm.engine.conversation import Home
+from edgellm.engine.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
 from edgellm.engine.engine import Engine
 from edgellm.engine.generating import Generating, Source
 from edgellm.engine.generation_options import GenerationOptions
@@ -33,7 +35,7 @@ from edgellm.tokenizer import Tokenizer
 
 __all__ = ["Generation", "Model", "ModelInfo", "Piece", "StopReason", "Stream"]
 
-class Model(Generating):
+class Model(Generating, AsyncEmbedding):
     """A model ready to run, made by `edgellm.load`; a context manager.
 
     Safe to use from several threads: calls are computed together, as many at a time as `load(parallel=...)` says; others queue.
@@ -53,6 +55,7 @@ class Model(Generating):
 
         Raises OptionError for ids outside the vocabulary, ContextFull where learned positions end, ModelClosed.
         """
+        self._require_writing()
         ids = checked_ids(token_ids, self.n_vocab, name="token_ids")
         self.engine.check_room(len(ids))
         scoring = Scoring(ids, self.n_vocab, self.engine.lock)
@@ -61,6 +64,26 @@ class Model(Generating):
             raise ModelClosed(f"{self.path}: the model was closed; load it again.")
         return scoring.rows
 
+    def embed(self, texts: Texts, *, normalize: bool = True, progress: EmbedProgress | None = None) -> Vectors:
+        """Vectors (n, d) float32 of texts: a list of them, one, or the token ids of one.
+
+        The file says how the rows of a text become its vector (mean, cls, last, or the scores of a reranker's labels, which are
+        never normalised). `normalize`: every vector has the length 1, so that a dot product is the cosine. Many texts share a step;
+        on the CPU a text's vector is the same, bit for bit, whatever texts are beside it. `progress(done, of)` is called between
+        steps.
+
+        Raises OptionError for a model that writes text, ContextFull for a text that is longer than the context, NoTokenizer,
+        NumericError, ModelClosed.
+        """
+        self._require_open()
+        if not self.info.pooling:
+            raise OptionError(f"{self.path.name} writes text, and its file names no pooling; take an embedding model, such as "
+                              "nomic-embed-text, for embed.")
+        ids = embedding.documents(self, texts)
+        embedding.check_lengths(ids, self)
+        vectors = embedding.compute(self, ids, progress)
+        return embedding.normalized(vectors) if normalize and self.info.pooling != "rank" else vectors
+
     def session(self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None) -> Session:
         """A conversation that is kept until it is closed. `priority`: "background" gives way to all that is in the foreground.
         `context_policy`: as in `load`, None for the model's.
@@ -68,6 +91,7 @@ class Model(Generating):
         Raises OptionError, ModelClosed.
         """
         self._require_open()
+        self._require_writing()
         return Session(self, priority=priority, context_policy=context_policy)
 
     def resume(self, path: str | os.PathLike[str], *, priority: Priority = "foreground") -> Session:
@@ -111,6 +135,7 @@ class Model(Generating):
     def begin(self, ids: TokenIds, asked: GenerationOptions, source: Source, thinking: ThinkingSplitter | None = None,
               messages: Visible | None = None) -> Stream:
         """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
+        self._require_writing()
         self.engine.check_room(len(ids))
         limit = self.context if (asked.context_policy or source.policy) != "ring" else None
         if limit is not None and len(ids) > limit:
@@ -183,6 +208,11 @@ class Model(Generating):
     def _require_open(self) -> None:
         if self.engine.closed:
             raise ModelClosed(f"{self.path}: the model was closed; load it again.")
+
+    def _require_writing(self) -> None:
+        if self.info.pooling:
+            raise OptionError(f"{self.path.name} is an embedding model and writes no text; use model.embed(texts) or edgellm "
+                              "embed.")
 
     def cancel(self) -> None:
         """End the answers that are being written, from any thread, without waiting; nothing happens where there are none."""

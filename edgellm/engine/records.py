@@ -106,4 +106,6 @@ class ModelInfo:
     has_tokenizer: bool
     has_template: bool
     slides: bool = True                          # False: positions are learned, and a conversation ends where they do
+    pooling: str = ""                            # of an embedding model: "mean", "cls", "last" or "rank"; "" for one that writes
+    embedding: int = 0                           # values of a text's vector, or labels of a reranker
     place: str = ""                              # why "auto" took this back end, in one line; "" where it had no choice

@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from edgellm.graph import KVSpec
 
 RING_MULTIPLE = 256              # slots; back ends cut a ring into equal pieces at fixed places
+DOCUMENT_SLOTS = 1024            # at least, for the documents of one step: 32 short ones
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryClass:
-    """Layers with the same slots: `sinks` that stay, then a ring, of whose entries a token sees at most `window`."""
+    """Layers with the same slots: `sinks` that stay, then a ring, of whose entries a token sees at most `window`.
+
+    Where it is not `causal`, a token sees those after it as well: of a document all, or half of the window to each side.
+    """
 
     sinks: int
     window: int                                  # ring entries a token sees, itself included
     ring: int                                    # at least window + chunk - 1: a chunk never evicts what its first tokens see
+    causal: bool = True
 
     @property
     def slots(self) -> int:
@@ -31,6 +36,7 @@ class MemoryLayout:
     classes: tuple[MemoryClass, ...]             # class 0 is the full one
     layer_class: tuple[int, ...]                 # per layer: index into `classes`
     layers: tuple[KVSpec, ...]
+    documents: bool = False                      # steps carry whole texts that nothing outlives: layers share slots by turns
 
     @property
     def with_sinks(self) -> frozenset[int]:
@@ -53,3 +59,17 @@ def plan_memory(layers: Sequence[KVSpec], *, context: int, sinks: int, chunk: in
             classes.append(wanted)
         layer_class.append(classes.index(wanted))
     return MemoryLayout(context, chunk, tuple(classes), tuple(layer_class), tuple(layers))
+
+
+def plan_documents(layers: Sequence[KVSpec], *, context: int, chunk: int) -> MemoryLayout:
+    """Slots for the documents of one step, of at most `context` tokens each and `chunk` together."""
+    slots = max(-(-chunk // RING_MULTIPLE) * RING_MULTIPLE, DOCUMENT_SLOTS)
+    classes: list[MemoryClass] = []
+    layer_class = []
+    for layer in layers:
+        whole = context if layer.causal else 2 * context
+        wanted = MemoryClass(0, min(layer.window or whole, whole), slots, layer.causal)
+        if wanted not in classes:
+            classes.append(wanted)
+        layer_class.append(classes.index(wanted))
+    return MemoryLayout(context, chunk, tuple(classes), tuple(layer_class), tuple(layers), documents=True)

@@ -8,10 +8,13 @@ from edgellm.memory.pages import sink_slots
 
 
 def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:
-    """Bytes of one conversation's keys and values. Raises OptionError for a type that does not exist."""
+    """Bytes of one conversation's keys and values, or of a step's documents. Raises OptionError for a type that does not exist."""
     check_kv_type(kv_type)
     slots = [sink_slots(memory) + memory.ring for memory in layout.classes]
-    return sum(_key_bytes(layer, kv_type) * slots[index] for layer, index in zip(layout.layers, layout.layer_class, strict=True))
+    layers = [_key_bytes(layer, kv_type) * slots[index] for layer, index in zip(layout.layers, layout.layer_class, strict=True)]
+    return sum(max(nbytes for nbytes, of in zip(layers, layout.layer_class, strict=True) if of == index) if layout.documents
+               else sum(nbytes for nbytes, of in zip(layers, layout.layer_class, strict=True) if of == index)
+               for index in set(layout.layer_class))
 
 
 def kv_read_bytes(layout: MemoryLayout, kv_type: str, keys: int) -> int:

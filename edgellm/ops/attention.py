@@ -78,11 +78,11 @@ def _check_attend(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[
 def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Array:
     """Nothing is ever evicted in the reference, so the first query serves the sinks, too."""
     state = integer(node, "state", least=0)
-    window = cast(KVSpec, run.graph.states[state]).window
+    spec = cast(KVSpec, run.graph.states[state])
     distance = run.positions[:, None] - run.positions[None, :]
-    seen = distance >= 0
-    if window is not None:
-        seen &= distance < window
+    seen = distance >= 0 if spec.causal else distance == distance
+    if spec.window is not None:
+        seen &= distance < spec.window if spec.causal else abs(distance) <= spec.window // 2
     keys, values = run.held[state]
     y = weighted(node, by_head(q, integer(node, "n_heads")), keys, values, seen)
     return y.swapaxes(0, 1).reshape(len(q), -1)

@@ -16,8 +16,8 @@ ONE = np.float32(1.0)
 
 
 # --- embed ------------------------------------------------------------------------------------------------------------
-def embed(g: Builder, name: str, rows: int, n: int, source: Literal["tokens", "positions"] = "tokens") -> Value:
-    """Rows of table `name` (rows, n), picked by token id or by position."""
+def embed(g: Builder, name: str, rows: int, n: int, source: Literal["tokens", "positions", "first"] = "tokens") -> Value:
+    """Rows of table `name` (rows, n), picked by token id or by position; "first": row 0 for every token."""
     return g.emit("embed", (), n, (f"{name}.weight",), source=source, rows=rows)
 
 
@@ -27,7 +27,7 @@ def learned_positions(graph: Graph) -> bool:
 
 
 def _check_embed(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
-    if node.attrs["source"] not in ("tokens", "positions"):
+    if node.attrs["source"] not in ("tokens", "positions", "first"):
         yield f"has no source {node.attrs['source']}"
     integer(node, "rows")
 
@@ -37,7 +37,7 @@ def _embed_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
 
 
 def _embed(run: Run, node: Node) -> Array:
-    rows = run.tokens if node.attrs["source"] == "tokens" else run.positions
+    rows = {"tokens": run.tokens, "positions": run.positions, "first": np.zeros_like(run.tokens)}[str(node.attrs["source"])]
     return np.take(run.weight(node.weights[0]), rows, axis=0)
 
 
@@ -104,7 +104,7 @@ def _scale(run: Run, node: Node, x: Array) -> Array:
 
 # --- activations ------------------------------------------------------------------------------------------------------
 def activation(g: Builder, op: str, x: Value) -> Value:
-    """One of silu, gelu (tanh form), gelu_erf, gelu_quick."""
+    """One of silu, gelu (tanh form), gelu_erf, gelu_quick, tanh."""
     return g.emit(op, (x,), g.n(x))
 
 
@@ -132,8 +132,13 @@ def _gelu_quick(x: Array) -> Array:
     return np.multiply(x, _sigmoid(np.float32(1.702) * x))
 
 
+def _tanh(x: Array) -> Array:
+    y: Array = np.tanh(x)
+    return y
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "silu": _silu, "gelu": _gelu, "gelu_erf": _gelu_erf, "gelu_quick": _gelu_quick,
+    "silu": _silu, "gelu": _gelu, "gelu_erf": _gelu_erf, "gelu_quick": _gelu_quick, "tanh": _tanh,
 }
 
 
@@ -179,7 +184,9 @@ def _softcap(run: Run, node: Node, x: Array) -> Array:
 
 
 def select(g: Builder, x: Value) -> Value:
-    """The rows whose logits are wanted."""
+    """The rows whose logits are wanted; of an embedding model all of them, for `ends.logits` pools them."""
+    if g.pooling is not None:
+        return x
     return g.emit("select", (x,), g.n(x), row_kind="R")
 
 

@@ -1,9 +1,8 @@
 """Attention with rotary positions: sizes of heads, projections, states."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from edgellm.errors import Unsupported
 from edgellm.graph import Builder, KVSpec, RopeSpec, Value
 from edgellm.hparams import MAX_CONTEXT, MAX_WIDTH, Keys
 from edgellm.ops.attention import attend, kv_write
@@ -21,6 +20,7 @@ class Heads:
     dim_v: int
     scale: float
     softcap: float | None = None
+    causal: bool = True                          # whether a token sees only what comes before it
 
     @property
     def n_q(self) -> int:
@@ -36,20 +36,17 @@ class Heads:
         return self.n_kv * self.dim_v
 
     def spec(self, window: int | None = None) -> KVSpec:
-        return KVSpec(self.n_kv, self.dim_k, self.dim_v, window)
+        return KVSpec(self.n_kv, self.dim_k, self.dim_v, window, causal=self.causal)
 
 
 def heads_of(keys: Keys) -> tuple[Heads, ...]:
-    """The heads of each layer, scores scaled by 1/sqrt(dim_k). Raises BadHParam, Unsupported (models that see both ways)."""
-    if not keys.flag("attention.causal", default=True):
-        raise Unsupported("a model that sees what comes after a token (an embedding model) cannot be run yet; take one that "
-                          "writes text", file=keys.file, field=f"{keys.architecture}.attention.causal")
+    """The heads of each layer, scores scaled by 1/sqrt(dim_k). Raises BadHParam."""
     n_heads = keys.per_layer("attention.head_count")
     n_kv_heads = keys.per_layer("attention.head_count_kv", default=n_heads)
     softcap = keys.optional("attn_logit_softcapping")
     if not keys.has("attention.key_length") and len(set(n_heads)) > 1:
         raise keys.bad("attention.key_length", "is missing, though layers have different numbers of heads")
-    return tuple(_heads(keys, n, n_kv, softcap) for n, n_kv in zip(n_heads, n_kv_heads, strict=True))
+    return tuple(replace(_heads(keys, n, n_kv, softcap), causal=keys.causal) for n, n_kv in zip(n_heads, n_kv_heads, strict=True))
 
 
 def _heads(keys: Keys, n: int, n_kv: int, softcap: float | None) -> Heads:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from edgellm.errors import Unsupported
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
-from edgellm.ops.dense import activation, matmul, mul
+from edgellm.ops.dense import activation, columns, matmul, mul
 
 
 def ffn_lengths(keys: Keys) -> tuple[int, ...]:
@@ -20,3 +20,15 @@ def gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str) -> Value:
     gate = matmul(g, x, f"{block}.ffn_gate", n_ff)
     up = matmul(g, x, f"{block}.ffn_up", n_ff)
     return matmul(g, mul(g, activation(g, act, gate), up), f"{block}.ffn_down", g.n(x))
+
+
+def fused_gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str) -> Value:
+    """The same with gate and up in one tensor, gate first."""
+    both = matmul(g, x, f"{block}.ffn_up", 2 * n_ff)
+    gate, up = columns(g, both, 0, n_ff), columns(g, both, n_ff, 2 * n_ff)
+    return matmul(g, mul(g, activation(g, act, gate), up), f"{block}.ffn_down", g.n(x))
+
+
+def plain_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str) -> Value:
+    """down(act(up(x)))."""
+    return matmul(g, activation(g, act, matmul(g, x, f"{block}.ffn_up", n_ff)), f"{block}.ffn_down", g.n(x))

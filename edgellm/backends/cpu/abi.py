@@ -42,6 +42,7 @@ BARRIER_AFTER: Final = 31                        # 1: all threads meet after thi
 # The step block: int64 words.
 N_TOKENS: Final = 0                              # T
 N_OUTPUTS: Final = 1                             # R
+N_SEGMENTS: Final = 2                            # S
 STEP_WORDS: Final = 8
 
 # Attention's list of work (see attention_work.py): int64 words.

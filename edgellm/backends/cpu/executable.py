@@ -68,7 +68,7 @@ class CpuStep:
 
     def wait(self, stop: Callable[[], bool] = never) -> Mapping[str, npt.NDArray[np.float32]]:
         """See backends.base.Pending."""
-        return {"logits": self._executable.run(self._batch, stop)}
+        return self._executable.run(self._batch, stop)
 
 
 class CpuExecutable:
@@ -86,9 +86,8 @@ class CpuExecutable:
         self._read_by = {mode: np.cumsum([0, *(plan.records[number].weight_bytes for number in plan.chosen(mode))])
                          for mode in MODES}
         self.pace = Pace(plan.max_tokens)
-        logits = plan.values[plan.graph.outputs["logits"]]
-        rows = plan.arena.block(logits)[: plan.max_outputs * logits.stride].view(np.float32).reshape(plan.max_outputs, -1)
-        self._logits: npt.NDArray[np.float32] = rows[:, : logits.n]
+        self._outputs = {name: (plan.graph.nodes[value].rows, plan.output_array(value))
+                         for name, value in plan.graph.outputs.items()}
         self._pool: Pool | None = Pool(plan.most_threads, *(addresses[name] for name in EXECUTOR),
                                         code=(linker, plan, self._programs))
         weakref.finalize(self, self._pool.close).atexit = False      # for one that nobody closes: Ctrl-C during `load`
@@ -121,8 +120,8 @@ class CpuExecutable:
         assert len(batch.segments) <= self.max_segments
         return CpuStep(self, batch)
 
-    def run(self, batch: StepBatch, stop: Callable[[], bool]) -> npt.NDArray[np.float32]:
-        """One walk over the plan. The logits (R, n_vocab) are a view that the next step overwrites."""
+    def run(self, batch: StepBatch, stop: Callable[[], bool]) -> dict[str, npt.NDArray[np.float32]]:
+        """One walk over the plan. The outputs are views that the next step overwrites."""
         pool, mode = self._fill(batch)
         started = time.perf_counter()
         try:
@@ -132,7 +131,8 @@ class CpuExecutable:
                 self._run_parts(pool, mode, len(batch.tokens), stop)
         finally:
             self.busy_seconds += time.perf_counter() - started
-        return self._logits[: len(batch.output_rows)]
+        rows = {"R": len(batch.output_rows), "S": len(batch.segments)}
+        return {name: array[: rows[kind]] for name, (kind, array) in self._outputs.items()}
 
     def _fill(self, batch: StepBatch) -> tuple[Pool, Mode]:
         """Set the step block to a step, once an interrupted one has come to its end; which program it needs."""

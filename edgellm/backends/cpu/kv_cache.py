@@ -22,7 +22,8 @@ NUMBER = struct.Struct("<q")
 class KVLayout:
     """Where layers lie in a page: for each layer of the class, for each slot of the page, keys [head][slot][row], then values.
 
-    `keys`, `values`: bytes that lie before a layer's own, for one slot; times the page's slots that is where they begin.
+    `keys`, `values`: bytes that lie before a layer's own, for one slot; times the page's slots that is where they begin. The
+    layers of a model that reads documents take turns in the same place.
     """
 
     slot_bytes: tuple[int, ...]                  # per memory class: of all its layers
@@ -33,9 +34,9 @@ class KVLayout:
     def plan(cls, layout: MemoryLayout, kv_type: str) -> KVLayout:
         ends, keys, values = [0] * len(layout.classes), [], []
         for layer, index in zip(layout.layers, layout.layer_class, strict=True):
-            keys.append(ends[index])
+            keys.append(0 if layout.documents else ends[index])
             values.append(keys[-1] + layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_k))
-            ends[index] = values[-1] + layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_v)
+            ends[index] = max(ends[index], values[-1] + layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_v))
         return cls(tuple(ends), tuple(keys), tuple(values))
 
 

@@ -11,7 +11,7 @@ from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, Traits, q8_row_bytes, scratch_bytes
-from edgellm.backends.cpu.words import ATTENTION, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, QUANTISE, ROPE, SELECT
+from edgellm.backends.cpu.words import ATTENTION, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
 from edgellm.errors import BackendError, Unsupported
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node, RopeSpec
@@ -45,13 +45,14 @@ def _traits(weight: Weight) -> Traits:
 
 def _count_word(node: Node) -> int:
     """The word of the step block that says how many rows the node has."""
-    return {"T": abi.N_TOKENS, "R": abi.N_OUTPUTS}[node.rows]
+    return {"T": abi.N_TOKENS, "R": abi.N_OUTPUTS, "S": abi.N_SEGMENTS}[node.rows]
 
 
 @emitter("embed")
 def embed(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = plan.weights[node.weights[0]]
-    ids = plan.step.tokens if node.attrs["source"] == "tokens" else plan.step.positions
+    step = plan.step
+    ids = {"tokens": step.tokens, "positions": step.positions, "first": step.zeros}[cast(str, node.attrs["source"])]
     out = plan.output(index)
     plan.add(_traits(weight).embed, EMBED(
         table=weight.address, row_bytes=row_bytes(weight.type, node.n), n=node.n, ids=ids.ctypes.data, out=out.at,
@@ -127,7 +128,7 @@ def kv_write(plan: PlanBuilder, index: int, node: Node) -> None:
     plan.add(f"kv_store:{plan.kv_type}", KV_STORE(
         k=k.at, k_stride=k.stride, v=v.at, v_stride=v.stride, targets=plan.step.targets[memory_class].ctypes.data,
         keys_at=plan.kv.keys[state], values_at=plan.kv.values[state], n_kv=shape.n_kv_heads, dim_k=shape.dim_k,
-        dim_v=shape.dim_v), reads=(k, v), writes=(("kv", state),), pieces=shape.n_kv_heads, by_rows=True)
+        dim_v=shape.dim_v), reads=(k, v), writes=(plan.kept_in(state),), pieces=shape.n_kv_heads, by_rows=True)
 
 
 @emitter("attend")
@@ -151,7 +152,7 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
         partials=plan.scratch(shape.n_kv_heads * work.max_partials * partial_bytes), partial_bytes=partial_bytes,
         scratch=plan.scratch(plan.most_threads * scratch_bytes), scratch_bytes=scratch_bytes)
     key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.dim_k, shape.dim_v))
-    plan.add(f"attention:{plan.kv_type}{'_softcap' if softcap else ''}", arguments, whole=(q, q_sink, ("kv", state)),
+    plan.add(f"attention:{plan.kv_type}{'_softcap' if softcap else ''}", arguments, whole=(q, q_sink, plan.kept_in(state)),
              writes=(out, "partials"), by_thread=True, key_bytes=key_bytes, memory_class=memory_class)
     plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads,
              by_thread=True, merges=True)
@@ -173,7 +174,7 @@ def glu(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}", own=False)
 
 
-@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick")
+@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "tanh")
 def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:{node.op}", own=node.op in ("add", "mul"))
 
@@ -205,3 +206,19 @@ def select(plan: PlanBuilder, index: int, node: Node) -> None:
     plan.add("select:rows", SELECT(
         x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, wanted=plan.step.output_rows.ctypes.data, n=node.n),
         whole=(x,), writes=(out,), pieces=REPLICATED if out.own else None)
+
+
+@emitter("pool")
+def pool(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, out = plan.values[node.inputs[0]], plan.output(index)
+    plan.add(f"pool:{node.attrs['rows']}", POOL(
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, segments=plan.step.segments.ctypes.data, n=node.n),
+        whole=(x,), writes=(out,))
+
+
+@emitter("softmax")
+def softmax(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, out = plan.values[node.inputs[0]], plan.output(index)
+    plan.add("softmax:rows", ELEMENTWISE(
+        a=x.at, a_stride=x.stride, b=x.at, b_stride=x.stride, out=out.at, out_stride=out.stride, n=node.n, value=0,
+        count=_count_word(node)), whole=(x,), writes=(out,))

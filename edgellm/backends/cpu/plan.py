@@ -116,7 +116,11 @@ class PlanBuilder:
 
     def rows(self, index: int) -> int:
         """The most rows that node `index` can have."""
-        return self.max_tokens if self.graph.nodes[index].rows == "T" else self.max_outputs
+        return {"T": self.max_tokens, "R": self.max_outputs, "S": self.max_segments}[self.graph.nodes[index].rows]
+
+    def kept_in(self, state: int) -> object:
+        """What hazards on a state's memory are named by: the layers of a model that reads documents share theirs."""
+        return "kv", self.layout.layer_class[state] if self.layout.documents else (state,)
 
     def output(self, index: int, *, own: bool = False) -> Value:
         """A fresh f32 buffer for node `index`; `own` where each thread may compute it for itself."""
@@ -174,6 +178,12 @@ class PlanBuilder:
             block, self._scratch[nbytes] = aligned(nbytes)
             self.kept.append(block)
         return self._scratch[nbytes]
+
+    def output_array(self, index: int) -> npt.NDArray[np.float32]:
+        """The rows of an output, as many as there can be."""
+        value, rows = self.values[index], self.rows(index)
+        table = self.arena.block(value)[: rows * value.stride].view(np.float32).reshape(rows, -1)
+        return table[:, : value.n]
 
     # --- the walk over the graph --------------------------------------------------------------------------------------
     def release_after(self, index: int) -> None:

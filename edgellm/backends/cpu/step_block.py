@@ -1,6 +1,8 @@
 """What changes from step to step, at fixed addresses that kernels read: tokens, positions, spans, rotary tables, counts."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -36,6 +38,8 @@ class StepBlock:
         self.tokens = np.zeros(max_tokens, np.int32)
         self.positions = np.zeros(max_tokens, np.int32)
         self.output_rows = np.zeros(max_outputs, np.int32)
+        self.zeros = np.zeros(max_tokens, np.int32)
+        self.segments = np.zeros((max_segments, 2), np.int64)           # first row, rows
         self.spans = tuple(np.zeros((max_tokens, 4), np.int32) for _ in layout.classes)
         self.targets = tuple(np.zeros((max_tokens, 3), np.int64) for _ in layout.classes)      # see KVCache.write_to
         self._layout, self._max_tokens, self._max_segments = layout, max_tokens, max_segments
@@ -70,13 +74,24 @@ class StepBlock:
         self.output_rows[:n_outputs] = step.output_rows
         for mine, given in zip(self.spans, step.spans, strict=True):
             mine[:n_tokens] = given
-        for segment in step.segments:
-            assert isinstance(segment.state, KVCache)
-            rows = slice(segment.first_row, segment.first_row + segment.n)
+        self.words[abi.N_SEGMENTS] = len(step.segments)
+        self.segments[: len(step.segments)] = [(segment.first_row, segment.n) for segment in step.segments]
+        for state, rows in self._written(step):
             for index, (spans, targets) in enumerate(zip(step.spans, self.targets, strict=True)):
-                segment.state.write_to(index, spans[rows], targets[rows])
+                state.write_to(index, spans[rows], targets[rows])
         for (index, _), work in self._work.items():
             work.fill(step, index)
         with np.errstate(all="ignore"):          # damaged factors give logits that are no numbers, which is an error of its own
             for (_, kind), table in self._tables.items():
                 table.fill(step.positions if kind == "true" else step.sink_positions)
+
+    def _written(self, step: StepBatch) -> Iterator[tuple[KVCache, slice]]:
+        """The states that a step writes, and the rows of each. Documents all have the same one."""
+        if self._layout.documents:
+            state = step.segments[0].state
+            assert isinstance(state, KVCache)
+            yield state, slice(0, len(step.tokens))
+            return
+        for segment in step.segments:
+            assert isinstance(segment.state, KVCache)
+            yield segment.state, slice(segment.first_row, segment.first_row + segment.n)

@@ -60,6 +60,7 @@ QUANTISE = Words("x x_stride k out out_stride count")
 ROPE = Words("x x_stride out out_stride cos sin heads dim n_rot")
 ELEMENTWISE = Words("a a_stride b b_stride out out_stride n value count")
 SELECT = Words("x x_stride out out_stride wanted n")
+POOL = Words("x x_stride out out_stride segments n")
 READ = Words("data nbytes seen")                 # `seen` receives a value that depends on every byte
 KV_STORE = Words("k k_stride v v_stride targets keys_at values_at n_kv dim_k dim_v")
 ATTENTION = Words("q q_stride q_sink q_sink_stride out out_stride spans work n_kv queries dim_k dim_v scale softcap ring sinks "

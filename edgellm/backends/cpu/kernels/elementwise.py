@@ -81,7 +81,7 @@ def _functions(isa: Isa) -> dict[str, Any]:
     def gelu_quick(x):
         return mul(x, sigmoid(mul(x, splat(1.702))))
 
-    unary = {"silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick}
+    unary = {"silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick, "tanh": tanh}
     table: dict[str, Any] = {
         "add": inline(lambda a, b, c: add(a, b)),
         "mul": inline(lambda a, b, c: mul(a, b)),

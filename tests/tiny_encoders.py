@@ -1,0 +1,83 @@
+"""Tensors and keys of tiny embedding models: what `convert_hf_to_gguf` writes for encoders."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.arch import names
+
+Array = npt.NDArray[np.float32]
+
+ENCODERS = ("bert", "eurobert", "gemma-embedding", "modern-bert", "nomic-bert")
+NORMS = {                        # of a block; those of the two ends
+    "bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
+    "nomic-bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
+    "jina-bert-v2": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
+    "modern-bert": (("attn_norm", "ffn_norm"), ("token_embd_norm", "output_norm")),
+    "eurobert": (("attn_norm", "ffn_norm"), ("output_norm",)),
+    "gemma-embedding": (("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"), ("output_norm",)),
+}
+TYPED = ("bert", "nomic-bert", "jina-bert-v2")
+
+
+def writers() -> list[str]:
+    """The architectures whose models write text."""
+    return [name for name in names() if name not in ENCODERS]
+
+
+def encoder_keys(arch: str, s: Any) -> dict[str, Any]:           # Any: tiny_models.Shape, which imports this file
+    rms = arch in ("eurobert", "gemma-embedding")
+    keys: dict[str, Any] = {
+        "block_count": s.n_layers, "context_length": s.context, "embedding_length": s.n_embd, "feed_forward_length": s.n_ff,
+        "attention.head_count": s.n_heads, f"attention.layer_norm_{'rms_' if rms else ''}epsilon": s.eps, "pooling_type": 1,
+    }
+    if arch != "gemma-embedding":
+        keys["attention.causal"] = False
+    if rms:
+        keys |= {"attention.head_count_kv": s.n_kv_heads, "attention.key_length": s.head_dim, "attention.value_length": s.head_dim}
+    if arch in ("gemma-embedding", "modern-bert"):
+        keys["attention.sliding_window"] = s.window or 8
+    if arch not in ("bert", "jina-bert-v2"):
+        keys["rope.freq_base"] = s.rope_base
+    return {f"{arch}.{key}": value for key, value in keys.items()} | {"general.name": f"tiny {arch}"}
+
+
+def encoder_tensors(arch: str, s: Any, rng: np.random.Generator) -> dict[str, Array]:
+    def matrix(rows: int, columns: int) -> Array:
+        return rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(1.5 / columns**0.5)
+
+    def vector(n: int, mean: float) -> Array:
+        return (mean + 0.2 * rng.standard_normal(n)).astype(np.float32)
+
+    biased = arch in TYPED
+    grouped = arch in ("eurobert", "gemma-embedding")
+    n_q = s.n_heads * s.head_dim if grouped else s.n_embd
+    n_kv = s.n_kv_heads * s.head_dim if grouped else s.n_embd
+    matrices = {"attn_q": (n_q, s.n_embd), "attn_k": (n_kv, s.n_embd), "attn_v": (n_kv, s.n_embd)}
+    if arch in ("nomic-bert", "modern-bert"):
+        matrices = {"attn_qkv": (n_q + 2 * n_kv, s.n_embd)}
+    matrices |= {"attn_output": (s.n_embd, n_q), "ffn_up": ((2 if arch == "modern-bert" else 1) * s.n_ff, s.n_embd),
+                 "ffn_down": (s.n_embd, s.n_ff)}
+    if arch not in ("bert", "modern-bert"):
+        matrices["ffn_gate"] = (s.n_ff, s.n_embd)
+    with_bias = {"bert": tuple(matrices), "jina-bert-v2": ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_down")}.get(arch, ())
+    of_block, of_ends = NORMS[arch]
+    found = {"token_embd.weight": matrix(s.n_vocab, s.n_embd)}
+    if biased:
+        found["token_types.weight"] = matrix(2, s.n_embd)
+    if arch == "bert":
+        found["position_embd.weight"] = 0.3 * matrix(s.context, s.n_embd)
+    norms = dict.fromkeys(of_ends, s.n_embd)
+    for layer in range(s.n_layers):
+        block = f"blk.{layer}"
+        found |= {f"{block}.{name}.weight": matrix(*size) for name, size in matrices.items()}
+        found |= {f"{block}.{name}.bias": vector(matrices[name][0], 0.0) for name in with_bias}
+        norms |= {f"{block}.{name}": s.n_embd for name in of_block if (arch, layer, name) != ("modern-bert", 0, "attn_norm")}
+        if arch == "gemma-embedding":
+            norms |= {f"{block}.attn_q_norm": s.head_dim, f"{block}.attn_k_norm": s.head_dim}
+    found |= {f"{name}.weight": vector(n, 1.0) for name, n in norms.items()}
+    if biased:
+        found |= {f"{name}.bias": vector(n, 0.0) for name, n in norms.items()}
+    return found
