@@ -40,15 +40,9 @@ from gguf_cases import (
     U8,
     U32,
     U64,
-    Tensor,
-    array,
-    gguf,
-    key,
     mutate,
-    number,
-    scalar,
-    string,
 )
+from rewriting import parts
 from tiny_models import tiny_model
 
 from edgellm.arch import load_graph
@@ -56,8 +50,6 @@ from edgellm.catalogue import ledger, registry, removing
 from edgellm.catalogue.names import resolve
 from edgellm.chat import find_template, template_variants
 from edgellm.errors import EdgeError
-from edgellm.formats.ggml_types import TYPES
-from edgellm.formats.gguf import open_gguf
 from edgellm.formats.opening import open_model
 from edgellm.passes import optimise
 from edgellm.sampling import model_defaults
@@ -173,9 +165,8 @@ def use(path: Path) -> None:
 
 def rewritten(path: Path, source: random.Random) -> bytes:
     """The file with one to three keys or tensors changed, and laid out by the rules."""
-    with open_gguf(path) as model:
-        keys = [(name, *_typed(value)) for name, value in model.typed_metadata().items()]
-        tensors = [Tensor(info.name, info.shape[::-1], info.type.id) for info in model.tensors.values()]
+    whole = parts(path)
+    keys, tensors = whole.keys, whole.tensors
     for _ in range(source.randint(1, 3)):
         if source.random() < 0.7:
             at = source.randrange(len(keys))
@@ -198,46 +189,7 @@ def rewritten(path: Path, source: random.Random) -> bytes:
                     [replace(tensor, name="x" + str(tensor.name))],
                 )
             )
-    return gguf([encoded(*entry) for entry in keys], [replace(tensor, nbytes=nbytes(tensor)) for tensor in tensors])
-
-
-def _typed(value: Any) -> tuple[int, Any]:
-    """The kind of a header's value, and the value by itself."""
-    if isinstance(value, bytes):
-        return STRING, value.decode()
-    if isinstance(value, np.generic):
-        return _KINDS[value.dtype.name], value.item()
-    return ARRAY, value if isinstance(value, np.ndarray) else list(value)
-
-
-def nbytes(tensor: Tensor) -> int:
-    kind = TYPES[tensor.type]
-    return math.prod(tensor.dims) // kind.block * kind.block_bytes
-
-
-def encoded(name: str, kind: int, value: Any) -> bytes:
-    """One key of a header."""
-    if kind == STRING or isinstance(value, str):
-        return key(name, STRING, string(str(value)))
-    if isinstance(value, np.ndarray):
-        kind = _KINDS[value.dtype.name]
-        return array(name, kind, [number(kind, item) for item in value.tolist()])
-    if not isinstance(value, int | float):
-        return array(name, STRING, [string(text) for text in value])
-    if kind in (F32, F64):
-        return scalar(name, kind, value)
-    kind = kind if kind in _BITS else U32
-    return scalar(name, kind, bool(value) if kind == BOOL else _wrapped(value, kind))
-
-
-_KINDS = {"int8": I8, "uint8": U8, "int32": I32, "uint32": U32, "uint64": U64, "float32": F32, "float64": F64, "bool": BOOL}
-_BITS = {U8: 8, I8: 8, U32: 32, I32: 32, U64: 64, BOOL: 1}
-
-
-def _wrapped(value: float, kind: int) -> int:
-    """An integer as so many bits hold it."""
-    number = (0 if value != value or abs(value) > 1e300 else int(value)) & (1 << _BITS[kind]) - 1
-    return number - (1 << _BITS[kind]) if kind in (I8, I32) and number >> (_BITS[kind] - 1) else number
+    return whole.file()
 
 
 NUMBERS = (

@@ -61,6 +61,7 @@ class Tensor:
     n_dims: int | None = None
     offset: int | None = None
     name_length: int | None = None
+    data: bytes | None = None
 
     def entry(self, offset: int) -> bytes:
         n_dims = len(self.dims) if self.n_dims is None else self.n_dims
@@ -102,7 +103,8 @@ def gguf(
     for tensor in tensors:
         head.append(tensor.entry(offset))
         n = min(tensor.nbytes, 1 << 20)
-        body += bytes((i * 37 + len(head)) & 0xFF for i in range(n)).ljust(padded(n, alignment), b"\0")
+        data = tensor.data if tensor.data is not None else bytes((i * 37 + len(head)) & 0xFF for i in range(n))
+        body += data.ljust(padded(n, alignment), b"\0")
         offset += padded(tensor.nbytes, alignment)
     header = b"".join(head)
     whole = header.ljust(padded(len(header), alignment), b"\0") + body if tensors else header

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -77,6 +78,8 @@ def with_header(program: str) -> str:
 
 
 def _own_terminal(follower: int) -> None:
+    """As a terminal's shell starts a program; where the tests run in the background, Ctrl-C may be ignored, which is inherited."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
     fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
 

@@ -23,6 +23,7 @@ def assembly() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cpu", "decode", "prefill"), [
     ("cortex-a72", "smull smull2 smlal smlal2", "smull smull2 smlal smlal2"), ("cortex-a76", "sdot", "sdot"),
     ("apple-m2", "sdot", "smmla")])
@@ -36,6 +37,7 @@ def test_inner_loops(assembly: ModuleType, cpu: str, decode: str, prefill: str) 
         assert kernel.per_weight <= MOST_PER_WEIGHT or cpu == "cortex-a72", (kernel.name, kernel.per_weight)
 
 
+@pytest.mark.slow
 def test_the_page_for_owners_has_these_figures(assembly: ModuleType) -> None:
     """Within 5 %: another version of LLVM may count a little differently."""
     page = (SCRIPT.parent.parent / "docs" / "raspberry-pi.md").read_text(encoding="utf-8").splitlines()

@@ -79,6 +79,7 @@ def test_vectors_equal_gold(entry: Entry, judge: Callable[..., tuple[bool, dict[
     assert good, figures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", system.usable_isas()[:-1])
 @pytest.mark.parametrize("entry", [e for e in runnable() if e["arch"] in ("llama", "gemma3")], ids=lambda entry: entry["name"])
 def test_lower_rungs_of_the_ladder(entry: Entry, isa: str, judge: Callable[..., tuple[bool, dict[str, float]]],
@@ -125,11 +126,12 @@ def test_greedy_text_of_trained_models(shared: Path, name: str) -> None:
 # Mean KL (nats) of llama-cpp-python 0.3.36 on TEXT against the same weights in float32, one thread: what we must not exceed.
 LLAMA_CPP = {"IQ4_NL": 2.57e-3, "IQ4_XS": 6.61e-3, "Q2_K": 1.38e-2, "Q3_K_M": 4.50e-3, "Q4_0": 1.52e-3, "Q4_1": 2.13e-3,
              "Q4_K_M": 4.14e-3, "Q5_0": 1.30e-3, "Q5_1": 1.30e-3, "Q5_K_M": 4.30e-3, "Q6_K": 5.37e-3, "Q8_0": 1.20e-3}
+QUICK = ("Q4_0", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0")
 TEXT = ("Once upon a time, there was a little girl named Lily. She loved to play with her dog in the park. One day, she saw a big "
         "red ball and a small blue car. Her mom said she could play with the ball, but the car was for her brother Tim.")
 
 
-@pytest.mark.parametrize("quant", LLAMA_CPP)
+@pytest.mark.parametrize("quant", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in LLAMA_CPP])
 def test_quantised_trained_models_err_no_more_than_llama_cpp(shared: Path, quant: str) -> None:
     """Both round activations to 8 bits; 1.25 is the suite's slack for which way the roundings fall."""
     path = shared / "models" / f"stories3M-pad256-{quant}.gguf"

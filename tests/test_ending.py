@@ -40,8 +40,12 @@ time.sleep(float(sys.argv[3]))
 """
 
 
-@pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05])
+USUAL = ((1, 0.02), (2, 0.0), (4, 0.05))
+
+
+@pytest.mark.parametrize(("threads", "seconds"), [
+    pytest.param(threads, seconds, marks=[] if (threads, seconds) in USUAL else pytest.mark.slow)
+    for threads in (1, 2, 4) for seconds in (0.0, 0.02, 0.05)])
 def test_a_program_may_end_while_threads_compute(tmp_path: Path, threads: int, seconds: float) -> None:
     """It used to unmap the weights under the kernels, or to walk a plan twice: a crash or a hang in half of the runs."""
     path = tiny_model(tmp_path / "m.gguf")

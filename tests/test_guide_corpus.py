@@ -47,6 +47,7 @@ def test_no_held_out_question_is_written(sample: list[tuple[str, list[tuple[str,
     assert len(written) > SAMPLE                 # a writer that repeats itself would pass too easily
 
 
+@pytest.mark.slow                                # and of use only to whoever edits the corpus or the questions
 def test_no_grammar_can_say_a_held_out_question() -> None:
     """Noise apart: openers and closers are taken off a question, then wrappers, and the rest must fit no pattern."""
     found = [f"{name}: {question}" for question in held_out() for name in sayable(question)]

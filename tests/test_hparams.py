@@ -96,7 +96,7 @@ def test_sliding_patterns(value: Any, flags: tuple[bool, ...], tmp_path: Path) -
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize(("key", "value"), [
+BAD_VALUES: list[tuple[str, Any]] = [
     ("block_count", 0), ("block_count", 513), ("block_count", 2.0), ("block_count", "2"), ("block_count", True),
     ("block_count", [2]), ("block_count", None),
     ("context_length", 0), ("context_length", None),
@@ -115,7 +115,10 @@ NAN, INF = float("nan"), float("inf")
     ("rope.scaling.original_context_length", 1.5), ("rope.scaling.attn_factor", INF),
     ("rope.scaling.yarn_beta_fast", -1.0), ("rope.scaling.yarn_ext_factor", NAN),
     ("attn_logit_softcapping", -1.0), ("final_logit_softcapping", NAN), ("vocab_size", 95), ("expert_count", -1.0),
-])
+]
+
+
+@pytest.mark.parametrize(("key", "value"), BAD_VALUES)
 def test_bad_values_are_refused_by_key(key: str, value: Any, tmp_path: Path) -> None:
     arch = "gemma3" if key in ("rope.freq_base_swa", "attention.sliding_window_pattern") else "llama"
     with pytest.raises(BadHParam) as caught:

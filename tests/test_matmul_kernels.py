@@ -42,7 +42,8 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
         return form == "q8_whole" and self.rung.whole_blocks
 
 
-@pytest.fixture(scope="module", params=system.usable_isas())
+@pytest.fixture(scope="module", params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow)
+                                        for isa in system.usable_isas()])
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     """All kernels of one rung, as the back end gets them: compiled for that rung alone, linked from object code."""
     linker = jit.Linker()

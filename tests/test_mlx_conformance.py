@@ -47,7 +47,8 @@ def test_logits_equal_gold(entry: Entry, judge: Callable[..., tuple[bool, dict[s
         assert mean_kl(gold, logits["mlx"]) <= 1.2 * mean_kl(gold, logits["cpu"])
 
 
-@pytest.mark.parametrize("name", ["stories260K-F32", "stories3M-pad256-F16", "cardputer-chat-F16"])
+@pytest.mark.parametrize("name", [
+    "stories260K-F32", pytest.param("stories3M-pad256-F16", marks=pytest.mark.slow), "cardputer-chat-F16"])
 def test_greedy_text_of_trained_models(shared: Path, name: str) -> None:
     path = shared / "models" / f"{name}.gguf"
     prompt = json.loads(path.with_name(f"{name}.prompt_ids.txt").read_text())
@@ -58,7 +59,10 @@ def test_greedy_text_of_trained_models(shared: Path, name: str) -> None:
     assert n > 20 and text[:n] == wanted[:n]
 
 
-@pytest.mark.parametrize("quant", LLAMA_CPP)
+QUICK = ("Q4_0", "Q4_K_M", "Q6_K", "IQ4_XS")
+
+
+@pytest.mark.parametrize("quant", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in LLAMA_CPP])
 def test_trained_models_err_no_more_than_on_the_cpu(shared: Path, quant: str) -> None:
     path = shared / "models" / f"stories3M-pad256-{quant}.gguf"
     logits = {}

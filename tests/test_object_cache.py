@@ -146,6 +146,31 @@ def test_an_edit_compiles_again_what_it_concerns(tmp_path: Path, monkeypatch: py
     assert concerned("simd/avx2.py") == concerned("abi.py") | concerned("simd/avx2.py")
 
 
+def test_a_program_without_sources_is_named_by_its_version_and_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_cache, "CPU", tmp_path / "nowhere")
+    program = tmp_path / "app"
+    program.write_bytes(b"one")
+    monkeypatch.setattr("sys.executable", str(program))
+
+    def digest() -> str:
+        object_cache._source.cache_clear()
+        return sources_digest.__wrapped__("norm")
+
+    first = digest()
+    assert digest() == first
+    seen = {first}
+    monkeypatch.setattr("edgellm.__version__", "99.0")
+    seen.add(digest())
+    os.utime(program, (1, 1))
+    seen.add(digest())
+    program.write_bytes(b"other")
+    os.utime(program, (1, 1))
+    seen.add(digest())
+    monkeypatch.setattr("sys.executable", "")
+    seen.add(digest())
+    assert len(seen) == 5
+
+
 def test_old_objects_of_a_kernel_are_forgotten(tmp_path: Path) -> None:
     cache = ObjectCache("generic", tmp_path)
     for i in range(9):

@@ -13,6 +13,7 @@ import hub_server
 import pytest
 from hub_server import LocalHub
 from pulled import DATA, FILE, NAME, SHA256, blobs, check_whole, client, refused
+from seeds import seed
 
 from edgellm.catalogue import partial_file as part_module
 from edgellm.catalogue import pull as pulling
@@ -22,14 +23,13 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills need fork")
-def test_two_hundred_kills_end_in_two_hundred_right_files(server: LocalHub, cache: Path) -> None:
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_kills_end_in_right_files(count: int, server: LocalHub, cache: Path) -> None:
     """kill -9 while bytes come, at random places; the next run goes on from what the dead process had written."""
-    small, seed = DATA[:50_000], random.randrange(2**32)
+    small, rng = DATA[:50_000], random.Random(seed(200))
     sha256 = server.put("o/small", FILE, small)
-    print("seed", seed)
-    rng = random.Random(seed)
     blob, resumed = cache / "models--o--small" / "blobs" / sha256, 0
-    for _ in range(200):
+    for _ in range(count):
         fatal, size = rng.randrange(len(small)), rng.randrange(100, 9000)
 
         def in_pieces(answer: hub_server.Answer, data: bytes, start: int, size: int = size) -> None:
@@ -54,16 +54,14 @@ def test_two_hundred_kills_end_in_two_hundred_right_files(server: LocalHub, cach
         resumed += any("range" in request.headers for request in server.asked("bytes"))
         place.unlink()
         blob.unlink()
-    assert resumed > 60                                      # the others died before the first byte, or late
+    assert resumed > count * 0.3                                      # the others died before the first byte, or late
 
 
 def test_two_hundred_cuts_at_any_byte_end_in_the_right_file(server: LocalHub, cache: Path) -> None:
     """As a kill does, only faster: the part keeps a random beginning, its hash is lost, and the next run goes on."""
     small = DATA[:50_000]
     sha256 = server.put("o/small", FILE, small)
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = random.Random(seed(201))
     blob = cache / "models--o--small" / "blobs" / sha256
     blob.parent.mkdir(parents=True)
     for _ in range(200):

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from fake_backend import references, toys
+from fake_backend import toys
 from tiny_models import tiny_model
 
 from edgellm.errors import SessionError
@@ -83,11 +83,3 @@ def test_other_models_and_options_are_told(path: Path, tmp_path: Path) -> None:
     other = tiny_model(tmp_path / "other.gguf", "llama", "Q8_0", tokenizer="spm", n_layers=1)
     with toys().load(other, context=32) as model, pytest.raises(SessionError, match="another model"):
         model.resume(tmp_path / "s")
-
-
-def test_a_back_end_that_cannot(path: Path, tmp_path: Path) -> None:
-    with references().load(path, context=32) as model:
-        with pytest.raises(SessionError, match="cannot save"):
-            model.session().save(tmp_path / "s")
-        with pytest.raises(SessionError, match="cannot load"):
-            model.resume(tmp_path / "s")

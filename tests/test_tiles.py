@@ -25,6 +25,7 @@ from edgellm.backends.cpu.traits import TRAITS
 
 # One of each kind: codes with an offset, of all bytes, with minima, in place, with scales of half blocks, of a table.
 TYPES = ["Q4_0", "Q8_0", "Q5_1", "Q4_K", "Q2_K", "Q6_K", "IQ4_XS"]
+QUICK = ["Q4_K"]
 pytestmark = pytest.mark.skipif(not system.is_x86(), reason="tiles of this form are x86's")
 
 
@@ -45,14 +46,15 @@ def isa() -> Isa:
 
 @pytest.fixture(scope="module")
 def kernels(isa: Isa) -> Iterator[Kernels]:
-    kept = {TRAITS[name].matmul: compiled(matmul.build(name, isa)) for name in TYPES}
-    kept |= {f"quantise:{form}": compiled(quantise_kernel.build(form, isa)) for form in FORMS}
+    kept = {f"quantise:{form}": compiled(quantise_kernel.build(form, isa)) for form in FORMS}
     yield Kernels(isa.rung, ((kernel, function.ctypes) for kernel, function in kept.items()))
 
 
-@pytest.mark.parametrize("name", TYPES)
-def test_products_of_tiles(kernels: Kernels, name: str) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in TYPES])
+def test_products_of_tiles(kernels: Kernels, isa: Isa, name: str) -> None:
     """Tiles of sixteen columns give what a column alone gives, bit by bit, and both are right."""
+    function = compiled(matmul.build(name, isa))             # lives as long as its address is called
+    kernels[TRAITS[name].matmul] = function.ctypes
     for k, n, columns in ((512, 35, 37), (256, 3, 16)):
         raw, exact = weights(name, n, k)
         x, _ = activations(kernels, name, columns, k)
@@ -77,6 +79,7 @@ def case() -> tuple[npt.NDArray[np.int8], npt.NDArray[np.uint8]]:
     return rng.integers(-128, 128, (16, 32), np.int8), rng.integers(0, 256, (8, 16, 4), np.uint8)
 
 
+@pytest.mark.slow
 def test_the_trial_s_kernels(isa: Isa) -> None:
     x, w = case()
     out = np.zeros((len(selftest.CASES), 2, 16, 16), np.int32)
@@ -108,7 +111,9 @@ print(cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(fu
 """
 
 
-@pytest.mark.parametrize(("name", "instruction"), [("Q4_0", "tdpbssd"), ("Q4_K", "tdpbsud"), ("Q6_K", "tdpbssd")])
+@pytest.mark.parametrize(("name", "instruction"), [
+    ("Q4_0", "tdpbssd"), pytest.param("Q4_K", "tdpbsud", marks=pytest.mark.slow),
+    pytest.param("Q6_K", "tdpbssd", marks=pytest.mark.slow)])
 def test_instructions(name: str, instruction: str) -> None:
     """What LLVM writes for a processor with AMX, which need not be this one."""
     environment = dict(os.environ, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES="+avx512vnni,+amx-tile,+amx-int8",

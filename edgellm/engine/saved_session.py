@@ -6,7 +6,7 @@ import mmap
 import os
 import struct
 from array import array
-from typing import Any, BinaryIO, Protocol, runtime_checkable  # Any: values of JSON; buffers
+from typing import Any  # Any: values of JSON; buffers
 
 from edgellm.backends.base import Executable, State
 from edgellm.engine.checksum import SIZE as DIGEST
@@ -19,20 +19,6 @@ from edgellm.memory.sequence import Sequence
 MAGIC, VERSION = b"EDGESESS", 2
 HEAD = struct.Struct("<8sIIQQ")                  # magic, version, bytes of the facts (JSON), of the ids, of the state
 MOST_FACTS = 1 << 16                             # bytes; the checksum of all stands at the end
-
-
-@runtime_checkable
-class Savable(Protocol):
-    """A state that can be written to a file."""
-
-    def save(self, file: BinaryIO) -> None: ...
-
-
-@runtime_checkable
-class Loading(Protocol):
-    """An executable that reads back what its states write."""
-
-    def load_state(self, file: BinaryIO) -> State: ...
 
 
 class _Hashed:
@@ -82,16 +68,13 @@ class _Mapped:
         return self._at
 
 
-def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[str, Any], backend: str, *,
-         sync: bool = True) -> None:
+def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[str, Any], *, sync: bool = True) -> None:
     """Write a conversation; `facts` say of which model. Whole under its name or not there. Without `sync` a power failure may
     damage it, which is found when it is read.
 
-    Raises SessionError where the back end cannot, Unwritable, and OSError where the disk is full.
+    Raises BackendError where the back end cannot, Unwritable, and OSError where the disk is full.
     """
     state, sequence = conversation.state, conversation.sequence
-    if not isinstance(state, Savable):
-        raise SessionError(f"the {backend} back end cannot save sessions; load the model with backend=\"cpu\".")
     counted: Any = _Counted()
     state.save(counted)
     header = json.dumps({**facts, "oldest": list(sequence.oldest)}).encode()
@@ -114,8 +97,6 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
 def load(path: str | os.PathLike[str], executable: Executable, facts: dict[str, Any], n_vocab: int) -> Conversation:
     """What `save` wrote for the same model. Raises SessionError for all else."""
     name = os.fspath(path)
-    if not isinstance(executable, Loading):
-        raise SessionError(f"the {executable.backend} back end cannot load sessions; load the model with backend=\"cpu\".")
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
             return _Reading(view, name).conversation(executable, facts, n_vocab)
@@ -178,9 +159,8 @@ class _Reading:
         return Sequence.restored(layout, ids, oldest)
 
     def _state(self, executable: Executable, end: int) -> State:
-        assert isinstance(executable, Loading)
         try:
-            state: State = executable.load_state(self._file)
+            state = executable.load_state(self._file)
         except (EdgeError, ValueError, EOFError, struct.error) as error:
             raise self._damaged(f"is damaged ({error})") from error
         if self._file.tell() != end:

@@ -66,13 +66,13 @@ class Session(Generating):
         """Write what it holds to a file, from which `Model.resume` goes on, also in another process. The file is whole under its
         name or not there. `sync=False` does not wait for the disk: a power failure may damage the file, which `resume` then tells.
 
-        Raises SessionError (closed, or a back end that cannot), Unwritable, ModelClosed.
+        Raises SessionError (closed), BackendError (a back end that cannot), Unwritable, ModelClosed.
         """
         model, home, _, _ = self._source()
         assert home is not None
         with model.engine.alone() as executable:
             conversation = home.conversation or Conversation.empty(executable)
-            saved_session.save(path, conversation, model.facts, executable.backend, sync=sync)
+            saved_session.save(path, conversation, model.facts, sync=sync)
 
     def close(self) -> None:
         """Free its memory; an answer that is being written for it is cancelled. Closing twice does nothing."""

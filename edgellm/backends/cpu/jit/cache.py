@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from importlib import metadata
@@ -151,16 +152,30 @@ def sources_digest(module: str) -> str:
     """Names the sources that a kernel of kernels/<module>.py is made of, so that an edit elsewhere compiles nothing again.
 
     These are the module, what it imports of this package and so on, the compiler's side, and what they import of other packages,
-    for its constants.
+    for its constants. A program that was frozen without sources is itself what its kernels are made of.
     """
-    todo, seen = [CPU / "kernels" / f"{module}.py", CPU / "jit" / "compiler.py", CPU / "arm.py"], dict[Path, bytes]()
+    kernel = CPU / "kernels" / f"{module}.py"
+    todo, seen = [kernel, CPU / "jit" / "compiler.py", CPU / "arm.py"], dict[Path, bytes]()
     while todo:
         path = todo.pop()
         if path not in seen:
             seen[path], imported = _source(path)
             if path.is_relative_to(CPU) and path.name not in APART:
                 todo += imported
+    if not seen[kernel]:
+        seen[kernel] = _program()
     return hashlib.sha256(b"".join(path.name.encode() + b"\0" + seen[path] for path in sorted(seen) if seen[path])).hexdigest()[:16]
+
+
+def _program() -> bytes:
+    """Names this state of the running program: an update changes the version, or at least the executable's time or size."""
+    version = sys.modules["edgellm"].__version__             # not imported: the package leads to everything
+    try:
+        executable = os.stat(sys.executable)
+        state = f"{version} {sys.executable} {executable.st_mtime_ns} {executable.st_size}"
+    except OSError:                              # an interpreter inside another program may know of no executable
+        state = str(version)
+    return hashlib.sha256(os.fsencode(state)).digest()
 
 
 @functools.cache
