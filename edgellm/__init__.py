@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         NoTokenizer,
         NumericError,
         OptionError,
+        SchemaError,
         SessionError,
         ShapeMismatch,
         TemplateError,
@@ -58,8 +59,8 @@ __all__ = [
     "AsyncStream", "BackendError", "BadAlignment", "BadCatalogue", "BadHParam", "BadMagic", "BadTensorInfo", "BadType",
     "BadVersion", "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "Event", "FormatError", "Generation",
     "LimitExceeded", "Model", "ModelClosed", "ModelInfo", "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError",
-    "OptionError", "Piece", "SamplingOptions", "Session", "SessionError", "ShapeMismatch", "Stats", "Stream", "TemplateError",
-    "Truncated", "Unreadable", "Unsupported", "Unwritable", "load", "load_tokenizer",
+    "OptionError", "Piece", "SamplingOptions", "SchemaError", "Session", "SessionError", "ShapeMismatch", "Stats", "Stream",
+    "TemplateError", "Truncated", "Unreadable", "Unsupported", "Unwritable", "load", "load_tokenizer",
 ]
 
 _HOMES = {

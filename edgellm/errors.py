@@ -23,8 +23,8 @@ from edgellm.formats.errors import (
 __all__ = [
     "BackendError", "BadAlignment", "BadCatalogue", "BadHParam", "BadMagic", "BadTensorInfo", "BadType", "BadVersion",
     "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "FormatError", "LimitExceeded", "ModelClosed",
-    "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError", "OptionError", "SessionError", "ShapeMismatch",
-    "TemplateError", "Truncated", "Unreadable", "Unsupported", "Unwritable",
+    "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError", "OptionError", "SchemaError", "SessionError",
+    "ShapeMismatch", "TemplateError", "Truncated", "Unreadable", "Unsupported", "Unwritable",
 ]
 
 
@@ -41,6 +41,10 @@ class OptionError(EdgeError):
     """An option or argument outside its range; names the option and the value."""
 
     exit_code = 2
+
+
+class SchemaError(OptionError):
+    """A JSON schema, regular expression or grammar that cannot be enforced; names the keyword or what is wrong with it."""
 
 
 class ModelNotFound(EdgeError):

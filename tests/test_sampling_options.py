@@ -57,7 +57,7 @@ def test_model_values_stand_between_the_users_and_ours() -> None:
     metadata = {"general.sampling.temp": np.float32(0.6), "general.sampling.top_k": 20, "general.sampling.penalty_last_n": 32,
                 "general.sampling.mirostat": 2, "general.name": "x"}
     model = model_defaults(metadata, "m.gguf")
-    assert model == {"temperature": pytest.approx(0.6), "top_k": 20, "repeat_last_n": 32}
+    assert model == {"temperature": pytest.approx(0.6), "top_k": 20, "repeat_last_n": 32, "mirostat": 2}
     resolved = resolve_options({"top_k": 7, "seed": None}, model)
     assert (resolved.options.top_k, resolved.options.repeat_last_n, resolved.options.top_p) == (7, 32, 0.95)
     assert [resolved.sources[name] for name in ("top_k", "temperature", "top_p", "seed")] == ["user", "model", "default", "user"]

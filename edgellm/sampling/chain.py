@@ -13,10 +13,12 @@ import numpy.typing as npt
 from edgellm.errors import NumericError, OptionError, shown
 from edgellm.sampling import truncation
 from edgellm.sampling.candidates import Candidates
+from edgellm.sampling.constraint import Mask, TokenConstraint, allowed_ids
+from edgellm.sampling.drawing import build_draw
 from edgellm.sampling.dry import Vocabulary, dry, find_breakers
 from edgellm.sampling.options import SamplingOptions
 from edgellm.sampling.penalties import Edit, logit_bias, penalties
-from edgellm.sampling.temperature import draw, dynamic_temperature, most_probable, temperature
+from edgellm.sampling.temperature import dynamic_temperature, most_probable, temperature
 from edgellm.sampling.truncation import Select, Uniform
 
 Logits = npt.NDArray[np.float32]                 # (n_vocab,)
@@ -31,6 +33,7 @@ class Surroundings:
     context: int                                 # what a last_n of -1 stands for
     end_tokens: Collection[int]
     vocabulary: Vocabulary | None
+    suppressed: Collection[int]                  # tokens that the model's file bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class EditStage:
     """A change of single logits over all of the vocabulary."""
 
     name: str
-    active: Callable[[SamplingOptions], bool]
+    active: Callable[[SamplingOptions, Surroundings], bool]
     build: Callable[[SamplingOptions, Surroundings], Edit]
 
 
@@ -50,6 +53,7 @@ class SelectStage:
     active: Callable[[SamplingOptions], bool]
     build: Callable[[SamplingOptions, Uniform], Select]
     keeps_best: bool = True
+    scales: bool = False                         # it cuts nothing: mirostat leaves it in place
 
 
 def _last_n(value: int, around: Surroundings) -> int:
@@ -62,15 +66,15 @@ def _build_dry(options: SamplingOptions, around: Surroundings) -> Edit:
     return dry(options, _last_n(options.dry_last_n, around), breakers)
 
 
-def _penalises(o: SamplingOptions) -> bool:
+def _penalises(o: SamplingOptions, around: Surroundings) -> bool:
     return o.repeat_last_n != 0 and (o.repeat_penalty, o.frequency_penalty, o.presence_penalty) != (1, 0, 0)
 
 
 EDIT_STAGES = (
-    EditStage("logit_bias", lambda o: bool(o.logit_bias) or o.ignore_eos,
-              lambda o, around: logit_bias(o, around.n_vocab, around.end_tokens)),
+    EditStage("logit_bias", lambda o, around: bool(o.logit_bias or around.suppressed) or o.ignore_eos,
+              lambda o, around: logit_bias(o, around.n_vocab, {*around.suppressed, *(around.end_tokens if o.ignore_eos else ())})),
     EditStage("penalties", _penalises, lambda o, around: penalties(o, _last_n(o.repeat_last_n, around))),
-    EditStage("dry", lambda o: o.dry_multiplier > 0 and o.dry_last_n != 0, _build_dry),
+    EditStage("dry", lambda o, around: o.dry_multiplier > 0 and o.dry_last_n != 0, _build_dry),
 )
 
 SELECT_STAGES = (
@@ -80,8 +84,8 @@ SELECT_STAGES = (
     SelectStage("top_p", lambda o: o.top_p < 1, truncation.top_p),
     SelectStage("min_p", lambda o: o.min_p > 0, truncation.min_p),
     SelectStage("xtc", lambda o: o.xtc_probability > 0 and o.xtc_threshold <= 0.5, truncation.xtc, keeps_best=False),
-    SelectStage("temperature", lambda o: o.dynatemp_range == 0, temperature),
-    SelectStage("dynamic_temperature", lambda o: o.dynatemp_range > 0, dynamic_temperature),
+    SelectStage("temperature", lambda o: o.dynatemp_range == 0, temperature, scales=True),
+    SelectStage("dynamic_temperature", lambda o: o.dynatemp_range > 0, dynamic_temperature, scales=True),
 )
 
 
@@ -89,37 +93,61 @@ class Sampler:
     """One generation's way from logits to tokens. `seed`: the one in use, a new one where the options give none."""
 
     def __init__(self, options: SamplingOptions, *, n_vocab: int, context: int, end_tokens: Collection[int] = (),
-                 vocabulary: Vocabulary | None = None, processors: Sequence[Processor] = ()) -> None:
+                 vocabulary: Vocabulary | None = None, processors: Sequence[Processor] = (), suppressed: Collection[int] = (),
+                 constraint: TokenConstraint | None = None) -> None:
         self.seed = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
         self._uniform: Uniform = np.random.Generator(np.random.PCG64(self.seed)).random
         self._greedy = options.temperature <= 0
         self._processors = _checked(processors)
-        around = Surroundings(n_vocab, context, end_tokens, vocabulary)
-        self._edits = [stage.build(options, around) for stage in EDIT_STAGES if stage.active(options)]
+        around = Surroundings(n_vocab, context, end_tokens, vocabulary, suppressed)
+        self._edits = [stage.build(options, around) for stage in EDIT_STAGES if stage.active(options, around)]
         self._lookback = max(_last_n(options.repeat_last_n, around), _last_n(options.dry_last_n, around))
-        stages = [stage for stage in SELECT_STAGES if stage.active(options)]
+        self._constraint = constraint
+        self._prepared = False
+        self._mask: Mask | None = None
+        truncating = options.mirostat == 0
+        stages = [stage for stage in SELECT_STAGES if stage.active(options) and (truncating or stage.scales)]
         if self._greedy:                         # stages after the last that can drop the best change nothing
             losing = [k for k, stage in enumerate(stages) if not stage.keeps_best]
             stages = stages[: losing[-1] + 1] if losing else []
         self._selects = [stage.build(options, self._uniform) for stage in stages]
+        self._draw = build_draw(options, n_vocab, self._uniform)
         self._edited = np.empty(n_vocab, np.float32)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the constraint lets nothing but the end follow."""
+        return self._constraint is not None and self._constraint.complete
+
+    def prepare(self) -> None:
+        """Compute what the next draw needs beside logits: to be called while the step that brings them is computed."""
+        if self._constraint is not None and not self._prepared:
+            self._mask, self._prepared = self._constraint.mask(), True
+
+    def accept(self, token: int) -> None:
+        """`token` is part of the answer."""
+        if self._constraint is not None:
+            self._constraint.accept(token)
+            self._prepared = False
 
     def sample(self, logits: Logits, history: array[int]) -> int:
         """The next token after `history` (all ids so far) from `logits` (n_vocab,), which stay as they are.
 
         Raises NumericError where logits are NaN or infinite, or where no token is left.
         """
+        self.prepare()
         if self._edits or self._processors:
             logits = self._edit(logits, history)
-        if self._greedy and not self._selects:
-            token = int(logits.argmax())         # of NaN and numbers, NaN is the greatest
-            _check_peak(float(logits[token]))
-            return token
-        _check_peak(float(logits.max()))
+        _check_peak(float(logits.max()))         # of NaN and numbers, NaN is the greatest
         candidates = Candidates(None, logits, False)
+        if self._mask is not None:
+            candidates = candidates.take(allowed_ids(self._mask, len(logits)))
+            _check_peak(float(candidates.logits.max(initial=-math.inf)))
+        if self._greedy and not self._selects:
+            return most_probable(candidates)
         for select in self._selects:
             candidates = select(candidates)
-        return most_probable(candidates) if self._greedy else draw(candidates, self._uniform)
+        return most_probable(candidates) if self._greedy else self._draw(candidates)
 
     def _edit(self, logits: Logits, history: array[int]) -> Logits:
         np.copyto(self._edited, logits)

@@ -27,6 +27,11 @@ class SamplingKeywords(TypedDict, total=False):
     xtc_threshold: float
     dynatemp_range: float
     dynatemp_exponent: float
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
+    adaptive_target: float
+    adaptive_decay: float
     repeat_penalty: float
     repeat_last_n: int
     frequency_penalty: float
@@ -59,6 +64,11 @@ class SamplingOptions:
     xtc_threshold: float = 0.1                   # > 0.5: off
     dynatemp_range: float = 0.0                  # 0: off
     dynatemp_exponent: float = 1.0
+    mirostat: int = 0                            # 1 or 2: its version, which replaces the stages that cut; 0: off
+    mirostat_tau: float = 5.0                    # surprise to keep to, in bits
+    mirostat_eta: float = 0.1                    # how fast it adapts
+    adaptive_target: float = -1.0                # probability that drawn tokens should have on average; < 0: off
+    adaptive_decay: float = 0.9                  # of that average
     repeat_penalty: float = 1.0                  # 1: off
     repeat_last_n: int = 64                      # tokens that penalties look at; 0: off, -1: the context
     frequency_penalty: float = 0.0
@@ -121,6 +131,11 @@ _RULES: dict[str, _Rule] = {
     "xtc_threshold": _Rule(float, 0, 1),
     "dynatemp_range": _Rule(float, 0, MAX_NUMBER),
     "dynatemp_exponent": _Rule(float, 0, MAX_NUMBER),
+    "mirostat": _Rule(int, 0, 2),
+    "mirostat_tau": _Rule(float, 0, MAX_NUMBER),
+    "mirostat_eta": _Rule(float, 0, MAX_NUMBER),
+    "adaptive_target": _Rule(float, -MAX_NUMBER, 1),
+    "adaptive_decay": _Rule(float, 0, 0.99),
     "repeat_penalty": _Rule(float, 1 / MAX_NUMBER, MAX_NUMBER),
     "repeat_last_n": _Rule(int, -1, MAX_INTEGER),
     "frequency_penalty": _Rule(float, -MAX_NUMBER, MAX_NUMBER),
@@ -151,7 +166,7 @@ def _check_bias(bias: object) -> None:
                               "or float('-inf').")
 
 
-# GGUF key (gguf-py constants, Keys.General.SAMPLING_*) -> option. `sequence` and `mirostat*` have no counterpart here.
+# GGUF key (gguf-py constants, Keys.General.SAMPLING_*) -> option. `sequence` has no counterpart here.
 _MODEL_KEYS = {
     "general.sampling.temp": "temperature",
     "general.sampling.top_k": "top_k",
@@ -161,6 +176,9 @@ _MODEL_KEYS = {
     "general.sampling.xtc_threshold": "xtc_threshold",
     "general.sampling.penalty_last_n": "repeat_last_n",
     "general.sampling.penalty_repeat": "repeat_penalty",
+    "general.sampling.mirostat": "mirostat",
+    "general.sampling.mirostat_tau": "mirostat_tau",
+    "general.sampling.mirostat_eta": "mirostat_eta",
 }
 
 

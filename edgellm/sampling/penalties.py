@@ -13,14 +13,13 @@ History = npt.NDArray[np.int32]                  # (n,) the latest token ids, ol
 Edit = Callable[[npt.NDArray[np.float32], History], None]   # changes logits (n_vocab,) in place
 
 
-def logit_bias(options: SamplingOptions, n_vocab: int, end_tokens: Collection[int]) -> Edit:
-    """Add the user's biases; with `ignore_eos`, ban the tokens that end a generation."""
+def logit_bias(options: SamplingOptions, n_vocab: int, banned: Collection[int]) -> Edit:
+    """Add the user's biases, and ban tokens."""
     outside = [token for token in options.logit_bias if token >= n_vocab]
     if outside:
         raise OptionError(f"logit_bias names token {shown(outside[0])}, but the last one is {n_vocab - 1}; leave it out.")
     values = dict(options.logit_bias)
-    if options.ignore_eos:
-        values.update(dict.fromkeys(end_tokens, -np.inf))
+    values.update(dict.fromkeys(banned, -np.inf))
     ids = np.array(list(values), np.intp)
     bias = np.array(list(values.values()), np.float32)
 

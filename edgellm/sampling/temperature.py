@@ -37,13 +37,6 @@ def _scaled(candidates: Candidates, value: float) -> Candidates:
     return Candidates(candidates.ids, relative / max(value, np.finfo(np.float64).tiny), candidates.descending)
 
 
-def draw(candidates: Candidates, uniform: Uniform) -> int:
-    """One token, each with its softmax probability."""
-    sums = np.cumsum(candidates.probabilities())
-    at = min(int(np.searchsorted(sums, uniform() * sums[-1], side="right")), len(sums) - 1)
-    return at if candidates.ids is None else int(candidates.ids[at])
-
-
 def most_probable(candidates: Candidates) -> int:
     """The best token; of equals the one with the lowest id."""
     at = 0 if candidates.descending else int(np.argmax(candidates.logits))

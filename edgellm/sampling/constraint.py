@@ -1,0 +1,82 @@
+"""Which tokens may come next: what a constraint tells the sampler, and the one that follows a grammar."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.errors import SchemaError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+Mask = npt.NDArray[np.uint32]                    # (ceil(n_vocab / 32),): bit i % 32 of word i // 32 is token i
+
+
+class TokenConstraint(Protocol):
+    """Follows an answer token by token. The sampler knows nothing of what stands behind it."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing but the end may follow."""
+        ...
+
+    def mask(self) -> Mask | None:
+        """The tokens that may come next, None where all may. Valid until the next call."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """`token` is the next one of the answer."""
+        ...
+
+    def rollback(self, n: int) -> None:
+        """The last `n` tokens were not accepted after all."""
+        ...
+
+
+def allowed_ids(mask: Mask, n_vocab: int) -> npt.NDArray[np.intp]:
+    """The ids of a mask's tokens, ascending."""
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:n_vocab])
+
+
+class GrammarConstraint:
+    """Keeps an answer within a grammar of llguidance; ends are allowed where the grammar is satisfied.
+
+    `start` makes the matcher when the first mask is wanted, so that the vocabulary's tree is built while a prompt is read.
+    """
+
+    def __init__(self, start: Callable[[], LLMatcher], n_vocab: int) -> None:
+        self._start = start
+        self._matcher: LLMatcher | None = None
+        self._mask = np.zeros((n_vocab + 31) // 32, np.uint32)
+
+    @property
+    def _following(self) -> LLMatcher:
+        if self._matcher is None:
+            self._matcher = self._start()
+        return self._matcher
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._following.is_stopped())
+
+    def mask(self) -> Mask:
+        """See TokenConstraint. Raises SchemaError where the grammar is too much for the parser."""
+        self._following.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+        self._check()
+        return self._mask
+
+    def accept(self, token: int) -> None:
+        self._following.consume_token(token)
+        self._check()
+
+    def rollback(self, n: int) -> None:
+        self._following.rollback(n)
+        self._check()
+
+    def _check(self) -> None:
+        if self._following.is_error():
+            reason = self._following.get_error().strip().partition("\n")[0]
+            raise SchemaError(f"the answer's form cannot be followed any further ({reason[:200]}); give a simpler one.")
