@@ -89,6 +89,35 @@ def test_run_hands_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
                        "repeat_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": -0.3, "stop": ("END", "\n")}
 
 
+@pytest.mark.parametrize(("arguments", "options"), [
+    (["--choices", "yes, no"], {"choices": ["yes", "no"]}), (["--choices", '["a,b", "c"]'], {"choices": ["a,b", "c"]}),
+    (["--regex", "[0-9]+"], {"regex": "[0-9]+"}), (["--schema", '{"type": "integer"}'], {"schema": {"type": "integer"}}),
+    (["--schema", "schema.json"], {"schema": {"type": "boolean"}}), (["--grammar", "grammar.lark"], {"grammar": 'start: "a"'}),
+    (["--think-budget", "9"], {"think_budget": 9}),
+])
+def test_run_hands_the_answers_form_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str],
+                                       options: dict[str, Any]) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("schema.json").write_text('{"type": "boolean"}')
+    Path("grammar.lark").write_text('start: "a"')
+    loader = use(monkeypatch, "x")
+    assert app.run(["run", "m", "Hi", *arguments]) == 0
+    assert loader.model.calls[0][2] == options
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["--schema", '{"not": {}}'], "'not'"), (["--schema", "{"], "--schema '{': is no JSON"),
+    (["--schema", "gone"], "--schema gone: "),
+    (["--choices", '["a"'], "--choices"), (["--choices", ","], "choices has"), (["--regex", "("], "unclosed group"),
+    (["--grammar", "gone"], "--grammar gone: cannot be read"), (["--regex", "a", "--choices", "a,b"], "choices and regex"),
+])
+def test_run_refuses_a_faulty_form_before_the_model_is_loaded(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    loader = use(monkeypatch, "x")
+    assert app.run(["run", "m", "Hi", *arguments]) == 2
+    assert said in capsys.readouterr().err and not loader.calls
+
+
 def test_seed_minus_one_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = use(monkeypatch, "x")
     assert app.run(["run", "m", "p", "--seed", "-1"]) == 0

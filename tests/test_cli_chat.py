@@ -48,7 +48,7 @@ def answer(text: str) -> dict[str, str]:
 
 
 def text_of(events: Iterator[Event]) -> str:
-    return "".join(text for kind, text in events if kind == "text")
+    return "".join(text for kind, text, *_ in events if kind == "text")
 
 
 def conversation(*answers: str | FakeStream, **settings: Any) -> tuple[Conversation, FakeModel]:
@@ -159,7 +159,7 @@ def test_set_shows_what_holds_and_takes_it_back(capsys: pytest.CaptureFixture[st
     assert {name: " ".join(rows[name].split()) for name in SETTINGS} == {
         "temp": "1.5 set by you", "top-k": "20 recommended for this model", "top-p": "0.95", "min-p": "0.2 set by you",
         "repeat-penalty": "1", "presence-penalty": "0", "frequency-penalty": "0", "seed": "7 set by you",
-        "n": "no limit set by you", "think": "off set by you", "context-policy": "ring",
+        "n": "no limit set by you", "think": "off set by you", "context-policy": "ring", "think-budget": "no limit",
     }
     for line in ("/set temp default", "/set think default", "/set n default", "/set seed -1", "/set min_p default"):
         carry_out(line, chat)

@@ -143,9 +143,9 @@ def test_a_stream_tells_thinking_from_the_answer(loader: Loader, model: edgellm.
     lets_say(loader, model, "Hm, France.\n</think>\n\nParis, of course.")
     stream = model.chat(QUESTION, stream=True, temperature=0)
     events = list(stream.events())
-    assert [kind for kind, _ in events] == sorted((kind for kind, _ in events), reverse=True) and len(events) > 4
-    assert "".join(text for kind, text in events if kind == "thinking") == stream.result.thinking == "Hm, France."
-    assert "".join(text for kind, text in events if kind == "text") == stream.result.text == "Paris, of course."
+    assert [event.kind for event in events] == sorted((event.kind for event in events), reverse=True) and len(events) > 4
+    assert "".join(text for kind, text, *_ in events if kind == "thinking") == stream.result.thinking == "Hm, France."
+    assert "".join(text for kind, text, *_ in events if kind == "text") == stream.result.text == "Paris, of course."
 
     lets_say(loader, model, "Hm, France.\n</think>\n\nParis, of course.")
     pieces = list(model.chat(QUESTION, stream=True, temperature=0))

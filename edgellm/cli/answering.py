@@ -21,7 +21,7 @@ def show(events: Iterable[Event], reading: ReadingLine, *, raw: bool = False, re
     seen = sys.stdout.isatty()
     try:
         with reading:
-            for kind, text in events:
+            for kind, text, *_ in events:
                 if kind == "thinking" and not seen:
                     reading.thought()
                     continue

@@ -17,7 +17,8 @@ from edgellm.errors import ContextFull, EdgeError
 if TYPE_CHECKING:
     from edgellm.engine.records import Event, Generation
 
-CUT = {"length": "/set n sets another limit", "context": "the context is full; what comes next forgets the oldest messages"}
+CUT = {"length": "/set n sets another limit", "context": "the context is full; what comes next forgets the oldest messages",
+       "loop": "it repeats itself over and over"}
 FULL = "(the context is full: the oldest messages are being forgotten; /clear starts afresh)"
 
 
@@ -81,7 +82,7 @@ def _remark(result: Generation) -> None:
     """What became of an answer that did not end by itself."""
     if result.stop_reason == "cancelled":
         say("(stopped)")
-    elif result.stop_reason in ("length", "context"):
+    elif result.stop_reason in CUT:
         thinking = " of thinking" if not result.text and result.thinking else ""
         n = result.stats.generated_tokens
         say(f"(cut after {n} token{'s' if n != 1 else ''}{thinking}: {CUT[result.stop_reason]})")

@@ -49,6 +49,19 @@ def run(
     context_policy: options.ContextPolicy = None,
     system: options.System = None,
     think: options.Think = None,
+    think_budget: options.ThinkBudget = None,
+    schema: Annotated[str | None, typer.Option("--schema", metavar="FILE|JSON", show_default=False, help=(
+        "The answer is JSON of this JSON schema: a file, or the schema itself."
+    ))] = None,
+    choices: Annotated[str | None, typer.Option("--choices", metavar="A,B,...", show_default=False, help=(
+        "The answer is one of these texts; a JSON list where they contain commas."
+    ))] = None,
+    regex: Annotated[str | None, typer.Option("--regex", metavar="REGEX", show_default=False, help=(
+        "The answer matches this regular expression, from end to end."
+    ))] = None,
+    grammar: Annotated[Path | None, typer.Option("--grammar", metavar="FILE", show_default=False, help=(
+        "The answer is a `start` of the grammar in this file, in Lark's syntax."
+    ))] = None,
     raw: Annotated[bool, typer.Option("--raw", help=(
         "No chat template: continue the text as it is. Into a pipe or file, control characters are not filtered."
     ))] = False,
@@ -64,10 +77,13 @@ def run(
     edgellm run qwen3-0.6b "Name three rivers."
     edgellm run stories.gguf "Once upon a time" -n 100 --temp 0
     edgellm run qwen3-0.6b "Summarise:" -f notes.txt
+    edgellm run qwen3-0.6b "Is a whale a fish?" --choices yes,no
     """
+    from edgellm.cli.forms import form
     from edgellm.cli.opening import check, limit, open_model, sampling_of, thinking
 
     prompt = _with_file(prompt, file, raw)
+    wanted = form(schema, choices, regex, grammar)
     piped = PipedText()
     if prompt is None:
         check(model)                         # before anybody is asked for a prompt
@@ -84,8 +100,10 @@ def run(
         settings = sampling_of(model, settings) | limit(n)
         reply = opened.info.has_template and not raw
         reading = ReadingLine()
-        settings |= {"progress": reading.read, **(thinking(opened, think) if reply else {})}
-        if reply and is_guide(opened):
+        settings |= {"progress": reading.read, **wanted, **(thinking(opened, think) if reply else {})}
+        if reply and think_budget is not None:
+            settings["think_budget"] = think_budget
+        if reply and is_guide(opened) and not wanted:
             if system:
                 say(NO_SYSTEM)
             if not json_ and (refusal := rule(opened)(text)) is not None:
@@ -119,9 +137,11 @@ def _report(name: str, result: Generation) -> str:
     stats = result.stats
     speeds = {"tokens_per_second": stats.tokens_per_second, "prompt_tokens_per_second": stats.prompt_tokens_per_second}
     return json.dumps({
-        "model": name, "text": result.text, "thinking": result.thinking, "ids": list(result.token_ids),
+        "model": name, "text": result.text, "parsed": result.parsed, "thinking": result.thinking, "ids": list(result.token_ids),
         "stop_reason": result.stop_reason, "seed": result.seed, "stats": dataclasses.asdict(stats) | speeds,
     }, indent=2)
+
+
 
 
 def _whole(prompt: str | None, piped: PipedText, raw: bool) -> str:
@@ -154,7 +174,11 @@ def _close(stream: Stream, n: int | None, stats: bool) -> None:
     from edgellm.cli.format_stats import summary
 
     result = stream.result
-    if n is None and result.stop_reason == "length":
+    if result.parse is not None and result.stop_reason != "eog":
+        say(f"cut after {result.stats.generated_tokens} tokens: this is not all of the answer, and no valid JSON")
+    elif result.stop_reason == "loop":
+        say("stopped: the answer repeats itself over and over")
+    elif n is None and result.stop_reason == "length":
         say(f"stopped after {result.stats.generated_tokens} tokens, the size of the context (-n sets another limit)")
     if stats:
         say(summary(result))

@@ -78,6 +78,7 @@ SETTINGS = {
     "n": Setting("max_tokens", _whole(1, unset=-1)),
     "think": Setting("think", _switch, ("on", "off", DEFAULT)),
     "context-policy": Setting("context_policy", _policy, ("ring", "drop-oldest-turns", "error", DEFAULT)),
+    "think-budget": Setting("think_budget", _whole(0, unset=-1)),
 }
 
 
@@ -119,6 +120,9 @@ def shown(chat: Conversation, name: str) -> str:
     if option == "context_policy":
         return f"{chat.policy}  {SOURCES['user'] if option in chat.chosen else ''}".rstrip()
     settings, sampling = chat.settings, chat.sampling()
+    if option == "think_budget":
+        budget = settings.get(option)
+        return "no limit" if budget is None else f"{budget}  {SOURCES['user']}"
     if option == "max_tokens":
         value = settings.get(option, "context")
         text = f"{chat.model.info.context} (the context)" if value == "context" else "no limit" if value is None else str(value)

@@ -4,18 +4,21 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any  # what an answer with a schema stands for
 
 from edgellm.chat import ThinkingSplitter
 from edgellm.engine.context_policy import Visible
 from edgellm.engine.conversation import Home, Logits
 from edgellm.engine.generation_options import PromptProgress
+from edgellm.engine.loops import EVERY, repeats
 from edgellm.engine.prompts import TokenIds
-from edgellm.engine.records import Generation, Piece, Stats, StopReason
+from edgellm.engine.records import Generation, Piece, Stats, StopReason, TokenLogprobs
 from edgellm.engine.stop_text import StopText
 from edgellm.engine.task import Task
 from edgellm.sampling import Sampler
+from edgellm.sampling.logprobs import log_probabilities
 from edgellm.tokenizer import StreamDecoder
 
 AHEAD = 2                                        # tokens that are computed before a reader asks for them, in steps that others want
@@ -36,6 +39,9 @@ class Request:
     calls_back: bool = False                     # whether the sampler calls processors
     messages: Visible | None = None              # of a conversation, for telling which of them are forgotten
     limit: int | None = None                     # of tokens, after which the answer ends; None: there is no end to the context
+    logprobs: int | None = None                  # log probabilities of each token, and of so many of the likeliest
+    stop_loops: bool = False                     # end an answer that repeats itself
+    parse: Callable[[str], Any] | None = None    # for the result
 
 
 class Answer(Task):
@@ -54,6 +60,8 @@ class Answer(Task):
         self._text, self._thinking = bytearray(), bytearray()    # UTF-8: 50,000 pieces as str objects would be 3 MB
         self._piece: Piece | None = None         # for the reader
         self._end: StopReason | None = None      # why no token comes after the newest
+        self._logprobs: list[TokenLogprobs] = []
+        self._drawn: TokenLogprobs | None = None  # of the token that `sample` found
         self._cached = 0
         self._asked = 0.0                        # time.perf_counter() of the first request for a piece
         self._since = 0.0                        # since when the next token is computed
@@ -113,12 +121,19 @@ class Answer(Task):
         if self._request.progress is not None and len(self.ids) == self.n_prompt:
             self._request.progress(done, self.n_prompt)
 
+    def prepare(self) -> None:
+        if self._request.max_tokens != 0:
+            self._request.sampler.prepare()
+
     def sample(self, logits: Logits) -> int | None:
         if len(self.ids) == self.n_prompt:
             self._prompt_seconds = time.perf_counter() - self._since
             if self._request.max_tokens == 0:
                 return None
-        return self._request.sampler.sample(logits[0], self.ids)
+        token = self._request.sampler.sample(logits[0], self.ids)
+        if self._request.logprobs is not None:
+            self._drawn = TokenLogprobs(token, *log_probabilities(logits[0], token, self._request.logprobs))
+        return token
 
     def accept(self, token: int | None, started: float) -> None:
         now = time.perf_counter()
@@ -134,10 +149,23 @@ class Answer(Task):
             self._end = "eog"
             return
         self.ids.append(token)
-        if len(self.ids) - self.n_prompt == self._request.max_tokens:
-            self._end = "length"
-        elif self._positions is not None and len(self.ids) > self._positions:
-            self._end = "context"
+        if self._drawn is not None:
+            self._logprobs.append(self._drawn)
+        self._request.sampler.accept(token)
+        self._end = self._reason()
+
+    def _reason(self) -> StopReason | None:
+        """Why the answer ends with the newest token, if it does."""
+        n = len(self.ids) - self.n_prompt
+        if self._request.sampler.complete:
+            return "eog"
+        if n == self._request.max_tokens:
+            return "length"
+        if self._positions is not None and len(self.ids) > self._positions:
+            return "context"
+        if self._request.stop_loops and n % EVERY == 0 and repeats(self.ids, self.n_prompt):
+            return "loop"
+        return None
 
     # --- text --------------------------------------------------------------------------------------------------------------
     def _show(self) -> None:
@@ -147,7 +175,7 @@ class Answer(Task):
         decoder, stops = self._request.decoder, self._request.stops
         text, stopped = stops.push(decoder.push(token) if decoder else "")
         reason: StopReason | None = "stop" if stopped else None
-        if not stopped and self._shown == len(self.ids) and self._end in ("length", "context"):
+        if not stopped and self._shown == len(self.ids) and self._end in ("length", "context", "loop"):
             reason = self._end
             text += self._rest()
         self._piece = self._made(text, token, last=reason is not None)
@@ -166,7 +194,8 @@ class Answer(Task):
                 thinking, text = thinking + held_thinking, text + held_text
         self._text += text.encode()
         self._thinking += thinking.encode()
-        return Piece(text, token, thinking)
+        logprobs = self._logprobs[self._shown - self.n_prompt - 1] if token is not None and self._logprobs else None
+        return Piece(text, token, thinking, logprobs)
 
     def _rest(self) -> str:
         """Text that was held back: a possible stop text, the bytes of an unfinished character."""
@@ -186,5 +215,6 @@ class Answer(Task):
         forgotten = self._request.messages.forgotten(evicted + self._sinks if evicted else 0) if self._request.messages else ()
         stats = Stats(self.n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds, self._token_seconds,
                       forgotten)
+        logprobs = tuple(self._logprobs[: len(answer)]) if self._request.logprobs is not None else None
         self.result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed,
-                                 self._thinking.decode())
+                                 self._thinking.decode(), logprobs, self._request.parse)

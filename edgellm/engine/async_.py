@@ -4,14 +4,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, Unpack, overload  # Any: messages and tools hold values of many types
+from typing import Any, Literal, Protocol, Self, Unpack, overload  # Any: what a task returns
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.chat import Message
+from edgellm.engine.chat_options import ChatKeywords
+from edgellm.engine.events import EventMaker
 from edgellm.engine.generation_options import GenerationKeywords
 from edgellm.engine.records import Event, Generation, Piece
 from edgellm.engine.stream import Stream
@@ -27,9 +29,7 @@ class _Model(Protocol):
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream: ...
 
-    def chat(self, messages: Sequence[Message], *, stream: Literal[True], tools: Sequence[Mapping[str, Any]] | None = None,
-             template_options: Mapping[str, Any] | None = None, think: bool | None = None,
-             **options: Unpack[GenerationKeywords]) -> Stream: ...
+    def chat(self, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]) -> Stream: ...
 
 
 class AsyncTwins:
@@ -45,19 +45,15 @@ class AsyncTwins:
 
     @overload
     async def achat(self: _Model, messages: Sequence[Message], *, stream: Literal[False] = False,
-                    tools: Sequence[Mapping[str, Any]] | None = None, template_options: Mapping[str, Any] | None = None,
-                    think: bool | None = None, **options: Unpack[GenerationKeywords]) -> Generation: ...
+                    **options: Unpack[ChatKeywords]) -> Generation: ...
     @overload
     async def achat(self: _Model, messages: Sequence[Message], *, stream: Literal[True],
-                    tools: Sequence[Mapping[str, Any]] | None = None, template_options: Mapping[str, Any] | None = None,
-                    think: bool | None = None, **options: Unpack[GenerationKeywords]) -> AsyncStream: ...
+                    **options: Unpack[ChatKeywords]) -> AsyncStream: ...
 
     async def achat(self: _Model, messages: Sequence[Message], *, stream: bool = False,
-                    tools: Sequence[Mapping[str, Any]] | None = None, template_options: Mapping[str, Any] | None = None,
-                    think: bool | None = None, **options: Unpack[GenerationKeywords]) -> Generation | AsyncStream:
+                    **options: Unpack[ChatKeywords]) -> Generation | AsyncStream:
         """`chat` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
-        answer = AsyncStream(lambda: self.chat(messages, stream=True, tools=tools, template_options=template_options, think=think,
-                                               **options))
+        answer = AsyncStream(lambda: self.chat(messages, stream=True, **options))
         return answer if stream else await answer.drain()
 
 
@@ -103,11 +99,10 @@ class AsyncStream:
 
     async def events(self) -> AsyncIterator[Event]:
         """As `Stream.events`."""
+        maker = EventMaker()
         async for piece in self:
-            if piece.thinking:
-                yield Event("thinking", piece.thinking)
-            if piece:
-                yield Event("text", str(piece))
+            for event in maker.push(piece):
+                yield event
 
     async def drain(self) -> Generation:
         """Read to the end and return the result. Raises what the twin raises."""

@@ -2,16 +2,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload  # Any: messages and tools hold values of many types
+from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 
 from edgellm.chat import Message, ThinkingSplitter, encode_chat, opens_thinking, switch, thinking_of
 from edgellm.engine.async_ import AsyncTwins, Prompt
+from edgellm.engine.chat_options import ChatKeywords, check_budget, generation_part
 from edgellm.engine.context_policy import PINNED, ContextPolicy, fit
 from edgellm.engine.context_policy import Prompt as ChatPrompt
 from edgellm.engine.conversation import Home
-from edgellm.engine.generation_options import GenerationKeywords, GenerationOptions, parse
+from edgellm.engine.generation_options import GenerationKeywords, parse
+from edgellm.engine.grammar_vocabulary import Free
 from edgellm.engine.records import Generation
 from edgellm.engine.stream import Stream
 from edgellm.errors import OptionError
@@ -44,10 +46,15 @@ class Generating(AsyncTwins):
         `processors` (functions (ids (n,), logits (n_vocab,)) -> logits, called before all else),
         `progress` (a function (done, total), called before each step of a prompt), and the fields of SamplingOptions
         (`temperature=0` is greedy), whose defaults the model file may replace; `context_policy` as in `load`. Processors and
-        `progress` may be called in the thread of another call that is computed in the same step.
+        `progress` may be called in the thread of another call that is computed in the same step. `logprobs`: of each token and so
+        many alternatives. `stop_loops`: end an answer that repeats itself over and over (off but in `chat`).
 
-        Raises OptionError, NoTokenizer (text for a model without one), ContextFull, NumericError, ModelClosed, and FormatError
-        where the file was changed on disk meanwhile.
+        One of these gives the answer a form: `schema` (JSON: a schema, a Pydantic model, a TypedDict or a dataclass; then
+        `result.parsed` has the value), `choices` (one of these texts), `regex`, `grammar` (Lark). Every answer that ends by itself
+        is of this form; one that is cut says so in `stop_reason`.
+
+        Raises OptionError, SchemaError (a form that cannot be enforced), NoTokenizer (text for a model without one), ContextFull,
+        NumericError, ModelClosed, and FormatError where the file was changed on disk meanwhile.
         """
         return self.stream(prompt, **options).drain()
 
@@ -58,21 +65,14 @@ class Generating(AsyncTwins):
         return model.begin(model.prompt_ids(prompt), parse(options, context=model.context), source)
 
     @overload
-    def chat(self, messages: Sequence[Message], *, stream: Literal[False] = False, tools: Sequence[Mapping[str, Any]] | None = None,
-             template_options: Mapping[str, Any] | None = None, think: bool | None = None,
-             **options: Unpack[GenerationKeywords]) -> Generation: ...
+    def chat(self, messages: Sequence[Message], *, stream: Literal[False] = False,
+             **options: Unpack[ChatKeywords]) -> Generation: ...
     @overload
-    def chat(self, messages: Sequence[Message], *, stream: Literal[True], tools: Sequence[Mapping[str, Any]] | None = None,
-             template_options: Mapping[str, Any] | None = None, think: bool | None = None,
-             **options: Unpack[GenerationKeywords]) -> Stream: ...
+    def chat(self, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]) -> Stream: ...
     @overload
-    def chat(self, messages: Sequence[Message], *, stream: bool, tools: Sequence[Mapping[str, Any]] | None = None,
-             template_options: Mapping[str, Any] | None = None, think: bool | None = None,
-             **options: Unpack[GenerationKeywords]) -> Generation | Stream: ...
+    def chat(self, messages: Sequence[Message], *, stream: bool, **options: Unpack[ChatKeywords]) -> Generation | Stream: ...
 
-    def chat(self, messages: Sequence[Message], *, stream: bool = False, tools: Sequence[Mapping[str, Any]] | None = None,
-             template_options: Mapping[str, Any] | None = None, think: bool | None = None,
-             **options: Unpack[GenerationKeywords]) -> Generation | Stream:
+    def chat(self, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]) -> Generation | Stream:
         """The answer to a conversation: a Generation, or with `stream=True` a Stream of pieces.
 
         `messages`: mappings with role and content, oldest first. They go through the model's chat template, or a built-in one
@@ -81,28 +81,30 @@ class Generating(AsyncTwins):
         descriptions for templates that know them. `template_options`: what else the template asks for. `think`: whether a model
         whose template has a switch for it thinks before it answers, None for the template's own default; see the property
         `thinking`. What is thought between <think> and </think> is not part of the answer: it is `result.thinking`,
-        `piece.thinking`, and in `Stream.events()`. Other options and errors as in `generate`, and TemplateError where the
-        template does not take the conversation.
+        `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so many tokens. Other options and errors as in
+        `generate`, and TemplateError where the template does not take the conversation.
         """
         source = self._source()
         model = source.model
         if isinstance(messages, str) or not isinstance(messages, Sequence):
             raise OptionError('messages is no list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
-        template = model.template
-        thinking = thinking_of(template.source)
-        asked: GenerationOptions = parse(options, context=model.context, more_stops=template.stops)
-        extra = {**switch(thinking, think), **(template_options or {})}
+        template, think = model.template, options.get("think")
+        thinking, budget = thinking_of(template.source), check_budget(options.get("think_budget"))
+        asked = parse(generation_part(options), context=model.context, more_stops=template.stops, stop_loops=True)
+        extra = {**switch(thinking, think), **(options.get("template_options") or {})}
 
         def encode(some: Sequence[Message]) -> ChatPrompt:
-            rendered = template.render([_unpinned(message) for message in some], tools=tools, **extra)
+            rendered = template.render([_unpinned(message) for message in some], tools=options.get("tools"), **extra)
             return ChatPrompt(rendered, np.array(encode_chat(model.tokenizer, rendered), np.int32))
 
         seen = fit(messages, encode, lambda text: len(model.tokenizer.encode(text)), asked.context_policy or source.policy,
                    context=model.context, slides=model.info.slides, max_tokens=asked.max_tokens)
         if not len(seen.prompt.ids):
             raise OptionError("messages became an empty prompt; give at least one message with some content.")
-        splitter = ThinkingSplitter(inside=opens_thinking(seen.prompt.rendered.text)) if thinking != "no" else None
-        answer = model.begin(seen.prompt.ids, asked, source, splitter, seen)
+        inside = opens_thinking(seen.prompt.rendered.text)
+        splitter = ThinkingSplitter(inside=inside) if thinking != "no" else None
+        free = Free(inside, think is not False, budget) if thinking != "no" else None
+        answer = model.begin(seen.prompt.ids, asked, source, splitter, seen, free)
         return answer if stream else answer.drain()
 
 

@@ -3,17 +3,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast  # Any: a schema may be many things
 
 from edgellm.engine.context_policy import ContextPolicy, check_policy
+from edgellm.engine.form import Form, find_form
 from edgellm.engine.integers import as_int
 from edgellm.engine.stop_text import StopText
 from edgellm.errors import OptionError, shown
 from edgellm.sampling import Processor, SamplingKeywords
 
+MOST_LOGPROBS = 100
 MaxTokens = int | None | Literal["context"]
 PromptProgress = Callable[[int, int], None]      # (tokens of the prompt that were read, all of them)
-NOT_SAMPLING = frozenset({"max_tokens", "stop", "processors", "progress", "context_policy"})
 
 
 class GenerationKeywords(SamplingKeywords, total=False):
@@ -24,6 +25,15 @@ class GenerationKeywords(SamplingKeywords, total=False):
     processors: Sequence[Processor]              # functions (ids (n,), logits (n_vocab,)) -> logits, called before all else
     progress: PromptProgress | None              # called before each step of a prompt, in the thread that asks for the first piece
     context_policy: ContextPolicy | None         # what happens when the context is full; None: as the session or model was opened
+    schema: Any                                  # the answer is JSON of this schema: a mapping, Pydantic model, TypedDict, ...
+    choices: Sequence[str] | None                # the answer is one of these texts
+    regex: str | None                            # the answer matches this regular expression, from end to end
+    grammar: str | None                          # the answer is a `start` of this grammar, in Lark's syntax
+    logprobs: int | None                         # log probabilities of each token, and of so many alternatives
+    stop_loops: bool | None                      # end answers that repeat themselves; None: in `chat` alone
+
+
+OURS = frozenset(GenerationKeywords.__annotations__) - frozenset(SamplingKeywords.__annotations__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +46,34 @@ class GenerationOptions:
     sampling: SamplingKeywords
     progress: PromptProgress | None
     context_policy: ContextPolicy | None = None
+    form: Form | None = None
+    logprobs: int | None = None
+    stop_loops: bool = False
 
 
-def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = ()) -> GenerationOptions:
-    """Sort out `options`; `more_stops` join the user's. Raises OptionError, but leaves sampling options to the sampler."""
-    stops = StopText(options.get("stop", ()), more_stops)
-    sampling = {name: value for name, value in options.items() if name not in NOT_SAMPLING}
-    policy = options.get("context_policy")
+def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = (),
+          stop_loops: bool = False) -> GenerationOptions:
+    """Sort out `options`; `more_stops` join the user's, and `stop_loops` stands for None.
+
+    Raises OptionError, SchemaError, but leaves sampling options to the sampler.
+    """
+    form = find_form(options)
+    stops = StopText(options.get("stop", ()), () if form else more_stops)        # in a form they would be part of a text
+    sampling = {name: value for name, value in options.items() if name not in OURS}
+    policy, loops = options.get("context_policy"), options.get("stop_loops")
+    if loops is not None and not isinstance(loops, bool):
+        raise OptionError(f"stop_loops={shown(loops)} is not possible; give True, False or None.")
     return GenerationOptions(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
                              cast(SamplingKeywords, sampling), _progress(options.get("progress")),
-                             None if policy is None else check_policy(policy))
+                             None if policy is None else check_policy(policy), form, _logprobs(options.get("logprobs")),
+                             stop_loops if loops is None else loops)
+
+
+def _logprobs(asked: object) -> int | None:
+    number = as_int(asked)
+    if asked is not None and (number is None or not 0 <= number <= MOST_LOGPROBS):
+        raise OptionError(f"logprobs={shown(asked)} is not possible; give a number of alternatives from 0 to {MOST_LOGPROBS}.")
+    return number
 
 
 def _limit(max_tokens: object, context: int) -> int | None:

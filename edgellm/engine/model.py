@@ -23,6 +23,7 @@ from edgellm.engine.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
 from edgellm.engine.engine import Engine
 from edgellm.engine.generating import Generating, Source
 from edgellm.engine.generation_options import GenerationOptions
+from edgellm.engine.grammar_vocabulary import Free, GrammarVocabulary
 from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
 from edgellm.engine.session import Priority, Session
@@ -133,7 +134,7 @@ class Model(Generating, AsyncEmbedding):
         return np.array(ids, np.int32)
 
     def begin(self, ids: TokenIds, asked: GenerationOptions, source: Source, thinking: ThinkingSplitter | None = None,
-              messages: Visible | None = None) -> Stream:
+              messages: Visible | None = None, free: Free | None = None) -> Stream:
         """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
         self._require_writing()
         self.engine.check_room(len(ids))
@@ -142,14 +143,22 @@ class Model(Generating, AsyncEmbedding):
             raise ContextFull(f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, load the model with a "
                               "larger context, or choose context_policy=\"ring\".")
         options = self.sampling_options(**asked.sampling).options
-        tokenizer = self.tokenizer if self.info.has_tokenizer or asked.stops else None    # stop texts need one, or raise
+        needed = asked.stops or asked.form or free       # they need a tokenizer, or raise
+        tokenizer = self.tokenizer if self.info.has_tokenizer or needed else None
         end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
         sampler = Sampler(options, n_vocab=self.n_vocab, context=self.context, end_tokens=end_tokens,
-                          vocabulary=self._token_texts if tokenizer else None, processors=asked.processors)
-        decoder = answer_decoder(tokenizer, int(ids[-1])) if tokenizer else None
+                          suppressed=tokenizer.suppressed_ids if tokenizer else (),
+                          vocabulary=self._token_texts if tokenizer else None, processors=asked.processors,
+                          constraint=self._grammar_vocabulary.constraint(asked.form, free) if asked.form or free else None)
+        decoder = answer_decoder(tokenizer, int(ids[-1]), whole=asked.form is not None) if tokenizer else None
         request = Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress, thinking,
-                          calls_back=bool(asked.processors), messages=messages, limit=limit)
+                          calls_back=bool(asked.processors), messages=messages, limit=limit, logprobs=asked.logprobs,
+                          stop_loops=asked.stop_loops, parse=asked.form.parse if asked.form else None)
         return Stream(self.engine, request, home=source.home, background=source.background)
+
+    @cached_property
+    def _grammar_vocabulary(self) -> GrammarVocabulary:
+        return GrammarVocabulary(self.tokenizer, self.n_vocab)
 
     @cached_property
     def _token_texts(self) -> TokenTexts:

@@ -1,12 +1,20 @@
 """What a generation hands out: pieces of text, the finished record, its statistics, and what a model is."""
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple  # Any: what a caller's schema stands for
 
-StopReason = Literal["eog", "stop", "length", "context", "cancelled"]
+StopReason = Literal["eog", "stop", "length", "context", "loop", "cancelled"]
+
+
+class TokenLogprobs(NamedTuple):
+    """Natural logarithms of probabilities, as the model gave them before any sampling option."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]           # (token id, log probability) of the likeliest, best first
 
 
 class Piece(str):
@@ -14,24 +22,27 @@ class Piece(str):
 
     `token_id` is None for text that was held back and comes at the end. The text may be "": the bytes of one character, or
     the beginning of a stop text, can be spread over several tokens. `thinking` is text that a model which thinks before it
-    answers has thought; it is not part of the answer, nor of the piece's own text.
+    answers has thought; it is not part of the answer, nor of the piece's own text. `logprobs` are the token's, where they were
+    asked for.
     """
 
-    __slots__ = ("thinking", "token_id")
+    __slots__ = ("logprobs", "thinking", "token_id")
     token_id: int | None
     thinking: str
+    logprobs: TokenLogprobs | None
 
-    def __new__(cls, text: str, token_id: int | None, thinking: str = "") -> Piece:
+    def __new__(cls, text: str, token_id: int | None, thinking: str = "", logprobs: TokenLogprobs | None = None) -> Piece:
         piece = super().__new__(cls, text)
-        piece.token_id, piece.thinking = token_id, thinking
+        piece.token_id, piece.thinking, piece.logprobs = token_id, thinking, logprobs
         return piece
 
 
 class Event(NamedTuple):
-    """Text of an answer by its kind."""
+    """Text of an answer by its kind. `logprobs`: of the tokens that brought it, where they were asked for."""
 
     kind: Literal["thinking", "text"]
     text: str
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +81,10 @@ class Generation:
     """A finished answer.
 
     `token_ids`: all that were generated, those of a stop text included, an end-of-generation token not. `stop_reason`:
-    "eog" (the model ended it), "stop" (a stop text), "length" (max_tokens), "context" (learned positions are used up),
-    "cancelled" (closed early). `seed`: with it the same call gives the same answer. `thinking`: what a model has thought
-    between <think> and </think> before it answered a conversation; it is not in `text`.
+    "eog" (the model ended it, or its form is complete), "stop" (a stop text), "length" (max_tokens), "context" (learned positions
+    are used up), "loop" (it repeated itself), "cancelled" (closed early). `seed`: with it the same call gives the same answer.
+    `thinking`: what a model has thought between <think> and </think> before it answered a conversation; it is not in `text`.
+    `logprobs`: of each token, where they were asked for.
     """
 
     text: str
@@ -81,6 +93,17 @@ class Generation:
     stats: Stats
     seed: int
     thinking: str = ""
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    parse: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def parsed(self) -> Any:
+        """What an answer with a schema stands for: an instance of the Pydantic model, else what JSON gives. None without a schema,
+        and for an answer that was cut (`stop_reason` is not "eog").
+
+        Raises what the model's own validators raise.
+        """
+        return self.parse(self.text) if self.parse is not None and self.stop_reason == "eog" else None
 
 
 @dataclass(frozen=True, slots=True)

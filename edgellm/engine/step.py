@@ -1,6 +1,7 @@
 """One step of the engine: which tokens of which tasks, computed together, and what each task gets from it."""
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections.abc import Sequence
@@ -79,11 +80,19 @@ class Step:
         if self._pending is None:
             self.submit(executable)
         assert self._pending is not None
+        self._prepare()
         many = any(len(part.tokens) > 1 for part in self.parts)
         logits = self._pending.wait(self._stop if many else never)["logits"]
         if not self.begun:
             self._extend()
         return logits
+
+    def _prepare(self) -> None:
+        """Let tasks compute what they need beside logits, while the back end computes; what goes wrong comes out in `sample`."""
+        for part in self.parts:
+            if len(part.output_rows) and (task := part.ref()) is not None:
+                with contextlib.suppress(Exception):
+                    task.prepare()
 
     def settle(self) -> None:
         """Let it come to its end where it was begun; its logits get lost."""

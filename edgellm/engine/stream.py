@@ -9,6 +9,7 @@ from typing import Self
 from edgellm.engine.answer import Answer, Request
 from edgellm.engine.conversation import Home
 from edgellm.engine.engine import Engine
+from edgellm.engine.events import EventMaker
 from edgellm.engine.records import Event, Generation, Piece
 from edgellm.errors import OptionError
 
@@ -79,11 +80,9 @@ class Stream:
 
     def events(self) -> Iterator[Event]:
         """What comes, by kind: pieces of thinking and of the answer, empty ones left out. An alternative to iterating."""
+        maker = EventMaker()
         for piece in self:
-            if piece.thinking:
-                yield Event("thinking", piece.thinking)
-            if piece:
-                yield Event("text", str(piece))
+            yield from maker.push(piece)
 
     def drain(self) -> Generation:
         """Read to the end and return the result."""

@@ -53,6 +53,9 @@ class Task:
     def progress(self, done: int) -> None:
         """A step is about to go on from token `done`."""
 
+    def prepare(self) -> None:
+        """The step that brings the logits for `sample` is being computed."""
+
     def sample(self, logits: Logits) -> int | None:
         """What comes of the wanted rows (R, n_vocab) of a step: the next token, if that is what is wanted."""
         raise NotImplementedError

@@ -86,7 +86,12 @@ class TokenTexts:
         return self._tokenizer.encode(text, add_special=False)
 
 
-def answer_decoder(tokenizer: Tokenizer, last_of_prompt: int) -> StreamDecoder:
-    """A decoder for what follows a prompt. After a special token a text's leading space is the tokenizer's, and goes."""
+def answer_decoder(tokenizer: Tokenizer, last_of_prompt: int, *, whole: bool = False) -> StreamDecoder:
+    """A decoder for what follows a prompt. After a special token a text's leading space is the tokenizer's, and goes.
+
+    `whole`: every space is the answer's own.
+    """
+    if whole:
+        return StreamDecoder(tokenizer, continuation=True)
     after_special = tokenizer.is_control(last_of_prompt) or tokenizer.next_bytes(last_of_prompt, False)[1]
     return StreamDecoder(tokenizer, continuation=not after_special)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from edgellm.errors import BadVocab, OptionError
 from edgellm.tokenizer.encoders import Encoder
@@ -114,6 +115,34 @@ class Tokenizer:
         of control tokens become these tokens; without it they are plain text and no control id comes out of `text`.
         """
         return self.encode_trusted(text, ((0, len(text)),) if parse_special else (), add_special=add_special)
+
+    def encode_continuation(self, text: str) -> list[int]:
+        """Ids of plain text in the middle of another one: their pieces joined are its bytes, with nothing before them."""
+        data, ids = text.encode("utf-8", "replace"), list[int]()
+        for fragment in self._fragments(text, ()):
+            ids += [fragment] if isinstance(fragment, int) else self._encoder.encode(fragment) if fragment else []
+        return ids if b"".join(map(self.piece, ids)) == data else self._longest_pieces(data)
+
+    def _longest_pieces(self, data: bytes) -> list[int]:
+        """At each place the longest token that fits, for encoders that change a text or put a space before it."""
+        ids, at = list[int](), 0
+        while at < len(data):
+            lengths = range(min(len(data) - at, self._longest_piece), 0, -1)
+            token = next((found for n in lengths if (found := self._by_piece.get(data[at : at + n])) is not None), None)
+            if token is None:
+                raise OptionError(f"the vocabulary has no token for the byte {data[at]:#x}; take a text without it.")
+            ids.append(token)
+            at += len(self.piece(token))
+        return ids
+
+    @cached_property
+    def _by_piece(self) -> dict[bytes, int]:
+        control = self.vocabulary.control
+        return {piece: token for token in range(len(self.vocabulary)) if token not in control and (piece := self.piece(token))}
+
+    @cached_property
+    def _longest_piece(self) -> int:
+        return max(map(len, self._by_piece), default=0)
 
     def encode_trusted(self, text: str, trusted: Sequence[Span], *, add_special: bool = True) -> list[int]:
         """As `encode`, where control tokens are recognised only if they lie whole within one of the `trusted` spans.

@@ -1,0 +1,53 @@
+"""The form of an answer as the command line takes it: --schema, --choices, --regex, --grammar."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from edgellm.errors import OptionError, shown
+
+
+def form(schema: str | None, choices: str | None, regex: str | None, grammar: Path | None) -> dict[str, Any]:
+    """The library's option, checked before a model is loaded; {} without any. Raises OptionError, SchemaError."""
+    found: dict[str, Any] = {}
+    if schema is not None:
+        found["schema"] = _schema(schema)
+    if choices is not None:
+        found["choices"] = _choices(choices)
+    if regex is not None:
+        found["regex"] = regex
+    if grammar is not None:
+        found["grammar"] = _read("--grammar", grammar)
+    if found:
+        from edgellm.engine.form import find_form
+
+        find_form(found)
+    return found
+
+
+def _schema(given: str) -> Any:                  # Any: JSON
+    inline = given.lstrip()[:1] in ("{", "[", '"') or given.strip() in ("true", "false")
+    text = given if inline else _read("--schema", Path(given))
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"--schema {shown(given)}: is no JSON ({error}); give a JSON schema or a file with one") from error
+
+
+def _choices(given: str) -> list[str]:
+    if not given.lstrip().startswith("["):
+        return [text.strip() for text in given.split(",")]
+    try:
+        found: list[str] = json.loads(given)
+    except ValueError as error:
+        raise OptionError(f'--choices {shown(given)}: is no JSON list ({error}); give e.g. ["yes", "no"], or yes,no') from error
+    return found
+
+
+def _read(option: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"{option} {file}: cannot be read ({reason}); give a text file") from error

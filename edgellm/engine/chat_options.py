@@ -1,0 +1,32 @@
+"""The options of `chat` beside those of every generation."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any  # tools and template options hold values of many types
+
+from edgellm.engine.generation_options import GenerationKeywords
+from edgellm.engine.integers import as_int
+from edgellm.errors import OptionError, shown
+
+
+class ChatKeywords(GenerationKeywords, total=False):
+    """The keywords of `chat`."""
+
+    tools: Sequence[Mapping[str, Any]] | None
+    template_options: Mapping[str, Any] | None   # what else the template asks for
+    think: bool | None                           # whether it thinks before it answers; None: as its template has it
+    think_budget: int | None                     # tokens of thinking at most; then it is closed
+
+
+def generation_part(options: ChatKeywords) -> GenerationKeywords:
+    """The options that every generation has."""
+    ours = ChatKeywords.__annotations__.keys() - GenerationKeywords.__annotations__.keys()
+    return {name: value for name, value in options.items() if name not in ours}      # type: ignore[return-value]  # a part of it
+
+
+def check_budget(asked: object) -> int | None:
+    """Tokens of thinking. Raises OptionError."""
+    number = as_int(asked)
+    if asked is not None and (number is None or number < 0):
+        raise OptionError(f"think_budget={shown(asked)} is not possible; give a number of tokens, 0 or greater, or None.")
+    return number

@@ -1,0 +1,100 @@
+"""The form that a caller wants of an answer: a JSON schema, one of several texts, a regular expression or a grammar."""
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from edgellm.engine.schema import as_json, is_pydantic, schema_of
+from edgellm.errors import OptionError, SchemaError, shown
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+FORMS = ("schema", "choices", "regex", "grammar")
+# White space between JSON's tokens: a blank, or new lines with an indent. Without a bound a model may write blanks for ever. No
+# \uXXXX in texts: a key written so would pass for another one.
+JSON_OPTIONS: Mapping[str, Any] = {"whitespace_pattern": r"( |\n{1,2}[ \t]{0,20})", "json_allowed_escapes": 'nrbtf\\"'}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A grammar in llguidance's words, and what an answer of this form stands for in Python."""
+
+    grammar: str
+    parse: Callable[[str], Any] | None = None    # Any: what the caller's schema says
+    names_tokens: bool = False                   # it names tokens, which only the vocabulary can tell whether they exist
+
+
+def find_form(options: Mapping[str, Any]) -> Form | None:
+    """The form among the options of a call, None without any. Raises OptionError for several, SchemaError for a faulty one."""
+    given = [name for name in FORMS if options.get(name) is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise OptionError(f"{' and '.join(given)} were given together; an answer has one form.")
+    if options.get("stop"):
+        raise OptionError(f"stop would cut an answer short that {given[0]} describes; leave one of them out.")
+    value = options[given[0]]
+    form = {"schema": _schema, "choices": _choices, "regex": _regex, "grammar": _grammar}[given[0]](value)
+    return replace(form, names_tokens=check_grammar(form.grammar, given[0]) and given[0] == "grammar")
+
+
+def check_grammar(grammar: str, what: str, vocabulary: LLTokenizer | None = None) -> bool:
+    """Whether llguidance has more to say of a grammar. Raises SchemaError where it refuses it."""
+    from llguidance import LLMatcher
+
+    wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, vocabulary)
+    if wrong or (messages and what == "schema"):             # a warning says that something is not enforced
+        reason = " ".join(line.strip() for line in messages[0].splitlines() if line.strip(" ^"))
+        raise SchemaError(f"{what} cannot be enforced: {reason[:300].rstrip('.')}; correct it or say it in other words.")
+    return bool(messages)
+
+
+def json_grammar(schema: object) -> str:
+    """The grammar of a JSON schema. Raises SchemaError."""
+    from llguidance import LLMatcher
+
+    return LLMatcher.grammar_from_json_schema(as_json(schema), overrides=dict(JSON_OPTIONS))     # type: ignore[arg-type]  # a TypedDict
+
+
+def _schema(given: object) -> Form:
+    if isinstance(given, str | bytes):
+        raise SchemaError("schema is a text; give the mapping that json.loads makes of it.")
+    parse: Callable[[str], Any] = json.loads
+    if is_pydantic(given):
+        parse = given.model_validate_json        # type: ignore[attr-defined]  # is_pydantic has looked
+    return Form(json_grammar(schema_of(given)), parse)
+
+
+def _choices(given: object) -> Form:
+    from llguidance import LLMatcher
+
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise SchemaError(f'choices={shown(given)} is no list of texts; give e.g. choices=["yes", "no"].')
+    for text in given:
+        if not isinstance(text, str) or not text:
+            raise SchemaError(f"choices has {shown(text)}; give texts of at least one character.")
+    return Form(LLMatcher.grammar_from_lark("start: " + " | ".join(map(literal, given))))
+
+
+def _regex(given: object) -> Form:
+    from llguidance import LLMatcher, regex_to_lark
+
+    if not isinstance(given, str) or not given:
+        raise SchemaError(f"regex={shown(given)} is no regular expression; give a text.")
+    return Form(LLMatcher.grammar_from_lark(f"start: /{regex_to_lark(given, 'dws')}/"))      # \d, \w and \s are ASCII's
+
+
+def _grammar(given: object) -> Form:
+    from llguidance import LLMatcher
+
+    if not isinstance(given, str) or not given.strip():
+        raise SchemaError(f"grammar={shown(given)} is no grammar; give Lark's syntax with a rule called start.")
+    return Form(LLMatcher.grammar_from_lark(given))
+
+
+def literal(text: str) -> str:
+    """A text in the syntax of Lark."""
+    return json.dumps(text, ensure_ascii=False)

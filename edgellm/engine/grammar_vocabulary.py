@@ -1,0 +1,89 @@
+"""A model's vocabulary as grammars and thinking see it: built once, when an answer first has a form."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgellm.chat.thinking import CLOSE, OPEN
+from edgellm.engine.form import Form, check_grammar
+from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
+from edgellm.sampling.free_thinking import FreeThinking, ThinkingTokens
+from edgellm.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+
+class Free(NamedTuple):
+    """What comes before an answer's form: whether the prompt has opened the thinking, whether the answer may, tokens of it."""
+
+    inside: bool
+    may_open: bool
+    budget: int | None
+
+
+class GrammarVocabulary:
+    """Makes the constraints of answers. The tree of all tokens takes 0.4 s for 150k of them, beside the prompt's first steps."""
+
+    def __init__(self, tokenizer: Tokenizer, n_vocab: int) -> None:
+        self._tokenizer, self._n_vocab = tokenizer, n_vocab
+        self._lock = threading.Lock()
+        self._tree: LLTokenizer | None = None
+        self._building: threading.Thread | None = None
+
+    def constraint(self, form: Form | None, free: Free | None) -> TokenConstraint | None:
+        """What keeps an answer in its form, behind its thinking. Raises SchemaError."""
+        inner = self._formed(form) if form is not None else None
+        if free is None or (inner is None and free.budget is None):
+            return inner
+        return FreeThinking(inner, self._thinking, inside=free.inside, may_open=free.may_open, budget=free.budget)
+
+    def _formed(self, form: Form) -> TokenConstraint:
+        from llguidance import LLMatcher
+
+        if form.names_tokens:
+            check_grammar(form.grammar, "grammar", self._built())
+        with self._lock:
+            if self._building is None:
+                self._building = threading.Thread(target=self._built, name="edgellm-grammar", daemon=True)
+                self._building.start()
+        return GrammarConstraint(lambda: LLMatcher(self._built(), form.grammar, log_level=0), self._n_vocab + 1)
+
+    @cached_property
+    def _pieces(self) -> Sequence[bytes]:
+        pieces = [self._tokenizer.piece(token) for token in range(self._tokenizer.vocab_size)]
+        return pieces + [b""] * (self._n_vocab - len(pieces))
+
+    @cached_property
+    def _thinking(self) -> ThinkingTokens:
+        tokenizer = self._tokenizer
+        closing = tokenizer.encode_trusted(CLOSE, ((0, len(CLOSE)),), add_special=False)
+        return ThinkingTokens(self._pieces, opening=tokenizer.token_id(OPEN), closing=closing, close=CLOSE.encode(),
+                              ends=tokenizer.eog_ids)
+
+    def _built(self) -> LLTokenizer:
+        from llguidance import LLTokenizer, TokenizerWrapper
+
+        with self._lock:
+            if self._tree is None:
+                source = _Source(self._tokenizer, self._pieces)
+                self._tree = LLTokenizer(TokenizerWrapper(source), n_vocab=len(source.tokens), eos_token=sorted(source.ends),
+                                         slices=LLTokenizer.json_slices())
+            return self._tree
+
+
+class _Source:
+    """A tokenizer in the words of llguidance's wrapper."""
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, pieces: Sequence[bytes]) -> None:
+        self._tokenizer, self.tokens = tokenizer, [*pieces, b""]
+        self.ends = tokenizer.eog_ids or {len(pieces)}       # an id that no token has stands for the end that is missing
+        self.eos_token_id = min(self.ends)
+        self.special_token_ids = sorted(tokenizer.vocabulary.control)
+
+    def __call__(self, text: str) -> list[int]:
+        return self._tokenizer.encode_continuation(text)

@@ -1,0 +1,167 @@
+"""JSON schemas: of Python types and signatures, and the check that every keyword of one is enforced."""
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import json
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from edgellm.errors import SchemaError, shown
+
+Schema = dict[str, Any]                          # Any: JSON
+MAX_DEPTH = 100
+
+# What llguidance enforces, and what says nothing about values. All other keywords are refused.
+ENFORCED = frozenset({
+    "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions", "items", "prefixItems", "minItems",
+    "maxItems", "properties", "additionalProperties", "patternProperties", "required", "minProperties", "maxProperties",
+    "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+SILENT = frozenset({"title", "description", "default", "examples", "example", "$comment", "$schema", "$id", "$anchor", "deprecated",
+                    "readOnly", "writeOnly", "discriminator"})
+LISTS, MAPPINGS = ("anyOf", "oneOf", "allOf", "prefixItems"), ("properties", "patternProperties", "$defs", "definitions")
+PLAIN: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null", dict: "object",
+                            list: "array"}
+
+
+def check(schema: object) -> None:
+    """Raises SchemaError for a keyword that would not be enforced, naming it and where it stands."""
+    for path, part in _parts(schema, "", 0):
+        for key in part:
+            if key not in ENFORCED and key not in SILENT and (not str(key).startswith("x-") or key == "x-guidance"):
+                raise SchemaError(f"schema{path} has {shown(key)}, which cannot be enforced; leave it out, or say it "
+                                  "in other keywords.")
+        least, required = part.get("minProperties"), part.get("required")
+        if isinstance(least, int) and least > max(1, len(required) if isinstance(required, Sequence) else 0):
+            raise SchemaError(f"schema{path} has minProperties={least} beyond what is required: free keys may repeat, so it cannot "
+                              "be enforced; name the keys in required.")
+
+
+def _parts(schema: object, path: str, depth: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every schema within a schema, with its place."""
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, Mapping):
+        raise SchemaError(f"schema{path} is {shown(schema)}; a JSON schema is a mapping, or True or False.")
+    if depth > MAX_DEPTH:
+        raise SchemaError(f"the schema nests deeper than {MAX_DEPTH}; give a flatter one, with $defs for what repeats.")
+    yield path, schema
+    for key, value in schema.items():
+        place = f"{path}[{key!r}]"
+        if key in MAPPINGS and isinstance(value, Mapping):
+            for name, part in value.items():
+                yield from _parts(part, f"{place}[{name!r}]", depth + 1)
+        elif key in LISTS and isinstance(value, Sequence) and not isinstance(value, str):
+            for index, part in enumerate(value):
+                yield from _parts(part, f"{place}[{index}]", depth + 1)
+        elif key in ("items", "additionalProperties"):
+            yield from _parts(value, place, depth + 1)
+
+
+def as_json(schema: object) -> str:
+    """A checked schema as JSON text. Raises SchemaError."""
+    check(schema)
+    try:
+        return json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SchemaError(f"the schema cannot be written as JSON ({error}); give mappings, lists, texts and finite "
+                          "numbers.") from error
+
+
+def is_pydantic(given: object) -> bool:
+    """Whether it is a Pydantic model: known by its methods, so that Pydantic need not be there."""
+    return isinstance(given, type) and hasattr(given, "model_json_schema") and hasattr(given, "model_validate_json")
+
+
+def schema_of(given: object) -> Schema | bool:
+    """The JSON schema of a mapping (itself), a Pydantic model, a TypedDict, a dataclass, or another type. Raises SchemaError."""
+    if isinstance(given, bool):
+        return given
+    if isinstance(given, Mapping):
+        return dict(given)
+    definitions: dict[str, Schema] = {}
+    schema = _of_type(given, definitions)
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def parameters_of(function: Callable[..., object]) -> Schema:
+    """The schema of a function's arguments by name. Raises SchemaError for types that JSON has no word for."""
+    name = getattr(function, "__name__", "function")
+    try:
+        hints = get_type_hints(function, include_extras=True)
+        signature = inspect.signature(function)
+    except (NameError, TypeError, ValueError) as error:
+        raise SchemaError(f"the signature of {name} cannot be read ({error}); give a function with plain type hints.") from error
+    definitions: dict[str, Schema] = {}
+    properties: dict[str, Schema] = {}
+    for parameter in signature.parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise SchemaError(f"{name} takes {parameter}: give every parameter a name of its own, and no *, ** or /.")
+        properties[parameter.name] = _of_type(hints.get(parameter.name, str), definitions)
+    required = [parameter.name for parameter in signature.parameters.values() if parameter.default is parameter.empty]
+    schema: Schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _of_type(hint: Any, definitions: dict[str, Schema]) -> Schema:       # Any: type hints have no common type
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any or hint is object:
+        return {}
+    if hint is None:
+        return {"type": "null"}
+    if isinstance(hint, type) and hint in PLAIN:
+        return {"type": PLAIN[hint]}
+    if origin is Annotated:
+        description = next((text for text in arguments[1:] if isinstance(text, str)), None)
+        return _of_type(arguments[0], definitions) | ({"description": description} if description else {})
+    if origin in (Required, NotRequired):
+        return _of_type(arguments[0], definitions)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_of_type(each, definitions) for each in arguments]}
+    if origin in (list, Sequence, set, frozenset):
+        return {"type": "array", "items": _of_type(arguments[0], definitions)}
+    if origin is tuple or hint is tuple:
+        return _of_tuple(arguments, definitions)
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": _of_type(arguments[1], definitions)}
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return {"enum": [member.value for member in hint]}
+    if is_pydantic(hint):
+        schema: Schema = hint.model_json_schema()
+        definitions.update(schema.pop("$defs", {}))
+        return schema
+    if is_typeddict(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
+        return _of_record(hint, definitions)
+    raise SchemaError(f"{shown(hint)} has no JSON schema; give a dict, a TypedDict, a dataclass, a Pydantic model or a plain type.")
+
+
+def _of_tuple(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return {"type": "array", "items": _of_type(arguments[0], definitions)}
+    if not arguments:
+        return {"type": "array"}
+    items = [_of_type(each, definitions) for each in arguments]
+    return {"type": "array", "prefixItems": items, "items": False, "minItems": len(items), "maxItems": len(items)}
+
+
+def _of_record(hint: Any, definitions: dict[str, Schema]) -> Schema:
+    """A reference to a record's definition, so that a type may contain itself."""
+    name = hint.__name__
+    if name not in definitions:
+        definitions[name] = {}                   # first: it may be asked for while its own fields are read
+        hints = get_type_hints(hint, include_extras=True)
+        if is_typeddict(hint):
+            required = [key for key, each in hints.items() if get_origin(each) is Required or (
+                get_origin(each) is not NotRequired and key in hint.__required_keys__)]
+        else:
+            required = [field.name for field in dataclasses.fields(hint)
+                        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING]
+        definitions[name] = {"type": "object", "properties": {key: _of_type(each, definitions) for key, each in hints.items()},
+                             "required": required, "additionalProperties": False}
+    return {"$ref": f"#/$defs/{name}"}
+
+
