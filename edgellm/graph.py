@@ -17,7 +17,7 @@ class RopeSpec:
 
     `style`: "norm" rotates neighbours (2i, 2i+1), "neox" rotates (i, i + n_rot/2); dims past `n_rot` stay as they are.
     Angle of pair i at position p: p * base**(-2i/n_rot) / factors[i] * freq_scale, then YaRN's mix if `yarn` is set.
-    cos and sin are multiplied by `magnitude`.
+    cos and sin are multiplied by `magnitude`, and at position p by 1 + growth * log(1 + p // every) if `temperature` is set.
     """
 
     n_rot: int
@@ -27,6 +27,7 @@ class RopeSpec:
     factors: str | None = None                   # name of an F32 tensor (n_rot/2,) that divides the frequencies
     magnitude: float = 1.0
     yarn: tuple[float, float, float, int] | None = None   # (ext_factor, beta_fast, beta_slow, original context)
+    temperature: tuple[float, int] | None = None          # (growth, every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,8 @@ def _attr_text(attr: Attr) -> str:
     parts += [f"magnitude {attr.magnitude:.7g}"] * (attr.magnitude != 1.0)
     if attr.yarn is not None:
         parts.append("yarn " + "/".join(f"{part:.7g}" for part in attr.yarn))
+    if attr.temperature is not None:
+        parts.append("temperature " + "/".join(f"{part:.7g}" for part in attr.temperature))
     return "[" + ", ".join(parts) + "]"
 
 

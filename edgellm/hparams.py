@@ -129,6 +129,15 @@ class Keys:
             raise self.bad(key, f"{value} is not above {above:g} and at most {high:g}")
         return float(value)
 
+    def shared_per_layer(self, key: str) -> tuple[float, ...]:
+        """A float for each layer under a key without the architecture's name; one value may serve all."""
+        value = self._metadata.get(key)
+        values = np.atleast_1d(np.asarray(value if isinstance(value, (float, np.floating, np.ndarray)) else np.nan))
+        if values.dtype.kind != "f" or values.size not in (1, self.n_layers) or not (np.abs(values) <= MAX_FACTOR).all():
+            raise BadHParam(f"{_shown(value)} is not a number for each of {self.n_layers} layers; convert the model again",
+                            file=self.file, field=key)
+        return tuple(np.broadcast_to(values, self.n_layers).tolist())
+
     def optional(self, key: str, *, above: float = 0.0, high: float = MAX_FACTOR) -> float | None:
         """As `number`; None where the key is missing or 0, which files write for "off"."""
         return self.number(key, above=above, high=high, zero=True) or None if self.has(key) else None

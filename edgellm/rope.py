@@ -30,6 +30,16 @@ def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[F
     return interpolated * (1.0 - kept) + turning * kept, spec.magnitude
 
 
+def cos_sin(spec: RopeSpec, positions: npt.NDArray[np.int64], turning: Float64s,
+            magnitude: float) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """The tables (T, n_rot/2) of what `frequencies` gave, for tokens at `positions` (T,)."""
+    angles, size = positions[:, None] * turning, np.full((len(positions), 1), magnitude)
+    if spec.temperature is not None:
+        growth, every = spec.temperature
+        size *= 1.0 + growth * np.log1p(positions[:, None] // every)
+    return (size * np.cos(angles)).astype(np.float32), (size * np.sin(angles)).astype(np.float32)
+
+
 def yarn_kept(spec: RopeSpec) -> Float64s:
     """Share (n_rot/2,) of each pair's frequency that YaRN leaves as it is; the range is cut to whole pairs."""
     assert spec.yarn is not None

@@ -240,7 +240,8 @@ class SlotReference(Reference):
         split[:, :n_sinks, : keys.shape[2]] = keys[:, :n_sinks]
         split[:, n_sinks:, keys.shape[2] :] = keys[:, n_sinks:]
         seen = np.ones((1, keys.shape[1]), np.bool_)
-        return weighted(node, q, split, values, seen).swapaxes(0, 1).reshape(1, -1)
+        distance = np.arange(keys.shape[1])[None, ::-1]
+        return weighted(node, q, split, values, seen, distance).swapaxes(0, 1).reshape(1, -1)
 
     def close(self) -> None:
         self._arrays.clear()

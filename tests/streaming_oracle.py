@@ -13,7 +13,7 @@ from edgellm.ops.attention import by_head, weighted
 from edgellm.ops.dense import learned_positions
 from edgellm.ops.rope import turn
 from edgellm.reference import Reference, Weights
-from edgellm.rope import frequencies
+from edgellm.rope import cos_sin, frequencies
 
 
 class StreamingOracle(Reference):
@@ -66,15 +66,13 @@ class StreamingOracle(Reference):
             heads = turn(heads, turning, cos[n - 1:n], sin[n - 1:n])
             keys = turn(keys, turning, cos[:n], sin[:n])
         seen: npt.NDArray[np.bool_] = np.ones((1, keys.shape[1]), np.bool_)
-        return weighted(node, heads, keys, values, seen).reshape(1, -1)
+        return weighted(node, heads, keys, values, seen, np.arange(keys.shape[1])[None, ::-1]).reshape(1, -1)
 
     def _turn(self, node: int, spec: RopeSpec, capacity: int) -> tuple[Array, Array]:
         """cos and sin (capacity, n_rot/2) of every place in a cache."""
         if node not in self._turns:
-            rates, magnitude = frequencies(spec, None if spec.factors is None else self.weight(spec.factors))
-            angles = np.arange(capacity)[:, None] * rates
-            self._turns[node] = ((magnitude * np.cos(angles)).astype(np.float32),
-                                 (magnitude * np.sin(angles)).astype(np.float32))
+            found = frequencies(spec, None if spec.factors is None else self.weight(spec.factors))
+            self._turns[node] = cos_sin(spec, np.arange(capacity), *found)
         return self._turns[node]
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tiny_encoders import writers
+from tiny_families import FIRST
 from tiny_models import QUANTS, tiny_model
-from variants import CONTEXT, GOLD, VARIANTS, fingerprint, tokens
+from variants import CONTEXT, GOLD, ROWS, VARIANTS, fingerprint, tokens
 
 from edgellm.arch import find, load_graph, names
 from edgellm.errors import BadHParam, BadTensorInfo, ShapeMismatch, Unsupported
@@ -23,11 +24,21 @@ ARCHITECTURES = writers()
 
 
 def test_the_folder_is_the_list() -> None:
-    assert {"gemma3", "gpt2", "llama", "phi3", "qwen2", "qwen3"} <= set(ARCHITECTURES)
+    assert {"gemma3", "gpt2", "llama", "phi3", "qwen2", "qwen3", "command-r"} <= set(ARCHITECTURES)
     assert not any(name.startswith("_") for name in names())
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_architecture_has_gold(arch: str) -> None:
+    assert [name for name, variant in VARIANTS.items() if variant.arch == arch and (GOLD / f"{name}.npz").is_file()]
+
+
+def test_the_page_of_models_lists_all() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "models.md").read_text(encoding="utf-8")
+    assert [name for name in ARCHITECTURES if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("arch", FIRST)
 @pytest.mark.parametrize("quant", QUANTS)
 def test_every_type_runs_as_its_decoded_weights_do(arch: str, quant: str, tmp_path: Path) -> None:
     gguf = open_gguf(tiny_model(tmp_path / "q.gguf", arch, quant, n_layers=1))
@@ -49,16 +60,17 @@ def test_every_tensor_is_needed_by_name(arch: str, tmp_path: Path) -> None:
         assert matrices(graph).keys() | vectors(graph).keys() == gguf.tensors.keys()
     needed = [name for name in matrices(graph).keys() | vectors(graph).keys() if name.endswith(".weight")]
     for name in set(needed) - {"output.weight", "token_embd.weight"}:
-        with pytest.raises(BadTensorInfo, match=name), \
+        with pytest.raises((BadTensorInfo, Unsupported)) as caught, \
                 open_gguf(tiny_model(tmp_path / "less.gguf", arch, n_layers=1, tensors={name: None})) as gguf:
             load_graph(gguf)
+        assert name in str(caught.value) or isinstance(caught.value, Unsupported)    # half of an optional pair is left then
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_tied_file_uses_the_embedding(arch: str, tmp_path: Path) -> None:
     with open_gguf(tiny_model(tmp_path / "m.gguf", arch, tied=True)) as gguf:
         assert "output.weight" not in gguf.tensors
-        assert load_graph(gguf)[1].nodes[-1].weights == ("token_embd.weight",)
+        assert [node.weights[0] for node in load_graph(gguf)[1].nodes if node.op == "matmul"][-1] == "token_embd.weight"
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -87,8 +99,9 @@ def test_wrong_shapes_and_strange_tensors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "closest"), [
-    ("mamba", "llama"), ("gemma2", "gemma3"), ("qwen3moe", "qwen3"), ("qwen35", "qwen3"), ("qwen2moe", "qwen2"),
-    ("phi2", "phi3"), ("gptneox", "gpt2"), ("_blocks", "llama"), ("../llama", "llama"), ("llama.x", "llama"), ("x" * 500, "llama"),
+    ("mamba", "llama"), ("gemma4", "gemma3"), ("granitehybrid", "granite"),
+    ("qwen3moe", "qwen3"), ("qwen35", "qwen3"), ("qwen2moe", "qwen2"),
+    ("phimoe", "phi3"), ("gptj", "gpt2"), ("_blocks", "llama"), ("../llama", "llama"), ("llama.x", "llama"), ("x" * 500, "llama"),
 ])
 def test_other_architectures_are_refused_in_one_sentence(name: str, closest: str) -> None:
     with pytest.raises(Unsupported) as caught:
@@ -98,7 +111,7 @@ def test_other_architectures_are_refused_in_one_sentence(name: str, closest: str
 
 
 def test_refused_before_hyperparameters_are_looked_at(shared: Path) -> None:
-    for arch in ("mamba", "lfm2", "qwen35", "gemma2", "qwen3moe"):
+    for arch in ("mamba", "lfm2", "qwen35", "qwen3moe"):
         with open_gguf(shared / "conformance" / arch / f"{arch}-F32.gguf") as gguf, pytest.raises(Unsupported, match=arch):
             load_graph(gguf)
     with open_gguf(shared / "conformance" / "mixtral" / "mixtral-F32.gguf") as gguf, pytest.raises(Unsupported, match="Mixtral"):
@@ -114,7 +127,7 @@ def test_variants_agree_with_transformers(name: str, tmp_path: Path) -> None:
     assert fingerprint({key: weights[key].array() for key in weights.names()}) == gold["fingerprint"], \
         "NumPy draws other weights than when the gold was made: run tests/data/make_gold.py again"
     keys, graph = load_graph(gguf, min(CONTEXT, variant.sizes.get("context", 128)))
-    logits = Reference(optimise(graph), weights).logits(tokens(keys.n_vocab))
+    logits = Reference(optimise(graph), weights).logits(tokens(keys.n_vocab))[list(ROWS)]
     assert np.abs(logits - gold["logits"]).max() <= 1e-5 * np.abs(gold["logits"]).max()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from tiny_encoders import writers
+from tiny_families import FIRST
 from tiny_models import tiny_model
 
 import edgellm
@@ -79,7 +80,7 @@ def test_both_programs_end_with_a_barrier_and_differ_in_their_own_places(tmp_pat
     assert (one.table[0, ~alone, : abi.FIRST_ARGUMENT] == one.table[1, ~alone, : abi.FIRST_ARGUMENT]).all()
 
 
-@pytest.mark.parametrize("name", writers())
+@pytest.mark.parametrize("name", FIRST)
 def test_chunks_go_to_whoever_comes_first_and_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Most products are in chunks, but those cut by few heads; prompts and single tokens give the same bits as one thread's."""
     monkeypatch.setattr(system, "cores_differ", lambda: True)

@@ -17,7 +17,7 @@ from edgellm.errors import Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.graph import Builder, KVSpec, Node
 from edgellm.ops._spec import Array
-from edgellm.ops.attention import attend, kv_write
+from edgellm.ops.attention import alibi_slopes, attend, kv_write
 from edgellm.ops.dense import embed
 from edgellm.passes import optimise
 from edgellm.reference import Reference
@@ -108,8 +108,17 @@ def test_norms() -> None:
     assert got == pytest.approx(wanted.reshape(1, 6), rel=1e-6)
     row = X[:, :3].astype(np.float64)
     wanted = (row - row.mean()) / np.sqrt(row.var() + 0.1) * w + b
-    got = one("layer_norm", X[:, :3], weights=Arrays(w=w, b=b), names=("w", "b"), eps=0.1)
+    got = one("layer_norm", X[:, :3], weights=Arrays(w=w, b=b), names=("w", "b"), eps=0.1, groups=1)
     assert got == pytest.approx(wanted, rel=1e-5)
+
+
+def test_norms_without_weights_and_with_one_for_each_piece() -> None:
+    pieces, own = X.reshape(2, 3).astype(np.float64), np.arange(6.0).reshape(2, 3)
+    wanted = (pieces - pieces.mean(1, keepdims=True)) / np.sqrt(pieces.var(1, keepdims=True) + 0.1)
+    assert one("layer_norm", X, eps=0.1, groups=2) == pytest.approx(wanted.reshape(1, 6), rel=1e-5)
+    got = one("layer_norm", X, weights=Arrays(w=own), names=("w",), eps=0.1, groups=2)
+    assert got == pytest.approx((wanted * own).reshape(1, 6), rel=1e-5)
+    assert one("rms_norm", X, eps=0.1, groups=1) == pytest.approx(X / np.sqrt((X.astype(np.float64)**2).mean() + 0.1), rel=1e-6)
 
 
 def test_matmul_slice_softcap_and_scale() -> None:
@@ -120,15 +129,28 @@ def test_matmul_slice_softcap_and_scale() -> None:
     assert one("slice", X, start=1, stop=3).tolist() == [[-0.5, 0.0]]
     assert one("softcap", X, cap=5.0) == pytest.approx(5 * np.tanh(X / 5), rel=1e-6)
     assert one("scale", X, value=0.5) == pytest.approx(X / 2)
+    assert one("clamp", X, limit=0.4)[0].tolist() == pytest.approx([-0.4, -0.4, 0.0, 0.25, 0.4, 0.4])
 
 
-@pytest.mark.parametrize(("window", "softcap"), [(None, None), (2, None), (None, 0.7)])
-def test_attention_is_softmax_over_what_is_seen(window: int | None, softcap: float | None) -> None:
+def test_xielu() -> None:
+    """The published formula; numbers go through softplus as in checkpoints."""
+    alpha_p, alpha_n, beta, eps = math.log1p(math.exp(0.7)), 0.5 + math.log1p(math.exp(0.4)), 0.5, -1e-6
+    wanted = [alpha_p * x * x + beta * x if x > 0 else (math.expm1(min(x, eps)) - x) * alpha_n + beta * x for x in X[0].tolist()]
+    assert one("xielu", X, alpha_p=0.7, alpha_n=0.4, beta=beta, eps=eps)[0] == pytest.approx(wanted, rel=1e-5, abs=3e-6)
+
+
+def test_slopes_of_alibi() -> None:
+    assert alibi_slopes(8, 8.0).tolist() == [2.0**-n for n in range(1, 9)]
+    assert alibi_slopes(6, 8.0).tolist() == [2.0**-n for n in (2, 4, 6, 8, 1, 3)]
+
+
+@pytest.mark.parametrize(("window", "softcap", "max_bias"), [(None, None, 0.0), (2, None, 0.0), (None, 0.7, 0.0), (3, None, 8.0)])
+def test_attention_is_softmax_over_what_is_seen(window: int | None, softcap: float | None, max_bias: float) -> None:
     rng = np.random.default_rng(3)
     q, k, v = (rng.standard_normal((5, n)).astype(np.float32) for n in (8, 4, 6))
     g = Builder(())
     x = embed(g, "t", 5, 8)
-    attend(g, x, kv_write(g, x, x, KVSpec(2, 2, 3, window)), 4, 0.3, softcap)
+    attend(g, x, kv_write(g, x, x, KVSpec(2, 2, 3, window)), 4, 0.3, softcap, max_bias)
     graph = g.graph()
     reference = Reference(graph, Arrays())
     reference.positions = np.arange(5)
@@ -142,12 +164,14 @@ def test_attention_is_softmax_over_what_is_seen(window: int | None, softcap: flo
             scores = k[first:t + 1, 2 * kv:2 * kv + 2] @ q[t, 2 * head:2 * head + 2] * 0.3
             if softcap is not None:
                 scores = softcap * np.tanh(scores / softcap)
+            if max_bias:                         # 2 bits a head of four
+                scores = scores - 0.25 ** (head + 1) * (t - np.arange(first, t + 1))
             share = np.exp(scores) / np.exp(scores).sum()
             assert got[t, 3 * head:3 * head + 3] == pytest.approx(share @ v[first:t + 1, 3 * kv:3 * kv + 3], abs=1e-5)
 
 
 @pytest.mark.parametrize(("arch", "options"), [
-    ("llama", {}), ("llama", {"window": 5}), ("qwen3", {"n_rot": 8}), ("phi3", {}), ("gpt2", {}),
+    ("llama", {}), ("llama", {"window": 5}), ("bloom", {}), ("mistral3", {}), ("qwen3", {"n_rot": 8}), ("phi3", {}), ("gpt2", {}),
     ("gemma3", {"metadata": {"gemma3.attention.sliding_window_pattern": 2}, "window": 3}),
 ])
 def test_streaming_is_the_plain_forward_until_the_context_is_full(arch: str, options: dict[str, Any], tmp_path: Path) -> None:

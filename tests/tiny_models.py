@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from tiny_blocks import raw_type
 from tiny_encoders import ENCODERS, encoder_keys, encoder_tensors
+from tiny_families import FAMILIES, Family
 from tiny_tokenizers import add_tokenizer, vocabulary_size
 
 Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have several element types
@@ -95,7 +96,7 @@ def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, seed: int) -> None:
     """Vectors and position tables stay float32, as every converter leaves them."""
     array = np.ascontiguousarray(array, np.float32)
-    if array.ndim == 1 or name.startswith(("position_embd", "token_types")):
+    if array.ndim == 1 or "_norm" in name or name.startswith(("position_embd", "token_types")):
         writer.add_tensor(name, array)
         return
     kind = gguf.GGMLQuantizationType[quant]
@@ -104,71 +105,91 @@ def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, se
     writer.add_tensor(name, raw_type(array, kind, seed), raw_dtype=kind)
 
 
+def _sized(family: Family, s: Shape) -> Shape:
+    """The sizes that the family leaves free; the others follow."""
+    n_kv = s.n_heads if family.one_kv_per_head else s.n_kv_heads
+    head_dim = s.head_dim if family.own_head_dim else s.n_embd // s.n_heads
+    return replace(s, n_kv_heads=n_kv, head_dim=head_dim, n_ff=family.ffn_factor * s.n_embd or s.n_ff, tied=s.tied or family.tied)
+
+
 def _metadata(arch: str, s: Shape) -> dict[str, Any]:
     if arch in ENCODERS:
         return encoder_keys(arch, s)
-    norm = "layer_norm_epsilon" if arch == "gpt2" else "layer_norm_rms_epsilon"
+    family = FAMILIES[arch]
+    s = _sized(family, s)
+    norm = "layer_norm_epsilon" if family.layer_norm else "layer_norm_rms_epsilon"
     keys: dict[str, Any] = {
         "block_count": s.n_layers, "context_length": s.context, "embedding_length": s.n_embd,
         "feed_forward_length": s.n_ff, "attention.head_count": s.n_heads, f"attention.{norm}": s.eps,
     }
-    if arch != "gpt2":
-        keys |= {"attention.head_count_kv": s.n_kv_heads, "attention.key_length": s.head_dim,
-                 "attention.value_length": s.head_dim, "rope.freq_base": s.rope_base}
+    if not family.one_kv_per_head:
+        keys["attention.head_count_kv"] = s.n_kv_heads
+    if family.own_head_dim:
+        keys |= {"attention.key_length": s.head_dim, "attention.value_length": s.head_dim}
+    if family.rotates:
+        keys["rope.freq_base"] = s.rope_base
+    keys |= family.keys
     if s.n_rot:
         keys["rope.dimension_count"] = s.n_rot
-    if s.window or arch == "gemma3":
-        keys["attention.sliding_window"] = s.window or 8
-    return {f"{arch}.{key}": value for key, value in keys.items()} | {"general.name": f"tiny {arch}"}
+    if s.window:
+        keys["attention.sliding_window"] = s.window
+    return {f"{arch}.{key}": value for key, value in keys.items()} | {"general.name": f"tiny {arch}", **family.bare}
+
+
+def _shapes(family: Family, s: Shape) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, ...]]]:
+    """The matrices and norms of a block by name."""
+    n_q, n_kv = s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
+    projections = {"attn_q": (n_q, s.n_embd), "attn_k": (n_kv, s.n_embd), "attn_v": (n_kv, s.n_embd)}
+    if family.fused_qkv:
+        projections = {"attn_qkv": (n_q + 2 * n_kv, s.n_embd)}
+    up = {"ffn_up": ((2 if family.ffn == "fused" else 1) * s.n_ff, s.n_embd)}
+    gate = {"ffn_gate": (s.n_ff, s.n_embd)} if family.ffn == "gated" else {}
+    norms: dict[str, tuple[int, ...]] = dict.fromkeys(family.norms, (s.n_embd,))
+    match family.qk_norm:
+        case "head":
+            norms |= {"attn_q_norm": (s.head_dim,), "attn_k_norm": (s.head_dim,)}
+        case "row":
+            norms |= {"attn_q_norm": (n_q,), "attn_k_norm": (n_kv,)}
+        case "own":
+            norms |= {"attn_q_norm": (s.n_heads, s.head_dim), "attn_k_norm": (s.n_kv_heads, s.head_dim)}
+    if family.sub_norms:
+        norms |= {"attn_sub_norm": (n_q,), "ffn_sub_norm": (s.n_ff,)}
+    return projections | {"attn_output": (s.n_embd, n_q)} | gate | up | {"ffn_down": (s.n_embd, s.n_ff)}, norms
 
 
 def _tensors(arch: str, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
-    """Float32 arrays by GGUF name: what `convert_hf_to_gguf` writes for that family."""
+    """Float32 arrays by GGUF name."""
     if arch in ENCODERS:
         return encoder_tensors(arch, s, rng)
-    if arch == "gpt2":
-        s = replace(s, n_kv_heads=s.n_heads, head_dim=s.n_embd // s.n_heads)
+    family = FAMILIES[arch]
+    s = _sized(family, s)
 
     def matrix(rows: int, columns: int) -> Array:
         return rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(1.5 / columns**0.5)
 
-    def vector(n: int, mean: float) -> Array:
-        return (mean + 0.2 * rng.standard_normal(n)).astype(np.float32)
+    def vector(shape: tuple[int, ...], mean: float) -> Array:
+        return (mean + 0.2 * rng.standard_normal(shape)).astype(np.float32)
 
-    n_q, n_kv = s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
-    projections = {"attn_q": (n_q, s.n_embd), "attn_k": (n_kv, s.n_embd), "attn_v": (n_kv, s.n_embd)}
-    gate_and_up = {"ffn_gate": (s.n_ff, s.n_embd), "ffn_up": (s.n_ff, s.n_embd)}
-    norms = {"attn_norm": s.n_embd, "ffn_norm": s.n_embd}
-    biased: tuple[str, ...] = ()
-    match arch:
-        case "qwen2":
-            biased = ("attn_q", "attn_k", "attn_v")
-        case "qwen3" | "gemma3":
-            norms |= {"attn_q_norm": s.head_dim, "attn_k_norm": s.head_dim}
-            if arch == "gemma3":
-                norms |= {"post_attention_norm": s.n_embd, "post_ffw_norm": s.n_embd}
-        case "phi3" | "gpt2":
-            projections = {"attn_qkv": (n_q + 2 * n_kv, s.n_embd)}
-            gate_and_up = {"ffn_up": ((2 if arch == "phi3" else 1) * s.n_ff, s.n_embd)}
-        case "llama":
-            pass
-        case _:
-            raise NotImplementedError(f"tests/tiny_models.py knows no architecture {arch}: add its tensors here")
-    matrices = projections | {"attn_output": (s.n_embd, n_q)} | gate_and_up | {"ffn_down": (s.n_embd, s.n_ff)}
-    if s.biases or arch == "gpt2":
-        biased = (*matrices, *(norms if arch == "gpt2" else ()))
+    def norm(name: str) -> dict[str, Array]:
+        found = {f"{name}.weight": vector((s.n_embd,), 1.0)}
+        return found | ({f"{name}.bias": vector((s.n_embd,), 0.0)} if family.norm_bias else {})
+
+    matrices, norms = _shapes(family, s)
+    biased = tuple(matrices) if s.biases else family.biased
+    biased += tuple(name for name in family.norms if family.norm_bias)
     found = {"token_embd.weight": matrix(s.n_vocab, s.n_embd)}
-    if arch == "gpt2":
+    if family.learned_positions:
         found["position_embd.weight"] = 0.3 * matrix(s.context, s.n_embd)
+    if family.embedding_norm:
+        found |= norm("token_embd_norm")
     for block in (f"blk.{layer}" for layer in range(s.n_layers)):
         found |= {f"{block}.{name}.weight": matrix(*size) for name, size in matrices.items()}
-        found |= {f"{block}.{name}.weight": vector(n, 1.0) for name, n in norms.items()}
-        found |= {f"{block}.{name}.bias": vector(matrices.get(name, (s.n_embd,))[0], 0.0) for name in biased}
-    found["output_norm.weight"] = vector(s.n_embd, 1.0)
-    if arch == "gpt2":
-        found["output_norm.bias"] = vector(s.n_embd, 0.0)
+        found |= {f"{block}.{name}.weight": vector(shape, 1.0) for name, shape in norms.items()}
+        found |= {f"{block}.{name}.bias": vector(matrices.get(name, (s.n_embd,))[:1], 0.0) for name in biased}
+    if family.output_norm:
+        found |= norm("output_norm")
     if not s.tied:
         found["output.weight"] = matrix(s.n_vocab, s.n_embd)
+        if family.output_bias:
+            found["output.bias"] = vector((s.n_vocab,), 0.0)
     return found
-
-

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from tiny_models import tiny_model
 
 GOLD = Path(__file__).resolve().parent / "data" / "gold"
-N_TOKENS = 80                    # past the windows (8, 32) and original contexts (64) below
+N_TOKENS = 80                    # past the windows (8, 32) and original contexts (16, 64) below
+ROWS = (3, 17, 34, 61, 79)       # of whose tokens the gold has logits
 CONTEXT = 512                    # configured context: past one of the original contexts (64, 1024)
 
 YARN = {"{arch}.rope.scaling.type": "yarn", "{arch}.rope.scaling.factor": 8.0,
@@ -29,12 +30,12 @@ class Variant:
     family: str                  # the start of transformers' class names
     sizes: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, list[float]] = field(default_factory=dict)
+    tensors: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, path: Path) -> Path:
         """The model file."""
-        tensors = {name: np.asarray(values, np.float32) for name, values in self.tensors.items()}
+        tensors = {name: None if values is None else np.asarray(values, np.float32) for name, values in self.tensors.items()}
         return tiny_model(path, self.arch, seed=7, metadata=self.metadata, tensors=tensors, **self.sizes)
 
 
@@ -61,8 +62,81 @@ def _gemma3(n_layers: int, layer_types: list[str], metadata: Mapping[str, Any], 
                    config={"layer_types": layer_types, "sliding_window": 8, "rope_parameters": rope} | config)
 
 
+def _stablelm_12b() -> Variant:
+    """Parallel blocks, and a layer norm for each head."""
+    tensors: dict[str, Any] = {}
+    for layer in range(2):
+        block = f"blk.{layer}"
+        tensors |= {f"{block}.ffn_norm.{kind}": None for kind in ("weight", "bias")}
+        tensors |= {f"{block}.attn_{part}_norm.weight": np.cos(np.arange(16 * n) + layer).reshape(n, 16)
+                    for part, n in (("q", 4), ("k", 2))}
+    return Variant("stablelm", "StableLm", {"tied": False}, tensors=tensors,
+                   config=_STABLELM | {"qk_layernorm": True, "use_parallel_residual": True})
+
+
+def _partly_rotated(share: float) -> dict[str, Any]:
+    return {"partial_rotary_factor": share,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}}
+
+
 SLIDING, FULL = "sliding_attention", "full_attention"
+_STABLELM = {"layer_norm_eps": 1e-5} | _partly_rotated(0.25)
+_MINISTRAL = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
+              "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}
+_OLMO3 = {"{arch}.attention.sliding_window": 8, "{arch}.attention.sliding_window_pattern": [True, True, False, True]}
+_COMMAND_R = {"layer_norm_eps": 1e-5, "logit_scale": 0.3}
+_FALCON = {"layer_norm_epsilon": 1e-5, "ffn_hidden_size": 256, "bias": False, "alibi": False, "parallel_attn": True}
+_NEOX = {"layer_norm_eps": 1e-5, "hidden_act": "gelu", "rotary_pct": 0.25} | _partly_rotated(0.25)
 VARIANTS = {
+    "apertus": Variant("apertus", "Apertus"),
+    "arcee": Variant("arcee", "Arcee", {"head_dim": 24}, config={"hidden_act": "relu2"}),
+    "bitnet": Variant("bitnet", "BitNet", {"tied": True}, config={"hidden_act": "relu2"}),
+    "bitnet-silu": Variant("bitnet", "BitNet", {"tied": True}, {"{arch}.hidden_act": None}, config={"hidden_act": "silu"}),
+    "bloom": Variant("bloom", "Bloom", {"tied": True}, config={"n_layer": 2, "n_head": 4, "layer_norm_epsilon": 1e-5}),
+    "bloom-6-heads": Variant("bloom", "Bloom", {"n_embd": 96, "n_heads": 6, "tied": True},
+                             config={"n_layer": 2, "n_head": 6, "layer_norm_epsilon": 1e-5}),
+    "cohere2": Variant("cohere2", "Cohere2", {"n_layers": 4, "tied": True}, config=_COMMAND_R | {"sliding_window": 8}),
+    "command-r": Variant("command-r", "Cohere", {"tied": True}, tensors={f"blk.{layer}.attn_{part}_norm.weight": None
+                                                         for layer in range(2) for part in "qk"}, config=_COMMAND_R),
+    "command-r-plus": Variant("command-r", "Cohere", {"tied": True}, config=_COMMAND_R | {"use_qk_norm": True}),
+    "ernie4_5": Variant("ernie4_5", "Ernie4_5"),
+    "exaone4": Variant("exaone4", "Exaone4", {"n_layers": 4}, config={
+        "sliding_window": 8, "sliding_window_pattern": 4, "layer_types": [SLIDING] * 3 + [FULL]}),
+    "exaone4-full": Variant("exaone4", "Exaone4", metadata={"{arch}.attention.sliding_window": None},
+                            config={"sliding_window": None, "sliding_window_pattern": None, "layer_types": [FULL] * 2}),
+    "falcon-7b": Variant("falcon", "Falcon", {"n_kv_heads": 1, "tied": True},
+                         tensors={f"blk.{layer}.attn_norm_2.{kind}": None for layer in range(2) for kind in ("weight", "bias")},
+                         config=_FALCON | {"multi_query": True, "new_decoder_architecture": False}),
+    "falcon-40b": Variant("falcon", "Falcon", {"n_kv_heads": 2, "tied": True},
+                          config=_FALCON | {"num_kv_heads": 2, "new_decoder_architecture": True}),
+    "gemma": Variant("gemma", "Gemma", {"head_dim": 32, "tied": True}, config={"hidden_activation": "gelu_pytorch_tanh"}),
+    "gemma2": Variant("gemma2", "Gemma2", {"n_layers": 3, "tied": True}, config={
+        "query_pre_attn_scalar": 16, "sliding_window": 8, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0,
+        "layer_types": [SLIDING, FULL, SLIDING]}),
+    "glm4": Variant("glm4", "Glm4", config={"attention_bias": True} | _partly_rotated(0.5)),
+    "gptneox": Variant("gptneox", "GPTNeoX", config=_NEOX),
+    "gptneox-sequential": Variant("gptneox", "GPTNeoX", metadata={"{arch}.use_parallel_residual": False},
+                                  config=_NEOX | {"use_parallel_residual": False}),
+    "granite": Variant("granite", "Granite", config={"embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+                                                     "attention_multiplier": 0.2, "logits_scaling": 4.0}),
+    "hunyuan-dense": Variant("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 24, "tied": True}),
+    "ministral3": Variant("mistral3", "Ministral3", {"head_dim": 24}, config={"rope_parameters": _MINISTRAL}),
+    "mpt": Variant("mpt", "Mpt", config={
+        "d_model": 64, "n_heads": 4, "n_layers": 2, "max_seq_len": 128, "layer_norm_epsilon": 1e-5, "no_bias": True,
+        "attn_config": {"clip_qkv": 1.5, "alibi": True, "alibi_bias_max": 8}}),
+    "nemotron": Variant("nemotron", "Nemotron", config={"hidden_act": "relu2", "norm_eps": 1e-5} | _partly_rotated(0.5)),
+    "olmo": Variant("olmo", "Olmo", config={"clip_qkv": 1.5}),
+    "olmo2": Variant("olmo2", "Olmo2"),
+    "olmo3": Variant("olmo2", "Olmo3", {"n_layers": 4, "context": 512}, YARN | _OLMO3, config={
+        "sliding_window": 8, "layer_types": [SLIDING, SLIDING, FULL, SLIDING],
+        "rope_parameters": {SLIDING: {"rope_type": "default", "rope_theta": 10000.0}, FULL: HF_YARN}}),
+    "phi2": Variant("phi2", "Phi", config={"hidden_act": "gelu_new", "layer_norm_eps": 1e-5} | _partly_rotated(0.5)),
+    "seed-oss": Variant("seed_oss", "SeedOss", {"head_dim": 24}, config={"attention_bias": True, "attention_out_bias": False}),
+    "smollm3": Variant("smollm3", "SmolLM3", {"n_layers": 4, "tied": True}, config={"no_rope_layer_interval": 4}),
+    "stablelm": Variant("stablelm", "StableLm", config=_STABLELM),
+    "stablelm-12b": _stablelm_12b(),
+    "starcoder2": Variant("starcoder2", "Starcoder2", {"tied": True}, config={
+        "hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": True, "sliding_window": None}),
     "llama-yarn": Variant("llama", "Llama", {"context": 512}, YARN, config={"rope_parameters": HF_YARN}),
     "llama-yarn-set": Variant(
         "llama", "Llama", {"context": 512},

@@ -15,7 +15,9 @@ from edgellm.hparams import Keys, architecture_of
 from edgellm.spec import verify
 
 # What a family that cannot be run yet is closest to, for the error's advice.
-CLOSEST = {"gemma": "gemma3", "phi": "phi3", "gpt": "gpt2", "qwen2": "qwen2", "qwen": "qwen3"}
+CLOSEST = {"gemma": "gemma3", "phi": "phi3", "gpt": "gpt2", "qwen2": "qwen2", "qwen": "qwen3", "granite": "granite",
+           "olmo": "olmo2", "cohere": "cohere2", "exaone": "exaone4", "glm": "glm4", "hunyuan": "hunyuan-dense",
+           "ernie": "ernie4_5", "nemotron": "nemotron", "falcon": "falcon", "mistral": "mistral3"}
 
 
 class Architecture(Protocol):
@@ -37,7 +39,7 @@ def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
     if name not in known:
         closest = next((CLOSEST[start] for start in CLOSEST if name.startswith(start)), "llama")
         raise Unsupported(f"architecture '{name[:64]}' cannot be run yet; take one that can, such as {closest} "
-                          f"(all: {', '.join(known)})", file=file, field="general.architecture")
+                          f"(docs/models.md lists all {len(known)})", file=file, field="general.architecture")
     return cast(Architecture, importlib.import_module(f"edgellm.arch.{name}"))
 
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention, sliding_window
+from edgellm.arch.blocks.attention import heads_of, layer_windows, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.positions import MAX_BASE, rope_spec
@@ -21,12 +21,10 @@ LAYERS_27B = 62                  # the one size whose query scale is not 1/sqrt(
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Blocks with four norms; position scaling acts on the layers that see everything only."""
-    eps, window, heads = norm_epsilon(keys), sliding_window(keys), heads_of(keys)
+    eps, windows, heads = norm_epsilon(keys), layer_windows(keys, PERIOD), heads_of(keys)
     rope_full = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
     sliding_base = keys.optional("rope.freq_base_swa", above=1.0, high=MAX_BASE) or SLIDING_BASE
     rope_sliding = RopeSpec(rope_full.n_rot, "neox", sliding_base)
-    sliding = keys.sliding_layers("attention.sliding_window_pattern") or tuple(
-        layer % PERIOD < PERIOD - 1 for layer in range(keys.n_layers))
     if keys.n_layers == LAYERS_27B:
         heads = tuple(replace(head, scale=(keys.n_embd / head.n) ** -0.5) for head in heads)
     x = scale(g, token_embedding(g, keys), math.sqrt(keys.n_embd))
@@ -35,8 +33,8 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
         q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
         k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
-        slides = sliding[layer] and window is not None
-        y = rotated_attention(g, head, q, k, v, rope_sliding if slides else rope_full, window if slides else None)
+        window = windows[layer]
+        y = rotated_attention(g, head, q, k, v, rope_full if window is None else rope_sliding, window)
         y = matmul(g, y, f"{block}.attn_output", keys.n_embd)
         x = add(g, x, rms_norm(g, y, f"{block}.post_attention_norm", eps))
         y = gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "gelu")

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 from edgellm.arch.blocks.attention import attention, fused_qkv, heads_of
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths
+from edgellm.arch.blocks.ffn import ffn_lengths, plain_ffn
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import activation, add, embed, matmul, select
+from edgellm.ops.dense import add, embed, matmul, select
 from edgellm.ops.norm import layer_norm
 
 
@@ -21,6 +21,5 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         block = f"blk.{layer}"
         y = attention(g, head, *fused_qkv(g, head, block, layer_norm(g, x, f"{block}.attn_norm", eps)))
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
-        y = matmul(g, layer_norm(g, x, f"{block}.ffn_norm", eps), f"{block}.ffn_up", n_ff)
-        x = add(g, x, matmul(g, activation(g, "gelu", y), f"{block}.ffn_down", keys.n_embd))
+        x = add(g, x, plain_ffn(g, block, layer_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "gelu"))
     logits(g, keys, layer_norm(g, select(g, x), "output_norm", eps))

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from edgellm.arch.blocks.attention import fused_qkv, heads_of, rotated_attention, sliding_window
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths
+from edgellm.arch.blocks.ffn import ffn_lengths, fused_gated_ffn
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import activation, add, columns, matmul, mul, select
+from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
 
@@ -23,8 +23,5 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         q, k, v = fused_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
         y = rotated_attention(g, head, q, k, v, rope, window)
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
-        both = matmul(g, rms_norm(g, x, f"{block}.ffn_norm", eps), f"{block}.ffn_up", 2 * n_ff)
-        gate, up = columns(g, both, 0, n_ff), columns(g, both, n_ff, 2 * n_ff)
-        y = matmul(g, mul(g, activation(g, "silu", gate), up), f"{block}.ffn_down", keys.n_embd)
-        x = add(g, x, y)
+        x = add(g, x, fused_gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu"))
     logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.graph import Builder, Graph, KVSpec, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Run, integer, number
+from edgellm.ops._spec import Array, OpSpec, Positions, Run, integer, number
 
 
 # --- kv_write ---------------------------------------------------------------------------------------------------------
@@ -50,11 +50,23 @@ def _write(run: Run, node: Node, k: Array, v: Array | None = None) -> Array:
 
 
 # --- attend -----------------------------------------------------------------------------------------------------------
-def attend(g: Builder, q: Value, state: int, n_heads: int, scale: float, softcap: float | None = None) -> Value:
-    """Every query attends to what its token sees of a state: (T, n_heads * dim_v)."""
+def attend(g: Builder, q: Value, state: int, n_heads: int, scale: float, softcap: float | None = None,
+           max_bias: float = 0.0) -> Value:
+    """Every query attends to what its token sees of a state: (T, n_heads * dim_v).
+
+    `max_bias`: of scores by distance (ALiBi), see `alibi_slopes`; 0: none.
+    """
     spec = g.spec_of(state)
     assert isinstance(spec, KVSpec)
-    return g.emit("attend", (q,), n_heads * spec.dim_v, state=state, n_heads=n_heads, scale=scale, softcap=softcap)
+    return g.emit("attend", (q,), n_heads * spec.dim_v, state=state, n_heads=n_heads, scale=scale, softcap=softcap,
+                  max_bias=max_bias)
+
+
+def alibi_slopes(n_heads: int, max_bias: float) -> Array:
+    """What each head (n_heads,) takes off a score for every token in between (Press et al. 2022, "Train Short, Test Long")."""
+    whole = 1 << n_heads.bit_length() - 1        # the largest power of two; the heads past it get the slopes in between
+    exponents = [(h + 1) / whole if h < whole else (2 * (h - whole) + 1) / (2 * whole) for h in range(n_heads)]
+    return np.float32(2.0) ** (-np.float32(max_bias) * np.array(exponents, np.float32))
 
 
 def with_sink_query(node: Node, q_sink: Value) -> Node:
@@ -71,6 +83,8 @@ def _check_attend(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[
         yield f"cannot share {spec.n_kv_heads} key heads among {n_heads}"
     if any(x.n != n_heads * spec.dim_k for x in inputs) or node.n != n_heads * spec.dim_v:
         yield f"gives {node.n} from inputs of {[x.n for x in inputs]}, not {n_heads * spec.dim_v} from {n_heads * spec.dim_k}"
+    if node.attrs["max_bias"] and not spec.causal:
+        yield "cannot bias scores where tokens see both ways"
     if node.rows != "T":
         yield "reads what every token sees, so it needs all rows"
 
@@ -84,7 +98,7 @@ def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Arra
     if spec.window is not None:
         seen &= distance < spec.window if spec.causal else abs(distance) <= spec.window // 2
     keys, values = run.held[state]
-    y = weighted(node, by_head(q, integer(node, "n_heads")), keys, values, seen)
+    y = weighted(node, by_head(q, integer(node, "n_heads")), keys, values, seen, distance)
     return y.swapaxes(0, 1).reshape(len(q), -1)
 
 
@@ -93,13 +107,16 @@ def by_head(x: Array, heads: int) -> Array:
     return x.reshape(len(x), heads, -1).swapaxes(0, 1)
 
 
-def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool_]) -> Array:
-    """q (heads, T, d), k (kv heads, S, d), v (kv heads, S, e), seen (T, S) -> (heads, T, e)."""
+def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool_], distance: Positions) -> Array:
+    """q (heads, T, d), k (kv heads, S, d), v (kv heads, S, e), seen and distance (T, S) -> (heads, T, e)."""
     q_of_kv = q.reshape(k.shape[0], -1, *q.shape[1:])                  # (kv heads, query heads of each, T, d)
     scores = q_of_kv @ k[:, None].swapaxes(-1, -2) * np.float32(number(node, "scale"))
     if node.attrs["softcap"] is not None:
         cap = np.float32(number(node, "softcap"))
         scores = cap * np.tanh(scores / cap)
+    if max_bias := number(node, "max_bias"):
+        slopes = alibi_slopes(len(q), max_bias).reshape(len(k), -1, 1, 1)
+        scores = scores - slopes * distance.astype(np.float32)
     scores = np.where(seen, scores, np.float32(-np.inf))
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
@@ -109,5 +126,6 @@ def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool
 
 OPS = (
     OpSpec("kv_write", _write, (1, 2), frozenset({"state"}), _check_write, effect="write"),
-    OpSpec("attend", _attend, (1, 2), frozenset({"state", "n_heads", "scale", "softcap"}), _check_attend, effect="read"),
+    OpSpec("attend", _attend, (1, 2), frozenset({"state", "n_heads", "scale", "softcap", "max_bias"}), _check_attend,
+           effect="read"),
 )

@@ -104,7 +104,7 @@ def _scale(run: Run, node: Node, x: Array) -> Array:
 
 # --- activations ------------------------------------------------------------------------------------------------------
 def activation(g: Builder, op: str, x: Value) -> Value:
-    """One of silu, gelu (tanh form), gelu_erf, gelu_quick, tanh."""
+    """One of silu, gelu (tanh form), gelu_erf, gelu_quick, relu_squared, tanh."""
     return g.emit(op, (x,), g.n(x))
 
 
@@ -137,8 +137,12 @@ def _tanh(x: Array) -> Array:
     return y
 
 
+def _relu_squared(x: Array) -> Array:
+    return np.square(np.maximum(x, np.float32(0.0)))
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "silu": _silu, "gelu": _gelu, "gelu_erf": _gelu_erf, "gelu_quick": _gelu_quick, "tanh": _tanh,
+    "silu": _silu, "gelu": _gelu, "gelu_erf": _gelu_erf, "gelu_quick": _gelu_quick, "relu_squared": _relu_squared, "tanh": _tanh,
 }
 
 
@@ -156,6 +160,30 @@ def _glu(run: Run, node: Node, gate: Array, up: Array) -> Array:
     return np.multiply(ACTIVATIONS[str(node.attrs["act"])](gate), up)
 
 
+def xielu(g: Builder, x: Value, alpha_p: float, alpha_n: float, beta: float, eps: float) -> Value:
+    """xIELU (Huang and Schlag 2025), its numbers as checkpoints have them: see `xielu_numbers`.
+
+    beta x + alpha_p x^2 for x > 0, else beta x + alpha_n (expm1(min(x, eps)) - x); between eps, about -1e-6, and 0 x counts as eps.
+    """
+    return g.emit("xielu", (x,), g.n(x), alpha_p=alpha_p, alpha_n=alpha_n, beta=beta, eps=eps)
+
+
+def xielu_numbers(node: Node) -> tuple[float, float, float, float]:
+    """alpha_p, alpha_n, beta and eps as the formula has them."""
+    beta, eps = number(node, "beta"), number(node, "eps")
+    return _softplus(number(node, "alpha_p")), beta + _softplus(number(node, "alpha_n")), beta, eps
+
+
+def _softplus(x: float) -> float:
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+def _xielu(run: Run, node: Node, x: Array) -> Array:
+    alpha_p, alpha_n, beta, eps = (np.float32(value) for value in xielu_numbers(node))
+    low: Array = np.minimum(x, eps)
+    return np.multiply(beta, x) + alpha_p * np.square(np.maximum(x, np.float32(0.0))) + alpha_n * (np.expm1(low) - low)
+
+
 # --- columns, softcap, select -----------------------------------------------------------------------------------------
 def columns(g: Builder, x: Value, start: int, stop: int) -> Value:
     """Columns start..stop of x."""
@@ -170,6 +198,16 @@ def _check_slice(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[s
 
 def _slice(run: Run, node: Node, x: Array) -> Array:
     return x[:, integer(node, "start", least=0):integer(node, "stop")]
+
+
+def clamp(g: Builder, x: Value, limit: float | None) -> Value:
+    """x within +-limit; as it is where there is none."""
+    return x if limit is None else g.emit("clamp", (x,), g.n(x), limit=limit)
+
+
+def _clamp(run: Run, node: Node, x: Array) -> Array:
+    limit = np.float32(number(node, "limit"))
+    return np.clip(x, -limit, limit)
 
 
 def softcap(g: Builder, x: Value, cap: float) -> Value:
@@ -205,6 +243,8 @@ OPS = (
     *(OpSpec(name, _act) for name in ACTIVATIONS),
     OpSpec("glu", _glu, (2,), frozenset({"act"}), _check_glu),
     OpSpec("slice", _slice, attrs=frozenset({"start", "stop"}), check=_check_slice, is_view=True),
+    OpSpec("clamp", _clamp, attrs=frozenset({"limit"})),
+    OpSpec("xielu", _xielu, attrs=frozenset({"alpha_p", "alpha_n", "beta", "eps"})),
     OpSpec("softcap", _softcap, attrs=frozenset({"cap"})),
     OpSpec("select", lambda run, node, x: x, check=_check_select, rows="R"),
 )

@@ -9,47 +9,55 @@ from edgellm.graph import Builder, Graph, Node, Value
 from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
 
 
-def rms_norm(g: Builder, x: Value, name: str, eps: float, groups: int = 1) -> Value:
-    """Each of `groups` pieces of a row divided by its root mean square, times weight (n/groups,)."""
-    return g.emit("rms_norm", (x,), g.n(x), (f"{name}.weight",), eps=eps, groups=groups)
+def rms_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1) -> Value:
+    """Each of `groups` pieces of a row divided by its root mean square, times weight (n/groups,); None: no weight."""
+    return g.emit("rms_norm", (x,), g.n(x), () if name is None else (f"{name}.weight",), eps=eps, groups=groups)
 
 
-def _check_rms_norm(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+def _check_norm(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
     yield from same_length(node, inputs, graph)
     if node.n % integer(node, "groups"):
         yield f"cannot split {node.n} into {node.attrs['groups']} groups"
 
 
 def _rms_norm_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
-    return (WeightUse(node.weights[0], (node.n // integer(node, "groups"),), "vector"),)
+    return tuple(WeightUse(name, (node.n // integer(node, "groups"),), "vector") for name in node.weights)
 
 
 def _rms_norm(run: Run, node: Node, x: Array) -> Array:
     pieces = x.reshape(len(x), integer(node, "groups"), -1)
     mean_square = np.mean(np.square(pieces), axis=-1, keepdims=True)
     normal = pieces / np.sqrt(mean_square + np.float32(number(node, "eps")))
-    y: Array = normal * run.weight(node.weights[0])
+    y: Array = normal * run.weight(node.weights[0]) if node.weights else normal
     return y.reshape(x.shape)
 
 
-def layer_norm(g: Builder, x: Value, name: str, eps: float) -> Value:
-    """Rows with mean 0 and variance 1, times weight (n,) plus bias (n,) where there is one."""
-    return g.emit("layer_norm", (x,), g.n(x), g.named(name), eps=eps)
+def layer_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1) -> Value:
+    """Rows with mean 0 and variance 1, times weight (n,) plus bias (n,) where there is one; None: no weight.
+
+    `groups`: pieces of a row that are normalised each for itself, with a weight (groups, n/groups) and no bias.
+    """
+    weights = () if name is None else g.named(name) if groups == 1 else (f"{name}.weight",)
+    return g.emit("layer_norm", (x,), g.n(x), weights, eps=eps, groups=groups)
 
 
 def _layer_norm_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
-    return tuple(WeightUse(name, (node.n,), "vector") for name in node.weights)
+    groups = integer(node, "groups")
+    return tuple(WeightUse(name, (node.n,) if groups == 1 else (groups, node.n // groups), "vector") for name in node.weights)
 
 
 def _layer_norm(run: Run, node: Node, x: Array) -> Array:
-    centred = x - np.mean(x, axis=-1, keepdims=True)
+    pieces = x.reshape(len(x), integer(node, "groups"), -1)
+    centred = pieces - np.mean(pieces, axis=-1, keepdims=True)
     variance = np.mean(np.square(centred), axis=-1, keepdims=True)
-    y: Array = centred / np.sqrt(variance + np.float32(number(node, "eps"))) * run.weight(node.weights[0])
-    return np.add(y, run.weight(node.weights[1])) if len(node.weights) == 2 else y
+    y: Array = centred / np.sqrt(variance + np.float32(number(node, "eps")))
+    y = y * run.weight(node.weights[0]) if node.weights else y
+    return (y + run.weight(node.weights[1]) if len(node.weights) == 2 else y).reshape(x.shape)
 
 
 OPS = (
-    OpSpec("rms_norm", _rms_norm, attrs=frozenset({"eps", "groups"}), check=_check_rms_norm, weights=_rms_norm_weights,
-           weight_counts=(1,), bounded=True),
-    OpSpec("layer_norm", _layer_norm, attrs=frozenset({"eps"}), weights=_layer_norm_weights, weight_counts=(1, 2), bounded=True),
+    OpSpec("rms_norm", _rms_norm, attrs=frozenset({"eps", "groups"}), check=_check_norm, weights=_rms_norm_weights,
+           weight_counts=(0, 1), bounded=True),
+    OpSpec("layer_norm", _layer_norm, attrs=frozenset({"eps", "groups"}), check=_check_norm, weights=_layer_norm_weights,
+           weight_counts=(0, 1, 2), bounded=True),
 )

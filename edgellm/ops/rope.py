@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-import numpy as np
-
 from edgellm.graph import Builder, Graph, Node, RopeSpec, Value
 from edgellm.ops._spec import Array, OpSpec, Positions, Run, WeightUse, integer, same_length
-from edgellm.rope import frequencies
+from edgellm.rope import cos_sin, frequencies
 
 
 def rope(g: Builder, x: Value, spec: RopeSpec, heads: int) -> Value:
@@ -51,11 +49,9 @@ def rotate(run: Run, node: Node, x: Array, positions: Positions) -> Array:
     """Heads of x (T, n) turned as the rope node says, for tokens at `positions` (T,)."""
     spec = node.attrs["rope"]
     assert isinstance(spec, RopeSpec)
-    turning, magnitude = frequencies(spec, None if spec.factors is None else run.weight(spec.factors))
-    angles = positions[:, None, None] * turning
-    cos, sin = magnitude * np.cos(angles), magnitude * np.sin(angles)
+    cos, sin = cos_sin(spec, positions, *frequencies(spec, None if spec.factors is None else run.weight(spec.factors)))
     heads = x.reshape(len(x), integer(node, "heads"), -1)
-    return turn(heads, spec, cos.astype(np.float32), sin.astype(np.float32)).reshape(x.shape)
+    return turn(heads, spec, cos[:, None], sin[:, None]).reshape(x.shape)
 
 
 def turn(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:

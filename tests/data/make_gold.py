@@ -1,11 +1,14 @@
 """Makes tests/data/gold/*.npz: the variants' logits by transformers' own definitions in float32 (run by hand).
 
-    PYTHONPATH=tests python tests/data/make_gold.py        # made with transformers 5.23 and torch 2.13 (CPU)
+    PYTHONPATH=tests python tests/data/make_gold.py [VARIANT ...]     (needs: pip install torch transformers gguf)
+
+Made with transformers 5.23 and torch 2.13 on a CPU.
 """
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +17,44 @@ import numpy as np
 import torch
 import transformers
 from tiny_models import Shape
-from variants import GOLD, VARIANTS, Variant, fingerprint, tokens
+from variants import GOLD, ROWS, VARIANTS, Variant, fingerprint, tokens
 
 NAMES = {                        # GGUF name of a part -> transformers' name
     "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
     "attn_qkv": "self_attn.qkv_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "post_ffw_norm": "post_feedforward_layernorm",
-    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+    "post_attention_norm": "post_attention_layernorm", "attn_sub_norm": "self_attn.attn_sub_norm",
+    "ffn_sub_norm": "mlp.ffn_sub_norm", "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
 }
+_BLOOM = {"attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense", "ffn_up": "mlp.dense_h_to_4h",
+          "ffn_down": "mlp.dense_4h_to_h", "token_embd": "transformer.word_embeddings", "output_norm": "transformer.ln_f",
+          "token_embd_norm": "transformer.word_embeddings_layernorm"}
 OWN_NAMES: dict[str, dict[str, str]] = {
-    "phi3": {"ffn_up": "mlp.gate_up_proj"},
-    "gemma3": {"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm"},
+    "apertus": {"attn_norm": "attention_layernorm", "ffn_norm": "feedforward_layernorm"},
+    "bloom": _BLOOM,
+    "falcon": _BLOOM,
+    "gemma2": {"ffn_norm": "pre_feedforward_layernorm"},
+    "gemma3": {"ffn_norm": "pre_feedforward_layernorm"},
+    "glm4": {"ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm",
+             "post_ffw_norm": "post_mlp_layernorm"},
     "gpt2": {"attn_norm": "ln_1", "ffn_norm": "ln_2", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj",
              "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj", "token_embd": "transformer.wte",
              "position_embd": "transformer.wpe", "output_norm": "transformer.ln_f"},
+    "gptneox": {"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense", "ffn_up": "mlp.dense_h_to_4h",
+                "ffn_down": "mlp.dense_4h_to_h", "token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm"},
+    "hunyuan-dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    "mpt": {"attn_norm": "norm_1", "ffn_norm": "norm_2", "attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj",
+            "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj", "token_embd": "transformer.wte",
+            "output_norm": "transformer.norm_f"},
+    "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2", "output_norm": "model.final_layernorm"},
+    "phi3": {"ffn_up": "mlp.gate_up_proj"},
+    "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
 }
+BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transformer.h", "gptneox": "gpt_neox.layers",
+          "mpt": "transformer.blocks"}
+PAIRED = ("arcee", "granite", "llama", "mistral3", "olmo", "smollm3")        # queries and keys with pairs side by side
+ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")                        # to the weights of norms
 
 
 def hf_name(arch: str, name: str) -> str:
@@ -38,18 +63,32 @@ def hf_name(arch: str, name: str) -> str:
     *block, part, kind = name.split(".")
     if not block:
         return f"{names[part]}.{kind}"
-    return f"{'transformer.h' if arch == 'gpt2' else 'model.layers'}.{block[1]}.{names[part]}.{kind}"
+    if arch == "falcon" and part.startswith("attn_norm"):
+        return f"transformer.h.{block[1]}.{'ln_mlp' if part == 'attn_norm' else 'ln_attn'}.{kind}"
+    return f"{BLOCKS.get(arch, 'model.layers')}.{block[1]}.{names[part]}.{kind}"
 
 
-def hf_values(arch: str, name: str, values: np.ndarray, heads: int) -> torch.Tensor:
-    """Undo what convert_hf_to_gguf does: pairs side by side (llama), norms plus one (gemma), transposes (gpt2)."""
-    if arch == "llama" and (".attn_q." in name or ".attn_k." in name):
+def hf_values(arch: str, name: str, values: np.ndarray, shape: Shape) -> torch.Tensor:
+    """Undo what convert_hf_to_gguf does to the order of rows, to norms, and to GPT-2's matrices."""
+    part = name.split(".")[-2]
+    if arch in PAIRED and part in ("attn_q", "attn_k"):
+        heads = shape.n_heads if part == "attn_q" else shape.n_kv_heads
         values = values.reshape(heads, values.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(values.shape)
-    if arch == "gemma3" and "norm" in name:
+    if arch in ONE_ADDED and name.endswith("norm.weight"):
         values = values - 1
     if arch == "gpt2" and name.startswith("blk") and values.ndim == 2:
         values = values.T
+    if arch in ("bloom", "falcon", "gptneox") and part == "attn_qkv":
+        values = by_kv_head(values, shape.n_heads, shape.n_kv_heads if arch == "falcon" else shape.n_heads)
     return torch.from_numpy(np.array(values, np.float32))
+
+
+def by_kv_head(values: np.ndarray, heads: int, kv_heads: int) -> np.ndarray:
+    """All queries, keys, values -> for each key head its queries, its key, its value."""
+    parts = values.reshape(heads + 2 * kv_heads, -1, *values.shape[1:])
+    queries, keys, vals = np.split(parts, [heads, heads + kv_heads])
+    grouped = queries.reshape(kv_heads, heads // kv_heads, *parts.shape[1:])
+    return np.concatenate([grouped, keys[:, None], vals[:, None]], axis=1).reshape(values.shape)
 
 
 def hf_config(variant: Variant, shape: Shape) -> Any:
@@ -59,6 +98,8 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
                                        n_layer=shape.n_layers, n_head=shape.n_heads, n_inner=shape.n_ff,
                                        layer_norm_epsilon=shape.eps, tie_word_embeddings=shape.tied, bos_token_id=1,
                                        eos_token_id=2)
+    if variant.arch == "mpt":
+        return transformers.MptConfig(vocab_size=shape.n_vocab, **dict(variant.config))
     text = "TextConfig" if variant.arch == "gemma3" else "Config"
     common = {
         "vocab_size": shape.n_vocab, "hidden_size": shape.n_embd, "intermediate_size": shape.n_ff,
@@ -69,6 +110,8 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
     }
     if variant.arch == "gemma3":
         common |= {"query_pre_attn_scalar": shape.head_dim, "use_bidirectional_attention": False}
+    if variant.arch == "falcon":
+        del common["head_dim"]
     return getattr(transformers, variant.family + text)(**common | dict(variant.config))
 
 
@@ -78,19 +121,32 @@ def gold(variant: Variant, path: Path) -> dict[str, Any]:
     config = hf_config(variant, shape)
     head = "LMHeadModel" if variant.arch == "gpt2" else "ForCausalLM"
     model = getattr(transformers, variant.family + head)(config).float().eval()
+    model.set_attn_implementation("eager")
     arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(variant.write(path)).tensors}
-    state = {
-        hf_name(variant.arch, name): hf_values(variant.arch, name, values,
-                                               shape.n_heads if ".attn_q." in name else shape.n_kv_heads)
-        for name, values in arrays.items() if not name.startswith("rope_factors")
-    }
+    state = dict(_state(variant, arrays, shape))
     missing, unexpected = model.load_state_dict(state, strict=False)
-    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    assert not unexpected and {name for name in missing if "act_fn" not in name} <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
     ids = tokens(shape.n_vocab)
     with torch.no_grad():
         logits = model(torch.from_numpy(ids)[None]).logits[0].numpy()
-    return {"logits": logits, "fingerprint": fingerprint(arrays)}
+    return {"logits": logits[list(ROWS)], "fingerprint": fingerprint(arrays)}
+
+
+def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[tuple[str, torch.Tensor]]:
+    """The model's tensors by transformers' names."""
+    for name, values in arrays.items():
+        if variant.arch == "stablelm" and values.ndim == 2 and "_norm." in name:     # a module of its own for each head
+            part = "q" if "attn_q" in name else "k"
+            for head, row in enumerate(values):
+                yield f"model.layers.{name.split('.')[1]}.self_attn.{part}_layernorm.norms.{head}.weight", torch.tensor(row)
+        elif variant.arch == "falcon" and not variant.config["new_decoder_architecture"] and ".attn_norm." in name:
+            yield f"transformer.h.{name.split('.')[1]}.input_layernorm.{name.split('.')[-1]}", torch.tensor(values)
+        elif not name.startswith("rope_factors"):
+            yield hf_name(variant.arch, name), hf_values(variant.arch, name, values, shape)
+    for layer in range(shape.n_layers if variant.arch == "apertus" else 0):
+        for part, number in (("alpha_p", [0.7]), ("alpha_n", [0.4]), ("beta", 0.5), ("eps", -1e-6)):
+            yield f"model.layers.{layer}.mlp.act_fn.{part}", torch.tensor(number)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from edgellm.ops.rope import rope
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The heads of one layer. `scale`: what scores are multiplied with; `softcap`: their limit, None where there is none."""
+    """The heads of one layer. `scale`: what scores are multiplied with; `softcap`: their limit, None where there is none;
+    `max_bias`: of scores by distance (ALiBi), 0 where positions are said otherwise.
+    """
 
     n: int
     n_kv: int
@@ -21,6 +23,7 @@ class Heads:
     scale: float
     softcap: float | None = None
     causal: bool = True                          # whether a token sees only what comes before it
+    max_bias: float = 0.0
 
     @property
     def n_q(self) -> int:
@@ -40,7 +43,7 @@ class Heads:
 
 
 def heads_of(keys: Keys) -> tuple[Heads, ...]:
-    """The heads of each layer, scores scaled by 1/sqrt(dim_k). Raises BadHParam."""
+    """The heads of each layer, scores scaled by 1/sqrt(dim_k) where the file says nothing else. Raises BadHParam."""
     n_heads = keys.per_layer("attention.head_count")
     n_kv_heads = keys.per_layer("attention.head_count_kv", default=n_heads)
     softcap = keys.optional("attn_logit_softcapping")
@@ -56,7 +59,7 @@ def _heads(keys: Keys, n: int, n_kv: int, softcap: float | None) -> Heads:
         raise keys.bad("attention.head_count", f"{n} does not divide embedding_length {keys.n_embd}")
     dim_k = keys.integer("attention.key_length", 1, MAX_WIDTH, default=max(keys.n_embd // n, 1))
     dim_v = keys.integer("attention.value_length", 1, MAX_WIDTH, default=dim_k)
-    return Heads(n, n_kv, dim_k, dim_v, dim_k**-0.5, softcap)
+    return Heads(n, n_kv, dim_k, dim_v, keys.optional("attention.scale") or dim_k**-0.5, softcap)
 
 
 def sliding_window(keys: Keys) -> int | None:
@@ -64,8 +67,21 @@ def sliding_window(keys: Keys) -> int | None:
     return keys.integer("attention.sliding_window", 0, MAX_CONTEXT, default=0) or None
 
 
+def layer_windows(keys: Keys, period: int, default: int | None = None) -> tuple[int | None, ...]:
+    """The window of each layer, None for those that see everything.
+
+    Where the file does not list them, every `period`-th layer sees everything. `default`: the window of files that name none.
+    """
+    window = default if not keys.has("attention.sliding_window") else sliding_window(keys)
+    slides = keys.sliding_layers("attention.sliding_window_pattern") or tuple(
+        layer % period < period - 1 for layer in range(keys.n_layers))
+    return tuple(window if flag else None for flag in slides)
+
+
 def project_qkv(g: Builder, heads: Heads, block: str, x: Value) -> tuple[Value, Value, Value]:
-    """Queries, keys and values from three tensors."""
+    """Queries, keys and values from three tensors, or from one where the file has them in one."""
+    if f"{block}.attn_qkv.weight" in g.tensors:
+        return fused_qkv(g, heads, block, x)
     return (
         matmul(g, x, f"{block}.attn_q", heads.n_q),
         matmul(g, x, f"{block}.attn_k", heads.n_k),
@@ -82,9 +98,12 @@ def fused_qkv(g: Builder, heads: Heads, block: str, x: Value) -> tuple[Value, Va
 
 def attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, window: int | None = None) -> Value:
     """Keys and values go to a state of their own, then every query attends."""
-    return attend(g, q, kv_write(g, k, v, heads.spec(window)), heads.n, heads.scale, heads.softcap)
+    return attend(g, q, kv_write(g, k, v, heads.spec(window)), heads.n, heads.scale, heads.softcap, heads.max_bias)
 
 
-def rotated_attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, spec: RopeSpec, window: int | None = None) -> Value:
-    """Rotate queries and keys, then attend."""
+def rotated_attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, spec: RopeSpec | None,
+                      window: int | None = None) -> Value:
+    """Rotate queries and keys, then attend. `spec`: None for a layer that knows no positions."""
+    if spec is None:
+        return attention(g, heads, q, k, v, window)
     return attention(g, heads, rope(g, q, spec, heads.n), rope(g, k, spec, heads.n_kv), v, window)

@@ -5,7 +5,7 @@ from edgellm.arch.blocks.norms import norm_epsilon
 from edgellm.arch.blocks.pooling import embedding
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
-from edgellm.ops.dense import embed, matmul, softcap
+from edgellm.ops.dense import embed, matmul, scale, softcap
 
 __all__ = ["logits", "norm_epsilon", "token_embedding"]
 
@@ -14,8 +14,8 @@ def token_embedding(g: Builder, keys: Keys) -> Value:
     return embed(g, "token_embd", keys.n_vocab, keys.n_embd)
 
 
-def logits(g: Builder, keys: Keys, x: Value) -> None:
-    """Logits of the wanted rows; the embedding serves as the output matrix where the file has no `output.weight`.
+def logits(g: Builder, keys: Keys, x: Value, factor: float | None = None) -> None:
+    """Logits of the wanted rows, times `factor`; the embedding is the output matrix where the file has no `output.weight`.
 
     A file that names a pooling is an embedding model, whose texts get a vector each.
     """
@@ -23,4 +23,5 @@ def logits(g: Builder, keys: Keys, x: Value) -> None:
         return embedding(g, keys, x)
     cap = keys.optional("final_logit_softcapping")
     y = matmul(g, x, "output" if "output.weight" in g.tensors else "token_embd", keys.n_vocab)
+    y = y if factor is None else scale(g, y, factor)
     g.output("logits", y if cap is None else softcap(g, y, cap))

@@ -17,6 +17,8 @@ from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node, RopeSpec
 from edgellm.memory.kv_types import kv_row_bytes
 from edgellm.memory.pages import sink_slots
+from edgellm.ops.attention import alibi_slopes
+from edgellm.ops.dense import xielu_numbers
 from edgellm.weights import Weight
 
 Emitter = Callable[[PlanBuilder, int, Node], None]
@@ -63,10 +65,12 @@ def embed(plan: PlanBuilder, index: int, node: Node) -> None:
 def norm(plan: PlanBuilder, index: int, node: Node) -> None:
     groups = cast(int, node.attrs.get("groups", 1))
     x, out = plan.values[node.inputs[0]], plan.output(index, own=groups == 1)
-    scale, bias = [plan.vector(name) for name in node.weights] if len(node.weights) > 1 else (plan.vector(node.weights[0]), 0)
+    scale, bias = [*(plan.vector(name) for name in node.weights), 0, 0][:2]
+    scale_stride = node.n // groups * 4 if node.op == "layer_norm" and groups > 1 and node.weights else 0
     plan.add(f"norm:{node.op}", NORM(
-        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, scale=scale, bias=bias, n=node.n // groups, groups=groups,
-        eps=float_word(cast(float, node.attrs["eps"])), count=_count_word(node)), reads=(x,), writes=(out,),
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, scale=scale, scale_stride=scale_stride, bias=bias,
+        n=node.n // groups, groups=groups, eps=float_word(cast(float, node.attrs["eps"])), count=_count_word(node)),
+        reads=(x,), writes=(out,),
         pieces=REPLICATED if out.own else groups, by_rows=node.rows == "T")
 
 
@@ -142,17 +146,19 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     work = plan.step.attention_work(memory_class, group)
     partial_bytes = _partial_bytes(group * queries, shape.dim_v)
     scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape.dim_k + shape.dim_v if plan.kv_type == "q8_0" else 0)
-    out = plan.output(index)
+    out, max_bias = plan.output(index), cast(float, node.attrs["max_bias"])
     arguments = ATTENTION(
         q=q.at, q_stride=q.stride, q_sink=q_sink.at, q_sink_stride=q_sink.stride, out=out.at, out_stride=out.stride,
         spans=plan.step.spans[memory_class].ctypes.data, work=work.address, n_kv=shape.n_kv_heads, queries=queries,
         dim_k=shape.dim_k, dim_v=shape.dim_v, scale=float_word(cast(float, node.attrs["scale"])),
-        softcap=float_word(cast(float, softcap or 0.0)), ring=slots.ring, sinks=slots.sinks, sink_slots=sink_slots(slots),
+        softcap=float_word(cast(float, softcap or 0.0)), slopes=plan.keep(alibi_slopes(n_heads, max_bias)) if max_bias else 0,
+        ring=slots.ring, sinks=slots.sinks, sink_slots=sink_slots(slots),
         keys_at=plan.kv.keys[state], values_at=plan.kv.values[state],
         partials=plan.scratch(shape.n_kv_heads * work.max_partials * partial_bytes), partial_bytes=partial_bytes,
         scratch=plan.scratch(plan.most_threads * scratch_bytes), scratch_bytes=scratch_bytes)
     key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.dim_k, shape.dim_v))
-    plan.add(f"attention:{plan.kv_type}{'_softcap' if softcap else ''}", arguments, whole=(q, q_sink, plan.kept_in(state)),
+    variant = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias)
+    plan.add(f"attention:{plan.kv_type}{variant}", arguments, whole=(q, q_sink, plan.kept_in(state)),
              writes=(out, "partials"), by_thread=True, key_bytes=key_bytes, memory_class=memory_class)
     plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads,
              by_thread=True, merges=True)
@@ -174,24 +180,30 @@ def glu(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}", own=False)
 
 
-@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "tanh")
+@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "relu_squared", "tanh")
 def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:{node.op}", own=node.op in ("add", "mul"))
 
 
-@emitter("scale", "softcap")
+@emitter("scale", "clamp", "softcap")
 def scaled(plan: PlanBuilder, index: int, node: Node) -> None:
-    _elementwise(plan, index, node, f"elementwise:{node.op}", cast(float, node.attrs["value" if node.op == "scale" else "cap"]),
-                 own=node.op == "scale")
+    value = cast(float, node.attrs[{"scale": "value", "clamp": "limit", "softcap": "cap"}[node.op]])
+    _elementwise(plan, index, node, f"elementwise:{node.op}", float_word(value), own=node.op == "scale")
 
 
-def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: float = 0.0, *, own: bool) -> None:
-    """`own`: of a single row each thread computes all, as what comes after it needs all."""
+@emitter("xielu")
+def xielu(plan: PlanBuilder, index: int, node: Node) -> None:
+    numbers = plan.keep(np.array(xielu_numbers(node), np.float32))
+    _elementwise(plan, index, node, "elementwise:xielu", numbers, own=False)
+
+
+def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: int = 0, *, own: bool) -> None:
+    """`value`: the constant's word. `own`: of a single row each thread computes all, as what comes after it needs all."""
     a, b = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
     out = (None if own else plan.in_place(index, node.inputs[0])) or plan.output(index, own=own)
     plan.add(kernel, ELEMENTWISE(
         a=a.at, a_stride=a.stride, b=b.at, b_stride=b.stride, out=out.at, out_stride=out.stride, n=node.n,
-        value=float_word(value), count=_count_word(node)), reads=(a, b), writes=(out,),
+        value=value, count=_count_word(node)), reads=(a, b), writes=(out,),
         pieces=REPLICATED if out.own else node.n, by_rows=node.rows == "T")
 
 

@@ -12,22 +12,20 @@ from edgellm.backends.cpu.attention_work import AttentionWork
 from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.graph import RopeSpec
 from edgellm.memory.layout import MemoryLayout
-from edgellm.rope import frequencies
+from edgellm.rope import cos_sin, frequencies
 
 
 class RopeTable:
     """cos and sin (max_tokens, n_rot/2) f32 of one rotary embedding at one kind of position; angles in float64."""
 
     def __init__(self, spec: RopeSpec, factors: npt.NDArray[np.float32] | None, max_tokens: int) -> None:
-        self._per_position, self._magnitude = frequencies(spec, factors)
-        pairs = len(self._per_position)
+        self._spec, self._frequencies = spec, frequencies(spec, factors)
+        pairs = len(self._frequencies[0])
         self.cos = np.zeros((max_tokens, pairs), np.float32)
         self.sin = np.zeros((max_tokens, pairs), np.float32)
 
     def fill(self, positions: npt.NDArray[np.int64]) -> None:
-        angles = positions[:, None] * self._per_position
-        np.multiply(np.cos(angles), self._magnitude, out=self.cos[: len(positions)], casting="same_kind")
-        np.multiply(np.sin(angles), self._magnitude, out=self.sin[: len(positions)], casting="same_kind")
+        self.cos[: len(positions)], self.sin[: len(positions)] = cos_sin(self._spec, positions, *self._frequencies)
 
 
 class StepBlock:

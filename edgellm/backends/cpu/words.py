@@ -54,14 +54,15 @@ class Words:
 
 # `count`: the word of the step block that says how many rows there are; strides: bytes from row to row.
 EMBED = Words("table row_bytes n ids out out_stride")
-NORM = Words("x x_stride out out_stride scale bias n groups eps count")
+NORM = Words("x x_stride out out_stride scale scale_stride bias n groups eps count")
 MATMUL = Words("weights row_bytes n k x x_stride out out_stride bias residual residual_stride count scratch")
 QUANTISE = Words("x x_stride k out out_stride count")
 ROPE = Words("x x_stride out out_stride cos sin heads dim n_rot")
+# `value`: a constant as f32; of xielu the address of four.
 ELEMENTWISE = Words("a a_stride b b_stride out out_stride n value count")
 SELECT = Words("x x_stride out out_stride wanted n")
 POOL = Words("x x_stride out out_stride segments n")
 READ = Words("data nbytes seen")                 # `seen` receives a value that depends on every byte
 KV_STORE = Words("k k_stride v v_stride targets keys_at values_at n_kv dim_k dim_v")
-ATTENTION = Words("q q_stride q_sink q_sink_stride out out_stride spans work n_kv queries dim_k dim_v scale softcap ring sinks "
-                  "sink_slots keys_at values_at partials partial_bytes scratch scratch_bytes")
+ATTENTION = Words("q q_stride q_sink q_sink_stride out out_stride spans work n_kv queries dim_k dim_v scale softcap slopes ring "
+                  "sinks sink_slots keys_at values_at partials partial_bytes scratch scratch_bytes")

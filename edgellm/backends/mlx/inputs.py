@@ -68,5 +68,6 @@ class Inputs:
     held: list[Held]                             # renewed by whatever writes
     slots: list[Array]                           # by class: (T,) int32
     masks: list[Array | None]                    # by class: (T, end) bool, None where nothing is hidden but the future
+    distances: list[Array]                       # by class: (T, end) int32 from query to key; none where no op asks for them
     turns: dict[RopeSpec, tuple[Array, Array]]   # cos, sin (1, n_rot/2) by which the sinks' keys are turned on
     widen: bool                                  # f16 keys as f32 in attention, in which CPUs are faster

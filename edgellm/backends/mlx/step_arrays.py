@@ -1,4 +1,4 @@
-"""What one step brings to the graph, made in NumPy: embedded rows, angles, slots and masks of each memory class."""
+"""What one step sees of each memory class, made in NumPy: slots, masks and distances."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -17,25 +17,33 @@ class View:
     end: int
     full: bool
     mask: npt.NDArray[np.bool_] | None           # (T, end), None where `full`
+    distances: npt.NDArray[np.int32]             # (T, end) tokens between a key and the query, where it is seen
 
 
-def view(spans: npt.NDArray[np.int32], positions: npt.NDArray[np.int64], memory: MemoryClass, rounding: int) -> View:
-    """The view of one class; `end` is a multiple of `rounding` where the ring has that many slots (1 keeps it exact)."""
+def _distances(spans: npt.NDArray[np.int32], memory: MemoryClass, end: int) -> npt.NDArray[np.int32]:
+    """Sinks stand right before the window."""
+    _, sinks, first, length = spans.T[..., None]
+    slot = np.arange(end, dtype=np.int32)
+    distances: npt.NDArray[np.int32] = np.where(slot < memory.sinks, sinks + length - 1 - slot,
+                                                length - 1 - (slot - first) % memory.ring).astype(np.int32)
+    return distances
+
+
+def view(spans: npt.NDArray[np.int32], positions: npt.NDArray[np.int64], memory: MemoryClass, rounding: int, *,
+         measured: bool = False) -> View:
+    """The view of one class; `end` is a multiple of `rounding` where the ring has that many slots (1 keeps it exact).
+
+    `measured`: whether distances are wanted.
+    """
     slots, sinks, first, length = spans.T
     full = bool((sinks + length == positions + 1).all()) and bool((first[length > 0] == memory.sinks).all())
     wraps = first - memory.sinks + length > memory.ring
     end = memory.slots if wraps.any() else int(max(slots.max() + 1, (first + length)[length > 0].max(initial=0)))
     end = min(-(-end // rounding) * rounding, memory.slots)
+    distances = _distances(spans, memory, end if measured else 0)
     if full and rounding == 1:
-        return View(slots, end, True, None)
+        return View(slots, end, True, None, distances)
     slot = np.arange(end, dtype=np.int32)
     age = (slot - first[:, None]) % memory.ring
     mask = np.where(slot < memory.sinks, slot < sinks[:, None], age < length[:, None])
-    return View(slots, end, full, mask)
-
-
-def table(positions: npt.NDArray[np.int64], turning: npt.NDArray[np.float64],
-          magnitude: float) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """cos and sin (len(positions), n_rot/2) f32."""
-    angle = positions[:, None] * turning
-    return (magnitude * np.cos(angle)).astype(np.float32), (magnitude * np.sin(angle)).astype(np.float32)
+    return View(slots, end, full, mask, distances)

@@ -13,7 +13,7 @@ from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Shape, Weigh
 from edgellm.backends.mlx.kv_cache import STEP, KVCache
 from edgellm.backends.mlx.matrices import table_rows
 from edgellm.backends.mlx.ops import OPS
-from edgellm.backends.mlx.step_arrays import table, view
+from edgellm.backends.mlx.step_arrays import view
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import MLX
@@ -21,7 +21,7 @@ from edgellm.graph import Graph, RopeSpec
 from edgellm.memory.layout import MemoryLayout
 from edgellm.ops import OPS as DECLARED
 from edgellm.ops import WeightUse, state_of, weight_uses
-from edgellm.rope import frequencies
+from edgellm.rope import cos_sin, frequencies
 from edgellm.weights import Weight, WeightStore
 
 Floats = npt.NDArray[np.float32]
@@ -40,13 +40,14 @@ class Walk:
         self._turning = {spec: frequencies(spec, None if spec.factors is None else store[spec.factors].array()) for spec in specs}
         self._rotations = list(dict.fromkeys((cast(RopeSpec, node.attrs["rope"]), cast(str, node.attrs["positions"]))
                                              for node in graph.nodes if "rope" in node.attrs))
+        self._measures = any(node.attrs.get("max_bias") for node in graph.nodes)
         self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers if layer.spec and layer.sinks))
 
     def step(self, state: KVCache, step: StepBatch) -> Callable[[], Floats]:
         """Begin the step, which renews `state`. What is returned waits for the logits (R, n_vocab) f32, newly allocated."""
         n = len(step.tokens)
         traced = self._trace and n == 1
-        views = [view(spans, step.positions, memory, STEP if traced else 1)
+        views = [view(spans, step.positions, memory, STEP if traced else 1, measured=self._measures)
                  for spans, memory in zip(step.spans, self._layout.classes, strict=True)]
         behind = step.positions - step.sink_positions
         beyond = bool(behind.any())
@@ -61,7 +62,9 @@ class Walk:
             "output_rows": mx.array(step.output_rows),
             "slots": [mx.array(one.slots) for one in views],
             "masks": [mx.array(one.mask) for one in views if one.mask is not None],
-            "turns": [[mx.array(part) for part in table(np.array([turn]), *self._turning[spec])] for spec in self._turned_specs]
+            "distances": [mx.array(one.distances) for one in views] if self._measures else [],
+            "turns": [[mx.array(part) for part in cos_sin(spec, np.array([turn]), *self._turning[spec])]
+                      for spec in self._turned_specs]
             if shape.turning else [],
         }
         try:
@@ -77,7 +80,7 @@ class Walk:
         self._traces.clear()
 
     def _table(self, step: StepBatch, spec: RopeSpec, where: str) -> tuple[Floats, Floats]:
-        return table(step.positions if where == "true" else step.sink_positions, *self._turning[spec])
+        return cos_sin(spec, step.positions if where == "true" else step.sink_positions, *self._turning[spec])
 
     def _run(self, shape: Shape, state: KVCache, arrays: dict[str, Any], traced: bool) -> Array | None:
         if not traced:
@@ -117,6 +120,7 @@ class Walk:
             tables={rotation: tuple(pair) for rotation, pair in zip(self._rotations, arrays["tables"], strict=True)},
             output_rows=None if shape.n_outputs < 0 else arrays["output_rows"], layers=self._layers, held=held,
             slots=arrays["slots"], masks=[next(masks) if masked else None for masked in shape.masked],
+            distances=arrays["distances"],
             turns={spec: tuple(pair) for spec, pair in zip(self._turned_specs, arrays["turns"], strict=shape.turning)},
             widen=self._widen,
         )

@@ -24,7 +24,7 @@ from edgellm.backends.cpu.words import ATTENTION
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
-SOFTCAP_VARIANT = "_softcap"
+SOFTCAP_VARIANT, ALIBI_VARIANT = "_softcap", "_alibi"
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -79,13 +79,14 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _walk(variant: str, isa: Isa) -> Any:
-    kv_type, capped = variant.removesuffix(SOFTCAP_VARIANT), variant.endswith(SOFTCAP_VARIANT)
-    load_i64, load_i32, load_f32, store_i64 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64
+    kv_type, capped, biased = variant.partition("_")[0], SOFTCAP_VARIANT in variant, ALIBI_VARIANT in variant
+    load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
     row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(isa), kv_type == "q8_0"
-    two, four = (attention_block.build("f32" if widens else kv_type, isa, queries, softcap=capped) for queries in (2, 4))
+    two, four = (attention_block.build("f32" if widens else kv_type, isa, queries, softcap=capped, alibi=biased)
+                 for queries in (2, 4))
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
     Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
-    QUERIES, DIM_K, DIM_V, SCALE, SOFTCAP = ATTENTION.offsets("queries dim_k dim_v scale softcap")
+    QUERIES, DIM_K, DIM_V, SCALE, SOFTCAP, SLOPES = ATTENTION.offsets("queries dim_k dim_v scale softcap slopes")
     RING, SINKS, SINK_SLOTS, KEYS_AT, VALUES_AT = ATTENTION.offsets("ring sinks sink_slots keys_at values_at")
 
     @inline
@@ -119,6 +120,10 @@ def _walk(variant: str, isa: Isa) -> Any:
             store_i64(table, i * entry, q + (row + token) * q_stride + (head * queries + query) * dim_k * 4)
             store_i64(table, i * entry + 8, first)
             store_i64(table, i * entry + 16, last)
+            if biased:
+                own = load_i32(spans + (row + token) * 16, 12) - 1           # sinks stand right before the window
+                store_i64(table, i * entry + 24, last + own if sink_part else first + own)
+                store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
         while at < end:
             k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(dim_v)
             if widens:

@@ -1,9 +1,10 @@
 """A block of keys and values for two or four queries, as IR: scores, the weights they become, weighted values.
 
 The queries of a group have an entry each in a table: the address of their values, and the first key and the end of the keys that
-they see, counted as the block's place is. Their scores, which become weights, are rows of a block's length, and after four rows
-stand the factors by which each query's sums shrink, because its maximum has grown. What happens to a query does not depend on
-the others: keys that only these see have the weight 0, and a factor that changes nothing is 1.
+they see, counted as the block's place is; for ALiBi also the place of its own key, and its slope. Their scores, which become
+weights, are rows of a block's length, and after four rows stand the factors by which each query's sums shrink, because its maximum
+has grown. What happens to a query does not depend on the others: keys that only these see have the weight 0, and a factor that
+changes nothing is 1.
 """
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ ENTRY = abi.ATTENTION_ENTRY
 SIZE = {"f32": 4, "f16": 2}
 
 
-def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False) -> Any:
+def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False) -> Any:
     """block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, scale, cap): add keys `at` to `at` + 31 to the
     partials of this many queries.
     """
@@ -38,7 +39,7 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False) -> Any
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}[kv_type], SIZE[kv_type]
     score = isa.make("score", void, (i64,) * 6, lambda e, *a: _score(e, kv_type, queries, *a))
-    weights = isa.make("weights", void, (i64, i64, i64, i64, f32, f32), lambda e, *a: _weights(e, queries, softcap, *a))
+    weights = isa.make("weights", void, (i64, i64, i64, i64, f32, f32), lambda e, *a: _weights(e, queries, softcap, alibi, *a))
     weigh = isa.make("weigh", void, (i64,) * 6, lambda e, *a: _weigh(e, kv_type, queries, *a))
 
     @outline
@@ -122,8 +123,8 @@ def _score(e: Generic, kv_type: str, queries: int, table: Value, keys: Value, di
             e.store(e.pick(sums[which], range(lane, lane + together)), at, ROW * i)
 
 
-def _weights(e: Generic, queries: int, softcap: bool, table: Value, at: Value, stats: Value, scores: Value, scale: Value,
-             cap: Value) -> None:
+def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, table: Value, at: Value, stats: Value, scores: Value,
+             scale: Value, cap: Value) -> None:
     """Scores become weights; each query's maximum and sum of weights follow. All queries at once: exp takes long, not much work."""
     b, places, none = e.b, BLOCK // LANES, e.constant(V8F, float(LOWEST))
     seen, x, maxima, before = [], [], [], []
@@ -134,6 +135,10 @@ def _weights(e: Generic, queries: int, softcap: bool, table: Value, at: Value, s
         values = [b.fmul(e.load(V8F, scores, ROW * i + 32 * place), e.splat(scale)) for place in range(places)]
         if softcap:
             values = [_capped(e, value, cap) for value in values]
+        if alibi:
+            own, slope = e.splat(b.trunc(b.sub(e.load(I64, table, ENTRY * i + 24), at), I32)), e.load(F32, table, ENTRY * i + 32)
+            values = [b.fadd(value, b.fmul(e.splat(slope), b.sitofp(b.sub(each, own), V8F)))
+                      for value, each in zip(values, lanes, strict=True)]
         x.append([b.select(mask, value, none) for mask, value in zip(seen[i], values, strict=True)])
         top = e.larger(e.larger(x[i][0], x[i][1]), e.larger(x[i][2], x[i][3]))
         before.append(e.load(F32, stats, 64 * i))

@@ -1,4 +1,4 @@
-"""Element by element: add, mul, scale, the activations, and gated pairs act(gate) * up."""
+"""Element by element: add, mul, scale, bounds, the activations, and gated pairs act(gate) * up."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -20,11 +20,12 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load, store, splat = isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8
     extract = isa.first_f32x8
     function, value = _functions(isa)[variant], ELEMENTWISE.at("value")
+    constants = isa.load_i64 if variant == "xielu" else inline(lambda op, at: splat(load_f32(op, at)))
     arguments = ELEMENTWISE.reader(isa, "step a a_stride b b_stride out out_stride n count")
 
     def elementwise(op, ith, nth):
         step, a, a_stride, b, b_stride, out, out_stride, n, count = arguments(op)
-        rows, constant = load_i64(step, count * 8), splat(load_f32(op, value))
+        rows, constant = load_i64(step, count * 8), constants(op, value)
         at, last = first_item(rows, n, ith, nth), first_item(rows, n, ith + 1, nth)
         while at < last:
             row, j = at // n, at % n
@@ -43,7 +44,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _functions(isa: Isa) -> dict[str, Any]:
     add, sub, mul, div, fma = isa.add_f32x8, isa.sub_f32x8, isa.mul_f32x8, isa.div_f32x8, isa.fma_f32x8
-    splat, exp, larger = isa.splat_f32x8, isa.exp_f32x8, isa.larger_f32x8
+    splat, exp, larger, smaller = isa.splat_f32x8, isa.exp_f32x8, isa.larger_f32x8, isa.smaller_f32x8
+    load_f32 = isa.load_f32
     c9, c8, c7, c6, c5, c4, c3, c2, c1, c0 = ERFC
 
     @inline
@@ -81,11 +83,29 @@ def _functions(isa: Isa) -> dict[str, Any]:
     def gelu_quick(x):
         return mul(x, sigmoid(mul(x, splat(1.702))))
 
-    unary = {"silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick, "tanh": tanh}
+    @inline
+    def relu_squared(x):
+        return mul(larger(x, splat(0.0)), x)
+
+    @inline
+    def clamp(x, unused, limit):
+        return smaller(limit, larger(sub(splat(0.0), limit), x))             # what is no number stays so
+
+    @inline
+    def xielu(x, unused, numbers):
+        """Of `numbers` alpha_p, alpha_n, beta and eps: see edgellm.ops.dense."""
+        alpha_p, alpha_n = splat(load_f32(numbers, 0)), splat(load_f32(numbers, 4))
+        beta, low = splat(load_f32(numbers, 8)), smaller(x, splat(load_f32(numbers, 12)))
+        return fma(alpha_n, sub(sub(exp(low), splat(1.0)), low), fma(alpha_p, relu_squared(x), mul(beta, x)))
+
+    unary = {"silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick, "relu_squared": relu_squared,
+             "tanh": tanh}
     table: dict[str, Any] = {
         "add": inline(lambda a, b, c: add(a, b)),
         "mul": inline(lambda a, b, c: mul(a, b)),
         "scale": inline(lambda a, b, c: mul(a, c)),
+        "clamp": clamp,
+        "xielu": xielu,
         "softcap": inline(lambda a, b, c: mul(c, tanh(div(a, c)))),
     }
     for name, act in unary.items():

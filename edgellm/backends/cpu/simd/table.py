@@ -103,6 +103,7 @@ OPERATIONS: dict[str, Operation] = {
     "div_f32x8": (F32X8, _BINARY, lambda e, a, b: e.b.fdiv(a, b)),
     "fma_f32x8": (F32X8, (F32X8, F32X8, F32X8), lambda e, a, b, c: e.fma(a, b, c)),
     "larger_f32x8": (F32X8, _BINARY, lambda e, a, b: e.larger(a, b)),
+    "smaller_f32x8": (F32X8, _BINARY, lambda e, a, b: e.smaller(a, b)),
     "exp_f32x8": (F32X8, _UNARY, lambda e, a: e.exp(a)),
     "hsum_f32x8": (f32, _UNARY, lambda e, a: e.fold(a, e.b.fadd)),
     "first_f32x8": (f32, _UNARY, lambda e, a: e.lane(a, 0)),

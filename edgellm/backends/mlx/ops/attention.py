@@ -10,6 +10,7 @@ from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.dense import capped, turned
 from edgellm.errors import BackendError
 from edgellm.graph import Node
+from edgellm.ops.attention import alibi_slopes
 
 
 @op("kv_write")
@@ -34,8 +35,9 @@ def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
     end, mask = shape.ends[layer.memory_class], inputs.masks[layer.memory_class]
     # One query serves all keys where it is not rotated, and where the sinks' keys can be turned on instead.
     serves_once = len(x) == 1 or (shape.single and layer.spec is not None)
-    if node.attrs["softcap"] or (shape.beyond and layer.sinks and not serves_once):
-        y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask)
+    if node.attrs["softcap"] or node.attrs["max_bias"] or (shape.beyond and layer.sinks and not serves_once):
+        bias = _alibi(node, inputs.distances[layer.memory_class]) if node.attrs["max_bias"] else None
+        y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask, bias)
     else:
         y = attend_once(held, number(node, "scale"), q, end, mask, inputs.widen)
     return y.swapaxes(1, 2).reshape(q.shape[2], -1)
@@ -48,6 +50,12 @@ def _by_head(x: Array, heads: int) -> Array:
 
 def _causal(end: int, n: int) -> Array:
     return mx.arange(end) <= mx.arange(end - n, end)[:, None]
+
+
+def _alibi(node: Node, distances: Array) -> Array:
+    """What is added to scores (1, heads, T, end)."""
+    slopes = mx.array(alibi_slopes(cast(int, node.attrs["n_heads"]), number(node, "max_bias")))
+    return -slopes[None, :, None, None] * distances
 
 
 def store(held: Held, k: Array, v: Array, slots: Array, new_sinks: int) -> Held:
@@ -85,8 +93,8 @@ def attend_once(held: Held, scale: float, q: Array, end: int, mask: Array | None
     return mx.fast.scaled_dot_product_attention(q.astype(keys.dtype), keys, values, scale=scale, mask=how)
 
 
-def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, mask: Array) -> Array:
-    """The same with a second query for the sinks' keys, or a soft cap, in float32."""
+def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, mask: Array, bias: Array | None = None) -> Array:
+    """The same with a second query for the sinks' keys, a soft cap, or biases of scores (1, heads, T, end), in float32."""
     groups, end = (1, layer.memory.n_kv_heads, -1, layer.memory.dim_k), mask.shape[-1]
     keys, values = (a[:, :, :end].astype(mx.float32) for a in (held.keys, held.values))
     scores = q.reshape(groups) @ keys.swapaxes(2, 3)
@@ -96,7 +104,8 @@ def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, 
     scores = scores * number(node, "scale")
     if node.attrs["softcap"]:
         scores = capped(scores, number(node, "softcap"))
-    scores = mx.where(mask, scores.reshape(1, q.shape[1], -1, end), -mx.inf)
+    scores = scores.reshape(1, q.shape[1], -1, end)
+    scores = mx.where(mask, scores if bias is None else scores + bias, -mx.inf)
     weights = mx.softmax(scores, axis=-1, precise=True)
     y = weights.reshape(*groups[:2], -1, end) @ values
     return y.reshape(1, q.shape[1], -1, layer.memory.dim_v)

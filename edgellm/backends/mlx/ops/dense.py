@@ -10,6 +10,7 @@ import mlx.core as mx
 from edgellm.backends.mlx.inputs import Array, Inputs, Weights
 from edgellm.backends.mlx.ops._table import OPS, number, op
 from edgellm.graph import Node, RopeSpec
+from edgellm.ops.dense import xielu_numbers
 
 
 @op("embed")
@@ -19,15 +20,19 @@ def embed(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array
 
 @op("rms_norm")
 def rms_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
-    groups, weight = cast(int, node.attrs["groups"]), weights.vectors[node.weights[0]]
+    groups, weight = cast(int, node.attrs["groups"]), weights.vectors[node.weights[0]] if node.weights else None
     y = mx.fast.rms_norm(x[0].reshape(-1, groups, node.n // groups), weight, number(node, "eps"))
     return y.reshape(-1, node.n)
 
 
 @op("layer_norm")
 def layer_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
-    weight, *bias = [weights.vectors[name] for name in node.weights]
-    return mx.fast.layer_norm(x[0], weight, bias[0] if bias else None, number(node, "eps"))
+    groups, vectors = cast(int, node.attrs["groups"]), [weights.vectors[name] for name in node.weights]
+    if groups > 1:
+        y = mx.fast.layer_norm(x[0].reshape(-1, groups, node.n // groups), None, None, number(node, "eps"))
+        return (y * vectors[0] if vectors else y).reshape(-1, node.n)
+    weight, bias = [*vectors, None, None][:2]
+    return mx.fast.layer_norm(x[0], weight, bias, number(node, "eps"))
 
 
 @op("matmul")
@@ -72,6 +77,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda x: 0.5 * x * (1.0 + mx.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
     "gelu_erf": lambda x: 0.5 * x * (1.0 + mx.erf(x * math.sqrt(0.5))),
     "gelu_quick": lambda x: x * mx.sigmoid(1.702 * x),
+    "relu_squared": lambda x: mx.square(mx.maximum(x, 0)),
 }
 
 
@@ -100,6 +106,18 @@ def mul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
 @op("scale")
 def scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return x[0] * number(node, "value")
+
+
+@op("clamp")
+def clamp(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return mx.clip(x[0], -number(node, "limit"), number(node, "limit"))
+
+
+@op("xielu")
+def xielu(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    alpha_p, alpha_n, beta, eps = xielu_numbers(node)
+    low = mx.minimum(x[0], eps)
+    return beta * x[0] + alpha_p * mx.square(mx.maximum(x[0], 0)) + alpha_n * (mx.expm1(low) - low)
 
 
 @op("softcap")

@@ -1,0 +1,30 @@
+"""granite: Granite 3 and 4 dense; llama with factors on embeddings, scores, residuals and logits."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
+from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
+from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
+from edgellm.arch.blocks.positions import rope_spec
+from edgellm.graph import Builder
+from edgellm.hparams import Keys
+from edgellm.ops.dense import add, matmul, scale, select
+from edgellm.ops.norm import rms_norm
+
+
+def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+    """Pre-norm blocks; the factors come from the file, that of scores in `heads_of`. `rope.scaling.finetuned` switches rotation."""
+    eps, heads = norm_epsilon(keys), heads_of(keys)
+    rotates = keys.flag("rope.scaling.finetuned", default=True)
+    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm") if rotates else None
+    residual = keys.optional("residual_scale") or 1.0
+    x = scale(g, token_embedding(g, keys), keys.optional("embedding_scale") or 1.0)
+    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
+        block = f"blk.{layer}"
+        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
+        y = matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd)
+        x = add(g, x, scale(g, y, residual))
+        y = gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu")
+        x = add(g, x, scale(g, y, residual))
+    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps), 1.0 / keys.number("logit_scale"))

@@ -1,0 +1,90 @@
+"""What the tensors and keys of each architecture are called in its files, as convert_hf_to_gguf writes them: a row each."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FIRST = ("gemma3", "gpt2", "llama", "phi3", "qwen2", "qwen3")        # for tests that would take too long for all
+QKV = ("attn_q", "attn_k", "attn_v")
+PRE = ("attn_norm", "ffn_norm")
+POST = ("post_attention_norm", "post_ffw_norm")
+MATRICES = ("attn_qkv", *QKV, "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One architecture.
+
+    norms: of a block, over the whole row. qk_norm: of queries and keys; "head" has one weight for all heads, "row" covers the row,
+    "own" has one per head. ffn: whether gate and up are two tensors, one, or there is no gate; ffn_factor: its width in rows, where
+    that is fixed. biased: names of a block that have a bias. keys: more hyperparameters. bare: those without the family's name.
+    """
+
+    norms: tuple[str, ...] = PRE
+    qk_norm: Literal["", "head", "row", "own"] = ""
+    fused_qkv: bool = False
+    ffn: Literal["gated", "fused", "plain"] = "gated"
+    ffn_factor: int = 0
+    biased: tuple[str, ...] = ()
+    layer_norm: bool = False                     # else RMS
+    norm_bias: bool = False
+    rotates: bool = True
+    one_kv_per_head: bool = False
+    own_head_dim: bool = True                    # whether the length of heads is a key
+    tied: bool = False                           # always
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    bare: Mapping[str, Any] = field(default_factory=dict)
+    learned_positions: bool = False
+    embedding_norm: bool = False
+    output_norm: bool = True
+    output_bias: bool = False
+    sub_norms: bool = False                      # before the two output matrices
+
+
+_PLAIN_LN: dict[str, Any] = {"layer_norm": True, "norm_bias": True, "ffn": "plain", "own_head_dim": False}
+_GEMMA2 = {"attention.sliding_window": 8, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
+_GRANITE = {"embedding_scale": 3.0, "residual_scale": 0.5, "attention.scale": 0.2, "logit_scale": 4.0}
+_YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 16,
+         "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.3}
+_XIELU = {"xielu.alpha_p": 0.7, "xielu.alpha_n": 0.4, "xielu.beta": 0.5, "xielu.eps": -1e-6}
+
+FAMILIES: dict[str, Family] = {
+    "apertus": Family(qk_norm="head", ffn="plain", bare=_XIELU),
+    "arcee": Family(ffn="plain"),
+    "bitnet": Family(sub_norms=True, own_head_dim=False, tied=True, keys={"hidden_act": "relu2"}),
+    "bloom": Family(fused_qkv=True, ffn_factor=4, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), rotates=False,
+                    one_kv_per_head=True, embedding_norm=True, **_PLAIN_LN),
+    "cohere2": Family(norms=("attn_norm",), layer_norm=True, tied=True, keys={"attention.sliding_window": 8, "logit_scale": 0.3}),
+    "command-r": Family(norms=("attn_norm",), layer_norm=True, tied=True, qk_norm="own", own_head_dim=False,
+                        keys={"logit_scale": 0.3}),
+    "ernie4_5": Family(),
+    "exaone4": Family(norms=POST, qk_norm="head", keys={"attention.sliding_window": 8}),
+    "falcon": Family(norms=("attn_norm", "attn_norm_2"), fused_qkv=True, ffn_factor=4, **_PLAIN_LN),
+    "gemma": Family(tied=True),
+    "gemma2": Family(norms=(*PRE, *POST), tied=True, keys=_GEMMA2),
+    "gemma3": Family(norms=(*PRE, *POST), qk_norm="head", keys={"attention.sliding_window": 8}),
+    "glm4": Family(norms=(*PRE, *POST), ffn="fused", biased=QKV, keys={"rope.dimension_count": 8}),
+    "gpt2": Family(fused_qkv=True, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), rotates=False, one_kv_per_head=True,
+                   learned_positions=True, **_PLAIN_LN),
+    "gptneox": Family(fused_qkv=True, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), one_kv_per_head=True,
+                      keys={"rope.dimension_count": 4, "use_parallel_residual": True}, **_PLAIN_LN),
+    "granite": Family(keys=_GRANITE),
+    "hunyuan-dense": Family(qk_norm="head"),
+    "llama": Family(),
+    "mistral3": Family(keys=_YARN),
+    "mpt": Family(fused_qkv=True, ffn="plain", ffn_factor=4, layer_norm=True, rotates=False, one_kv_per_head=True,
+                  own_head_dim=False, tied=True, keys={"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 1.5}),
+    "nemotron": Family(keys={"rope.dimension_count": 8}, **_PLAIN_LN),
+    "olmo": Family(norms=(), layer_norm=True, output_norm=False, own_head_dim=False, keys={"attention.clamp_kqv": 1.5}),
+    "olmo2": Family(norms=POST, qk_norm="row", own_head_dim=False),
+    "phi2": Family(norms=("attn_norm",), biased=(*QKV, "attn_output", "ffn_up", "ffn_down"), output_bias=True,
+                   keys={"rope.dimension_count": 8}, **_PLAIN_LN),
+    "phi3": Family(fused_qkv=True, ffn="fused"),
+    "qwen2": Family(biased=QKV),
+    "qwen3": Family(qk_norm="head"),
+    "seed_oss": Family(norms=("attn_norm", "post_attention_norm"), biased=QKV),
+    "smollm3": Family(),
+    "stablelm": Family(layer_norm=True, norm_bias=True, own_head_dim=False, keys={"rope.dimension_count": 4}),
+    "starcoder2": Family(biased=(*QKV, "attn_output", "ffn_up", "ffn_down"), **_PLAIN_LN),
+}
