@@ -42,6 +42,7 @@ class Reference:
         """One of the graph's outputs: "embedding" (1, n) is that of the whole sequence."""
         self.tokens = np.asarray(tokens, np.int64)
         self.positions = np.arange(len(self.tokens)) if positions is None else np.asarray(positions, np.int64)
+        self.adapters = np.zeros(len(self.tokens), np.int64)
         values: list[Array] = []
         for node in self.graph.nodes:
             values.append(self.evaluate(node, [values[value] for value in node.inputs]))

@@ -54,7 +54,7 @@ def begin(model: edgellm.Model, store: SessionStore | None = None) -> Conversati
 
 
 def ask(chat: Conversation, text: str) -> str:
-    return "".join(text for kind, text in chat.ask(text) if kind == "text")
+    return "".join(event.text for event in chat.ask(text) if event.kind == "text")
 
 
 def test_a_chat_comes_back_and_nothing_is_computed_again(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

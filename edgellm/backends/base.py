@@ -45,11 +45,15 @@ class State(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows of a step that belong to one conversation: `n` tokens that follow each other, from row `first_row` on."""
+    """Rows of a step that belong to one conversation: `n` tokens that follow each other, from row `first_row` on.
+
+    `adapters`: the number of its set of adapters.
+    """
 
     state: State
     first_row: int
     n: int
+    adapters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +74,17 @@ class StepBatch:
     segments: tuple[Segment, ...]                # in the order of their rows, without gaps
 
     @classmethod
-    def single(cls, state: State, tokens: npt.NDArray[np.int32], place: Placement, output_rows: npt.NDArray[np.int32]) -> StepBatch:
+    def single(cls, state: State, tokens: npt.NDArray[np.int32], place: Placement, output_rows: npt.NDArray[np.int32],
+               adapters: int = 0) -> StepBatch:
         """A step of one conversation. Nothing is copied."""
-        return cls(tokens, place.positions, place.sink_positions, place.spans, output_rows, (Segment(state, 0, len(tokens)),))
+        segment = Segment(state, 0, len(tokens), adapters)
+        return cls(tokens, place.positions, place.sink_positions, place.spans, output_rows, (segment,))
+
+    def looked_up(self, source: str) -> npt.NDArray[np.integer]:
+        """(T,) what a table's rows are looked up by: "tokens", "positions", "adapters", or "first" for row 0."""
+        if source == "adapters":
+            return np.repeat([segment.adapters for segment in self.segments], [segment.n for segment in self.segments])
+        return self.positions if source == "positions" else self.tokens if source == "tokens" else np.zeros_like(self.tokens)
 
     @classmethod
     def joined(cls, steps: Sequence[StepBatch]) -> StepBatch:
@@ -85,7 +97,7 @@ class StepBatch:
             np.concatenate([step.sink_positions for step in steps]),
             tuple(np.concatenate(spans) for spans in zip(*(step.spans for step in steps), strict=True)),
             np.concatenate([step.output_rows + np.int32(first) for step, first in zip(steps, firsts, strict=False)]),
-            tuple(Segment(one.state, one.first_row + first, one.n) for step, first in zip(steps, firsts, strict=False)
+            tuple(Segment(one.state, one.first_row + first, one.n, one.adapters) for step, first in zip(steps, firsts, strict=False)
                   for one in step.segments))
 
     def split(self) -> Iterator[StepBatch]:
@@ -97,7 +109,8 @@ class StepBatch:
             first, end = segment.first_row, segment.first_row + segment.n
             rows = self.output_rows[(self.output_rows >= first) & (self.output_rows < end)] - np.int32(first)
             yield StepBatch(self.tokens[first:end], self.positions[first:end], self.sink_positions[first:end],
-                            tuple(spans[first:end] for spans in self.spans), rows, (Segment(segment.state, 0, segment.n),))
+                            tuple(spans[first:end] for spans in self.spans), rows,
+                            (Segment(segment.state, 0, segment.n, segment.adapters),))
 
 
 class Pace:

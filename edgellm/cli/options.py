@@ -96,6 +96,10 @@ ContextPolicy = Annotated[str | None, typer.Option(
     help="When the context is full: ring (forget the oldest tokens), drop-oldest-turns (forget whole turns, but not the system "
          "prompt) or error. Default: ring.",
 )]
+Lora = Annotated[list[str] | None, typer.Option(
+    "--lora", metavar="FILE[:SCALE]", show_default=False,
+    help="Use a LoRA adapter, a GGUF file, as strong as SCALE says (1 without it); may be given several times.",
+)]
 System = Annotated[str | None, typer.Option(
     "--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt. Default: none.",
 )]
@@ -132,6 +136,20 @@ def stops(texts: list[str] | None) -> tuple[str, ...] | None:
     if texts and "" in texts:
         raise OptionError("--stop '': give a text of at least one character")
     return tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in texts) if texts else None
+
+
+def adapters(given: list[str] | None) -> list[tuple[str, float]] | None:
+    """The files and scales of --lora."""
+    return [_adapter(text) for text in given] if given else None
+
+
+def _adapter(text: str) -> tuple[str, float]:
+    """A path may have colons: only a number behind the last one is a scale."""
+    path, colon, scale = text.rpartition(":")
+    try:
+        return (path, float(scale)) if colon and path else (text, 1.0)
+    except ValueError:
+        return text, 1.0
 
 
 def in_flags(message: str) -> str:

@@ -47,6 +47,7 @@ def run(
     kv_type: options.KvType = None,
     sinks: options.Sinks = None,
     context_policy: options.ContextPolicy = None,
+    lora: options.Lora = None,
     system: options.System = None,
     think: options.Think = None,
     think_budget: options.ThinkBudget = None,
@@ -94,7 +95,7 @@ def run(
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
                              context_policy=context_policy)
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
-                         sinks=sinks, force=force or None)
+                         sinks=sinks, adapters=options.adapters(lora), force=force or None)
     with open_model(model, load) as opened:
         text = text if text is not None else _whole(prompt, piped, raw)
         settings = sampling_of(model, settings) | limit(n)

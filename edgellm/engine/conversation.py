@@ -20,12 +20,14 @@ NO_ROWS, FIRST_ROW = np.empty(0, np.int32), np.zeros(1, np.int32)
 
 
 class Conversation:
-    """A sequence and its state. `user` is the task that goes on with it; without one it is idle."""
+    """A sequence and its state. `user` is the task that goes on with it; without one it is idle. `adapters`: the set of adapters
+    with which it was computed.
+    """
 
-    __slots__ = ("sequence", "state", "used", "user")
+    __slots__ = ("adapters", "sequence", "state", "used", "user")
 
-    def __init__(self, sequence: Sequence, state: State) -> None:
-        self.sequence, self.state = sequence, state
+    def __init__(self, sequence: Sequence, state: State, adapters: int = 0) -> None:
+        self.sequence, self.state, self.adapters = sequence, state, adapters
         self.user: weakref.ref[Task] | None = None
         self.used = 0                            # a count that grows: who was used longest ago
 
@@ -52,11 +54,11 @@ class Conversation:
 
     def fork(self) -> Conversation:
         """A second one that goes on from here by itself. Not while a step with this one is computed."""
-        return Conversation(self.sequence.fork(), self.state.fork())
+        return Conversation(self.sequence.fork(), self.state.fork(), self.adapters)
 
     def step(self, tokens: TokenIds, output_rows: TokenIds) -> StepBatch:
         """The step that computes `tokens` next. It counts once the sequence is extended by them."""
-        return StepBatch.single(self.state, tokens, self.sequence.place(len(tokens)), output_rows)
+        return StepBatch.single(self.state, tokens, self.sequence.place(len(tokens)), output_rows, self.adapters)
 
     def compute(self, executable: Executable, tokens: TokenIds, output_rows: TokenIds = NO_ROWS) -> Logits:
         """Compute `tokens`, and nothing else; the logits of the wanted rows are valid until the next step."""
@@ -66,9 +68,9 @@ class Conversation:
 
 
 class Home:
-    """Where a session's conversation stays between its calls."""
+    """Where a session's conversation stays between its calls. `adapters`: the set of adapters that it has."""
 
-    __slots__ = ("__weakref__", "conversation")
+    __slots__ = ("__weakref__", "adapters", "conversation")
 
-    def __init__(self, conversation: Conversation | None = None) -> None:
-        self.conversation = conversation
+    def __init__(self, conversation: Conversation | None = None, adapters: int = 0) -> None:
+        self.conversation, self.adapters = conversation, adapters

@@ -96,7 +96,7 @@ class Engine:
     def fork(self, home: Home) -> Home:
         """A home of its own for what the conversation of another one holds now."""
         with self.alone():
-            return Home(home.conversation.fork() if home.conversation is not None else None)
+            return Home(home.conversation.fork() if home.conversation is not None else None, home.adapters)
 
     def close_home(self, home: Home) -> None:
         """A session was closed: its answers are cancelled, its conversation is dropped."""

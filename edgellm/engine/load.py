@@ -13,6 +13,7 @@ from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.engine import backend_choice, estimate
 from edgellm.engine import context as contexts
+from edgellm.engine.adapters import AdaptedWeights, AdapterSets, Asked
 from edgellm.engine.backend_choice import Place
 from edgellm.engine.context_policy import ContextPolicy, check_policy
 from edgellm.engine.engine import Engine
@@ -40,7 +41,8 @@ SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than th
 
 def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
          threads_batch: int | None = None, context: int | None = None, sinks: int = 4, kv_type: str | None = None,
-         parallel: int = 1, context_policy: ContextPolicy = "ring", progress: Progress | None = None, force: bool = False) -> Model:
+         parallel: int = 1, context_policy: ContextPolicy = "ring", adapters: Asked = (), progress: Progress | None = None,
+         force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
     `path_or_name`: a .gguf file, a folder of the MLX community, a name of the catalogue, or hf:owner/repository. `backend`:
@@ -56,6 +58,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     `context_policy`: what happens when the context is full. "ring" forgets the oldest tokens one by one, while an answer is
     written too; "error" raises ContextFull, and ends an answer; "drop-oldest-turns" leaves out whole turns of a chat, oldest
     first, but for system messages, those with `"pinned": True` and the last; an answer ends where the context is full.
+    `adapters`: LoRA adapters as GGUF files, several at once, each a path or (path, scale); the weights stay as they are, and
+    `model.session(adapters=...)` gives a conversation other scales.
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
     A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
@@ -86,7 +90,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
                 layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force)
                 if context is None and chosen > contexts.DEFAULT_CONTEXT:
                     _check_long(place, parallel * kv_bytes(layout, kind), chosen)
-                graph, options = optimise(graph, layout.with_sinks), BackendOptions(kind, threads, threads_batch, parallel)
+                plain, graph = graph, optimise(graph, layout.with_sinks)
+                options = BackendOptions(kind, threads, threads_batch, parallel)
                 if not force:
                     estimate.check(estimate.need(place.backend, gguf, graph, layout, options), chosen, gguf.path)
                 break
@@ -98,14 +103,16 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
             notes.append(f"memory is short: the context has {chosen} tokens, keys and values in {kind}")
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
-        weights = WeightStore(gguf)
+        sets = AdapterSets(adapters, plain, keys.architecture) if adapters else None
+        weights = AdaptedWeights(gguf, sets.weights(gguf.path)) if sets is not None else WeightStore(gguf)
+        graph = sets.graph(graph) if sets is not None else graph
         executable = place.backend.prepare(graph, weights, layout, options, progress)
         tokenizer.check()
         positions = chosen if learned_positions(graph) else None
         info = _info(gguf, keys, graph, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
                      token_bytes=estimate.token_bytes(gguf, graph), slides=positions is None)
         engine = Engine(executable, weights, gguf.path, positions=positions, parallel=parallel, state_bytes=info.kv_bytes)
-        return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy)
+        return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets)
     except BaseException as error:
         if tokenizer is not None:
             tokenizer.wait()

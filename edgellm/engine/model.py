@@ -15,6 +15,7 @@ import numpy.typing as npt
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, thinking_of
 from edgellm.engine import embed as embedding
 from edgellm.engine import saved_session
+from edgellm.engine.adapters import AdapterSets, Asked
 from edgellm.engine.answer import Request
 from edgellm.engine.async_ import Prompt
 from edgellm.engine.context_policy import ContextPolicy, Visible
@@ -45,10 +46,12 @@ class Model(Generating, AsyncEmbedding):
     """
 
     def __init__(self, engine: Engine, tokenizer: BackgroundTokenizer, info: ModelInfo, defaults: Mapping[str, int | float],
-                 metadata: Mapping[str, Any], context_policy: ContextPolicy = "ring") -> None:
+                 metadata: Mapping[str, Any], context_policy: ContextPolicy = "ring",
+                 adapters: AdapterSets | None = None) -> None:
         self.info = info
         self.engine = engine                     # the computing behind it, for benchmarks
         self.context_policy: ContextPolicy = context_policy
+        self._adapters = adapters
         self._tokenizer, self._defaults, self._metadata = tokenizer, defaults, metadata
 
     def logits(self, token_ids: Sequence[int] | npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
@@ -85,28 +88,45 @@ class Model(Generating, AsyncEmbedding):
         vectors = embedding.compute(self, ids, progress)
         return embedding.normalized(vectors) if normalize and self.info.pooling != "rank" else vectors
 
-    def session(self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None) -> Session:
+    def session(self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None,
+                adapters: Asked | None = None) -> Session:
         """A conversation that is kept until it is closed. `priority`: "background" gives way to all that is in the foreground.
-        `context_policy`: as in `load`, None for the model's.
+        `context_policy`: as in `load`, None for the model's. `adapters`: those of `load` that it uses, as (path, scale); None: as
+        `load` had them.
 
         Raises OptionError, ModelClosed.
         """
         self._require_open()
         self._require_writing()
-        return Session(self, priority=priority, context_policy=context_policy)
+        return Session(self, priority=priority, context_policy=context_policy, adapters=self._set(adapters))
 
-    def resume(self, path: str | os.PathLike[str], *, priority: Priority = "foreground") -> Session:
+    def _set(self, adapters: Asked | None) -> int:
+        """The number of a set of adapters. Raises OptionError for such as were not loaded."""
+        if self._adapters is not None:
+            return self._adapters.chosen(adapters)
+        if adapters:
+            raise OptionError("adapters: this model was loaded without any; give load(..., adapters=[(path, 1.0)]).")
+        return 0
+
+    def resume(self, path: str | os.PathLike[str], *, priority: Priority = "foreground", adapters: Asked | None = None) -> Session:
         """A session that holds what `Session.save` wrote: nothing of it is computed again.
 
         Raises SessionError for a file that is damaged, or was saved with another model or other options; ModelClosed.
         """
         self._require_open()
+        number = self._set(adapters)
         with self.engine.alone() as executable:
-            conversation = saved_session.load(path, executable, self.facts, self.n_vocab)
-        return Session(self, priority=priority, home=Home(conversation))
+            conversation = saved_session.load(path, executable, self.facts(number), self.n_vocab)
+        conversation.adapters = number
+        return Session(self, priority=priority, home=Home(conversation, number))
+
+    def facts(self, adapters: int = 0) -> dict[str, Any]:
+        """What must be the same where a session with a set of adapters is resumed."""
+        used = self._adapters.describe(adapters) if self._adapters is not None else []
+        return {**self._facts, "adapters": [list(each) for each in used]}
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         """What must be the same where a session is resumed: weights, hyperparameters with the rope's, tokenizer, memory."""
         info = self.info
         wanted = [key for key in self._metadata if key.startswith((f"{info.architecture}.", "tokenizer.ggml."))]

@@ -43,6 +43,7 @@ class PrefixCache:
             return 0
         conversation, shared = self._continued(task.home, np.array(task.ids, np.int32))
         conversation.truncate(shared)
+        conversation.adapters = task.home.adapters if task.home is not None else 0
         self._uses += 1
         conversation.user, conversation.used = weakref.ref(task), self._uses
         task.conversation = conversation
@@ -50,10 +51,11 @@ class PrefixCache:
 
     def _continued(self, home: Home | None, ids: TokenIds) -> tuple[Conversation, int]:
         """A conversation for the caller, and how many of its tokens are useful."""
+        adapters = home.adapters if home is not None else 0
         own = home.conversation if home is not None and home.conversation is not None and home.conversation.idle else None
         best, shared = own, own.useful(ids) if own is not None else 0
         for other in (*self._kept, *(found for one in self._homes if (found := one.conversation) is not None)):
-            useful = other.useful(ids)
+            useful = other.useful(ids) if other.adapters == adapters else 0
             if useful >= shared + (LEAST_SHARED if best is own is not None else 1):
                 best, shared = other, useful
         if own is not None and best is own:

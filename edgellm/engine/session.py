@@ -27,12 +27,12 @@ class Session(Generating):
     """
 
     def __init__(self, model: Model, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None,
-                 home: Home | None = None) -> None:
+                 adapters: int = 0, home: Home | None = None) -> None:
         if priority not in PRIORITIES:
             raise OptionError(f'priority={priority!r} does not exist; choose "foreground" or "background".')
         self.priority: Priority = priority
         self.context_policy: ContextPolicy = model.context_policy if context_policy is None else check_policy(context_policy)
-        self._model, self._home = model, home or Home()
+        self._model, self._home = model, home or Home(adapters=adapters)
         self._closed = False
         model.engine.add_home(self._home)
 
@@ -72,7 +72,7 @@ class Session(Generating):
         assert home is not None
         with model.engine.alone() as executable:
             conversation = home.conversation or Conversation.empty(executable)
-            saved_session.save(path, conversation, model.facts, sync=sync)
+            saved_session.save(path, conversation, model.facts(home.adapters), sync=sync)
 
     def close(self) -> None:
         """Free its memory; an answer that is being written for it is cancelled. Closing twice does nothing."""

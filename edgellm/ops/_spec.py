@@ -40,6 +40,7 @@ class Run(Protocol):
     graph: Graph
     tokens: Positions                            # (T,)
     positions: Positions                         # (T,)
+    adapters: Positions                          # (T,) the set of adapters of each row's conversation
     held: dict[int, Any]                         # by state: whatever the ops that share it agree on
 
     def weight(self, name: str) -> Array: ...

@@ -17,8 +17,21 @@ ONE = np.float32(1.0)
 
 # --- embed ------------------------------------------------------------------------------------------------------------
 def embed(g: Builder, name: str, rows: int, n: int, source: Literal["tokens", "positions", "first"] = "tokens") -> Value:
-    """Rows of table `name` (rows, n), picked by token id or by position; "first": row 0 for every token."""
+    """Rows of table `name` (rows, n), picked by token id or by position; "first": row 0 for every token.
+
+    Passes pick by the adapters of a conversation, too: "adapters".
+    """
     return g.emit("embed", (), n, (f"{name}.weight",), source=source, rows=rows)
+
+
+def multiplied_by(node: Node) -> str | None:
+    """The matrix of a product, None for other nodes."""
+    return node.weights[0] if node.op == "matmul" else None
+
+
+def looked_up_in(node: Node) -> str | None:
+    """The table of which a node has rows, None for other nodes."""
+    return node.weights[0] if node.op == "embed" else None
 
 
 def learned_positions(graph: Graph) -> bool:
@@ -27,7 +40,7 @@ def learned_positions(graph: Graph) -> bool:
 
 
 def _check_embed(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
-    if node.attrs["source"] not in ("tokens", "positions", "first"):
+    if node.attrs["source"] not in ("tokens", "positions", "first", "adapters"):
         yield f"has no source {node.attrs['source']}"
     integer(node, "rows")
 
@@ -37,8 +50,8 @@ def _embed_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
 
 
 def _embed(run: Run, node: Node) -> Array:
-    rows = {"tokens": run.tokens, "positions": run.positions, "first": np.zeros_like(run.tokens)}[str(node.attrs["source"])]
-    return np.take(run.weight(node.weights[0]), rows, axis=0)
+    rows = {"tokens": run.tokens, "positions": run.positions, "adapters": run.adapters, "first": np.zeros_like(run.tokens)}
+    return np.take(run.weight(node.weights[0]), rows[str(node.attrs["source"])], axis=0)
 
 
 # --- matmul -----------------------------------------------------------------------------------------------------------

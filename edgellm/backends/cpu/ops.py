@@ -53,8 +53,7 @@ def _count_word(node: Node) -> int:
 @emitter("embed")
 def embed(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = plan.weights[node.weights[0]]
-    step = plan.step
-    ids = {"tokens": step.tokens, "positions": step.positions, "first": step.zeros}[cast(str, node.attrs["source"])]
+    ids = plan.step.ids(cast(str, node.attrs["source"]))
     out = plan.output(index)
     plan.add(_traits(weight).embed, EMBED(
         table=weight.address, row_bytes=row_bytes(weight.type, node.n), n=node.n, ids=ids.ctypes.data, out=out.at,

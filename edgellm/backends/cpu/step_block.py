@@ -35,6 +35,7 @@ class StepBlock:
         self.words = np.zeros(abi.STEP_WORDS, np.int64)
         self.tokens = np.zeros(max_tokens, np.int32)
         self.positions = np.zeros(max_tokens, np.int32)
+        self.adapters = np.zeros(max_tokens, np.int32)
         self.output_rows = np.zeros(max_outputs, np.int32)
         self.zeros = np.zeros(max_tokens, np.int32)
         self.segments = np.zeros((max_segments, 2), np.int64)           # first row, rows
@@ -43,6 +44,10 @@ class StepBlock:
         self._layout, self._max_tokens, self._max_segments = layout, max_tokens, max_segments
         self._work: dict[tuple[int, int], AttentionWork] = {}
         self._tables: dict[tuple[RopeSpec, str], RopeTable] = {}
+
+    def ids(self, source: str) -> npt.NDArray[np.int32]:
+        """What rows of tables are looked up by."""
+        return {"tokens": self.tokens, "positions": self.positions, "adapters": self.adapters, "first": self.zeros}[source]
 
     def rope_table(self, spec: RopeSpec, positions: str, factors: npt.NDArray[np.float32] | None) -> RopeTable:
         """The table of `spec` at "true" or "sink" positions; layers with equal specs share one."""
@@ -74,6 +79,8 @@ class StepBlock:
             mine[:n_tokens] = given
         self.words[abi.N_SEGMENTS] = len(step.segments)
         self.segments[: len(step.segments)] = [(segment.first_row, segment.n) for segment in step.segments]
+        for segment in step.segments:
+            self.adapters[segment.first_row : segment.first_row + segment.n] = segment.adapters
         for state, rows in self._written(step):
             for index, (spans, targets) in enumerate(zip(step.spans, self.targets, strict=True)):
                 state.write_to(index, spans[rows], targets[rows])

@@ -145,8 +145,8 @@ def _looked_up(graph: Graph) -> Iterator[tuple[WeightUse, str]]:
 def _row_source(weight: Weight, source: str) -> Callable[[StepBatch], Floats]:
     """Rows (T, n) f32 of a table that stays in the file."""
     if weight.type.origin == MLX:
-        return lambda step: table_rows(weight, step.tokens if source == "tokens" else step.positions)
+        return lambda step: table_rows(weight, step.looked_up(source))
     codec = CODECS.get(weight.type.name)
     if codec is None:
         raise Unsupported(weight.type.refusal, file=weight.file, field=weight.name)
-    return lambda step: codec.dequantize(weight.data[step.tokens if source == "tokens" else step.positions])
+    return lambda step: codec.dequantize(weight.data[step.looked_up(source)])

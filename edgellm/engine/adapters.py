@@ -1,0 +1,231 @@
+"""LoRA adapters of a model: read from GGUF files, checked against it, laid behind each other, and scaled for each conversation."""
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.errors import BadHParam, BadTensorInfo, FormatError, OptionError, ShapeMismatch, Unsupported, shown
+from edgellm.formats.codecs import CODECS
+from edgellm.formats.ggml_types import TYPES_BY_NAME
+from edgellm.formats.gguf import GGUFFile, open_gguf
+from edgellm.graph import Graph
+from edgellm.passes.lora import DOWN, ROWS, SCALES, TURNED, UP, adaptable, add_adapters
+from edgellm.spec import matrices
+from edgellm.weights import Weight, WeightStore
+
+Floats = npt.NDArray[np.float32]
+Asked = Sequence[tuple[str | os.PathLike[str], float] | str | os.PathLike[str]]
+A, B = ".lora_a", ".lora_b"
+MOST_RANK = 4096
+MOST_SETS = 256                                  # combinations of scales that conversations have at a time
+RANK_MULTIPLE = 32                               # of all ranks together: whole vectors for the kernels
+
+
+def asked_for(adapters: Asked) -> list[tuple[str, float]]:
+    """Paths and scales, from (path, scale) or a path alone. Raises OptionError."""
+    found = []
+    for each in adapters:
+        path, scale = each if isinstance(each, tuple) and len(each) == 2 else (each, 1.0)
+        if not isinstance(path, str | os.PathLike) or not isinstance(scale, int | float) or not math.isfinite(scale):
+            raise OptionError(f"adapters={shown(each)} is not possible; give (path, scale) with a finite scale, or a path.")
+        found.append((os.fspath(path), float(scale)))
+    return found
+
+
+class Adapter:
+    """One file, decoded: by weight the factors A (rank, columns) and B (rows, rank), for a table of rows (rows, rank) and (columns,
+    rank). `alpha` as the file has it, 0 for none.
+    """
+
+    def __init__(self, path: str, graph: Graph, architecture: str) -> None:
+        """Raises FormatErrors that name the file and the tensor: another architecture, shape or rank, or no such weight."""
+        with open_gguf(path) as gguf:
+            self.path = str(Path(gguf.path).resolve())
+            self.alpha = _alpha(gguf, architecture)
+            store = WeightStore(gguf)
+            kinds, shapes = adaptable(graph), matrices(graph)
+            self.factors = {name: self._pair(store, name, kinds, shapes) for name in _names(gguf)}
+        if not self.factors:
+            raise BadTensorInfo("has no lora_a and lora_b, so it adapts nothing; convert it again", file=path)
+
+    def _pair(self, store: WeightStore, name: str, kinds: Mapping[str, str],
+              shapes: Mapping[str, tuple[int, ...]]) -> tuple[Floats, Floats]:
+        field = name + A
+        if name not in kinds:
+            raise Unsupported("adapts a weight that the model does not have or that cannot be adapted; take the adapter of this "
+                              "model", file=self.path, field=field)
+        a, b = _values(store, name + A, self.path), _values(store, name + B, self.path)
+        rows, columns = shapes[name]
+        wanted = ((rows, columns) if kinds[name] == "embed" else (columns, rows))
+        given = (a.shape[0] if kinds[name] == "embed" else a.shape[1], b.shape[0])
+        if given != wanted:
+            raise ShapeMismatch(f"is for a weight of {given}, and the model's is {wanted}; take the adapter of this model",
+                                file=self.path, field=field)
+        ranks = (a.shape[1] if kinds[name] == "embed" else a.shape[0], b.shape[1])
+        if ranks[0] != ranks[1] or not 1 <= ranks[0] <= MOST_RANK:
+            raise ShapeMismatch(f"has rank {ranks[0]}, and its lora_b {ranks[1]}; convert the adapter again", file=self.path,
+                                field=field)
+        return a, b
+
+    def rank(self, name: str) -> int:
+        """At one weight; 0 where it does not adapt it."""
+        return self.factors[name][1].shape[1] if name in self.factors else 0
+
+    def strength(self, name: str) -> float:
+        """What its product is multiplied with at scale 1: alpha / rank, 1 where the file has no alpha."""
+        return self.alpha / self.rank(name) if self.alpha else 1.0
+
+
+class AdapterSets:
+    """The adapters that were loaded with a model, and the scales that conversations give them. Set 0 is the model's own."""
+
+    def __init__(self, asked: Asked, graph: Graph, architecture: str) -> None:
+        given = asked_for(asked)
+        self.adapters = [Adapter(path, graph, architecture) for path, _ in given]
+        self.names = sorted({name for adapter in self.adapters for name in adapter.factors})
+        self._shapes, self._kinds = matrices(graph), adaptable(graph)
+        ends = np.cumsum([0, *(max(adapter.rank(name) for name in adapter.factors) for adapter in self.adapters)]).tolist()
+        self._places = [slice(start, stop) for start, stop in itertools.pairwise(ends)]
+        self.ranks = -(-ends[-1] // RANK_MULTIPLE) * RANK_MULTIPLE
+        self._scales = np.zeros((MOST_SETS, self.ranks), np.float32)
+        self._lock = threading.Lock()
+        self._sets: dict[tuple[float, ...], int] = {}
+        self.number([scale for _, scale in given])
+
+    def graph(self, graph: Graph) -> Graph:
+        """An optimised graph with the adapters' products."""
+        return add_adapters(graph, self.names, self.ranks, MOST_SETS)
+
+    def weights(self, file: str) -> dict[str, Weight]:
+        """The factors as weights of that graph, and the table of scales, whose memory stays this object's."""
+        found = {SCALES: self._scales}
+        for name in self.names:
+            rows, columns = self._shapes[name]
+            embeds = self._kinds[name] == "embed"
+            a = np.zeros((rows, self.ranks) if embeds else (self.ranks, columns), np.float32)
+            b = np.zeros((columns if embeds else rows, self.ranks), np.float32)
+            for adapter, place in zip(self.adapters, self._places, strict=True):
+                if name in adapter.factors:
+                    own, end = adapter.factors[name], place.start + adapter.rank(name)
+                    (a.T if embeds else a)[place.start : end] = own[0].T if embeds else own[0]
+                    b[:, place.start : end] = own[1] * np.float32(adapter.strength(name))
+            if embeds:
+                found |= {name + ROWS: a, name + UP: b, name + TURNED: np.ascontiguousarray(b.T)}
+            else:
+                found |= {name + DOWN: a, name + UP: b}
+        kind = TYPES_BY_NAME["F32"]
+        return {name: Weight(name, kind, array.shape, array.view(np.uint8), file) for name, array in found.items()}
+
+    def chosen(self, asked: Asked | None) -> int:
+        """The set of a session: 0 for None, else that with these scales, and none for the other adapters. Raises OptionError."""
+        if asked is None:
+            return 0
+        scales = [0.0] * len(self.adapters)
+        for path, scale in asked_for(asked):
+            here = [k for k, adapter in enumerate(self.adapters) if adapter.path == str(Path(path).resolve())]
+            if not here:
+                raise OptionError(f"adapters={shown(path)} was not loaded with the model; give load(..., adapters=[({shown(path)}, "
+                                  "0.0)]).")
+            scales[here[0]] += scale
+        return self.number(scales)
+
+    def number(self, scales: Sequence[float]) -> int:
+        """The set with these scales, one for each adapter. Raises OptionError where there are too many."""
+        with self._lock:
+            key = tuple(scales)
+            if key not in self._sets:
+                if len(self._sets) == MOST_SETS:
+                    raise OptionError(f"adapters: {MOST_SETS} combinations of scales are in use; load the model again for others.")
+                row = len(self._sets)
+                for place, scale in zip(self._places, scales, strict=True):
+                    self._scales[row, place] = scale
+                self._sets[key] = row
+            return self._sets[key]
+
+    def describe(self, number: int) -> list[tuple[str, float]]:
+        """A set as fingerprints of its adapters and their scales, for saved sessions."""
+        scales = next(key for key, row in self._sets.items() if row == number)
+        return [(fingerprint(adapter), scale) for adapter, scale in zip(self.adapters, scales, strict=True) if scale]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all factors, laid out."""
+        return sum(4 * self.ranks * sum(self._shapes[name]) for name in self.names)
+
+
+def fingerprint(adapter: Adapter) -> str:
+    """Of what an adapter adds."""
+    sha = hashlib.sha256(repr(adapter.alpha).encode())
+    for name in sorted(adapter.factors):
+        sha.update(name.encode())
+        for factor in adapter.factors[name]:
+            sha.update(np.ascontiguousarray(factor).tobytes())
+    return sha.hexdigest()
+
+
+class AdaptedWeights(WeightStore):
+    """A model's weights, which stay as they are, and those of its adapters."""
+
+    def __init__(self, gguf: GGUFFile, extra: Mapping[str, Weight]) -> None:
+        super().__init__(gguf)
+        self._extra = extra
+
+    def __getitem__(self, name: str) -> Weight:
+        return self._extra[name] if name in self._extra else super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._extra or super().__contains__(name)
+
+    def drop(self, name: str) -> None:
+        if name not in self._extra:
+            super().drop(name)
+
+
+def _alpha(gguf: GGUFFile, architecture: str) -> float:
+    """`adapter.lora.alpha`, once the file is known to be an adapter of this architecture."""
+    kind, of = gguf.metadata.get("general.type"), gguf.metadata.get("general.architecture")
+    if kind != "adapter" or gguf.metadata.get("adapter.type") != "lora":
+        raise Unsupported(f"is no LoRA adapter (its general.type is {shown(kind)}); give a GGUF file that edgellm convert made of "
+                          "one", file=gguf.path)
+    if of != architecture:
+        raise Unsupported(f"is an adapter of a {shown(of)} model, and this one is {architecture}; take the adapter of this model",
+                          file=gguf.path, field="general.architecture")
+    alpha = gguf.metadata.get("adapter.lora.alpha", 0.0)
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise BadHParam(f"is {shown(alpha)}; convert the adapter again", file=gguf.path, field="adapter.lora.alpha")
+    return float(alpha)
+
+
+def _names(gguf: GGUFFile) -> list[str]:
+    """The weights that a file adapts. Raises Unsupported for tensors that are no factors, BadTensorInfo for half a pair."""
+    found: dict[str, set[str]] = {}
+    for name in gguf.tensors:
+        base, dot, half = name.rpartition(".")
+        if dot + half not in (A, B):
+            raise Unsupported("is neither lora_a nor lora_b; only such adapters can be run", file=gguf.path, field=name)
+        found.setdefault(base, set()).add(dot + half)
+    for base, halves in found.items():
+        for missing in {A, B} - halves:
+            raise BadTensorInfo("is missing, while its other half is there; get a complete file", file=gguf.path,
+                                field=base + missing)
+    return list(found)
+
+
+def _values(store: WeightStore, name: str, path: str) -> Floats:
+    weight = store[name]
+    if len(weight.shape) != 2:
+        raise ShapeMismatch(f"has {len(weight.shape)} dimensions; a factor has two", file=path, field=name)
+    if weight.type.name not in CODECS:
+        raise Unsupported(weight.type.refusal, file=path, field=name)
+    values = weight.array()
+    if not np.isfinite(values).all():
+        raise FormatError("has values that are NaN or Inf; get the file again", file=path, field=name)
+    return values

@@ -1,0 +1,230 @@
+"""LoRA adapters: the logits of merged weights, one conversation's alone, and every wrong file refused by name."""
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tiny_models import tiny_model
+
+import edgellm
+from edgellm.errors import BadHParam, BadTensorInfo, FormatError, OptionError, SessionError, ShapeMismatch, Unsupported
+from edgellm.formats.codecs import CODECS
+from edgellm.formats.ggml_types import TYPES_BY_NAME
+from edgellm.formats.gguf import open_gguf
+from edgellm.formats.writer import GGUFWriter, NewTensor
+from edgellm.weights import WeightStore
+
+Floats = npt.NDArray[np.float32]
+IDS = [1, 40, 7, 60, 33, 12, 90, 5, 41]
+GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
+
+
+def matrices(path: Path) -> dict[str, Floats]:
+    """The weights of a model that adapters may change."""
+    gguf = open_gguf(path)
+    store = WeightStore(gguf)
+    found = {name: store[name].array().copy() for name in store.names() if len(store[name].shape) == 2}
+    store.close()
+    return found
+
+
+def write(path: Path, factors: Mapping[str, tuple[Floats, Floats]], alpha: float | None, arch: str, kind: str = "F32",
+          **metadata: Any) -> Path:
+    """A GGUF adapter."""
+    tensors = {f"{name}.{half}": pair[k] for name, pair in factors.items() for k, half in enumerate(("lora_a", "lora_b"))}
+    keys = {"general.architecture": arch, "general.type": "adapter", "adapter.type": "lora"} | metadata
+    keys |= {} if alpha is None else {"adapter.lora.alpha": float(alpha)}
+    kinds = {name: kind if array.shape[-1] % TYPES_BY_NAME[kind].block == 0 else "F32" for name, array in tensors.items()}
+    infos = [NewTensor(name, array.shape, TYPES_BY_NAME[kinds[name]]) for name, array in tensors.items()]
+    with GGUFWriter(path, keys, infos) as writer:
+        for name, array in tensors.items():
+            writer.write(name, CODECS[kinds[name]].quantize(np.ascontiguousarray(array, np.float32)))
+    return path
+
+
+def factors_for(weights: Mapping[str, Floats], rank: int, seed: int,
+                names: Sequence[str] | None = None) -> dict[str, tuple[Floats, Floats]]:
+    """Random factors, as large as to matter."""
+    rng, found = np.random.default_rng(seed), {}
+    for name in names or weights:
+        rows, columns = weights[name].shape
+        a_shape, b_shape = ((rows, rank), (columns, rank)) if name == "token_embd.weight" else ((rank, columns), (rows, rank))
+        a, b = (rng.standard_normal(shape).astype(np.float32) * np.float32(0.2) for shape in (a_shape, b_shape))
+        found[name] = (a, b)
+    return found
+
+
+def merged(base: Path, out: Path, parts: Sequence[tuple[Mapping[str, tuple[Floats, Floats]], float]]) -> Path:
+    """The model with the products added to its weights: a copy of the file with other bytes, which are F32."""
+    shutil.copyfile(base, out)
+    with open_gguf(base) as gguf:
+        places = {name: (info.offset, info.nbytes) for name, info in gguf.tensors.items()}
+    data = np.memmap(out, np.uint8, "r+")
+    weights = matrices(base)
+    for factors, strength in parts:
+        for name, (a, b) in factors.items():
+            product = a @ b.T if name == "token_embd.weight" else b @ a
+            weights[name] = weights[name] + np.float32(strength) * product
+    for name, array in weights.items():
+        at, n = places[name]
+        data[at : at + n] = np.ascontiguousarray(array, np.float32).view(np.uint8).reshape(-1)
+    data.flush()
+    return out
+
+
+def close(got: Floats, wanted: Floats) -> bool:
+    return bool(np.abs(got - wanted).max() <= 1e-4 * np.abs(wanted).max())
+
+
+CASES = [(4, 8.0, 1.0), (16, 16.0, -0.5), (8, None, 2.5), (5, 3.0, 1.0)]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "mlx"])
+@pytest.mark.parametrize("arch, tied", [("llama", False), ("qwen2", True), ("gemma3", True), ("qwen3", False)])
+def test_logits_of_merged_weights(tmp_path: Path, arch: str, tied: bool, backend: str) -> None:
+    """One adapter, then two at once, of other ranks and scales, on all matrices, embeddings and output."""
+    base = tiny_model(tmp_path / "m.gguf", arch, "F32", tied=tied)
+    weights = matrices(base)
+    cases = CASES if backend == "cpu" else CASES[1:3]
+    files, parts = [], []
+    for k, (rank, alpha, scale) in enumerate(cases):
+        factors = factors_for(weights, rank, k)
+        files.append((write(tmp_path / f"{k}.gguf", factors, alpha, arch), scale))
+        parts.append((factors, scale * (alpha / rank if alpha else 1.0)))
+    options: dict[str, Any] = {"backend": backend, "kv_type": "f32"}
+    with edgellm.load(base, **options) as model:
+        plain = model.logits(IDS)
+    for chosen in ([0], [1], [0, 1]):
+        out = merged(base, tmp_path / "merged.gguf", [parts[k] for k in chosen])
+        with edgellm.load(out, **options) as model:
+            wanted = model.logits(IDS)
+        with edgellm.load(base, adapters=[files[k] for k in chosen], **options) as model:
+            got = model.logits(IDS)
+        assert close(got, wanted) and not close(got, plain), chosen
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q4_0"])
+def test_types_of_factors(tmp_path: Path, kind: str) -> None:
+    base = tiny_model(tmp_path / "m.gguf", "llama", "Q8_0")
+    weights = matrices(base)
+    names = [name for name in weights if "attn" in name]
+    factors = factors_for(weights, 32, 3, names)
+    file = write(tmp_path / "a.gguf", factors, 32, "llama", kind)
+    rounded = {name: tuple(CODECS[kind].dequantize(CODECS[kind].quantize(half)).reshape(half.shape) for half in pair)
+               for name, pair in factors.items()}
+    same = write(tmp_path / "b.gguf", rounded, 32, "llama")                # type: ignore[arg-type]  # pairs
+    with edgellm.load(base, adapters=[file]) as model, edgellm.load(base, adapters=[same]) as other:
+        assert np.array_equal(model.logits(IDS), other.logits(IDS))
+
+
+def test_each_conversation_has_its_own(tmp_path: Path) -> None:
+    """Sessions with other adapters in the same steps get the bits that they get alone."""
+    base = tiny_model(tmp_path / "m.gguf", "llama", "Q8_0")
+    weights = matrices(base)
+    first, second = (write(tmp_path / f"{k}.gguf", factors_for(weights, 8, k), 16, "llama") for k in (1, 2))
+    wishes: list[Any] = [None, [(first, 1.0)], [(first, -0.5), (second, 2.0)], []]
+    with edgellm.load(base) as model:
+        bare = model.generate(IDS, max_tokens=12, **GREEDY).token_ids
+    with edgellm.load(base, adapters=[(first, 0.25), (second, 0.0)], parallel=4) as model:
+        alone = [model.session(adapters=wish).generate(IDS, max_tokens=12, **GREEDY).token_ids for wish in wishes]
+        assert len(set(alone)) == 4 and alone[3] == bare
+        assert model.generate(IDS, max_tokens=12, **GREEDY).token_ids == alone[0]
+        sessions = [model.session(adapters=wish) for wish in wishes]
+        streams = [session.stream(IDS, max_tokens=12, **GREEDY) for session in sessions]
+        together = [[piece.token_id for piece in row if piece] for row in zip(*streams, strict=False)]
+        assert together is not None
+        for stream, wanted in zip(streams, alone, strict=True):
+            stream.drain()
+            assert stream.result.token_ids == wanted
+        sessions[1].save(tmp_path / "s")
+        with model.resume(tmp_path / "s", adapters=wishes[1]) as session:
+            more = [*IDS, *alone[1], 3]
+            again = session.generate(more, max_tokens=5, **GREEDY)
+            assert again.token_ids == sessions[1].generate(more, max_tokens=5, **GREEDY).token_ids
+        with pytest.raises(SessionError, match="adapters"):
+            model.resume(tmp_path / "s")
+
+
+def test_what_is_no_adapter_of_this_model(tmp_path: Path) -> None:
+    base = tiny_model(tmp_path / "m.gguf", "llama", "F32")
+    weights, name = matrices(base), "blk.0.attn_q.weight"
+    good = factors_for(weights, 4, 0, [name])
+    a, b = good[name]
+
+    def refused(kind: type[Exception], said: str, factors: Mapping[str, Any] = good, alpha: float | None = 8, arch: str = "llama",
+                **metadata: Any) -> None:
+        file = write(tmp_path / "a.gguf", factors, alpha, arch, **metadata)
+        with pytest.raises(kind, match=said):
+            edgellm.load(base, adapters=[file])
+
+    refused(Unsupported, "a.gguf.*'qwen2' model, and this one is llama", arch="qwen2")
+    refused(Unsupported, "no LoRA adapter", **{"general.type": "model"})
+    refused(Unsupported, "no LoRA adapter", **{"adapter.type": "control"})
+    refused(Unsupported, r"blk.9.attn_q.weight.lora_a.*does not have", {"blk.9.attn_q.weight": (a, b)})
+    refused(Unsupported, "output_norm.weight.lora_a", {"output_norm.weight": (a, b)})
+    refused(ShapeMismatch, rf"{name}.lora_a.*\(64, 32\)", {name: (a, b[:32])})
+    refused(ShapeMismatch, rf"{name}.lora_a.*rank 4, and its lora_b 3", {name: (a, b[:, :3])})
+    refused(FormatError, f"{name}.lora_b.*NaN", {name: (a, np.full_like(b, np.nan))})
+    refused(BadHParam, "adapter.lora.alpha", alpha=float("inf"))
+    file = write(tmp_path / "half.gguf", good, 8, "llama")
+    data = file.read_bytes().replace(b"attn_q.weight.lora_b", b"attn_k.weight.lora_b")
+    file.write_bytes(data)
+    with pytest.raises(BadTensorInfo, match=r"lora_[ab].*is missing"):
+        edgellm.load(base, adapters=[file])
+    file.write_bytes(data.replace(b"lora_b", b"lora_c"))
+    with pytest.raises(Unsupported, match=r"lora_c.*neither"):
+        edgellm.load(base, adapters=[file])
+    with pytest.raises(edgellm.EdgeError):
+        edgellm.load(base, adapters=[tmp_path / "nowhere.gguf"])
+    for wrong in ([(file, float("nan"))], [5], [(file, "1")]):
+        with pytest.raises(OptionError, match="adapters="):
+            edgellm.load(base, adapters=wrong)                             # type: ignore[arg-type]  # what is tested
+    with edgellm.load(base) as model, pytest.raises(OptionError, match="loaded without any"):
+        model.session(adapters=[("a.gguf", 1.0)])
+    with edgellm.load(base, adapters=[write(tmp_path / "g.gguf", good, 8, "llama")]) as model:
+        with pytest.raises(OptionError, match="was not loaded"):
+            model.session(adapters=[("other.gguf", 1.0)])
+        assert model.chat is not None
+
+
+def test_conformance_shapes(shared: Path, tmp_path: Path) -> None:
+    """On the shapes of real families, with F32 bases."""
+    seen = 0
+    for family in ("llama", "qwen2", "gemma3"):
+        bases = [file for file in sorted((shared / "conformance" / family).glob("*.gguf")) if "F32" in file.name]
+        for base in bases[:1]:
+            weights = matrices(base)
+            factors = factors_for(weights, 16, 1)
+            with open_gguf(base) as gguf:
+                arch = str(gguf.metadata["general.architecture"])
+            file = write(tmp_path / "a.gguf", factors, 8, arch)
+            with edgellm.load(merged(base, tmp_path / "merged.gguf", [(factors, 1.5 * 0.5)]), kv_type="f32") as model:
+                wanted = model.logits(IDS)
+            with edgellm.load(base, adapters=[(file, 1.5)], kv_type="f32") as model:
+                assert close(model.logits(IDS), wanted), family
+            seen += 1
+    assert seen == 3
+
+
+def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgellm.cli import app
+    from edgellm.cli.options import adapters
+
+    assert adapters(["a.gguf", "C:\\b.gguf", "c.gguf:-0.5", "d:x:2"]) == [
+        ("a.gguf", 1.0), ("C:\\b.gguf", 1.0), ("c.gguf", -0.5), ("d:x", 2.0)]
+    base = tiny_model(tmp_path / "m.gguf", "llama", "F32", tokenizer="bpe")
+    file = write(tmp_path / "a.gguf", factors_for(matrices(base), 4, 0), 8, "llama")
+    answers = []
+    for scale in ("", ":0", ":3"):
+        monkeypatch.setattr(sys, "stdin", None)
+        lora = ["--lora", f"{file}{scale}"] if scale else []
+        assert app.run(["run", str(base), "hello", "-n", "8", "--temp", "0", *lora]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1] != answers[2]
+    assert app.run(["run", str(base), "hello", "--lora", str(base)]) == 3 and "no LoRA adapter" in capsys.readouterr().err
