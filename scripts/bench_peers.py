@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any  # what JSON holds
 
@@ -107,8 +108,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--isa", default="", help="our instruction sets, with commas between; default: the best one")
     parser.add_argument("--json", type=Path, help="a file for the rows, which scripts/draw_speed.py draws")
-    parser.add_argument("--machine", default="", help="what to call this machine in it; default: the processor")
+    parser.add_argument("--machine", default="", help="what to call this machine in it; default: the processor's name")
     options = parser.parse_args()
+    if options.json and not (options.peer and "1" in options.threads.split(",")):
+        parser.error("--json is for the chart, which needs --peer, and one thread among --threads")
     peers = " / ".join(name for _ in options.peer for name in PEERS) or "peer"
     print(f"| model | rung | threads | test | edgellm t/s | {peers} t/s | ratio to best | of a read | MiB beside weights and KV |")
     print("|---|---|--:|---|--:|--:|--:|--:|--:|")
@@ -118,10 +121,34 @@ def main() -> None:
             for threads in options.threads.split(","):
                 rows += compare(model, int(threads), isa, options.tests.split(","), options)
     if options.json:
-        from edgellm.backends.cpu.system import host_cpu
+        facts = {"machine": options.machine or machine(), "date": f"{datetime.now(UTC):%Y-%m-%d}",
+                 "peer": version(options.peer[0]), "rounds": options.rounds}
+        options.json.write_text(written(facts, rows), encoding="utf-8")
 
-        facts = {"machine": options.machine or host_cpu(), "peer": peers, "rounds": options.rounds, "rows": rows}
-        options.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+def machine() -> str:
+    """The processor as the system names it, and how many cores of it are ours."""
+    from edgellm.backends.cpu import system
+
+    names = [line.partition(":")[2].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name")]
+    return f"{system.usable_cores()} cores of {names[0] if names else system.host_cpu()}"
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+
+
+def version(python: str) -> str:
+    """What the first peer is."""
+    said = subprocess.run([python, "-c", "import llama_cpp; print(llama_cpp.__version__)"], stdout=subprocess.PIPE, text=True,
+                          check=True)
+    return f"llama-cpp-python {said.stdout.split()[-1]}"
+
+
+def written(facts: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """As JSON, a row in a line."""
+    head = json.dumps(facts, indent=2).removesuffix("\n}")
+    return f'{head},\n  "rows": [\n    ' + ",\n    ".join(map(json.dumps, rows)) + "\n  ]\n}\n"
 
 
 if __name__ == "__main__":

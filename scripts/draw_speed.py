@@ -75,7 +75,7 @@ def chart(facts: dict[str, Any]) -> str:
             parts.append(f'<text class="small" x="{left + row["ratio"] * unit + 6:.1f}" y="{y + 13}">{row["ratio"]:.2f} &#215;, '
                          f'{row["edgellm"]:.0f} tokens/s</text>')
         parts.append(f'<path class="peer" d="M{left + unit:.1f} 48V{62 + ROW * len(models)}"/>')
-    note = f"{most} threads, {facts['machine']}; {facts['peer']}; medians of {facts['rounds']} rounds"
+    note = f"{most} threads, {facts['machine']}; {facts['peer']}; {facts['date']}; medians of {facts['rounds']} rounds"
     parts.append(f'<text class="small" x="0" y="{height - 6}">{escape(note)}</text>')
     body = "\n".join(parts)
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'

@@ -35,14 +35,15 @@ SECONDS = 180                                    # the first start of a machine 
 class Terminal:
     """A program in a pseudo-terminal, and what its screen shows."""
 
-    def __init__(self, command: tuple[str, ...], environment: dict[str, str]) -> None:
-        self.screen = pyte.Screen(COLUMNS, LINES)
+    def __init__(self, command: tuple[str, ...], environment: dict[str, str], columns: int = COLUMNS, lines: int = LINES) -> None:
+        self.screen = pyte.Screen(columns, lines)
+        self.said = b""                          # all that the program wrote
         self._stream = pyte.ByteStream(self.screen)
         self._stream.feed(f"$ {' '.join(command)}\r\n".encode())
         self._process, self._file = pty.fork()
         if self._process == 0:
             os.execvpe(command[0], list(command), environment)
-        fcntl.ioctl(self._file, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+        fcntl.ioctl(self._file, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def type(self, text: str) -> None:
         for char in text:
@@ -59,6 +60,7 @@ class Terminal:
                 data = os.read(self._file, 65536)
             except OSError:                      # the program has ended
                 return False
+            self.said += data
             first, *others = data.split(WHERE)
             self._stream.feed(first)
             for part in others:
@@ -68,11 +70,11 @@ class Terminal:
 
     def wait_for_prompt(self) -> None:
         end = time.monotonic() + SECONDS
-        while not self._at_prompt():
+        while not self.at_prompt():
             if time.monotonic() > end or not self.read(0.3):
                 raise SystemExit("the chat did not come to its prompt; its screen:\n" + "\n".join(self.screen.display).rstrip())
 
-    def _at_prompt(self) -> bool:
+    def at_prompt(self) -> bool:
         cursor = self.screen.cursor
         return cursor.x == len(PROMPT) and self.screen.display[cursor.y].rstrip() == PROMPT.strip()
 

@@ -286,6 +286,9 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     ("rn m", "did you mean run"),
     ("--nope", "--nope"),
     ("run", "MODEL"),
+    ("run m x --temprature 1", "--temprature: there is no such option; did you mean --temp or --temperature? edgellm run --help"),
+    ("run m x --threads many", "--threads many: 'many' is not a whole number"),
+    ("run m x --top-p much", "'much' is not a number"),
     ("run m x -n abc", "-n abc"),
     ("run m x --top-p=abc", "--top-p abc"),
     ("run m x --nope", "--nope"),
@@ -454,3 +457,10 @@ def test_tokenize(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     plain = len(capsys.readouterr().out.splitlines())
     assert app.run(["tokenize", model, "</s>x", "--no-bos", "--special"]) == 0
     assert (len(capsys.readouterr().out.splitlines()) < plain) == (kind == "spm")
+
+
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_what_commands_do_is_said_whole(columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert app.run(["--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]

@@ -123,15 +123,23 @@ def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("line, said", [
     ("/nope", "/nope"), ("/set nope 1", "nope"), ("/set temp warm", "warm"), ("/set seed 0.5", "0.5"), ("/regen", "/regen"),
-    ("/set temp nan", "/set temp nan: give a finite number"), ("/set temp -3", "give 0 or more"),
-    ("/set top-p 7", "/set top-p 7: give a finite number at least 0 and at most 1, or default"), ("/set top-k -3", "give 0"),
+    ("/set temp nan", "/set temp nan: give 0 or more, or default"), ("/set temp -3", "give 0 or more"),
+    ("/set top-p 7", "/set top-p 7: give a number from 0 to 1, or default"), ("/set top-k -3", "give 0"),
     ("/set n 0", "give 1 or more, or -1"), ("/set seed -2", "give 0 or more, or -1"), ("/set min-p inf", "/set min-p inf: give"),
-    ("/set repeat-penalty 0", "at least 1e-06"), ("/set think maybe", "give on or off"), ("/set think on", "no <think>"),
-    ("/", "/help"),
+    ("/set repeat-penalty 0", "give more than 0"), ("/set think maybe", "give on or off"), ("/set think on", "no <think>"),
+    ("/", "/help"), ("/hlp", "/hlp: there is no such command; did you mean /help?"),
+    ("/zzz", "there is no such command; /help lists"),
+    ("/set temperature nan", "/set temperature nan: give 0 or more"), ("/set num_predict 0", "give 1 or more, or -1"),
+    ("/set temprature 1", "did you mean temp? The options are temp, top-k"), ("/set zzz 1", "no such option; the options are temp"),
 ])
 def test_commands_that_cannot_be_carried_out(line: str, said: str) -> None:
     with pytest.raises(OptionError, match=re.escape(said)):
         carry_out(line, conversation()[0])
+
+
+def test_on_and_off_have_no_default_where_a_model_cannot() -> None:
+    with pytest.raises(OptionError, match=r"no <think>$"):
+        carry_out("/set think on", conversation()[0])
 
 
 def test_a_refused_value_changes_nothing() -> None:

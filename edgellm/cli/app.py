@@ -145,19 +145,24 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
     command = next((a for a in arguments if not a.startswith("-")), "")
     if command not in names:
         near = difflib.get_close_matches(command, names, n=1)
-        hint = f"did you mean {near[0]}" if near else f"the commands are {', '.join(names)}"
+        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(names)}"
         return f"there is no command {command!r}; {hint}" if command else f"{text}; edgellm --help shows what there is"
-    options = getattr(getattr(error, "param", None), "opts", [])
-    value = _value_of(options, arguments)
+    if type(error).__name__ == "NoSuchOption":
+        near = sorted(getattr(error, "possibilities", None) or [])
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        return f"{getattr(error, 'option_name', '')}: there is no such option; {hint}edgellm {command} --help shows what it takes"
+    name, value = _given(getattr(getattr(error, "param", None), "opts", []), arguments)
     if value:
-        text = f"{options[0]} {value}: {str(getattr(error, 'message', text)).rstrip('.')}"
+        text = f"{name} {value}: {str(getattr(error, 'message', text)).rstrip('.')}"
+    for theirs, ours in (("a valid int", "a whole number"), ("a valid float", "a number")):
+        text = text.replace(theirs, ours)
     return f"{text}; edgellm {command} --help shows what it takes"
 
 
-def _value_of(names: Sequence[str], arguments: Sequence[str]) -> str:
-    """What the command line gives for an option, under any of its names."""
+def _given(names: Sequence[str], arguments: Sequence[str]) -> tuple[str, str]:
+    """Under which of its names the command line gives an option, and its value there."""
     for k, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name in names:
-            return value if equals else "".join(arguments[k + 1 : k + 2])
-    return ""
+            return name, value if equals else "".join(arguments[k + 1 : k + 2])
+    return "", ""

@@ -1,6 +1,7 @@
 """The commands inside a chat: /help and its kin, one function each."""
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,7 +54,9 @@ def carry_out(line: str, chat: Conversation) -> Iterator[Event] | None:
     name, _, rest = line[1:].strip().partition(" ")
     command = COMMANDS.get(ALIASES.get(name.lower(), name.lower()))
     if command is None:
-        raise OptionError(f"/{name} is no command: /help lists them; a space before the slash makes it text")
+        near = difflib.get_close_matches(name.lower(), [*COMMANDS, *ALIASES], n=1)
+        hint = f"did you mean /{near[0]}? " if near else ""
+        raise OptionError(f"/{name}: there is no such command; {hint}/help lists them, and a space before the slash makes it text")
     return command.act(chat, rest.strip())
 
 

@@ -15,7 +15,7 @@ def doctor(
     timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Measure the speed of memory.")] = True,
     json_: options.Json = False,
 ) -> None:
-    """Look at this machine: processor, memory, caches, terminal, models, with what to do about what is wrong.
+    """Look for what is wrong on this machine. Looks at processor, memory, caches, terminal and models, and says what to do.
 
     \b
     edgellm doctor
@@ -32,12 +32,16 @@ def doctor(
 
         print(json.dumps([{"what": one.what, "value": one.value, "advice": one.advice or None} for one in findings], indent=2))
         return
+    from pathlib import Path
+
+    from edgellm.cli.table import wrapped
     from edgellm.cli.terminal import clean
 
+    home = f"{Path.home()}{os.sep}"
     for one in findings:
-        print(f"{'!' if one.advice else ' '} {one.what:<14}{clean(one.value)}")
+        print(wrapped(f"{'!' if one.advice else ' '} {one.what:<14}{clean(one.value).replace(home, f'~{os.sep}')}", 16))
         if one.advice:
-            print(f"    {clean(one.advice)}")
+            print(wrapped(f"    {clean(one.advice)}", 4))
     wrong = sum(1 for one in findings if one.advice)
     print(f"{wrong} thing{'s' if wrong > 1 else ''} to look at" if wrong else "all is well")
 

@@ -7,7 +7,7 @@ import typer
 
 from edgellm.cli import completion, options
 from edgellm.cli.progress import ProgressLine
-from edgellm.errors import ModelNotFound
+from edgellm.errors import DownloadError, ModelNotFound
 
 if TYPE_CHECKING:
     from edgellm.engine.fit import Fit, Guess
@@ -28,7 +28,7 @@ def fit(
     timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Say how fast it will be.")] = True,
     json_: options.Json = False,
 ) -> None:
-    """Say whether a model fits into memory and how fast it will write.
+    """Say what fits into memory, and how fast.
 
     Only a model's header is read, on the hub too (a few megabytes). Its speed is measured here, with its own plan and
     kernels on made-up weights, in about two seconds. Without a model the catalogue is listed, by what fits; those
@@ -128,8 +128,13 @@ def _open(name: str) -> tuple[GGUFFile, bool]:
             raise
     from edgellm.catalogue.remote import open_remote
 
-    with ProgressLine(f"reading the header of {name}"):
-        return open_remote(name), False
+    try:
+        with ProgressLine(f"reading the header of {name}"):
+            return open_remote(name), False
+    except DownloadError as error:
+        if entry_of(name) is None:
+            raise
+        raise DownloadError(f"{error}; edgellm fit, without a name, has an estimate that needs no network") from error
 
 
 def _advice(name: str, result: Fit, here: bool) -> str:

@@ -18,7 +18,7 @@ def import_(
     copy: Annotated[bool, typer.Option("--copy", help="Copy the bytes instead of linking to them.")] = False,
     json_: options.Json = False,
 ) -> None:
-    """Give a model file a name, so that it can be used from any folder.
+    """Give a model file a name. It can then be used from any folder.
 
     The file is checked, then linked into edgellm's own folder: that costs no space. --copy is for files that will go
     away, such as those on a stick. edgellm rm NAME takes the name back.

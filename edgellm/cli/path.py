@@ -8,7 +8,7 @@ from edgellm.cli.terminal import Filter
 
 
 def path(model: options.Model, json_: options.Json = False) -> None:
-    """Print the path of a model's file, for other programs.
+    """Print where a model's file is.
 
     \b
     edgellm path qwen3-0.6b

@@ -39,7 +39,7 @@ def perplexity(
     force: options.Force = False,
     json_: options.Json = False,
 ) -> None:
-    """Measure the perplexity of a text, as llama-perplexity does.
+    """Measure the perplexity of a text. The figure is llama-perplexity's.
 
     The text is cut into windows of --context tokens; each begins with BOS where the vocabulary has one, and the second half of each
     is scored. With --kl-base also: the Kullback-Leibler divergence of the predictions from that model's, how often both find the

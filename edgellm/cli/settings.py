@@ -1,6 +1,8 @@
 """The options that /set knows inside a chat: what is taken, which values hold, and where these come from."""
 from __future__ import annotations
 
+import difflib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,8 +34,22 @@ def _number(text: str) -> float:
 
 def _not_negative(text: str) -> float:
     number = _number(text)
-    if number < 0:
+    if not 0 <= number < math.inf:
         raise ValueError("give 0 or more")
+    return number
+
+
+def _positive(text: str) -> float:
+    number = _number(text)
+    if not 0 < number < math.inf:
+        raise ValueError("give more than 0")
+    return number
+
+
+def _fraction(text: str) -> float:
+    number = _number(text)
+    if not 0 <= number <= 1:
+        raise ValueError("give a number from 0 to 1")
     return number
 
 
@@ -69,9 +85,9 @@ def _policy(text: str) -> str:
 SETTINGS = {
     "temp": Setting("temperature", _not_negative),
     "top-k": Setting("top_k", _whole(0)),
-    "top-p": Setting("top_p", _number),
-    "min-p": Setting("min_p", _number),
-    "repeat-penalty": Setting("repeat_penalty", _number),
+    "top-p": Setting("top_p", _fraction),
+    "min-p": Setting("min_p", _fraction),
+    "repeat-penalty": Setting("repeat_penalty", _positive),
     "presence-penalty": Setting("presence_penalty", _number),
     "frequency-penalty": Setting("frequency_penalty", _number),
     "seed": Setting("seed", _whole(0, unset=-1)),
@@ -80,6 +96,7 @@ SETTINGS = {
     "context-policy": Setting("context_policy", _policy, ("ring", "drop-oldest-turns", "error", DEFAULT)),
     "think-budget": Setting("think_budget", _whole(0, unset=-1)),
 }
+ALIASES = {"temperature": "temp", "max-tokens": "n", "num-predict": "n", "n-predict": "n", "predict": "n"}
 
 
 def change(chat: Conversation, name: str, text: str) -> None:
@@ -94,7 +111,8 @@ def change(chat: Conversation, name: str, text: str) -> None:
     except ValueError as error:
         raise OptionError(f"/set {name} {text}: {error}, or default") from None
     except OptionError as error:
-        raise OptionError(f"/set {name} {text}: {_reason(str(error))}, or default") from error
+        otherwise = "" if setting.option == "think" else ", or default"
+        raise OptionError(f"/set {name} {text}: {_reason(str(error))}{otherwise}") from error
     chat.chosen[setting.option] = value
 
 
@@ -106,9 +124,12 @@ def _reason(error: str) -> str:
 
 def find(name: str) -> Setting:
     """The setting of a name, with either kind of dash. Raises OptionError."""
-    setting = SETTINGS.get(name.replace("_", "-"))
+    dashed = name.lower().replace("_", "-")
+    setting = SETTINGS.get(ALIASES.get(dashed, dashed))
     if setting is None:
-        raise OptionError(f"/set {name}: there is {', '.join(SETTINGS)}")
+        near = difflib.get_close_matches(dashed, [*SETTINGS, *ALIASES], n=1)
+        hint = f"did you mean {ALIASES.get(near[0], near[0])}? The options are" if near else "the options are"
+        raise OptionError(f"/set {name}: there is no such option; {hint} {', '.join(SETTINGS)}")
     return setting
 
 

@@ -16,10 +16,13 @@ def line_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def wrapped(text: str) -> str:
-    """A sentence over as many lines as the terminal needs."""
+def wrapped(text: str, indent: int = 0) -> str:
+    """A sentence over as many lines as the terminal needs; all but the first are indented."""
     width = line_width()
-    return text if width is None else "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+    if width is None or len(text) <= width:
+        return text
+    return textwrap.fill(text, max(width, 2 * indent), subsequent_indent=" " * indent, break_long_words=False,
+                         break_on_hyphens=False)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), optional: Sequence[int] = ()) -> str:

@@ -7,7 +7,7 @@ from edgellm.cli import options
 
 
 def verify(model: options.Model, json_: options.Json = False) -> None:
-    """Check a model file: hash, types, values, tensors, tokenizer, chat template.
+    """Check a model file. Looks at hash, types, values, tensors, tokenizer and chat template.
 
     One line per finding: ok, warning, error, or skipped where there is nothing to look at. Every byte is read. The exit code is 3
     where there is an error, else 0.
@@ -16,6 +16,7 @@ def verify(model: options.Model, json_: options.Json = False) -> None:
 
     from edgellm.catalogue import resolve
     from edgellm.cli.progress import ProgressLine
+    from edgellm.cli.table import wrapped
     from edgellm.cli.terminal import clean
     from edgellm.errors import EdgeError
 
@@ -32,6 +33,6 @@ def verify(model: options.Model, json_: options.Json = False) -> None:
         print(json.dumps({"file": str(path), "errors": errors, "findings": rows}, indent=2))
     else:
         for one in findings:
-            print(f"{one.status:<8} {one.check:<10} {clean(one.text)}")
+            print(wrapped(f"{one.status:<8} {one.check:<10} {clean(one.text)}", 20))
     if errors:
         raise typer.Exit(EdgeError.exit_code)
