@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from edgellm.chat.tools import ToolCall
     from edgellm.engine.async_ import AsyncStream
     from edgellm.engine.load import load, load_tokenizer
     from edgellm.engine.model import Model
@@ -60,7 +61,7 @@ __all__ = [
     "BadVersion", "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "Event", "FormatError", "Generation",
     "LimitExceeded", "Model", "ModelClosed", "ModelInfo", "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError",
     "OptionError", "Piece", "SamplingOptions", "SchemaError", "Session", "SessionError", "ShapeMismatch", "Stats", "Stream",
-    "TemplateError", "Truncated", "Unreadable", "Unsupported", "Unwritable", "load", "load_tokenizer",
+    "TemplateError", "ToolCall", "Truncated", "Unreadable", "Unsupported", "Unwritable", "load", "load_tokenizer",
 ]
 
 _HOMES = {
@@ -68,7 +69,7 @@ _HOMES = {
     "Event": "edgellm.engine.records", "Generation": "edgellm.engine.records", "ModelInfo": "edgellm.engine.records",
     "Piece": "edgellm.engine.records", "Session": "edgellm.engine.session", "Stats": "edgellm.engine.records",
     "Stream": "edgellm.engine.stream",
-    "AsyncStream": "edgellm.engine.async_", "SamplingOptions": "edgellm.sampling",
+    "ToolCall": "edgellm.chat.tools", "AsyncStream": "edgellm.engine.async_", "SamplingOptions": "edgellm.sampling",
 }
 
 

@@ -154,7 +154,7 @@ def test_loops_are_long_and_exact(span: int, times: int, found: bool) -> None:
 
 
 def test_a_chat_that_repeats_itself_ends_with_the_reason(model: edgellm.Model) -> None:
-    looping: dict[str, Any] = {"logit_bias": {20: 1000.0}, "temperature": 0, "max_tokens": 1500}
+    looping: dict[str, Any] = {"logit_bias": {20: 1000.0}, "temperature": 0, "max_tokens": 600}
     answer = model.chat(ASK, think=False, **looping)
     assert answer.stop_reason == "loop" and len(answer.token_ids) == 512
     assert model.chat(ASK, think=False, stop_loops=False, **looping).stop_reason == "length"

@@ -35,8 +35,8 @@ def entropy(ids: list[int]) -> float:
 def test_mirostat_keeps_the_surprise_near_tau(version: int, tau: float) -> None:
     sampler = Sampler(SamplingOptions(temperature=1, mirostat=version, mirostat_tau=tau, seed=1), n_vocab=N, context=64)
     plain = Sampler(SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0, seed=1), n_vocab=N, context=64)
-    assert entropy(drawn(sampler, zipf(), 3000)[1000:]) == pytest.approx(tau, abs=0.4)
-    assert entropy(drawn(plain, zipf(), 2000)) > 5.5
+    assert entropy(drawn(sampler, zipf(), 1600)[600:]) == pytest.approx(tau, abs=0.4)
+    assert entropy(drawn(plain, zipf(), 800)) > 5.5
 
 
 def test_mirostat_replaces_the_stages_that_cut() -> None:
@@ -62,8 +62,8 @@ def test_first_draw_of_adaptive_p_has_llama_cpps_weights() -> None:
     logits = np.log(np.array(chances, np.float32))
     options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "adaptive_target": 0.3}
     counts = np.bincount([Sampler(SamplingOptions(**options, seed=seed), n_vocab=3, context=64).sample(logits, NONE)
-                          for seed in range(3000)], minlength=3)
-    np.testing.assert_allclose(counts / 3000, wanted, atol=0.03)
+                          for seed in range(1500)], minlength=3)
+    np.testing.assert_allclose(counts / 1500, wanted, atol=0.04)
 
 
 @pytest.mark.parametrize(("name", "value"), [

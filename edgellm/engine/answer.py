@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any  # what an answer with a schema stands for
 
 from edgellm.chat import ThinkingSplitter
+from edgellm.chat.parsers import CallSplitter
+from edgellm.chat.tools import ToolCall
 from edgellm.engine.context_policy import Visible
 from edgellm.engine.conversation import Home, Logits
 from edgellm.engine.generation_options import PromptProgress
@@ -42,6 +44,7 @@ class Request:
     logprobs: int | None = None                  # log probabilities of each token, and of so many of the likeliest
     stop_loops: bool = False                     # end an answer that repeats itself
     parse: Callable[[str], Any] | None = None    # for the result
+    calls: CallSplitter | None = None            # for answers that may call tools
 
 
 class Answer(Task):
@@ -60,6 +63,7 @@ class Answer(Task):
         self._text, self._thinking = bytearray(), bytearray()    # UTF-8: 50,000 pieces as str objects would be 3 MB
         self._piece: Piece | None = None         # for the reader
         self._end: StopReason | None = None      # why no token comes after the newest
+        self._calls: list[ToolCall] = []
         self._logprobs: list[TokenLogprobs] = []
         self._drawn: TokenLogprobs | None = None  # of the token that `sample` found
         self._cached = 0
@@ -192,10 +196,17 @@ class Answer(Task):
             if last:
                 held_thinking, held_text = splitter.flush()
                 thinking, text = thinking + held_thinking, text + held_text
+        calls, finder = list[ToolCall](), self._request.calls
+        if finder is not None:
+            text, calls = finder.push(text)
+            if last:
+                held_text, held_calls = finder.flush()
+                text, calls = text + held_text, calls + held_calls
+            self._calls += calls
         self._text += text.encode()
         self._thinking += thinking.encode()
         logprobs = self._logprobs[self._shown - self.n_prompt - 1] if token is not None and self._logprobs else None
-        return Piece(text, token, thinking, logprobs)
+        return Piece(text, token, thinking, logprobs, tuple(calls))
 
     def _rest(self) -> str:
         """Text that was held back: a possible stop text, the bytes of an unfinished character."""
@@ -206,7 +217,7 @@ class Answer(Task):
     def _last(self, reason: StopReason) -> None:
         """End here; a last piece brings the text that was held back, if any."""
         piece = self._made(self._rest(), None, last=True)
-        self._piece = piece if piece or piece.thinking else None
+        self._piece = piece if piece or piece.thinking or piece.tool_calls else None
         self._finish(reason)
 
     def _finish(self, reason: StopReason) -> None:
@@ -217,4 +228,4 @@ class Answer(Task):
                       forgotten)
         logprobs = tuple(self._logprobs[: len(answer)]) if self._request.logprobs is not None else None
         self.result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed,
-                                 self._thinking.decode(), logprobs, self._request.parse)
+                                 self._thinking.decode(), logprobs, tuple(self._calls), parse=self._request.parse)

@@ -29,7 +29,11 @@ class _Model(Protocol):
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream: ...
 
+    @overload
     def chat(self, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]) -> Stream: ...
+    @overload
+    def chat(self, messages: Sequence[Message], *, stream: Literal[False] = False,
+             **options: Unpack[ChatKeywords]) -> Generation: ...
 
 
 class AsyncTwins:
@@ -53,6 +57,8 @@ class AsyncTwins:
     async def achat(self: _Model, messages: Sequence[Message], *, stream: bool = False,
                     **options: Unpack[ChatKeywords]) -> Generation | AsyncStream:
         """`chat` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
+        if options.get("run_tools") and not stream:
+            return await asyncio.to_thread(lambda: self.chat(messages, **options))
         answer = AsyncStream(lambda: self.chat(messages, stream=True, **options))
         return answer if stream else await answer.drain()
 

@@ -1,7 +1,7 @@
 """The options of `chat` beside those of every generation."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any  # tools and template options hold values of many types
 
 from edgellm.engine.generation_options import GenerationKeywords
@@ -12,7 +12,9 @@ from edgellm.errors import OptionError, shown
 class ChatKeywords(GenerationKeywords, total=False):
     """The keywords of `chat`."""
 
-    tools: Sequence[Mapping[str, Any]] | None
+    tools: Sequence[Callable[..., Any] | Mapping[str, Any]] | None       # what the model may call
+    run_tools: bool                              # carry its calls out and go on
+    max_rounds: int                              # of calls that are carried out, at most
     template_options: Mapping[str, Any] | None   # what else the template asks for
     think: bool | None                           # whether it thinks before it answers; None: as its template has it
     think_budget: int | None                     # tokens of thinking at most; then it is closed
@@ -22,6 +24,14 @@ def generation_part(options: ChatKeywords) -> GenerationKeywords:
     """The options that every generation has."""
     ours = ChatKeywords.__annotations__.keys() - GenerationKeywords.__annotations__.keys()
     return {name: value for name, value in options.items() if name not in ours}      # type: ignore[return-value]  # a part of it
+
+
+def check_rounds(asked: object) -> int:
+    """Rounds of calls. Raises OptionError."""
+    number = as_int(asked)
+    if number is None or number < 1:
+        raise OptionError(f"max_rounds={shown(asked)} is not possible; give a number of rounds, 1 or greater.")
+    return number
 
 
 def check_budget(asked: object) -> int | None:

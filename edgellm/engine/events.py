@@ -20,6 +20,8 @@ class EventMaker:
             yield Event("thinking", piece.thinking, self._taken())
         if piece:
             yield Event("text", str(piece), self._taken())
+        for call in piece.tool_calls:
+            yield Event("tool_call", "", self._taken(), call)
 
     def _taken(self) -> tuple[TokenLogprobs, ...]:
         taken, self._logprobs = tuple(self._logprobs), []

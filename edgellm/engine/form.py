@@ -4,18 +4,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from edgellm.chat.tools import JSON_OPTIONS
 from edgellm.engine.schema import as_json, is_pydantic, schema_of
 from edgellm.errors import OptionError, SchemaError, shown
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
+    from llguidance._lib import JsonCompileOptions  # a type alone
 
 FORMS = ("schema", "choices", "regex", "grammar")
-# White space between JSON's tokens: a blank, or new lines with an indent. Without a bound a model may write blanks for ever. No
-# \uXXXX in texts: a key written so would pass for another one.
-JSON_OPTIONS: Mapping[str, Any] = {"whitespace_pattern": r"( |\n{1,2}[ \t]{0,20})", "json_allowed_escapes": 'nrbtf\\"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def json_grammar(schema: object) -> str:
     """The grammar of a JSON schema. Raises SchemaError."""
     from llguidance import LLMatcher
 
-    return LLMatcher.grammar_from_json_schema(as_json(schema), overrides=dict(JSON_OPTIONS))     # type: ignore[arg-type]  # a TypedDict
+    return LLMatcher.grammar_from_json_schema(as_json(schema), overrides=cast("JsonCompileOptions", JSON_OPTIONS))
 
 
 def _schema(given: object) -> Form:

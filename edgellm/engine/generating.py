@@ -8,7 +8,7 @@ import numpy as np
 
 from edgellm.chat import Message, ThinkingSplitter, encode_chat, opens_thinking, switch, thinking_of
 from edgellm.engine.async_ import AsyncTwins, Prompt
-from edgellm.engine.chat_options import ChatKeywords, check_budget, generation_part
+from edgellm.engine.chat_options import ChatKeywords, check_budget, check_rounds, generation_part
 from edgellm.engine.context_policy import PINNED, ContextPolicy, fit
 from edgellm.engine.context_policy import Prompt as ChatPrompt
 from edgellm.engine.conversation import Home
@@ -16,6 +16,7 @@ from edgellm.engine.generation_options import GenerationKeywords, parse
 from edgellm.engine.grammar_vocabulary import Free
 from edgellm.engine.records import Generation
 from edgellm.engine.stream import Stream
+from edgellm.engine.tools import MAX_ROUNDS, run_rounds, toolbox
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ class Generating(AsyncTwins):
 
         `messages`: mappings with role and content, oldest first. They go through the model's chat template, or a built-in one
         that fits its vocabulary; names of control tokens in them stay plain text. One with `"pinned": True` stays when others are
-        left out (see `context_policy` of `load`; `result.stats.forgotten_messages` says which were). `tools`: function
-        descriptions for templates that know them. `template_options`: what else the template asks for. `think`: whether a model
+        left out (see `context_policy` of `load`; `result.stats.forgotten_messages` says which were). `tools`: functions, whose
+        signature and docstring the model is told, or descriptions of them; what it calls is in `result.tool_calls`, and in
+        `Stream.events()`. With `run_tools=True` functions are called and the model goes on, for `max_rounds` (10) at most;
+        `result.messages` has what came between. `template_options`: what else the template asks for. `think`: whether a model
         whose template has a switch for it thinks before it answers, None for the template's own default; see the property
         `thinking`. What is thought between <think> and </think> is not part of the answer: it is `result.thinking`,
         `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so many tokens. Other options and errors as in
@@ -88,13 +91,20 @@ class Generating(AsyncTwins):
         model = source.model
         if isinstance(messages, str) or not isinstance(messages, Sequence):
             raise OptionError('messages is no list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
+        tools = toolbox(options.get("tools"), model.template)
+        if options.get("run_tools"):
+            if stream or tools is None:
+                raise OptionError("run_tools needs tools, and no stream=True: read the calls of a stream from its events.")
+            again: ChatKeywords = {**options, "run_tools": False}
+            rounds = check_rounds(options.get("max_rounds", MAX_ROUNDS))
+            return run_rounds(lambda more: self.chat(more, **again), messages, tools, rounds)
         template, think = model.template, options.get("think")
         thinking, budget = thinking_of(template.source), check_budget(options.get("think_budget"))
         asked = parse(generation_part(options), context=model.context, more_stops=template.stops, stop_loops=True)
         extra = {**switch(thinking, think), **(options.get("template_options") or {})}
 
         def encode(some: Sequence[Message]) -> ChatPrompt:
-            rendered = template.render([_unpinned(message) for message in some], tools=options.get("tools"), **extra)
+            rendered = template.render([_unpinned(message) for message in some], tools=tools.messages if tools else None, **extra)
             return ChatPrompt(rendered, np.array(encode_chat(model.tokenizer, rendered), np.int32))
 
         seen = fit(messages, encode, lambda text: len(model.tokenizer.encode(text)), asked.context_policy or source.policy,
@@ -104,7 +114,9 @@ class Generating(AsyncTwins):
         inside = opens_thinking(seen.prompt.rendered.text)
         splitter = ThinkingSplitter(inside=inside) if thinking != "no" else None
         free = Free(inside, think is not False, budget) if thinking != "no" else None
-        answer = model.begin(seen.prompt.ids, asked, source, splitter, seen, free)
+        if tools and asked.form:
+            raise OptionError("tools and a form of the answer were given together; leave one of them out.")
+        answer = model.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools)
         return answer if stream else answer.drain()
 
 

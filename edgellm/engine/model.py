@@ -31,6 +31,7 @@ from edgellm.engine.session import Priority, Session
 from edgellm.engine.stream import Stream
 from edgellm.engine.task import Scoring
 from edgellm.engine.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
+from edgellm.engine.tools import Toolbox
 from edgellm.errors import ContextFull, ModelClosed, OptionError
 from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, resolve_options
 from edgellm.tokenizer import Tokenizer
@@ -154,7 +155,8 @@ class Model(Generating, AsyncEmbedding):
         return np.array(ids, np.int32)
 
     def begin(self, ids: TokenIds, asked: GenerationOptions, source: Source, thinking: ThinkingSplitter | None = None,
-              messages: Visible | None = None, free: Free | None = None) -> Stream:
+              messages: Visible | None = None, free: Free | None = None,
+              tools: Toolbox | None = None) -> Stream:
         """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
         self._require_writing()
         self.engine.check_room(len(ids))
@@ -163,17 +165,20 @@ class Model(Generating, AsyncEmbedding):
             raise ContextFull(f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, load the model with a "
                               "larger context, or choose context_policy=\"ring\".")
         options = self.sampling_options(**asked.sampling).options
-        needed = asked.stops or asked.form or free       # they need a tokenizer, or raise
+        needed = asked.stops or asked.form or free or tools      # they need a tokenizer, or raise
         tokenizer = self.tokenizer if self.info.has_tokenizer or needed else None
         end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
+        form = tools.form(tokenizer) if tools and tokenizer else asked.form
         sampler = Sampler(options, n_vocab=self.n_vocab, context=self.context, end_tokens=end_tokens,
                           suppressed=tokenizer.suppressed_ids if tokenizer else (),
                           vocabulary=self._token_texts if tokenizer else None, processors=asked.processors,
-                          constraint=self._grammar_vocabulary.constraint(asked.form, free) if asked.form or free else None)
-        decoder = answer_decoder(tokenizer, int(ids[-1]), whole=asked.form is not None) if tokenizer else None
+                          constraint=self._grammar_vocabulary.constraint(form, free) if form or free else None)
+        shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
+        decoder = answer_decoder(tokenizer, int(ids[-1]), whole=asked.form is not None, shown=shown) if tokenizer else None
         request = Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress, thinking,
                           calls_back=bool(asked.processors), messages=messages, limit=limit, logprobs=asked.logprobs,
-                          stop_loops=asked.stop_loops, parse=asked.form.parse if asked.form else None)
+                          stop_loops=asked.stop_loops, parse=asked.form.parse if asked.form else None,
+                          calls=tools.splitter() if tools else None)
         return Stream(self.engine, request, home=source.home, background=source.background)
 
     @cached_property

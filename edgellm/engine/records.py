@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple  # Any: what a caller's schema stands for
 
+from edgellm.chat.templates import Message
+from edgellm.chat.tools import ToolCall
+
 StopReason = Literal["eog", "stop", "length", "context", "loop", "cancelled"]
 
 
@@ -23,26 +26,29 @@ class Piece(str):
     `token_id` is None for text that was held back and comes at the end. The text may be "": the bytes of one character, or
     the beginning of a stop text, can be spread over several tokens. `thinking` is text that a model which thinks before it
     answers has thought; it is not part of the answer, nor of the piece's own text. `logprobs` are the token's, where they were
-    asked for.
+    asked for; `tool_calls` are the calls that are complete with it.
     """
 
-    __slots__ = ("logprobs", "thinking", "token_id")
+    __slots__ = ("logprobs", "thinking", "token_id", "tool_calls")
     token_id: int | None
     thinking: str
     logprobs: TokenLogprobs | None
+    tool_calls: tuple[ToolCall, ...]
 
-    def __new__(cls, text: str, token_id: int | None, thinking: str = "", logprobs: TokenLogprobs | None = None) -> Piece:
+    def __new__(cls, text: str, token_id: int | None, thinking: str = "", logprobs: TokenLogprobs | None = None,
+                tool_calls: tuple[ToolCall, ...] = ()) -> Piece:
         piece = super().__new__(cls, text)
-        piece.token_id, piece.thinking, piece.logprobs = token_id, thinking, logprobs
+        piece.token_id, piece.thinking, piece.logprobs, piece.tool_calls = token_id, thinking, logprobs, tool_calls
         return piece
 
 
 class Event(NamedTuple):
-    """Text of an answer by its kind. `logprobs`: of the tokens that brought it, where they were asked for."""
+    """Text of an answer by its kind, or a call. `logprobs`: of the tokens that brought it, where they were asked for."""
 
-    kind: Literal["thinking", "text"]
+    kind: Literal["thinking", "text", "tool_call"]
     text: str
     logprobs: tuple[TokenLogprobs, ...] = ()
+    tool_call: ToolCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,8 @@ class Generation:
     "eog" (the model ended it, or its form is complete), "stop" (a stop text), "length" (max_tokens), "context" (learned positions
     are used up), "loop" (it repeated itself), "cancelled" (closed early). `seed`: with it the same call gives the same answer.
     `thinking`: what a model has thought between <think> and </think> before it answered a conversation; it is not in `text`.
-    `logprobs`: of each token, where they were asked for.
+    `logprobs`: of each token, where they were asked for. `tool_calls`: what the model wants to be called; no part of `text`.
+    `messages`: what came before this answer, where calls were carried out: answers with calls, and results.
     """
 
     text: str
@@ -94,6 +101,8 @@ class Generation:
     seed: int
     thinking: str = ""
     logprobs: tuple[TokenLogprobs, ...] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    messages: tuple[Message, ...] = ()
     parse: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
 
     @property

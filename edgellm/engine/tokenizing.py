@@ -86,12 +86,13 @@ class TokenTexts:
         return self._tokenizer.encode(text, add_special=False)
 
 
-def answer_decoder(tokenizer: Tokenizer, last_of_prompt: int, *, whole: bool = False) -> StreamDecoder:
+def answer_decoder(tokenizer: Tokenizer, last_of_prompt: int, *, whole: bool = False,
+                   shown: frozenset[int] = frozenset()) -> StreamDecoder:
     """A decoder for what follows a prompt. After a special token a text's leading space is the tokenizer's, and goes.
 
-    `whole`: every space is the answer's own.
+    `whole`: every space is the answer's own. `shown`: control tokens that are part of the text.
     """
     if whole:
-        return StreamDecoder(tokenizer, continuation=True)
+        return StreamDecoder(tokenizer, continuation=True, shown=shown)
     after_special = tokenizer.is_control(last_of_prompt) or tokenizer.next_bytes(last_of_prompt, False)[1]
-    return StreamDecoder(tokenizer, continuation=not after_special)
+    return StreamDecoder(tokenizer, continuation=not after_special, shown=shown)

@@ -12,8 +12,10 @@ class StreamDecoder:
     `continuation`: the tokens follow a text (a prompt), so that the first one keeps its leading space.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, continuation: bool = False, skip_special: bool = True) -> None:
-        self._tokenizer, self._skip_special = tokenizer, skip_special
+    def __init__(self, tokenizer: Tokenizer, *, continuation: bool = False, skip_special: bool = True,
+                 shown: frozenset[int] = frozenset()) -> None:
+        """`shown`: control tokens whose text is not left out."""
+        self._tokenizer, self._skip_special, self._shown = tokenizer, skip_special, shown
         self._continuation = continuation
         self._after_special = not continuation
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -21,7 +23,7 @@ class StreamDecoder:
     def push(self, token: int) -> str:
         """The text that became complete with this token: "" while a character's bytes are still missing."""
         piece, self._after_special = self._tokenizer.next_bytes(
-            token, self._after_special, skip_special=self._skip_special)
+            token, self._after_special, skip_special=self._skip_special and token not in self._shown)
         return self._utf8.decode(piece)
 
     def flush(self) -> str:

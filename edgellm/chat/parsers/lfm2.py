@@ -1,0 +1,17 @@
+"""Calls of LFM2: a list in Python's syntax between <|tool_call_start|> and <|tool_call_end|>."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgellm.chat.parsers import pythonic
+from edgellm.chat.parsers._format import Format
+from edgellm.chat.tools import Tool
+
+
+def body(tools: Sequence[Tool]) -> str:
+    inner, _, rules = pythonic.body(tools).partition("\n")
+    return f'"[" {inner} "]"\n{rules}'
+
+
+FORMAT = Format("lfm2", (("<|tool_list_start|>",), ("<|tool_call_start|>",)), ("<|tool_call_start|>",), pythonic.parse,
+                ("<|tool_call_end|>",), markers=("<|tool_call_start|>", "<|tool_call_end|>"), body=body)

@@ -1,0 +1,59 @@
+"""Tools that a model may call, and the calls that come back."""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple  # Any: JSON
+
+# White space between JSON's tokens: a blank, or new lines with an indent. Without a bound a model may write blanks for ever. No
+# \uXXXX in texts: a key written so would pass for another one.
+JSON_OPTIONS = {"whitespace_pattern": r"( |\n{1,2}[ \t]{0,20})", "json_allowed_escapes": 'nrbtf\\"'}
+
+
+class Tool(NamedTuple):
+    """What a model is told of a function."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]                # a JSON schema of an object
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """In the form that chat templates take."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call that a model asks for. `id` tells calls of a conversation apart."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """In the form of an assistant message's `tool_calls`."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": dict(self.arguments)}}
+
+
+class Call(NamedTuple):
+    """A call as a parser finds it."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+def call_of(value: object, key: str = "arguments") -> Call | None:
+    """A call written as {"name": ..., key: {...}}; the arguments may be JSON within a text."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str) or not value["name"]:
+        return None
+    arguments = value.get(key, {})
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return None
+    return Call(value["name"], arguments) if isinstance(arguments, Mapping) else None

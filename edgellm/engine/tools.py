@@ -1,0 +1,131 @@
+"""Tools as callers give them: Python functions or descriptions of them; their calls carried out, round after round."""
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any  # Any: JSON
+
+from edgellm.chat.parsers import CallSplitter, Format, find_format, tool_grammar
+from edgellm.chat.templates import ChatTemplate, Message
+from edgellm.chat.tools import Tool, ToolCall
+from edgellm.engine.form import Form, check_grammar
+from edgellm.engine.records import Generation
+from edgellm.engine.schema import as_json, parameters_of
+from edgellm.errors import OptionError, SchemaError, TemplateError, shown
+from edgellm.tokenizer import Tokenizer
+
+Function = Callable[..., Any]
+MAX_ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The tools of a conversation, and how its model writes calls."""
+
+    tools: tuple[Tool, ...]
+    functions: Mapping[str, Function]            # those that can be called, by name
+    format: Format
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """For the chat template."""
+        return [tool.message for tool in self.tools]
+
+    def splitter(self) -> CallSplitter:
+        """What finds the calls in one answer."""
+        return CallSplitter(self.format, self.tools)
+
+    def shown(self, tokenizer: Tokenizer) -> frozenset[int]:
+        """Control tokens that the answer's text must hold for the parser."""
+        return frozenset(token for text in self.format.markers if (token := tokenizer.token_id(text)) is not None)
+
+    def form(self, tokenizer: Tokenizer) -> Form | None:
+        """What keeps arguments within their schemas; the text around calls is free. Raises SchemaError."""
+        def control_id(text: str) -> int | None:
+            token = tokenizer.token_id(text)
+            return token if token is not None and tokenizer.is_control(token) else None
+
+        grammar = tool_grammar(self.format, self.tools, control_id)
+        if grammar is None:
+            return None
+        check_grammar(grammar, "tools")
+        return Form(grammar)
+
+
+def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
+    """The tools that a caller gave, None without any. Raises OptionError, SchemaError, TemplateError (it takes no tools)."""
+    if given is None:
+        return None
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise OptionError("tools is no list; give functions, or descriptions with a name and parameters.")
+    tools, functions = list[Tool](), dict[str, Function]()
+    for each in given:
+        if callable(each):
+            tools.append(_of_function(each))
+            functions[tools[-1].name] = each
+        else:
+            tools.append(_of_description(each))
+    names = [tool.name for tool in tools]
+    if len(set(names)) < len(names):
+        raise OptionError(f"tools names {next(name for name in names if names.count(name) > 1)} twice; give each its own name.")
+    if tools and "tools" not in template.source:
+        raise TemplateError(f"{template.name} knows no tools, so the model would not be told of them; take another model.")
+    return Toolbox(tuple(tools), functions, find_format(template.source)) if tools else None
+
+
+def _of_function(function: Function) -> Tool:
+    """A tool of a signature and its docstring: the first paragraph, and lines "name: what it is" for arguments."""
+    parameters = parameters_of(function)
+    text = inspect.getdoc(function) or ""
+    described = dict(line.strip().split(":", 1) for line in text.splitlines() if ":" in line)
+    for name, schema in parameters["properties"].items():
+        if name in described and described[name].strip():
+            schema.setdefault("description", described[name].strip())
+    tool = Tool(function.__name__, " ".join(text.split("\n\n")[0].split()), parameters)
+    as_json(parameters)
+    return tool
+
+
+def _of_description(given: object) -> Tool:
+    """OpenAI's form, {"type": "function", "function": {...}}, or what is within it."""
+    described = given.get("function", given) if isinstance(given, Mapping) else None
+    if not isinstance(described, Mapping) or not isinstance(described.get("name"), str) or not described["name"]:
+        raise OptionError(f"tools has {shown(given)}; give a function, or a mapping with name, description and parameters.")
+    parameters = described.get("parameters", {"type": "object", "properties": {}, "additionalProperties": False})
+    if not isinstance(parameters, Mapping):
+        raise SchemaError(f"the parameters of {described['name']} are {shown(parameters)}; give the JSON schema of an object.")
+    as_json(parameters)
+    return Tool(described["name"], str(described.get("description", "")), parameters)
+
+
+def run_rounds(ask: Callable[[list[Message]], Generation], messages: Sequence[Message], tools: Toolbox,
+               max_rounds: int) -> Generation:
+    """Answers of `ask`, with the results of the calls in between, until one calls nothing, or what cannot be called here."""
+    added = list[Message]()
+    while True:
+        answer = ask([*messages, *added])
+        may_call = all(call.name in tools.functions or not _known(call, tools) for call in answer.tool_calls)
+        if not answer.tool_calls or not may_call or max_rounds == 0:
+            return replace(answer, messages=tuple(added))
+        max_rounds -= 1
+        added.append({"role": "assistant", "content": answer.text, "tool_calls": [call.message for call in answer.tool_calls]})
+        for call in answer.tool_calls:
+            added.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": _result(call, tools)})
+
+
+def _known(call: ToolCall, tools: Toolbox) -> bool:
+    return any(tool.name == call.name for tool in tools.tools)
+
+
+def _result(call: ToolCall, tools: Toolbox) -> str:
+    """What a function returns, as text; what it raises is told to the model."""
+    function = tools.functions.get(call.name)
+    if function is None:
+        return f"error: there is no tool {call.name}; there are {', '.join(tools.functions)}"
+    try:
+        found = function(**call.arguments)
+    except Exception as error:
+        return f"error: {type(error).__name__}: {error}"
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)

@@ -1,0 +1,252 @@
+"""Tool calls of each family: found in answers however they are cut, never at the cost of text, with arguments that fit."""
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tiny_models import tiny_model
+
+import edgellm
+from edgellm.chat.parsers import FORMATS, CallSplitter, find_format, tool_grammar
+from edgellm.chat.templates import ChatTemplate
+from edgellm.chat.tools import Tool, ToolCall
+from edgellm.engine.records import Generation
+from edgellm.engine.tools import run_rounds, toolbox
+from edgellm.errors import OptionError, SchemaError, TemplateError
+
+BY_NAME = {format.name: format for format in FORMATS}
+TOOLS = [
+    Tool("weather", "The weather of a city", {
+        "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"],
+        "additionalProperties": False}),
+    Tool("note", "", {
+        "type": "object", "properties": {"text": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}},
+                                         "urgent": {"type": "boolean"}}, "required": ["text"]}),
+]
+ROME, NOTE = ("weather", {"city": "Rome", "days": 3}), ("note", {"text": 'a "b", [c]', "tags": ["x", "y"], "urgent": True})
+
+GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
+    ("hermes", '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>', "", [ROME]),
+    ("hermes", 'Let me look.\n<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\", \\"days\\": 3}"}'
+     '</tool_call> Done.',
+     "Let me look.\n Done.", [ROME]),
+    ("hermes", '<tool_call>{"name": "note", "arguments": {"text": "</tool_call>"}}</tool_call>', "",
+     [("note", {"text": "</tool_call>"})]),
+    ("hermes", '<tool_call>{"name": "a", "arguments": {}}</tool_call><tool_call>{"name": "b", "arguments": {}}</tool_call>', "",
+     [("a", {}), ("b", {})]),
+    ("hermes", '<tool_call>{"name": "a", "arguments": {}}', "", [("a", {})]),
+    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
+     "</function>\n</tool_call>", "", [ROME]),
+    ("qwen3-coder", '<tool_call>\n<function=note>\n<parameter=text>\na "b", [c]\n</parameter>\n<parameter=tags>\n["x", "y"]\n'
+     "</parameter>\n<parameter=urgent>\nTrue\n</parameter>\n</function>\n</tool_call>", "", [NOTE]),
+    ("llama3", '{"name": "weather", "parameters": {"city": "Rome", "days": 3}}', "", [ROME]),
+    ("llama3", '<|python_tag|>{"type": "function", "name": "a", "parameters": {}}; {"name": "b", "parameters": {}}', "",
+     [("a", {}), ("b", {})]),
+    ("mistral", '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome", "days": 3}, "id": "abcdefghi"}]', "", [ROME]),
+    ("mistral", '[TOOL_CALLS]weather[ARGS]{"city": "Rome", "days": 3}[TOOL_CALLS]note[ARGS]{"text": "hi"}', "",
+     [ROME, ("note", {"text": "hi"})]),
+    ("granite", '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}]', "", [ROME]),
+    ("gemma", "<|tool_call>call:weather{city:<|\"|>Rome<|\"|>,days:3}<tool_call|>", "", [ROME]),
+    ("gemma", 'Well. <|tool_call>call:note{tags:[<|"|>x<|"|>,<|"|>y<|"|>],text:<|"|>a "b", [c]<|"|>,urgent:true}<tool_call|>',
+     "Well. ",
+     [NOTE]),
+    ("gemma", "<start_function_call>call:weather{city:<escape>Rome<escape>,days:3}<end_function_call>", "", [ROME]),
+    ("harmony", '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Rome", "days": 3}', "", [ROME]),
+    ("harmony", '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city": "Rome", "days": 3}<|call|>',
+     "", [ROME]),
+    ("lfm2", '<|tool_call_start|>[weather(city="Rome", days=3)]<|tool_call_end|>Looking it up.', "Looking it up.", [ROME]),
+    ("lfm2", "<|tool_call_start|>[note(text='a \"b\", [c]', tags=['x', 'y'], urgent=True)]<|tool_call_end|>", "", [NOTE]),
+    ("pythonic", 'weather', "weather", []),
+    ("pythonic", '[weather(city="Rome", days=3), note(text="a \\"b\\", [c]", tags=["x", "y"], urgent=true)]', "", [ROME, NOTE]),
+]
+
+PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", "<tool_call>\n{not json}\n</tool_call> and more",
+         '{"a": 1}', "[1, 2, 3]", "[TOOL_CALLS]", "[TOOL_CALLS] none", "<|tool_call>call:", "<|channel|>commentary<|message|>Hello",
+         '<tool_call>{"name": 3, "arguments": {}}</tool_call>', '<tool_call>{"name": "a", "arguments": [1]}</tool_call>',
+         "[f(1), g(**x)]", "[open(x=b'1')]", "{" * 5000, "[" * 5000, "<|tool_call>call:a{" + "[" * 5000 + "<tool_call|>",
+         "<|tool_call_start|>[" + "-" * 9999 + "1]<|tool_call_end|>"]
+
+
+def split(name: str, text: str, size: int) -> tuple[str, list[ToolCall]]:
+    splitter = CallSplitter(BY_NAME[name], TOOLS)
+    shown, calls = "", list[ToolCall]()
+    for at in range(0, len(text), size):
+        more, found = splitter.push(text[at : at + size])
+        shown, calls = shown + more, calls + found
+    more, found = splitter.flush()
+    return shown + more, calls + found
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{case[0]}-{len(case[1])}")
+def test_calls_are_found_however_the_text_is_cut(case: tuple[str, str, str, list[tuple[str, dict[str, Any]]]], size: int) -> None:
+    name, text, shown, wanted = case
+    found, calls = split(name, text, size)
+    assert [(call.name, call.arguments) for call in calls] == wanted and found == shown
+    assert len({call.id for call in calls}) == len(calls) and all(len(call.id) == 9 for call in calls)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("text", PLAIN, ids=range(len(PLAIN)))
+def test_text_that_is_no_call_stays_text(name: str, text: str) -> None:
+    for size in (7, 100_000):
+        assert split(name, text, size) == (text, [])
+
+
+def test_a_call_behind_a_broken_one_is_found() -> None:
+    text, calls = split("hermes", '<tool_call>broken</tool_call> so <tool_call>{"name": "a", "arguments": {}}</tool_call>.', 5)
+    assert text == "<tool_call>broken</tool_call> so ." and [call.name for call in calls] == ["a"]
+
+
+@pytest.mark.parametrize(("file", "name"), [
+    ("Qwen-Qwen3-0.6B", "hermes"), ("Qwen-Qwen2.5-7B-Instruct", "hermes"),
+    ("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"),
+    ("Qwen3.5-4B", "qwen3-coder"), ("LFM2-8B-A1B", "lfm2"), ("meta-llama-Llama-3.1-8B-Instruct", "llama3"),
+    ("meta-llama-Llama-3.2-3B-Instruct", "llama3"), ("mistralai-Mistral-Nemo-Instruct-2407", "mistral"),
+    ("google-gemma-4-31B-it", "gemma"), ("openai-gpt-oss-120b", "harmony"), ("ibm-granite-granite-3.3-2B-Instruct", "granite")])
+def test_the_format_is_told_by_the_template(shared: Path, file: str, name: str) -> None:
+    assert find_format((shared / "templates" / f"{file}.jinja").read_text()).name == name
+
+
+TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}{{ message.role }}: {{ message.content }}
+{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}{% endfor %}"""
+MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "llama3": "Environment: ipython",
+         "mistral": "[TOOL_CALLS]", "mistral-named": "[TOOL_CALLS] [ARGS]",
+         "granite": "<|tool_call|>", "lfm2": "<|tool_list_start|>", "pythonic": "[func_name1(", "gemma": "<|tool_call>",
+         "harmony": "<|channel|> functions"}
+
+
+def template(mark: str) -> ChatTemplate:
+    return ChatTemplate(TEMPLATE + "{# " + mark + " #}")
+
+
+def weather(city: Literal["Rome", "Oslo"], days: int = 1, warm: bool = False, near: list[float] | None = None) -> str:
+    """The weather of a city.
+
+    city: where
+    days: how many days from now
+    """
+    return f"{city}: sun for {days} days"
+
+
+ASK = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(scope="module", params=["spm", "bpe"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
+    path = tiny_model(tmp_path_factory.mktemp("tools") / "m.gguf", "llama", "F16", tokenizer=request.param, n_layers=1,
+                      context=2048)
+    with edgellm.load(path, context=2048) as model:
+        yield model
+
+
+@pytest.mark.parametrize("name", [name for name, format in BY_NAME.items() if format.body])
+def test_arguments_follow_their_schema(model: edgellm.Model, name: str) -> None:
+    """The text before a call's arguments is forced by a bias; from there on the model is free to write what it may."""
+    model.template, format = template(MARKS[name]), BY_NAME[name]
+    box = toolbox([weather], model.template)
+    assert box is not None and box.format is format
+    opener, ended = format.openers[-1] if format.at_start else format.openers[0], 0
+    for seed in range(6):
+        answer = model.chat(ASK, tools=[weather], seed=seed, max_tokens=200, temperature=1.2, top_k=0, top_p=1.0, min_p=0.0,
+                            processors=[Begins(model.tokenizer.encode_continuation(opener))], stop_loops=False)
+        for call in answer.tool_calls:
+            ended += 1
+            assert call.name == "weather"
+            jsonschema.validate(call.arguments, dict(box.tools[0].parameters))
+        if ended > 1:
+            break
+    assert ended
+
+
+class Begins:
+    """A processor that makes an answer begin with some tokens."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        self._tokens = tokens
+
+    def __call__(self, ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        if self._tokens:
+            logits[self._tokens.pop(0)] += 1000
+        return logits
+
+
+def test_a_signature_becomes_a_tool() -> None:
+    now = {"type": "function", "function": {"name": "now", "description": "The time"}}
+    box = toolbox([weather, now, {"name": "x", "parameters": {}}], template("<tool_call>"))
+    assert box is not None and [tool.name for tool in box.tools] == ["weather", "now", "x"]
+    tool = box.tools[0]
+    assert tool.description == "The weather of a city." and tool.parameters["required"] == ["city"]
+    assert tool.parameters["properties"]["days"] == {"type": "integer", "description": "how many days from now"}
+    assert box.messages[0]["function"]["name"] == "weather" and set(box.functions) == {"weather"}
+
+
+@pytest.mark.parametrize(("tools", "error"), [
+    ("x", OptionError), ([3], OptionError), ([{"name": ""}], OptionError), ([weather, weather], OptionError),
+    ([{"name": "a", "parameters": {"not": {}}}], SchemaError), ([{"name": "a", "parameters": 3}], SchemaError),
+    ([lambda *a: 0], SchemaError)])
+def test_faulty_tools_are_refused(tools: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        toolbox(tools, template(""))
+
+
+def generation(text: str, *calls: ToolCall) -> Generation:
+    return Generation(text, (), "eog", edgellm.Stats(0, 0, 0, 0, 0, 0, 0), 0, tool_calls=calls)
+
+
+def test_calls_are_carried_out_until_there_are_none() -> None:
+    box = toolbox([weather, {"name": "outside"}], template("<tool_call>"))
+    assert box is not None
+    script = [generation("Hm.", ToolCall("weather", {"city": "Rome", "days": 2}, "1"), ToolCall("gone", {}, "2")),
+              generation("", ToolCall("weather", {"town": "Rome"}, "3")), generation("Sunny.")]
+    asked: list[Any] = []
+
+    def ask(messages: list[Any]) -> Generation:
+        asked.append(messages)
+        return script[len(asked) - 1]
+
+    answer = run_rounds(ask, ASK, box, 10)
+    assert answer.text == "Sunny." and len(asked) == 3 and asked[-1] == [*ASK, *answer.messages]
+    results = [message["content"] for message in answer.messages if message["role"] == "tool"]
+    assert results[0] == "Rome: sun for 2 days" and results[1].startswith("error: there is no tool gone")
+    assert results[2].startswith("error: TypeError") and answer.messages[0]["tool_calls"][0]["function"]["arguments"]["days"] == 2
+    json.dumps(answer.messages)
+
+
+def test_rounds_are_bounded_and_descriptions_are_the_callers_to_carry_out() -> None:
+    box = toolbox([weather, {"name": "outside"}], template("<tool_call>"))
+    assert box is not None
+    endless = generation("", ToolCall("weather", {"city": "Rome"}, "1"))
+    answer = run_rounds(lambda messages: endless, ASK, box, 3)
+    assert len(answer.messages) == 6 and answer.tool_calls
+    answer = run_rounds(lambda messages: generation("", ToolCall("outside", {}, "1")), ASK, box, 3)
+    assert answer.messages == () and answer.tool_calls[0].name == "outside"
+
+
+def test_a_chat_with_tools_as_a_whole(model: edgellm.Model) -> None:
+    model.template = template("<tool_call>")
+    answer = model.chat(ASK, tools=[weather], run_tools=True, max_rounds=1, max_tokens=30, seed=0)
+    assert answer.stop_reason in ("length", "eog")
+    with model.chat(ASK, tools=[weather], stream=True, max_tokens=30, seed=0) as stream:
+        events = list(stream.events())
+    assert "".join(event.text for event in events if event.kind == "text") == stream.result.text
+    with pytest.raises(OptionError, match="run_tools"):
+        model.chat(ASK, tools=[weather], run_tools=True, stream=True)
+    with pytest.raises(OptionError, match="form"):
+        model.chat(ASK, tools=[weather], choices=["a"])
+    with pytest.raises(OptionError, match="max_rounds"):
+        model.chat(ASK, tools=[weather], run_tools=True, max_rounds=0)
+    model.template = ChatTemplate("{{ messages[0].content }}")
+    with pytest.raises(TemplateError, match="no tools"):
+        model.chat(ASK, tools=[weather])
+
+
+def test_a_grammar_names_control_tokens_by_their_id() -> None:
+    grammar = tool_grammar(BY_NAME["lfm2"], TOOLS, {"<|tool_call_start|>": 10, "<|tool_call_end|>": 11}.get)
+    assert grammar is not None and "<[10]>" in grammar and "<[11]>" in grammar and "tool_call_start" not in grammar
