@@ -1,10 +1,13 @@
 """The graph of one forward step: immutable nodes, a builder that architectures use, a printer."""
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
+
+import numpy as np
 
 Attr: TypeAlias = "int | float | str | bool | tuple[int, ...] | RopeSpec | None"
 Rows = Literal["T", "R", "S"]     # T: tokens of this step; R: those whose logits are wanted; S: segments
@@ -47,10 +50,14 @@ class KVSpec:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentSpec:
-    """State of a recurrent layer: one array per conversation, replaced at every token."""
+    """State of a recurrent layer: one array per conversation, replaced at every token; zeros before the first."""
 
     shape: tuple[int, ...]
-    dtype: str                                   # as NumPy names it
+    dtype: str = "float32"                       # as NumPy names it
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 StateSpec: TypeAlias = KVSpec | RecurrentSpec
@@ -83,10 +90,8 @@ class Graph:
 
     @property
     def kv_states(self) -> tuple[KVSpec, ...]:
-        """The states, all of which are keys and values."""
-        kv = tuple(state for state in self.states if isinstance(state, KVSpec))
-        assert len(kv) == len(self.states), "recurrent states have no place in memory yet"
-        return kv
+        """The states that are keys and values."""
+        return tuple(state for state in self.states if isinstance(state, KVSpec))
 
     def __str__(self) -> str:
         """One line per state and per node: `%7 (T, 64) matmul(%6) blk.0.attn_q.weight`."""

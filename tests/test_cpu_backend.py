@@ -40,7 +40,7 @@ def ready(path: Path, *, threads: int = 2, threads_batch: int | None = None, chu
     gguf = open_gguf(path)
     _, graph = arch.load_graph(gguf, context)
     weights = WeightStore(gguf)
-    layout = plan_memory(graph.kv_states, context=context, sinks=sinks, chunk=chunk)
+    layout = plan_memory(graph.states, context=context, sinks=sinks, chunk=chunk)
     executable = prepare(optimise(graph, layout.with_sinks), weights, layout, kv_type=kv_type, threads=threads,
                          threads_batch=threads_batch)
     try:
@@ -267,7 +267,7 @@ def test_an_executable_that_nobody_closes_ends_its_threads(tmp_path: Path) -> No
     gguf = open_gguf(tiny_model(tmp_path / "m.gguf"))
     _, graph = arch.load_graph(gguf, 64)
     weights = WeightStore(gguf)
-    layout = plan_memory(graph.kv_states, context=64, sinks=4, chunk=8)
+    layout = plan_memory(graph.states, context=64, sinks=4, chunk=8)
     for _ in range(20):
         executable = prepare(optimise(graph, layout.with_sinks), weights, layout, kv_type="f32", threads=3)
         del executable

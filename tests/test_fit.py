@@ -20,7 +20,7 @@ from edgellm.backends import HOST
 from edgellm.backends.base import BackendOptions
 from edgellm.backends.cpu.backend import LOOKUP_BYTES
 from edgellm.backends.cpu.executable import CpuExecutable
-from edgellm.backends.cpu.kv_cache import KVCache
+from edgellm.backends.cpu.state import CpuState
 from edgellm.catalogue import entries
 from edgellm.catalogue import machine as machines
 from edgellm.catalogue.connection import Limits
@@ -59,13 +59,13 @@ def needed(gguf: GGUFFile, context: int = 512, kv_type: str = "f16", threads: in
     return estimate.need(HOST, gguf, optimise(graph, layout.with_sinks), layout, BackendOptions(kv_type, threads))
 
 
-def full_state(executable: CpuExecutable) -> KVCache:
+def full_state(executable: CpuExecutable) -> CpuState:
     """A conversation that has written every slot."""
     state = executable.new_state()
     for index, slots in enumerate(one.slots for one in executable.layout.classes):
         spans = np.zeros((slots, 4), np.int32)
         spans[:, 0] = np.arange(slots)
-        state.write_to(index, spans, np.zeros((slots, 3), np.int64))
+        state.kv.write_to(index, spans, np.zeros((slots, 3), np.int64))
     return state
 
 

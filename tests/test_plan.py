@@ -39,7 +39,7 @@ def plan_of(folder: Path, name: str, threads: int, n_layers: int, quant: str = "
                       n_embd=256, n_ff=512)
     gguf = open_gguf(path)
     _, graph = arch.load_graph(gguf, 64)
-    layout = plan_memory(graph.kv_states, context=64, sinks=4, chunk=8)
+    layout = plan_memory(graph.states, context=64, sinks=4, chunk=8)
     return build_plan(optimise(graph, layout.with_sinks), WeightStore(gguf), layout, kv_type="f16", threads=threads)
 
 

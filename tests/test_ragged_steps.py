@@ -14,7 +14,7 @@ from tiny_models import tiny_model
 from edgellm import arch
 from edgellm.backends import find
 from edgellm.backends.base import BackendOptions, Executable, State, StepBatch
-from edgellm.backends.cpu.kv_cache import KVCache
+from edgellm.backends.cpu.state import CpuState
 from edgellm.formats.gguf import open_gguf
 from edgellm.memory.layout import MemoryClass, plan_memory
 from edgellm.memory.pages import PageTable, n_pages, page_of
@@ -32,7 +32,7 @@ def ready(path: Path, *, kv_type: str = "f16", threads: int = 2, backend: str = 
     gguf = open_gguf(path)
     _, graph = arch.load_graph(gguf, context)
     weights = WeightStore(gguf)
-    layout = plan_memory(graph.kv_states, context=context, sinks=4, chunk=CHUNK)
+    layout = plan_memory(graph.states, context=context, sinks=4, chunk=CHUNK)
     executable = find(backend).prepare(optimise(graph, layout.with_sinks), weights, layout, BackendOptions(kv_type, threads))
     try:
         yield executable
@@ -80,7 +80,7 @@ def mixed(n: int, rounds: int, longest: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("n", [2, 5, 16])
 @pytest.mark.parametrize(("name", "quant", "kv_type"),
-                         [("llama", "Q4_0", "f16"), ("gemma3", "F32", "f16"), ("qwen3", "Q4_K", "q8_0")])
+                         [("llama", "Q4_0", "f16"), ("gemma3", "F32", "f16"), ("qwen3", "Q4_K", "q8_0"), ("lfm2", "Q4_0", "f16")])
 def test_together_as_alone(tmp_path: Path, name: str, quant: str, kv_type: str, n: int) -> None:
     path = tiny_model(tmp_path / "m.gguf", name, quant, window=24)
     steps = mixed(n, 20, 40)
@@ -199,7 +199,7 @@ def test_pages_are_counted_and_copied_once() -> None:
         made.append([])
         return made[-1]
 
-    first: PageTable[list[int]] = PageTable(memory)
+    first: PageTable[list[int]] = PageTable(n_pages(memory))
     first.own(1, make, list).append(7)
     assert list(first) == [None, [7], None, None] and first.is_own(1)
     second = first.fork()
@@ -216,7 +216,7 @@ def test_caches_of_another_layout_are_refused(tmp_path: Path) -> None:
     with ready(path) as executable, ready(path, context=CHUNK) as small:
         one = Conversation(executable, 1)
         run(executable, [one], [[60]] * 8)
-        assert isinstance(one.state, KVCache)
+        assert isinstance(one.state, CpuState)
         one.state.save(file)
         with pytest.raises(ValueError):
             small.load_state(io.BytesIO(file.getvalue()))

@@ -18,10 +18,12 @@ import numpy.typing as npt
 from tiny_blocks import raw_type
 from tiny_encoders import ENCODERS, encoder_keys, encoder_tensors
 from tiny_families import FAMILIES, Family
+from tiny_hybrids import HYBRIDS
 from tiny_tokenizers import add_tokenizer, vocabulary_size
 
 Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have several element types
 
+FLOATS = ("conv.weight",)        # of any shape, which converters never quantise
 QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
           "IQ4_NL", "IQ4_XS", "MXFP4")
 
@@ -96,7 +98,7 @@ def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, seed: int) -> None:
     """Vectors and position tables stay float32, as every converter leaves them."""
     array = np.ascontiguousarray(array, np.float32)
-    if array.ndim == 1 or "_norm" in name or name.startswith(("position_embd", "token_types")):
+    if array.ndim == 1 or "_norm" in name or name.startswith(("position_embd", "token_types")) or name.endswith(FLOATS):
         writer.add_tensor(name, array)
         return
     kind = gguf.GGMLQuantizationType[quant]
@@ -115,7 +117,7 @@ def _sized(family: Family, s: Shape) -> Shape:
 def _metadata(arch: str, s: Shape) -> dict[str, Any]:
     if arch in ENCODERS:
         return encoder_keys(arch, s)
-    family = FAMILIES[arch]
+    family = FAMILIES.get(arch, Family())
     s = _sized(family, s)
     norm = "layer_norm_epsilon" if family.layer_norm else "layer_norm_rms_epsilon"
     keys: dict[str, Any] = {
@@ -128,7 +130,7 @@ def _metadata(arch: str, s: Shape) -> dict[str, Any]:
         keys |= {"attention.key_length": s.head_dim, "attention.value_length": s.head_dim}
     if family.rotates:
         keys["rope.freq_base"] = s.rope_base
-    keys |= family.keys
+    keys |= HYBRIDS[arch].metadata(s) if arch in HYBRIDS else family.keys
     if s.n_rot:
         keys["rope.dimension_count"] = s.n_rot
     if s.window:
@@ -161,6 +163,8 @@ def _tensors(arch: str, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
     """Float32 arrays by GGUF name."""
     if arch in ENCODERS:
         return encoder_tensors(arch, s, rng)
+    if arch in HYBRIDS:
+        return HYBRIDS[arch].tensors(s, rng)
     family = FAMILIES[arch]
     s = _sized(family, s)
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +13,7 @@ from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sequence import Placement
+from edgellm.memory.state_ring import NO_STATE_SLOTS, StateSlots
 from edgellm.weights import WeightStore
 
 STOP_SECONDS = 0.15                              # a step can be stopped after this time at the latest, if it can be helped
@@ -64,6 +65,8 @@ class StepBatch:
     spans[c] is int32 (T, 4) for memory class c of the layout: (slot to write, visible sinks, first window slot, window length).
     The sinks are slots 0..sinks-1; the window starts at `first`, has `length` slots and wraps from the last slot to the
     class's number of sinks. The token itself is the window's (or the sinks') last entry: it is written before it is read.
+    state_slots is int32 (T, 2): the slot of the recurrent states before a token (-1: zeros) and of those after it, which may be
+    the same; a token starts from what the one before it left.
     """
 
     tokens: npt.NDArray[np.int32]                # (T,)
@@ -72,13 +75,14 @@ class StepBatch:
     spans: tuple[npt.NDArray[np.int32], ...]     # per memory class: (T, 4)
     output_rows: npt.NDArray[np.int32]           # (R,) ascending: rows whose logits are wanted
     segments: tuple[Segment, ...]                # in the order of their rows, without gaps
+    state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)      # (T, 2); (0, 2) where no layer is recurrent
 
     @classmethod
     def single(cls, state: State, tokens: npt.NDArray[np.int32], place: Placement, output_rows: npt.NDArray[np.int32],
                adapters: int = 0) -> StepBatch:
         """A step of one conversation. Nothing is copied."""
         segment = Segment(state, 0, len(tokens), adapters)
-        return cls(tokens, place.positions, place.sink_positions, place.spans, output_rows, (segment,))
+        return cls(tokens, place.positions, place.sink_positions, place.spans, output_rows, (segment,), place.state_slots)
 
     def looked_up(self, source: str) -> npt.NDArray[np.integer]:
         """(T,) what a table's rows are looked up by: "tokens", "positions", "adapters", or "first" for row 0."""
@@ -98,7 +102,8 @@ class StepBatch:
             tuple(np.concatenate(spans) for spans in zip(*(step.spans for step in steps), strict=True)),
             np.concatenate([step.output_rows + np.int32(first) for step, first in zip(steps, firsts, strict=False)]),
             tuple(Segment(one.state, one.first_row + first, one.n, one.adapters) for step, first in zip(steps, firsts, strict=False)
-                  for one in step.segments))
+                  for one in step.segments),
+            np.concatenate([step.state_slots for step in steps]))
 
     def split(self) -> Iterator[StepBatch]:
         """Its segments as steps of their own."""
@@ -110,7 +115,7 @@ class StepBatch:
             rows = self.output_rows[(self.output_rows >= first) & (self.output_rows < end)] - np.int32(first)
             yield StepBatch(self.tokens[first:end], self.positions[first:end], self.sink_positions[first:end],
                             tuple(spans[first:end] for spans in self.spans), rows,
-                            (Segment(segment.state, 0, segment.n, segment.adapters),))
+                            (Segment(segment.state, 0, segment.n, segment.adapters),), self.state_slots[first:end])
 
 
 class Pace:

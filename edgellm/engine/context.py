@@ -74,7 +74,7 @@ def plan(graph: Graph, context: int, sinks: int, backend: Backend) -> MemoryLayo
     """The memory layout of a graph on a back end. A document is computed in one step, so that all of it is seen."""
     if graph.embeds:
         return plan_documents(graph.kv_states, context=context, chunk=max(context, SHORTEST_STEP))
-    return plan_memory(graph.kv_states, context=context, sinks=sinks, chunk=min(backend.chunk, context))
+    return plan_memory(graph.states, context=context, sinks=sinks, chunk=min(backend.chunk, context))
 
 
 def check_memory(needed: int, context: int, available: int) -> None:

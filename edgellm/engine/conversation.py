@@ -45,12 +45,11 @@ class Conversation:
 
     def useful(self, ids: TokenIds) -> int:
         """How many of the first tokens of `ids` (n,) need not be computed again; the last one always is, for its logits."""
-        common = min(self.sequence.common_prefix(ids), len(ids) - 1)
-        return common if self.sequence.can_truncate(common) else 0
+        return self.sequence.reachable(min(self.sequence.common_prefix(ids), len(ids) - 1))
 
     def truncate(self, length: int) -> None:
-        """Cut back to `length` tokens, or to none where that cannot be."""
-        self.sequence.truncate(length if self.sequence.can_truncate(length) else 0)
+        """Cut back to `length` tokens, or to as many before them as can be."""
+        self.sequence.truncate(self.sequence.reachable(length))
 
     def fork(self) -> Conversation:
         """A second one that goes on from here by itself. Not while a step with this one is computed."""

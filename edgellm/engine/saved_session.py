@@ -14,7 +14,9 @@ from edgellm.engine.checksum import Checksum
 from edgellm.engine.conversation import Conversation
 from edgellm.errors import EdgeError, SessionError
 from edgellm.formats.whole_file import WholeFile
+from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sequence import Sequence
+from edgellm.memory.state_ring import StateRing
 
 MAGIC, VERSION = b"EDGESESS", 2
 HEAD = struct.Struct("<8sIIQQ")                  # magic, version, bytes of the facts (JSON), of the ids, of the state
@@ -77,7 +79,9 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
     state, sequence = conversation.state, conversation.sequence
     counted: Any = _Counted()
     state.save(counted)
-    header = json.dumps({**facts, "oldest": list(sequence.oldest)}).encode()
+    ring = sequence.states
+    states = {} if ring is None else {"states": [list(item) for item in ring.held.items()], "marked": list(ring.marked)}
+    header = json.dumps({**facts, "oldest": list(sequence.oldest), **states}).encode()
     ids = sequence.ids.tobytes()
     file = WholeFile(path)
     try:
@@ -130,33 +134,45 @@ class _Reading:
         found.update(self._view[:end])
         if found.digest() != bytes(self._view[end:]):
             raise self._damaged("is damaged: its checksum is wrong")
-        oldest = self._facts(self._file.read(n_header), facts)
+        kept = self._facts(self._file.read(n_header), facts)
         ids = array("i", self._file.read(n_ids))
         if ids and not 0 <= min(ids) <= max(ids) < n_vocab:
             raise self._damaged("has tokens that this model does not know")
-        return Conversation(self._sequence(executable, ids, oldest), self._state(executable, end))
+        return Conversation(self._sequence(executable.layout, ids, kept), self._state(executable, end))
 
-    def _facts(self, header: bytes, wanted: dict[str, Any]) -> list[int]:
+    def _facts(self, header: bytes, wanted: dict[str, Any]) -> dict[str, Any]:
+        """What the header says of the sequence."""
         try:
             found = json.loads(header)
-            oldest = found.pop("oldest")
-        except (ValueError, KeyError, AttributeError) as error:
+            kept = {name: found.pop(name, []) for name in ("oldest", "states", "marked")}
+        except (ValueError, AttributeError) as error:
             raise self._damaged("is damaged") from error
         other = sorted(key for key in wanted if found.get(key) != wanted[key])
         if other:
             said = ", ".join(f"{key} {found.get(key)!r} instead of {wanted[key]!r}" for key in other)
             raise self._damaged(f"was saved with another model or other options ({said})")
-        if not isinstance(oldest, list) or not all(isinstance(position, int) for position in oldest):
-            raise self._damaged("is damaged")
-        return oldest
+        return kept
 
-    def _sequence(self, executable: Executable, ids: array[int], oldest: list[int]) -> Sequence:
-        layout = executable.layout
-        if len(oldest) != len(layout.classes) or not all(
+    def _sequence(self, layout: MemoryLayout, ids: array[int], kept: dict[str, Any]) -> Sequence:
+        oldest = kept["oldest"]
+        if not _are_integers(oldest) or len(oldest) != len(layout.classes) or not all(
                 memory.sinks <= position <= max(len(ids), memory.sinks) and position >= len(ids) - memory.ring
                 for position, memory in zip(oldest, layout.classes, strict=False)):
             raise self._damaged("is damaged")
-        return Sequence.restored(layout, ids, oldest)
+        return Sequence.restored(layout, ids, oldest, self._states(layout, len(ids), kept["states"], kept["marked"]))
+
+    def _states(self, layout: MemoryLayout, n: int, held: Any, marked: Any) -> StateRing | None:
+        """Where recurrent states are: one after each of some positions, the newest among them."""
+        if not layout.state_slots:
+            return None
+        if not (isinstance(held, list) and all(_are_integers(pair) and len(pair) == 2 for pair in held) and _are_integers(marked)):
+            raise self._damaged("is damaged")
+        slots = dict(held)
+        if (len(set(slots.values())) != len(held) or not all(0 <= slot < layout.state_slots for slot in slots.values())
+                or sorted(slots) != list(slots) or (n and (min(slots, default=-1) < 0 or max(slots) != n - 1))
+                or not set(marked) <= set(slots) or len(marked) > layout.snapshots):
+            raise self._damaged("is damaged")
+        return StateRing.restored(layout.rolling, layout.snapshots, slots, marked)
 
     def _state(self, executable: Executable, end: int) -> State:
         try:
@@ -166,3 +182,7 @@ class _Reading:
         if self._file.tell() != end:
             raise self._damaged("is damaged: its keys and values are not as long as they should be")
         return state
+
+
+def _are_integers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int for value in values)

@@ -102,6 +102,8 @@ class Step:
     def _extend(self) -> None:
         for part in self.parts:
             part.conversation.sequence.extend(part.tokens)
+            if len(part.tokens) > 1 and len(part.output_rows):       # the end of a prompt
+                part.conversation.sequence.mark()
 
     def _stop(self) -> bool:
         """Whether a prompt in it is no longer wanted, or nothing is."""

@@ -1,13 +1,17 @@
-"""Which layers share slot arithmetic: the memory classes of a model at one context size, integers only."""
+"""Which layers share slot arithmetic: memory classes and slots of states of a model at one context size, integers only."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from edgellm.graph import KVSpec
+from edgellm.graph import KVSpec, RecurrentSpec, StateSpec
 
 RING_MULTIPLE = 256              # slots; back ends cut a ring into equal pieces at fixed places
 DOCUMENT_SLOTS = 1024            # at least, for the documents of one step: 32 short ones
+RECURRENT = -1                   # instead of a memory class
+STATE_BYTES = 64 << 20           # that a conversation's recurrent states may take, beyond the fewest that there must be
+MOST_ROLLING, FEWEST_ROLLING = 9, 3
+MOST_SNAPSHOTS, FEWEST_SNAPSHOTS = 4, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +33,50 @@ class MemoryClass:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayout:
-    """Memory classes and the class of each layer. `context`: tokens that a full layer sees, sinks included."""
+    """Memory classes and the class of each state. `context`: tokens that a full layer sees, sinks included.
+
+    Recurrent states have slots in common: `rolling` of the newest tokens, and `snapshots`; both are 0 where there is none.
+    """
 
     context: int
     chunk: int                                   # tokens of one step, at most
     classes: tuple[MemoryClass, ...]             # class 0 is the full one
-    layer_class: tuple[int, ...]                 # per layer: index into `classes`
-    layers: tuple[KVSpec, ...]
+    layer_class: tuple[int, ...]                 # per state: index into `classes`, or RECURRENT
+    layers: tuple[StateSpec, ...]                # by number of the state
+    rolling: int = 0
+    snapshots: int = 0
     documents: bool = False                      # steps carry whole texts that nothing outlives: layers share slots by turns
+
+    @property
+    def state_slots(self) -> int:
+        """Slots of recurrent states."""
+        return self.rolling + self.snapshots
+
+    @property
+    def kv(self) -> Iterator[tuple[int, KVSpec, int]]:
+        """The states that are keys and values: their numbers, what they are, and their classes."""
+        for state, (spec, index) in enumerate(zip(self.layers, self.layer_class, strict=True)):
+            if isinstance(spec, KVSpec):
+                yield state, spec, index
+
+    @property
+    def recurrent(self) -> Iterator[tuple[int, RecurrentSpec]]:
+        """The others."""
+        return ((state, spec) for state, spec in enumerate(self.layers) if isinstance(spec, RecurrentSpec))
+
+    def kv_spec(self, state: int) -> KVSpec:
+        """A state that is keys and values."""
+        spec = self.layers[state]
+        assert isinstance(spec, KVSpec)
+        return spec
 
     @property
     def with_sinks(self) -> frozenset[int]:
         """The layers that keep sinks when others go."""
-        return frozenset(layer for layer, index in enumerate(self.layer_class) if self.classes[index].sinks)
+        return frozenset(state for state, _, index in self.kv if self.classes[index].sinks)
 
 
-def plan_memory(layers: Sequence[KVSpec], *, context: int, sinks: int, chunk: int) -> MemoryLayout:
+def plan_memory(layers: Sequence[StateSpec], *, context: int, sinks: int, chunk: int) -> MemoryLayout:
     """Sort layers into classes. A sliding layer whose window reaches the whole context is a full layer."""
     def ring(window: int) -> int:
         return -(-(window + chunk - 1) // RING_MULTIPLE) * RING_MULTIPLE
@@ -52,13 +84,17 @@ def plan_memory(layers: Sequence[KVSpec], *, context: int, sinks: int, chunk: in
     full = MemoryClass(sinks, context - sinks, ring(context - sinks))
     classes, layer_class = [full], []
     for layer in layers:
+        if isinstance(layer, RecurrentSpec):
+            layer_class.append(RECURRENT)
+            continue
         wanted = full
         if layer.window is not None and layer.window < context:
             wanted = MemoryClass(0, layer.window, ring(layer.window))
         if wanted not in classes:
             classes.append(wanted)
         layer_class.append(classes.index(wanted))
-    return MemoryLayout(context, chunk, tuple(classes), tuple(layer_class), tuple(layers))
+    rolling, snapshots = _state_slots(sum(layer.nbytes for layer in layers if isinstance(layer, RecurrentSpec)))
+    return MemoryLayout(context, chunk, tuple(classes), tuple(layer_class), tuple(layers), rolling, snapshots)
 
 
 def plan_documents(layers: Sequence[KVSpec], *, context: int, chunk: int) -> MemoryLayout:
@@ -73,3 +109,12 @@ def plan_documents(layers: Sequence[KVSpec], *, context: int, chunk: int) -> Mem
             classes.append(wanted)
         layer_class.append(classes.index(wanted))
     return MemoryLayout(context, chunk, tuple(classes), tuple(layer_class), tuple(layers), documents=True)
+
+
+def _state_slots(nbytes: int) -> tuple[int, int]:
+    """Slots for the newest states, all of which take `nbytes`, and for snapshots."""
+    if not nbytes:
+        return 0, 0
+    fitting = STATE_BYTES // nbytes
+    rolling = min(max(fitting, FEWEST_ROLLING), MOST_ROLLING)
+    return rolling, min(max(fitting - rolling, FEWEST_SNAPSHOTS), MOST_SNAPSHOTS)

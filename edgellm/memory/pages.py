@@ -42,11 +42,10 @@ class _Held(Generic[P]):
 
 
 class PageTable(Generic[P]):
-    """The pages of one conversation in one memory class. What a page is, is the back end's business."""
+    """The pages of one conversation in one memory class, or of its recurrent states. What a page is, is the back end's business."""
 
-    def __init__(self, memory: MemoryClass) -> None:
-        self.memory = memory
-        self._held: list[_Held[P] | None] = [None] * n_pages(memory)
+    def __init__(self, n: int) -> None:
+        self._held: list[_Held[P] | None] = [None] * n
 
     def __iter__(self) -> Iterator[P | None]:
         """The pages in order; None where nothing was written yet."""
@@ -76,7 +75,7 @@ class PageTable(Generic[P]):
 
     def fork(self) -> PageTable[P]:
         """A table of the same pages, all of which are shared from now on."""
-        other: PageTable[P] = PageTable(self.memory)
+        other: PageTable[P] = PageTable(len(self._held))
         with _COUNTING:
             for held in self._held:
                 if held is not None:

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.ring import Ring, Spans
+from edgellm.memory.state_ring import NO_STATE_SLOTS, StateRing, StateSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +20,30 @@ class Placement:
     positions: npt.NDArray[np.int64]             # (T,) true positions
     sink_positions: npt.NDArray[np.int64]        # (T,) where the query stands for the sinks' keys
     spans: tuple[Spans, ...]                     # per memory class: (T, 4)
+    state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)      # (T, 2), or none
 
 
 class Sequence:
-    """Token ids whose keys are stored, in order. `ids` grows by 4 bytes a token; nothing else grows."""
+    """Token ids that were computed, in order. `ids` grows by 4 bytes a token; nothing else grows."""
 
     def __init__(self, layout: MemoryLayout) -> None:
         self.layout = layout
         self.ids = array("i")
         self._rings = tuple(Ring(memory) for memory in layout.classes)
-        spans = tuple(np.zeros((1, 4), np.int32) for _ in layout.classes)
-        self._one = Placement(np.zeros(1, np.int64), np.zeros(1, np.int64), spans)
+        used = {index for _, _, index in layout.kv}
+        self._limits = tuple(ring for index, ring in enumerate(self._rings) if index in used)
+        self._states = StateRing(layout.rolling, layout.snapshots) if layout.state_slots else None
+        self._positions, self._sink_positions = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self._spans = tuple(np.zeros((1, 4), np.int32) for _ in layout.classes)
 
     @classmethod
-    def restored(cls, layout: MemoryLayout, ids: array[int], oldest: Iterable[int]) -> Sequence:
-        """One that holds `ids`, of which each class's ring has what came since `oldest`: see the property."""
+    def restored(cls, layout: MemoryLayout, ids: array[int], oldest: Iterable[int], states: StateRing | None) -> Sequence:
+        """One that holds `ids`, of which each class's ring has what came since `oldest`, with these states: see the properties."""
         sequence = cls(layout)
         sequence.ids = ids[:]
         for ring, position in zip(sequence._rings, oldest, strict=True):
             ring.oldest = position
+        sequence._states = states
         return sequence
 
     @property
@@ -45,17 +51,24 @@ class Sequence:
         """By memory class: the oldest position after the sinks that is still there."""
         return tuple(ring.oldest for ring in self._rings)
 
+    @property
+    def states(self) -> StateRing | None:
+        """Where recurrent states are, None where there are none."""
+        return self._states
+
     def fork(self) -> Sequence:
         """A second sequence with the same tokens, in the same slots of another state."""
-        return Sequence.restored(self.layout, self.ids, self.oldest)
+        ring = self._states
+        states = ring and StateRing.restored(ring.rolling, ring.snapshots, ring.held, ring.marked)
+        return Sequence.restored(self.layout, self.ids, self.oldest, states)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def evicted(self) -> int:
-        """Tokens that full layers no longer see."""
-        return max(0, len(self.ids) - self.layout.context)
+        """Tokens that full layers no longer see; recurrent layers forget in their own way."""
+        return max(0, len(self.ids) - self.layout.context) if self._limits else 0
 
     def place(self, n: int) -> Placement:
         """Reserve the slots of the next `n` tokens (1..chunk). For n = 1 the arrays are reused by the next call.
@@ -65,19 +78,27 @@ class Sequence:
         start, limit = len(self.ids), self.layout.context - 1
         for ring in self._rings:
             ring.reserve(start + n)
+        slots = NO_STATE_SLOTS if self._states is None else self._states.place(start, n)
         if n == 1:
-            one = self._one
-            one.positions[0] = start
-            one.sink_positions[0] = min(start, limit)
-            for ring, out in zip(self._rings, one.spans, strict=True):
+            self._positions[0] = start
+            self._sink_positions[0] = min(start, limit)
+            for ring, out in zip(self._rings, self._spans, strict=True):
                 ring.place_one(start, out)
-            return one
+            return Placement(self._positions, self._sink_positions, self._spans, slots)
         positions = np.arange(start, start + n, dtype=np.int64)
-        return Placement(positions, np.minimum(positions, limit), tuple(ring.place(start, n) for ring in self._rings))
+        spans = tuple(ring.place(start, n) for ring in self._rings)
+        return Placement(positions, np.minimum(positions, limit), spans, slots)
 
     def extend(self, tokens: npt.NDArray[np.int32]) -> None:
-        """Append tokens (n,) whose keys have been written to the slots that `place` gave."""
+        """Append tokens (n,) whose keys and states have been written to the slots that `place` gave."""
         self.ids.frombytes(tokens.tobytes())
+        if self._states is not None:
+            self._states.extend()
+
+    def mark(self) -> None:
+        """Keep what is needed to come back later to about where the sequence ends now, as far as that takes memory of its own."""
+        if self._states is not None:
+            self._states.mark()
 
     def common_prefix(self, tokens: npt.NDArray[np.int32]) -> int:
         """How many tokens at the start of `tokens` (n,) are the same as ours."""
@@ -88,7 +109,14 @@ class Sequence:
 
     def can_truncate(self, length: int) -> bool:
         """Whether the conversation can go on from its first `length` tokens as if the rest had never been."""
-        return 0 <= length <= len(self.ids) and all(ring.can_truncate(length) for ring in self._rings)
+        return (0 <= length <= len(self.ids) and all(ring.can_truncate(length) for ring in self._limits)
+                and (self._states is None or self._states.can_truncate(length)))
+
+    def reachable(self, length: int) -> int:
+        """The greatest length up to `length` that it can be cut back to."""
+        if self._states is None:
+            return length if self.can_truncate(length) else 0
+        return next(shorter for shorter in self._states.lengths() if shorter <= length and self.can_truncate(shorter))
 
     def truncate(self, length: int) -> None:
         """Cut back to the first `length` tokens; only where `can_truncate(length)`."""
@@ -96,3 +124,5 @@ class Sequence:
         del self.ids[length:]                    # first: interrupted here, the rings only promise too little
         for ring in self._rings:
             ring.truncate(length)
+        if self._states is not None:
+            self._states.truncate(length)

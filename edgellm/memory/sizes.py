@@ -1,4 +1,4 @@
-"""How many bytes the keys and values of a conversation take."""
+"""How many bytes the states of a conversation take."""
 from __future__ import annotations
 
 from edgellm.graph import KVSpec
@@ -8,19 +8,19 @@ from edgellm.memory.pages import sink_slots
 
 
 def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:
-    """Bytes of one conversation's keys and values, or of a step's documents. Raises OptionError for a type that does not exist."""
+    """Bytes of one conversation's states, or of a step's documents. Raises OptionError for a type that does not exist."""
     check_kv_type(kv_type)
     slots = [sink_slots(memory) + memory.ring for memory in layout.classes]
-    layers = [_key_bytes(layer, kv_type) * slots[index] for layer, index in zip(layout.layers, layout.layer_class, strict=True)]
-    return sum(max(nbytes for nbytes, of in zip(layers, layout.layer_class, strict=True) if of == index) if layout.documents
-               else sum(nbytes for nbytes, of in zip(layers, layout.layer_class, strict=True) if of == index)
-               for index in set(layout.layer_class))
+    layers = [(_key_bytes(spec, kv_type) * slots[index], index) for _, spec, index in layout.kv]
+    recurrent = layout.state_slots * sum(spec.nbytes for _, spec in layout.recurrent)
+    return recurrent + sum(max(nbytes for nbytes, of in layers if of == index) if layout.documents
+                           else sum(nbytes for nbytes, of in layers if of == index) for index in {of for _, of in layers})
 
 
 def kv_read_bytes(layout: MemoryLayout, kv_type: str, keys: int) -> int:
-    """Bytes of keys and values that a token reads which comes after `keys` - 1 others."""
-    nbytes = 0
-    for layer, index in zip(layout.layers, layout.layer_class, strict=True):
+    """Bytes of states that a token reads which comes after `keys` - 1 others."""
+    nbytes = sum(spec.nbytes for _, spec in layout.recurrent)
+    for _, layer, index in layout.kv:
         memory = layout.classes[index]
         nbytes += _key_bytes(layer, kv_type) * min(keys, memory.sinks + memory.window)
     return nbytes

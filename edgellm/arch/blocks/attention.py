@@ -44,12 +44,22 @@ class Heads:
 
 def heads_of(keys: Keys) -> tuple[Heads, ...]:
     """The heads of each layer, scores scaled by 1/sqrt(dim_k) where the file says nothing else. Raises BadHParam."""
+    return tuple(heads for heads in _layer_heads(keys, fewest=1) if heads is not None)
+
+
+def hybrid_heads(keys: Keys) -> tuple[Heads | None, ...]:
+    """The same for models some of whose layers have no attention: None where the file says 0 key heads."""
+    return _layer_heads(keys, fewest=0)
+
+
+def _layer_heads(keys: Keys, fewest: int) -> tuple[Heads | None, ...]:
     n_heads = keys.per_layer("attention.head_count")
-    n_kv_heads = keys.per_layer("attention.head_count_kv", default=n_heads)
+    n_kv_heads = keys.per_layer("attention.head_count_kv", fewest, default=n_heads)
     softcap = keys.optional("attn_logit_softcapping")
     if not keys.has("attention.key_length") and len(set(n_heads)) > 1:
         raise keys.bad("attention.key_length", "is missing, though layers have different numbers of heads")
-    return tuple(replace(_heads(keys, n, n_kv, softcap), causal=keys.causal) for n, n_kv in zip(n_heads, n_kv_heads, strict=True))
+    return tuple(replace(_heads(keys, n, n_kv, softcap), causal=keys.causal) if n_kv else None
+                 for n, n_kv in zip(n_heads, n_kv_heads, strict=True))
 
 
 def _heads(keys: Keys, n: int, n_kv: int, softcap: float | None) -> Heads:

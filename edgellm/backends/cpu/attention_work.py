@@ -10,7 +10,7 @@ import numpy as np
 
 from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kv_cache import KVCache
+from edgellm.backends.cpu.state import CpuState
 from edgellm.memory.layout import MemoryClass
 from edgellm.memory.ring import Spans
 
@@ -51,8 +51,8 @@ class AttentionWork:
         spans = batch.spans[memory_class]
         if len(spans) == 1:
             state = batch.segments[0].state
-            assert isinstance(state, KVCache)
-            here = (state.table(memory_class), *self._chunks(spans[0], spans[0]))
+            assert isinstance(state, CpuState)
+            here = (state.kv.table(memory_class), *self._chunks(spans[0], spans[0]))
             if here != self._last:
                 self._list(batch, memory_class, spans)
                 self._last = here
@@ -64,8 +64,8 @@ class AttentionWork:
         items, merges, n, n_merges, partials = self._items, self._merges, 0, 0, 0
         least = 1 if len(spans) == 1 else 2      # chunks to share out; the plan of single tokens relies on what `merge` writes
         for segment in batch.segments:
-            assert isinstance(segment.state, KVCache)
-            table = segment.state.table(memory_class)
+            assert isinstance(segment.state, CpuState)
+            table = segment.state.kv.table(memory_class)
             if segment.n == 1:
                 row = segment.first_row
                 first, end = self._chunks(spans[row], spans[row])

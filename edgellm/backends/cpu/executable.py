@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from edgellm.backends.base import KindTime, Pace, Progress, StepBatch, StepStopped, never
 from edgellm.backends.cpu import jit, system
-from edgellm.backends.cpu.kv_cache import KVCache
 from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.page_release import forget_library
 from edgellm.backends.cpu.plan import Mode, PlanBuilder
 from edgellm.backends.cpu.pool import Pool
 from edgellm.backends.cpu.profile import profile
+from edgellm.backends.cpu.state import CpuState
 from edgellm.errors import BackendError
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
@@ -105,12 +105,12 @@ class CpuExecutable:
         """Memory for values in flight, conversations not counted."""
         return self._plan.arena.nbytes
 
-    def new_state(self) -> KVCache:
-        return KVCache(self.layout, self._plan.kv)
+    def new_state(self) -> CpuState:
+        return CpuState.empty(self.layout, self._plan.kv, self._plan.recurrent)
 
-    def load_state(self, file: BinaryIO) -> KVCache:
+    def load_state(self, file: BinaryIO) -> CpuState:
         """See backends.base.Executable."""
-        return KVCache.load(self.layout, self._plan.kv, file)
+        return CpuState.load(self.layout, self._plan.kv, self._plan.recurrent, file)
 
     def submit(self, batch: StepBatch) -> CpuStep:
         """The step; whoever waits for it computes it."""

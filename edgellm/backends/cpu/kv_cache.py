@@ -1,21 +1,28 @@
 """The keys and values of one conversation on the CPU, in pages of slots, and the page tables that kernels read."""
 from __future__ import annotations
 
-import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.cpu.buffers import ALIGNMENT
+from edgellm.backends.cpu.pages import (
+    Page,
+    address_of,
+    contents,
+    copied,
+    new_page,
+    page_bytes,
+    read_number,
+    read_page,
+    write_number,
+)
 from edgellm.memory.kv_types import kv_row_bytes
 from edgellm.memory.layout import MemoryClass, MemoryLayout
 from edgellm.memory.pages import PAGE_SLOTS, PageTable, n_pages, page_of, sink_slots
 from edgellm.memory.ring import Spans
-
-Page = npt.NDArray[np.uint8]
-NUMBER = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +34,17 @@ class KVLayout:
     """
 
     slot_bytes: tuple[int, ...]                  # per memory class: of all its layers
-    keys: tuple[int, ...]                        # per layer
-    values: tuple[int, ...]
+    keys: Mapping[int, int]                      # by state
+    values: Mapping[int, int]
 
     @classmethod
     def plan(cls, layout: MemoryLayout, kv_type: str) -> KVLayout:
-        ends, keys, values = [0] * len(layout.classes), [], []
-        for layer, index in zip(layout.layers, layout.layer_class, strict=True):
-            keys.append(0 if layout.documents else ends[index])
-            values.append(keys[-1] + layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_k))
-            ends[index] = max(ends[index], values[-1] + layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_v))
-        return cls(tuple(ends), tuple(keys), tuple(values))
+        ends, keys, values = [0] * len(layout.classes), dict[int, int](), dict[int, int]()
+        for state, layer, index in layout.kv:
+            keys[state] = 0 if layout.documents else ends[index]
+            values[state] = keys[state] + layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_k)
+            ends[index] = max(ends[index], values[state] + layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_v))
+        return cls(tuple(ends), keys, values)
 
 
 class KVCache:
@@ -47,7 +54,7 @@ class KVCache:
 
     def __init__(self, layout: MemoryLayout, kv: KVLayout) -> None:
         self.layout, self.kv = layout, kv
-        self._tables: list[PageTable[Page]] = [PageTable(memory) for memory in layout.classes]
+        self._tables: list[PageTable[Page]] = [PageTable(n_pages(memory)) for memory in layout.classes]
         # Addresses of pages, 0 where there is none: what kernels read. Index 0 is the sinks' page.
         self._addresses = [np.zeros(len(list(table)), np.int64) for table in self._tables]
 
@@ -89,43 +96,41 @@ class KVCache:
         table = self._tables[memory_class]
         if not table.is_own(index):
             size = self._page_bytes(memory_class, index)
-            page = table.own(index, lambda: np.zeros(size + ALIGNMENT, np.uint8), _copied)
-            self._addresses[memory_class][index] = _aligned(page)
+            page = table.own(index, lambda: new_page(size), copied)
+            self._addresses[memory_class][index] = address_of(page)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all pages, shared ones included."""
-        return sum(len(page) - ALIGNMENT for table in self._tables for page in table if page is not None)
+        return sum(page_bytes(page) for table in self._tables for page in table if page is not None)
 
     @property
     def own_bytes(self) -> int:
         """Bytes of the pages that nobody else holds."""
-        return sum(len(page) - ALIGNMENT for table in self._tables for index, page in enumerate(table)
+        return sum(page_bytes(page) for table in self._tables for index, page in enumerate(table)
                    if page is not None and table.is_own(index))
 
     def save(self, file: BinaryIO) -> None:
         """Write all pages: per memory class how many, then each with its number (int64, little-endian)."""
-        for memory_class, table in enumerate(self._tables):
+        for table in self._tables:
             pages = [(index, page) for index, page in enumerate(table) if page is not None]
-            file.write(NUMBER.pack(len(pages)))
+            write_number(file, len(pages))
             for index, page in pages:
-                file.write(NUMBER.pack(index))
-                file.write(_bytes(page, self._page_bytes(memory_class, index)).data)
+                write_number(file, index)
+                file.write(contents(page).data)
 
     @classmethod
     def load(cls, layout: MemoryLayout, kv: KVLayout, file: BinaryIO) -> KVCache:
         """What `save` wrote, for the same layout. Raises ValueError for anything else."""
         cache = cls(layout, kv)
         for memory_class, memory in enumerate(layout.classes):
-            for _ in range(_number(file, n_pages(memory))):
-                index = _number(file, n_pages(memory) - 1)
+            for _ in range(read_number(file, n_pages(memory))):
+                index = read_number(file, n_pages(memory) - 1)
                 size = cache._page_bytes(memory_class, index)
                 if cache._tables[memory_class].is_own(index) or not size:
                     raise ValueError(f"page {index} of memory class {memory_class} cannot be there")
                 cache._own(memory_class, index)
-                page = cast(Page, cache._tables[memory_class].at(index))
-                if file.readinto(_bytes(page, size)) != size:        # type: ignore[attr-defined]  # every binary file has it
-                    raise ValueError("the file ends within a page")
+                read_page(file, cast(Page, cache._tables[memory_class].at(index)))
         return cache
 
     def _page_bytes(self, memory_class: int, index: int) -> int:
@@ -140,26 +145,3 @@ class KVCache:
 def _pages(memory: MemoryClass, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:      # Any: of whatever width slots have
     """`page_of` for several slots."""
     return np.where(slots < memory.sinks, 0, 1 + (slots - memory.sinks) // PAGE_SLOTS)
-
-
-def _aligned(page: Page) -> int:
-    return -(-int(page.ctypes.data) // ALIGNMENT) * ALIGNMENT
-
-
-def _bytes(page: Page, n: int) -> Page:
-    """The n bytes of a page from its aligned start on."""
-    start = _aligned(page) - page.ctypes.data
-    return page[start : start + n]
-
-
-def _copied(page: Page) -> Page:
-    other, n = np.zeros_like(page), len(page) - ALIGNMENT
-    _bytes(other, n)[:] = _bytes(page, n)
-    return other
-
-
-def _number(file: BinaryIO, most: int) -> int:
-    data = file.read(NUMBER.size)
-    if len(data) != NUMBER.size or not 0 <= (number := NUMBER.unpack(data)[0]) <= most:
-        raise ValueError("a number of pages is missing or too large")
-    return int(number)

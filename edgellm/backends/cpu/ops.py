@@ -11,7 +11,7 @@ from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, TRAITS, Traits, q8_row_bytes, scratch_bytes
-from edgellm.backends.cpu.words import ATTENTION, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
+from edgellm.backends.cpu.words import ATTENTION, CONV, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
 from edgellm.errors import BackendError, Unsupported
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node, RopeSpec
@@ -124,7 +124,7 @@ def rope(plan: PlanBuilder, index: int, node: Node) -> None:
 @emitter("kv_write")
 def kv_write(plan: PlanBuilder, index: int, node: Node) -> None:
     state = cast(int, node.attrs["state"])
-    shape, memory_class = plan.layout.layers[state], plan.layout.layer_class[state]
+    shape, memory_class = plan.layout.kv_spec(state), plan.layout.layer_class[state]
     if shape.v_is_k_prefix:
         raise BackendError("keys that hold their values are not there yet in the CPU back end.")
     k, v = (plan.values[i] for i in node.inputs)
@@ -137,7 +137,7 @@ def kv_write(plan: PlanBuilder, index: int, node: Node) -> None:
 @emitter("attend")
 def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     state = cast(int, node.attrs["state"])
-    shape, memory_class = plan.layout.layers[state], plan.layout.layer_class[state]
+    shape, memory_class = plan.layout.kv_spec(state), plan.layout.layer_class[state]
     slots, n_heads, softcap = plan.layout.classes[memory_class], cast(int, node.attrs["n_heads"]), node.attrs.get("softcap")
     q, q_sink = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
     queries = n_heads // shape.n_kv_heads
@@ -172,6 +172,17 @@ def _work_bytes(queries: int, wide_dims: int) -> int:
     """Of the scores and the table in kernels/attention_block.py, and of a block of keys and values in f32, to whole cache lines."""
     table = (queries + 1) * abi.ATTENTION_ENTRY
     return -(-(abi.ATTENTION_SCORES + table + abi.ATTENTION_BLOCK * wide_dims * 4) // 64) * 64
+
+
+@emitter("causal_conv")
+def causal_conv(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, state, out = plan.values[node.inputs[0]], cast(int, node.attrs["state"]), plan.output(index)
+    taps = np.ascontiguousarray(plan.weights[node.weights[0]].array().T, np.float32)         # a row of weights for each input row
+    plan.add("conv:causal", CONV(
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, weights=plan.keep(taps),
+        bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0, n=node.n, size=cast(int, node.attrs["size"]),
+        targets=plan.step.state_targets.ctypes.data, state_at=plan.recurrent.at[state], segments=plan.step.segments.ctypes.data),
+        reads=(x,), writes=(out,), pieces=node.n)
 
 
 @emitter("glu")

@@ -18,6 +18,7 @@ from edgellm.backends.cpu.barriers import REPLICATED, Barriers, Partition, Use, 
 from edgellm.backends.cpu.buffers import Arena, Own, Value, aligned
 from edgellm.backends.cpu.kv_cache import KVLayout
 from edgellm.backends.cpu.pool import Program
+from edgellm.backends.cpu.recurrent import RecurrentLayout
 from edgellm.backends.cpu.step_block import StepBlock
 from edgellm.backends.cpu.traits import PANEL_ROWS
 from edgellm.graph import Graph
@@ -67,7 +68,7 @@ class PlanBuilder:
         self.graph, self.weights, self.layout = graph, weights, layout
         self.max_tokens, self.max_outputs, self.kv_type = max_tokens, max_outputs, kv_type
         self.threads, self.threads_batch, self.most_threads = threads, threads_batch, max(threads, threads_batch)
-        self.max_segments, self.kv = max_segments, KVLayout.plan(layout, kv_type)
+        self.max_segments, self.kv, self.recurrent = max_segments, KVLayout.plan(layout, kv_type), RecurrentLayout.plan(layout)
         self.step = StepBlock(layout, max_tokens, max_outputs, max_segments)
         self.arena = Arena()
         self.records: list[Record] = []

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.attention_work import AttentionWork
-from edgellm.backends.cpu.kv_cache import KVCache
+from edgellm.backends.cpu.state import CpuState
 from edgellm.graph import RopeSpec
 from edgellm.memory.layout import MemoryLayout
 from edgellm.rope import cos_sin, frequencies
@@ -41,6 +41,7 @@ class StepBlock:
         self.segments = np.zeros((max_segments, 2), np.int64)           # first row, rows
         self.spans = tuple(np.zeros((max_tokens, 4), np.int32) for _ in layout.classes)
         self.targets = tuple(np.zeros((max_tokens, 3), np.int64) for _ in layout.classes)      # see KVCache.write_to
+        self.state_targets = np.zeros((max_tokens, 2), np.int64)      # see RecurrentStates.write_to
         self._layout, self._max_tokens, self._max_segments = layout, max_tokens, max_segments
         self._work: dict[tuple[int, int], AttentionWork] = {}
         self._tables: dict[tuple[RopeSpec, str], RopeTable] = {}
@@ -83,20 +84,22 @@ class StepBlock:
             self.adapters[segment.first_row : segment.first_row + segment.n] = segment.adapters
         for state, rows in self._written(step):
             for index, (spans, targets) in enumerate(zip(step.spans, self.targets, strict=True)):
-                state.write_to(index, spans[rows], targets[rows])
+                state.kv.write_to(index, spans[rows], targets[rows])
+            if len(step.state_slots):
+                state.recurrent.write_to(step.state_slots[rows], self.state_targets[rows])
         for (index, _), work in self._work.items():
             work.fill(step, index)
         with np.errstate(all="ignore"):          # damaged factors give logits that are no numbers, which is an error of its own
             for (_, kind), table in self._tables.items():
                 table.fill(step.positions if kind == "true" else step.sink_positions)
 
-    def _written(self, step: StepBatch) -> Iterator[tuple[KVCache, slice]]:
+    def _written(self, step: StepBatch) -> Iterator[tuple[CpuState, slice]]:
         """The states that a step writes, and the rows of each. Documents all have the same one."""
         if self._layout.documents:
             state = step.segments[0].state
-            assert isinstance(state, KVCache)
+            assert isinstance(state, CpuState)
             yield state, slice(0, len(step.tokens))
             return
         for segment in step.segments:
-            assert isinstance(segment.state, KVCache)
+            assert isinstance(segment.state, CpuState)
             yield segment.state, slice(segment.first_row, segment.first_row + segment.n)

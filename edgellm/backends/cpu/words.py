@@ -52,6 +52,7 @@ class Words:
                         lambda e, op: [e.load(I64, op, offset) for offset in offsets])
 
 
+# `targets`: addresses of a token's pages of states, before it and after it; `state_at`: bytes at which a layer's own begins there.
 # `count`: the word of the step block that says how many rows there are; strides: bytes from row to row.
 EMBED = Words("table row_bytes n ids out out_stride")
 NORM = Words("x x_stride out out_stride scale scale_stride bias n groups eps count")
@@ -64,5 +65,6 @@ SELECT = Words("x x_stride out out_stride wanted n")
 POOL = Words("x x_stride out out_stride segments n")
 READ = Words("data nbytes seen")                 # `seen` receives a value that depends on every byte
 KV_STORE = Words("k k_stride v v_stride targets keys_at values_at n_kv dim_k dim_v")
+CONV = Words("x x_stride out out_stride weights bias n size targets state_at segments")
 ATTENTION = Words("q q_stride q_sink q_sink_stride out out_stride spans work n_kv queries dim_k dim_v scale softcap slopes ring "
                   "sinks sink_slots keys_at values_at partials partial_bytes scratch scratch_bytes")

@@ -1,8 +1,10 @@
 """What the evaluators of ops work with: a model's weights, and what one step brings."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+
+import mlx.core as mx
 
 from edgellm.backends.mlx.matrices import Matrix
 from edgellm.graph import KVSpec, RopeSpec
@@ -35,11 +37,12 @@ class Shape:
     single: bool
     new_sinks: int
     n_outputs: int                               # -1: all rows
+    kept: tuple[int, ...]                        # rows whose recurrent states are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One state. `spec`: how its keys are rotated, None where they are not or where something follows the rotation."""
+    """Keys and values. `spec`: how its keys are rotated, None where they are not or where something follows the rotation."""
 
     memory: KVSpec
     memory_class: int
@@ -54,6 +57,7 @@ class Held:
     keys: Array
     values: Array
     sinks: Array
+    recurrent: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +68,33 @@ class Inputs:
     embedded: dict[tuple[str, str], Array]       # (T, n) f32 by table and source
     tables: dict[tuple[RopeSpec, str], tuple[Array, Array]]      # cos, sin (T, n_rot/2) f32
     output_rows: Array | None                    # (R,) int32, None for all
-    layers: list[Layer]
+    layers: list[Layer | None]                   # None for recurrent states
     held: list[Held]                             # renewed by whatever writes
     slots: list[Array]                           # by class: (T,) int32
     masks: list[Array | None]                    # by class: (T, end) bool, None where nothing is hidden but the future
     distances: list[Array]                       # by class: (T, end) int32 from query to key; none where no op asks for them
+    state_before: Array                          # (1,) int32: slot of the recurrent states to go on from, -1 for zeros
+    states_after: Array                          # (kept,) int32: slots of those after `Shape.kept`
     turns: dict[RopeSpec, tuple[Array, Array]]   # cos, sin (1, n_rot/2) by which the sinks' keys are turned on
     widen: bool                                  # f16 keys as f32 in attention, in which CPUs are faster
+
+    def layer(self, state: int) -> Layer:
+        """A state that is keys and values."""
+        layer = self.layers[state]
+        assert layer is not None
+        return layer
+
+    def before(self, state: int) -> Array:
+        """A recurrent state that the step goes on from."""
+        held = self.held[state].recurrent
+        return mx.where(self.state_before < 0, 0.0, mx.take(held, mx.maximum(self.state_before, 0), axis=0))[0]
+
+    def keep(self, state: int, after: list[Array]) -> None:
+        """The states after the rows `Shape.kept`, in their slots."""
+        held = self.held[state]
+        if len(after) == 1:
+            recurrent = mx.slice_update(held.recurrent, after[0][None], self.states_after, axes=(0,))
+        else:
+            recurrent = held.recurrent
+            recurrent[self.states_after] = mx.stack(after)
+        self.held[state] = replace(held, recurrent=recurrent)

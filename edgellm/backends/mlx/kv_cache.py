@@ -1,4 +1,5 @@
-"""The keys and values of one conversation in MLX: per layer (1, kv heads, slots, dim), growing until the ring is whole."""
+"""The states of one conversation in MLX: keys and values (1, kv heads, slots, dim), growing until the ring is whole; recurrent
+states (slots, ...)."""
 from __future__ import annotations
 
 import struct
@@ -7,17 +8,19 @@ from typing import Any, BinaryIO, TypeAlias
 import mlx.core as mx
 import numpy as np
 
-from edgellm.memory.layout import MemoryLayout
+from edgellm.memory.layout import RECURRENT, MemoryLayout
 
 Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
 
 STEP = 256                       # slots by which it grows, and the sizes that attention is traced for
 NUMBER = struct.Struct("<q")
+LISTS = ("keys", "values", "sinks", "recurrent")
 DTYPES = {"f32": mx.float32, "f16": mx.float16}
 
 
 class KVCache:
-    """`keys`, `values` by layer; `sinks`: the sinks' keys as they were rotated at their true positions, f32.
+    """Lists by state. `keys`, `values`; `sinks`: the sinks' keys as they were rotated at their true positions, f32; `recurrent`:
+    what a recurrent layer keeps. Those that a state has nothing to do with are empty arrays.
 
     `turned`: by how many positions the sinks in `keys` have been turned on, so that one rotation of a query serves all keys.
     """
@@ -25,15 +28,33 @@ class KVCache:
     def __init__(self, layout: MemoryLayout, kv_type: str) -> None:
         self.layout, self.turned = layout, 0
         dtype = DTYPES[kv_type]
-        self.keys = [mx.zeros((1, layer.n_kv_heads, 0, layer.dim_k), dtype) for layer in layout.layers]
-        self.values = [mx.zeros((1, layer.n_kv_heads, 0, layer.dim_v), dtype) for layer in layout.layers]
-        counts = [layout.classes[index].sinks for index in layout.layer_class]
-        self.sinks = [mx.zeros((1, layer.n_kv_heads, n, layer.dim_k), mx.float32)
-                      for layer, n in zip(layout.layers, counts, strict=True)]
+        self.lists = [[mx.zeros((1, 1, 0, 1), dtype)] * len(layout.layers) for _ in LISTS]
+        for state, layer, index in layout.kv:
+            self.keys[state] = mx.zeros((1, layer.n_kv_heads, 0, layer.dim_k), dtype)
+            self.values[state] = mx.zeros((1, layer.n_kv_heads, 0, layer.dim_v), dtype)
+            self.sinks[state] = mx.zeros((1, layer.n_kv_heads, layout.classes[index].sinks, layer.dim_k), mx.float32)
+        for state, spec in layout.recurrent:
+            self.recurrent[state] = mx.zeros((layout.state_slots, *spec.shape), mx.float32)
+
+    @property
+    def keys(self) -> list[Array]:
+        return self.lists[0]
+
+    @property
+    def values(self) -> list[Array]:
+        return self.lists[1]
+
+    @property
+    def sinks(self) -> list[Array]:
+        return self.lists[2]
+
+    @property
+    def recurrent(self) -> list[Array]:
+        return self.lists[3]
 
     @property
     def arrays(self) -> list[Array]:
-        return [*self.keys, *self.values, *self.sinks]
+        return [array for arrays in self.lists for array in arrays]
 
     @property
     def nbytes(self) -> int:
@@ -43,15 +64,16 @@ class KVCache:
         """A second cache that goes on by itself. MLX copies an array once one of those that share it is written."""
         other = object.__new__(KVCache)
         other.layout, other.turned = self.layout, self.turned
-        other.keys, other.values, other.sinks = ([mx.array(array) for array in arrays]
-                                                 for arrays in (self.keys, self.values, self.sinks))
+        other.lists = [[mx.array(array) for array in arrays] for arrays in self.lists]
         return other
 
     def save(self, file: BinaryIO) -> None:
-        """By how much sinks are turned, then each array: slots (int64), then its bytes as f32."""
+        """By how much sinks are turned; keys, values and sinks: slots (int64), then bytes as f32; recurrent states: their bytes."""
         file.write(NUMBER.pack(self.turned))
-        for array in self.arrays:
+        for array in (*self.keys, *self.values, *self.sinks):
             file.write(NUMBER.pack(array.shape[2]) + np.array(array.astype(mx.float32)).tobytes())
+        for array in self.recurrent:
+            file.write(np.array(array.astype(mx.float32)).tobytes())
 
     @classmethod
     def load(cls, layout: MemoryLayout, kv_type: str, file: BinaryIO) -> KVCache:
@@ -59,17 +81,20 @@ class KVCache:
         cache = cls(layout, kv_type)
         cache.turned = _number(file)
         for arrays in (cache.keys, cache.values, cache.sinks):
-            for layer, array in enumerate(arrays):
-                n, (_, heads, _, dim) = _number(file), array.shape
-                if not 0 <= n <= layout.classes[layout.layer_class[layer]].slots:
+            for state, array in enumerate(arrays):
+                index, n, (_, heads, _, dim) = layout.layer_class[state], _number(file), array.shape
+                if not 0 <= n <= (0 if index == RECURRENT else layout.classes[index].slots):
                     raise ValueError(f"{n} slots are more than the layout has")
                 data = file.read(heads * n * dim * 4)
-                arrays[layer] = mx.array(np.frombuffer(data, np.float32).reshape(1, heads, n, dim)).astype(array.dtype)
+                arrays[state] = mx.array(np.frombuffer(data, np.float32).reshape(1, heads, n, dim)).astype(array.dtype)
+        for state, array in enumerate(cache.recurrent):
+            data = file.read(array.size * 4)
+            cache.recurrent[state] = mx.array(np.frombuffer(data, np.float32).reshape(array.shape))
         return cache
 
     def reserve(self, ends: list[int]) -> None:
         """Make room for the slots below `ends[c]` of memory class c, in whole steps."""
-        for layer, index in enumerate(self.layout.layer_class):
+        for layer, _, index in self.layout.kv:
             wanted = min(-(-ends[index] // STEP) * STEP, self.layout.classes[index].slots)
             for held in (self.keys, self.values):
                 missing = wanted - held[layer].shape[2]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edgellm.backends.base import StepBatch
 from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Shape, Weights
-from edgellm.backends.mlx.kv_cache import STEP, KVCache
+from edgellm.backends.mlx.kv_cache import LISTS, STEP, KVCache
 from edgellm.backends.mlx.matrices import table_rows
 from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.step_arrays import view
@@ -18,7 +18,7 @@ from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import MLX
 from edgellm.graph import Graph, RopeSpec
-from edgellm.memory.layout import MemoryLayout
+from edgellm.memory.layout import RECURRENT, MemoryLayout
 from edgellm.ops import OPS as DECLARED
 from edgellm.ops import WeightUse, state_of, weight_uses
 from edgellm.rope import cos_sin, frequencies
@@ -41,7 +41,7 @@ class Walk:
         self._rotations = list(dict.fromkeys((cast(RopeSpec, node.attrs["rope"]), cast(str, node.attrs["positions"]))
                                              for node in graph.nodes if "rope" in node.attrs))
         self._measures = any(node.attrs.get("max_bias") for node in graph.nodes)
-        self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers if layer.spec and layer.sinks))
+        self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers if layer and layer.spec and layer.sinks))
 
     def step(self, state: KVCache, step: StepBatch) -> Callable[[], Floats]:
         """Begin the step, which renews `state`. What is returned waits for the logits (R, n_vocab) f32, newly allocated."""
@@ -52,9 +52,10 @@ class Walk:
         behind = step.positions - step.sink_positions
         beyond = bool(behind.any())
         turn = state.turned if beyond and n > 1 else int(behind[0])
+        kept = tuple(np.flatnonzero(np.diff(step.state_slots[:, 1], append=-1)).tolist())        # where the slot changes after it
         shape = Shape(tuple(one.end for one in views), tuple(one.mask is not None for one in views), beyond, turn != state.turned,
                       n == 1, int((step.positions < self._layout.classes[0].sinks).sum()),
-                      -1 if len(step.output_rows) == n else len(step.output_rows))
+                      -1 if len(step.output_rows) == n else len(step.output_rows), kept)
         state.reserve([one.end for one in views])
         arrays = {
             "embedded": [mx.array(rows(step)) for rows in self._tables.values()],
@@ -63,6 +64,8 @@ class Walk:
             "slots": [mx.array(one.slots) for one in views],
             "masks": [mx.array(one.mask) for one in views if one.mask is not None],
             "distances": [mx.array(one.distances) for one in views] if self._measures else [],
+            "state_before": mx.array(step.state_slots[:1, 0]),
+            "states_after": mx.array(step.state_slots[list(kept), 1]),
             "turns": [[mx.array(part) for part in cos_sin(spec, np.array([turn]), *self._turning[spec])]
                       for spec in self._turned_specs]
             if shape.turning else [],
@@ -84,9 +87,9 @@ class Walk:
 
     def _run(self, shape: Shape, state: KVCache, arrays: dict[str, Any], traced: bool) -> Array | None:
         if not traced:
-            logits = self.evaluate(shape, state.keys, state.values, state.sinks, arrays)
+            logits = self.evaluate(shape, state.lists, arrays)
         else:
-            logits, state.keys, state.values, state.sinks = self._traced(shape)(state.keys, state.values, state.sinks, arrays)
+            logits, state.lists = self._traced(shape)(state.lists, arrays)
         begin = mx.async_eval if shape.single and logits is not None else mx.eval       # chunks one by one: they are large
         begin(state.arrays if logits is None else [logits, *state.arrays])
         return logits
@@ -94,23 +97,23 @@ class Walk:
     def _traced(self, shape: Shape) -> Callable[..., Any]:
         """`evaluate` as a function of arrays alone, which MLX fuses and keeps."""
         if shape not in self._traces:
-            def whole(keys: list[Array], values: list[Array], sinks: list[Array], arrays: dict[str, Any]) -> Any:
-                keys, values, sinks = list(keys), list(values), list(sinks)
-                return self.evaluate(shape, keys, values, sinks, arrays), keys, values, sinks
+            def whole(lists: list[list[Array]], arrays: dict[str, Any]) -> Any:
+                lists = [list(each) for each in lists]
+                return self.evaluate(shape, lists, arrays), lists
 
             self._traces[shape] = mx.compile(whole)
         return self._traces[shape]
 
-    def evaluate(self, shape: Shape, keys: list[Array], values: list[Array], sinks: list[Array],
-                 arrays: dict[str, Any]) -> Array | None:
-        """The graph over one step; the three lists are renewed in place. None where no logits are wanted."""
-        held = [Held(*each) for each in zip(keys, values, sinks, strict=True)]
+    def evaluate(self, shape: Shape, lists: list[list[Array]], arrays: dict[str, Any]) -> Array | None:
+        """The graph over one step; the lists of the conversation are renewed in place. None where no logits are wanted."""
+        held = [Held(*each) for each in zip(*lists, strict=True)]
         inputs = self._inputs(shape, arrays, held)
         done: list[Any] = []                     # Any: arrays, and None where nobody wants a value
         for node in self._graph.nodes:
             x = [done[value] for value in node.inputs]
             done.append(None if node.rows == "R" and not shape.n_outputs else OPS[node.op](self._weights, inputs, node, x))
-        keys[:], values[:], sinks[:] = ([getattr(each, name) for each in held] for name in ("keys", "values", "sinks"))
+        for each, name in zip(lists, LISTS, strict=True):
+            each[:] = [getattr(one, name) for one in held]
         return done[self._graph.outputs["logits"]]
 
     def _inputs(self, shape: Shape, arrays: dict[str, Any], held: list[Held]) -> Inputs:
@@ -121,17 +124,20 @@ class Walk:
             output_rows=None if shape.n_outputs < 0 else arrays["output_rows"], layers=self._layers, held=held,
             slots=arrays["slots"], masks=[next(masks) if masked else None for masked in shape.masked],
             distances=arrays["distances"],
+            state_before=arrays["state_before"], states_after=arrays["states_after"],
             turns={spec: tuple(pair) for spec, pair in zip(self._turned_specs, arrays["turns"], strict=shape.turning)},
             widen=self._widen,
         )
 
 
-def _layer(graph: Graph, state: int, layout: MemoryLayout) -> Layer:
+def _layer(graph: Graph, state: int, layout: MemoryLayout) -> Layer | None:
+    of = layout.layer_class[state]
+    if of == RECURRENT:
+        return None
     written = next(node for index, node in enumerate(graph.nodes)
                    if DECLARED[node.op].effect == "write" and state_of(graph, index) == state)
     spec = graph.nodes[written.inputs[0]].attrs.get("rope")
-    of = layout.layer_class[state]
-    return Layer(layout.layers[state], of, layout.classes[of].sinks, spec if isinstance(spec, RopeSpec) else None)
+    return Layer(layout.kv_spec(state), of, layout.classes[of].sinks, spec if isinstance(spec, RopeSpec) else None)
 
 
 def _looked_up(graph: Graph) -> Iterator[tuple[WeightUse, str]]:

@@ -1,6 +1,7 @@
 """Attention over the ring of one state: keys and values go to their slots, then every token attends to what it sees."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import mlx.core as mx
@@ -16,7 +17,7 @@ from edgellm.ops.attention import alibi_slopes
 @op("kv_write")
 def kv_write(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     state = cast(int, node.attrs["state"])
-    layer, shape = inputs.layers[state], inputs.shape
+    layer, shape = inputs.layer(state), inputs.shape
     if layer.memory.v_is_k_prefix:
         raise BackendError('keys that hold their values are not there yet in the MLX back end; use backend="cpu".')
     k, v = (_by_head(a, layer.memory.n_kv_heads) for a in x)
@@ -30,7 +31,7 @@ def kv_write(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Ar
 @op("attend")
 def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     state, n_heads = cast(int, node.attrs["state"]), cast(int, node.attrs["n_heads"])
-    layer, held, shape = inputs.layers[state], inputs.held[state], inputs.shape
+    layer, held, shape = inputs.layer(state), inputs.held[state], inputs.shape
     q, q_sink = _by_head(x[0], n_heads), _by_head(x[-1], n_heads)
     end, mask = shape.ends[layer.memory_class], inputs.masks[layer.memory_class]
     # One query serves all keys where it is not rotated, and where the sinks' keys can be turned on instead.
@@ -64,7 +65,7 @@ def store(held: Held, k: Array, v: Array, slots: Array, new_sinks: int) -> Held:
     if new_sinks:
         sinks = _placed(sinks, k[:, :, :new_sinks], slots[:new_sinks])
     keys, values = k.astype(held.keys.dtype), v.astype(held.values.dtype)
-    return Held(_placed(held.keys, keys, slots), _placed(held.values, values, slots), sinks)
+    return Held(_placed(held.keys, keys, slots), _placed(held.values, values, slots), sinks, held.recurrent)
 
 
 def _placed(held: Array, new: Array, slots: Array) -> Array:
@@ -78,7 +79,7 @@ def turn_sinks(layer: Layer, held: Held, cos: Array, sin: Array) -> Held:
     """The sinks' keys rotated on to where the newest token wants them: queries at true positions then fit them, too."""
     assert layer.spec is not None
     keys = turned(held.sinks, layer.spec, cos, sin).astype(held.keys.dtype)
-    return Held(mx.slice_update(held.keys, keys, mx.array([0]), axes=(2,)), held.values, held.sinks)
+    return replace(held, keys=mx.slice_update(held.keys, keys, mx.array([0]), axes=(2,)))
 
 
 def attend_once(held: Held, scale: float, q: Array, end: int, mask: Array | None, widen: bool) -> Array:

@@ -1,0 +1,43 @@
+"""Convolutions along a conversation, whose state is the newest inputs."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
+from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer
+
+
+# --- causal_conv ------------------------------------------------------------------------------------------------------
+def causal_conv(g: Builder, x: Value, name: str, size: int) -> Value:
+    """By columns: y[t] = bias + sum over j of W[:, j] * x[t - size + 1 + j], with W (n, size); zeros are before t = 0."""
+    state = g.state(RecurrentSpec((size - 1, g.n(x))))
+    return g.emit("causal_conv", (x,), g.n(x), g.named(name), state=state, size=size)
+
+
+def _check(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    state, size = integer(node, "state", least=0), integer(node, "size", least=2)
+    if inputs[0].n != node.n:
+        yield f"gives {node.n} from inputs of {inputs[0].n}"
+    if node.rows != "T":
+        yield "goes on from every token, so it needs all rows"
+    if state >= len(graph.states) or graph.states[state] != RecurrentSpec((size - 1, node.n)):
+        yield f"names state {state}, which is not the newest {size - 1} inputs"
+
+
+def _weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    bias = (WeightUse(name, (node.n,), "vector") for name in node.weights[1:])
+    return (WeightUse(node.weights[0], (node.n, integer(node, "size")), "vector"), *bias)
+
+
+def _reference(run: Run, node: Node, x: Array) -> Array:
+    size, weight = integer(node, "size"), run.weight(node.weights[0])
+    before = np.concatenate([np.zeros((size - 1, node.n), np.float32), x])
+    y: Array = sum((weight[:, j] * before[j : j + len(x)] for j in range(size)), np.zeros_like(x))
+    return y + run.weight(node.weights[1]) if len(node.weights) == 2 else y
+
+
+OPS = (
+    OpSpec("causal_conv", _reference, (1,), frozenset({"state", "size"}), _check, _weights, (1, 2), effect="update"),
+)
