@@ -118,7 +118,7 @@ def test_forks_go_on_by_themselves(tmp_path: Path, before: int) -> None:
         run(executable, [first], prompt)
         second = Conversation(executable, 2, first.state.fork())
         second.sequence = first.sequence.fork() if hasattr(first.sequence, "fork") else _copied(first.sequence)
-        own = second.state.own_bytes
+        own = second.state.kv.own_bytes
         assert own == 0, "nothing is copied before somebody writes"
         run(executable, [first, second], [[20, 20]] * 15 + [[1, 1]] * 5)
         for seed, one in ((1, first), (2, second)):
@@ -150,10 +150,10 @@ def test_forks_share_what_they_do_not_write(tmp_path: Path) -> None:
         for fork in forks:
             fork.sequence = _copied(first.sequence)
         run(executable, forks, [[1] * 8] * 10)
-        assert sum(fork.state.own_bytes for fork in forks) <= 0.15 * 8 * whole
+        assert sum(fork.state.kv.own_bytes for fork in forks) <= 0.15 * 8 * whole
         del forks, fork
         run(executable, [first], [[1]])          # the threads hold what the last step wrote to
-        assert first.state.own_bytes == whole
+        assert first.state.kv.own_bytes == whole
 
 
 @pytest.mark.parametrize("backend", ["cpu", "mlx"])
