@@ -51,6 +51,19 @@ class FakeStream:
         return Generation(text, (1,) * self._read, reason, stats, 0, thinking)
 
 
+class FakeSession:
+    """Asks its model, and holds nothing."""
+
+    def __init__(self, model: FakeModel) -> None:
+        self.chat, self.n_tokens = model.chat, 0
+
+    def save(self, path: Any, *, sync: bool = True) -> None:
+        """As Session.save."""
+
+    def close(self) -> None:
+        """As Session.close."""
+
+
 class FakeModel:
     """Gives the next of `answers` each time; `calls` holds (method, prompt or messages, options)."""
 
@@ -77,9 +90,9 @@ class FakeModel:
         """As Model.close."""
         self.closed = True
 
-    def session(self) -> Self:
+    def session(self) -> FakeSession:
         """As Model.session."""
-        return self
+        return FakeSession(self)
 
     def sampling_options(self, **sampling: Any) -> ResolvedOptions:
         """As Model.sampling_options, for a file that recommends nothing."""

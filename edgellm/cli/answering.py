@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from edgellm.engine.records import Event
 
 
-def show(events: Iterable[Event], reading: ReadingLine, *, raw: bool = False, reply: bool = True) -> None:
-    """Print an answer on stdout. `reading` gets the stream's progress; `raw` and `reply` are those of Answer.
+def show(events: Iterable[Event], reading: ReadingLine, *, raw: bool = False, reply: bool = True,
+         plain: bool = False) -> None:
+    """Print an answer on stdout. `reading` gets the stream's progress; `raw`, `reply` and `plain` are those of Answer.
 
     Thinking is shown on a terminal, dimmed. Elsewhere stdout has the answer alone.
     """
-    answer = Answer(raw=raw, reply=reply)
+    answer = Answer(raw=raw, reply=reply, plain=plain)
     seen = sys.stdout.isatty()
     try:
         with reading:

@@ -41,6 +41,7 @@ def chat(
     resume: Annotated[str | None, typer.Option("--resume", metavar="NAME", show_default=False,
                                                autocompletion=completion.session_names, help=(
         "Go on with a saved chat; edgellm sessions list shows their names."))] = None,
+    plain: options.Plain = False,
     no_save: Annotated[bool, typer.Option("--no-save", help="Do not save this chat.")] = False,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.
@@ -74,6 +75,7 @@ def chat(
         with keeper(conversation, before, save=interactive and not no_save):
             if system is not None:
                 conversation.system = system
+            conversation.plain = plain
             code = talk(conversation, lambda other: slot.switch(conversation, other), interactive=interactive)
     if code:
         raise typer.Exit(code)

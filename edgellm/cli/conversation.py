@@ -40,6 +40,7 @@ class Conversation:
         self.called = ""                         # the name or path by which the model was opened
         self.keeper: Keeper | None = None        # None: nothing is saved
         self.session: Session | None = None      # what holds the computed conversation
+        self.plain = False                       # Markdown is shown as it is written
         self._stream: Stream | None = None
         self._files: list[tuple[str, str]] = []  # that come with the next message: their names and texts
 

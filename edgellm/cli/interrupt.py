@@ -8,20 +8,20 @@ from types import FrameType
 
 
 @contextlib.contextmanager
-def on_ctrl_c(stop: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, Ctrl-C calls `stop`; if the block does not end, a second one breaks it off."""
-    pressed = False
+def on_ctrl_c(stop: Callable[[], None]) -> Iterator[Callable[[], int]]:
+    """While the block runs, Ctrl-C calls `stop`; if the block does not end, a second one breaks it off. Gives how many."""
+    pressed = 0
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
-        if pressed:
+        pressed += 1
+        if pressed > 1:
             raise KeyboardInterrupt
-        pressed = True
         stop()
 
     before = signal.signal(signal.SIGINT, handle)
     try:
-        yield
+        yield lambda: pressed
     except KeyboardInterrupt:
         pass
     finally:

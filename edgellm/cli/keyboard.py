@@ -72,6 +72,20 @@ def more_comes(seconds: float) -> bool:
     return bool(select.select([sys.stdin.fileno()], [], [], seconds)[0])
 
 
+def asked_to_quit() -> bool:
+    """Ask whether the chat shall end; one key answers, and all but "y" mean no."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        return False
+    sys.stderr.write("leave the chat? y/N ")
+    sys.stderr.flush()
+    try:
+        answer = os.read(sys.stdin.fileno(), 1)
+    except KeyboardInterrupt:
+        answer = b"y"                            # a third time
+    print(file=sys.stderr, flush=True)
+    return answer.lower() == b"y"
+
+
 def typed_ahead() -> str:
     """What was typed since the last prompt, as far as it is text; it is read, so that it comes once."""
     if sys.platform == "win32" or not sys.stdin.isatty():

@@ -100,6 +100,7 @@ Lora = Annotated[list[str] | None, typer.Option(
     "--lora", metavar="FILE[:SCALE]", show_default=False,
     help="Use a LoRA adapter, a GGUF file, as strong as SCALE says (1 without it); may be given several times.",
 )]
+Plain = Annotated[bool, typer.Option("--plain", help="Show Markdown as it is written; NO_COLOR does so, too.")]
 System = Annotated[str | None, typer.Option(
     "--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt. Default: none.",
 )]

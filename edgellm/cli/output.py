@@ -10,6 +10,7 @@ from edgellm.cli.screen import columns, understands_escapes
 from edgellm.cli.terminal import Filter, clean
 
 if TYPE_CHECKING:
+    from edgellm.cli.markdown import Markdown
     from edgellm.cli.wrapping import WordWrap
 
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
@@ -18,18 +19,21 @@ DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 class Answer:
     """Writes a model's text to stdout as it comes: filtered, except raw text into a pipe or file; broken at words on a terminal.
 
-    `reply`: it answers a message, so that white space before its first word means nothing.
+    `reply`: it answers a message, so that white space before its first word means nothing, and Markdown is rendered on a terminal,
+    unless `plain`.
     """
 
-    def __init__(self, *, raw: bool = False, reply: bool = False) -> None:
+    def __init__(self, *, raw: bool = False, reply: bool = False, plain: bool = False) -> None:
         self._terminal, self._styled = sys.stdout.isatty(), understands_escapes(sys.stdout)
         self._raw, self._at_start = raw and not self._terminal, reply
         self._thinks = False
+        self._renders = reply and self._styled and not plain and not os.environ.get("NO_COLOR")
         self._begin()
 
     def _begin(self) -> None:
         self._filter, self._at_line_start = Filter(), True
         self._wrap = _word_wrap() if self._styled else None
+        self._markdown: Markdown | None = None
 
     def think(self, piece: str) -> None:
         """Print what the model thinks before it answers: dimmed on a terminal, nowhere else."""
@@ -48,11 +52,17 @@ class Answer:
         if self._at_start:
             text = text.lstrip()
         if text:
+            if self._renders and self._markdown is None:
+                from edgellm.cli.markdown import Markdown
+
+                self._markdown = Markdown()
             self._at_start = False
             self._put(text)
 
     def end(self) -> None:
         """Finish the line, so that a prompt or the next command starts on its own; raw text stays as it is."""
+        if self._markdown is not None and self._wrap is not None:
+            sys.stdout.write(self._wrap(self._markdown.end()))
         if self._thinks:
             self._end_thinking("")
         elif not self._raw and not self._at_line_start:
@@ -61,7 +71,8 @@ class Answer:
 
     def _put(self, text: str) -> None:
         if text:
-            sys.stdout.write(self._wrap(text) if self._wrap else text)
+            shown = self._markdown(text) if self._markdown is not None else text
+            sys.stdout.write(self._wrap(shown) if self._wrap else text)
             sys.stdout.flush()
             self._at_line_start = text.endswith("\n")
 

@@ -2,16 +2,21 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from edgellm.cli.answering import show
 from edgellm.cli.commands import Leave, Switch, carry_out, is_command
+from edgellm.cli.context_view import bar, used_tokens
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.interrupt import on_ctrl_c
+from edgellm.cli.keyboard import asked_to_quit
 from edgellm.cli.lines import EditedLines, plain_lines, read_message
-from edgellm.cli.output import complain, say
+from edgellm.cli.output import DIM, NORMAL, complain, say
 from edgellm.cli.progress import ReadingLine
+from edgellm.cli.screen import columns, understands_escapes
+from edgellm.cli.terminal import clean
 from edgellm.errors import ContextFull, EdgeError
 
 if TYPE_CHECKING:
@@ -69,13 +74,28 @@ def _print(conversation: Conversation, events: Iterator[Event], interactive: boo
     """Stream an answer, and say what its text does not show."""
     reading, full = ReadingLine(), conversation.full
     conversation.progress = reading.read
-    with on_ctrl_c(conversation.stop) if interactive else contextlib.nullcontext():
-        show(events, reading)
+    with on_ctrl_c(conversation.stop) if interactive else contextlib.nullcontext(lambda: 0) as pressed:
+        show(events, reading, plain=conversation.plain)
     result = conversation.last
     if result is not None:
         _remark(result)
+    if interactive and result is not None:
+        _status(conversation, result)
     if conversation.full and not full:
         say(FULL)
+    if pressed() > 1 and asked_to_quit():
+        raise Leave
+
+
+def _status(conversation: Conversation, result: Generation) -> None:
+    """The model, its speed and how full the context is, in a dimmed line."""
+    if not understands_escapes(sys.stderr):
+        return
+    of = conversation.model.info.context
+    used, width = used_tokens(conversation), min(20, columns(sys.stderr) // 4)
+    speed = f"{result.stats.tokens_per_second:.1f} tokens/s"
+    text = f"{conversation.model.info.path.stem} · {speed} · [{bar(used, of, width)}] {used / of:.0%}"
+    print(f"{DIM}{clean(text)[: columns(sys.stderr) - 1]}{NORMAL}", file=sys.stderr, flush=True)
 
 
 def _remark(result: Generation) -> None:

@@ -66,6 +66,7 @@ def run(
     raw: Annotated[bool, typer.Option("--raw", help=(
         "No chat template: continue the text as it is. Into a pipe or file, control characters are not filtered."
     ))] = False,
+    plain: options.Plain = False,
     force: options.Force = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print counts and speed on stderr at the end.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON at the end: text, token ids, counts and speed.")] = False,
@@ -116,7 +117,7 @@ def run(
                 stream.drain()
             print(_report(model, stream.result))
         else:
-            show(stream.events(), reading, raw=raw, reply=reply)
+            show(stream.events(), reading, raw=raw, reply=reply, plain=plain)
         _close(stream, n, stats)
 
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rich.cells import cell_len
 
@@ -27,11 +27,11 @@ class WordWrap:
         self._in_code = False
         self._begin_line()
 
-    def __call__(self, text: str) -> str:
-        """What to send for the next piece of text."""
+    def __call__(self, text: Iterable[str]) -> str:
+        """What to send for the next piece of text: a string, or characters with style changes (escape sequences) among them."""
         columns = self._columns()
         if columns < NARROWEST:
-            return text
+            return "".join(text)
         return "".join(self._next(char, columns) for char in text)
 
     def _begin_line(self) -> None:
@@ -41,6 +41,8 @@ class WordWrap:
         self._spaces = ""                        # not sent yet: at the end of a line they go
 
     def _next(self, char: str, columns: int) -> str:
+        if not char or char[0] == "\x1b":
+            return self._style(char)
         if char == "\n":
             self._in_code ^= self._line.lstrip().startswith(_FENCES)
             self._begin_line()
@@ -55,6 +57,13 @@ class WordWrap:
             self._word, self._word_width = "", 0
             return ""
         return self._visible(char, columns)
+
+    def _style(self, sequence: str) -> str:
+        """A change of style has no width; within a word it goes where the word goes."""
+        spaces, self._spaces = self._spaces, ""
+        self._column += len(spaces)
+        self._word += sequence
+        return spaces + sequence
 
     def _visible(self, char: str, columns: int) -> str:
         """A character of a word."""

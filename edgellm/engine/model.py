@@ -36,6 +36,8 @@ from edgellm.errors import ContextFull, ModelClosed, OptionError
 from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, resolve_options
 from edgellm.tokenizer import Tokenizer
 
+LISTS = (".tokens", ".merges", ".scores", ".token_type")          # of a tokenizer: as long as its vocabulary
+
 __all__ = ["Generation", "Model", "ModelInfo", "Piece", "StopReason", "Stream"]
 
 class Model(Generating, AsyncEmbedding):
@@ -130,7 +132,8 @@ class Model(Generating, AsyncEmbedding):
     def _facts(self) -> dict[str, Any]:
         """What must be the same where a session is resumed: weights, hyperparameters with the rope's, tokenizer, memory."""
         info = self.info
-        wanted = [key for key in self._metadata if key.startswith((f"{info.architecture}.", "tokenizer.ggml."))]
+        wanted = [key for key in self._metadata if key.startswith((f"{info.architecture}.", "tokenizer.ggml."))
+                  and not key.endswith(LISTS)]
         keys = {key: value for key in wanted if isinstance(value := self._metadata[key], str | int | float)}
         header = hashlib.sha256(repr(sorted(keys.items())).encode(errors="replace")).hexdigest()
         return {"model": self.engine.fingerprint(), "header": header, "backend": info.backend, "context": info.context,
