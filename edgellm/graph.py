@@ -146,6 +146,7 @@ class Builder:
         self._nodes: list[Node] = []
         self._states: list[StateSpec] = []
         self._outputs: dict[str, Value] = {}
+        self.left_out: tuple[str, ...] = ()      # beginnings of names of tensors that are not needed
 
     def emit(self, op: str, inputs: tuple[Value, ...], n: int, weights: tuple[str, ...] = (), *,
              row_kind: Rows | None = None, **attrs: Attr) -> Value:
@@ -162,6 +163,10 @@ class Builder:
     def output(self, name: str, value: Value) -> None:
         """Let every step give a value under this name."""
         self._outputs[name] = value
+
+    def leave_out(self, beginning: str) -> None:
+        """Take no notice of tensors whose names begin so: of layers that only draft tokens."""
+        self.left_out += (beginning,)
 
     def n(self, x: Value) -> int:
         """Row length of a value."""

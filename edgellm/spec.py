@@ -92,8 +92,9 @@ def vectors(graph: Graph) -> dict[str, Shape]:
     return {use.name: use.shape for use in uses(graph) if use.role == "vector"}
 
 
-def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.PathLike[str] = "") -> None:
-    """Check a graph, then that the file has each tensor that it needs, and none that it ignores.
+def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.PathLike[str] = "",
+           left_out: tuple[str, ...] = ()) -> None:
+    """Check a graph, then that the file has each tensor that it needs, and none that it ignores but those `left_out`.
 
     Raises BadTensorInfo (missing), ShapeMismatch, Unsupported (type or unknown tensor); GraphError for our own faults.
     """
@@ -118,7 +119,8 @@ def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.Pa
     for name in tensors:
         if graph.embeds and name in OF_LOGITS:
             continue
-        if name not in wanted_matrices and name not in wanted_vectors and not UNUSED.fullmatch(name):
+        is_ignored = name not in wanted_matrices and name not in wanted_vectors
+        if is_ignored and not UNUSED.fullmatch(name) and not name.startswith(left_out):
             raise Unsupported("the architecture has no such tensor, so this is a variant that edgellm cannot run yet; "
                               "take the plain model", file=file, field=name)
 

@@ -100,7 +100,7 @@ def test_wrong_shapes_and_strange_tensors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "closest"), [
     ("mamba", "llama"), ("gemma4", "gemma3"), ("granitehybrid", "granite"),
-    ("qwen3moe", "qwen3"), ("qwen35", "qwen3"), ("qwen2moe", "qwen2"),
+    ("qwen35", "qwen3"), ("qwen2vl", "qwen2"),
     ("phimoe", "phi3"), ("gptj", "gpt2"), ("_blocks", "llama"), ("../llama", "llama"), ("llama.x", "llama"), ("x" * 500, "llama"),
 ])
 def test_other_architectures_are_refused_in_one_sentence(name: str, closest: str) -> None:
@@ -108,6 +108,12 @@ def test_other_architectures_are_refused_in_one_sentence(name: str, closest: str
         find(name, "m.gguf")
     text = str(caught.value)
     assert name[:64] in text and f"such as {closest} " in text and "\n" not in text and len(text) < 300
+
+
+def test_a_dense_architecture_refuses_experts(tmp_path: Path) -> None:
+    with open_gguf(tiny_model(tmp_path / "m.gguf", "qwen3", metadata={"{arch}.expert_count": 8})) as gguf, \
+            pytest.raises(Unsupported, match="no experts, and the file has 8"):
+        load_graph(gguf)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

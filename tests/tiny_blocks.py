@@ -16,7 +16,7 @@ SCALES: dict[str, dict[int, float]] = {
 
 
 def raw_type(array: npt.NDArray[np.float32], kind: gguf.GGMLQuantizationType, seed: int) -> npt.NDArray[Any]:
-    """`array` (rows, columns) as rows of bytes of that type; blocks of the types in SCALES are random, not encoded."""
+    """`array` (..., columns) as rows of bytes of that type; blocks of the types in SCALES are random, not encoded."""
     if kind.name not in SCALES:
         return gguf.quants.quantize(array, kind)     # type: ignore[no-any-return]  # gguf ships no types
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
@@ -25,4 +25,4 @@ def raw_type(array: npt.NDArray[np.float32], kind: gguf.GGMLQuantizationType, se
     spread = rng.uniform(0.7, 1.3, n_blocks)         # one per block, so that minima stay in step with scales
     for offset, typical in SCALES[kind.name].items():
         blocks[:, offset:offset + 2] = (spread * typical).astype(np.float16)[:, None].view(np.uint8)
-    return blocks.reshape(array.shape[0], -1)
+    return blocks.reshape(*array.shape[:-1], -1)

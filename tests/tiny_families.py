@@ -86,5 +86,13 @@ FAMILIES: dict[str, Family] = {
     "seed_oss": Family(norms=("attn_norm", "post_attention_norm"), biased=QKV),
     "smollm3": Family(),
     "stablelm": Family(layer_norm=True, norm_bias=True, own_head_dim=False, keys={"rope.dimension_count": 4}),
+    "dots1": Family(qk_norm="head"),
+    "ernie4_5-moe": Family(),
+    "glm4moe": Family(norms=("attn_norm", "post_attention_norm"), biased=QKV),
+    "hunyuan-moe": Family(qk_norm="head"),
+    "minimax-m2": Family(qk_norm="row"),
+    "olmoe": Family(qk_norm="row"),
+    "qwen2moe": Family(biased=QKV),
+    "qwen3moe": Family(qk_norm="head"),
     "starcoder2": Family(biased=(*QKV, "attn_output", "ffn_up", "ffn_down"), **_PLAIN_LN),
 }

@@ -15,6 +15,7 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
+import tiny_moe
 from tiny_blocks import raw_type
 from tiny_encoders import ENCODERS, encoder_keys, encoder_tensors
 from tiny_families import FAMILIES, Family
@@ -46,6 +47,9 @@ class Shape:
     rope_base: float = 10000.0
     n_rot: int = 0               # 0: head_dim
     window: int = 0              # attention.sliding_window; 0: no key
+    n_experts: int = 0           # families that are made of experts have 4
+    n_used: int = 2
+    n_dense: int = 0             # layers before the first one with experts
 
 
 def tiny_model(path: str | os.PathLike[str], arch: str = "llama", quant: str = "F32", *, tokenizer: str | None = None,
@@ -62,7 +66,7 @@ def tiny_model(path: str | os.PathLike[str], arch: str = "llama", quant: str = "
     shape = Shape(n_embd=256, n_ff=256, head_dim=64) if block == 256 else Shape()
     if tokenizer is not None:
         shape = replace(shape, n_vocab=vocabulary_size(tokenizer))
-    shape = replace(shape, **sizes)
+    shape = replace(shape, **({"n_experts": 4} if arch in tiny_moe.ROUTINGS else {}) | sizes)
     writer = gguf.GGUFWriter(os.fspath(path), arch)
     keys = _metadata(arch, shape) | {key.replace("{arch}", arch): value for key, value in (metadata or {}).items()}
     for key, value in keys.items():
@@ -98,7 +102,8 @@ def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, seed: int) -> None:
     """Vectors and position tables stay float32, as every converter leaves them."""
     array = np.ascontiguousarray(array, np.float32)
-    if array.ndim == 1 or "_norm" in name or name.startswith(("position_embd", "token_types")) or name.endswith(FLOATS):
+    if (array.ndim == 1 or "_norm" in name or name.startswith(("position_embd", "token_types"))
+            or name.endswith((*FLOATS, ".bias"))):
         writer.add_tensor(name, array)
         return
     kind = gguf.GGMLQuantizationType[quant]
@@ -133,6 +138,8 @@ def _metadata(arch: str, s: Shape) -> dict[str, Any]:
     keys |= HYBRIDS[arch].metadata(s) if arch in HYBRIDS else family.keys
     if s.n_rot:
         keys["rope.dimension_count"] = s.n_rot
+    if s.n_experts:
+        keys |= tiny_moe.metadata(arch, s)
     if s.window:
         keys["attention.sliding_window"] = s.window
     return {f"{arch}.{key}": value for key, value in keys.items()} | {"general.name": f"tiny {arch}", **family.bare}
@@ -186,8 +193,12 @@ def _tensors(arch: str, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
         found["position_embd.weight"] = 0.3 * matrix(s.context, s.n_embd)
     if family.embedding_norm:
         found |= norm("token_embd_norm")
-    for block in (f"blk.{layer}" for layer in range(s.n_layers)):
-        found |= {f"{block}.{name}.weight": matrix(*size) for name, size in matrices.items()}
+    for layer in range(s.n_layers):
+        block, has_experts = f"blk.{layer}", s.n_experts > 0 and layer >= s.n_dense
+        found |= {f"{block}.{name}.weight": matrix(*size) for name, size in matrices.items()
+                  if not (has_experts and name.startswith("ffn"))}
+        if has_experts:
+            found |= tiny_moe.tensors(arch, block, s, rng)
         found |= {f"{block}.{name}.weight": vector(shape, 1.0) for name, shape in norms.items()}
         found |= {f"{block}.{name}.bias": vector(matrices.get(name, (s.n_embd,))[:1], 0.0) for name in biased}
     if family.output_norm:

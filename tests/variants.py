@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tiny_models import tiny_model
+from moe_variants import VARIANTS as MOE
+from variant import Variant
 
 GOLD = Path(__file__).resolve().parent / "data" / "gold"
 N_TOKENS = 80                    # past the windows (8, 32) and original contexts (16, 64) below
@@ -20,23 +20,6 @@ YARN = {"{arch}.rope.scaling.type": "yarn", "{arch}.rope.scaling.factor": 8.0,
         "{arch}.rope.scaling.original_context_length": 64}
 HF_YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "rope_theta": 10000.0}
 SHORT_FACTORS, LONG_FACTORS = [1.0 + 0.1 * i for i in range(8)], [1.5 + 0.5 * i for i in range(8)]
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """Arguments of `tiny_model`, and what transformers calls the same thing: a class and the rest of its config."""
-
-    arch: str
-    family: str                  # the start of transformers' class names
-    sizes: Mapping[str, Any] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-
-    def write(self, path: Path) -> Path:
-        """The model file."""
-        tensors = {name: None if values is None else np.asarray(values, np.float32) for name, values in self.tensors.items()}
-        return tiny_model(path, self.arch, seed=7, metadata=self.metadata, tensors=tensors, **self.sizes)
 
 
 def _longrope(context: int, original: int, n_rot: int) -> Variant:
@@ -165,6 +148,7 @@ VARIANTS = {
         final_logit_softcapping=2.0),
     "gpt2-untied": Variant("gpt2", "GPT2"),
     "gpt2-tied": Variant("gpt2", "GPT2", {"tied": True, "n_heads": 8}),
+    **MOE,
 }
 
 

@@ -26,6 +26,9 @@ NAMES = {                        # GGUF name of a part -> transformers' name
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "post_ffw_norm": "post_feedforward_layernorm",
     "post_attention_norm": "post_attention_layernorm", "attn_sub_norm": "self_attn.attn_sub_norm",
     "ffn_sub_norm": "mlp.ffn_sub_norm", "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+    "ffn_gate_inp": "mlp.gate", "ffn_down_exps": "mlp.experts.down_proj", "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_experts.gate_proj", "ffn_up_shexp": "mlp.shared_experts.up_proj",
+    "ffn_down_shexp": "mlp.shared_experts.down_proj", "exp_probs_b": "mlp.gate.e_score_correction_bias",
 }
 _BLOOM = {"attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense", "ffn_up": "mlp.dense_h_to_4h",
           "ffn_down": "mlp.dense_4h_to_h", "token_embd": "transformer.word_embeddings", "output_norm": "transformer.ln_f",
@@ -50,6 +53,11 @@ OWN_NAMES: dict[str, dict[str, str]] = {
     "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2", "output_norm": "model.final_layernorm"},
     "phi3": {"ffn_up": "mlp.gate_up_proj"},
     "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+    "qwen2moe": {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")},
+    "hunyuan-moe": {f"ffn_{part}_shexp": f"mlp.shared_mlp.{part}_proj" for part in ("gate", "up", "down")} | {
+        "ffn_gate_inp": "mlp.gate.wg", "attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    "minimax-m2": {"exp_probs_b": "mlp.e_score_correction_bias"},
+    "ernie4_5-moe": {"exp_probs_b": "mlp.gate.moe_statics.e_score_correction_bias"},
 }
 BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transformer.h", "gptneox": "gpt_neox.layers",
           "mpt": "transformer.blocks"}
@@ -65,12 +73,15 @@ def hf_name(arch: str, name: str) -> str:
         return f"{names[part]}.{kind}"
     if arch == "falcon" and part.startswith("attn_norm"):
         return f"transformer.h.{block[1]}.{'ln_mlp' if part == 'attn_norm' else 'ln_attn'}.{kind}"
-    return f"{BLOCKS.get(arch, 'model.layers')}.{block[1]}.{names[part]}.{kind}"
+    name = f"{BLOCKS.get(arch, 'model.layers')}.{block[1]}.{names[part]}"
+    return name if part in ("ffn_down_exps", "exp_probs_b") else f"{name}.{kind}"
 
 
 def hf_values(arch: str, name: str, values: np.ndarray, shape: Shape) -> torch.Tensor:
     """Undo what convert_hf_to_gguf does to the order of rows, to norms, and to GPT-2's matrices."""
     part = name.split(".")[-2]
+    if part == "ffn_gate_inp_shexp" or (arch == "ernie4_5-moe" and part == "exp_probs_b"):
+        values = values[None]
     if arch in PAIRED and part in ("attn_q", "attn_k"):
         heads = shape.n_heads if part == "attn_q" else shape.n_kv_heads
         values = values.reshape(heads, values.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(values.shape)
@@ -112,6 +123,8 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
         common |= {"query_pre_attn_scalar": shape.head_dim, "use_bidirectional_attention": False}
     if variant.arch == "falcon":
         del common["head_dim"]
+    if variant.family == "Dots1":                # its defaults are no numbers
+        common |= {"layer_types": ["full_attention"] * shape.n_layers, "sliding_window": None}
     return getattr(transformers, variant.family + text)(**common | dict(variant.config))
 
 
@@ -142,7 +155,10 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
                 yield f"model.layers.{name.split('.')[1]}.self_attn.{part}_layernorm.norms.{head}.weight", torch.tensor(row)
         elif variant.arch == "falcon" and not variant.config["new_decoder_architecture"] and ".attn_norm." in name:
             yield f"transformer.h.{name.split('.')[1]}.input_layernorm.{name.split('.')[-1]}", torch.tensor(values)
-        elif not name.startswith("rope_factors"):
+        elif "ffn_gate_exps" in name:            # gates and products of experts are one tensor there
+            both = np.concatenate([values, arrays[name.replace("gate", "up")]], axis=1)
+            yield f"model.layers.{name.split('.')[1]}.mlp.experts.gate_up_proj", torch.from_numpy(both)
+        elif not name.startswith("rope_factors") and "ffn_up_exps" not in name:
             yield hf_name(variant.arch, name), hf_values(variant.arch, name, values, shape)
     for layer in range(shape.n_layers if variant.arch == "apertus" else 0):
         for part, number in (("alpha_p", [0.7]), ("alpha_n", [0.4]), ("beta", 0.5), ("eps", -1e-6)):

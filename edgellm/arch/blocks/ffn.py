@@ -7,19 +7,19 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import activation, columns, matmul, mul
 
 
-def ffn_lengths(keys: Keys) -> tuple[int, ...]:
-    """The width of each layer's feed-forward. Raises BadHParam, Unsupported (experts)."""
-    if experts := keys.integer("expert_count", 0, 2**16, default=0):
-        raise Unsupported(f"a mixture of {experts} experts (as in Mixtral) cannot be run yet; take a dense model "
-                          "of the same family", file=keys.file, field=f"{keys.architecture}.expert_count")
+def ffn_lengths(keys: Keys, *, experts: bool = False) -> tuple[int, ...]:
+    """The width of each layer's dense feed-forward. Raises BadHParam; Unsupported where layers may have no `experts`."""
+    if not experts and (n := keys.integer("expert_count", 0, 2**16, default=0)):
+        raise Unsupported(f"this architecture has no experts, and the file has {n}; take a dense model of the same family",
+                          file=keys.file, field=f"{keys.architecture}.expert_count")
     return keys.per_layer("feed_forward_length")
 
 
-def gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str) -> Value:
-    """down(act(gate(x)) * up(x))."""
-    gate = matmul(g, x, f"{block}.ffn_gate", n_ff)
-    up = matmul(g, x, f"{block}.ffn_up", n_ff)
-    return matmul(g, mul(g, activation(g, act, gate), up), f"{block}.ffn_down", g.n(x))
+def gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str, suffix: str = "") -> Value:
+    """down(act(gate(x)) * up(x)). `suffix`: what the names of the three tensors end with."""
+    gate = matmul(g, x, f"{block}.ffn_gate{suffix}", n_ff)
+    up = matmul(g, x, f"{block}.ffn_up{suffix}", n_ff)
+    return matmul(g, mul(g, activation(g, act, gate), up), f"{block}.ffn_down{suffix}", g.n(x))
 
 
 def fused_gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str) -> Value:

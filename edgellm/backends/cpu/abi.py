@@ -57,3 +57,11 @@ ATTENTION_CHUNK: Final = RING_MULTIPLE
 ATTENTION_GROUP: Final = 16                      # queries
 ATTENTION_ENTRY: Final = 40                      # bytes of a query's entry in the table of kernels/attention_block.py
 ATTENTION_SCORES: Final = 4 * ATTENTION_BLOCK * 4 + 32       # bytes of four queries' scores and factors
+
+# Experts: a list of "buckets", for each expert the first of its pairs and how many there are (two i32), then the pairs by expert
+# and token: token, slot, expert (three i32).
+BUCKET: Final = 8                                # bytes
+PAIR: Final = 12
+EXPERT_ROW_GROUP: Final = 16                     # rows of an expert's weights that threads share together
+EXPERT_PIECE: Final = 64                         # rows whose products with all tokens are made at a time
+EXPERT_WORK_HEAD: Final = (RECORD_WORDS + STEP_WORDS) * 8        # bytes before these products: a record, and a step block for it

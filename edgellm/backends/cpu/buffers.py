@@ -29,6 +29,16 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
+class Kernel:
+    """The address of a kernel that the record's own kernel calls."""
+
+    name: str
+
+
+Argument = int | Own | Kernel                    # of a record
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """Where the rows of a graph value lie: first row's address, bytes between rows, columns, and the buffer they belong to.
 

@@ -38,7 +38,7 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
     isa = jit.choose_isa()
     plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     linker = jit.Linker()
-    addresses = jit.kernel_addresses({record.kernel for record in plan.records} | set(EXECUTOR), isa, linker, progress)
+    addresses = jit.kernel_addresses(plan.kernels | set(EXECUTOR), isa, linker, progress)
     forget_library("libllvmlite")
     return CpuExecutable(plan, addresses, linker, isa)
 

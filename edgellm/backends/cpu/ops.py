@@ -1,53 +1,27 @@
 """How each graph op becomes records: one emitter per op, found by its name. No arithmetic here, only addresses and sizes."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import numpy as np
 
-from edgellm.backends.cpu import abi
+from edgellm.backends.cpu import abi, ops_moe
 from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
+from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_word, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
-from edgellm.backends.cpu.traits import BLOCK, TRAITS, Traits, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import ATTENTION, CONV, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
-from edgellm.errors import BackendError, Unsupported
+from edgellm.errors import BackendError
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node, RopeSpec
 from edgellm.memory.kv_types import kv_row_bytes
 from edgellm.memory.pages import sink_slots
 from edgellm.ops.attention import alibi_slopes
 from edgellm.ops.dense import xielu_numbers
-from edgellm.weights import Weight
 
-Emitter = Callable[[PlanBuilder, int, Node], None]
-EMITTERS: dict[str, Emitter] = {}
-
-
-def emitter(*ops: str) -> Callable[[Emitter], Emitter]:
-    def register(function: Emitter) -> Emitter:
-        for op in ops:
-            EMITTERS[op] = function
-        return function
-
-    return register
-
-
-def float_word(value: float) -> int:
-    """A float32 as the low half of a record word."""
-    return int(np.float32(value).view(np.uint32))
-
-
-def _traits(weight: Weight) -> Traits:
-    if weight.type.name not in TRAITS:
-        raise Unsupported(weight.type.refusal, file=weight.file, field=weight.name)
-    return TRAITS[weight.type.name]
-
-
-def _count_word(node: Node) -> int:
-    """The word of the step block that says how many rows the node has."""
-    return {"T": abi.N_TOKENS, "R": abi.N_OUTPUTS, "S": abi.N_SEGMENTS}[node.rows]
+__all__ = ["EMITTERS"]
+assert ops_moe                                   # adds its own
 
 
 @emitter("embed")
@@ -55,7 +29,7 @@ def embed(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = plan.weights[node.weights[0]]
     ids = plan.step.ids(cast(str, node.attrs["source"]))
     out = plan.output(index)
-    plan.add(_traits(weight).embed, EMBED(
+    plan.add(traits_of(weight).embed, EMBED(
         table=weight.address, row_bytes=row_bytes(weight.type, node.n), n=node.n, ids=ids.ctypes.data, out=out.at,
         out_stride=out.stride), writes=(out,))
 
@@ -68,7 +42,7 @@ def norm(plan: PlanBuilder, index: int, node: Node) -> None:
     scale_stride = node.n // groups * 4 if node.op == "layer_norm" and groups > 1 and node.weights else 0
     plan.add(f"norm:{node.op}", NORM(
         x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, scale=scale, scale_stride=scale_stride, bias=bias,
-        n=node.n // groups, groups=groups, eps=float_word(cast(float, node.attrs["eps"])), count=_count_word(node)),
+        n=node.n // groups, groups=groups, eps=float_word(cast(float, node.attrs["eps"])), count=count_word(node)),
         reads=(x,), writes=(out,),
         pieces=REPLICATED if out.own else groups, by_rows=node.rows == "T")
 
@@ -76,7 +50,7 @@ def norm(plan: PlanBuilder, index: int, node: Node) -> None:
 @emitter("matmul")
 def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = plan.weights[node.weights[0]]
-    traits = _traits(weight)
+    traits = traits_of(weight)
     columns = weight.shape[-1]
     x = plan.values[node.inputs[0]]
     if traits.quantise:
@@ -88,7 +62,7 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     plan.add(traits.matmul, MATMUL(
         weights=weight.address, row_bytes=row_bytes(weight.type, columns), n=node.n, k=columns, x=x.at, x_stride=x.stride,
         out=out.at, out_stride=out.stride, bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
-        residual=residual.at if residual else 0, residual_stride=residual.stride if residual else 0, count=_count_word(node),
+        residual=residual.at if residual else 0, residual_stride=residual.stride if residual else 0, count=count_word(node),
         scratch=scratch), reads=(residual,) if residual else (), whole=(x,), writes=(out,), pieces=node.n,
         weight_bytes=node.n * row_bytes(weight.type, columns))
 
@@ -104,7 +78,7 @@ def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Val
     x, node = plan.values[source], plan.graph.nodes[source]
     own = x.own or not plan.produced_locally(x, columns // BLOCK)
     out = plan.derive(source, kernel, q8_row_bytes(columns), own=own)
-    plan.add(kernel, QUANTISE(x=x.at, x_stride=x.stride, k=columns, out=out.at, out_stride=out.stride, count=_count_word(node)),
+    plan.add(kernel, QUANTISE(x=x.at, x_stride=x.stride, k=columns, out=out.at, out_stride=out.stride, count=count_word(node)),
              reads=(x,), writes=(out,), pieces=REPLICATED if own else columns // BLOCK, by_rows=node.rows == "T")
     return out
 
@@ -195,10 +169,13 @@ def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:{node.op}", own=node.op in ("add", "mul"))
 
 
-@emitter("scale", "clamp", "softcap")
-def scaled(plan: PlanBuilder, index: int, node: Node) -> None:
-    value = cast(float, node.attrs[{"scale": "value", "clamp": "limit", "softcap": "cap"}[node.op]])
-    _elementwise(plan, index, node, f"elementwise:{node.op}", float_word(value), own=node.op == "scale")
+CONSTANTS = {"scale": "value", "clamp": "limit", "softcap": "cap", "glu_clamped": "limit"}     # the attribute that is a constant
+
+
+@emitter(*CONSTANTS)
+def with_constant(plan: PlanBuilder, index: int, node: Node) -> None:
+    value = float_word(cast(float, node.attrs[CONSTANTS[node.op]]))
+    _elementwise(plan, index, node, f"elementwise:{node.op}", value, own=node.op == "scale")
 
 
 @emitter("xielu")
@@ -213,7 +190,7 @@ def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: 
     out = (None if own else plan.in_place(index, node.inputs[0])) or plan.output(index, own=own)
     plan.add(kernel, ELEMENTWISE(
         a=a.at, a_stride=a.stride, b=b.at, b_stride=b.stride, out=out.at, out_stride=out.stride, n=node.n,
-        value=value, count=_count_word(node)), reads=(a, b), writes=(out,),
+        value=value, count=count_word(node)), reads=(a, b), writes=(out,),
         pieces=REPLICATED if out.own else node.n, by_rows=node.rows == "T")
 
 
@@ -243,4 +220,4 @@ def softmax(plan: PlanBuilder, index: int, node: Node) -> None:
     x, out = plan.values[node.inputs[0]], plan.output(index)
     plan.add("softmax:rows", ELEMENTWISE(
         a=x.at, a_stride=x.stride, b=x.at, b_stride=x.stride, out=out.at, out_stride=out.stride, n=node.n, value=0,
-        count=_count_word(node)), whole=(x,), writes=(out,))
+        count=count_word(node)), whole=(x,), writes=(out,))

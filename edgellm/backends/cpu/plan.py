@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.barriers import REPLICATED, Barriers, Partition, Use, partition_of_one, partition_of_rows
-from edgellm.backends.cpu.buffers import Arena, Own, Value, aligned
+from edgellm.backends.cpu.buffers import Arena, Argument, Kernel, Own, Value, aligned
 from edgellm.backends.cpu.kv_cache import KVLayout
 from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.recurrent import RecurrentLayout
@@ -30,7 +30,6 @@ OWN_COLUMNS = 1 << 14                            # of a row that each thread com
 SHARES = (16, 8, 4, 2)                           # chunks per thread where threads take chunks as they get through with them
 CHUNK_BYTES = 1 << 17                            # of weights that a chunk has at least: some 10 microseconds of reading
 
-Argument = int | Own
 Mode = Literal["one", "many", "ragged"]          # which table
 
 
@@ -49,9 +48,10 @@ class Record:
     uses: tuple[Use, ...]
     by_thread: bool
     merges: bool
-    weight_bytes: int                            # read once a step
+    weight_bytes: int                            # read once a step, or for each token of it
     key_bytes: int                               # read for each key that a token sees
     memory_class: int | None                     # in which those keys are
+    weight_rows: int | None = None               # that threads share in steps of several tokens; None: as many as pieces
 
     @property
     def alone(self) -> bool:
@@ -84,12 +84,13 @@ class PlanBuilder:
     # --- what emitters call -------------------------------------------------------------------------------------------
     def add(self, kernel: str, arguments: Sequence[Argument], *, reads: Sequence[Value] = (), whole: Sequence[Value | object] = (),
             writes: Sequence[Value | object] = (), pieces: int | None = None, by_rows: bool = False, by_thread: bool = False,
-            merges: bool = False, weight_bytes: int = 0, key_bytes: int = 0, memory_class: int | None = None) -> None:
+            merges: bool = False, weight_bytes: int = 0, weight_rows: int | None = None, key_bytes: int = 0,
+            memory_class: int | None = None) -> None:
         """Append a record.
 
         `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
         equal pieces of a single row threads share, REPLICATED where each does all of it, None for another way. `by_rows`: whether
-        they share several rows row by row.
+        they share several rows row by row. `weight_rows`: where they are not as many as the pieces.
         """
         assert len(arguments) <= abi.MOST_ARGUMENTS
         one, many = list[Use](), list[Use]()
@@ -102,8 +103,8 @@ class PlanBuilder:
                     cut_many = partition_of_rows(value) if by_rows and not is_whole else None
                 one.append(Use(buffer, cut_one, is_write))
                 many.append(Use(buffer, cut_many, is_write))
-        self.records.append(Record(kernel, tuple(arguments), pieces, tuple(one), by_thread, merges, weight_bytes, key_bytes,
-                                   memory_class))
+        self.records.append(Record(kernel, tuple(arguments), pieces, tuple(one), by_thread, merges, weight_bytes,
+                                   key_bytes, memory_class, weight_rows))
         if self.one.add(one):
             self.arena.threads_met("one")
         if self.many.add(() if merges else many):
@@ -199,6 +200,12 @@ class PlanBuilder:
                 self.values.pop(view, None)
                 del self._owner[view]
 
+    @property
+    def kernels(self) -> set[str]:
+        """The kernels of all records, and those that these call."""
+        called = {argument.name for record in self.records for argument in record.arguments if isinstance(argument, Kernel)}
+        return called | {record.kernel for record in self.records}
+
     def chosen(self, mode: Mode) -> list[int]:
         """The numbers of the records of a table."""
         return [number for number, record in enumerate(self.records) if mode != "many" or not record.merges]
@@ -214,7 +221,7 @@ class PlanBuilder:
             words[:, abi.STEP] = self.step.words.ctypes.data
             for ith in range(threads):
                 words[ith, abi.FIRST_ARGUMENT : abi.FIRST_ARGUMENT + len(record.arguments)] = [
-                    _resolved(argument, ith, one) for argument in record.arguments]
+                    _resolved(argument, ith, one, addresses) for argument in record.arguments]
             words[:, abi.WHOLE] = one and record.alone
             if barriers.before[number]:
                 table[:, place - 1, abi.BARRIER_AFTER] = 1
@@ -226,7 +233,9 @@ class PlanBuilder:
         return Program(table)
 
 
-def _resolved(argument: Argument, ith: int, one: bool) -> int:
+def _resolved(argument: Argument, ith: int, one: bool, addresses: Mapping[str, int]) -> int:
+    if isinstance(argument, Kernel):
+        return addresses[argument.name]
     if isinstance(argument, Own):
         return argument.address + ith * argument.step * (one or argument.always)
     return argument
@@ -263,7 +272,7 @@ def _chunks_of(records: Sequence[Record], threads: int, one: bool) -> int:
     if threads == 1 or any(record.by_thread or (one and record.alone) for record in records):
         return 0
     common = _pieces_of_common_buffers(records) if one else []
-    rows = min((record.pieces or 0 for record in records if record.weight_bytes), default=0)
+    rows = min((record.weight_rows or record.pieces or 0 for record in records if record.weight_bytes), default=0)
     nbytes = sum(record.weight_bytes for record in records)
     for chunks in (share * threads for share in SHARES):
         alike = all(len(pieces) == 1 or all(n % chunks == 0 for n in pieces) for pieces in common)

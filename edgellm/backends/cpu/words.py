@@ -9,7 +9,7 @@ import numpy.typing as npt
 from edgellm.backends.cpu import abi
 
 if TYPE_CHECKING:
-    from edgellm.backends.cpu.buffers import Own
+    from edgellm.backends.cpu.buffers import Argument
     from edgellm.backends.cpu.simd import Isa
 
 
@@ -21,7 +21,7 @@ class Words:
         self._index = {"step": abi.STEP} | {name: abi.FIRST_ARGUMENT + i for i, name in enumerate(self.names)}
         assert len(self.names) <= abi.MOST_ARGUMENTS and len(self._index) == len(self.names) + 1, names
 
-    def __call__(self, **arguments: int | Own) -> tuple[int | Own, ...]:
+    def __call__(self, **arguments: Argument) -> tuple[Argument, ...]:
         """The words of a record, each given by its name."""
         assert arguments.keys() == set(self.names), sorted(arguments.keys() ^ set(self.names))
         return tuple(arguments[name] for name in self.names)
@@ -63,6 +63,12 @@ ROPE = Words("x x_stride out out_stride cos sin heads dim n_rot")
 ELEMENTWISE = Words("a a_stride b b_stride out out_stride n value count")
 SELECT = Words("x x_stride out out_stride wanted n")
 POOL = Words("x x_stride out out_stride segments n")
+TOPK = Words("x x_stride out out_stride chosen chosen_stride bias n k normalise scale groups groups_used count")
+BUCKETS = Words("chosen chosen_stride out experts k count")
+EXPERT_ROWS = Words("x x_stride slot_bytes k out row_bytes slots buckets experts count")       # slot_bytes 0: all have the same
+EXPERTS = Words("kernel weights row_bytes expert_bytes n k x x_row_bytes x_slots out out_stride bias bias_bytes slots chosen "
+                "buckets experts gates gates_stride count scratch work work_floats")
+GATED_BY = Words("y y_stride x x_stride out out_stride weight n k count")
 READ = Words("data nbytes seen")                 # `seen` receives a value that depends on every byte
 KV_STORE = Words("k k_stride v v_stride targets keys_at values_at n_kv dim_k dim_v")
 CONV = Words("x x_stride out out_stride weights bias n size targets state_at segments")

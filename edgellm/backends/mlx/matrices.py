@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import mlx.core as mx
@@ -34,8 +35,26 @@ class Matrix(Protocol):
         """x (T, columns) f32 -> x @ W.T (T, rows) f32."""
         ...
 
+    def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
+        """x (T, k, columns) f32, or (T, 1, columns), by the picked rows of experts (T, k): (T, k, rows) f32."""
+        ...
+
     @property
     def arrays(self) -> list[Array]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Rows `start` to `stop` of each expert, in a matrix that has `stored` rows of every expert one after the other."""
+
+    stored: int
+    start: int
+    stop: int
+
+    def of(self, array: Array) -> Array:
+        """(experts * stored, n) -> (experts, stop - start, n)."""
+        parts = array.reshape(-1, self.stored, array.shape[-1])
+        return parts if self.stop - self.start == self.stored else parts[:, self.start:self.stop]
 
 
 class Dense:
@@ -55,6 +74,11 @@ class Dense:
         rows = range(0, self._weight.shape[0], self._step)
         return mx.concatenate([x @ self._weight[at:at + self._step].astype(mx.float32).T for at in rows], axis=-1)
 
+    def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
+        weight = picked.of(self._weight).astype(self._type).swapaxes(-1, -2)
+        y = mx.gather_mm(x[:, :, None].astype(self._type), weight, rhs_indices=experts)
+        return y.squeeze(2).astype(mx.float32)
+
     @property
     def arrays(self) -> list[Array]:
         return [self._weight]
@@ -73,6 +97,11 @@ class Affine:
                                 group_size=self._group, bits=self._bits)
         return y.astype(mx.float32)
 
+    def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
+        y = mx.gather_qmm(x[:, :, None].astype(self._type), *(picked.of(array) for array in self.arrays), rhs_indices=experts,
+                          transpose=True, group_size=self._group, bits=self._bits)
+        return y.squeeze(2).astype(mx.float32)
+
     @property
     def arrays(self) -> list[Array]:
         return [self._codes, self._steps, self._lows]
@@ -90,6 +119,9 @@ class AffineHalves:
 
     def __call__(self, x: Array) -> Array:
         return self._mean(x) + self._difference(x * self._sign)
+
+    def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
+        return self._mean.gathered(x, experts, picked) + self._difference.gathered(x * self._sign, experts, picked)
 
     @property
     def arrays(self) -> list[Array]:
@@ -110,13 +142,22 @@ class Float4:
                                 bits=4, mode=self._mode)
         return y.astype(mx.float32)
 
+    def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
+        y = mx.gather_qmm(x[:, :, None].astype(self._type), *(picked.of(array) for array in self.arrays), rhs_indices=experts,
+                          transpose=True, group_size=self._group, bits=4, mode=self._mode)
+        return y.squeeze(2).astype(mx.float32)
+
     @property
     def arrays(self) -> list[Array]:
         return [self._codes, self._scales]
 
 
 def load_matrix(weight: Weight, half: bool) -> Matrix:
-    """A matrix of the file. `half`: products in 16 bits, as GPUs like them. Raises Unsupported for a type without a mapping."""
+    """A matrix of the file, or those of all experts one after the other. `half`: products in 16 bits, as GPUs like them.
+
+    Raises Unsupported for a type without a mapping.
+    """
+    weight = replace(weight, shape=(len(weight.data), weight.shape[-1]))
     rows, columns = weight.shape
     kind = weight.type.name
     if kind in DENSE:

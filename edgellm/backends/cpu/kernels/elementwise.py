@@ -98,6 +98,12 @@ def _functions(isa: Isa) -> dict[str, Any]:
         beta, low = splat(load_f32(numbers, 8)), smaller(x, splat(load_f32(numbers, 12)))
         return fma(alpha_n, sub(sub(exp(low), splat(1.0)), low), fma(alpha_p, relu_squared(x), mul(beta, x)))
 
+    @inline
+    def glu_clamped(gate, up, limit):
+        """gelu_quick(min(gate, limit)) * (up within +-limit, plus 1)"""
+        within = smaller(limit, larger(sub(splat(0.0), limit), up))
+        return mul(gelu_quick(smaller(limit, gate)), add(within, splat(1.0)))
+
     unary = {"silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick, "relu_squared": relu_squared,
              "tanh": tanh}
     table: dict[str, Any] = {
@@ -107,6 +113,7 @@ def _functions(isa: Isa) -> dict[str, Any]:
         "clamp": clamp,
         "xielu": xielu,
         "softcap": inline(lambda a, b, c: mul(c, tanh(div(a, c)))),
+        "glu_clamped": glu_clamped,
     }
     for name, act in unary.items():
         table[name] = _plain(act)

@@ -6,6 +6,7 @@ from typing import Any
 
 from numba import types
 
+from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.simd import Isa
@@ -19,44 +20,55 @@ V32B = vector(I8, BLOCK)
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, i64, whole = isa.load_i64, types.int64, {"q8": False, "q8_whole": isa.rung.whole_blocks}[variant]
-    apart = BLOCK // 2 if whole else 2 * BLOCK   # bytes from the first half of a block to its second
-    to_row = isa.make("to_row", types.void, (i64, i64, i64, i64), lambda e, x, *to: _to_row(e, apart, *_rounded(e, x), *to))
-    to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
-    clear_row = isa.make("clear_row", types.void, (i64, i64, i64), lambda e, *to: _to_row(e, apart, *_nothing(e), *to))
-    clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, *_nothing(e), *to))
+    load_i64, write = isa.load_i64, block_writer(variant, isa)
     arguments = QUANTISE.reader(isa, "step x x_stride k out out_stride count")
 
     def q8(op, ith, nth):
         step, x, x_stride, k, out, out_stride, count = arguments(op)
         rows, filled = load_i64(step, count * 8), k // BLOCK
-        units = (filled + BLOCKS_PER_UNIT - 1) // BLOCKS_PER_UNIT
-        blocks, tiled = units * BLOCKS_PER_UNIT, rows // TILE_COLUMNS * TILE_COLUMNS
+        tiled = rows // TILE_COLUMNS * TILE_COLUMNS
         for item in range(first_item(rows, filled, ith, nth), first_item(rows, filled, ith + 1, nth)):
             row, block = item // filled, item % filled
-            source = x + row * x_stride + block * BLOCK * 4
-            last = block + 1 if block + 1 < filled else blocks               # whoever has the last block clears those after it
-            while block < last:
-                to = out + row * out_stride
-                if row < tiled:
-                    column = row % TILE_COLUMNS
-                    place = block % BLOCKS_PER_UNIT * units + block // BLOCKS_PER_UNIT
-                    to += place * X_RECORD - column * out_stride
-                    if block < filled:
-                        to_tile(source, to, column)
-                    else:
-                        clear_tile(to, column)
-                else:
-                    codes, scales = to + block * BLOCK, to + blocks * BLOCK + block * 4
-                    if not whole:
-                        codes = to + block // 4 * 4 * BLOCK + block % 4 * BLOCK // 2
-                    if block < filled:
-                        to_row(source, codes, scales, blocks * 4)
-                    else:
-                        clear_row(codes, scales, blocks * 4)
-                block += 1
+            write(x + row * x_stride + block * BLOCK * 4, out, out_stride, row, row < tiled, block, filled)
 
     return q8
+
+
+def block_writer(variant: str, isa: Isa) -> Any:
+    """Writes one block of a row, `is_tiled` where the row is in a tile; whoever has the last block clears those after it."""
+    i64, whole = types.int64, {"q8": False, "q8_whole": isa.rung.whole_blocks}[variant]
+    apart = BLOCK // 2 if whole else 2 * BLOCK   # bytes from the first half of a block to its second
+    to_row = isa.make("to_row", types.void, (i64, i64, i64, i64), lambda e, x, *to: _to_row(e, apart, *_rounded(e, x), *to))
+    to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
+    clear_row = isa.make("clear_row", types.void, (i64, i64, i64), lambda e, *to: _to_row(e, apart, *_nothing(e), *to))
+    clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, *_nothing(e), *to))
+
+    @inline
+    def write(source, out, out_stride, row, is_tiled, block, filled):
+        units = (filled + BLOCKS_PER_UNIT - 1) // BLOCKS_PER_UNIT
+        blocks = units * BLOCKS_PER_UNIT
+        last = block + 1 if block + 1 < filled else blocks
+        while block < last:
+            to = out + row * out_stride
+            if is_tiled:
+                column = row % TILE_COLUMNS
+                place = block % BLOCKS_PER_UNIT * units + block // BLOCKS_PER_UNIT
+                to += place * X_RECORD - column * out_stride
+                if block < filled:
+                    to_tile(source, to, column)
+                else:
+                    clear_tile(to, column)
+            else:
+                codes, scales = to + block * BLOCK, to + blocks * BLOCK + block * 4
+                if not whole:
+                    codes = to + block // 4 * 4 * BLOCK + block % 4 * BLOCK // 2
+                if block < filled:
+                    to_row(source, codes, scales, blocks * 4)
+                else:
+                    clear_row(codes, scales, blocks * 4)
+            block += 1
+
+    return write
 
 
 def _rounded(e: Generic, x: Any) -> tuple[Any, list[Any]]:

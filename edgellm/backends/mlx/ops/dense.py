@@ -8,6 +8,7 @@ from typing import cast
 import mlx.core as mx
 
 from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.matrices import Matrix
 from edgellm.backends.mlx.ops._table import OPS, number, op
 from edgellm.graph import Node, RopeSpec
 from edgellm.ops.dense import xielu_numbers
@@ -38,14 +39,18 @@ def layer_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> 
 @op("matmul")
 def matmul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     matrix = weights.matrices[node.weights[0]]
-    if matrix.narrow and node.weights[0] not in weights.bounded:
-        largest = mx.maximum(mx.abs(x[0]).max(axis=-1, keepdims=True), 1e-30)
-        y = matrix(x[0] / largest) * largest     # rows of at most 1, so that nothing is infinite in f16
-    else:
-        y = matrix(x[0])
+    y = within_f16(weights, node, matrix, x[0], matrix)
     if len(node.weights) > 1:
         y = y + weights.vectors[node.weights[1]]
     return y + x[1] if len(x) > 1 else y
+
+
+def within_f16(weights: Weights, node: Node, matrix: Matrix, x: Array, product: Callable[[Array], Array]) -> Array:
+    """product(x), of rows of at most 1 where something could be infinite in f16 else."""
+    if not matrix.narrow or node.weights[0] in weights.bounded:
+        return product(x)
+    largest = mx.maximum(mx.abs(x).max(axis=-1, keepdims=True), 1e-30)
+    return product(x / largest) * largest
 
 
 @op("rope")

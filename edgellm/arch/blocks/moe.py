@@ -1,0 +1,89 @@
+"""Mixtures of experts: the keys that shape them, and the block of routed and shared experts."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from edgellm.arch.blocks.ffn import gated_ffn
+from edgellm.graph import Builder, Value
+from edgellm.hparams import MAX_LAYERS, MAX_WIDTH, Keys
+from edgellm.ops.dense import activation, add, matmul, mul
+from edgellm.ops.moe import MAX_GROUPS, Gating, expert_matmul, expert_sum, gated_by, glu_clamped, topk
+
+MAX_EXPERTS = 2**16
+MAX_USED = 256                                   # experts of one token
+GATING = {1: "softmax", 2: "sigmoid", 3: "softmax"}          # expert_gating_func; 3: of the chosen alone, so that they sum to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The experts of a layer, as `ops.moe.topk` takes them. `n_ff_shared`: the width of those that every token takes; 0: none."""
+
+    n: int
+    k: int
+    n_ff: int
+    gating: Gating
+    normalise: bool
+    scale: float
+    groups: int
+    groups_used: int
+    n_ff_shared: int
+    act: str = "silu"
+    clamp: float | None = None                   # gpt-oss: limit of gate and up, in the place of `act`
+
+
+def has_experts(keys: Keys) -> bool:
+    return keys.integer("expert_count", 0, MAX_EXPERTS, default=0) > 0
+
+
+def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, shared: int = 0) -> Experts:
+    """What the keys say; `gating`, `normalise` and the number of shared experts where they say nothing. Raises BadHParam."""
+    n = keys.integer("expert_count", 1, MAX_EXPERTS)
+    k = keys.integer("expert_used_count", 1, min(n, MAX_USED))
+    n_ff = keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, default=max(keys.per_layer("feed_forward_length", 0)))
+    n_shared = keys.integer("expert_shared_count", 0, MAX_USED, default=shared)
+    function = keys.integer("expert_gating_func", 0, 3, default=0)
+    groups = keys.integer("expert_group_count", 0, MAX_GROUPS, default=1) or 1
+    used = keys.integer("expert_group_used_count", 0, groups, default=groups) or groups
+    if n % groups or k > n // groups * used:
+        raise keys.bad("expert_group_count", f"{k} of {n} experts cannot come from {used} of {groups} groups")
+    return Experts(
+        n, k, n_ff, cast(Gating, GATING.get(function, gating)),
+        function == 3 or keys.flag("expert_weights_norm", default=normalise),
+        keys.number("expert_weights_scale", default=1.0, zero=True) or 1.0, groups, used,
+        keys.integer("expert_shared_feed_forward_length", 0, MAX_WIDTH, default=n_shared * n_ff))
+
+
+def leading_dense(keys: Keys, *, default: int = 0) -> int:
+    """How many layers stand before the first one with experts."""
+    return keys.integer("leading_dense_block_count", 0, MAX_LAYERS, default=default)
+
+
+def routed_experts(g: Builder, block: str, x: Value, experts: Experts) -> Value:
+    """The weighted sum of the experts that each token takes."""
+    n_ff, k, bias = experts.n_ff, experts.k, f"{block}.exp_probs_b.bias"
+    weights = topk(g, matmul(g, x, f"{block}.ffn_gate_inp", experts.n), k, experts.gating, normalise=experts.normalise,
+                   scale=experts.scale, groups=experts.groups, groups_used=experts.groups_used,
+                   bias=bias if bias in g.tensors else None)
+    if (merged := f"{block}.ffn_gate_up_exps") + ".weight" in g.tensors:
+        gate = expert_matmul(g, x, weights, merged, k, n_ff, rows=2 * n_ff)
+        up = expert_matmul(g, x, weights, merged, k, n_ff, start=n_ff, rows=2 * n_ff)
+    else:
+        gate = expert_matmul(g, x, weights, f"{block}.ffn_gate_exps", k, n_ff)
+        up = expert_matmul(g, x, weights, f"{block}.ffn_up_exps", k, n_ff)
+    if experts.clamp is not None:
+        y = glu_clamped(g, gate, up, experts.clamp)
+    else:
+        y = mul(g, activation(g, experts.act, gate), up)
+    return expert_sum(g, y, weights, f"{block}.ffn_down_exps", k, g.n(x))
+
+
+def moe_ffn(g: Builder, block: str, x: Value, experts: Experts, *, gated: bool = False) -> Value:
+    """Routed experts plus shared ones where there are any. `gated`: a token says how much its shared experts count."""
+    y = routed_experts(g, block, x, experts)
+    if not experts.n_ff_shared:
+        return y
+    shared = gated_ffn(g, block, x, experts.n_ff_shared, experts.act, "_shexp")
+    if gated:
+        shared = gated_by(g, shared, x, f"{block}.ffn_gate_inp_shexp")
+    return add(g, y, shared)

@@ -1,0 +1,29 @@
+"""qwen3moe: Qwen3 with experts in every layer (30B-A3B, 235B-A22B, Coder)."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
+from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
+from edgellm.arch.blocks.moe import experts_of, moe_ffn
+from edgellm.arch.blocks.positions import rope_spec
+from edgellm.graph import Builder
+from edgellm.hparams import Keys
+from edgellm.ops.dense import add, matmul, select
+from edgellm.ops.norm import rms_norm
+
+
+def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+    """Qwen3's blocks, with a mixture of experts as their feed-forward."""
+    eps, heads, experts = norm_epsilon(keys), heads_of(keys), experts_of(keys, normalise=True)
+    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
+    x = token_embedding(g, keys)
+    for layer, head in enumerate(heads):
+        block = f"blk.{layer}"
+        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
+        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
+        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        y = rotated_attention(g, head, q, k, v, rope)
+        x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
+        x = add(g, x, moe_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), experts))
+    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

@@ -1,0 +1,183 @@
+"""Mixtures of experts: which experts a token takes, their products, and the sum of what they give.
+
+A token takes k of E experts, its slots 0..k-1, in ascending order of experts. Values between the products of experts have k parts
+per row, one for each slot. Sums run over slots in that order, so that no result depends on what else is computed in a step.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.graph import Builder, Graph, Node, Value
+from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
+from edgellm.ops.dense import ACTIVATIONS, ONE
+
+Gating = Literal["softmax", "sigmoid"]
+MAX_GROUPS = 63                                  # of experts, of which some are chosen first: a set of them is an int64
+TINY = np.float32(1e-20)                         # keeps a sum of weights from being 0
+
+
+# --- topk -------------------------------------------------------------------------------------------------------------
+def topk(g: Builder, logits: Value, k: int, gating: Gating, *, normalise: bool, scale: float = 1.0, groups: int = 1,
+         groups_used: int = 1, bias: str | None = None) -> Value:
+    """Weights (T, E) of the k experts that each token takes, 0 for all others.
+
+    Probabilities are softmax or sigmoid of the logits. `bias` (E,) counts in the selection only. Of several groups of experts
+    the best `groups_used` are left: by the largest probability in them, with sigmoid by the sum of the two largest.
+    normalise: weights sum to 1 (softmax after the selection is the same); they are then multiplied by `scale`.
+    """
+    return g.emit("topk", (logits,), g.n(logits), () if bias is None else (bias,), k=k, gating=gating, normalise=normalise,
+                  scale=scale, groups=groups, groups_used=groups_used)
+
+
+def _check_topk(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from same_length(node, inputs, graph)
+    k, groups, used = (integer(node, attr) for attr in ("k", "groups", "groups_used"))
+    if node.attrs["gating"] not in ("softmax", "sigmoid"):
+        yield f"has no gating {node.attrs['gating']}"
+    if node.n % groups or used > groups or groups > MAX_GROUPS or not k <= node.n // groups * used:
+        yield f"cannot take {k} of {node.n} experts from {used} of {groups} groups"
+
+
+def _topk_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return tuple(WeightUse(name, (node.n,), "vector") for name in node.weights)
+
+
+def _topk(run: Run, node: Node, logits: Array) -> Array:
+    if node.attrs["gating"] == "softmax":
+        probabilities = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    else:
+        probabilities = np.reciprocal(ONE + np.exp(-logits))
+    scores = probabilities + run.weight(node.weights[0]) if node.weights else probabilities
+    chosen = best(np.where(_in_best_groups(node, scores), scores, np.float32(-np.inf)), integer(node, "k"))
+    weights = np.take_along_axis(probabilities, chosen, axis=-1)
+    if node.attrs["normalise"]:
+        weights = weights / (weights.sum(axis=-1, keepdims=True) + TINY)
+    found = np.zeros_like(logits)
+    np.put_along_axis(found, chosen, weights * np.float32(number(node, "scale")), axis=-1)
+    return found
+
+
+def _in_best_groups(node: Node, scores: Array) -> npt.NDArray[np.bool_]:
+    groups = integer(node, "groups")
+    parts = np.sort(scores.reshape(len(scores), groups, -1), axis=-1)
+    totals = parts[..., -1] if node.attrs["gating"] == "softmax" else parts[..., -2:].sum(axis=-1)
+    kept = np.zeros(totals.shape, np.bool_)
+    np.put_along_axis(kept, best(totals, integer(node, "groups_used")), True, axis=-1)
+    return np.repeat(kept, node.n // groups, axis=-1)
+
+
+def best(scores: Array, k: int) -> npt.NDArray[np.int64]:
+    """The columns (T, k) of the k largest of each row, ascending; of equal ones the first."""
+    return np.sort(np.argsort(-scores, axis=-1, kind="stable")[:, :k], axis=-1)
+
+
+# --- expert_matmul, expert_sum ----------------------------------------------------------------------------------------
+def expert_matmul(g: Builder, x: Value, weights: Value, name: str, k: int, n: int, *, start: int = 0, rows: int = 0) -> Value:
+    """x @ W[e].T (+ bias[e]) for each of a token's k experts: (T, k * n). `weights`: what `topk` gives.
+
+    Of a tensor (E, rows, columns) with several matrices per expert it takes rows start..start + n; `rows` is 0 where n are all.
+    """
+    return g.emit("expert_matmul", (x, weights), k * n, g.named(name), k=k, start=start, rows=rows or n)
+
+
+def _check_expert_matmul(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    k, start, rows = integer(node, "k"), integer(node, "start", least=0), integer(node, "rows")
+    if node.n % k or start + node.n // k > rows:
+        yield f"cannot take {node.n} as rows from {start} on of {k} times {rows}"
+
+
+def _expert_weights(node: Node, n_experts: int, rows: int, columns: int, share: float) -> tuple[WeightUse, ...]:
+    bias = (WeightUse(name, (n_experts, rows), "vector") for name in node.weights[1:])
+    return (WeightUse(node.weights[0], (n_experts, rows, columns), "experts", share / n_experts), *bias)
+
+
+def _expert_matmul_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    rows = integer(node, "rows")
+    return _expert_weights(node, inputs[1].n, rows, inputs[0].n, node.n / rows)
+
+
+def _expert_matmul(run: Run, node: Node, x: Array, weights: Array) -> Array:
+    k, start = integer(node, "k"), integer(node, "start", least=0)
+    n = node.n // k
+    return _by_expert(run, node, np.repeat(x[:, None], k, axis=1), weights, slice(start, start + n)).reshape(len(x), -1)
+
+
+def _by_expert(run: Run, node: Node, x: Array, weights: Array, rows: slice) -> Array:
+    """x (T, k, columns), each slot by its expert's rows: (T, k, rows)."""
+    matrices, chosen = run.weight(node.weights[0]), best(weights, x.shape[1])
+    y = np.zeros((*x.shape[:2], len(range(*rows.indices(matrices.shape[1])))), np.float32)
+    for expert in np.unique(chosen):
+        here = chosen == expert
+        y[here] = x[here] @ matrices[expert, rows].T
+        if len(node.weights) == 2:
+            y[here] += run.weight(node.weights[1])[expert, rows]
+    return y
+
+
+def expert_sum(g: Builder, x: Value, weights: Value, name: str, k: int, n: int) -> Value:
+    """x (T, k * columns), each of its k parts by its expert, weighted and summed: (T, n)."""
+    return g.emit("expert_sum", (x, weights), n, g.named(name), k=k)
+
+
+def _check_expert_sum(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    if inputs[0].n % integer(node, "k"):
+        yield f"cannot split {inputs[0].n} among {node.attrs['k']} experts"
+
+
+def _expert_sum_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    k = integer(node, "k")
+    return _expert_weights(node, inputs[1].n, node.n, inputs[0].n // k, k)
+
+
+def _expert_sum(run: Run, node: Node, x: Array, weights: Array) -> Array:
+    k = integer(node, "k")
+    y = _by_expert(run, node, x.reshape(len(x), k, -1), weights, slice(0, node.n))
+    total: Array = np.sum(y * np.take_along_axis(weights, best(weights, k), axis=-1)[..., None], axis=1)
+    return total
+
+
+# --- glu_clamped, gated_by --------------------------------------------------------------------------------------------
+def glu_clamped(g: Builder, gate: Value, up: Value, limit: float) -> Value:
+    """gelu_quick(min(gate, limit)) * (up within +-limit, plus 1): gpt-oss."""
+    return g.emit("glu_clamped", (gate, up), g.n(gate), limit=limit)
+
+
+def _glu_clamped(run: Run, node: Node, gate: Array, up: Array) -> Array:
+    limit = np.float32(number(node, "limit"))
+    y: Array = np.multiply(ACTIVATIONS["gelu_quick"](np.minimum(gate, limit)), np.clip(up, -limit, limit) + ONE)
+    return y
+
+
+def gated_by(g: Builder, y: Value, x: Value, name: str) -> Value:
+    """Rows of y times sigmoid(x . w), with w (row length of x): how much of a shared expert counts."""
+    return g.emit("gated_by", (y, x), g.n(y), (f"{name}.weight",))
+
+
+def _check_gated_by(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from same_length(node, inputs[:1], graph)
+
+
+def _gated_by_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return (WeightUse(node.weights[0], (inputs[1].n,), "vector"),)
+
+
+def _gated_by(run: Run, node: Node, y: Array, x: Array) -> Array:
+    gate = np.reciprocal(ONE + np.exp(-(x @ run.weight(node.weights[0]))))
+    gated: Array = np.multiply(y, gate[:, None])
+    return gated
+
+
+OPS = (
+    OpSpec("topk", _topk, attrs=frozenset({"k", "gating", "normalise", "scale", "groups", "groups_used"}), check=_check_topk,
+           weights=_topk_weights, weight_counts=(0, 1), bounded=True),
+    OpSpec("expert_matmul", _expert_matmul, (2,), frozenset({"k", "start", "rows"}), _check_expert_matmul, _expert_matmul_weights,
+           (1, 2)),
+    OpSpec("expert_sum", _expert_sum, (2,), frozenset({"k"}), _check_expert_sum, _expert_sum_weights, (1, 2)),
+    OpSpec("glu_clamped", _glu_clamped, (2,), frozenset({"limit"})),
+    OpSpec("gated_by", _gated_by, (2,), check=_check_gated_by, weights=_gated_by_weights, weight_counts=(1,)),
+)

@@ -1,0 +1,32 @@
+"""Variants with experts: see variants.py."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from variant import Variant
+
+ONE = {"num_hidden_layers": 2, "moe_intermediate_size": 96, "num_experts_per_tok": 2}
+VARIANTS: Mapping[str, Variant] = {
+    "mixtral": Variant("llama", "Mixtral", {"n_experts": 6}, config={"num_local_experts": 6, "sliding_window": None}),
+    "qwen3moe": Variant("qwen3moe", "Qwen3Moe", config=ONE | {"num_experts": 4, "norm_topk_prob": True}),
+    "qwen2moe": Variant("qwen2moe", "Qwen2Moe", config=ONE | {"num_experts": 4, "shared_expert_intermediate_size": 96}),
+    "olmoe": Variant("olmoe", "Olmoe", {"n_kv_heads": 4}, config=ONE | {"num_experts": 4}),
+    "minimax-m2": Variant("minimax-m2", "MiniMaxM2", {"n_rot": 8, "n_experts": 8, "n_used": 3},
+                          config={"num_local_experts": 8, "num_experts_per_tok": 3, "rope_parameters": {
+                              "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
+    "hunyuan-moe": Variant("hunyuan-moe", "HunYuanMoEV1", config={"num_experts": 4, "moe_topk": 2}),
+    "dots1": Variant("dots1", "Dots1", {"n_dense": 1, "n_experts": 8},
+                     {"{arch}.expert_group_count": 4, "{arch}.expert_group_used_count": 2, "{arch}.expert_weights_scale": 2.5,
+                      "{arch}.expert_weights_norm": True},
+                     config=ONE | {"n_routed_experts": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
+                                   "norm_topk_prob": True, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5}),
+    "glm4moe": Variant("glm4moe", "Glm4Moe", {"n_dense": 1, "n_rot": 8}, {"{arch}.expert_weights_scale": 1.5},
+                       {f"blk.{layer}.attn_{part}_norm.weight": [1.0 + 0.05 * i for i in range(16)]
+                        for layer in range(2) for part in "qk"},
+                       ONE | {"n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "use_qk_norm": True,
+                              "first_k_dense_replace": 1, "routed_scaling_factor": 1.5, "attention_bias": True,
+                              "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
+    "ernie4_5-moe": Variant("ernie4_5-moe", "Ernie4_5_Moe", {"n_layers": 3, "n_dense": 1},
+                            config=ONE | {"num_hidden_layers": 3, "moe_num_experts": 4, "moe_num_shared_experts": 2, "moe_k": 2,
+                                          "moe_layer_start_index": 1, "moe_layer_end_index": 2}),
+}
