@@ -16,6 +16,8 @@ import pytest
 from tiny_encoders import writers
 from tiny_families import FIRST
 from tiny_models import QUANTS, tiny_model
+from variants import CONTEXT, GOLD, ROWS, VARIANTS
+from variants import tokens as variant_tokens
 
 from edgellm import arch
 from edgellm.backends.base import SMALLEST_STEP, Pace, StepBatch, StepStopped
@@ -74,6 +76,33 @@ def test_float_models_equal_the_reference(tmp_path: Path, name: str) -> None:
         assert relative(whole, reference.logits(TOKENS)) < 1e-5
         for chunk in (7, 1):
             np.testing.assert_array_equal(logits(executable, TOKENS, chunk), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_agree_with_transformers(tmp_path: Path, name: str) -> None:
+    """1e-4 of the largest logit, as for every float32 file; windows, biases by distance and scalings are past their first reach."""
+    variant, gold = VARIANTS[name], np.load(GOLD / f"{name}.npz")
+    context = min(CONTEXT, variant.sizes.get("context", 128))
+    with ready(variant.write(tmp_path / "m.gguf"), chunk=32, context=context) as (executable, reference):
+        ids = variant_tokens(reference.graph.nodes[-1].n).tolist()
+        got = logits(executable, ids)
+        assert np.abs(got[list(ROWS)] - gold["logits"]).max() <= 1e-4 * np.abs(gold["logits"]).max()
+        np.testing.assert_array_equal(logits(executable, ids, 7), got)
+
+
+@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize(("n_heads", "n_embd"), [(4, 64), (6, 60)])
+def test_biases_by_distance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, n_heads: int, n_embd: int) -> None:
+    """More keys than a block, heads that are no power of two, dims past the last eight; the same bits in any steps."""
+    monkeypatch.setenv("EDGELLM_ISA", isa)
+    path = tiny_model(tmp_path / "m.gguf", "bloom", n_layers=1, n_heads=n_heads, n_embd=n_embd)
+    with ready(path, chunk=16) as (executable, reference):
+        tokens = TOKENS * 2
+        whole = logits(executable, tokens)
+        assert relative(whole, reference.logits(tokens)) < 1e-5
+        for chunk in (1, 3):
+            np.testing.assert_array_equal(logits(executable, tokens, chunk), whole)
 
 
 @pytest.mark.parametrize("kv_type", ["f32", "q8_0"])

@@ -1,0 +1,73 @@
+"""Compares llama.cpp's logits with the reference interpreter's, on files of the variants of tests/variants.py.
+
+    .venv/bin/python scripts/check_peer_logits.py --python PYTHON [VARIANT ...]
+
+PYTHON has llama-cpp-python (made with 0.3.36). Differences of 1e-6 to 5e-6 are float32 noise; of 2e-4 to 9e-4 those of gelu, which
+llama.cpp looks up in a table of f16. Larger ones: llama.cpp ignores the window of mistral-window and phi3-window and the YaRN
+factor of llama-yarn-set, and bitnet's `hidden_act` in that version; it slides in exaone4, and has the head norms of command-r-plus,
+only with 64 layers.
+"""
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from tiny_models import Shape
+from variants import CONTEXT, VARIANTS, tokens
+
+from edgellm.arch import load_graph
+from edgellm.formats.gguf import open_gguf
+from edgellm.reference import Reference
+from edgellm.weights import WeightStore
+
+PEER = """
+import sys
+import numpy as np
+from llama_cpp import Llama
+path, ids, out = sys.argv[1:]
+tokens = np.load(ids)
+model = Llama(path, n_ctx=128, n_threads=1, logits_all=True, verbose=False, flash_attn=False, type_k=0, type_v=0)
+model.eval(tokens.tolist())
+np.save(out, np.asarray(model.scores[:len(tokens)]))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", required=True)
+    parser.add_argument("variants", nargs="*", default=list(VARIANTS))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.variants:
+            print(f"{name}: {difference(name, Path(folder), options.python)}", flush=True)
+
+
+def difference(name: str, folder: Path, python: str) -> str:
+    """Largest difference as a share of the largest logit, or why there is none."""
+    variant = VARIANTS[name]
+    keys = {"{arch}.vocab_size": Shape(**variant.sizes).n_vocab, "tokenizer.ggml.model": "none"}
+    path = replace(variant, metadata={**variant.metadata, **keys}).write(folder / f"{name}.gguf")
+    with open_gguf(path) as gguf:
+        found, graph = load_graph(gguf, min(CONTEXT, variant.sizes.get("context", 128)))
+        ids = tokens(found.n_vocab)
+        weights = WeightStore(gguf)
+        ours = Reference(graph, weights).logits(ids)
+        weights.close()
+    np.save(folder / "ids.npy", ids)
+    done = subprocess.run([python, "-c", PEER, str(path), str(folder / "ids.npy"), str(folder / "out.npy")], capture_output=True,
+                          text=True, check=False)
+    if done.returncode:
+        return "llama.cpp cannot load it"
+    theirs = np.load(folder / "out.npy")
+    return f"{np.abs(theirs - ours).max() / np.abs(ours).max():.1e}"
+
+
+if __name__ == "__main__":
+    main()
