@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 IDS = [3, 17, 40, 8, 63, 21, 5, 33, 12, 50, 27, 44]
-KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3", "gpt2")
+KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3", "gpt2", "gemma", "gemma2", "arcee", "ernie4_5", "seed_oss",
+         "smollm3", "olmo2", "olmo3", "exaone4", "glm4")
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 CONFIG: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -33,6 +34,18 @@ OWN: dict[str, dict[str, Any]] = {
     "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 64, "sliding_window": None,
              "rope_parameters": ROPE | {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0],
                                         "original_max_position_embeddings": 64, "partial_rotary_factor": 0.5}},
+    "gemma": {"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
+    "gemma2": {
+        "sliding_window": 4, "query_pre_attn_scalar": 8, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention", "full_attention"], "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+    "arcee": {"hidden_act": "relu2"},
+    "ernie4_5": {"use_bias": False},
+    "seed_oss": {"attention_bias": True, "attention_out_bias": False},
+    "smollm3": {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]},
+    "olmo3": {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"],
+              "rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
+    "exaone4": {"sliding_window": 4, "sliding_window_pattern": 2, "layer_types": ["sliding_attention", "full_attention"]},
+    "glm4": {"attention_bias": True, "partial_rotary_factor": 0.5, "rope_parameters": ROPE | {"partial_rotary_factor": 0.5}},
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "activation_function": "gelu_new", "hidden_act": None,
              "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
 }
@@ -40,7 +53,7 @@ OWN: dict[str, dict[str, Any]] = {
 
 def config_of(kind: str) -> dict[str, Any]:
     """config.json of a kind."""
-    return {"model_type": kind} | CONFIG | OWN[kind]
+    return {"model_type": kind} | CONFIG | OWN.get(kind, {})
 
 
 def tensors_of(kind: str) -> dict[str, Array]:
@@ -69,27 +82,34 @@ def tensors_of(kind: str) -> dict[str, Array]:
         add("transformer.ln_f.weight", wide, mean=1.0)
         add("transformer.ln_f.bias", wide)
         return found
-    mean = 0.0 if kind == "gemma3_text" else 1.0
-    norms = ["input_layernorm", "post_attention_layernorm"]
-    norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"] if kind == "gemma3_text" else []
+    mean = 0.0 if kind.startswith("gemma") else 1.0
+    post = ("post_attention_layernorm", "post_feedforward_layernorm")
+    norms = {"gemma2": ("input_layernorm", "pre_feedforward_layernorm", *post), "olmo2": post, "olmo3": post, "exaone4": post,
+             "glm4": ("input_layernorm", "post_attention_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm")}
+    norms["gemma3_text"] = norms["gemma2"]
     matrices = {"self_attn.q_proj": (n_q, wide), "self_attn.k_proj": (n_kv, wide), "self_attn.v_proj": (n_kv, wide),
                 "self_attn.o_proj": (wide, n_q), "mlp.gate_proj": (inner, wide), "mlp.up_proj": (inner, wide),
                 "mlp.down_proj": (wide, inner)}
     if kind == "phi3":
-        matrices = {"self_attn.qkv_proj": (n_q + 2 * n_kv, wide), "self_attn.o_proj": (wide, n_q),
-                    "mlp.gate_up_proj": (2 * inner, wide), "mlp.down_proj": (wide, inner)}
+        matrices = {"self_attn.qkv_proj": (n_q + 2 * n_kv, wide), "self_attn.o_proj": (wide, n_q)}
+    if kind in ("phi3", "glm4"):
+        matrices = {name: shape for name, shape in matrices.items() if not name.startswith("mlp")}
+        matrices |= {"mlp.gate_up_proj": (2 * inner, wide), "mlp.down_proj": (wide, inner)}
+    if kind == "arcee":
+        del matrices["mlp.gate_proj"]
     add("model.embed_tokens.weight", vocabulary, wide)
-    for i in range(2):
+    for i in range(config["num_hidden_layers"]):
         block = f"model.layers.{i}"
         for name, shape in matrices.items():
             add(f"{block}.{name}.weight", *shape)
-            if kind == "qwen2" and name.endswith(("q_proj", "k_proj", "v_proj")):
+            if kind in ("qwen2", "seed_oss", "glm4") and name.endswith(("q_proj", "k_proj", "v_proj")):
                 add(f"{block}.{name}.bias", shape[0])
-        for norm in norms:
+        for norm in norms.get(kind, ("input_layernorm", "post_attention_layernorm")):
             add(f"{block}.{norm}.weight", wide, mean=mean)
-        if kind in ("qwen3", "gemma3_text"):
-            add(f"{block}.self_attn.q_norm.weight", 8, mean=mean)
-            add(f"{block}.self_attn.k_norm.weight", 8, mean=mean)
+        if kind in ("qwen3", "gemma3_text", "exaone4", "olmo2", "olmo3"):
+            rows = (n_q, n_kv) if kind.startswith("olmo") else (8, 8)
+            add(f"{block}.self_attn.q_norm.weight", rows[0], mean=mean)
+            add(f"{block}.self_attn.k_norm.weight", rows[1], mean=mean)
     add("model.norm.weight", wide, mean=mean)
     if not config["tie_word_embeddings"]:
         add("lm_head.weight", vocabulary, wide)
