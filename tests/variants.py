@@ -103,6 +103,8 @@ VARIANTS = {
     "granite": Variant("granite", "Granite", config={"embedding_multiplier": 3.0, "residual_multiplier": 0.5,
                                                      "attention_multiplier": 0.2, "logits_scaling": 4.0}),
     "hunyuan-dense": Variant("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 24, "tied": True}),
+    "lfm2": Variant("lfm2", "Lfm2", {"n_layers": 3}, config={
+        "norm_eps": 1e-5, "conv_L_cache": 3, "block_auto_adjust_ff_dim": False, "layer_types": [FULL, "conv", FULL]}),
     "ministral3": Variant("mistral3", "Ministral3", {"head_dim": 24}, config={"rope_parameters": _MINISTRAL}),
     "mpt": Variant("mpt", "Mpt", config={
         "d_model": 64, "n_heads": 4, "n_layers": 2, "max_seq_len": 128, "layer_norm_epsilon": 1e-5, "no_bias": True,

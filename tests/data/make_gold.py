@@ -1,6 +1,6 @@
 """Makes tests/data/gold/*.npz: the variants' logits by transformers' own definitions in float32 (run by hand).
 
-    PYTHONPATH=tests python tests/data/make_gold.py [VARIANT ...]     (needs: pip install torch transformers gguf)
+    PYTHONPATH=tests:. python tests/data/make_gold.py [VARIANT ...]     (needs: pip install torch transformers gguf)
 
 Made with transformers 5.23 and torch 2.13 on a CPU.
 """
@@ -47,6 +47,11 @@ OWN_NAMES: dict[str, dict[str, str]] = {
     "gptneox": {"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense", "ffn_up": "mlp.dense_h_to_4h",
                 "ffn_down": "mlp.dense_4h_to_h", "token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm"},
     "hunyuan-dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    "lfm2": {"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj",
+             "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2",
+             "attn_q_norm": "self_attn.q_layernorm",
+             "attn_k_norm": "self_attn.k_layernorm", "conv": "conv.conv", "in_proj": "conv.in_proj", "out_proj": "conv.out_proj",
+             "token_embd_norm": "model.embedding_norm"},
     "mpt": {"attn_norm": "norm_1", "ffn_norm": "norm_2", "attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj",
             "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj", "token_embd": "transformer.wte",
             "output_norm": "transformer.norm_f"},
@@ -68,7 +73,7 @@ ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")                        # t
 def hf_name(arch: str, name: str) -> str:
     """`blk.0.attn_q.weight` -> `model.layers.0.self_attn.q_proj.weight`."""
     names = NAMES | OWN_NAMES.get(arch, {})
-    *block, part, kind = name.split(".")
+    *block, part, kind = name.replace("shortconv.", "").split(".")
     if not block:
         return f"{names[part]}.{kind}"
     if arch == "falcon" and part.startswith("attn_norm"):
@@ -91,6 +96,8 @@ def hf_values(arch: str, name: str, values: np.ndarray, shape: Shape) -> torch.T
         values = values.T
     if arch in ("bloom", "falcon", "gptneox") and part == "attn_qkv":
         values = by_kv_head(values, shape.n_heads, shape.n_kv_heads if arch == "falcon" else shape.n_heads)
+    if part == "conv":
+        values = values[:, None]
     return torch.from_numpy(np.array(values, np.float32))
 
 
