@@ -93,7 +93,7 @@ def test_run_hands_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
     (["--choices", "yes, no"], {"choices": ["yes", "no"]}), (["--choices", '["a,b", "c"]'], {"choices": ["a,b", "c"]}),
     (["--regex", "[0-9]+"], {"regex": "[0-9]+"}), (["--schema", '{"type": "integer"}'], {"schema": {"type": "integer"}}),
     (["--schema", "schema.json"], {"schema": {"type": "boolean"}}), (["--grammar", "grammar.lark"], {"grammar": 'start: "a"'}),
-    (["--think-budget", "9"], {"think_budget": 9}),
+    (["--think-budget", "9"], {"think_budget": 9}), (["--draft", "ngram"], {"draft": "ngram"}),
 ])
 def test_run_hands_the_answers_form_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str],
                                        options: dict[str, Any]) -> None:

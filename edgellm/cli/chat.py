@@ -36,6 +36,7 @@ def chat(
     system: options.System = None,
     think: options.Think = None,
     think_budget: options.ThinkBudget = None,
+    draft: options.Draft = None,
     force: options.Force = False,
     continue_: Annotated[bool, typer.Option("--continue", help="Go on with the chat that was saved last.")] = False,
     resume: Annotated[str | None, typer.Option("--resume", metavar="NAME", show_default=False,
@@ -68,7 +69,7 @@ def chat(
                          sinks=sinks, adapters=options.adapters(lora), force=force or None)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
-                             think=think, think_budget=think_budget, context_policy=context_policy)
+                             think=think, think_budget=think_budget, draft=draft, context_policy=context_policy)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     with quiet() if interactive else contextlib.nullcontext(), ModelSlot(name, load, before.load if before else {}) as slot:
         conversation = slot.begin(settings | limit(n), system, why)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]                        # Any: options of Model.chat, of many types
 Turns = list[dict[str, str]]
-NOT_SAMPLING = ("max_tokens", "stop", "think", "think_budget", "context_policy")
+NOT_SAMPLING = ("max_tokens", "stop", "think", "think_budget", "draft", "context_policy")
 
 
 class Conversation:

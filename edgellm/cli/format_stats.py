@@ -13,6 +13,8 @@ def summary(result: Generation) -> str:
     parts = [f"{stats.prompt_tokens} prompt tokens ({stats.cached_tokens} kept from before, {stats.computed_tokens} computed)"]
     parts.append(f"{stats.generated_tokens} generated at {stats.tokens_per_second:.1f} tokens/s")
     parts.append(f"first after {stats.time_to_first_token:.2f} s")
+    if stats.drafted_tokens:
+        parts.append(f"{stats.accepted_tokens} of {stats.drafted_tokens} drafted tokens right")
     if stats.evicted_tokens:
         parts.append(f"{stats.evicted_tokens} forgotten")
     if stats.forgotten_messages:

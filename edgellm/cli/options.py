@@ -112,6 +112,10 @@ ThinkBudget = Annotated[int | None, typer.Option(
     "--think-budget", metavar="N", show_default=False, callback=number(0),
     help="End the thinking after N tokens. Default: no limit.",
 )]
+Draft = Annotated[str | None, typer.Option(
+    "--draft", metavar="ngram", show_default=False,
+    help="Guess tokens from what was said before: the same answer, sooner where it repeats. Default: none.",
+)]
 Force = Annotated[bool, typer.Option("--force", help="Load the model even where it does not fit into the free memory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -119,7 +123,8 @@ _FLAGS = {                                           # the library's names, wher
     "context_policy": "--context-policy", "backend": "--backend", "context": "--context", "kv_type": "--kv-type",
     "max_tokens": "-n", "seed": "--seed",
     "sinks": "--sinks", "stop": "--stop", "threads": "--threads", "threads_batch": "--threads-batch", "temperature": "--temp",
-    "chunks": "--chunks", "stride": "--stride", "think_budget": "--think-budget", "schema": "--schema", "choices": "--choices",
+    "chunks": "--chunks", "stride": "--stride", "think_budget": "--think-budget",
+    "draft": "--draft", "schema": "--schema", "choices": "--choices",
     "regex": "--regex", "grammar": "--grammar",
     **{name: f"--{name.replace('_', '-')}" for name in (
         "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")},

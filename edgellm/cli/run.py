@@ -51,6 +51,7 @@ def run(
     system: options.System = None,
     think: options.Think = None,
     think_budget: options.ThinkBudget = None,
+    draft: options.Draft = None,
     schema: Annotated[str | None, typer.Option("--schema", metavar="FILE|JSON", show_default=False, help=(
         "The answer is JSON of this JSON schema: a file, or the schema itself."
     ))] = None,
@@ -94,7 +95,7 @@ def run(
     text = None if prompt is not None else _whole(None, piped, raw)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
-                             context_policy=context_policy)
+                             draft=draft, context_policy=context_policy)
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
                          sinks=sinks, adapters=options.adapters(lora), force=force or None)
     with open_model(model, load) as opened:

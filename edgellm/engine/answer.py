@@ -8,6 +8,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any  # what an answer with a schema stands for
 
+import numpy as np
+import numpy.typing as npt
+
 from edgellm.chat import ThinkingSplitter
 from edgellm.chat.parsers import CallSplitter
 from edgellm.chat.tools import ToolCall
@@ -17,6 +20,7 @@ from edgellm.engine.generation_options import PromptProgress
 from edgellm.engine.loops import EVERY, repeats
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.records import Generation, Piece, Stats, StopReason, TokenLogprobs
+from edgellm.engine.speculate.ngram import MOST, NgramDrafter
 from edgellm.engine.stop_text import StopText
 from edgellm.engine.task import Task
 from edgellm.sampling import Sampler
@@ -45,6 +49,7 @@ class Request:
     stop_loops: bool = False                     # end an answer that repeats itself
     parse: Callable[[str], Any] | None = None    # for the result
     calls: CallSplitter | None = None            # for answers that may call tools
+    drafter: NgramDrafter | None = None
 
 
 class Answer(Task):
@@ -65,7 +70,9 @@ class Answer(Task):
         self._end: StopReason | None = None      # why no token comes after the newest
         self._calls: list[ToolCall] = []
         self._logprobs: list[TokenLogprobs] = []
-        self._drawn: TokenLogprobs | None = None  # of the token that `sample` found
+        self._drawn: list[TokenLogprobs] = []    # of the tokens that `sample` found
+        self._guessed = 0                        # tokens of the draft that the step checks
+        self._checked: tuple[int, ...] = ()      # those that were right, before the token that `sample` found
         self._cached = 0
         self._asked = 0.0                        # time.perf_counter() of the first request for a piece
         self._since = 0.0                        # since when the next token is computed
@@ -134,10 +141,39 @@ class Answer(Task):
             self._prompt_seconds = time.perf_counter() - self._since
             if self._request.max_tokens == 0:
                 return None
-        token = self._request.sampler.sample(logits[0], self.ids)
+        self._guessed, self._checked, self._drawn = len(logits) - 1, (), []
+        return self._check(logits) if self._guessed else self._draw(logits[0], self.ids)
+
+    def _draw(self, logits: npt.NDArray[np.float32], ids: array[int]) -> int:
+        token = self._request.sampler.sample(logits, ids)
         if self._request.logprobs is not None:
-            self._drawn = TokenLogprobs(token, *log_probabilities(logits[0], token, self._request.logprobs))
+            self._drawn.append(TokenLogprobs(token, *log_probabilities(logits, token, self._request.logprobs)))
         return token
+
+    def _check(self, logits: Logits) -> int:
+        """Tokens of rows that check a draft, each drawn as ever, up to the first that was not guessed. The rest is taken back."""
+        conversation, sampler, ids, tokens = self.conversation, self._request.sampler, self.ids[:], list[int]()
+        assert conversation is not None
+        guesses = conversation.sequence.ids[len(ids) :]
+        for row, guess in zip(logits, (*guesses, None), strict=True):
+            tokens.append(self._draw(row, ids))
+            if tokens[-1] in self._request.end_tokens:
+                break
+            sampler.accept(tokens[-1])
+            ids.append(tokens[-1])
+            if tokens[-1] != guess or sampler.complete or len(ids) - self.n_prompt == self._request.max_tokens:
+                break
+        conversation.truncate(conversation.sequence.common_prefix(np.array(ids, np.int32)))
+        self._checked = tuple(tokens[:-1])
+        return tokens[-1]
+
+    def draft(self) -> list[int]:
+        drafter, limit = self._request.drafter, self._request.max_tokens
+        if drafter is None or len(self.ids) == self.n_prompt:
+            return []
+        most = [end - len(self.ids) - 1 for end in (self._positions, None if limit is None else self.n_prompt + limit)
+                if end is not None]
+        return drafter.propose(self.ids, max(0, min(most, default=MOST)))
 
     def accept(self, token: int | None, started: float) -> None:
         now = time.perf_counter()
@@ -148,18 +184,22 @@ class Answer(Task):
             self._first = now - self._asked
         else:
             self._token_seconds += now - (min(self._since, started) if self.waiting else started)
+            if self._request.drafter is not None:
+                self._request.drafter.note(self._guessed, 1 + len(self._checked), now - started)
         self._since = now
+        before = len(self.ids)
+        self.ids.extend(self._checked)
         if token in self._request.end_tokens:
             self._end = "eog"
-            return
-        self.ids.append(token)
-        if self._drawn is not None:
-            self._logprobs.append(self._drawn)
-        self._request.sampler.accept(token)
-        self._end = self._reason()
+        else:
+            self.ids.append(token)
+            if not self._guessed:                # else it has followed the tokens while they were drawn
+                self._request.sampler.accept(token)
+            self._end = self._reason(before)
+        self._logprobs += self._drawn[: len(self.ids) - before]
 
-    def _reason(self) -> StopReason | None:
-        """Why the answer ends with the newest token, if it does."""
+    def _reason(self, before: int) -> StopReason | None:
+        """Why the answer ends with the newest token, if it does; there were `before` tokens before the step."""
         n = len(self.ids) - self.n_prompt
         if self._request.sampler.complete:
             return "eog"
@@ -167,7 +207,7 @@ class Answer(Task):
             return "length"
         if self._positions is not None and len(self.ids) > self._positions:
             return "context"
-        if self._request.stop_loops and n % EVERY == 0 and repeats(self.ids, self.n_prompt):
+        if self._request.stop_loops and n // EVERY > (before - self.n_prompt) // EVERY and repeats(self.ids, self.n_prompt):
             return "loop"
         return None
 
@@ -225,7 +265,7 @@ class Answer(Task):
         evicted = max(0, self._shown - self._context) if self._positions is None else 0
         forgotten = self._request.messages.forgotten(evicted + self._sinks if evicted else 0) if self._request.messages else ()
         stats = Stats(self.n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds, self._token_seconds,
-                      forgotten)
+                      forgotten, *((drafter.drafted, drafter.accepted) if (drafter := self._request.drafter) else (0, 0)))
         logprobs = tuple(self._logprobs[: len(answer)]) if self._request.logprobs is not None else None
         self.result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed,
                                  self._thinking.decode(), logprobs, tuple(self._calls), parse=self._request.parse)

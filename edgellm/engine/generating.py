@@ -48,7 +48,8 @@ class Generating(AsyncTwins):
         `progress` (a function (done, total), called before each step of a prompt), and the fields of SamplingOptions
         (`temperature=0` is greedy), whose defaults the model file may replace; `context_policy` as in `load`. Processors and
         `progress` may be called in the thread of another call that is computed in the same step. `logprobs`: of each token and so
-        many alternatives. `stop_loops`: end an answer that repeats itself over and over (off but in `chat`).
+        many alternatives. `stop_loops`: end an answer that repeats itself over and over (off but in `chat`). `draft="ngram"`: guess
+        tokens from what was said before and check several in one step; the answer is the same.
 
         One of these gives the answer a form: `schema` (JSON: a schema, a Pydantic model, a TypedDict or a dataclass; then
         `result.parsed` has the value), `choices` (one of these texts), `regex`, `grammar` (Lark). Every answer that ends by itself

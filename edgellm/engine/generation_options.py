@@ -31,6 +31,7 @@ class GenerationKeywords(SamplingKeywords, total=False):
     grammar: str | None                          # the answer is a `start` of this grammar, in Lark's syntax
     logprobs: int | None                         # log probabilities of each token, and of so many alternatives
     stop_loops: bool | None                      # end answers that repeat themselves; None: in `chat` alone
+    draft: Literal["ngram"] | None               # guess tokens from what was said before: the same answer, sooner where it repeats
 
 
 OURS = frozenset(GenerationKeywords.__annotations__) - frozenset(SamplingKeywords.__annotations__)
@@ -49,6 +50,7 @@ class GenerationOptions:
     form: Form | None = None
     logprobs: int | None = None
     stop_loops: bool = False
+    draft: Literal["ngram"] | None = None
 
 
 def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = (),
@@ -66,7 +68,13 @@ def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str
     return GenerationOptions(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
                              cast(SamplingKeywords, sampling), _progress(options.get("progress")),
                              None if policy is None else check_policy(policy), form, _logprobs(options.get("logprobs")),
-                             stop_loops if loops is None else loops)
+                             stop_loops if loops is None else loops, _draft(options.get("draft")))
+
+
+def _draft(asked: object) -> Literal["ngram"] | None:
+    if asked is not None and asked != "ngram":
+        raise OptionError(f'draft={shown(asked)} is not possible; give "ngram" or None.')
+    return "ngram" if asked else None
 
 
 def _logprobs(asked: object) -> int | None:

@@ -28,6 +28,7 @@ from edgellm.engine.grammar_vocabulary import Free, GrammarVocabulary
 from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
 from edgellm.engine.session import Priority, Session
+from edgellm.engine.speculate.ngram import NgramDrafter
 from edgellm.engine.stream import Stream
 from edgellm.engine.task import Scoring
 from edgellm.engine.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
@@ -181,7 +182,8 @@ class Model(Generating, AsyncEmbedding):
         request = Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress, thinking,
                           calls_back=bool(asked.processors), messages=messages, limit=limit, logprobs=asked.logprobs,
                           stop_loops=asked.stop_loops, parse=asked.form.parse if asked.form else None,
-                          calls=tools.splitter() if tools else None)
+                          calls=tools.splitter() if tools else None,
+                          drafter=NgramDrafter() if asked.draft else None)
         return Stream(self.engine, request, home=source.home, background=source.background)
 
     @cached_property

@@ -63,6 +63,8 @@ class Stats:
     prompt_seconds: float                        # computing the part of the prompt that was not cached
     generation_seconds: float                    # computing the tokens after the first; a slow reader does not count
     forgotten_messages: tuple[int, ...] = ()     # numbers in the list that `chat` was given: left out, or no longer seen at all
+    drafted_tokens: int = 0                      # that were guessed and checked
+    accepted_tokens: int = 0                     # of them: they were right
 
     @property
     def computed_tokens(self) -> int:

@@ -136,7 +136,7 @@ class Step:
 def compose(wanted: Sequence[Task], optional: Sequence[Task], executable: Executable, fresh: Sequence[Task]) -> Step | None:
     """The next step for the tasks that somebody waits for; `optional` ones may fill it up. None where there is nothing to do."""
     if len(wanted) == 1 and not optional and not fresh and (part := _next_token(wanted[0])) is not None:
-        return Step([part])
+        return Step([_with_draft(wanted[0], part, executable)])
     tasks = [task for task in (*wanted, *optional) if task.conversation is not None and not task.done]
     if not any(task.waiting for task in tasks):
         return None
@@ -173,6 +173,16 @@ def _next_token(task: Task) -> Part | None:
     conversation = task.conversation
     assert conversation is not None
     return Part(weakref.ref(task), conversation, np.array(task.ids[-1:], np.int32), FIRST_ROW)
+
+
+def _with_draft(task: Task, part: Part, executable: Executable) -> Part:
+    """The part with the tokens that the task guesses, as far as the conversation can take them back."""
+    room = min(executable.max_tokens - 1, executable.max_outputs - 1, part.conversation.sequence.can_take_back)
+    draft = task.draft()[:room]
+    if not draft:
+        return part
+    tokens = np.concatenate([part.tokens, np.array(draft, np.int32)])
+    return part._replace(tokens=tokens, output_rows=np.arange(len(tokens), dtype=np.int32))
 
 
 def _part(task: Task, pending: int, n: int) -> Part:

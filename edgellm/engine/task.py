@@ -53,6 +53,10 @@ class Task:
     def progress(self, done: int) -> None:
         """A step is about to go on from token `done`."""
 
+    def draft(self) -> list[int]:
+        """Tokens that may come after the newest one, to be checked in the step that computes it."""
+        return []
+
     def prepare(self) -> None:
         """The step that brings the logits for `sample` is being computed."""
 

@@ -107,6 +107,14 @@ class Sequence:
         different = np.flatnonzero(np.frombuffer(self.ids[:n], np.int32) != tokens[:n]) if n else np.empty(0)
         return int(different[0]) if len(different) else n
 
+    @property
+    def can_take_back(self) -> int:
+        """How many tokens of a step, all but its first, can be cut off again, wherever the conversation stands."""
+        rooms = [ring.ring - ring.window for ring in self._rings]
+        if self._states is not None:
+            rooms.append(self._states.rolling - 2)
+        return max(0, min(rooms, default=0))
+
     def can_truncate(self, length: int) -> bool:
         """Whether the conversation can go on from its first `length` tokens as if the rest had never been."""
         return (0 <= length <= len(self.ids) and all(ring.can_truncate(length) for ring in self._limits)

@@ -1,0 +1,1 @@
+"""Drafts: tokens that are guessed, and checked several at a time in one step."""
