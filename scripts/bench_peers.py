@@ -4,21 +4,24 @@
                                                            [--isa avx2,avx512vnni] [--rounds 5] [--json docs/speed.json]
 
 PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower rung; give
-several to compare with the best of them. A test is ppN (a prompt of N tokens), tgN (N tokens one by one) or tgN@D (the same after
-D tokens). Each build of llama.cpp counts twice, with and without its repacked or AMX weights; the ratio is to the best of all, in
-each round. `--isa` forces our instruction set, one after the other. The last columns: the part of a streaming read, measured in
-the same rounds, that our tokens make, and our peak memory beside weights, keys and values. `--json` writes the rows into a file
-as well, for scripts/draw_speed.py.
+several to compare with the best of them. A test is ppN (a prompt of N tokens), tgN (N tokens one by one), tgN@D (the same after D
+tokens), tgNxB or tgNxB@D (N tokens of each of B conversations in shared steps; the tokens of all count). Each build of llama.cpp
+counts twice, with and without its repacked or AMX weights; the ratio is to the best of all, in each round. `--isa` forces our
+instruction set, one after the other. The last columns: the part of a streaming read, measured in the same rounds, that our tokens
+make, and our peak memory beside weights, keys and values. `--json` writes the rows into a file as well, for
+scripts/draw_speed.py.
 """
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any  # what JSON holds
@@ -49,18 +52,33 @@ class Child:
         self._process.communicate()
 
 
-def tokens_of(test: str) -> int:
-    return int(test[2:].split("@")[0])
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What `--tests` names: "pp" or "tg", tokens of each conversation, tokens before them, conversations in shared steps."""
+
+    name: str
+    kind: str
+    tokens: int
+    depth: int
+    conversations: int
+
+    @classmethod
+    def parse(cls, name: str) -> Test:
+        found = re.fullmatch(r"(pp|tg)(\d+)(?:x(\d+))?(?:@(\d+))?", name)
+        if not found or (found[1] == "pp" and (found[3] or found[4])):
+            raise SystemExit(f"--tests has {name}; give ppN, tgN, tgN@D, tgNxB or tgNxB@D.")
+        return cls(name, found[1], int(found[2]), int(found[4] or 0), int(found[3] or 1))
+
+    @property
+    def line(self) -> str:
+        """What a child is asked."""
+        return f"{self.kind}{self.tokens},{self.depth},{self.conversations}"
 
 
-def depth_of(test: str) -> int:
-    return int(test.partition("@")[2] or 0)
-
-
-def compare(model: str, threads: int, isa: str, tests: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+def compare(model: str, threads: int, isa: str, tests: Sequence[Test], options: argparse.Namespace) -> list[dict[str, Any]]:
     ours = {"EDGELLM_ISA": isa} if isa else {}
-    context = max(tokens_of(test) + depth_of(test) for test in tests) + SPARE
-    common = [model, str(threads), str(context)]
+    context = max(test.tokens + test.depth for test in tests) + SPARE
+    common = [model, str(threads), str(context), str(max(test.conversations for test in tests))]
     children = [Child("edgellm", [sys.executable, str(HERE / "edgellm_child.py"), *common], ours)]
     children += [Child(name, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
                  for peer in options.peer for name, extra in PEERS.items()]
@@ -68,10 +86,10 @@ def compare(model: str, threads: int, isa: str, tests: Sequence[str], options: a
     rows = []
     for test in tests:
         for child in children:
-            child.ask(test)                      # warms caches up
-        rounds = [[tokens_of(test) / child.ask(test) for child in children] + [probe.ask("read")]
+            child.ask(test.line)                 # warms caches up
+        rounds = [[test.tokens * test.conversations / child.ask(test.line) for child in children] + [probe.ask("read")]
                   for _ in range(options.rounds)]
-        seen = depth_of(test) + tokens_of(test) // 2
+        seen = test.depth + test.tokens // 2
         rows.append(report(Path(model).stem, isa, threads, test, rounds, children[0].ask(f"bytes{seen}"),
                            children[0].ask("overhead")))
     for child in (*children, probe):
@@ -79,7 +97,7 @@ def compare(model: str, threads: int, isa: str, tests: Sequence[str], options: a
     return rows
 
 
-def report(model: str, isa: str, threads: int, test: str, rounds: Sequence[Sequence[float]], token_bytes: float,
+def report(model: str, isa: str, threads: int, test: Test, rounds: Sequence[Sequence[float]], token_bytes: float,
            overhead: float) -> dict[str, Any]:
     """One line: median tokens per second of each, the median ratio to the best peer of each round, the share of a read, memory.
 
@@ -88,11 +106,12 @@ def report(model: str, isa: str, threads: int, test: str, rounds: Sequence[Seque
     speeds = [statistics.median(column) for column in zip(*rounds, strict=True)]
     peers = ", ".join(f"{speed:.1f}" for speed in speeds[1:-1])
     ratio = statistics.median(row[0] / max(row[1:-1]) for row in rounds) if peers else None
-    share = statistics.median(row[0] * token_bytes / 1e9 / row[-1] for row in rounds) if test.startswith("tg") else None
-    print(f"| {model} | {isa or 'best'} | {threads} | {test} | {speeds[0]:.1f} | {peers} | {_shown(ratio)} | {_shown(share)} | "
-          f"{overhead:.0f} |", flush=True)
-    return {"model": model, "isa": isa or "best", "threads": threads, "test": test, "edgellm": speeds[0], "peers": speeds[1:-1],
-            "ratio": ratio, "of_read": share, "overhead_mib": overhead}
+    alone = test.kind == "tg" and test.conversations == 1
+    share = statistics.median(row[0] * token_bytes / 1e9 / row[-1] for row in rounds) if alone else None
+    print(f"| {model} | {isa or 'best'} | {threads} | {test.name} | {speeds[0]:.1f} | {peers} | {_shown(ratio)} | {_shown(share)} |"
+          f" {overhead:.0f} |", flush=True)
+    return {"model": model, "isa": isa or "best", "threads": threads, "test": test.name, "edgellm": speeds[0],
+            "peers": speeds[1:-1], "ratio": ratio, "of_read": share, "overhead_mib": overhead}
 
 
 def _shown(ratio: float | None) -> str:
@@ -112,6 +131,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.json and not (options.peer and "1" in options.threads.split(",")):
         parser.error("--json is for the chart, which needs --peer, and one thread among --threads")
+    tests = [Test.parse(name) for name in options.tests.split(",")]
     peers = " / ".join(name for _ in options.peer for name in PEERS) or "peer"
     print(f"| model | rung | threads | test | edgellm t/s | {peers} t/s | ratio to best | of a read | MiB beside weights and KV |")
     print("|---|---|--:|---|--:|--:|--:|--:|--:|")
@@ -119,7 +139,7 @@ def main() -> None:
     for model in options.models:
         for isa in options.isa.split(","):
             for threads in options.threads.split(","):
-                rows += compare(model, int(threads), isa, options.tests.split(","), options)
+                rows += compare(model, int(threads), isa, tests, options)
     if options.json:
         facts = {"machine": options.machine or machine(), "date": f"{datetime.now(UTC):%Y-%m-%d}",
                  "peer": version(options.peer[0]), "rounds": options.rounds}

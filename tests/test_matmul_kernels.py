@@ -27,7 +27,7 @@ QUANTISED = [name for name, traits in TRAITS.items() if traits.quantise]
 FORMS = ["q8", "q8_whole"]
 FLOATS = [name for name, traits in TRAITS.items() if traits.activation == "f32"]
 # (weight rows, columns): fewer rows than a tile, no whole number of tiles, with and without tiles of columns and rest
-SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (35, 37), (16, 16)]
+SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (9, 3), (35, 37), (16, 16), (17, 29)]
 
 
 class Kernels(dict[str, Callable[[int, int, int], None]]):
@@ -40,6 +40,12 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
     def whole(self, form: str) -> bool:
         """Whether rows of this form have whole blocks."""
         return form == "q8_whole" and self.rung.whole_blocks
+
+    def order(self, form: str, rows: int) -> str:
+        """How codes lie in so many rows that are no tile."""
+        if self.rung.lanes_from and rows >= self.rung.lanes_from:
+            return "lanes"
+        return "blocks" if self.whole(form) else "halves"
 
 
 @pytest.fixture(scope="module", params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow)
@@ -74,7 +80,7 @@ def quantise(kernels: Kernels, x: Floats, threads: int = 1, form: str = "q8") ->
     return rows
 
 
-def parts(rows: Array, k: int, *, whole: bool = False) -> tuple[Array, Floats, Array]:
+def parts(rows: Array, k: int, order: str = "halves") -> tuple[Array, Floats, Array]:
     """Codes (T, blocks, 32), scales (T, blocks), and sums (3, T, blocks): of blocks, of first and of second halves.
 
     Of less than a tile of rows: how tiles lie depends on the rung, and products of them are held against those of single rows.
@@ -83,16 +89,21 @@ def parts(rows: Array, k: int, *, whole: bool = False) -> tuple[Array, Floats, A
     blocks = -(-k // UNIT) * UNIT // BLOCK
     packed = np.ascontiguousarray(rows[:, : blocks * 48])
     codes = packed[:, : blocks * BLOCK]
-    if not whole:
+    numbers = packed[:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks)
+    if order == "halves":
         codes = codes.reshape(-1, blocks // 4, 2, 4, 16).swapaxes(2, 3)
-    numbers = packed[:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks).swapaxes(1, 2)
+    if order == "lanes":                         # of a unit: blocks 0 2 4 6 1 3 5 7, four codes of each at a time
+        lanes = [0, 4, 1, 5, 2, 6, 3, 7]
+        codes = codes.reshape(-1, blocks // 8, 8, 8, 4)[:, :, :, lanes].swapaxes(2, 3)
+        numbers = numbers.reshape(-1, 4, blocks // 8, 8)[..., lanes].reshape(-1, 4, blocks)
+    numbers = numbers.swapaxes(1, 2)
     codes = codes.reshape(-1, blocks, BLOCK).view(np.int8)
     return codes, numbers[..., 0].copy().view(np.float32), -numbers[..., 1:].transpose(2, 0, 1)
 
 
-def meaning(rows: Array, k: int, *, whole: bool = False) -> Array:
+def meaning(rows: Array, k: int, order: str = "halves") -> Array:
     """What quantised rows stand for, (T, k) f64."""
-    codes, scales, _ = parts(rows, k, whole=whole)
+    codes, scales, _ = parts(rows, k, order)
     values: Array = (codes.astype(np.float64) * scales[..., None]).reshape(len(rows), -1)[:, :k]
     return values
 
@@ -140,7 +151,7 @@ def activations(kernels: Kernels, name: str, columns: int, k: int, only: int | N
         return x, x.astype(np.float64)
     form = TRAITS[name].activation
     few = [quantise(kernels, x[first : first + TILE_COLUMNS - 1], form=form) for first in range(0, len(x), TILE_COLUMNS - 1)]
-    return quantise(kernels, x, form=form), np.concatenate([meaning(rows, k, whole=kernels.whole(form)) for rows in few])
+    return quantise(kernels, x, form=form), np.concatenate([meaning(rows, k, kernels.order(form, len(rows))) for rows in few])
 
 
 def lengths(name: str) -> list[int]:
@@ -210,7 +221,7 @@ def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
 def test_quantised_activations(kernels: Kernels, k: int, form: str) -> None:
     x = np.random.default_rng(6).standard_normal((5, k), np.float32) * np.array([[1], [1e-20], [1e30], [0], [1e-3]], np.float32)
     rows = quantise(kernels, x, form=form)
-    codes, scales, sums = parts(rows, k, whole=kernels.whole(form))
+    codes, scales, sums = parts(rows, k, kernels.order(form, len(rows)))
     filled = k // BLOCK
     blocks = x.reshape(5, filled, BLOCK)
     assert np.array_equal(scales[:, :filled], np.abs(blocks).max(axis=-1) / np.float32(127))
@@ -234,7 +245,7 @@ def test_activations_that_are_no_numbers_show(kernels: Kernels) -> None:
     got = product(kernels, "Q8_0", raw, 64, rows)
     assert not np.isfinite(got[:3]).any() and np.isfinite(got[3]).all()
     with np.errstate(invalid="ignore"):
-        values = meaning(rows, 64)
+        values = meaning(rows, 64, kernels.order("q8", 4))
     assert not np.isfinite(values[0, :32]).any() and np.isfinite(values[0, 32:]).all()
 
 

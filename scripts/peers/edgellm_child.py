@@ -1,4 +1,4 @@
-"""Runs tests for bench_peers.py with edgellm: MODEL THREADS CONTEXT; one test a line in, seconds out.
+"""Runs tests for bench_peers.py with edgellm: MODEL THREADS CONTEXT CONVERSATIONS; one test a line in, seconds out.
 
 `bytesN` answers how many bytes a token reads that sees N others; `overhead` the peak memory in MiB beside weights, keys and values.
 """
@@ -10,14 +10,15 @@ import sys
 import time
 
 import edgellm
+from edgellm.engine.batched import measure
 from edgellm.engine.measure import bytes_of_token
 
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def main() -> None:
-    path, threads, context = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with edgellm.load(path, threads=threads, context=context) as model:
+    path, threads, context, most = sys.argv[1], *(int(argument) for argument in sys.argv[2:5])
+    with edgellm.load(path, threads=threads, context=context, parallel=most) as model:
         rng = random.Random(0)
         for line in sys.stdin:
             if line.startswith("bytes"):
@@ -27,7 +28,10 @@ def main() -> None:
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
                 print((peak - model.info.file_bytes - model.info.kv_bytes) / 2**20, flush=True)
                 continue
-            kind, length, depth = line[:2], *(int(part) for part in (line[2:].strip() + "@0").split("@")[:2])
+            kind, (length, depth, conversations) = line[:2], [int(part) for part in line[2:].split(",")]
+            if conversations > 1:
+                print(measure(model, conversations, depth, length).seconds, flush=True)
+                continue
             prompt = [rng.randrange(model.n_vocab) for _ in range(length if kind == "pp" else depth + 1)]
             if kind == "tg" and depth:           # the prompt is computed before the clock starts, and reused after it
                 model.generate(prompt, max_tokens=1, temperature=0, ignore_eos=True)

@@ -1,4 +1,6 @@
-"""Runs tests for bench_peers.py with llama-cpp-python's low-level calls: MODEL THREADS CONTEXT; one test a line in, seconds out."""
+"""Runs tests for bench_peers.py with llama-cpp-python's low-level calls: MODEL THREADS CONTEXT CONVERSATIONS; one test a line in,
+seconds out. CONTEXT is that of each conversation.
+"""
 from __future__ import annotations
 
 import os
@@ -14,7 +16,7 @@ AT_ONCE = 2048                   # tokens that llama_decode takes in one call
 
 
 def main() -> None:
-    path, threads, context = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    path, threads, context, most = sys.argv[1], *(int(argument) for argument in sys.argv[2:5])
     silent = llama_cpp.llama_log_callback(lambda level, text, data: None)      # kept: the library calls it to the end
     llama_cpp.llama_log_set(silent, None)
     llama_cpp.llama_backend_init()
@@ -23,14 +25,17 @@ def main() -> None:
         model_options.use_extra_bufts = False    # no repacked and no AMX weights
     model = llama_cpp.llama_model_load_from_file(path.encode(), model_options)
     options = llama_cpp.llama_context_default_params()
-    options.n_ctx, options.n_batch, options.n_ubatch = context, AT_ONCE, 512
+    options.n_ctx, options.n_batch, options.n_ubatch, options.n_seq_max = context * most, AT_ONCE, 512, most
     options.n_threads = options.n_threads_batch = threads
     state = llama_cpp.llama_init_from_model(model, options)
     memory, n_vocab = llama_cpp.llama_get_memory(state), llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
     rng = random.Random(0)
     for line in sys.stdin:
-        kind, length, depth = line[:2], *(int(part) for part in (line[2:].strip() + "@0").split("@")[:2])
+        kind, (length, depth, conversations) = line[:2], [int(part) for part in line[2:].split(",")]
         llama_cpp.llama_memory_clear(memory, True)
+        if conversations > 1:
+            print(together(state, n_vocab, length, depth, conversations), flush=True)
+            continue
         tokens = [rng.randrange(n_vocab) for _ in range(length + depth)]
         if depth:
             decode(state, tokens[:depth])
@@ -41,6 +46,31 @@ def main() -> None:
             for token in tokens[depth:]:
                 decode(state, [token])
         print(time.perf_counter() - start, flush=True)
+
+
+def together(state: Pointer, n_vocab: int, length: int, depth: int, conversations: int) -> float:
+    """Seconds of `length` tokens of each of some conversations, one of each at a time, after prompts of `depth`."""
+    batch = llama_cpp.llama_batch_init(max(depth, conversations), 0, 1)
+
+    def step(tokens: list[tuple[int, int]]) -> None:
+        """(conversation, position) of each token; logits of the last one of each conversation."""
+        batch.n_tokens = len(tokens)
+        for i, (conversation, position) in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i] = random.randrange(n_vocab), position, 1
+            batch.seq_id[i][0], batch.logits[i] = conversation, i + 1 == len(tokens) or tokens[i + 1][0] != conversation
+        if llama_cpp.llama_decode(state, batch):
+            raise SystemExit("llama_decode failed")
+        llama_cpp.llama_synchronize(state)
+
+    for conversation in range(conversations):
+        if depth:
+            step([(conversation, position) for position in range(depth)])
+    start = time.perf_counter()
+    for position in range(depth, depth + length):
+        step([(conversation, position) for conversation in range(conversations)])
+    seconds = time.perf_counter() - start
+    llama_cpp.llama_batch_free(batch)
+    return seconds
 
 
 def decode(state: Pointer, tokens: list[int]) -> None:

@@ -8,9 +8,11 @@ The "q8" form of a row of k activations, k padded with zeros to whole units of 2
     [32 b, 36 b)  f32 d of each block, its largest magnitude / 127
     [36 b, 40 b)  i32 minus the sum of the block's codes
     [40 b, 44 b)  i32 minus the sum of the codes of the block's first half; [44 b, 48 b) of its second half
-Of T rows every whole sixteen, in the place of these rows, are a tile instead: for block j of every unit, and then unit by unit, a
-record of 768 bytes: for g = 0..7 the codes 4 g to 4 g + 3 of the sixteen rows (on rungs with `tiles`: all codes of the first row,
-then of the second, and so on), then their d, and their three sums likewise.
+Of T rows, `lanes_from` of the rung at least, a unit's codes come four at a time instead, codes 0 to 3 of each block, then 4 to 7,
+and so on; blocks, and their numbers in the other sections, in the order 0 2 4 6 1 3 5 7.
+Of T rows, `tiled_from` of the rung at least, every whole sixteen, in the place of these rows, are a tile instead: for block j of
+every unit, and then unit by unit, a record of 768 bytes: for g = 0..7 the codes 4 g to 4 g + 3 of the sixteen rows (on rungs with
+`tiles`: all codes of the first row, then of the second, and so on), then their d, and their three sums likewise.
 """
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from edgellm.backends.cpu.abi import BUCKET, PAIR
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels.quantise import block_writer
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
+from edgellm.backends.cpu.traits import BLOCK
 from edgellm.backends.cpu.words import EXPERT_ROWS
 
 
@@ -26,16 +26,15 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         if tokens == 1:
             n = slots if slot_bytes else 1
             for row in range(n * ith // nth, n * (ith + 1) // nth):
-                write_row(x + row * slot_bytes, k, out, row_bytes, row, False)
+                write_row(x + row * slot_bytes, k, out, row_bytes, row, 1)
         else:
             n, pairs = tokens * slots, buckets + experts * BUCKET
             for row in range(n * ith // nth, n * (ith + 1) // nth):
                 pair = pairs + row * PAIR
                 bucket = buckets + load_i32(pair, 8) * BUCKET
                 begin, columns = load_i32(bucket, 0), load_i32(bucket, 4)
-                place, tiled = row - begin, columns // TILE_COLUMNS * TILE_COLUMNS
                 source = x + load_i32(pair, 0) * x_stride + load_i32(pair, 4) * slot_bytes
-                write_row(source, k, out + begin * row_bytes, row_bytes, place, place < tiled)
+                write_row(source, k, out + begin * row_bytes, row_bytes, row - begin, columns)
 
     return rows
 
@@ -44,9 +43,9 @@ def _quantised_row(variant: str, isa: Isa) -> Any:
     write = block_writer(variant, isa)
 
     @inline
-    def quantised(source, k, out, row_bytes, row, is_tiled):
+    def quantised(source, k, out, row_bytes, row, rows):
         for block in range(k // BLOCK):
-            write(source + block * BLOCK * 4, out, row_bytes, row, is_tiled, block, k // BLOCK)
+            write(source + block * BLOCK * 4, out, row_bytes, row, rows, block, k // BLOCK)
 
     return quantised
 
@@ -55,7 +54,7 @@ def _float_row(isa: Isa) -> Any:
     load_f32, store_f32 = isa.load_f32, isa.store_f32
 
     @inline
-    def floats(source, k, out, row_bytes, row, is_tiled):
+    def floats(source, k, out, row_bytes, row, rows):
         for i in range(k):
             store_f32(out, row * row_bytes + i * 4, load_f32(source, i * 4))
 

@@ -1,7 +1,8 @@
 """Products of block-quantised weights with "q8" activations: out = x W' (+ bias) (+ residual), for all block types and rungs.
 
-Few columns read the raw rows one after the other, a sequential stream, up to four columns at a time. Tiles of sixteen columns
-pass over a panel of rows that are unpacked into the thread's scratch. Results are the same bit by bit.
+Few columns read the raw rows one after the other, a sequential stream, up to four columns at a time, or up to sixteen in the way
+of block_lanes.py. Tiles of sixteen columns pass over a panel of rows that are unpacked into the thread's scratch. Results are the
+same bit by bit.
 """
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels import neon_rows, output, panel
+from edgellm.backends.cpu.kernels import block_lanes, neon_rows, output, panel
 from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.kernels._partition import lanes, tiles
 from edgellm.backends.cpu.kernels._prefetch import prefetch
 from edgellm.backends.cpu.kernels.unit import Shape, open_unit, raw_unit_bytes, shape_of, unit_step
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
@@ -24,18 +26,19 @@ from edgellm.backends.cpu.traits import BLOCK, PANEL_ROWS, TILE_COLUMNS, TRAITS,
 from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = UNIT // BLOCK
+LANE_COLUMNS, TOTALS_BYTES = block_lanes.COLUMNS, block_lanes.ROWS * 32
 i64, f32, void = types.int64, types.float32, types.void
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     few, many = _few_columns(variant, isa), _many_columns(variant, isa)
     load_i64, tile_rows = isa.load_i64, isa.rung.tile_rows
-    arguments = MATMUL.reader(isa, "step n count")
+    arguments, tiled_rows = MATMUL.reader(isa, "step n count"), tiles(isa)
 
     def matmul(op, ith, nth):
         step, n, count = arguments(op)
         columns = load_i64(step, count * 8)
-        tiled = columns // TILE_COLUMNS * TILE_COLUMNS
+        tiled = tiled_rows(columns)
         if tiled > 0:
             groups = (n + tile_rows - 1) // tile_rows
             many(op, groups * ith // nth, groups * (ith + 1) // nth, tiled)
@@ -47,8 +50,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _few_columns(variant: str, isa: Isa) -> Any:
     """Some rows of weights by columns that lie in rows, eight rows at a time."""
-    lane, shape, arguments = isa.lane_f32x8, shape_of(variant, isa.rung), MATMUL.reader(isa, "weights row_bytes k x x_stride")
-    put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, F32X8))
+    shape, arguments = shape_of(variant, isa.rung), MATMUL.reader(isa, "weights row_bytes k x x_stride")
+    store, in_lanes = _store(isa), lanes(isa)
+    by_lanes = _block_lanes(variant, isa) if isa.rung.lanes_from else None
 
     def dots(n: int) -> Any:
         return isa.make(f"rows_by_{n}", types.UniTuple(F32X8, n), (i64,) * (4 + n),
@@ -57,14 +61,19 @@ def _few_columns(variant: str, isa: Isa) -> Any:
     one, two, four = dots(1), dots(2), dots(4)
 
     @inline
-    def store(op, row, rows, c, value):
-        if rows == 8:
-            put_rows(value, op, row, c)
-        else:
-            for i in range(rows):
-                put(lane(value, i), op, row + i, c)
+    def pairs(op, first, end, from_column, columns):
+        w, row_bytes, k, x, x_stride = arguments(op)
+        for row in range(first, end, 8):
+            weights, rows, c = w + row * row_bytes, min(8, end - row), from_column
+            if columns - c == 2:
+                b0, b1 = two(weights, row_bytes, rows, k, x + c * x_stride, x + (c + 1) * x_stride)
+                store(op, row, rows, c, b0)
+                store(op, row, rows, c + 1, b1)
+            elif columns - c == 1:
+                store(op, row, rows, c, one(weights, row_bytes, rows, k, x + c * x_stride)[0])
 
-    def few(op, first, end, from_column, columns):
+    @inline
+    def fours(op, first, end, from_column, columns):
         w, row_bytes, k, x, x_stride = arguments(op)
         for row in range(first, end, 8):
             weights, rows, c = w + row * row_bytes, min(8, end - row), from_column
@@ -77,14 +86,52 @@ def _few_columns(variant: str, isa: Isa) -> Any:
                 store(op, row, rows, c + 2, a2)
                 store(op, row, rows, d, a3)
                 c = d + 1
-            if columns - c == 2:
-                b0, b1 = two(weights, row_bytes, rows, k, x + c * x_stride, x + (c + 1) * x_stride)
-                store(op, row, rows, c, b0)
-                store(op, row, rows, c + 1, b1)
-            elif columns - c == 1:
-                store(op, row, rows, c, one(weights, row_bytes, rows, k, x + c * x_stride)[0])
+            pairs(op, row, row + rows, c, columns)
 
-    return inline(few)
+    def few(op, first, end, from_column, columns):
+        if in_lanes(columns):
+            by_lanes(op, first, end, from_column, columns)
+        else:
+            pairs(op, first, end, from_column, columns)
+
+    return inline(few) if by_lanes else fours
+
+
+def _store(isa: Isa) -> Any:
+    """Stores a column's sums of eight rows or fewer."""
+    lane = isa.lane_f32x8
+    put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, F32X8))
+
+    @inline
+    def store(op, row, rows, c, value):
+        if rows == 8:
+            put_rows(value, op, row, c)
+        else:
+            for i in range(rows):
+                put(lane(value, i), op, row + i, c)
+
+    return store
+
+
+def _block_lanes(variant: str, isa: Isa) -> Any:
+    """Some rows of weights by columns that lie in rows with a lane per block, eight rows by sixteen columns at a time."""
+    shape, store = shape_of(variant, isa.rung), _store(isa)
+    arguments = MATMUL.reader(isa, "weights row_bytes k x x_stride scratch")
+    accumulate = isa.make("accumulate", void, (i64,) * 8, lambda e, *a: block_lanes.accumulate(e, variant, shape, *a))
+    summed = isa.make("summed", F32X8, (i64,), lambda e, totals: block_lanes.summed(e, totals, _transposed))
+
+    @inline
+    def by_lanes(op, first, end, from_column, columns):
+        w, row_bytes, k, x, x_stride, totals = arguments(op)
+        for row in range(first, end, 8):
+            rows = min(8, end - row)
+            for c in range(from_column, columns, LANE_COLUMNS):
+                n = min(LANE_COLUMNS, columns - c)
+                accumulate(w + row * row_bytes, row_bytes, rows, k, x + c * x_stride, x_stride, n, totals)
+                for i in range(n):
+                    store(op, row, rows, c + i, summed(totals + i * TOTALS_BYTES))
+
+    return by_lanes
 
 
 def _many_columns(variant: str, isa: Isa) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from numba import types
 
 from edgellm.backends.cpu.kernels._inline import inline
-from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.kernels._partition import first_item, lanes, tiles
 from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
@@ -26,31 +26,33 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     def q8(op, ith, nth):
         step, x, x_stride, k, out, out_stride, count = arguments(op)
         rows, filled = load_i64(step, count * 8), k // BLOCK
-        tiled = rows // TILE_COLUMNS * TILE_COLUMNS
         for item in range(first_item(rows, filled, ith, nth), first_item(rows, filled, ith + 1, nth)):
             row, block = item // filled, item % filled
-            write(x + row * x_stride + block * BLOCK * 4, out, out_stride, row, row < tiled, block, filled)
+            write(x + row * x_stride + block * BLOCK * 4, out, out_stride, row, rows, block, filled)
 
     return q8
 
 
 def block_writer(variant: str, isa: Isa) -> Any:
-    """Writes one block of a row, `is_tiled` where the row is in a tile; whoever has the last block clears those after it."""
+    """Writes one block of one of some rows; whoever has the last block clears those after it."""
     i64, whole = types.int64, {"q8": False, "q8_whole": isa.rung.whole_blocks}[variant]
     apart = BLOCK // 2 if whole else 2 * BLOCK   # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64, i64, i64, i64), lambda e, x, *to: _to_row(e, apart, *_rounded(e, x), *to))
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
     clear_row = isa.make("clear_row", types.void, (i64, i64, i64), lambda e, *to: _to_row(e, apart, *_nothing(e), *to))
     clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, *_nothing(e), *to))
+    to_lanes = isa.make("to_lanes", types.void, (i64,) * 4, lambda e, x, *to: _to_lanes(e, *_rounded(e, x), *to))
+    clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 3, lambda e, *to: _to_lanes(e, *_nothing(e), *to))
+    tiled_rows, in_lanes = tiles(isa), lanes(isa)
 
     @inline
-    def write(source, out, out_stride, row, is_tiled, block, filled):
+    def write(source, out, out_stride, row, rows, block, filled):
         units = (filled + BLOCKS_PER_UNIT - 1) // BLOCKS_PER_UNIT
         blocks = units * BLOCKS_PER_UNIT
         last = block + 1 if block + 1 < filled else blocks
         while block < last:
             to = out + row * out_stride
-            if is_tiled:
+            if row < tiled_rows(rows):
                 column = row % TILE_COLUMNS
                 place = block % BLOCKS_PER_UNIT * units + block // BLOCKS_PER_UNIT
                 to += place * X_RECORD - column * out_stride
@@ -58,6 +60,13 @@ def block_writer(variant: str, isa: Isa) -> Any:
                     to_tile(source, to, column)
                 else:
                     clear_tile(to, column)
+            elif in_lanes(rows):
+                unit, lane = block // BLOCKS_PER_UNIT, block % 2 * 4 + block % BLOCKS_PER_UNIT // 2
+                codes, scales = to + unit * UNIT + lane * 4, to + blocks * BLOCK + (unit * BLOCKS_PER_UNIT + lane) * 4
+                if block < filled:
+                    to_lanes(source, codes, scales, blocks * 4)
+                else:
+                    clear_lanes(codes, scales, blocks * 4)
             else:
                 codes, scales = to + block * BLOCK, to + blocks * BLOCK + block * 4
                 if not whole:
@@ -101,6 +110,15 @@ def _nothing(e: Generic) -> tuple[Any, list[Any]]:
 def _to_row(e: Generic, apart: int, values: Any, parts: list[Any], codes: Any, scales: Any, section: Any) -> None:
     for half in (0, 1):
         e.store(e.pick(values, range(16 * half, 16 * half + 16)), codes, apart * half)
+    for part in parts:
+        e.store(part, scales)
+        scales = e.b.add(scales, section)
+
+
+def _to_lanes(e: Generic, values: Any, parts: list[Any], codes: Any, scales: Any, section: Any) -> None:
+    words = e.cast(values, V8I)
+    for g in range(BLOCK // 4):
+        e.store(e.lane(words, g), codes, UNIT // 8 * g)
     for part in parts:
         e.store(part, scales)
         scales = e.b.add(scales, section)

@@ -18,6 +18,8 @@ class Avx2(Generic):
 
     name: ClassVar[str] = "avx2"
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
+    lanes_from: ClassVar[int | None] = 3
+    tiled_from: ClassVar[int] = 32
     column_by_column: ClassVar[bool] = False
     sign_sums: ClassVar[bool] = True
     has_pair_sums: ClassVar[bool] = True
@@ -74,9 +76,11 @@ class Avx2(Generic):
         return totals
 
     def negatives(self, weights: Sequence[Any]) -> Any:
-        ones = self.constant(V32B, 1)
-        sizes = [(self.b.and_(self.magnitude(w), self._negative(w)), ones) for w in weights]
-        return self.dot(sizes, False, 128)
+        total = None
+        for w in weights:
+            twos = self.call("llvm.x86.avx2.pmadd.ub.sw", V16H, self.magnitude(w), self._negative(w))
+            total = twos if total is None else self.b.add(total, twos)
+        return self.call("llvm.x86.avx2.pmadd.wd", V8I, total, self.constant(V16H, -1))
 
     def _negative(self, w: Any) -> Any:
         return self.b.sext(self.b.icmp_signed("<", w, self.constant(w.type, 0)), w.type)

@@ -18,6 +18,8 @@ class Avx512Vnni(AvxVnni):
     """Needs no VBMI, which the first processors with VNNI lack."""
 
     name: ClassVar[str] = "avx512vnni"
+    lanes_from: ClassVar[int | None] = None
+    tiled_from: ClassVar[int] = 16
     together: ClassVar[int] = 4
     accumulators: ClassVar[int] = 16
     tile_rows: ClassVar[int] = 16

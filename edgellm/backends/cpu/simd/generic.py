@@ -37,6 +37,8 @@ class Generic:
     together: ClassVar[int] = 2                  # blocks whose halves (16 codes each) fill a vector
     whole_blocks: ClassVar[bool] = True          # whether types of `Traits.whole` do come by whole blocks
     accumulators: ClassVar[int] = 8              # f32x8 that loops of products keep in registers, beside what they multiply
+    lanes_from: ClassVar[int | None] = None      # columns from which on those that are in no tile are for block_lanes.py
+    tiled_from: ClassVar[int] = 16               # columns from which on whole sixteens are tiles
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
     # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
@@ -251,6 +253,17 @@ class Generic:
         while len(parts) > 1:
             parts = [self.join(a, b) for a, b in zip(parts[0::2], parts[1::2], strict=True)]
         return parts[0]
+
+    def turned(self, rows: Sequence[Value]) -> list[Value]:
+        """4 x 4 lanes of 32 bits within each 128 bits of four i8x32."""
+        words = [self.cast(row, V8I) for row in rows]
+
+        def mix(a: Value, b: Value, pattern: Sequence[int]) -> Value:
+            return self.shuffle(a, b, [lane + 4 * part + (4 if lane >= 4 else 0) for part in (0, 1) for lane in pattern])
+
+        low = [mix(words[i], words[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
+        high = [mix(words[i], words[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
+        return [self.cast(mix(a, b, pattern), V32B) for a, b in (low, high) for pattern in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
     def dot(self, pairs: Sequence[tuple[Value, Value]], signed: bool, most: int, start: Value | None = None) -> Value:
         """start + the sum over pairs (w, x) of i8 vectors of the products of neighbouring fours, as i32 lanes.
