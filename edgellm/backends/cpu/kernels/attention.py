@@ -79,7 +79,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _walk(variant: str, isa: Isa) -> Any:
-    kv_type, capped, biased = variant.partition("_")[0], SOFTCAP_VARIANT in variant, ALIBI_VARIANT in variant
+    kv_type = variant.removesuffix(ALIBI_VARIANT).removesuffix(SOFTCAP_VARIANT)
+    capped, biased = SOFTCAP_VARIANT in variant, ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
     row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(isa), kv_type == "q8_0"
     two, four = (attention_block.build("f32" if widens else kv_type, isa, queries, softcap=capped, alibi=biased)
