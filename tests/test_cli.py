@@ -19,7 +19,7 @@ from tiny_models import tiny_model
 from edgellm.cli import app, opening, piped, progress
 from edgellm.errors import OptionError
 
-COMMANDS = ("chat", "run", "fit", "pull", "list", "show", "path", "rm", "import", "tokenize", "bench", "doctor",
+COMMANDS = ("chat", "run", "fit", "pull", "list", "show", "path", "rm", "import", "tokenize", "bench", "doctor", "embed",
             "convert", "perplexity", "quantize", "verify")
 
 

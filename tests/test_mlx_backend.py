@@ -11,13 +11,14 @@ import numpy.typing as npt
 import pytest
 from streaming_oracle import StreamingOracle
 from test_conformance import log_softmax
-from tiny_encoders import writers
+from tiny_encoders import ENCODERS, writers
 from tiny_models import QUANTS, tiny_model
 
 import edgellm
 from edgellm.arch import load_graph
 from edgellm.backends import ACCELERATOR
 from edgellm.backends.base import Executable, never
+from edgellm.engine.embed import compute
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
@@ -310,3 +311,13 @@ def test_auto_takes_the_cpu_here_and_says_nothing(tmp_path: Path) -> None:
         pytest.skip("on a Mac auto has a choice")
     with edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="auto") as model:
         assert (model.backend, model.info.place) == ("cpu", "")
+
+
+@pytest.mark.parametrize("arch", ENCODERS)
+def test_embedding_models_agree_with_the_cpu(tmp_path: Path, arch: str) -> None:
+    """Texts of several lengths in one step, windows included."""
+    path, rng = tiny_model(tmp_path / "m.gguf", arch), np.random.default_rng(1)
+    ids = [rng.integers(0, 96, n).astype(np.int32) for n in (20, 1, 33, 7)]
+    with edgellm.load(path, backend="mlx") as ours, edgellm.load(path, backend="cpu") as theirs:
+        assert ours.backend == "mlx"
+        assert error(compute(ours, ids), compute(theirs, ids)) < 2e-5

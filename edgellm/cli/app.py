@@ -17,6 +17,7 @@ from edgellm.cli import (
     completion,
     convert,
     doctor,
+    embed,
     fit,
     imatrix,
     import_,
@@ -46,7 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for _command in (chat.chat, run_command.run, fit.fit, pull.pull, show.show, path.path, rm.rm, tokenize.tokenize, bench.bench,
-                 doctor.doctor, convert.convert, quantize.quantize, imatrix.imatrix, perplexity.perplexity,
+                 embed.embed, doctor.doctor, convert.convert, quantize.quantize, imatrix.imatrix, perplexity.perplexity,
                  verify.verify):
     app.command(no_args_is_help=False)(_command)
 app.add_typer(sessions.app, name="sessions")

@@ -22,14 +22,18 @@ def check(name: str) -> None:
     open_file(path).close()
 
 
-def open_model(name: str, options: dict[str, Any]) -> Model:       # Any: passed on to load()
-    """`edgellm.load` with a progress line. Raises what it raises."""
+def open_model(name: str, options: dict[str, Any], *, embeds: bool = False) -> Model:       # Any: passed on to load()
+    """`edgellm.load` with a progress line. Raises what it raises, and OptionError for an embedding model where not `embeds`."""
     import edgellm
 
     path = resolve(name)                     # before anything heavy is imported
     sweep()
     with ProgressLine(f"loading {name}") as progress:
         model = edgellm.load(path, progress=progress, **options)
+    if not embeds and model.info.pooling:
+        model.close()
+        raise OptionError(f"{name} is an embedding model and writes no text: edgellm embed {name} lines.txt makes vectors of "
+                          "lines; for this command take a model that writes, such as qwen3-0.6b.")
     say_why(model.path)
     if model.info.place:
         say(model.info.place)

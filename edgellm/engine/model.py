@@ -86,7 +86,7 @@ class Model(Generating, AsyncEmbedding):
         self._require_open()
         if not self.info.pooling:
             raise OptionError(f"{self.path.name} writes text, and its file names no pooling; take an embedding model, such as "
-                              "nomic-embed-text, for embed.")
+                              "nomic-embed-text-v1.5, for embed.")
         ids = embedding.documents(self, texts)
         embedding.check_lengths(ids, self)
         vectors = embedding.compute(self, ids, progress)

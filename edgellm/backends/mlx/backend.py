@@ -42,7 +42,7 @@ class MlxBackend:
         copied = sum(groups.mlx_bytes(header.tensors[name].type, math.prod(header.tensors[name].shape)) for name in read)
         copied += sum(4 * math.prod(shape) for shape in vectors(graph).values())
         widest = max(node.n for node in graph.nodes if node.rows == "T")
-        logits = min(layout.chunk, device.MAX_OUTPUTS) * graph.nodes[graph.outputs["logits"]].n
+        logits = min(layout.chunk, device.MAX_OUTPUTS) * max(graph.nodes[value].n for value in graph.outputs.values())
         work = 4 * (WORK_ROWS * layout.chunk * widest + logits) + device.CACHE_BYTES
         return BackendNeed(copied, options.parallel * kv_bytes(layout, options.kv_type), work)
 

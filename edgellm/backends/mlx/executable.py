@@ -59,7 +59,7 @@ class MlxStep:
             if len(part.tokens) > 1:
                 self._executable.pace.note(len(part.tokens), time.perf_counter() - started)
         wanted = [rows for rows in logits if len(rows)] or logits[:1]
-        return {"logits": wanted[0] if len(wanted) == 1 else np.concatenate(wanted)}
+        return {self._executable.output: wanted[0] if len(wanted) == 1 else np.concatenate(wanted)}
 
 
 class MlxExecutable:
@@ -81,6 +81,7 @@ class MlxExecutable:
         device.hold()
         try:
             loaded = _load(graph, weights, half, progress)
+            self.output, = graph.outputs
             self._walk: Walk | None = Walk(graph, weights, loaded, layout, widen=not half, trace=trace)
         except RuntimeError as error:            # MLX's own errors: no memory on the device, for one
             device.release()

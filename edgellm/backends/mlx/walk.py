@@ -33,6 +33,7 @@ class Walk:
     def __init__(self, graph: Graph, store: WeightStore, weights: Weights, layout: MemoryLayout, *, widen: bool,
                  trace: bool) -> None:
         self._graph, self._weights, self._layout, self._widen, self._trace = graph, weights, layout, widen, trace
+        self.output, = graph.outputs             # its name
         self._traces: dict[Shape, Callable[..., Any]] = {}
         self._layers = [_layer(graph, state, layout) for state in range(len(graph.states))]
         self._tables = {(use.name, source): _row_source(store[use.name], source) for use, source in _looked_up(graph)}
@@ -114,7 +115,7 @@ class Walk:
             done.append(None if node.rows == "R" and not shape.n_outputs else OPS[node.op](self._weights, inputs, node, x))
         for each, name in zip(lists, LISTS, strict=True):
             each[:] = [getattr(one, name) for one in held]
-        return done[self._graph.outputs["logits"]]
+        return done[self._graph.outputs[self.output]]
 
     def _inputs(self, shape: Shape, arrays: dict[str, Any], held: list[Held]) -> Inputs:
         masks = iter(arrays["masks"])

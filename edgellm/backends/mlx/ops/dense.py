@@ -83,6 +83,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_erf": lambda x: 0.5 * x * (1.0 + mx.erf(x * math.sqrt(0.5))),
     "gelu_quick": lambda x: x * mx.sigmoid(1.702 * x),
     "relu_squared": lambda x: mx.square(mx.maximum(x, 0)),
+    "tanh": mx.tanh,
 }
 
 

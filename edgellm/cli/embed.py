@@ -1,0 +1,84 @@
+"""`edgellm embed`: the vectors of the lines of a text."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.errors import OptionError
+
+if TYPE_CHECKING:
+    from edgellm.engine.embed import Vectors
+
+
+def embed(
+    model: options.Model,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", show_default=False, help=(
+        "A text in UTF-8, a line for each vector; standard input if it is left out."
+    ))] = None,
+    output: Annotated[Path | None, typer.Option(
+        "-o", "--output", metavar="FILE.npy", show_default=False, help="Write one NumPy array (lines, values) instead of JSON.",
+    )] = None,
+    no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Leave the vectors as long as they are.")] = False,
+    context: Annotated[int | None, typer.Option(
+        "-c", "--context", "--ctx-size", metavar="N", show_default=False,
+        help="Tokens of a line, at most. Default: what the model was trained for, 4096 at most.",
+    )] = None,
+    threads: options.Threads = None,
+    backend: options.Backend = None,
+    force: options.Force = False,
+) -> None:
+    """Make a vector of each line of a text with an embedding model.
+
+    One line of JSON for each line of the text, in its order: {"index", "embedding"}. A reranker gives its scores.
+    """
+    from edgellm.catalogue import resolve
+    from edgellm.cli.opening import open_model
+    from edgellm.cli.progress import ProgressLine
+
+    if output is not None and output.suffix != ".npy":
+        raise OptionError(f"--output {output} has no name that ends in .npy; give one, or leave it out for JSON lines.")
+    resolve(model)                           # a mistyped name shows before text is waited for
+    lines = _lines(file)
+    load = options.given(threads=threads, backend=backend, context=context, force=force or None)
+    with open_model(model, load, embeds=True) as opened, ProgressLine("embedding") as line:
+        vectors = opened.embed(lines, normalize=not no_normalize, progress=lambda done, of: line("embedding, line", done, of))
+    _write(vectors, output)
+
+
+def _lines(file: Path | None) -> list[str]:
+    """The lines of a file or of standard input. Raises OptionError."""
+    from edgellm.cli.perplexity import read_text
+    from edgellm.cli.piped import PipedText
+
+    if file is not None:
+        text = read_text(file)
+    else:
+        piped = PipedText()
+        if not piped.connected:
+            raise OptionError("FILE is missing: edgellm embed MODEL lines.txt, or pipe lines into it")
+        text = piped.text(wait=True) or ""
+    lines = [each.removesuffix("\r") for each in text.removesuffix("\n").split("\n")] if text else []
+    empty = next((index for index, each in enumerate(lines) if not each.strip()), None)
+    if empty is not None:
+        raise OptionError(f"line {empty + 1} is empty; take it out, so that lines and vectors keep their numbers.")
+    return lines
+
+
+def _write(vectors: Vectors, output: Path | None) -> None:
+    import json
+
+    import numpy as np
+
+    if output is None:
+        for index, vector in enumerate(vectors):     # str: the shortest text that is the same float32
+            print(json.dumps({"index": index, "embedding": [float(str(value)) for value in vector]}))
+        return
+    try:
+        np.save(output, vectors)
+    except OSError as error:
+        raise OptionError(f"--output {output} cannot be written: {error.strerror}; give another place.") from error
+    print(f"{output}: {vectors.shape[0]} vectors of {vectors.shape[1]} values", file=sys.stderr)
