@@ -21,6 +21,7 @@ Texts = str | Sequence[str] | Sequence[int] | npt.NDArray[np.integer]
 EmbedProgress = Callable[[int, int], None]       # (done, of) texts
 
 NO_ROWS = np.empty(0, np.int32)
+FEW = 256                                        # tokens: steps of fewer would read the weights too often, whatever the pace
 
 
 class _Model(Protocol):
@@ -88,7 +89,7 @@ def _step(executable: Executable, ids: Sequence[TokenIds], stop: Callable[[], bo
     """The vectors of the first documents: as many as one step has room for."""
     lengths = [len(each) for each in ids[: executable.max_segments]]
     starts = first_slots(lengths, executable.layout, executable.max_segments)
-    while len(starts) > 1 and sum(lengths[: len(starts)]) > executable.pace.tokens:
+    while len(starts) > 1 and sum(lengths[: len(starts)]) > max(executable.pace.tokens, FEW):
         del starts[-1]
     lengths = lengths[: len(starts)]
     placed, state = place(lengths, starts, executable.layout), executable.new_state()
