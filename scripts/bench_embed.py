@@ -40,7 +40,8 @@ def short_texts(n: int) -> list[str]:
 
 def compare(path: str, options: argparse.Namespace, texts: list[str], file: str) -> None:
     children = [subprocess.Popen([options.peer, str(HERE / "peers" / "llama_cpp_embed.py"), path, str(options.threads), size],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ, PEER_CLOCK=options.clock, **extra))
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                 env=dict(os.environ, PEER_CLOCK=options.clock, **extra))
                 for size, extra in WAYS]
 
     def ask(child: subprocess.Popen[str]) -> tuple[float, str]:
