@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from encoder_variants import POOLED, encoder_file
 from tiny_encoders import ENCODERS
 from tiny_models import tiny_model
+from variants import GOLD, fingerprint, tokens
 
 import edgellm
 from edgellm import Model
@@ -72,6 +74,17 @@ def test_every_encoder_equals_the_reference_beside_any_neighbour(tmp_path: Path,
         assert error(vector, reference(path, one)) < 1e-5
     with loaded(path, threads=1) as model:
         assert np.array_equal(compute(model, ids), together)
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """1e-5 of the largest value; the reference differs by 2e-6 at most."""
+    gold, path = np.load(GOLD / f"encoder-{name}.npz"), encoder_file(tmp_path / "m.gguf", name)
+    weights = WeightStore(open_gguf(path))
+    assert fingerprint({key: weights[key].array() for key in weights.names()}) == gold["fingerprint"], \
+        "NumPy draws other weights than when the gold was made: run tests/data/make_encoder_gold.py again"
+    with loaded(path) as model:
+        assert error(model.embed(tokens(96), normalize=False)[0], gold["vector"]) < 1e-5
 
 
 @pytest.mark.parametrize("quant", ["Q8_0", "Q4_K"])

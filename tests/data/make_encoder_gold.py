@@ -1,0 +1,105 @@
+"""Makes tests/data/gold/encoder-*.npz: vectors by transformers' own definitions in float32 (run by hand).
+
+    PYTHONPATH=tests python tests/data/make_encoder_gold.py        # made with transformers 5.23 and torch 2.13 (CPU)
+"""
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from encoder_variants import POOLED, SHAPE, encoder_file
+from tiny_models import Shape
+from variants import GOLD, fingerprint, tokens
+
+LLAMA = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+         "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
+         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "token_embd": "embed_tokens", "output_norm": "norm"}
+NAMES: dict[str, dict[str, str]] = {             # GGUF name of a part -> transformers' name
+    "eurobert": LLAMA,
+    "qwen3": LLAMA | {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"},
+    "gemma-embedding": LLAMA | {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+                                "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+                                "post_ffw_norm": "post_feedforward_layernorm"},
+    "modern-bert": {"attn_norm": "attn_norm", "ffn_norm": "mlp_norm", "attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo",
+                    "ffn_up": "mlp.Wi", "ffn_down": "mlp.Wo", "token_embd": "embeddings.tok_embeddings",
+                    "token_embd_norm": "embeddings.norm", "output_norm": "final_norm"},
+    "nomic-bert": {"attn_output_norm": "post_attention_layernorm", "layer_output_norm": "post_mlp_layernorm",
+                   "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+                   "ffn_down": "mlp.down_proj", "token_embd": "embeddings.word_embeddings", "token_embd_norm": "embeddings.LayerNorm",
+                   "token_types": "embeddings.token_type_embeddings", **{f"attn_{n}": f"self_attn.{n}_proj" for n in "qkv"}},
+    "bert": {"attn_output_norm": "attention.output.LayerNorm", "layer_output_norm": "output.LayerNorm",
+             "attn_output": "attention.output.dense", "ffn_up": "intermediate.dense", "ffn_down": "output.dense",
+             "attn_q": "attention.self.query", "attn_k": "attention.self.key", "attn_v": "attention.self.value",
+             "token_embd": "embeddings.word_embeddings", "token_embd_norm": "embeddings.LayerNorm",
+             "token_types": "embeddings.token_type_embeddings", "position_embd": "embeddings.position_embeddings"},
+}
+
+
+def hf_model(arch: str, s: Shape) -> Any:
+    common = {"vocab_size": s.n_vocab, "hidden_size": s.n_embd, "intermediate_size": s.n_ff, "num_hidden_layers": s.n_layers,
+              "num_attention_heads": s.n_heads, "max_position_embeddings": s.context, "pad_token_id": 0}
+    grouped = {"num_key_value_heads": s.n_kv_heads, "head_dim": s.head_dim, "rms_norm_eps": s.eps}
+    rope = {"rope_type": "default", "rope_theta": s.rope_base}
+    slides = ["sliding_attention", "full_attention"]
+    two = {"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}, "full_attention": rope}
+    match arch:
+        case "eurobert":
+            return transformers.EuroBertModel(transformers.EuroBertConfig(**common, **grouped, rope_parameters=rope))
+        case "qwen3":
+            return transformers.Qwen3Model(transformers.Qwen3Config(**common, **grouped, rope_parameters=rope))
+        case "gemma-embedding":
+            kinds = [slides[layer % 6 == 5] for layer in range(s.n_layers)]
+            return transformers.Gemma3TextModel(transformers.Gemma3TextConfig(
+                **common, **grouped, rope_parameters=two, layer_types=kinds, sliding_window=s.window,
+                query_pre_attn_scalar=s.head_dim, use_bidirectional_attention=True))
+        case "modern-bert":
+            kinds = [slides[layer % 3 == 0] for layer in range(s.n_layers)]
+            return transformers.ModernBertModel(transformers.ModernBertConfig(
+                **common, rope_parameters=two, layer_types=kinds, local_attention=s.window, norm_eps=s.eps, eos_token_id=2,
+                bos_token_id=1, cls_token_id=1, sep_token_id=2))
+        case "nomic-bert":
+            return transformers.NomicBertModel(transformers.NomicBertConfig(**common, layer_norm_eps=s.eps, rope_parameters=rope))
+        case _:
+            return transformers.BertModel(transformers.BertConfig(**common, layer_norm_eps=s.eps), add_pooling_layer=False)
+
+
+def hf_state(arch: str, arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """What convert_hf_to_gguf does, undone: one tensor of three (nomic-bert), norms plus one (gemma)."""
+    found: dict[str, torch.Tensor] = {}
+    for name, values in arrays.items():
+        *block, part, kind = name.split(".")
+        layers = "encoder.layer" if arch == "bert" else "layers"
+        prefix = f"{layers}.{block[1]}." if block else ""
+        values = np.array(values, np.float32) - (1 if arch == "gemma-embedding" and "norm" in part else 0)
+        if arch == "nomic-bert" and part == "attn_qkv":
+            found |= {f"{prefix}self_attn.{n}_proj.{kind}": torch.from_numpy(third.copy())
+                      for n, third in zip("qkv", np.split(values, 3), strict=True)}
+        elif part != "output":
+            found[f"{prefix}{NAMES[arch][part]}.{kind}"] = torch.from_numpy(values)
+    return found
+
+
+def gold(name: str, path: Path) -> dict[str, Any]:
+    arch, pooling = name.split("+")
+    shape = Shape(**SHAPE)
+    arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(encoder_file(path, name)).tensors}
+    model = hf_model(arch, shape).float().eval()
+    missing, unexpected = model.load_state_dict(hf_state(arch, arrays), strict=False)
+    assert not unexpected and not missing, (missing, unexpected)
+    with torch.no_grad():
+        rows = model(torch.from_numpy(tokens(shape.n_vocab))[None]).last_hidden_state[0].numpy()
+    vector = {"mean": rows.mean(axis=0), "cls": rows[0], "last": rows[-1]}[pooling]
+    return {"vector": vector, "fingerprint": fingerprint(arrays)}
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        for name in sys.argv[1:] or POOLED:
+            np.savez_compressed(GOLD / f"encoder-{name}.npz", **gold(name, Path(folder) / "m.gguf"))
+            print(name)
