@@ -10,7 +10,7 @@ from edgellm.arch import names
 
 Array = npt.NDArray[np.float32]
 
-ENCODERS = ("bert", "eurobert", "gemma-embedding", "modern-bert", "nomic-bert")
+ENCODERS = ("bert", "eurobert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert")
 NORMS = {                        # of a block; those of the two ends
     "bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
     "nomic-bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),

@@ -83,8 +83,6 @@ def _check_attend(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[
         yield f"cannot share {spec.n_kv_heads} key heads among {n_heads}"
     if any(x.n != n_heads * spec.dim_k for x in inputs) or node.n != n_heads * spec.dim_v:
         yield f"gives {node.n} from inputs of {[x.n for x in inputs]}, not {n_heads * spec.dim_v} from {n_heads * spec.dim_k}"
-    if node.attrs["max_bias"] and not spec.causal:
-        yield "cannot bias scores where tokens see both ways"
     if node.rows != "T":
         yield "reads what every token sees, so it needs all rows"
 
@@ -116,7 +114,7 @@ def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool
         scores = cap * np.tanh(scores / cap)
     if max_bias := number(node, "max_bias"):
         slopes = alibi_slopes(len(q), max_bias).reshape(len(k), -1, 1, 1)
-        scores = scores - slopes * distance.astype(np.float32)
+        scores = scores - slopes * abs(distance).astype(np.float32)
     scores = np.where(seen, scores, np.float32(-np.inf))
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)

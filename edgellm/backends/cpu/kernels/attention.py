@@ -122,7 +122,12 @@ def _walk(variant: str, isa: Isa) -> Any:
             store_i64(table, i * entry + 8, first)
             store_i64(table, i * entry + 16, last)
             if biased:
-                own = load_i32(spans + (row + token) * 16, 12) - 1           # sinks stand right before the window
+                span = spans + (row + token) * 16
+                own = load_i32(span, 0) - load_i32(span, 8)                  # a token's own key is its last, or in the midst
+                if own < 0:
+                    own += ring
+                if sink_part:                    # sinks stand right before the window
+                    own = load_i32(span, 12) - 1
                 store_i64(table, i * entry + 24, last + own if sink_part else first + own)
                 store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
         while at < end:

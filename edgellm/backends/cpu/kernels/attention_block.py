@@ -137,8 +137,8 @@ def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, table: Value,
             values = [_capped(e, value, cap) for value in values]
         if alibi:
             own, slope = e.splat(b.trunc(b.sub(e.load(I64, table, ENTRY * i + 24), at), I32)), e.load(F32, table, ENTRY * i + 32)
-            values = [b.fadd(value, b.fmul(e.splat(slope), b.sitofp(b.sub(each, own), V8F)))
-                      for value, each in zip(values, lanes, strict=True)]
+            away = [e.smaller(b.sitofp(b.sub(each, own), V8F), b.sitofp(b.sub(own, each), V8F)) for each in lanes]
+            values = [b.fadd(value, b.fmul(e.splat(slope), each)) for value, each in zip(values, away, strict=True)]
         x.append([b.select(mask, value, none) for mask, value in zip(seen[i], values, strict=True)])
         top = e.larger(e.larger(x[i][0], x[i][1]), e.larger(x[i][2], x[i][3]))
         before.append(e.load(F32, stats, 64 * i))
