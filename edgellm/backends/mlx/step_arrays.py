@@ -24,10 +24,8 @@ def _distances(spans: npt.NDArray[np.int32], memory: MemoryClass, end: int) -> n
     """Sinks stand right before the window."""
     own, sinks, first, length = spans.T[..., None]
     slot = np.arange(end, dtype=np.int32)
-    if not memory.causal:
-        return np.abs(own - slot).astype(np.int32)
-    distances: npt.NDArray[np.int32] = np.where(slot < memory.sinks, sinks + length - 1 - slot,
-                                                length - 1 - (slot - first) % memory.ring).astype(np.int32)
+    before = np.where(slot < memory.sinks, sinks + length - 1 - slot, length - 1 - (slot - first) % memory.ring)
+    distances: npt.NDArray[np.int32] = (before if memory.causal else np.abs(own - slot)).astype(np.int32)
     return distances
 
 
