@@ -31,9 +31,9 @@ def embed(
     backend: options.Backend = None,
     force: options.Force = False,
 ) -> None:
-    """Make a vector of each line of a text with an embedding model.
+    """Make vectors of the lines of a text.
 
-    One line of JSON for each line of the text, in its order: {"index", "embedding"}. A reranker gives its scores.
+    With an embedding model: a line of JSON for each line of the text, in its order: {"index", "embedding"}. A reranker gives its scores.
     """
     from edgellm.catalogue import resolve
     from edgellm.cli.opening import open_model
