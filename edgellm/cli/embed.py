@@ -33,7 +33,8 @@ def embed(
 ) -> None:
     """Make vectors of the lines of a text.
 
-    With an embedding model: a line of JSON for each line of the text, in its order: {"index", "embedding"}. A reranker gives its scores.
+    It takes an embedding model. One line of JSON for each line of the text, in its order: {"index", "embedding"}. A reranker gives
+    its scores.
     """
     from edgellm.catalogue import resolve
     from edgellm.cli.opening import open_model
