@@ -74,7 +74,7 @@ def test_nothing_fusible_is_left(arch: str, tmp_path: Path) -> None:
     with open_gguf(tiny_model(tmp_path / "m.gguf", arch)) as gguf:
         graph = load_graph(gguf)[1]
         ops = Counter(node.op for node in optimise(graph).nodes)
-        assert ops["mul"] == {"lfm2": 2}.get(arch, 0)            # gates of convolutions, which no activation goes before
+        assert ops["mul"] == {"lfm2": 2}.get(arch, 0)            # gates of convolutions without an activation
         # some normalise or scale both halves of a block before they add them; gpt2 adds its learned positions once
         twice = ("exaone4", "gemma2", "gemma3", "glm4", "granite", "olmo2")
         assert ops["add"] == (2 * len(graph.states) if arch in twice else int(arch == "gpt2"))

@@ -68,7 +68,38 @@ def lfm2_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     return {**norms, **mixer, **gated(draw, s)}
 
 
+def mamba_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    inner = 2 * s.n_embd
+    return {"attn_norm.weight": draw.vector(s.n_embd), "ssm_in.weight": draw.matrix(2 * inner, s.n_embd),
+            "ssm_conv1d.weight": draw.vector(inner, 4, mean=0.2), "ssm_conv1d.bias": draw.vector(inner, mean=0.0),
+            "ssm_x.weight": draw.matrix(32 + 2 * 16, inner), "ssm_dt.weight": draw.matrix(inner, 32),
+            "ssm_dt.bias": draw.vector(inner, mean=-1.0), "ssm_a": -np.abs(draw.vector(inner, 16)), "ssm_d": draw.vector(inner),
+            "ssm_out.weight": draw.matrix(s.n_embd, inner)}
+
+
+def qwen35_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    """Two heads of keys and four of values, 32 wide."""
+    found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "post_attention_norm")} | gated(draw, s)
+    if layer % 2 == 0:
+        return found | attention(draw, s, gates=2)
+    return found | {
+        "attn_qkv.weight": draw.matrix(2 * 2 * 32 + 128, s.n_embd), "attn_gate.weight": draw.matrix(128, s.n_embd),
+        "ssm_conv1d.weight": draw.vector(2 * 2 * 32 + 128, 4, mean=0.3), "ssm_alpha.weight": draw.matrix(4, s.n_embd),
+        "ssm_beta.weight": draw.matrix(4, s.n_embd), "ssm_a": -np.abs(draw.vector(4)), "ssm_dt.bias": draw.vector(4, mean=-1.0),
+        "ssm_norm.weight": draw.vector(32), "ssm_out.weight": draw.matrix(s.n_embd, 128)}
+
+
+def output_norm(draw: Draw, s: Shape) -> dict[str, Array]:
+    return {"output_norm.weight": draw.vector(s.n_embd)}
+
+
 HYBRIDS = {
+    "mamba": Hybrid(lambda s: {"ssm.conv_kernel": 4, "ssm.inner_size": 2 * s.n_embd, "ssm.state_size": 16,
+                               "ssm.time_step_rank": 32},
+                    mamba_block, output_norm),
+    "qwen35": Hybrid(lambda s: {"ssm.conv_kernel": 4, "ssm.inner_size": 128, "ssm.state_size": 32, "ssm.time_step_rank": 4,
+                                "ssm.group_count": 2, "attention.recurrent_layers": [bool(i % 2) for i in range(s.n_layers)]},
+                     qwen35_block, output_norm),
     "lfm2": Hybrid(lambda s: {"shortconv.l_cache": 3, "attention.head_count_kv": [s.n_kv_heads, 0] * (s.n_layers // 2)
                               + [s.n_kv_heads] * (s.n_layers % 2)},
                    lfm2_block, lambda draw, s: {"token_embd_norm.weight": draw.vector(s.n_embd)}),

@@ -117,7 +117,7 @@ def _scale(run: Run, node: Node, x: Array) -> Array:
 
 # --- activations ------------------------------------------------------------------------------------------------------
 def activation(g: Builder, op: str, x: Value) -> Value:
-    """One of silu, gelu (tanh form), gelu_erf, gelu_quick, relu_squared, tanh."""
+    """One of silu, gelu (tanh form), gelu_erf, gelu_quick, relu_squared, tanh, sigmoid."""
     return g.emit(op, (x,), g.n(x))
 
 
@@ -156,6 +156,7 @@ def _relu_squared(x: Array) -> Array:
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": _silu, "gelu": _gelu, "gelu_erf": _gelu_erf, "gelu_quick": _gelu_quick, "relu_squared": _relu_squared, "tanh": _tanh,
+    "sigmoid": _sigmoid,
 }
 
 
@@ -201,6 +202,22 @@ def _xielu(run: Run, node: Node, x: Array) -> Array:
 def columns(g: Builder, x: Value, start: int, stop: int) -> Value:
     """Columns start..stop of x."""
     return g.emit("slice", (x,), stop - start, start=start, stop=stop)
+
+
+def head_columns(g: Builder, x: Value, heads: int, start: int, stop: int) -> Value:
+    """Columns start..stop of each of the `heads` equal pieces of a row, side by side."""
+    return g.emit("head_columns", (x,), heads * (stop - start), heads=heads, start=start, stop=stop)
+
+
+def _check_head_columns(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    heads, start, stop = integer(node, "heads"), integer(node, "start", least=0), integer(node, "stop")
+    if inputs[0].n % heads or not start < stop <= inputs[0].n // heads or node.n != heads * (stop - start):
+        yield f"cannot take {start}..{stop} of {heads} pieces of {inputs[0].n} as {node.n}"
+
+
+def _head_columns(run: Run, node: Node, x: Array) -> Array:
+    pieces = x.reshape(len(x), integer(node, "heads"), -1)
+    return pieces[..., integer(node, "start", least=0):integer(node, "stop")].reshape(len(x), -1)
 
 
 def _check_slice(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -258,6 +275,7 @@ OPS = (
     OpSpec("slice", _slice, attrs=frozenset({"start", "stop"}), check=_check_slice, is_view=True),
     OpSpec("clamp", _clamp, attrs=frozenset({"limit"})),
     OpSpec("xielu", _xielu, attrs=frozenset({"alpha_p", "alpha_n", "beta", "eps"})),
+    OpSpec("head_columns", _head_columns, attrs=frozenset({"heads", "start", "stop"}), check=_check_head_columns),
     OpSpec("softcap", _softcap, attrs=frozenset({"cap"})),
     OpSpec("select", lambda run, node, x: x, check=_check_select, rows="R"),
 )

@@ -5,13 +5,13 @@ from typing import cast
 
 import numpy as np
 
-from edgellm.backends.cpu import abi, ops_moe
+from edgellm.backends.cpu import abi, ops_moe, ops_recurrent
 from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_word, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
-from edgellm.backends.cpu.words import ATTENTION, CONV, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
+from edgellm.backends.cpu.words import ATTENTION, COLUMNS, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
 from edgellm.errors import BackendError
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node, RopeSpec
@@ -21,7 +21,7 @@ from edgellm.ops.attention import alibi_slopes
 from edgellm.ops.dense import xielu_numbers
 
 __all__ = ["EMITTERS"]
-assert ops_moe                                   # adds its own
+assert ops_moe and ops_recurrent                 # add their own
 
 
 @emitter("embed")
@@ -148,15 +148,13 @@ def _work_bytes(queries: int, wide_dims: int) -> int:
     return -(-(abi.ATTENTION_SCORES + table + abi.ATTENTION_BLOCK * wide_dims * 4) // 64) * 64
 
 
-@emitter("causal_conv")
-def causal_conv(plan: PlanBuilder, index: int, node: Node) -> None:
-    x, state, out = plan.values[node.inputs[0]], cast(int, node.attrs["state"]), plan.output(index)
-    taps = np.ascontiguousarray(plan.weights[node.weights[0]].array().T, np.float32)         # a row of weights for each input row
-    plan.add("conv:causal", CONV(
-        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, weights=plan.keep(taps),
-        bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0, n=node.n, size=cast(int, node.attrs["size"]),
-        targets=plan.step.state_targets.ctypes.data, state_at=plan.recurrent.at[state], segments=plan.step.segments.ctypes.data),
-        reads=(x,), writes=(out,), pieces=node.n)
+@emitter("head_columns")
+def head_columns(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, out, pieces = plan.values[node.inputs[0]], plan.output(index), cast(int, node.attrs["heads"])
+    plan.add("columns:copy", COLUMNS(
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, pieces=pieces, width=x.n // pieces,
+        first=cast(int, node.attrs["start"]), n=node.n // pieces, count=count_word(node)), reads=(x,), writes=(out,),
+        pieces=pieces, by_rows=node.rows == "T")
 
 
 @emitter("glu")
@@ -164,7 +162,7 @@ def glu(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}", own=False)
 
 
-@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "relu_squared", "tanh")
+@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "relu_squared", "tanh", "sigmoid")
 def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:{node.op}", own=node.op in ("add", "mul"))
 

@@ -71,6 +71,11 @@ EXPERTS = Words("kernel weights row_bytes expert_bytes n k x x_row_bytes x_slots
 GATED_BY = Words("y y_stride x x_stride out out_stride weight n k count")
 READ = Words("data nbytes seen")                 # `seen` receives a value that depends on every byte
 KV_STORE = Words("k k_stride v v_stride targets keys_at values_at n_kv dim_k dim_v")
+COLUMNS = Words("x x_stride out out_stride pieces width first n count")
+DELTA_NET = Words("x x_stride alpha alpha_stride beta beta_stride out out_stride a dt k_heads v_heads dim_k dim_v grouped eps "
+                  "targets state_at segments")
+SSM_SCAN = Words("x x_stride dt dt_stride b b_stride c c_stride out out_stride a d bias heads n d_state groups targets state_at "
+                 "segments")
 CONV = Words("x x_stride out out_stride weights bias n size targets state_at segments")
 ATTENTION = Words("q q_stride q_sink q_sink_stride out out_stride spans work n_kv queries dim_k dim_v scale softcap slopes ring "
                   "sinks sink_slots keys_at values_at partials partial_bytes scratch scratch_bytes")

@@ -104,8 +104,10 @@ def _functions(isa: Isa) -> dict[str, Any]:
         within = smaller(limit, larger(sub(splat(0.0), limit), up))
         return mul(gelu_quick(smaller(limit, gate)), add(within, splat(1.0)))
 
-    unary = {"silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick, "relu_squared": relu_squared,
-             "tanh": tanh}
+    unary = {
+        "sigmoid": sigmoid, "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick,
+        "relu_squared": relu_squared, "tanh": tanh,
+    }
     table: dict[str, Any] = {
         "add": inline(lambda a, b, c: add(a, b)),
         "mul": inline(lambda a, b, c: mul(a, b)),

@@ -79,6 +79,7 @@ def turned(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": lambda x: x * mx.sigmoid(x),
+    "sigmoid": mx.sigmoid,
     "gelu": lambda x: 0.5 * x * (1.0 + mx.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
     "gelu_erf": lambda x: 0.5 * x * (1.0 + mx.erf(x * math.sqrt(0.5))),
     "gelu_quick": lambda x: x * mx.sigmoid(1.702 * x),
@@ -143,3 +144,9 @@ def take_columns(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -
 @op("select")
 def select(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return x[0] if inputs.output_rows is None else x[0][inputs.output_rows]
+
+
+@op("head_columns")
+def head_columns(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    pieces = x[0].reshape(len(x[0]), cast(int, node.attrs["heads"]), -1)
+    return pieces[..., cast(int, node.attrs["start"]):cast(int, node.attrs["stop"])].reshape(len(x[0]), -1)

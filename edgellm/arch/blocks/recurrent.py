@@ -1,0 +1,64 @@
+"""Layers that keep a state instead of keys and values: Mamba, Mamba 2, the gated delta net."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgellm.graph import Builder, Value
+from edgellm.hparams import MAX_WIDTH, Keys
+from edgellm.ops.conv import causal_conv
+from edgellm.ops.dense import activation, columns, matmul, mul
+from edgellm.ops.norm import rms_norm
+from edgellm.ops.scan import delta_net, ssm_scan
+
+MOST_TAPS = 64                   # of a convolution; real models have 3 or 4
+LENGTH_EPSILON = 1e-6            # added to squared lengths of queries and keys: the models' makers have it in their code
+
+
+@dataclass(frozen=True, slots=True)
+class Ssm:
+    """The sizes of recurrent layers, by their keys."""
+
+    taps: int                                    # ssm.conv_kernel
+    inner: int                                   # ssm.inner_size
+    state: int                                   # ssm.state_size
+    rank: int                                    # ssm.time_step_rank
+    groups: int                                  # ssm.group_count
+
+
+def ssm_sizes(keys: Keys) -> Ssm:
+    """Raises BadHParam."""
+    sizes = Ssm(
+        keys.integer("ssm.conv_kernel", 2, MOST_TAPS), keys.integer("ssm.inner_size", 1, MAX_WIDTH),
+        keys.integer("ssm.state_size", 1, 2**16), keys.integer("ssm.time_step_rank", 1, MAX_WIDTH),
+        keys.integer("ssm.group_count", 0, 2**16, default=1) or 1)
+    if sizes.state % 8:
+        raise keys.bad("ssm.state_size", f"{sizes.state} is not a multiple of 8")
+    return sizes
+
+
+def mamba(g: Builder, block: str, x: Value, sizes: Ssm, norm_eps: float | None) -> Value:
+    """A Mamba layer. `norm_eps`: dt, B and C are normalised, without weights (Falcon Mamba); None: they are not."""
+    inner, rank, state = sizes.inner, sizes.rank, sizes.state
+    both = matmul(g, x, f"{block}.ssm_in", 2 * inner)
+    y = activation(g, "silu", causal_conv(g, columns(g, both, 0, inner), f"{block}.ssm_conv1d", sizes.taps))
+    mixed = matmul(g, y, f"{block}.ssm_x", rank + 2 * state)
+    dt, b, c = (columns(g, mixed, *part) for part in ((0, rank), (rank, rank + state), (rank + state, rank + 2 * state)))
+    if norm_eps is not None:
+        dt, b, c = (rms_norm(g, part, None, norm_eps) for part in (dt, b, c))
+    step = matmul(g, dt, f"{block}.ssm_dt", inner)
+    y = ssm_scan(g, y, step, b, c, block, heads=inner, d_state=state)
+    return matmul(g, mul(g, activation(g, "silu", columns(g, both, inner, 2 * inner)), y), f"{block}.ssm_out", g.n(x))
+
+
+def gated_delta_net(g: Builder, block: str, x: Value, sizes: Ssm, eps: float, *, grouped: bool) -> Value:
+    """A gated delta net layer, as Qwen 3.5 has it. `grouped`: see ops.scan.delta_net."""
+    dim, k_heads, v_heads = sizes.state, sizes.groups, sizes.rank
+    dim_v = sizes.inner // v_heads
+    mixed = matmul(g, x, f"{block}.attn_qkv", 2 * k_heads * dim + sizes.inner)
+    mixed = activation(g, "silu", causal_conv(g, mixed, f"{block}.ssm_conv1d", sizes.taps))
+    alpha, beta = (matmul(g, x, f"{block}.{name}", v_heads) for name in ("ssm_alpha", "ssm_beta"))
+    y = delta_net(g, mixed, alpha, beta, block, k_heads=k_heads, v_heads=v_heads, dim_k=dim, dim_v=dim_v, grouped=grouped,
+                  eps=LENGTH_EPSILON)
+    y = rms_norm(g, y, f"{block}.ssm_norm", eps, v_heads)
+    gate = activation(g, "silu", matmul(g, x, f"{block}.attn_gate", sizes.inner))
+    return matmul(g, mul(g, gate, y), f"{block}.ssm_out", g.n(x))

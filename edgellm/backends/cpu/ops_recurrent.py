@@ -1,0 +1,52 @@
+"""How the ops of recurrent layers become records."""
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from edgellm.backends.cpu.emitters import emitter, float_word
+from edgellm.backends.cpu.plan import PlanBuilder
+from edgellm.backends.cpu.words import CONV, DELTA_NET, SSM_SCAN
+from edgellm.errors import Unsupported
+from edgellm.graph import Node
+
+
+@emitter("causal_conv")
+def causal_conv(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, state, out = plan.values[node.inputs[0]], cast(int, node.attrs["state"]), plan.output(index)
+    taps = np.ascontiguousarray(plan.weights[node.weights[0]].array().T, np.float32)         # a row of weights for each input row
+    plan.add("conv:causal", CONV(
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, weights=plan.keep(taps),
+        bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0, n=node.n, size=cast(int, node.attrs["size"]),
+        targets=plan.step.state_targets.ctypes.data, state_at=plan.recurrent.at[state], segments=plan.step.segments.ctypes.data),
+        reads=(x,), writes=(out,), pieces=node.n)
+
+
+@emitter("delta_net")
+def delta_net(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, alpha, beta = (plan.values[i] for i in node.inputs)
+    a, dt = (plan.vector(name) for name in node.weights)
+    v_heads, dim_k, dim_v = (cast(int, node.attrs[name]) for name in ("v_heads", "dim_k", "dim_v"))
+    if dim_k % 8 or dim_v % 8:
+        raise Unsupported(f"heads of {dim_k} by {dim_v} cannot be run; both must be multiples of 8",
+                          file=plan.weights[node.weights[0]].file, field=node.weights[0])
+    width, out, state = 32 if dim_v % 32 == 0 else 8, plan.output(index), cast(int, node.attrs["state"])
+    plan.add(f"delta_net:{'wide' if width == 32 else 'narrow'}", DELTA_NET(
+        x=x.at, x_stride=x.stride, alpha=alpha.at, alpha_stride=alpha.stride, beta=beta.at, beta_stride=beta.stride, out=out.at,
+        out_stride=out.stride, a=a, dt=dt, k_heads=cast(int, node.attrs["k_heads"]), v_heads=v_heads, dim_k=dim_k, dim_v=dim_v,
+        grouped=int(cast(bool, node.attrs["grouped"])), eps=float_word(cast(float, node.attrs["eps"])),
+        targets=plan.step.state_targets.ctypes.data, state_at=plan.recurrent.at[state], segments=plan.step.segments.ctypes.data),
+        whole=(x, alpha, beta), writes=(out,), pieces=v_heads * dim_v // width)
+
+
+@emitter("ssm_scan")
+def ssm_scan(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, dt, b, c = (plan.values[i] for i in node.inputs)
+    a, d, *bias = (plan.vector(name) for name in node.weights)
+    heads, d_state, out = cast(int, node.attrs["heads"]), cast(int, node.attrs["d_state"]), plan.output(index)
+    plan.add(f"ssm_scan:{'columns' if heads == node.n else 'heads'}", SSM_SCAN(
+        x=x.at, x_stride=x.stride, dt=dt.at, dt_stride=dt.stride, b=b.at, b_stride=b.stride, c=c.at, c_stride=c.stride, out=out.at,
+        out_stride=out.stride, a=a, d=d, bias=bias[0] if bias else 0, heads=heads, n=node.n, d_state=d_state, groups=b.n // d_state,
+        targets=plan.step.state_targets.ctypes.data, state_at=plan.recurrent.at[cast(int, node.attrs["state"])],
+        segments=plan.step.segments.ctypes.data), reads=(x,), whole=(dt, b, c), writes=(out,), pieces=node.n)
