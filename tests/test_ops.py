@@ -28,4 +28,4 @@ def test_mlx_has_every_op() -> None:
     pytest.importorskip("mlx.core")
     from edgellm.backends.mlx.ops import OPS as EVALUATORS
 
-    assert EVALUATORS.keys() == OPS.keys()
+    assert OPS.keys() - EVALUATORS.keys() <= {"pool", "softmax"}, "only embedding models may need the CPU"
