@@ -9,6 +9,7 @@ import typer
 from edgellm.cli import options
 from edgellm.cli.format_stats import size
 from edgellm.cli.output import say
+from edgellm.cli.perplexity import read_text
 from edgellm.cli.progress import ProgressLine
 from edgellm.errors import OptionError
 
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
 def quantize(
     model: options.Model,
     out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The file to write.")],
-    type_: Annotated[str, typer.Argument(metavar="TYPE", show_default=False, help=(
+    type_: Annotated[str | None, typer.Argument(metavar="[TYPE]", show_default=False, help=(
         "Q4_K_M (the usual choice), Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q4_K_S, Q4_0, IQ4_XS, IQ4_NL, Q3_K_M, Q2_K, F16, BF16 and others."
-    ))],
+    ))] = None,
+    target: Annotated[float | None, typer.Option("--target", metavar="BPW", show_default=False, help=(
+        "Instead of TYPE: so many bits per weight, each tensor with the type that its measured error asks for. Needs --calibrate."
+    ))] = None,
+    calibrate: Annotated[Path | None, typer.Option("--calibrate", metavar="TEXT", show_default=False, help=(
+        "A text in UTF-8 such as the model will read, on which --target measures."
+    ))] = None,
     tensor_type: Annotated[list[str] | None, typer.Option("--tensor-type", metavar="PATTERN=TYPE", show_default=False, help=(
         "The type of tensors whose name has PATTERN (a regular expression) in it. May be given again; the first match holds."
     ))] = None,
@@ -54,14 +61,17 @@ def quantize(
     \b
     edgellm quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M
     edgellm quantize model-F16.gguf small.gguf Q3_K_M --imatrix imatrix.gguf --tensor-type ffn_down=Q5_K
+    edgellm quantize model-F16.gguf best.gguf --target 4.5 --calibrate text.txt
     """
     from edgellm.catalogue import resolve
     from edgellm.tools.quantize import QuantizeOptions, plan
     from edgellm.tools.quantize import quantize as make
 
+    _check_target(type_, target, calibrate, mix_options=bool(tensor_type or output_type or token_embedding_type or pure))
     path = resolve(model)
     chosen = QuantizeOptions(
-        type=type_, tensor_types=tuple(tensor_type or ()), output_type=output_type, token_embedding_type=token_embedding_type,
+        type=type_ or "", target=target, text=read_text(calibrate) if calibrate else "",
+        tensor_types=tuple(tensor_type or ()), output_type=output_type, token_embedding_type=token_embedding_type,
         imatrix=None if imatrix is None else str(imatrix), pure=pure, allow_requantize=allow_requantize, force=force,
         threads=_positive(threads), split_bytes=_bytes(split),
     )
@@ -71,6 +81,21 @@ def quantize(
     with ProgressLine("quantising") as progress:
         made = make(path, out, chosen, progress=progress)
     _say_result(made, json_=json_)
+
+
+def _check_target(type_: str | None, target: float | None, calibrate: Path | None, *, mix_options: bool) -> None:
+    """Raises OptionError where it is not said what to make, or said twice."""
+    if (type_ is None) == (target is None):
+        raise OptionError("give a TYPE, such as Q4_K_M, or --target with bits per weight" + (", not both" if type_ else ""))
+    if target is not None and not 0 < target <= 16:
+        raise OptionError(f"--target {target:g}: give bits per weight, from 2 to 16")
+    if target is not None and calibrate is None:
+        raise OptionError(f"--target {target:g}: give --calibrate TEXT as well, on which errors are measured")
+    if target is None and calibrate is not None:
+        raise OptionError(f"--calibrate {calibrate}: is for --target")
+    if target is not None and mix_options:
+        raise OptionError(f"--target {target:g}: chooses all types; leave out --tensor-type, --output-type, --token-embedding-type "
+                          "and --pure")
 
 
 def _positive(threads: int | None) -> int | None:

@@ -14,7 +14,7 @@ from edgellm.formats.gguf import open_gguf
 from edgellm.graph import Graph, Node
 from edgellm.ops import OPS
 from edgellm.reference import Reference
-from edgellm.tokenizer import build_tokenizer
+from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.weights import WeightStore
 
 Floats = npt.NDArray[np.float32]
@@ -31,7 +31,7 @@ class Measured:
     window: int
 
 
-class _Listener(Reference):
+class Listener(Reference):
     """The reference interpreter, which adds up the squares of what matrices are multiplied with; keeps no weight in memory."""
 
     def __init__(self, graph: Graph, weights: WeightStore, *, with_output: bool) -> None:
@@ -68,23 +68,28 @@ def measure(path: str | os.PathLike[str], text: str, *, context: int = 512, chun
         _, graph = load_graph(gguf, context)
         _refuse_experts(graph, gguf.path)
         tokenizer = build_tokenizer(gguf.metadata, file=gguf.path)
-        ids = np.array(tokenizer.encode(text), np.int64)
-        windows = len(ids) // context
-        if not windows:
-            raise OptionError(f"the text has {len(ids)} tokens, and a context of {context} needs as many; give a longer text or a "
-                              "smaller --context.")
-        windows = windows if chunks is None else min(windows, chunks)
-        listener = _Listener(graph, store, with_output=with_output)
-        for window in range(windows):
-            tokens = ids[window * context:(window + 1) * context].copy()
-            if tokenizer.add_bos and tokenizer.bos_id is not None:
-                tokens[0] = tokenizer.bos_id
+        windows = windows_of(tokenizer, text, context, chunks)
+        listener = Listener(graph, store, with_output=with_output)
+        for number, tokens in enumerate(windows, start=1):
             listener.logits(tokens)
             if progress is not None:
-                progress("measuring importance, window", window + 1, windows)
-        return Measured(_finite(listener, gguf.path), windows, context)
+                progress("measuring importance, window", number, len(windows))
+        return Measured(_finite(listener, gguf.path), len(windows), context)
     finally:
         store.close()
+
+
+def windows_of(tokenizer: Tokenizer, text: str, context: int, most: int | None) -> list[npt.NDArray[np.int64]]:
+    """The tokens of a text in windows of `context`, each with BOS for its first where there is one. Raises OptionError."""
+    ids = np.array(tokenizer.encode(text), np.int64)
+    if len(ids) < context:
+        raise OptionError(f"the text has {len(ids)} tokens, and a context of {context} needs as many; give a longer text or a "
+                          "smaller --context.")
+    windows = [ids[first:first + context].copy() for first in range(0, len(ids) - context + 1, context)][:most]
+    if tokenizer.add_bos and tokenizer.bos_id is not None:
+        for window in windows:
+            window[0] = tokenizer.bos_id
+    return windows
 
 
 def _refuse_experts(graph: Graph, file: str) -> None:
@@ -95,7 +100,7 @@ def _refuse_experts(graph: Graph, file: str) -> None:
                 raise Unsupported(message, file=file, field=use.name)
 
 
-def _finite(listener: _Listener, file: str) -> dict[str, tuple[Floats, Floats]]:
+def _finite(listener: Listener, file: str) -> dict[str, tuple[Floats, Floats]]:
     sums = {}
     for name, squares in listener.squares.items():
         if not np.isfinite(squares).all():

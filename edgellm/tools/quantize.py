@@ -33,9 +33,11 @@ _PLAIN = ("F32", "F16", "BF16")
 
 @dataclass(frozen=True, slots=True)
 class QuantizeOptions:
-    """`type`: a name of mixes.MIXES. The others: llama-quantize's options of the same names."""
+    """`type`: a name of mixes.MIXES, where there is no `target`. The others: llama-quantize's options of the same names."""
 
-    type: str
+    type: str = ""                               # or a size:
+    target: float | None = None                  # bits per weight of all tensors together; types by error measured on `text`
+    text: str = ""
     tensor_types: tuple[str, ...] = ()           # PATTERN=TYPE, the first that matches holds
     output_type: str | None = None
     token_embedding_type: str | None = None
@@ -100,7 +102,7 @@ class _Job:
 def plan(source: str | os.PathLike[str], options: QuantizeOptions) -> Plan:
     """The types that `quantize` would choose. Reads only headers. Raises OptionError and the FormatErrors."""
     with _open(source) as gguf:
-        return _plan(gguf, options, _importance(options))
+        return _plan(gguf, options, _importance(options), None)
 
 
 def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], options: QuantizeOptions, *,
@@ -113,7 +115,7 @@ def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], option
     began = time.monotonic()
     with _open(source) as gguf:
         importance = _importance(options)
-        planned = _plan(gguf, options, importance)
+        planned = _plan(gguf, options, importance, progress)
         _check(gguf, planned, options)
         _check_place(gguf, out, planned.nbytes, force=options.force)
         changed = {name for name, kind in planned.types.items() if kind is not gguf.tensors[name].type}
@@ -136,7 +138,12 @@ def _importance(options: QuantizeOptions) -> Importance | None:
     return None if options.imatrix is None else read_importance(options.imatrix)
 
 
-def _plan(gguf: GGUFFile, options: QuantizeOptions, importance: Importance | None) -> Plan:
+def _plan(gguf: GGUFFile, options: QuantizeOptions, importance: Importance | None, progress: Progress | None) -> Plan:
+    if options.target is not None:
+        from edgellm.tools.target import choose_for_size
+
+        found = choose_for_size(gguf.path, options.target, options.text, progress=progress)
+        return Plan(found.mix, gguf.tensors, found.types)
     mix = find_mix(options.type)
     patterns = tuple(_pattern(text) for text in options.tensor_types)
     wishes = Wishes(patterns, _type_name("--output-type", options.output_type),

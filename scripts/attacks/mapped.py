@@ -20,9 +20,9 @@ def cut_while_answering(folder: Path, seed: int, n: int) -> Figure:
     """Figure 24: at a random moment, also in the middle of a step; the command line ends with code 3 and names the file."""
     source, faults, ends = random.Random(seed), list[str](), list[str]()
     for case in range(n):
-        path = tiny_model(folder / f"m{case}.gguf", "llama", "Q8_0", tokenizer="spm", n_embd=256, n_ff=768,
-                          n_layers=4, context=4096)
-        command = [*COMMAND, str(path), "the", "--threads", "1", "-n", "100000", "--ignore-eos"]
+        path = tiny_model(folder / f"m{case}.gguf", "llama", "Q8_0", tokenizer="spm", n_embd=512, n_ff=1536,
+                          n_layers=8, context=4096)
+        command = [*COMMAND, str(path), "the", "--threads", "1", "-n", "100000"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
             assert child.stdout is not None
             child.stdout.read(1)                 # it answers
