@@ -52,6 +52,9 @@ OWN_NAMES: dict[str, dict[str, str]] = {
              "attn_q_norm": "self_attn.q_layernorm",
              "attn_k_norm": "self_attn.k_layernorm", "conv": "conv.conv", "in_proj": "conv.in_proj", "out_proj": "conv.out_proj",
              "token_embd_norm": "model.embedding_norm"},
+    "mamba": {"attn_norm": "norm", "token_embd": "backbone.embeddings", "output_norm": "backbone.norm_f", "ssm_a": "mixer.A_log",
+              "ssm_d": "mixer.D", "ssm_conv1d": "mixer.conv1d"} | {
+              f"ssm_{part}": f"mixer.{part}_proj" for part in ("in", "x", "dt", "out")},
     "mpt": {"attn_norm": "norm_1", "ffn_norm": "norm_2", "attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj",
             "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj", "token_embd": "transformer.wte",
             "output_norm": "transformer.norm_f"},
@@ -64,8 +67,9 @@ OWN_NAMES: dict[str, dict[str, str]] = {
     "minimax-m2": {"exp_probs_b": "mlp.e_score_correction_bias"},
     "ernie4_5-moe": {"exp_probs_b": "mlp.gate.moe_statics.e_score_correction_bias"},
 }
-BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transformer.h", "gptneox": "gpt_neox.layers",
+BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transformer.h", "gptneox": "gpt_neox.layers", "mamba": "backbone.layers",
           "mpt": "transformer.blocks"}
+BARE = ("ssm_a", "ssm_d")        # without .weight
 PAIRED = ("arcee", "granite", "llama", "mistral3", "olmo", "smollm3")        # queries and keys with pairs side by side
 ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")                        # to the weights of norms
 
@@ -73,6 +77,9 @@ ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")                        # t
 def hf_name(arch: str, name: str) -> str:
     """`blk.0.attn_q.weight` -> `model.layers.0.self_attn.q_proj.weight`."""
     names = NAMES | OWN_NAMES.get(arch, {})
+    if name.endswith(BARE):
+        _, layer, part = name.split(".")
+        return f"{BLOCKS[arch]}.{layer}.{names[part]}"
     *block, part, kind = name.replace("shortconv.", "").split(".")
     if not block:
         return f"{names[part]}.{kind}"
@@ -96,7 +103,9 @@ def hf_values(arch: str, name: str, values: np.ndarray, shape: Shape) -> torch.T
         values = values.T
     if arch in ("bloom", "falcon", "gptneox") and part == "attn_qkv":
         values = by_kv_head(values, shape.n_heads, shape.n_kv_heads if arch == "falcon" else shape.n_heads)
-    if part == "conv":
+    if name.endswith("ssm_a"):
+        values = np.log(-values)
+    if part in ("conv", "ssm_conv1d") and name.endswith("weight"):
         values = values[:, None]
     return torch.from_numpy(np.array(values, np.float32))
 
