@@ -70,7 +70,8 @@ _OLMO3 = {"{arch}.attention.sliding_window": 8, "{arch}.attention.sliding_window
 _COMMAND_R = {"layer_norm_eps": 1e-5, "logit_scale": 0.3}
 _FALCON = {"layer_norm_epsilon": 1e-5, "ffn_hidden_size": 256, "bias": False, "alibi": False, "parallel_attn": True}
 _NEOX = {"layer_norm_eps": 1e-5, "hidden_act": "gelu", "rotary_pct": 0.25} | _partly_rotated(0.25)
-_MAMBA = {"intermediate_size": 128, "state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": 32, "layer_norm_epsilon": 1e-5}
+_MAMBA = {"intermediate_size": 128, "state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": 32,
+          "layer_norm_epsilon": 1e-5}
 
 VARIANTS = {
     "apertus": Variant("apertus", "Apertus"),
@@ -106,7 +107,8 @@ VARIANTS = {
                                                      "attention_multiplier": 0.2, "logits_scaling": 4.0}),
     "hunyuan-dense": Variant("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 24, "tied": True}),
     "mamba": Variant("mamba", "Mamba", config=_MAMBA),
-    "falcon-mamba": Variant("mamba", "FalconMamba", metadata={"{arch}.ssm.dt_b_c_rms": True}, config=_MAMBA | {"mixer_rms_eps": 1e-5}),
+    "falcon-mamba": Variant("mamba", "FalconMamba",
+                            metadata={"{arch}.ssm.dt_b_c_rms": True}, config=_MAMBA | {"mixer_rms_eps": 1e-5}),
     "lfm2": Variant("lfm2", "Lfm2", {"n_layers": 3}, config={
         "norm_eps": 1e-5, "conv_L_cache": 3, "block_auto_adjust_ff_dim": False, "layer_types": [FULL, "conv", FULL]}),
     "ministral3": Variant("mistral3", "Ministral3", {"head_dim": 24}, config={"rope_parameters": _MINISTRAL}),

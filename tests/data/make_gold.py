@@ -67,7 +67,8 @@ OWN_NAMES: dict[str, dict[str, str]] = {
     "minimax-m2": {"exp_probs_b": "mlp.e_score_correction_bias"},
     "ernie4_5-moe": {"exp_probs_b": "mlp.gate.moe_statics.e_score_correction_bias"},
 }
-BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transformer.h", "gptneox": "gpt_neox.layers", "mamba": "backbone.layers",
+BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transformer.h", "gptneox": "gpt_neox.layers",
+          "mamba": "backbone.layers",
           "mpt": "transformer.blocks"}
 BARE = ("ssm_a", "ssm_d")        # without .weight
 PAIRED = ("arcee", "granite", "llama", "mistral3", "olmo", "smollm3")        # queries and keys with pairs side by side
