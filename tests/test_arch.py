@@ -30,8 +30,7 @@ def test_the_folder_is_the_list() -> None:
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_architecture_has_gold(arch: str) -> None:
-    variants = [GOLD / f"{name}.npz" for name, variant in VARIANTS.items() if variant.arch == arch]
-    assert any(path.is_file() for path in (*variants, GOLD.parent / "conformance" / f"{arch}-F32.npz"))
+    assert [name for name, variant in VARIANTS.items() if variant.arch == arch and (GOLD / f"{name}.npz").is_file()]
 
 
 def test_the_page_of_models_lists_all() -> None:
@@ -101,7 +100,7 @@ def test_wrong_shapes_and_strange_tensors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "closest"), [
     ("mamba2", "llama"), ("gemma4", "gemma3"), ("granitehybrid", "granite"),
-    ("qwen35moe", "qwen3"), ("qwen2vl", "qwen2"),
+    ("qwen2vl", "qwen2"),
     ("phimoe", "phi3"), ("gptj", "gpt2"), ("_blocks", "llama"), ("../llama", "llama"), ("llama.x", "llama"), ("x" * 500, "llama"),
 ])
 def test_other_architectures_are_refused_in_one_sentence(name: str, closest: str) -> None:

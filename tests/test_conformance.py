@@ -100,7 +100,7 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(entry: Entry) -> None:
     assert "\n" not in str(caught.value) and "cannot be run yet" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["llama-rope3-F32", "gpt2-F32", "qwen35-F32"])
+@pytest.mark.parametrize("name", ["llama-rope3-F32", "gpt2-F32"])
 def test_our_own_copies(name: str) -> None:
     """1e-4 of the largest logit: what the suite asks of float32 runtimes."""
     recorded = np.load(OURS / f"{name}.npz")

@@ -77,6 +77,29 @@ def mamba_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
             "ssm_out.weight": draw.matrix(s.n_embd, inner)}
 
 
+def experts(draw: Draw, s: Shape) -> dict[str, Array]:
+    """Four experts, half as wide as a feed-forward, and a shared one."""
+    n, width = 4, s.n_ff // 2
+    return {"ffn_gate_inp.weight": draw.matrix(n, s.n_embd), "ffn_gate_inp_shexp.weight": draw.vector(s.n_embd, mean=0.0),
+            **{f"ffn_{part}_exps.weight": np.stack([draw.matrix(width, s.n_embd) for _ in range(n)]) for part in ("gate", "up")},
+            "ffn_down_exps.weight": np.stack([draw.matrix(s.n_embd, width) for _ in range(n)]),
+            "ffn_gate_shexp.weight": draw.matrix(width, s.n_embd), "ffn_up_shexp.weight": draw.matrix(width, s.n_embd),
+            "ffn_down_shexp.weight": draw.matrix(s.n_embd, width)}
+
+
+def qwen3next_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    found = qwen35moe_block(draw, s, layer)
+    if layer % 2:
+        del found["ssm_alpha.weight"], found["ssm_beta.weight"]
+        found["ssm_ba.weight"] = draw.matrix(8, s.n_embd)
+    return found
+
+
+def qwen35moe_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    dense = qwen35_block(draw, s, layer)
+    return {name: array for name, array in dense.items() if not name.startswith("ffn_")} | experts(draw, s)
+
+
 def qwen35_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     """Two heads of keys and four of values, 32 wide."""
     found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "post_attention_norm")} | gated(draw, s)
@@ -89,6 +112,16 @@ def qwen35_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
         "ssm_norm.weight": draw.vector(32), "ssm_out.weight": draw.matrix(s.n_embd, 128)}
 
 
+def delta_keys(s: Shape) -> dict[str, Any]:
+    return {"ssm.conv_kernel": 4, "ssm.inner_size": 128, "ssm.state_size": 32, "ssm.time_step_rank": 4, "ssm.group_count": 2,
+            "attention.recurrent_layers": [bool(i % 2) for i in range(s.n_layers)]}
+
+
+def delta_expert_keys(s: Shape) -> dict[str, Any]:
+    return delta_keys(s) | {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": s.n_ff // 2,
+                            "expert_shared_feed_forward_length": s.n_ff // 2}
+
+
 def output_norm(draw: Draw, s: Shape) -> dict[str, Array]:
     return {"output_norm.weight": draw.vector(s.n_embd)}
 
@@ -97,9 +130,9 @@ HYBRIDS = {
     "mamba": Hybrid(lambda s: {"ssm.conv_kernel": 4, "ssm.inner_size": 2 * s.n_embd, "ssm.state_size": 16,
                                "ssm.time_step_rank": 32},
                     mamba_block, output_norm),
-    "qwen35": Hybrid(lambda s: {"ssm.conv_kernel": 4, "ssm.inner_size": 128, "ssm.state_size": 32, "ssm.time_step_rank": 4,
-                                "ssm.group_count": 2, "attention.recurrent_layers": [bool(i % 2) for i in range(s.n_layers)]},
-                     qwen35_block, output_norm),
+    "qwen35": Hybrid(delta_keys, qwen35_block, output_norm),
+    "qwen35moe": Hybrid(delta_expert_keys, qwen35moe_block, output_norm),
+    "qwen3next": Hybrid(delta_expert_keys, qwen3next_block, output_norm),
     "lfm2": Hybrid(lambda s: {"shortconv.l_cache": 3, "attention.head_count_kv": [s.n_kv_heads, 0] * (s.n_layers // 2)
                               + [s.n_kv_heads] * (s.n_layers % 2)},
                    lfm2_block, lambda draw, s: {"token_embd_norm.weight": draw.vector(s.n_embd)}),

@@ -70,6 +70,12 @@ _OLMO3 = {"{arch}.attention.sliding_window": 8, "{arch}.attention.sliding_window
 _COMMAND_R = {"layer_norm_eps": 1e-5, "logit_scale": 0.3}
 _FALCON = {"layer_norm_epsilon": 1e-5, "ffn_hidden_size": 256, "bias": False, "alibi": False, "parallel_attn": True}
 _NEOX = {"layer_norm_eps": 1e-5, "hidden_act": "gelu", "rotary_pct": 0.25} | _partly_rotated(0.25)
+_DELTA = {"layer_types": ["full_attention", "linear_attention", "full_attention"], "linear_conv_kernel_dim": 4,
+          "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+          "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
+                              "mrope_section": [3, 3, 2]}}
+_DELTA_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "shared_expert_intermediate_size": 48,
+                  "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}
 _MAMBA = {"intermediate_size": 128, "state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": 32,
           "layer_norm_epsilon": 1e-5}
 
@@ -107,6 +113,9 @@ VARIANTS = {
                                                      "attention_multiplier": 0.2, "logits_scaling": 4.0}),
     "hunyuan-dense": Variant("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 24, "tied": True}),
     "mamba": Variant("mamba", "Mamba", config=_MAMBA),
+    "qwen35": Variant("qwen35", "Qwen3_5", {"n_layers": 3}, config=_DELTA),
+    "qwen35moe": Variant("qwen35moe", "Qwen3_5Moe", {"n_layers": 3}, config=_DELTA | _DELTA_EXPERTS),
+    "qwen3next": Variant("qwen3next", "Qwen3Next", {"n_layers": 3}, config=_DELTA | _DELTA_EXPERTS),
     "falcon-mamba": Variant("mamba", "FalconMamba",
                             metadata={"{arch}.ssm.dt_b_c_rms": True}, config=_MAMBA | {"mixer_rms_eps": 1e-5}),
     "lfm2": Variant("lfm2", "Lfm2", {"n_layers": 3}, config={

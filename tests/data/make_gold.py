@@ -67,12 +67,19 @@ OWN_NAMES: dict[str, dict[str, str]] = {
     "minimax-m2": {"exp_probs_b": "mlp.e_score_correction_bias"},
     "ernie4_5-moe": {"exp_probs_b": "mlp.gate.moe_statics.e_score_correction_bias"},
 }
+_DELTA = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")} | {
+    "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z", "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_alpha": "linear_attn.in_proj_a", "ssm_conv1d": "linear_attn.conv1d", "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj", "ssm_a": "linear_attn.A_log", "ssm_ba": "linear_attn.in_proj_ba",
+    "post_attention_norm": "post_attention_layernorm"}
+DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
+OWN_NAMES |= dict.fromkeys(DELTA_NETS, _DELTA)
 BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transformer.h", "gptneox": "gpt_neox.layers",
           "mamba": "backbone.layers",
           "mpt": "transformer.blocks"}
 BARE = ("ssm_a", "ssm_d")        # without .weight
 PAIRED = ("arcee", "granite", "llama", "mistral3", "olmo", "smollm3")        # queries and keys with pairs side by side
-ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron")                        # to the weights of norms
+ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron", *DELTA_NETS)           # to the weights of norms
 
 
 def hf_name(arch: str, name: str) -> str:
@@ -80,7 +87,9 @@ def hf_name(arch: str, name: str) -> str:
     names = NAMES | OWN_NAMES.get(arch, {})
     if name.endswith(BARE):
         _, layer, part = name.split(".")
-        return f"{BLOCKS[arch]}.{layer}.{names[part]}"
+        return f"{BLOCKS.get(arch, 'model.layers')}.{layer}.{names[part]}"
+    if name.endswith("ssm_dt.bias") and arch in DELTA_NETS:
+        return f"model.layers.{name.split('.')[1]}.linear_attn.dt_bias"
     *block, part, kind = name.replace("shortconv.", "").split(".")
     if not block:
         return f"{names[part]}.{kind}"
@@ -98,7 +107,7 @@ def hf_values(arch: str, name: str, values: np.ndarray, shape: Shape) -> torch.T
     if arch in PAIRED and part in ("attn_q", "attn_k"):
         heads = shape.n_heads if part == "attn_q" else shape.n_kv_heads
         values = values.reshape(heads, values.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(values.shape)
-    if arch in ONE_ADDED and name.endswith("norm.weight"):
+    if arch in ONE_ADDED and name.endswith("norm.weight") and part != "ssm_norm":
         values = values - 1
     if arch == "gpt2" and name.startswith("blk") and values.ndim == 2:
         values = values.T
@@ -106,9 +115,29 @@ def hf_values(arch: str, name: str, values: np.ndarray, shape: Shape) -> torch.T
         values = by_kv_head(values, shape.n_heads, shape.n_kv_heads if arch == "falcon" else shape.n_heads)
     if name.endswith("ssm_a"):
         values = np.log(-values)
+    if arch in ("qwen35", "qwen35moe"):
+        values = in_groups(name.removesuffix(".weight").removesuffix(".bias").split(".")[-1], values)
     if part in ("conv", "ssm_conv1d") and name.endswith("weight"):
         values = values[:, None]
     return torch.from_numpy(np.array(values, np.float32))
+
+
+def in_groups(part: str, values: np.ndarray) -> np.ndarray:
+    """Heads of values 0, 2, 1, 3 -> 0, 1, 2, 3: those that share a key follow each other in transformers."""
+    def sorted_heads(part: np.ndarray) -> np.ndarray:
+        return part.reshape(2, 2, -1, *part.shape[1:]).swapaxes(0, 1).reshape(part.shape)
+
+    if part in ("attn_qkv", "ssm_conv1d"):
+        return np.concatenate([values[:128], sorted_heads(values[128:])])
+    if part == "ssm_out":
+        return sorted_heads(values.T).T
+    return sorted_heads(values) if part in ("attn_gate", "ssm_alpha", "ssm_beta", "ssm_a", "ssm_dt") else values
+
+
+def interleaved(qkv: np.ndarray, gate: np.ndarray) -> np.ndarray:
+    """Qwen3-Next's one matrix: for each of two heads of keys its queries, keys, and two heads of values and gates."""
+    parts = [*np.split(qkv, [64, 128]), gate]
+    return np.concatenate([part.reshape(2, -1, part.shape[-1])[head] for head in range(2) for part in parts])
 
 
 def by_kv_head(values: np.ndarray, heads: int, kv_heads: int) -> np.ndarray:
@@ -128,7 +157,7 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
                                        eos_token_id=2)
     if variant.arch == "mpt":
         return transformers.MptConfig(vocab_size=shape.n_vocab, **dict(variant.config))
-    text = "TextConfig" if variant.arch == "gemma3" else "Config"
+    text = "TextConfig" if variant.arch in ("gemma3", "qwen35", "qwen35moe") else "Config"
     common = {
         "vocab_size": shape.n_vocab, "hidden_size": shape.n_embd, "intermediate_size": shape.n_ff,
         "num_hidden_layers": shape.n_layers, "num_attention_heads": shape.n_heads, "rms_norm_eps": shape.eps,
@@ -175,6 +204,11 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
         elif "ffn_gate_exps" in name:            # gates and products of experts are one tensor there
             both = np.concatenate([values, arrays[name.replace("gate", "up")]], axis=1)
             yield f"model.layers.{name.split('.')[1]}.mlp.experts.gate_up_proj", torch.from_numpy(both)
+        elif variant.arch == "qwen3next" and name.endswith("attn_qkv.weight"):
+            both = interleaved(values, arrays[name.replace("attn_qkv", "attn_gate")])
+            yield f"model.layers.{name.split('.')[1]}.linear_attn.in_proj_qkvz.weight", torch.from_numpy(both)
+        elif variant.arch == "qwen3next" and name.endswith("attn_gate.weight"):
+            continue
         elif not name.startswith("rope_factors") and "ffn_up_exps" not in name:
             yield hf_name(variant.arch, name), hf_values(variant.arch, name, values, shape)
     for layer in range(shape.n_layers if variant.arch == "apertus" else 0):

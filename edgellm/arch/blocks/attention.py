@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from edgellm.graph import Builder, KVSpec, RopeSpec, Value
 from edgellm.hparams import MAX_CONTEXT, MAX_WIDTH, Keys
 from edgellm.ops.attention import attend, kv_write
-from edgellm.ops.dense import columns, matmul
+from edgellm.ops.dense import activation, columns, head_columns, matmul, mul
+from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
 
 
@@ -117,3 +118,13 @@ def rotated_attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, sp
     if spec is None:
         return attention(g, heads, q, k, v, window)
     return attention(g, heads, rope(g, q, spec, heads.n), rope(g, k, spec, heads.n_kv), v, window)
+
+
+def gated_attention(g: Builder, block: str, x: Value, head: Heads, rope: RopeSpec, eps: float) -> Value:
+    """Attention whose output is gated; every head's query stands before its gate."""
+    both, dim = matmul(g, x, f"{block}.attn_q", 2 * head.n_q), head.dim_k
+    q = rms_norm(g, head_columns(g, both, head.n, 0, dim), f"{block}.attn_q_norm", eps, head.n)
+    k = rms_norm(g, matmul(g, x, f"{block}.attn_k", head.n_k), f"{block}.attn_k_norm", eps, head.n_kv)
+    y = rotated_attention(g, head, q, k, matmul(g, x, f"{block}.attn_v", head.n_v), rope)
+    gate = activation(g, "sigmoid", head_columns(g, both, head.n, dim, 2 * dim))
+    return matmul(g, mul(g, gate, y), f"{block}.attn_output", g.n(x))

@@ -4,13 +4,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgellm.graph import Builder, Value
-from edgellm.hparams import MAX_WIDTH, Keys
+from edgellm.hparams import MAX_LAYERS, MAX_WIDTH, Keys
 from edgellm.ops.conv import causal_conv
-from edgellm.ops.dense import activation, columns, matmul, mul
+from edgellm.ops.dense import activation, columns, head_columns, matmul, mul
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.scan import delta_net, ssm_scan
 
 MOST_TAPS = 64                   # of a convolution; real models have 3 or 4
+PERIOD = 4                       # every fourth layer attends where the file says nothing else
 LENGTH_EPSILON = 1e-6            # added to squared lengths of queries and keys: the models' makers have it in their code
 
 
@@ -36,6 +37,14 @@ def ssm_sizes(keys: Keys) -> Ssm:
     return sizes
 
 
+def delta_sizes(keys: Keys) -> Ssm:
+    """Those of gated delta nets: `rank` heads of values share `groups` heads of keys. Raises BadHParam."""
+    sizes = ssm_sizes(keys)
+    if sizes.rank % sizes.groups or sizes.inner % sizes.rank or sizes.inner // sizes.rank % 8:
+        raise keys.bad("ssm.time_step_rank", f"{sizes.rank} heads cannot share {sizes.inner} columns, {sizes.groups} heads of keys")
+    return sizes
+
+
 def mamba(g: Builder, block: str, x: Value, sizes: Ssm, norm_eps: float | None) -> Value:
     """A Mamba layer. `norm_eps`: dt, B and C are normalised, without weights (Falcon Mamba); None: they are not."""
     inner, rank, state = sizes.inner, sizes.rank, sizes.state
@@ -50,13 +59,24 @@ def mamba(g: Builder, block: str, x: Value, sizes: Ssm, norm_eps: float | None) 
     return matmul(g, mul(g, activation(g, "silu", columns(g, both, inner, 2 * inner)), y), f"{block}.ssm_out", g.n(x))
 
 
-def gated_delta_net(g: Builder, block: str, x: Value, sizes: Ssm, eps: float, *, grouped: bool) -> Value:
-    """A gated delta net layer, as Qwen 3.5 has it. `grouped`: see ops.scan.delta_net."""
+def recurrent_layers(keys: Keys) -> tuple[bool, ...]:
+    """Whether a layer is recurrent."""
+    listed = keys.sliding_layers("attention.recurrent_layers")
+    period = keys.integer("full_attention_interval", 1, MAX_LAYERS, default=PERIOD)
+    return listed or tuple((layer + 1) % period != 0 for layer in range(keys.n_layers))
+
+
+def gated_delta_net(g: Builder, block: str, x: Value, sizes: Ssm, eps: float, *, grouped: bool = False) -> Value:
+    """A gated delta net layer of Qwen 3.5. `grouped`: see ops.scan.delta_net; betas and alphas come by head of keys then."""
     dim, k_heads, v_heads = sizes.state, sizes.groups, sizes.rank
     dim_v = sizes.inner // v_heads
     mixed = matmul(g, x, f"{block}.attn_qkv", 2 * k_heads * dim + sizes.inner)
     mixed = activation(g, "silu", causal_conv(g, mixed, f"{block}.ssm_conv1d", sizes.taps))
-    alpha, beta = (matmul(g, x, f"{block}.{name}", v_heads) for name in ("ssm_alpha", "ssm_beta"))
+    if grouped:
+        both, each = matmul(g, x, f"{block}.ssm_ba", 2 * v_heads), v_heads // k_heads
+        beta, alpha = (head_columns(g, both, k_heads, start, start + each) for start in (0, each))
+    else:
+        alpha, beta = (matmul(g, x, f"{block}.{name}", v_heads) for name in ("ssm_alpha", "ssm_beta"))
     y = delta_net(g, mixed, alpha, beta, block, k_heads=k_heads, v_heads=v_heads, dim_k=dim, dim_v=dim_v, grouped=grouped,
                   eps=LENGTH_EPSILON)
     y = rms_norm(g, y, f"{block}.ssm_norm", eps, v_heads)
