@@ -30,6 +30,7 @@ class RopeSpec:
     factors: str | None = None                   # name of an F32 tensor (n_rot/2,) that divides the frequencies
     magnitude: float = 1.0
     yarn: tuple[float, float, float, int] | None = None   # (ext_factor, beta_fast, beta_slow, original context)
+    yarn_whole_pairs: bool = True                # whether YaRN's range is cut to whole pairs
     temperature: tuple[float, int] | None = None          # (growth, every)
 
 

@@ -41,15 +41,17 @@ def cos_sin(spec: RopeSpec, positions: npt.NDArray[np.int64], turning: Float64s,
 
 
 def yarn_kept(spec: RopeSpec) -> Float64s:
-    """Share (n_rot/2,) of each pair's frequency that YaRN leaves as it is; the range is cut to whole pairs."""
+    """Share (n_rot/2,) of each pair's frequency that YaRN leaves as it is."""
     assert spec.yarn is not None
     ext_factor, beta_fast, beta_slow, original_context = spec.yarn
 
     def pair_that_turns(times: float) -> float:
         return spec.n_rot * math.log(original_context / (times * 2.0 * math.pi)) / (2.0 * math.log(spec.base))
 
-    low = max(math.floor(pair_that_turns(beta_fast)), 0)
-    high = min(math.ceil(pair_that_turns(beta_slow)), spec.n_rot - 1)
+    low, high = pair_that_turns(beta_fast), pair_that_turns(beta_slow)
+    if spec.yarn_whole_pairs:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, spec.n_rot - 1)
     ramp = (np.arange(spec.n_rot // 2, dtype=np.float64) - low) / max(high - low, 0.001)
     return ext_factor * (1.0 - np.clip(ramp, 0.0, 1.0))
 

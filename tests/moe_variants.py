@@ -26,6 +26,10 @@ VARIANTS: Mapping[str, Variant] = {
                        ONE | {"n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "use_qk_norm": True,
                               "first_k_dense_replace": 1, "routed_scaling_factor": 1.5, "attention_bias": True,
                               "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
+    "gpt-oss": Variant("gpt-oss", "GptOss", {"n_used": 2}, config={
+        "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2, "rope_parameters": {
+            "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "rope_theta": 10000.0, "truncate": False}}),
     "ernie4_5-moe": Variant("ernie4_5-moe", "Ernie4_5_Moe", {"n_layers": 3, "n_dense": 1},
                             config=ONE | {"num_hidden_layers": 3, "moe_num_experts": 4, "moe_num_shared_experts": 2, "moe_k": 2,
                                           "moe_layer_start_index": 1, "moe_layer_end_index": 2}),

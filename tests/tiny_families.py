@@ -67,6 +67,9 @@ FAMILIES: dict[str, Family] = {
     "glm4": Family(norms=(*PRE, *POST), ffn="fused", biased=QKV, keys={"rope.dimension_count": 8}),
     "gpt2": Family(fused_qkv=True, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), rotates=False, one_kv_per_head=True,
                    learned_positions=True, **_PLAIN_LN),
+    "gpt-oss": Family(norms=("attn_norm", "post_attention_norm"), biased=(*QKV, "attn_output"), keys={
+        "attention.sliding_window": 8, "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0,
+        "rope.scaling.original_context_length": 16}),
     "gptneox": Family(fused_qkv=True, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), one_kv_per_head=True,
                       keys={"rope.dimension_count": 4, "use_parallel_residual": True}, **_PLAIN_LN),
     "granite": Family(keys=_GRANITE),

@@ -32,6 +32,7 @@ ROUTINGS = {                                     # of the architectures that are
     "dots1": Routing(bias=True, shared=2, sigmoid=True),
     "glm4moe": Routing(bias=True, shared=1, sigmoid=True),
     "ernie4_5-moe": Routing(bias=True, shared=2),
+    "gpt-oss": Routing(),
 }
 PLAIN = Routing(own_length=False)                # Mixtral
 
@@ -48,6 +49,8 @@ def metadata(arch: str, s: Shape) -> dict[str, Any]:
         keys["expert_shared_count"] = family.shared
     if family.sigmoid:
         keys |= {"expert_gating_func": 2}
+    if arch == "gpt-oss":
+        keys |= {"expert_gating_func": 3}
     if s.n_dense:
         keys["leading_dense_block_count"] = s.n_dense
     return keys
@@ -70,4 +73,8 @@ def tensors(arch: str, block: str, s: Shape, rng: np.random.Generator) -> dict[s
                   "ffn_down_shexp.weight": matrices(s.n_embd, n_ff)}
     if arch == "qwen2moe":
         found["ffn_gate_inp_shexp.weight"] = np.float32(0.02) * rng.standard_normal(s.n_embd).astype(np.float32)
+    if arch == "gpt-oss":
+        shapes = {"ffn_gate_inp": (n,), "ffn_gate_exps": (n, s.n_ff), "ffn_up_exps": (n, s.n_ff), "ffn_down_exps": (n, s.n_embd)}
+        found |= {f"{name}.bias": rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        found["attn_sinks.weight"] = rng.standard_normal(s.n_heads).astype(np.float32)
     return {f"{block}.{name}": array for name, array in found.items()}

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.graph import Builder, Graph, KVSpec, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Positions, Run, integer, number
+from edgellm.ops._spec import Array, OpSpec, Positions, Run, WeightUse, integer, number
 
 
 # --- kv_write ---------------------------------------------------------------------------------------------------------
@@ -51,14 +51,16 @@ def _write(run: Run, node: Node, k: Array, v: Array | None = None) -> Array:
 
 # --- attend -----------------------------------------------------------------------------------------------------------
 def attend(g: Builder, q: Value, state: int, n_heads: int, scale: float, softcap: float | None = None,
-           max_bias: float = 0.0) -> Value:
+           max_bias: float = 0.0, learned_sinks: str | None = None) -> Value:
     """Every query attends to what its token sees of a state: (T, n_heads * dim_v).
 
-    `max_bias`: of scores by distance (ALiBi), see `alibi_slopes`; 0: none.
+    `max_bias`: of scores by distance (ALiBi), see `alibi_slopes`; 0: none. `learned_sinks`: the name of a weight (n_heads,), the
+    scores of one more key for each head, whose value is nothing (gpt-oss); not to be confused with the sinks of StreamingLLM.
     """
     spec = g.spec_of(state)
     assert isinstance(spec, KVSpec)
-    return g.emit("attend", (q,), n_heads * spec.dim_v, state=state, n_heads=n_heads, scale=scale, softcap=softcap,
+    weights = () if learned_sinks is None else (f"{learned_sinks}.weight",)
+    return g.emit("attend", (q,), n_heads * spec.dim_v, weights, state=state, n_heads=n_heads, scale=scale, softcap=softcap,
                   max_bias=max_bias)
 
 
@@ -87,6 +89,10 @@ def _check_attend(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[
         yield "reads what every token sees, so it needs all rows"
 
 
+def _attend_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return tuple(WeightUse(name, (integer(node, "n_heads"),), "vector") for name in node.weights)
+
+
 def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Array:
     """Nothing is ever evicted in the reference, so the first query serves the sinks, too."""
     state = integer(node, "state", least=0)
@@ -96,7 +102,8 @@ def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Arra
     if spec.window is not None:
         seen &= distance < spec.window if spec.causal else abs(distance) <= spec.window // 2
     keys, values = run.held[state]
-    y = weighted(node, by_head(q, integer(node, "n_heads")), keys, values, seen, distance)
+    learned = run.weight(node.weights[0]) if node.weights else None
+    y = weighted(node, by_head(q, integer(node, "n_heads")), keys, values, seen, distance, learned)
     return y.swapaxes(0, 1).reshape(len(q), -1)
 
 
@@ -105,8 +112,9 @@ def by_head(x: Array, heads: int) -> Array:
     return x.reshape(len(x), heads, -1).swapaxes(0, 1)
 
 
-def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool_], distance: Positions) -> Array:
-    """q (heads, T, d), k (kv heads, S, d), v (kv heads, S, e), seen and distance (T, S) -> (heads, T, e)."""
+def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool_], distance: Positions,
+             learned: Array | None = None) -> Array:
+    """q (heads, T, d), k (kv heads, S, d), v (kv heads, S, e), seen and distance (T, S), learned (heads,) -> (heads, T, e)."""
     q_of_kv = q.reshape(k.shape[0], -1, *q.shape[1:])                  # (kv heads, query heads of each, T, d)
     scores = q_of_kv @ k[:, None].swapaxes(-1, -2) * np.float32(number(node, "scale"))
     if node.attrs["softcap"] is not None:
@@ -116,8 +124,12 @@ def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool
         slopes = alibi_slopes(len(q), max_bias).reshape(len(k), -1, 1, 1)
         scores = scores - slopes * abs(distance).astype(np.float32)
     scores = np.where(seen, scores, np.float32(-np.inf))
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
+    top = scores.max(axis=-1, keepdims=True)
+    if learned is not None:
+        learned = learned.reshape(len(k), -1, 1, 1)
+        top = np.maximum(top, learned)
+    weights = np.exp(scores - top)
+    weights /= weights.sum(axis=-1, keepdims=True) + (0 if learned is None else np.exp(learned - top))
     y: Array = (weights @ v[:, None]).reshape(*q.shape[:2], -1)
     return y
 
@@ -125,5 +137,5 @@ def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool
 OPS = (
     OpSpec("kv_write", _write, (1, 2), frozenset({"state"}), _check_write, effect="write"),
     OpSpec("attend", _attend, (1, 2), frozenset({"state", "n_heads", "scale", "softcap", "max_bias"}), _check_attend,
-           effect="read"),
+           _attend_weights, (0, 1), effect="read"),
 )

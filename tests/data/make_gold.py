@@ -67,6 +67,7 @@ OWN_NAMES: dict[str, dict[str, str]] = {
     "minimax-m2": {"exp_probs_b": "mlp.e_score_correction_bias"},
     "ernie4_5-moe": {"exp_probs_b": "mlp.gate.moe_statics.e_score_correction_bias"},
 }
+OWN_NAMES["gpt-oss"] = {"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"}
 _DELTA = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")} | {
     "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z", "ssm_beta": "linear_attn.in_proj_b",
     "ssm_alpha": "linear_attn.in_proj_a", "ssm_conv1d": "linear_attn.conv1d", "ssm_norm": "linear_attn.norm",
@@ -201,6 +202,8 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
                 yield f"model.layers.{name.split('.')[1]}.self_attn.{part}_layernorm.norms.{head}.weight", torch.tensor(row)
         elif variant.arch == "falcon" and not variant.config["new_decoder_architecture"] and ".attn_norm." in name:
             yield f"transformer.h.{name.split('.')[1]}.input_layernorm.{name.split('.')[-1]}", torch.tensor(values)
+        elif variant.arch == "gpt-oss" and ("_exps" in name or "sinks" in name):
+            yield from _gpt_oss(name, values, arrays)
         elif "ffn_gate_exps" in name:            # gates and products of experts are one tensor there
             both = np.concatenate([values, arrays[name.replace("gate", "up")]], axis=1)
             yield f"model.layers.{name.split('.')[1]}.mlp.experts.gate_up_proj", torch.from_numpy(both)
@@ -214,6 +217,19 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
     for layer in range(shape.n_layers if variant.arch == "apertus" else 0):
         for part, number in (("alpha_p", [0.7]), ("alpha_n", [0.4]), ("beta", 0.5), ("eps", -1e-6)):
             yield f"model.layers.{layer}.mlp.act_fn.{part}", torch.tensor(number)
+
+
+def _gpt_oss(name: str, values: np.ndarray, arrays: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Experts that multiply from the right, gates and products by turns."""
+    layer, part, kind = name.split(".")[1:]
+    suffix = "" if kind == "weight" else "_bias"
+    if part == "attn_sinks":
+        yield f"model.layers.{layer}.self_attn.sinks", torch.tensor(values)
+    elif part == "ffn_down_exps":
+        yield f"model.layers.{layer}.mlp.experts.down_proj{suffix}", torch.tensor(values if suffix else values.swapaxes(1, 2))
+    elif part == "ffn_gate_exps":
+        both = np.stack([values, arrays[name.replace("gate", "up")]], axis=2).reshape(len(values), -1, *values.shape[2:])
+        yield f"model.layers.{layer}.mlp.experts.gate_up_proj{suffix}", torch.tensor(both if suffix else both.swapaxes(1, 2))
 
 
 if __name__ == "__main__":

@@ -107,17 +107,19 @@ def fused_qkv(g: Builder, heads: Heads, block: str, x: Value) -> tuple[Value, Va
     return columns(g, qkv, 0, n_q), columns(g, qkv, n_q, n_q + n_k), columns(g, qkv, n_q + n_k, n_q + n_k + n_v)
 
 
-def attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, window: int | None = None) -> Value:
-    """Keys and values go to a state of their own, then every query attends."""
-    return attend(g, q, kv_write(g, k, v, heads.spec(window)), heads.n, heads.scale, heads.softcap, heads.max_bias)
+def attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, window: int | None = None,
+              learned_sinks: str | None = None) -> Value:
+    """Keys and values go to a state of their own, then every query attends. `learned_sinks`: see ops.attention.attend."""
+    state = kv_write(g, k, v, heads.spec(window))
+    return attend(g, q, state, heads.n, heads.scale, heads.softcap, heads.max_bias, learned_sinks)
 
 
 def rotated_attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, spec: RopeSpec | None,
-                      window: int | None = None) -> Value:
+                      window: int | None = None, learned_sinks: str | None = None) -> Value:
     """Rotate queries and keys, then attend. `spec`: None for a layer that knows no positions."""
-    if spec is None:
-        return attention(g, heads, q, k, v, window)
-    return attention(g, heads, rope(g, q, spec, heads.n), rope(g, k, spec, heads.n_kv), v, window)
+    if spec is not None:
+        q, k = rope(g, q, spec, heads.n), rope(g, k, spec, heads.n_kv)
+    return attention(g, heads, q, k, v, window, learned_sinks)
 
 
 def gated_attention(g: Builder, block: str, x: Value, head: Heads, rope: RopeSpec, eps: float) -> Value:

@@ -128,12 +128,13 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
         ring=slots.ring, sinks=slots.sinks, sink_slots=sink_slots(slots),
         keys_at=plan.kv.keys[state], values_at=plan.kv.values[state],
         partials=plan.scratch(shape.n_kv_heads * work.max_partials * partial_bytes), partial_bytes=partial_bytes,
-        scratch=plan.scratch(plan.most_threads * scratch_bytes), scratch_bytes=scratch_bytes)
+        scratch=plan.scratch(plan.most_threads * scratch_bytes), scratch_bytes=scratch_bytes,
+        learned=plan.vector(node.weights[0]) if node.weights else 0)
     key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.dim_k, shape.dim_v))
-    variant = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias)
-    plan.add(f"attention:{plan.kv_type}{variant}", arguments, whole=(q, q_sink, plan.kept_in(state)),
+    variant, learned = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias), "_learned" * bool(node.weights)
+    plan.add(f"attention:{plan.kv_type}{variant}{learned}", arguments, whole=(q, q_sink, plan.kept_in(state)),
              writes=(out, "partials"), by_thread=True, key_bytes=key_bytes, memory_class=memory_class)
-    plan.add("attention_partial:merge", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads,
+    plan.add(f"attention_partial:merge{learned}", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads,
              by_thread=True, merges=True)
 
 

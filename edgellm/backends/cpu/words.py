@@ -78,4 +78,4 @@ SSM_SCAN = Words("x x_stride dt dt_stride b b_stride c c_stride out out_stride a
                  "segments")
 CONV = Words("x x_stride out out_stride weights bias n size targets state_at segments")
 ATTENTION = Words("q q_stride q_sink q_sink_stride out out_stride spans work n_kv queries dim_k dim_v scale softcap slopes ring "
-                  "sinks sink_slots keys_at values_at partials partial_bytes scratch scratch_bytes")
+                  "sinks sink_slots keys_at values_at partials partial_bytes scratch scratch_bytes learned")

@@ -24,16 +24,18 @@ from edgellm.backends.cpu.words import ATTENTION
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
-SOFTCAP_VARIANT, ALIBI_VARIANT = "_softcap", "_alibi"
+SOFTCAP_VARIANT, ALIBI_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_learned"
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_i32 = isa.load_i64, isa.load_i32
-    clear, combine, finish = attention_partial.clear(isa), attention_partial.combine(isa), attention_partial.finish(isa)
+    clear, combine = attention_partial.clear(isa), attention_partial.combine(isa)
+    finish = attention_partial.finish(isa, learned=variant.endswith(LEARNED_VARIANT))
     walk = _walk(variant, isa)
     SPANS, WORK, OUT, OUT_STRIDE = ATTENTION.offsets("spans work out out_stride")
     N_KV, QUERIES, DIM_V, RING, SINKS = ATTENTION.offsets("n_kv queries dim_v ring sinks")
-    PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES = ATTENTION.offsets("partials partial_bytes scratch scratch_bytes")
+    PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES, LEARNED = ATTENTION.offsets(
+        "partials partial_bytes scratch scratch_bytes learned")
 
     def kernel(op, ith, nth):
         work, n_kv, queries, dim_v = load_i64(op, WORK), load_i64(op, N_KV), load_i64(op, QUERIES), load_i64(op, DIM_V)
@@ -68,7 +70,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             if partial < 0:
                 for t in range(here):
                     finish(mine, rows, t * queries, queries, dim_v,
-                           load_i64(op, OUT) + (row + t) * load_i64(op, OUT_STRIDE) + head * queries * dim_v * 4)
+                           load_i64(op, OUT) + (row + t) * load_i64(op, OUT_STRIDE) + head * queries * dim_v * 4,
+                           load_i64(op, LEARNED) + head * queries * 4)
 
     @inline
     def part_work(op, mine):
@@ -79,7 +82,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _walk(variant: str, isa: Isa) -> Any:
-    kv_type = variant.removesuffix(ALIBI_VARIANT).removesuffix(SOFTCAP_VARIANT)
+    kv_type = variant.removesuffix(LEARNED_VARIANT).removesuffix(ALIBI_VARIANT).removesuffix(SOFTCAP_VARIANT)
     capped, biased = SOFTCAP_VARIANT in variant, ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
     row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(isa), kv_type == "q8_0"

@@ -66,16 +66,24 @@ def combine(isa: Isa) -> Any:
     return combine
 
 
-def finish(isa: Isa) -> Any:
-    """Write the weighted means of n queries from `first` on to `out`."""
+def finish(isa: Isa, *, learned: bool = False) -> Any:
+    """Write the weighted means of n queries from `first` on to `out`. `learned`: the weights of a further key, whose value is
+    nothing and whose scores (n,) stand at `extra`, count in the mean.
+    """
     load, store, mul, splat, hsum = isa.load_f32x8, isa.store_f32x8, isa.mul_f32x8, isa.splat_f32x8, isa.hsum_f32x8
-    load_f32, store_f32 = isa.load_f32, isa.store_f32
+    load_f32, store_f32, exp, lane = isa.load_f32, isa.store_f32, isa.exp_f32x8, isa.first_f32x8
 
     @outline
-    def finish(part, rows, first, n, dim, out):
+    def finish(part, rows, first, n, dim, out, extra):
         for r in range(n):
             source = (first + r) * dim * 4
-            inverse = np.float32(1) / hsum(load(part, (rows * dim + (first + r) * 16 + 8) * 4))
+            stats = (rows * dim + (first + r) * 16) * 4
+            inverse = np.float32(1) / hsum(load(part, stats + 32))
+            if learned:
+                score, highest = load_f32(extra, r * 4), load_f32(part, stats)
+                top = max(score, highest)
+                ours, others = lane(exp(splat(score - top))), lane(exp(splat(highest - top)))
+                inverse = others / (hsum(load(part, stats + 32)) * others + ours)
             j = 0
             while j + 8 <= dim:
                 store(out, (r * dim + j) * 4, mul(load(part, source + j * 4), splat(inverse)))
@@ -89,9 +97,10 @@ def finish(isa: Isa) -> Any:
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     """The second half of attention: `merge` adds up the partials that chunks of single rows have left, in order."""
-    load_i64, clear_partial, add, write = isa.load_i64, clear(isa), combine(isa), finish(isa)
+    load_i64, clear_partial, add, write = isa.load_i64, clear(isa), combine(isa), finish(isa, learned=variant == "merge_learned")
     WORK, OUT, OUT_STRIDE, N_KV, QUERIES, DIM_V = ATTENTION.offsets("work out out_stride n_kv queries dim_v")
-    PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES = ATTENTION.offsets("partials partial_bytes scratch scratch_bytes")
+    PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES, LEARNED = ATTENTION.offsets(
+        "partials partial_bytes scratch scratch_bytes learned")
 
     def merge(op, ith, nth):
         work, n_kv, queries, dim = load_i64(op, WORK), load_i64(op, N_KV), load_i64(op, QUERIES), load_i64(op, DIM_V)
@@ -102,6 +111,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             for partial in range(load_i64(item, 8), load_i64(item, 16)):
                 add(whole, load_i64(op, PARTIALS) + (partial * n_kv + head) * load_i64(op, PARTIAL_BYTES), queries + 1, dim)
             write(whole, queries + 1, 0, queries, dim,
-                  load_i64(op, OUT) + load_i64(item, 0) * load_i64(op, OUT_STRIDE) + head * queries * dim * 4)
+                  load_i64(op, OUT) + load_i64(item, 0) * load_i64(op, OUT_STRIDE) + head * queries * dim * 4,
+                  load_i64(op, LEARNED) + head * queries * 4)
 
-    return {"merge": merge}[variant]
+    return {"merge": merge, "merge_learned": merge}[variant]

@@ -36,9 +36,10 @@ def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
     end, mask = shape.ends[layer.memory_class], inputs.masks[layer.memory_class]
     # One query serves all keys where it is not rotated, and where the sinks' keys can be turned on instead.
     serves_once = len(x) == 1 or (shape.single and layer.spec is not None)
-    if node.attrs["softcap"] or node.attrs["max_bias"] or (shape.beyond and layer.sinks and not serves_once):
+    if node.attrs["softcap"] or node.attrs["max_bias"] or node.weights or (shape.beyond and layer.sinks and not serves_once):
         bias = _alibi(node, inputs.distances[layer.memory_class]) if node.attrs["max_bias"] else None
-        y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask, bias)
+        learned = weights.vectors[node.weights[0]] if node.weights else None
+        y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask, bias, learned)
     else:
         y = attend_once(held, number(node, "scale"), q, end, mask, inputs.widen)
     return y.swapaxes(1, 2).reshape(q.shape[2], -1)
@@ -94,8 +95,11 @@ def attend_once(held: Held, scale: float, q: Array, end: int, mask: Array | None
     return mx.fast.scaled_dot_product_attention(q.astype(keys.dtype), keys, values, scale=scale, mask=how)
 
 
-def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, mask: Array, bias: Array | None = None) -> Array:
-    """The same with a second query for the sinks' keys, a soft cap, or biases of scores (1, heads, T, end), in float32."""
+def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, mask: Array, bias: Array | None,
+                 learned: Array | None) -> Array:
+    """The same with a second query for the sinks' keys, a soft cap, biases of scores (1, heads, T, end), or scores (heads,) of a
+    further key without a value, in float32.
+    """
     groups, end = (1, layer.memory.n_kv_heads, -1, layer.memory.dim_k), mask.shape[-1]
     keys, values = (a[:, :, :end].astype(mx.float32) for a in (held.keys, held.values))
     scores = q.reshape(groups) @ keys.swapaxes(2, 3)
@@ -107,6 +111,8 @@ def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, 
         scores = capped(scores, number(node, "softcap"))
     scores = scores.reshape(1, q.shape[1], -1, end)
     scores = mx.where(mask, scores if bias is None else scores + bias, -mx.inf)
-    weights = mx.softmax(scores, axis=-1, precise=True)
+    if learned is not None:
+        scores = mx.concatenate([scores, mx.broadcast_to(learned[:, None, None], (*scores.shape[:3], 1))], axis=-1)
+    weights = mx.softmax(scores, axis=-1, precise=True)[..., :end]
     y = weights.reshape(*groups[:2], -1, end) @ values
     return y.reshape(1, q.shape[1], -1, layer.memory.dim_v)
