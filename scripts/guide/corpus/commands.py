@@ -32,7 +32,10 @@ EXISTS = frozenset(name for name, command in COMMANDS.items() if command.exists)
 CHAT_COMMANDS = {
     "help": "list the commands", "exit": "leave", "clear": "forget the conversation", "regen": "make the last answer again",
     "system": "show or set the system prompt", "set": "show or set an option", "stats": "tokens and speed of the last answer",
-    "model": "go on with another model",
+    "model": "go on with another model", "undo": "take the last question and its answer back", "fork": "go on as another chat",
+    "file": "let a text file come with the next message", "save": "save the chat", "load": "go on with a saved chat",
+    "copy": "copy the last answer", "think": "let the model think before it answers, or not",
+    "context": "show what the model still sees",
 }
 OPTIONS = frozenset({
     "-n", "--temp", "--top-k", "--top-p", "--min-p", "--seed", "--context", "-c", "--threads", "-t", "--kv-type", "--sinks",
