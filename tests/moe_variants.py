@@ -26,6 +26,9 @@ VARIANTS: Mapping[str, Variant] = {
                        ONE | {"n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "use_qk_norm": True,
                               "first_k_dense_replace": 1, "routed_scaling_factor": 1.5, "attention_bias": True,
                               "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
+    "granitemoe": Variant("granitemoe", "GraniteMoe", config={
+        "num_local_experts": 4, "num_experts_per_tok": 2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+        "attention_multiplier": 0.2, "logits_scaling": 4.0}),
     "gpt-oss": Variant("gpt-oss", "GptOss", {"n_used": 2}, config={
         "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2, "rope_parameters": {

@@ -73,6 +73,7 @@ FAMILIES: dict[str, Family] = {
     "gptneox": Family(fused_qkv=True, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), one_kv_per_head=True,
                       keys={"rope.dimension_count": 4, "use_parallel_residual": True}, **_PLAIN_LN),
     "granite": Family(keys=_GRANITE),
+    "granitemoe": Family(keys=_GRANITE),
     "hunyuan-dense": Family(qk_norm="head"),
     "llama": Family(),
     "mistral3": Family(keys=_YARN),

@@ -33,6 +33,7 @@ ROUTINGS = {                                     # of the architectures that are
     "glm4moe": Routing(bias=True, shared=1, sigmoid=True),
     "ernie4_5-moe": Routing(bias=True, shared=2),
     "gpt-oss": Routing(),
+    "granitemoe": Routing(own_length=False),
 }
 PLAIN = Routing(own_length=False)                # Mixtral
 

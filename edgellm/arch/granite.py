@@ -1,4 +1,4 @@
-"""granite: Granite 3 and 4 dense; llama with factors on embeddings, scores, residuals and logits."""
+"""granite: Granite 3 and 4, dense (granitemoe: with experts); llama with factors on embeddings, scores, residuals and logits."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
+from edgellm.arch.blocks.moe import experts_of, has_experts, moe_ffn
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -19,12 +20,15 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     rotates = keys.flag("rope.scaling.finetuned", default=True)
     rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm") if rotates else None
     residual = keys.optional("residual_scale") or 1.0
+    experts = experts_of(keys, normalise=True) if has_experts(keys) else None
+    lengths = (0,) * keys.n_layers if experts else ffn_lengths(keys)
     x = scale(g, token_embedding(g, keys), keys.optional("embedding_scale") or 1.0)
-    for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
+    for layer, (head, n_ff) in enumerate(zip(heads, lengths, strict=True)):
         block = f"blk.{layer}"
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
         y = matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd)
         x = add(g, x, scale(g, y, residual))
-        y = gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu")
+        y = rms_norm(g, x, f"{block}.ffn_norm", eps)
+        y = moe_ffn(g, block, y, experts) if experts else gated_ffn(g, block, y, n_ff, "silu")
         x = add(g, x, scale(g, y, residual))
     logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps), 1.0 / keys.number("logit_scale"))

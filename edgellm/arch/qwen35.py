@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.blocks.attention import gated_attention, heads_of
+from edgellm.arch.blocks.attention import gated_attention, gated_heads
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.positions import rope_spec
@@ -16,7 +16,7 @@ from edgellm.ops.norm import rms_norm
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Pre-norm blocks. Positions are those of text, for which all sections of the rotation are the same."""
-    eps, sizes, heads = norm_epsilon(keys), delta_sizes(keys), heads_of(keys)
+    eps, sizes, heads = norm_epsilon(keys), delta_sizes(keys), gated_heads(keys)
     rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
     x = token_embedding(g, keys)
     for layer, (head, n_ff, recurrent) in enumerate(zip(heads, ffn_lengths(keys), recurrent_layers(keys), strict=True)):

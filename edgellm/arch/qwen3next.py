@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.blocks.attention import gated_attention, heads_of
+from edgellm.arch.blocks.attention import gated_attention, gated_heads
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.moe import experts_of, moe_ffn
 from edgellm.arch.blocks.positions import rope_spec
@@ -16,7 +16,7 @@ from edgellm.ops.norm import rms_norm
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Pre-norm blocks; the experts' weights sum to 1, and a token says how much its shared expert counts."""
-    eps, sizes, heads, experts = norm_epsilon(keys), delta_sizes(keys), heads_of(keys), experts_of(keys, normalise=True)
+    eps, sizes, heads, experts = norm_epsilon(keys), delta_sizes(keys), gated_heads(keys), experts_of(keys, normalise=True)
     rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
     x = token_embedding(g, keys)
     for layer, (head, recurrent) in enumerate(zip(heads, recurrent_layers(keys), strict=True)):

@@ -67,6 +67,7 @@ OWN_NAMES: dict[str, dict[str, str]] = {
     "minimax-m2": {"exp_probs_b": "mlp.e_score_correction_bias"},
     "ernie4_5-moe": {"exp_probs_b": "mlp.gate.moe_statics.e_score_correction_bias"},
 }
+OWN_NAMES["granitemoe"] = {"ffn_gate_inp": "block_sparse_moe.router", "ffn_down_exps": "block_sparse_moe.experts.down_proj"}
 OWN_NAMES["gpt-oss"] = {"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"}
 _DELTA = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")} | {
     "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z", "ssm_beta": "linear_attn.in_proj_b",
@@ -79,7 +80,7 @@ BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transfor
           "mamba": "backbone.layers",
           "mpt": "transformer.blocks"}
 BARE = ("ssm_a", "ssm_d")        # without .weight
-PAIRED = ("arcee", "granite", "llama", "mistral3", "olmo", "smollm3")        # queries and keys with pairs side by side
+PAIRED = ("arcee", "granite", "granitemoe", "llama", "mistral3", "olmo", "smollm3")  # queries and keys with pairs side by side
 ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron", *DELTA_NETS)           # to the weights of norms
 
 
@@ -206,7 +207,8 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
             yield from _gpt_oss(name, values, arrays)
         elif "ffn_gate_exps" in name:            # gates and products of experts are one tensor there
             both = np.concatenate([values, arrays[name.replace("gate", "up")]], axis=1)
-            yield f"model.layers.{name.split('.')[1]}.mlp.experts.gate_up_proj", torch.from_numpy(both)
+            place = "block_sparse_moe" if variant.arch == "granitemoe" else "mlp"
+            yield f"model.layers.{name.split('.')[1]}.{place}.experts.gate_up_proj", torch.from_numpy(both)
         elif variant.arch == "qwen3next" and name.endswith("attn_qkv.weight"):
             both = interleaved(values, arrays[name.replace("attn_qkv", "attn_gate")])
             yield f"model.layers.{name.split('.')[1]}.linear_attn.in_proj_qkvz.weight", torch.from_numpy(both)

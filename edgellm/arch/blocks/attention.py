@@ -122,6 +122,14 @@ def rotated_attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, sp
     return attention(g, heads, q, k, v, window, learned_sinks)
 
 
+def gated_heads(keys: Keys) -> tuple[Heads, ...]:
+    """Those of `gated_attention`. Raises BadHParam."""
+    heads = heads_of(keys)
+    if any(head.dim_k != head.dim_v for head in heads):
+        raise keys.bad("attention.value_length", "is not the length of keys, as gates need it")
+    return heads
+
+
 def gated_attention(g: Builder, block: str, x: Value, head: Heads, rope: RopeSpec, eps: float) -> Value:
     """Attention whose output is gated; every head's query stands before its gate."""
     both, dim = matmul(g, x, f"{block}.attn_q", 2 * head.n_q), head.dim_k
