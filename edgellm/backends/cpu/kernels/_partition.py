@@ -26,7 +26,11 @@ def tiles(isa: Isa) -> Any:
     def tiled(rows):
         return rows // TILE_COLUMNS * TILE_COLUMNS if rows >= least else 0
 
-    return tiled
+    @inline
+    def always(rows):                            # without a branch, at which LLVM would double the loops that follow
+        return rows // TILE_COLUMNS * TILE_COLUMNS
+
+    return always if least <= TILE_COLUMNS else tiled
 
 
 def lanes(isa: Isa) -> Any:

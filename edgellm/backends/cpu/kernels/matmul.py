@@ -31,7 +31,7 @@ i64, f32, void = types.int64, types.float32, types.void
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    few, many = _few_columns(variant, isa), _many_columns(variant, isa)
+    few, many = (_lanes_or_pairs if isa.rung.lanes_from else _few_columns)(variant, isa), _many_columns(variant, isa)
     load_i64, tile_rows = isa.load_i64, isa.rung.tile_rows
     arguments, tiled_rows = MATMUL.reader(isa, "step n count"), tiles(isa)
 
@@ -50,30 +50,10 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _few_columns(variant: str, isa: Isa) -> Any:
     """Some rows of weights by columns that lie in rows, eight rows at a time."""
-    shape, arguments = shape_of(variant, isa.rung), MATMUL.reader(isa, "weights row_bytes k x x_stride")
-    store, in_lanes = _store(isa), lanes(isa)
-    by_lanes = _block_lanes(variant, isa) if isa.rung.lanes_from else None
-
-    def dots(n: int) -> Any:
-        return isa.make(f"rows_by_{n}", types.UniTuple(F32X8, n), (i64,) * (4 + n),
-                        lambda e, w, row_bytes, rows, k, *xs: _rows_dots(e, variant, shape, w, row_bytes, rows, k, xs))
-
+    store, arguments, dots = _store(isa), MATMUL.reader(isa, "weights row_bytes k x x_stride"), _dots(variant, isa)
     one, two, four = dots(1), dots(2), dots(4)
 
-    @inline
-    def pairs(op, first, end, from_column, columns):
-        w, row_bytes, k, x, x_stride = arguments(op)
-        for row in range(first, end, 8):
-            weights, rows, c = w + row * row_bytes, min(8, end - row), from_column
-            if columns - c == 2:
-                b0, b1 = two(weights, row_bytes, rows, k, x + c * x_stride, x + (c + 1) * x_stride)
-                store(op, row, rows, c, b0)
-                store(op, row, rows, c + 1, b1)
-            elif columns - c == 1:
-                store(op, row, rows, c, one(weights, row_bytes, rows, k, x + c * x_stride)[0])
-
-    @inline
-    def fours(op, first, end, from_column, columns):
+    def few(op, first, end, from_column, columns):
         w, row_bytes, k, x, x_stride = arguments(op)
         for row in range(first, end, 8):
             weights, rows, c = w + row * row_bytes, min(8, end - row), from_column
@@ -86,15 +66,47 @@ def _few_columns(variant: str, isa: Isa) -> Any:
                 store(op, row, rows, c + 2, a2)
                 store(op, row, rows, d, a3)
                 c = d + 1
-            pairs(op, row, row + rows, c, columns)
+            if columns - c == 2:
+                b0, b1 = two(weights, row_bytes, rows, k, x + c * x_stride, x + (c + 1) * x_stride)
+                store(op, row, rows, c, b0)
+                store(op, row, rows, c + 1, b1)
+            elif columns - c == 1:
+                store(op, row, rows, c, one(weights, row_bytes, rows, k, x + c * x_stride)[0])
+
+    return inline(few)
+
+
+def _lanes_or_pairs(variant: str, isa: Isa) -> Any:
+    """The same, three columns and more with a lane per block."""
+    store, arguments, dots = _store(isa), MATMUL.reader(isa, "weights row_bytes k x x_stride"), _dots(variant, isa)
+    one, two, by_lanes, in_lanes = dots(1), dots(2), _block_lanes(variant, isa), lanes(isa)
 
     def few(op, first, end, from_column, columns):
         if in_lanes(columns):
             by_lanes(op, first, end, from_column, columns)
-        else:
-            pairs(op, first, end, from_column, columns)
+            return
+        w, row_bytes, k, x, x_stride = arguments(op)
+        for row in range(first, end, 8):
+            weights, rows, c = w + row * row_bytes, min(8, end - row), from_column
+            if columns - c == 2:
+                b0, b1 = two(weights, row_bytes, rows, k, x + c * x_stride, x + (c + 1) * x_stride)
+                store(op, row, rows, c, b0)
+                store(op, row, rows, c + 1, b1)
+            elif columns - c == 1:
+                store(op, row, rows, c, one(weights, row_bytes, rows, k, x + c * x_stride)[0])
 
-    return inline(few) if by_lanes else fours
+    return inline(few)
+
+
+def _dots(variant: str, isa: Isa) -> Callable[[int], Any]:
+    """Functions that multiply eight rows of weights by so many columns."""
+    shape = shape_of(variant, isa.rung)
+
+    def dots(n: int) -> Any:
+        return isa.make(f"rows_by_{n}", types.UniTuple(F32X8, n), (i64,) * (4 + n),
+                        lambda e, w, row_bytes, rows, k, *xs: _rows_dots(e, variant, shape, w, row_bytes, rows, k, xs))
+
+    return dots
 
 
 def _store(isa: Isa) -> Any:
