@@ -141,8 +141,9 @@ def draw(text: Text) -> str:
 
 
 def words(picture: str) -> list[str]:
-    """The text of a picture, whatever version of rich has drawn it."""
-    return " ".join(html.unescape(part) for part in re.findall(r"<text[^>]*>([^<]*)</text>", picture)).split()
+    """The text of a picture, whatever version of rich has drawn it, but for the machine's speed and number of threads."""
+    text = " ".join(html.unescape(part) for part in re.findall(r"<text[^>]*>([^<]*)</text>", picture)).replace("\xa0", " ")
+    return re.sub(r"[\d.,]+ (tokens/s|threads?)", r"\1", " ".join(text.split())).replace("threads", "thread").split()
 
 
 if __name__ == "__main__":
