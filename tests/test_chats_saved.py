@@ -21,7 +21,6 @@ from edgellm.cli.conversation import Conversation
 from edgellm.cli.keeping import Keeper
 from edgellm.cli.resuming import keeper, saved
 from edgellm.engine import session_store
-from edgellm.engine.checksum import Checksum
 from edgellm.engine.session_store import Record, SessionStore, budget, name_of
 from edgellm.errors import OptionError, SessionError
 
@@ -236,23 +235,6 @@ def test_piped_chats_are_not_saved(model: edgellm.Model, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "stdin", io.StringIO("a\n"))
     monkeypatch.setattr(opening, "open_model", lambda name, options: toys().load(path))
     assert app.run(["chat", "m", "-n", "4"]) == 0 and SessionStore().names() == []
-
-
-def test_checksums_do_not_depend_on_pieces() -> None:
-    chance = random.Random(1)
-    data = chance.randbytes(5000)
-    whole = Checksum()
-    whole.update(data)
-    for _ in range(20):
-        pieces, at = Checksum(), 0
-        while at < len(data):
-            n = chance.randrange(0, 1500)
-            pieces.update(data[at : at + n])
-            at += n
-        assert pieces.digest() == whole.digest()
-    other = Checksum()
-    other.update(data[512:1024] + data[:512] + data[1024:])
-    assert other.digest() != whole.digest()
 
 
 def kill_while_saving(path: Path, folder: Path, times: int) -> tuple[int, int]:

@@ -48,6 +48,20 @@ def test_an_empty_session_and_one_that_is_written(path: Path, tmp_path: Path) ->
         assert list(resumed.token_ids) == wanted
 
 
+@pytest.mark.parametrize("size", [8, 512])
+def test_exchanged_parts_are_told(path: Path, tmp_path: Path, size: int) -> None:
+    """Two words that follow each other, and two blocks: the same bytes in another order."""
+    file = tmp_path / "s"
+    with toys().load(path, context=32) as model, model.session() as session:
+        session.generate(PROMPT, max_tokens=20, **GREEDY)
+        session.save(file)
+        whole = file.read_bytes()
+        at = next(at for at in range(512, len(whole) - 2 * size, size) if whole[at : at + size] != whole[at + size : at + 2 * size])
+        file.write_bytes(whole[:at] + whole[at + size : at + 2 * size] + whole[at : at + size] + whole[at + 2 * size :])
+        with pytest.raises(SessionError, match="checksum"):
+            model.resume(file)
+
+
 def test_every_damage_is_told(path: Path, tmp_path: Path) -> None:
     chance, file = random.Random(5), tmp_path / "s"
     with toys().load(path, context=32) as model, model.session() as session:

@@ -14,15 +14,18 @@ from edgellm.ops.dense import add, select
 from edgellm.ops.norm import rms_norm
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Pre-norm blocks; the experts' weights sum to 1, and a token says how much its shared expert counts."""
+def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder, *, grouped: bool = False) -> None:
+    """Pre-norm blocks; the experts' weights sum to 1, and a token says how much its shared expert counts. `grouped`: see
+    blocks.recurrent.gated_delta_net.
+    """
     eps, sizes, heads, experts = norm_epsilon(keys), delta_sizes(keys), gated_heads(keys), experts_of(keys, normalise=True)
     rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
     x = token_embedding(g, keys)
     for layer, (head, recurrent) in enumerate(zip(heads, recurrent_layers(keys), strict=True)):
         block = f"blk.{layer}"
         y = rms_norm(g, x, f"{block}.attn_norm", eps)
-        y = gated_delta_net(g, block, y, sizes, eps) if recurrent else gated_attention(g, block, y, head, rope, eps)
+        y = gated_attention(g, block, y, head, rope, eps) if not recurrent else gated_delta_net(
+            g, block, y, sizes, eps, grouped=grouped)
         x = add(g, x, y)
         x = add(g, x, moe_ffn(g, block, rms_norm(g, x, f"{block}.post_attention_norm", eps), experts, gated=True))
     logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

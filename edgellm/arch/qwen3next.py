@@ -3,26 +3,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.blocks.attention import gated_attention, gated_heads
-from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.moe import experts_of, moe_ffn
-from edgellm.arch.blocks.positions import rope_spec
-from edgellm.arch.blocks.recurrent import delta_sizes, gated_delta_net, recurrent_layers
+from edgellm.arch import qwen35moe
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, select
-from edgellm.ops.norm import rms_norm
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Pre-norm blocks; the experts' weights sum to 1, and a token says how much its shared expert counts."""
-    eps, sizes, heads, experts = norm_epsilon(keys), delta_sizes(keys), gated_heads(keys), experts_of(keys, normalise=True)
-    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
-    x = token_embedding(g, keys)
-    for layer, (head, recurrent) in enumerate(zip(heads, recurrent_layers(keys), strict=True)):
-        block = f"blk.{layer}"
-        y = rms_norm(g, x, f"{block}.attn_norm", eps)
-        y = gated_delta_net(g, block, y, sizes, eps, grouped=True) if recurrent else gated_attention(g, block, y, head, rope, eps)
-        x = add(g, x, y)
-        x = add(g, x, moe_ffn(g, block, rms_norm(g, x, f"{block}.post_attention_norm", eps), experts, gated=True))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
+    """Blocks of qwen35moe with grouped heads."""
+    qwen35moe.build(keys, tensors, g, grouped=True)

@@ -1,6 +1,7 @@
 """A session's conversation in a file: token ids, keys and values, so that another process goes on without computing them again."""
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
@@ -9,8 +10,6 @@ from array import array
 from typing import Any  # Any: values of JSON; buffers
 
 from edgellm.backends.base import Executable, State
-from edgellm.engine.checksum import SIZE as DIGEST
-from edgellm.engine.checksum import Checksum
 from edgellm.engine.conversation import Conversation
 from edgellm.errors import EdgeError, SessionError
 from edgellm.formats.whole_file import WholeFile
@@ -18,7 +17,8 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sequence import Sequence
 from edgellm.memory.state_ring import StateRing
 
-MAGIC, VERSION = b"EDGESESS", 2
+MAGIC, VERSION = b"EDGESESS", 3
+DIGEST = hashlib.sha256().digest_size            # over all before it, at the end
 HEAD = struct.Struct("<8sIIQQ")                  # magic, version, bytes of the facts (JSON), of the ids, of the state
 MOST_FACTS = 1 << 16                             # bytes; the checksum of all stands at the end
 
@@ -27,7 +27,7 @@ class _Hashed:
     """A file that is written, and the digest of what was."""
 
     def __init__(self, file: WholeFile) -> None:
-        self._file, self.sum = file, Checksum()
+        self._file, self.sum = file, hashlib.sha256()
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
@@ -130,7 +130,7 @@ class _Reading:
         end = len(self._view) - DIGEST
         if n_header > MOST_FACTS or HEAD.size + n_header + n_ids + n_state != end or n_ids % 4:
             raise self._damaged("is cut off or damaged")
-        found = Checksum()
+        found = hashlib.sha256()
         found.update(self._view[:end])
         if found.digest() != bytes(self._view[end:]):
             raise self._damaged("is damaged: its checksum is wrong")

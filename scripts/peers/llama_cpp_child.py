@@ -3,13 +3,13 @@ seconds out. CONTEXT is that of each conversation.
 """
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
 from typing import Any
 
 import llama_cpp
+from llama_cpp_model import open_model
 
 Pointer = Any                    # ctypes handles of llama.cpp
 AT_ONCE = 2048                   # tokens that llama_decode takes in one call
@@ -17,13 +17,7 @@ AT_ONCE = 2048                   # tokens that llama_decode takes in one call
 
 def main() -> None:
     path, threads, context, most = sys.argv[1], *(int(argument) for argument in sys.argv[2:5])
-    silent = llama_cpp.llama_log_callback(lambda level, text, data: None)      # kept: the library calls it to the end
-    llama_cpp.llama_log_set(silent, None)
-    llama_cpp.llama_backend_init()
-    model_options = llama_cpp.llama_model_default_params()
-    if os.environ.get("PEER_PLAIN"):
-        model_options.use_extra_bufts = False    # no repacked and no AMX weights
-    model = llama_cpp.llama_model_load_from_file(path.encode(), model_options)
+    model = open_model(path)
     options = llama_cpp.llama_context_default_params()
     options.n_ctx, options.n_batch, options.n_ubatch, options.n_seq_max = context * most, AT_ONCE, 512, most
     options.n_threads = options.n_threads_batch = threads

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import llama_cpp
+from llama_cpp_model import open_model
 
 Pointer = Any                    # ctypes handles of llama.cpp
 SEQUENCES = 64                   # texts that one call takes at most
@@ -17,13 +18,7 @@ SEQUENCES = 64                   # texts that one call takes at most
 
 def main() -> None:
     path, threads, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    silent = llama_cpp.llama_log_callback(lambda level, text, data: None)      # kept: the library calls it to the end
-    llama_cpp.llama_log_set(silent, None)
-    llama_cpp.llama_backend_init()
-    model_options = llama_cpp.llama_model_default_params()
-    if os.environ.get("PEER_PLAIN"):
-        model_options.use_extra_bufts = False    # no repacked and no AMX weights
-    model = llama_cpp.llama_model_load_from_file(path.encode(), model_options)
+    model = open_model(path)
     options = llama_cpp.llama_context_default_params()
     options.n_ctx = options.n_batch = options.n_ubatch = size
     options.n_seq_max, options.kv_unified, options.embeddings = SEQUENCES, True, True

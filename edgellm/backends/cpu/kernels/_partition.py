@@ -26,11 +26,7 @@ def tiles(isa: Isa) -> Any:
     def tiled(rows):
         return rows // TILE_COLUMNS * TILE_COLUMNS if rows >= least else 0
 
-    @inline
-    def always(rows):                            # without a branch, at which LLVM would double the loops that follow
-        return rows // TILE_COLUMNS * TILE_COLUMNS
-
-    return always if least <= TILE_COLUMNS else tiled
+    return tiled
 
 
 def lanes(isa: Isa) -> Any:
