@@ -59,12 +59,16 @@ class StreamingOracle(Reference):
         assert isinstance(state, int)
         keys, values = self.held[state]
         heads = by_head(q, q.shape[1] // keys.shape[-1])
-        turning = self.graph.nodes[node.inputs[0]].attrs.get("rope")
+        source = node.inputs[0]
+        joined = self.graph.nodes[source].op == "join"       # heads whose last part is rotated
+        if joined:
+            source = self.graph.nodes[source].inputs[1]
+        turning = self.graph.nodes[source].attrs.get("rope")
         if isinstance(turning, RopeSpec):
-            n = keys.shape[1]
-            cos, sin = self._turn(node.inputs[0], turning, self._caches[state].capacity)
-            heads = turn(heads, turning, cos[n - 1:n], sin[n - 1:n])
-            keys = turn(keys, turning, cos[:n], sin[:n])
+            n, plain = keys.shape[1], keys.shape[2] - turning.n_rot if joined else 0
+            cos, sin = self._turn(source, turning, self._caches[state].capacity)
+            heads, keys = (np.concatenate([x[..., :plain], turn(x[..., plain:], turning, *tables)], axis=-1)
+                           for x, tables in ((heads, (cos[n - 1:n], sin[n - 1:n])), (keys, (cos[:n], sin[:n]))))
         seen: npt.NDArray[np.bool_] = np.ones((1, keys.shape[1]), np.bool_)
         return weighted(node, heads, keys, values, seen, np.arange(keys.shape[1])[None, ::-1]).reshape(1, -1)
 

@@ -174,7 +174,7 @@ def last_logits(conversation: Conversation, executable: Executable, token: npt.N
     return row
 
 
-@pytest.mark.parametrize("arch", ["llama", "gemma3", "qwen3", "phi3"])
+@pytest.mark.parametrize("arch", ["llama", "gemma3", "qwen3", "phi3", "deepseek2"])
 @pytest.mark.parametrize("sinks", [0, 4])
 def test_ring_far_past_the_context(tmp_path: Path, arch: str, sinks: int) -> None:
     """At every step: chunks, single tokens, and single tokens after a cut, against StreamingLLM computed the long way."""

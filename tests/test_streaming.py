@@ -33,7 +33,7 @@ def agree(path: Path, *, context: int, sinks: int, tokens: int, looks: int, kv_t
     weights.close()
 
 
-@pytest.mark.parametrize("arch", ["llama", "gemma3", "qwen3", "phi3", "bloom"])
+@pytest.mark.parametrize("arch", ["llama", "gemma3", "qwen3", "phi3", "bloom", "deepseek2"])
 @pytest.mark.parametrize("sinks", [0, 4])
 def test_logits_past_the_context(tmp_path: Path, arch: str, sinks: int) -> None:
     agree(tiny_model(tmp_path / "m.gguf", arch), context=24, sinks=sinks, tokens=400, looks=20)

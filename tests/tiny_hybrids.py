@@ -44,10 +44,11 @@ class Draw:
         return (mean + deviation * self._rng.standard_normal(shape)).astype(np.float32)
 
 
-def gated(draw: Draw, s: Shape) -> dict[str, Array]:
+def gated(draw: Draw, s: Shape, width: int = 0) -> dict[str, Array]:
     """A gated feed-forward."""
-    return {"ffn_gate.weight": draw.matrix(s.n_ff, s.n_embd), "ffn_up.weight": draw.matrix(s.n_ff, s.n_embd),
-            "ffn_down.weight": draw.matrix(s.n_embd, s.n_ff)}
+    n_ff = width or s.n_ff
+    return {"ffn_gate.weight": draw.matrix(n_ff, s.n_embd), "ffn_up.weight": draw.matrix(n_ff, s.n_embd),
+            "ffn_down.weight": draw.matrix(s.n_embd, n_ff)}
 
 
 def attention(draw: Draw, s: Shape, gates: int = 1) -> dict[str, Array]:

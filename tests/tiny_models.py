@@ -15,16 +15,18 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
+import tiny_latent
 import tiny_moe
 from tiny_blocks import raw_type
 from tiny_encoders import ENCODERS, encoder_keys, encoder_tensors
 from tiny_families import FAMILIES, Family
-from tiny_hybrids import HYBRIDS
+from tiny_hybrids import HYBRIDS, Hybrid, output_norm
 from tiny_tokenizers import add_tokenizer, vocabulary_size
 
 Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have several element types
 
 FLOATS = ("conv.weight", "conv1d.weight", "ssm_a")        # of any shape, which converters never quantise
+OWN_BLOCKS = HYBRIDS | {"deepseek2": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm)}
 QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
           "IQ4_NL", "IQ4_XS", "MXFP4")
 
@@ -135,7 +137,7 @@ def _metadata(arch: str, s: Shape) -> dict[str, Any]:
         keys |= {"attention.key_length": s.head_dim, "attention.value_length": s.head_dim}
     if family.rotates:
         keys["rope.freq_base"] = s.rope_base
-    keys |= HYBRIDS[arch].metadata(s) if arch in HYBRIDS else family.keys
+    keys |= OWN_BLOCKS[arch].metadata(s) if arch in OWN_BLOCKS else family.keys
     if s.n_rot:
         keys["rope.dimension_count"] = s.n_rot
     if s.n_experts:
@@ -170,8 +172,8 @@ def _tensors(arch: str, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
     """Float32 arrays by GGUF name."""
     if arch in ENCODERS:
         return encoder_tensors(arch, s, rng)
-    if arch in HYBRIDS:
-        return HYBRIDS[arch].tensors(s, rng)
+    if arch in OWN_BLOCKS:
+        return OWN_BLOCKS[arch].tensors(s, rng)
     family = FAMILIES[arch]
     s = _sized(family, s)
 

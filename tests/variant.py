@@ -20,6 +20,7 @@ class Variant:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    drafts: tuple[str, ...] = ()                 # names of layers that only draft tokens
 
     def write(self, path: Path) -> Path:
         """The model file."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from latent_variants import VARIANTS as LATENT
 from moe_variants import VARIANTS as MOE
 from variant import Variant
 
@@ -165,6 +166,7 @@ VARIANTS = {
         final_logit_softcapping=2.0),
     "gpt2-untied": Variant("gpt2", "GPT2"),
     "gpt2-tied": Variant("gpt2", "GPT2", {"tied": True, "n_heads": 8}),
+    **LATENT,
     **MOE,
 }
 

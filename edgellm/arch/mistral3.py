@@ -8,9 +8,9 @@ from dataclasses import replace
 from edgellm.arch.blocks.attention import attention, heads_of, project_qkv
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
-from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.positions import rope_spec, temperature
 from edgellm.graph import Builder
-from edgellm.hparams import MAX_CONTEXT, Keys
+from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope as rotate
@@ -23,7 +23,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     if rope.yarn is not None:
         multiplier = keys.number("rope.scaling.yarn_log_multiplier", default=0.0, zero=True)
         rope = replace(rope, magnitude=rope.magnitude / (1.0 - 0.1 * multiplier * math.log(rope.freq_scale)))
-    q_rope = replace(rope, temperature=_temperature(keys))
+    q_rope = replace(rope, temperature=temperature(keys))
     x = token_embedding(g, keys)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block = f"blk.{layer}"
@@ -32,11 +32,3 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
         x = add(g, x, gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu"))
     logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
-
-
-def _temperature(keys: Keys) -> tuple[float, int] | None:
-    """By how much queries grow, and each time after how many tokens; None where the file has none of it."""
-    growth = keys.optional("attention.temperature_scale")
-    every = keys.integer("attention.temperature_length", 0, MAX_CONTEXT, default=0) or keys.integer(
-        "rope.scaling.original_context_length", 0, MAX_CONTEXT, default=0) or keys.context_length
-    return None if growth is None else (growth, every)

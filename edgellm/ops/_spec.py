@@ -14,7 +14,7 @@ from edgellm.graph import Graph, Node, Rows, Value
 Array: TypeAlias = npt.NDArray[np.float32]
 Positions: TypeAlias = npt.NDArray[np.int64]
 Effect = Literal[None, "read", "write", "update"]
-Role = Literal["matrix", "vector", "table", "experts"]
+Role = Literal["matrix", "vector", "table", "experts", "heads"]
 
 
 class GraphError(ValueError):
@@ -23,7 +23,8 @@ class GraphError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WeightUse:
-    """A weight that a node needs. `role`: a matrix is multiplied with whole, of a table single rows are looked up.
+    """A weight that a node needs. `role`: a matrix is multiplied with whole, of a table single rows are looked up;
+    experts and heads are a matrix for each.
 
     `active`: the part of its bytes that computing one token reads, on average.
     """

@@ -37,6 +37,8 @@ def _check_write(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[s
     needs = [spec.n_kv_heads * spec.dim_k] + [spec.n_kv_heads * spec.dim_v] * (not spec.v_is_k_prefix)
     if [x.n for x in inputs] != needs or node.n:
         yield f"gives {node.n} from inputs of {[x.n for x in inputs]}, not 0 from {needs}"
+    if spec.v_is_k_prefix and (spec.n_kv_heads > 1 or spec.dim_v > spec.dim_k):
+        yield f"cannot find values of {spec.dim_v} in keys of {spec.n_kv_heads} heads of {spec.dim_k}"
     if node.rows != "T":
         yield "stores every token, so it needs all rows"
 

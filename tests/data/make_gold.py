@@ -68,6 +68,10 @@ OWN_NAMES: dict[str, dict[str, str]] = {
     "ernie4_5-moe": {"exp_probs_b": "mlp.gate.moe_statics.e_score_correction_bias"},
 }
 OWN_NAMES["granitemoe"] = {"ffn_gate_inp": "block_sparse_moe.router", "ffn_down_exps": "block_sparse_moe.experts.down_proj"}
+OWN_NAMES["deepseek2"] = {
+    "attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm", "attn_q_b": "self_attn.q_b_proj",
+    "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+    "attn_kv_b": "self_attn.kv_b_proj"}
 OWN_NAMES["gpt-oss"] = {"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"}
 _DELTA = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")} | {
     "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z", "ssm_beta": "linear_attn.in_proj_b",
@@ -184,7 +188,8 @@ def gold(variant: Variant, path: Path) -> dict[str, Any]:
     model = getattr(transformers, variant.family + head)(config).float().eval()
     model.set_attn_implementation("eager")
     arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(variant.write(path)).tensors}
-    state = dict(_state(variant, arrays, shape))
+    computed = {name: values for name, values in arrays.items() if not name.startswith(variant.drafts)}
+    state = dict(_state(variant, computed, shape))
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and {name for name in missing if "act_fn" not in name} <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
@@ -205,6 +210,10 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
             yield f"transformer.h.{name.split('.')[1]}.input_layernorm.{name.split('.')[-1]}", torch.tensor(values)
         elif variant.arch == "gpt-oss" and ("_exps" in name or "sinks" in name):
             yield from _gpt_oss(name, values, arrays)
+        elif name.endswith("attn_k_b.weight"):
+            parts = [values.swapaxes(1, 2), arrays[name.replace("k_b", "v_b")]]
+            both = np.concatenate(parts, axis=1).reshape(-1, values.shape[1])
+            yield f"model.layers.{name.split('.')[1]}.self_attn.kv_b_proj.weight", torch.from_numpy(both)
         elif "ffn_gate_exps" in name:            # gates and products of experts are one tensor there
             both = np.concatenate([values, arrays[name.replace("gate", "up")]], axis=1)
             place = "block_sparse_moe" if variant.arch == "granitemoe" else "mlp"
@@ -214,7 +223,7 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
             yield f"model.layers.{name.split('.')[1]}.linear_attn.in_proj_qkvz.weight", torch.from_numpy(both)
         elif variant.arch == "qwen3next" and name.endswith("attn_gate.weight"):
             continue
-        elif not name.startswith("rope_factors") and "ffn_up_exps" not in name:
+        elif not name.startswith("rope_factors") and "ffn_up_exps" not in name and "attn_v_b" not in name:
             yield hf_name(variant.arch, name), hf_values(variant.arch, name, values, shape)
     for layer in range(shape.n_layers if variant.arch == "apertus" else 0):
         for part, number in (("alpha_p", [0.7]), ("alpha_n", [0.4]), ("beta", 0.5), ("eps", -1e-6)):

@@ -23,14 +23,15 @@ from edgellm.memory.kv_types import kv_row_bytes
 from edgellm.memory.layout import MemoryClass, MemoryLayout
 from edgellm.memory.pages import PAGE_SLOTS, PageTable, n_pages, page_of, sink_slots
 from edgellm.memory.ring import Spans
+from edgellm.memory.sizes import token_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
     """Where layers lie in a page: for each layer of the class, for each slot of the page, keys [head][slot][row], then values.
 
-    `keys`, `values`: bytes that lie before a layer's own, for one slot; times the page's slots that is where they begin. The
-    layers of a model that reads documents take turns in the same place.
+    `keys`, `values`: bytes that lie before a layer's own, for one slot; times the page's slots that is where they begin, the same
+    place where keys hold their values. The layers of a model that reads documents take turns in the same place.
     """
 
     slot_bytes: tuple[int, ...]                  # per memory class: of all its layers
@@ -42,8 +43,9 @@ class KVLayout:
         ends, keys, values = [0] * len(layout.classes), dict[int, int](), dict[int, int]()
         for state, layer, index in layout.kv:
             keys[state] = 0 if layout.documents else ends[index]
-            values[state] = keys[state] + layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_k)
-            ends[index] = max(ends[index], values[state] + layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_v))
+            own_keys = 0 if layer.v_is_k_prefix else layer.n_kv_heads * kv_row_bytes(kv_type, layer.dim_k)
+            values[state] = keys[state] + own_keys
+            ends[index] = max(ends[index], keys[state] + token_bytes(layer, kv_type))
         return cls(tuple(ends), keys, values)
 
 

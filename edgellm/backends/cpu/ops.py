@@ -5,23 +5,22 @@ from typing import cast
 
 import numpy as np
 
-from edgellm.backends.cpu import abi, ops_moe, ops_recurrent
+from edgellm.backends.cpu import abi, ops_heads, ops_moe, ops_recurrent
 from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_word, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import ATTENTION, COLUMNS, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
-from edgellm.errors import BackendError
 from edgellm.formats.ggml_types import row_bytes
-from edgellm.graph import Node, RopeSpec
-from edgellm.memory.kv_types import kv_row_bytes
+from edgellm.graph import KVSpec, Node, RopeSpec
 from edgellm.memory.pages import sink_slots
+from edgellm.memory.sizes import token_bytes
 from edgellm.ops.attention import alibi_slopes
 from edgellm.ops.dense import xielu_numbers
 
 __all__ = ["EMITTERS"]
-assert ops_moe and ops_recurrent                 # add their own
+assert ops_heads and ops_moe and ops_recurrent   # add their own
 
 
 @emitter("embed")
@@ -99,9 +98,7 @@ def rope(plan: PlanBuilder, index: int, node: Node) -> None:
 def kv_write(plan: PlanBuilder, index: int, node: Node) -> None:
     state = cast(int, node.attrs["state"])
     shape, memory_class = plan.layout.kv_spec(state), plan.layout.layer_class[state]
-    if shape.v_is_k_prefix:
-        raise BackendError("keys that hold their values are not there yet in the CPU back end.")
-    k, v = (plan.values[i] for i in node.inputs)
+    k, v = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]     # the same where keys hold their values
     plan.add(f"kv_store:{plan.kv_type}", KV_STORE(
         k=k.at, k_stride=k.stride, v=v.at, v_stride=v.stride, targets=plan.step.targets[memory_class].ctypes.data,
         keys_at=plan.kv.keys[state], values_at=plan.kv.values[state], n_kv=shape.n_kv_heads, dim_k=shape.dim_k,
@@ -114,7 +111,7 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     shape, memory_class = plan.layout.kv_spec(state), plan.layout.layer_class[state]
     slots, n_heads, softcap = plan.layout.classes[memory_class], cast(int, node.attrs["n_heads"]), node.attrs.get("softcap")
     q, q_sink = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
-    queries = n_heads // shape.n_kv_heads
+    n_kv, queries = _shared_out(n_heads, shape)
     group = max(1, abi.ATTENTION_GROUP // queries)
     work = plan.step.attention_work(memory_class, group)
     partial_bytes = _partial_bytes(group * queries, shape.dim_v)
@@ -122,20 +119,27 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     out, max_bias = plan.output(index), cast(float, node.attrs["max_bias"])
     arguments = ATTENTION(
         q=q.at, q_stride=q.stride, q_sink=q_sink.at, q_sink_stride=q_sink.stride, out=out.at, out_stride=out.stride,
-        spans=plan.step.spans[memory_class].ctypes.data, work=work.address, n_kv=shape.n_kv_heads, queries=queries,
+        spans=plan.step.spans[memory_class].ctypes.data, work=work.address, n_kv=n_kv, queries=queries,
         dim_k=shape.dim_k, dim_v=shape.dim_v, scale=float_word(cast(float, node.attrs["scale"])),
         softcap=float_word(cast(float, softcap or 0.0)), slopes=plan.keep(alibi_slopes(n_heads, max_bias)) if max_bias else 0,
         ring=slots.ring, sinks=slots.sinks, sink_slots=sink_slots(slots),
         keys_at=plan.kv.keys[state], values_at=plan.kv.values[state],
-        partials=plan.scratch(shape.n_kv_heads * work.max_partials * partial_bytes), partial_bytes=partial_bytes,
+        partials=plan.scratch(n_kv * work.max_partials * partial_bytes), partial_bytes=partial_bytes,
         scratch=plan.scratch(plan.most_threads * scratch_bytes), scratch_bytes=scratch_bytes,
         learned=plan.vector(node.weights[0]) if node.weights else 0)
-    key_bytes = shape.n_kv_heads * sum(kv_row_bytes(plan.kv_type, dim) for dim in (shape.dim_k, shape.dim_v))
     variant, learned = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias), "_learned" * bool(node.weights)
     plan.add(f"attention:{plan.kv_type}{variant}{learned}", arguments, whole=(q, q_sink, plan.kept_in(state)),
-             writes=(out, "partials"), by_thread=True, key_bytes=key_bytes, memory_class=memory_class)
-    plan.add(f"attention_partial:merge{learned}", arguments, whole=("partials",), writes=(out,), pieces=shape.n_kv_heads,
+             writes=(out, "partials"), by_thread=True, key_bytes=token_bytes(shape, plan.kv_type), memory_class=memory_class)
+    plan.add(f"attention_partial:merge{learned}", arguments, whole=("partials",), writes=(out,), pieces=n_kv,
              by_thread=True, merges=True)
+
+
+def _shared_out(n_heads: int, shape: KVSpec) -> tuple[int, int]:
+    """Groups of queries that threads share, and queries of a group. One key for all heads serves groups of a few."""
+    if not shape.v_is_k_prefix:
+        return shape.n_kv_heads, n_heads // shape.n_kv_heads
+    queries = next(n for n in (8, 6, 4, 7, 5, 3, 2, 1) if n_heads % n == 0)
+    return n_heads // queries, queries
 
 
 def _partial_bytes(queries: int, head_dim: int) -> int:

@@ -38,7 +38,7 @@ class MlxBackend:
         from edgellm.memory.sizes import kv_bytes
         from edgellm.spec import uses, vectors
 
-        read = {use.name for use in uses(graph) if use.role in ("matrix", "experts")}
+        read = {use.name for use in uses(graph) if use.role in ("matrix", "experts", "heads")}
         copied = sum(groups.mlx_bytes(header.tensors[name].type, math.prod(header.tensors[name].shape)) for name in read)
         copied += sum(4 * math.prod(shape) for shape in vectors(graph).values())
         widest = max(node.n for node in graph.nodes if node.rows == "T")

@@ -140,7 +140,7 @@ def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | N
     bounded: dict[str, bool] = {}
     for index, node in enumerate(graph.nodes):
         for use in weight_uses(graph, index):
-            if use.role in ("matrix", "experts"):
+            if use.role in ("matrix", "experts", "heads"):
                 bounded[use.name] = bounded.get(use.name, True) and DECLARED[graph.nodes[node.inputs[0]].op].bounded
     matrices: dict[str, Matrix] = {}
     for done, name in enumerate(bounded):

@@ -20,7 +20,7 @@ DTYPES = {"f32": mx.float32, "f16": mx.float16}
 
 class KVCache:
     """Lists by state. `keys`, `values`; `sinks`: the sinks' keys as they were rotated at their true positions, f32; `recurrent`:
-    what a recurrent layer keeps. Those that a state has nothing to do with are empty arrays.
+    what a recurrent layer keeps. Those that a state has nothing to do with are empty arrays, as values are that are part of keys.
 
     `turned`: by how many positions the sinks in `keys` have been turned on, so that one rotation of a query serves all keys.
     """
@@ -94,9 +94,9 @@ class KVCache:
 
     def reserve(self, ends: list[int]) -> None:
         """Make room for the slots below `ends[c]` of memory class c, in whole steps."""
-        for layer, _, index in self.layout.kv:
+        for layer, spec, index in self.layout.kv:
             wanted = min(-(-ends[index] // STEP) * STEP, self.layout.classes[index].slots)
-            for held in (self.keys, self.values):
+            for held in (self.keys,) if spec.v_is_k_prefix else (self.keys, self.values):
                 missing = wanted - held[layer].shape[2]
                 if missing > 0:
                     held[layer] = mx.pad(held[layer], [(0, 0), (0, 0), (0, missing), (0, 0)])

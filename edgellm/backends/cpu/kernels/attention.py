@@ -7,6 +7,8 @@ order. What is to be done is listed beforehand (attention_work.py).
 
 Keys and values in "q8_0" are widened to f32 block by block, once for all queries of a group, in memory of the thread's own.
 
+Keys that hold their values (MLA) lie once in a page, where the values' place is that of the keys.
+
 Slots outside a query's window get the weight 0 exactly; they are zeroed memory or old keys, so they are numbers.
 """
 from __future__ import annotations
@@ -114,8 +116,10 @@ def _walk(variant: str, isa: Isa) -> Any:
         scale, softcap, n = load_f32(op, SCALE), load_f32(op, SOFTCAP), tokens * queries
         slots = load_i64(op, SINK_SLOTS) if sink_part else np.int64(CHUNK)
         page = load_i64(pages, 0 if sink_part else (at % ring // CHUNK + 1) * 8)
-        keys = page + load_i64(op, KEYS_AT) * slots + head * slots * row_bytes(dim_k)
-        values = page + load_i64(op, VALUES_AT) * slots + head * slots * row_bytes(dim_v)
+        keys, values = page + load_i64(op, KEYS_AT) * slots, page + load_i64(op, VALUES_AT) * slots
+        own_values, value_row = keys != values, dim_k
+        if own_values:                           # otherwise one key serves all heads, and its first dims are the value
+            keys, values, value_row = keys + head * slots * row_bytes(dim_k), values + head * slots * row_bytes(dim_v), dim_v
         wide, scores = work, work + (BLOCK * (dim_k + dim_v) * 4 if widens else 0)       # what is read most stays aligned
         table = scores + scores_bytes
         for i in range(n + 1):
@@ -134,19 +138,22 @@ def _walk(variant: str, isa: Isa) -> Any:
                 store_i64(table, i * entry + 24, last + own if sink_part else first + own)
                 store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
         while at < end:
-            k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(dim_v)
+            k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(value_row)
             if widens:
                 widen(k, dim_k, wide)
-                widen(v, dim_v, wide + BLOCK * dim_k * 4)
-                k, v = wide, wide + BLOCK * dim_k * 4
+                k, k_values = wide, v
+                v = wide
+                if own_values:
+                    v = wide + BLOCK * dim_k * 4
+                    widen(k_values, dim_v, v)
             i = 0
             while i < n:
                 here = 4 if n - i > 2 else 2
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
                     if here == 4:
-                        four(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, scale, softcap)
+                        four(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     else:
-                        two(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, scale, softcap)
+                        two(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                 i += here
             at += BLOCK
 

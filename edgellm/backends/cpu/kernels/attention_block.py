@@ -32,15 +32,15 @@ SIZE = {"f32": 4, "f16": 2}
 
 
 def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False) -> Any:
-    """block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, scale, cap): add keys `at` to `at` + 31 to the
-    partials of this many queries.
+    """block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap): add keys `at` to
+    `at` + 31 to the partials of this many queries. `value_row`: from value to value, in elements.
     """
     i64, f32, void = types.int64, types.float32, types.void
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}[kv_type], SIZE[kv_type]
     score = isa.make("score", void, (i64,) * 6, lambda e, *a: _score(e, kv_type, queries, *a))
     weights = isa.make("weights", void, (i64, i64, i64, i64, f32, f32), lambda e, *a: _weights(e, queries, softcap, alibi, *a))
-    weigh = isa.make("weigh", void, (i64,) * 6, lambda e, *a: _weigh(e, kv_type, queries, *a))
+    weigh = isa.make("weigh", void, (i64,) * 7, lambda e, *a: _weigh(e, kv_type, queries, *a))
 
     @outline
     def score_rest(table, keys, dim, scores, first, end):
@@ -54,17 +54,17 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
                 store_f32(scores, i * ROW + key * 4, load_f32(scores, i * ROW + key * 4) + total)
 
     @outline
-    def weigh_rest(sums, values, dim, scores, first, end):
+    def weigh_rest(sums, values, dim, value_row, scores, first, end):
         for i in range(queries):
             for j in range(dim // LANES * LANES, dim):
                 at = (i * dim + j) * 4
                 total = load_f32(sums, at) * load_f32(scores, FACTORS + i * 4)
                 for key in range(first, end):
-                    total += load_f32(scores, i * ROW + key * 4) * load_one(values, (key * dim + j) * size)
+                    total += load_f32(scores, i * ROW + key * 4) * load_one(values, (key * value_row + j) * size)
                 store_f32(sums, at, total)
 
     @outline
-    def block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, scale, cap):
+    def block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap):
         entries = table + first_query * ENTRY
         low = max(load_i64(entries, 8) - at, 0) // LANES * LANES             # later queries see no earlier keys
         high = (min(load_i64(entries, (queries - 1) * ENTRY + 16) - at, BLOCK) + LANES - 1) // LANES * LANES
@@ -73,9 +73,9 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
             score_rest(entries, keys, dim_k, scores, low, high)
         weights(entries, at, part + (rows * dim_v + first_query * 16) * 4, scores, scale, cap)
         sums = part + first_query * dim_v * 4
-        weigh(sums, values, dim_v, scores, low, high)
+        weigh(sums, values, dim_v, value_row, scores, low, high)
         if dim_v % LANES:
-            weigh_rest(sums, values, dim_v, scores, low, high)
+            weigh_rest(sums, values, dim_v, value_row, scores, low, high)
 
     return block
 
@@ -164,9 +164,9 @@ def _capped(e: Generic, x: Value, cap: Value) -> Value:
     return b.fmul(e.splat(cap), tanh)
 
 
-def _weigh(e: Generic, kv_type: str, queries: int, sums: Value, values: Value, dim: Value, scores: Value, first: Value,
-           end: Value) -> None:
-    """Shrink the sums, add values `first` to `end` times their weights; of whole eights of dims."""
+def _weigh(e: Generic, kv_type: str, queries: int, sums: Value, values: Value, dim: Value, value_row: Value, scores: Value,
+           first: Value, end: Value) -> None:
+    """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
     b, wide = e.b, e.accumulators // queries
     factors = [e.splat(e.load(F32, scores, FACTORS + 4 * i)) for i in range(queries)]
     eights = b.lshr(dim, I64(3))
@@ -181,7 +181,7 @@ def _weigh(e: Generic, kv_type: str, queries: int, sums: Value, values: Value, d
         for i, j in product(range(queries), range(n)):
             b.store(b.fmul(e.load(V8F, places[i][j]), factors[i]), totals[i][j])
         with cgutils.for_range_slice(b, first, end, I64(1)) as (key, _):
-            value = b.add(values, b.mul(b.add(b.mul(key, dim), at), I64(SIZE[kv_type])))
+            value = b.add(values, b.mul(b.add(b.mul(key, value_row), at), I64(SIZE[kv_type])))
             right = [_wide(e, kv_type, b.add(value, I64(LANES * j * SIZE[kv_type]))) for j in range(n)]
             weight = b.add(scores, b.mul(key, I64(4)))
             _multiplied(e, totals, [e.splat(e.load(F32, weight, ROW * i)) for i in range(queries)], right)

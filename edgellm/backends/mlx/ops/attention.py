@@ -9,7 +9,6 @@ import mlx.core as mx
 from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Weights
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.dense import capped, turned
-from edgellm.errors import BackendError
 from edgellm.graph import Node
 from edgellm.ops.attention import alibi_slopes
 
@@ -18,10 +17,9 @@ from edgellm.ops.attention import alibi_slopes
 def kv_write(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     state = cast(int, node.attrs["state"])
     layer, shape = inputs.layer(state), inputs.shape
-    if layer.memory.v_is_k_prefix:
-        raise BackendError('keys that hold their values are not there yet in the MLX back end; use backend="cpu".')
-    k, v = (_by_head(a, layer.memory.n_kv_heads) for a in x)
-    held = store(inputs.held[state], k, v, inputs.slots[layer.memory_class], shape.new_sinks if layer.sinks else 0)
+    k, *v = (_by_head(a, layer.memory.n_kv_heads) for a in x)
+    held = store(inputs.held[state], k, v[0] if v else None, inputs.slots[layer.memory_class],
+                 shape.new_sinks if layer.sinks else 0)
     if shape.turning and layer.sinks and layer.spec:
         held = turn_sinks(layer, held, *inputs.turns[layer.spec])
     inputs.held[state] = held
@@ -41,7 +39,7 @@ def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
         learned = weights.vectors[node.weights[0]] if node.weights else None
         y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask, bias, learned)
     else:
-        y = attend_once(held, number(node, "scale"), q, end, mask, inputs.widen)
+        y = attend_once(layer, held, number(node, "scale"), q, end, mask, inputs.widen)
     return y.swapaxes(1, 2).reshape(q.shape[2], -1)
 
 
@@ -60,13 +58,17 @@ def _alibi(node: Node, distances: Array) -> Array:
     return -slopes[None, :, None, None] * distances
 
 
-def store(held: Held, k: Array, v: Array, slots: Array, new_sinks: int) -> Held:
-    """k (1, kv heads, T, dim) and v in their slots, in place; the first `new_sinks` tokens are kept for themselves, too."""
+def store(held: Held, k: Array, v: Array | None, slots: Array, new_sinks: int) -> Held:
+    """k (1, kv heads, T, dim) and v, where keys do not hold it, in their slots, in place; the first `new_sinks` tokens are kept for
+    themselves, too.
+    """
     sinks = held.sinks
     if new_sinks:
         sinks = _placed(sinks, k[:, :, :new_sinks], slots[:new_sinks])
-    keys, values = k.astype(held.keys.dtype), v.astype(held.values.dtype)
-    return Held(_placed(held.keys, keys, slots), _placed(held.values, values, slots), sinks, held.recurrent)
+    keys, values = _placed(held.keys, k.astype(held.keys.dtype), slots), held.values
+    if v is not None:
+        values = _placed(values, v.astype(values.dtype), slots)
+    return Held(keys, values, sinks, held.recurrent)
 
 
 def _placed(held: Array, new: Array, slots: Array) -> Array:
@@ -83,12 +85,18 @@ def turn_sinks(layer: Layer, held: Held, cos: Array, sin: Array) -> Held:
     return replace(held, keys=mx.slice_update(held.keys, keys, mx.array([0]), axes=(2,)))
 
 
-def attend_once(held: Held, scale: float, q: Array, end: int, mask: Array | None, widen: bool) -> Array:
+def _seen(layer: Layer, held: Held, end: int) -> tuple[Array, Array]:
+    """Keys and values of the first `end` slots."""
+    keys = held.keys[:, :, :end]
+    return keys, keys[..., :layer.memory.dim_v] if layer.memory.v_is_k_prefix else held.values[:, :, :end]
+
+
+def attend_once(layer: Layer, held: Held, scale: float, q: Array, end: int, mask: Array | None, widen: bool) -> Array:
     """MLX's own attention of q (1, heads, T, dim) over the first `end` slots: (1, heads, T, value dim).
 
     `mask` (T, end); None: all of them, causally. `widen`: f16 keys as f32.
     """
-    keys, values = held.keys[:, :, :end], held.values[:, :, :end]
+    keys, values = _seen(layer, held, end)
     if widen:
         keys, values = keys.astype(mx.float32), values.astype(mx.float32)
     how = mask if mask is not None else "causal" if q.shape[2] > 1 else None
@@ -101,7 +109,7 @@ def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, 
     further key without a value, in float32.
     """
     groups, end = (1, layer.memory.n_kv_heads, -1, layer.memory.dim_k), mask.shape[-1]
-    keys, values = (a[:, :, :end].astype(mx.float32) for a in (held.keys, held.values))
+    keys, values = (a.astype(mx.float32) for a in _seen(layer, held, end))
     scores = q.reshape(groups) @ keys.swapaxes(2, 3)
     if layer.sinks:
         own = q_sink.reshape(groups) @ held.sinks.swapaxes(2, 3)

@@ -1,0 +1,42 @@
+"""Tensors and keys of tiny models with latent attention (deepseek2), in both layouts that llama.cpp's converter has had."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tiny_hybrids import Draw, gated
+
+Array = npt.NDArray[Any]
+LATENT, PLAIN, TURNED, VALUE = 32, 32, 16, 24        # of the short row, of a head's dims, of its value
+Q_LATENT = 40
+
+
+def metadata(s: Any) -> dict[str, Any]:              # Any: tiny_models.Shape, which imports this file
+    """Layer 0 has no experts, the others have four, of which two are taken, and a shared one."""
+    keys = {"attention.kv_lora_rank": LATENT, "rope.dimension_count": TURNED, "leading_dense_block_count": 1, "expert_count": 4,
+            "expert_used_count": 2, "expert_feed_forward_length": s.n_ff // 2, "expert_shared_count": 1,
+            "attention.head_count_kv": 1, "attention.key_length": LATENT + TURNED, "attention.value_length": LATENT,
+            "attention.key_length_mla": PLAIN + TURNED, "attention.value_length_mla": VALUE}
+    return keys
+
+
+def block(draw: Draw, s: Any, layer: int) -> dict[str, Array]:
+    """A block of DeepSeek-V2-Lite."""
+    n = s.n_heads
+    found = {"attn_norm.weight": draw.vector(s.n_embd), "ffn_norm.weight": draw.vector(s.n_embd),
+             "attn_q.weight": draw.matrix(n * (PLAIN + TURNED), s.n_embd),
+             "attn_kv_a_mqa.weight": draw.matrix(LATENT + TURNED, s.n_embd), "attn_kv_a_norm.weight": draw.vector(LATENT),
+             "attn_k_b.weight": np.stack([draw.matrix(LATENT, PLAIN) for _ in range(n)]),
+             "attn_v_b.weight": np.stack([draw.matrix(VALUE, LATENT) for _ in range(n)]),
+             "attn_output.weight": draw.matrix(s.n_embd, n * VALUE)}
+    return found | (experts(draw, s) if layer else gated(draw, s))
+
+
+def experts(draw: Draw, s: Any) -> dict[str, Array]:
+    """Four experts, half as wide as a feed-forward, and a shared one."""
+    n, width = 4, s.n_ff // 2
+    shared = {name.replace(".", "_shexp."): array for name, array in gated(draw, s, width).items()}
+    return shared | {
+        "ffn_gate_inp.weight": draw.matrix(n, s.n_embd), "ffn_down_exps.weight": np.stack([draw.matrix(s.n_embd, width)] * n),
+        **{f"ffn_{part}_exps.weight": np.stack([draw.matrix(width, s.n_embd) for _ in range(n)]) for part in ("gate", "up")}}
