@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gemma_variants import VARIANTS as GEMMAS
 from latent_variants import VARIANTS as LATENT
 from moe_variants import VARIANTS as MOE
 from variant import Variant
@@ -168,6 +169,7 @@ VARIANTS = {
     "gpt2-tied": Variant("gpt2", "GPT2", {"tied": True, "n_heads": 8}),
     **LATENT,
     **MOE,
+    **GEMMAS,
 }
 
 

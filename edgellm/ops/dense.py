@@ -115,6 +115,20 @@ def _scale(run: Run, node: Node, x: Array) -> Array:
     return x * np.float32(number(node, "value"))
 
 
+def scaled_by(g: Builder, x: Value, name: str, *, one: bool = False) -> Value:
+    """x times the weight `name`, which has a number for each column; `one`: a single number for all."""
+    return g.emit("scaled_by", (x,), g.n(x), (name,), one=one)
+
+
+def _scaled_by_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return (WeightUse(node.weights[0], (1 if node.attrs["one"] else node.n,), "vector"),)
+
+
+def _scaled_by(run: Run, node: Node, x: Array) -> Array:
+    y: Array = np.multiply(x, run.weight(node.weights[0]))
+    return y
+
+
 # --- activations ------------------------------------------------------------------------------------------------------
 def activation(g: Builder, op: str, x: Value) -> Value:
     """One of silu, gelu (tanh form), gelu_erf, gelu_quick, relu_squared, tanh, sigmoid."""
@@ -270,6 +284,7 @@ OPS = (
     OpSpec("add", lambda run, node, a, b: np.add(a, b), (2,), fuse=_fuse_residual),
     OpSpec("mul", lambda run, node, a, b: np.multiply(a, b), (2,), fuse=_fuse_gate),
     OpSpec("scale", _scale, attrs=frozenset({"value"})),
+    OpSpec("scaled_by", _scaled_by, attrs=frozenset({"one"}), weights=_scaled_by_weights, weight_counts=(1,)),
     *(OpSpec(name, _act) for name in ACTIVATIONS),
     OpSpec("glu", _glu, (2,), frozenset({"act"}), _check_glu),
     OpSpec("slice", _slice, attrs=frozenset({"start", "stop"}), check=_check_slice, is_view=True),

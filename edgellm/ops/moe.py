@@ -119,14 +119,19 @@ def _by_expert(run: Run, node: Node, x: Array, weights: Array, rows: slice) -> A
     return y
 
 
-def expert_sum(g: Builder, x: Value, weights: Value, name: str, k: int, n: int) -> Value:
-    """x (T, k * columns), each of its k parts by its expert, weighted and summed: (T, n)."""
-    return g.emit("expert_sum", (x, weights), n, g.named(name), k=k)
+def expert_sum(g: Builder, x: Value, weights: Value, name: str, k: int, n: int, factors: Value | None = None) -> Value:
+    """x (T, k * columns), each of its k parts by its expert, weighted and summed: (T, n).
+
+    `factors` (T, E): what products are multiplied with, where that is not what `topk` gives.
+    """
+    return g.emit("expert_sum", (x, weights) if factors is None else (x, weights, factors), n, g.named(name), k=k)
 
 
 def _check_expert_sum(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
     if inputs[0].n % integer(node, "k"):
         yield f"cannot split {inputs[0].n} among {node.attrs['k']} experts"
+    if inputs[-1].n != inputs[1].n:
+        yield f"has {inputs[-1].n} factors for {inputs[1].n} experts"
 
 
 def _expert_sum_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
@@ -134,10 +139,11 @@ def _expert_sum_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, 
     return _expert_weights(node, inputs[1].n, node.n, inputs[0].n // k, k)
 
 
-def _expert_sum(run: Run, node: Node, x: Array, weights: Array) -> Array:
+def _expert_sum(run: Run, node: Node, x: Array, weights: Array, factors: Array | None = None) -> Array:
     k = integer(node, "k")
     y = _by_expert(run, node, x.reshape(len(x), k, -1), weights, slice(0, node.n))
-    total: Array = np.sum(y * np.take_along_axis(weights, best(weights, k), axis=-1)[..., None], axis=1)
+    factors = weights if factors is None else factors
+    total: Array = np.sum(y * np.take_along_axis(factors, best(weights, k), axis=-1)[..., None], axis=1)
     return total
 
 
@@ -177,7 +183,7 @@ OPS = (
            weights=_topk_weights, weight_counts=(0, 1), bounded=True),
     OpSpec("expert_matmul", _expert_matmul, (2,), frozenset({"k", "start", "rows"}), _check_expert_matmul, _expert_matmul_weights,
            (1, 2)),
-    OpSpec("expert_sum", _expert_sum, (2,), frozenset({"k"}), _check_expert_sum, _expert_sum_weights, (1, 2)),
+    OpSpec("expert_sum", _expert_sum, (2, 3), frozenset({"k"}), _check_expert_sum, _expert_sum_weights, (1, 2)),
     OpSpec("glu_clamped", _glu_clamped, (2,), frozenset({"limit"})),
     OpSpec("gated_by", _gated_by, (2,), check=_check_gated_by, weights=_gated_by_weights, weight_counts=(1,)),
 )

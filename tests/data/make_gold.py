@@ -73,6 +73,14 @@ OWN_NAMES["deepseek2"] = {
     "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
     "attn_kv_b": "self_attn.kv_b_proj"}
 OWN_NAMES["gpt-oss"] = {"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"}
+OWN_NAMES["gemma4"] = {
+    "ffn_norm": "pre_feedforward_layernorm", "inp_gate": "per_layer_input_gate", "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm", "layer_output_scale": "layer_scalar", "ffn_gate_inp": "router.proj",
+    "per_layer_token_embd": "model.embed_tokens_per_layer", "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm", "ffn_gate_up_exps": "experts.gate_up_proj",
+    "ffn_down_exps": "experts.down_proj", "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+    "post_ffw_norm_1": "post_feedforward_layernorm_1", "post_ffw_norm_2": "post_feedforward_layernorm_2"}
+SCALES = {"ffn_gate_inp": "router.scale", "ffn_down_exps": "router.per_expert_scale"}       # of gemma4, called .scale in files
 _DELTA = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")} | {
     "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z", "ssm_beta": "linear_attn.in_proj_b",
     "ssm_alpha": "linear_attn.in_proj_a", "ssm_conv1d": "linear_attn.conv1d", "ssm_norm": "linear_attn.norm",
@@ -102,7 +110,9 @@ def hf_name(arch: str, name: str) -> str:
     if arch == "falcon" and part.startswith("attn_norm"):
         return f"transformer.h.{block[1]}.{'ln_mlp' if part == 'attn_norm' else 'ln_attn'}.{kind}"
     name = f"{BLOCKS.get(arch, 'model.layers')}.{block[1]}.{names[part]}"
-    return name if part in ("ffn_down_exps", "exp_probs_b") else f"{name}.{kind}"
+    if kind == "scale":
+        return f"model.layers.{block[1]}.{SCALES[part]}"
+    return name if part in ("ffn_down_exps", "ffn_gate_up_exps", "exp_probs_b", "layer_output_scale") else f"{name}.{kind}"
 
 
 def hf_values(arch: str, name: str, values: np.ndarray, shape: Shape) -> torch.Tensor:
@@ -163,7 +173,7 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
                                        eos_token_id=2)
     if variant.arch == "mpt":
         return transformers.MptConfig(vocab_size=shape.n_vocab, **dict(variant.config))
-    text = "TextConfig" if variant.arch in ("gemma3", "qwen35", "qwen35moe") else "Config"
+    text = "TextConfig" if variant.arch in ("gemma3", "gemma3n", "gemma4", "qwen35", "qwen35moe") else "Config"
     common = {
         "vocab_size": shape.n_vocab, "hidden_size": shape.n_embd, "intermediate_size": shape.n_ff,
         "num_hidden_layers": shape.n_layers, "num_attention_heads": shape.n_heads, "rms_norm_eps": shape.eps,
@@ -223,7 +233,7 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
             yield f"model.layers.{name.split('.')[1]}.linear_attn.in_proj_qkvz.weight", torch.from_numpy(both)
         elif variant.arch == "qwen3next" and name.endswith("attn_gate.weight"):
             continue
-        elif not name.startswith("rope_factors") and "ffn_up_exps" not in name and "attn_v_b" not in name:
+        elif not name.startswith(("rope_factors", "rope_freqs")) and "ffn_up_exps" not in name and "attn_v_b" not in name:
             yield hf_name(variant.arch, name), hf_values(variant.arch, name, values, shape)
     for layer in range(shape.n_layers if variant.arch == "apertus" else 0):
         for part, number in (("alpha_p", [0.7]), ("alpha_n", [0.4]), ("beta", 0.5), ("eps", -1e-6)):

@@ -1,6 +1,7 @@
 """Attention with rotary positions: sizes of heads, projections, states."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgellm.graph import Builder, KVSpec, RopeSpec, Value
@@ -43,33 +44,39 @@ class Heads:
         return KVSpec(self.n_kv, self.dim_k, self.dim_v, window, causal=self.causal)
 
 
-def heads_of(keys: Keys) -> tuple[Heads, ...]:
-    """The heads of each layer, scores scaled by 1/sqrt(dim_k) where the file says nothing else. Raises BadHParam."""
-    return tuple(heads for heads in _layer_heads(keys, fewest=1) if heads is not None)
+def heads_of(keys: Keys, slides: Sequence[bool] = ()) -> tuple[Heads, ...]:
+    """The heads of each layer, scores scaled by 1/sqrt(dim_k) where the file says nothing else. Raises BadHParam.
+
+    `slides`: the layers whose heads have a length of their own, where the file names one.
+    """
+    return tuple(heads for heads in _layer_heads(keys, 1, slides) if heads is not None)
 
 
 def hybrid_heads(keys: Keys) -> tuple[Heads | None, ...]:
     """The same for models some of whose layers have no attention: None where the file says 0 key heads."""
-    return _layer_heads(keys, fewest=0)
+    return _layer_heads(keys, 0)
 
 
-def _layer_heads(keys: Keys, fewest: int) -> tuple[Heads | None, ...]:
+def _layer_heads(keys: Keys, fewest: int, slides: Sequence[bool] = ()) -> tuple[Heads | None, ...]:
     n_heads = keys.per_layer("attention.head_count")
     n_kv_heads = keys.per_layer("attention.head_count_kv", fewest, default=n_heads)
     softcap = keys.optional("attn_logit_softcapping")
     if not keys.has("attention.key_length") and len(set(n_heads)) > 1:
         raise keys.bad("attention.key_length", "is missing, though layers have different numbers of heads")
-    return tuple(replace(_heads(keys, n, n_kv, softcap), causal=keys.causal) if n_kv else None
-                 for n, n_kv in zip(n_heads, n_kv_heads, strict=True))
+    return tuple(replace(_heads(keys, n, n_kv, softcap, short), causal=keys.causal) if n_kv else None
+                 for n, n_kv, short in zip(n_heads, n_kv_heads, slides or (False,) * keys.n_layers, strict=True))
 
 
-def _heads(keys: Keys, n: int, n_kv: int, softcap: float | None) -> Heads:
+def _heads(keys: Keys, n: int, n_kv: int, softcap: float | None, slides: bool) -> Heads:
     if n % n_kv:
         raise keys.bad("attention.head_count_kv", f"{n_kv} does not divide the {n} query heads")
     if not keys.has("attention.key_length") and keys.n_embd % n:
         raise keys.bad("attention.head_count", f"{n} does not divide embedding_length {keys.n_embd}")
     dim_k = keys.integer("attention.key_length", 1, MAX_WIDTH, default=max(keys.n_embd // n, 1))
     dim_v = keys.integer("attention.value_length", 1, MAX_WIDTH, default=dim_k)
+    if slides:
+        dim_k = keys.integer("attention.key_length_swa", 1, MAX_WIDTH, default=dim_k)
+        dim_v = keys.integer("attention.value_length_swa", 1, MAX_WIDTH, default=dim_v)
     return Heads(n, n_kv, dim_k, dim_v, keys.optional("attention.scale") or dim_k**-0.5, softcap)
 
 
@@ -84,9 +91,13 @@ def layer_windows(keys: Keys, period: int, default: int | None = None) -> tuple[
     Where the file does not list them, every `period`-th layer sees everything. `default`: the window of files that name none.
     """
     window = default if not keys.has("attention.sliding_window") else sliding_window(keys)
-    slides = keys.sliding_layers("attention.sliding_window_pattern") or tuple(
+    return tuple(window if flag else None for flag in sliding_layers(keys, period))
+
+
+def sliding_layers(keys: Keys, period: int) -> tuple[bool, ...]:
+    """Whether each layer slides: every one but every `period`-th, where the file does not list them."""
+    return keys.sliding_layers("attention.sliding_window_pattern") or tuple(
         layer % period < period - 1 for layer in range(keys.n_layers))
-    return tuple(window if flag else None for flag in slides)
 
 
 def project_qkv(g: Builder, heads: Heads, block: str, x: Value) -> tuple[Value, Value, Value]:

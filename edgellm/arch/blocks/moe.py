@@ -7,7 +7,7 @@ from typing import cast
 from edgellm.arch.blocks.ffn import gated_ffn
 from edgellm.graph import Builder, Value
 from edgellm.hparams import MAX_LAYERS, MAX_WIDTH, Keys
-from edgellm.ops.dense import activation, add, matmul, mul
+from edgellm.ops.dense import activation, add, matmul, mul, scaled_by
 from edgellm.ops.moe import MAX_GROUPS, Gating, expert_matmul, expert_sum, gated_by, glu_clamped, topk
 
 MAX_EXPERTS = 2**16
@@ -59,11 +59,11 @@ def leading_dense(keys: Keys, *, default: int = 0) -> int:
     return keys.integer("leading_dense_block_count", 0, MAX_LAYERS, default=default)
 
 
-def routed_experts(g: Builder, block: str, x: Value, experts: Experts) -> Value:
-    """The weighted sum of the experts that each token takes."""
-    n_ff, k, bias = experts.n_ff, experts.k, f"{block}.exp_probs_b.bias"
-    weights = topk(g, matmul(g, x, f"{block}.ffn_gate_inp", experts.n), k, experts.gating, normalise=experts.normalise,
-                   scale=experts.scale, groups=experts.groups, groups_used=experts.groups_used,
+def routed_experts(g: Builder, block: str, x: Value, experts: Experts, router: Value | None = None) -> Value:
+    """The weighted sum of the experts that each token takes. `router`: what the router sees, where that is not x."""
+    n_ff, k, bias, scale = experts.n_ff, experts.k, f"{block}.exp_probs_b.bias", f"{block}.ffn_down_exps.scale"
+    weights = topk(g, matmul(g, x if router is None else router, f"{block}.ffn_gate_inp", experts.n), k, experts.gating,
+                   normalise=experts.normalise, scale=experts.scale, groups=experts.groups, groups_used=experts.groups_used,
                    bias=bias if bias in g.tensors else None)
     if (merged := f"{block}.ffn_gate_up_exps") + ".weight" in g.tensors:
         gate = expert_matmul(g, x, weights, merged, k, n_ff, rows=2 * n_ff)
@@ -75,7 +75,8 @@ def routed_experts(g: Builder, block: str, x: Value, experts: Experts) -> Value:
         y = glu_clamped(g, gate, up, experts.clamp)
     else:
         y = mul(g, activation(g, experts.act, gate), up)
-    return expert_sum(g, y, weights, f"{block}.ffn_down_exps", k, g.n(x))
+    factors = scaled_by(g, weights, scale) if scale in g.tensors else None
+    return expert_sum(g, y, weights, f"{block}.ffn_down_exps", k, g.n(x), factors)
 
 
 def moe_ffn(g: Builder, block: str, x: Value, experts: Experts, *, gated: bool = False) -> Value:

@@ -17,10 +17,7 @@ LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
 def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, style: Literal["norm", "neox"]) -> RopeSpec:
     """The rotation of heads of `dim` where all tokens are seen; longrope's long factors serve contexts past the original one."""
-    n_rot = keys.integer("rope.dimension_count", 1, dim, default=dim)
-    if n_rot % 2:
-        raise BadHParam(f"{n_rot} rotary dims cannot be paired; the file is damaged or needs an even number", file=keys.file,
-                        field=f"{keys.architecture}.rope.dimension_count")
+    n_rot = _rotated_dims(keys, "rope.dimension_count", dim)
     factor_key = "rope.scaling.factor" if keys.has("rope.scaling.factor") else "rope.scale_linear"
     kind = keys.text("rope.scaling.type", default="linear" if keys.has(factor_key) else "none",
                      choices=("none", "linear", "yarn", "longrope"))
@@ -33,6 +30,20 @@ def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, styl
         freq_scale=1.0 / factor if kind in ("linear", "yarn") else 1.0,
         factors=factors if factors in tensors else None, magnitude=magnitude, yarn=yarn,
     )
+
+
+def sliding_rope(keys: Keys, dim: int, base: float) -> RopeSpec:
+    """The rotation of heads of `dim` in sliding layers, which no scaling touches. `base`: of files that name none."""
+    return RopeSpec(_rotated_dims(keys, "rope.dimension_count_swa", dim), "neox",
+                    keys.optional("rope.freq_base_swa", above=1.0, high=MAX_BASE) or base)
+
+
+def _rotated_dims(keys: Keys, key: str, dim: int) -> int:
+    n_rot = keys.integer(key, 1, dim, default=dim)
+    if n_rot % 2:
+        raise BadHParam(f"{n_rot} rotary dims cannot be paired; the file is damaged or needs an even number", file=keys.file,
+                        field=f"{keys.architecture}.{key}")
+    return n_rot
 
 
 def _magnitude_and_yarn(keys: Keys, kind: str, factor: float, original: int) -> tuple[float, Yarn | None]:

@@ -181,19 +181,31 @@ def with_constant(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:{node.op}", value, own=node.op == "scale")
 
 
+@emitter("scaled_by")
+def scaled_by(plan: PlanBuilder, index: int, node: Node) -> None:
+    weight = node.weights[0]
+    if node.attrs["one"]:
+        _elementwise(plan, index, node, "elementwise:scale", float_word(float(plan.weights[weight].array()[0])), own=True)
+    else:
+        _elementwise(plan, index, node, "elementwise:mul", own=True, vector=plan.vector(weight))
+
+
 @emitter("xielu")
 def xielu(plan: PlanBuilder, index: int, node: Node) -> None:
     numbers = plan.keep(np.array(xielu_numbers(node), np.float32))
     _elementwise(plan, index, node, "elementwise:xielu", numbers, own=False)
 
 
-def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: int = 0, *, own: bool) -> None:
-    """`value`: the constant's word. `own`: of a single row each thread computes all, as what comes after it needs all."""
+def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: int = 0, *, own: bool, vector: int = 0) -> None:
+    """`value`: the constant's word. `own`: of a single row each thread computes all, as what comes after it needs all.
+
+    `vector`: the address of the second operand, where it is the same for all rows.
+    """
     a, b = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
     out = (None if own else plan.in_place(index, node.inputs[0])) or plan.output(index, own=own)
     plan.add(kernel, ELEMENTWISE(
-        a=a.at, a_stride=a.stride, b=b.at, b_stride=b.stride, out=out.at, out_stride=out.stride, n=node.n,
-        value=value, count=count_word(node)), reads=(a, b), writes=(out,),
+        a=a.at, a_stride=a.stride, b=vector or b.at, b_stride=0 if vector else b.stride, out=out.at, out_stride=out.stride,
+        n=node.n, value=value, count=count_word(node)), reads=(a, b), writes=(out,),
         pieces=REPLICATED if out.own else node.n, by_rows=node.rows == "T")
 
 

@@ -52,7 +52,7 @@ def _experts(plan: PlanBuilder, index: int, node: Node, kernel: str, *, rows: in
     weight, choice, k = plan.weights[node.weights[0]], node.inputs[1], cast(int, node.attrs["k"])
     traits, columns, stored_rows = traits_of(weight), weight.shape[-1], weight.shape[-2]
     x = _expert_rows(plan, node, columns, traits.quantise, slot_columns)
-    gates, out = plan.values[choice], plan.output(index)
+    experts, gates, out = plan.values[choice].n, plan.values[node.inputs[-1]], plan.output(index)
     chosen, buckets = (cast(Value, plan.derived(choice, kind)) for kind in (CHOSEN, SORTED))
     one_row, scratch_size = row_bytes(weight.type, columns), scratch_bytes(weight.type.name, columns)
     floats = max(abi.EXPERT_PIECE * plan.rows(index), rows)
@@ -62,7 +62,7 @@ def _experts(plan: PlanBuilder, index: int, node: Node, kernel: str, *, rows: in
         kernel=Kernel(traits.matmul), weights=weight.address + start * one_row, row_bytes=one_row,
         expert_bytes=stored_rows * one_row, n=rows, k=columns, x=x.at, x_row_bytes=_activation_bytes(columns, traits.quantise),
         x_slots=int(slot_columns > 0), out=out.at, out_stride=out.stride, bias=bias and bias + start * 4,
-        bias_bytes=stored_rows * 4, slots=k, chosen=chosen.at, buckets=buckets.at, experts=gates.n, gates=gates.at,
+        bias_bytes=stored_rows * 4, slots=k, chosen=chosen.at, buckets=buckets.at, experts=experts, gates=gates.at,
         gates_stride=gates.stride, count=count_word(node),
         scratch=Own(plan.scratch(plan.most_threads * scratch_size), scratch_size, always=True) if scratch_size else 0,
         work=Own(plan.scratch(plan.most_threads * work_size), work_size, always=True), work_floats=floats),
@@ -75,7 +75,7 @@ def _activation_bytes(columns: int, quantise: str | None) -> int:
 
 def _expert_rows(plan: PlanBuilder, node: Node, columns: int, quantise: str | None, slot_columns: int) -> Value:
     """The rows of a node's input in the order of experts, in the form that their products want; made once for all of them."""
-    source, choice, k = *node.inputs, cast(int, node.attrs["k"])
+    (source, choice), k = node.inputs[:2], cast(int, node.attrs["k"])
     form = quantise.partition(":")[2] if quantise else "f32"
     ready = plan.derived(source, f"{form} for {choice}")
     if ready is not None:

@@ -115,6 +115,11 @@ def scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array
     return x[0] * number(node, "value")
 
 
+@op("scaled_by")
+def scaled_by(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return x[0] * weights.vectors[node.weights[0]]
+
+
 @op("clamp")
 def clamp(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return mx.clip(x[0], -number(node, "limit"), number(node, "limit"))

@@ -55,7 +55,7 @@ def expert_sum(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> 
     k = cast(int, node.attrs["k"])
     experts = _best(x[1], k)
     y = _products(weights, node, x[0].reshape(len(x[0]), k, -1), experts, Picked(node.n, 0, node.n))
-    return (y * mx.take_along_axis(x[1], experts, axis=-1)[..., None]).sum(axis=1)
+    return (y * mx.take_along_axis(x[-1], experts, axis=-1)[..., None]).sum(axis=1)
 
 
 @op("glu_clamped")
