@@ -138,6 +138,15 @@ class Keys:
                             file=self.file, field=key)
         return tuple(np.broadcast_to(values, self.n_layers).tolist())
 
+    def floats_per_layer(self, key: str) -> tuple[float, ...] | None:
+        """A float for each layer, which may be infinite; None where the key is missing."""
+        value = self._value(key)
+        if value is None:
+            return None
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.size != self.n_layers or np.isnan(value).any():
+            raise self.bad(key, f"{_shown(value)} is not a number for each of {self.n_layers} layers")
+        return tuple(value.tolist())
+
     def optional(self, key: str, *, above: float = 0.0, high: float = MAX_FACTOR) -> float | None:
         """As `number`; None where the key is missing or 0, which files write for "off"."""
         return self.number(key, above=above, high=high, zero=True) or None if self.has(key) else None

@@ -28,7 +28,17 @@ def _without_rows(experts: int) -> Variant:
                    "num_global_key_value_heads": 1} | routing)
 
 
+def _gemma3n(n_layers: int, shared: int) -> Variant:
+    ropes = {SLIDING: {"rope_type": "default", "rope_theta": 10000.0}, FULL: {"rope_type": "default", "rope_theta": 1e6}}
+    return Variant("gemma3n", "Gemma3n", {"n_layers": n_layers, "tied": True, "rope_base": 1e6}, config={
+        "sliding_window": 8, "final_logit_softcapping": 3.0, "rope_parameters": ropes, "vocab_size_per_layer_input": 96,
+        "hidden_size_per_layer_input": WIDTH, "layer_types": ([SLIDING, FULL] * n_layers)[:n_layers], "laurel_rank": 8,
+        "num_kv_shared_layers": shared, "activation_sparsity_pattern": [0.0 if i % 3 == 2 else 0.8 for i in range(n_layers)]})
+
+
 VARIANTS: Mapping[str, Variant] = {
+    "gemma3n": _gemma3n(5, 2),
+    "gemma3n-own-keys": _gemma3n(3, 0),
     "gemma4": Variant("gemma4", "Gemma4", {"n_layers": 6, "tied": True}, config=_GEMMA4 | {
         "hidden_size_per_layer_input": WIDTH, "layer_types": [SLIDING, FULL] * 3, "num_kv_shared_layers": 2,
         "use_double_wide_mlp": True}),

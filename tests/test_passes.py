@@ -82,7 +82,7 @@ def test_nothing_fusible_is_left(arch: str, tmp_path: Path) -> None:
         twice = ("exaone4", "gemma2", "gemma3", "glm4", "granite", "granitemoe", "olmo2")
         gated = ("qwen2moe", "qwen35moe", "qwen3next")           # shared experts, which are added to the others
         routed = 2 * (arch in ROUTINGS)          # a sum of experts takes no residual
-        rows = {"gemma4": 7}                     # both halves, rows per layer, and these rows' two parts
+        rows = {"gemma4": 7, "gemma3n": 11}      # both halves, rows per layer, and these rows' two parts
         assert ops["add"] == rows.get(arch, 4 if arch in (*twice, *gated) else routed or int(arch in ("gpt2", "deepseek2")))
 
 

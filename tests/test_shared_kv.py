@@ -20,7 +20,7 @@ from edgellm.weights import WeightStore
 
 N = 90                           # tokens: past the windows of 8
 IDS = np.random.default_rng(5).integers(3, 90, N).astype(np.int32)
-SIZES = {"gemma4": {"n_layers": 6, "n_experts": 4}}
+SIZES = {"gemma3n": {"n_layers": 6}, "gemma4": {"n_layers": 6, "n_experts": 4}}
 
 
 @pytest.mark.parametrize(("backend", "quant"), [("cpu", "F32"), ("cpu", "Q4_0"), ("mlx", "Q4_0")])

@@ -58,6 +58,31 @@ def gemma4_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     return found | (experts(draw, s) if s.n_experts else {})
 
 
+def gemma3n_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    """Four rows per token."""
+    norms = (*NORMS, "altup_router_norm", "laurel_post_norm", "altup_correct_scale")
+    shares = layer >= s.n_layers - n_shared(s)
+    return {f"{name}.weight": draw.vector(s.n_embd) for name in norms} | attention(draw, s, s.head_dim, keys=not shares) | gated(
+        draw, s) | per_layer(draw, s) | {
+        "altup_correct_coef.weight": draw.matrix(4, 4), "altup_predict_coef.weight": draw.matrix(16, 4),
+        "altup_router.weight": 20 * draw.matrix(4, s.n_embd), "laurel_l.weight": draw.matrix(8, s.n_embd),
+        "laurel_r.weight": draw.matrix(s.n_embd, 8)}
+
+
+def gemma3n_keys(s: Shape) -> dict[str, Any]:
+    """Every third layer is dense."""
+    return {"attention.sliding_window": s.window or 8, "attention.shared_kv_layers": n_shared(s),
+            "attention.sliding_window_pattern": [slides(layer) for layer in range(s.n_layers)], "rope.freq_base_swa": 10000.0,
+            "embedding_length_per_layer_input": WIDTH, "final_logit_softcapping": 3.0, "altup.num_inputs": 4, "altup.active_idx": 0,
+            "activation_sparsity_scale": [-np.inf if layer % 3 == 2 else 0.8416212 for layer in range(s.n_layers)]}
+
+
+def gemma3n_ends(draw: Draw, s: Shape) -> dict[str, Array]:
+    projections = {f"altup_{name}.weight": np.stack([draw.matrix(s.n_embd, s.n_embd) for _ in range(3)])
+                   for name in ("proj", "unembd_proj")}
+    return per_layer_ends(draw, s) | output_norm(draw, s) | projections
+
+
 def gemma4_keys(s: Shape) -> dict[str, Any]:
     """Of the sizes of tiny_models.Shape the length of heads is that of sliding layers."""
     shared = n_shared(s)
@@ -80,5 +105,6 @@ def gemma4_ends(draw: Draw, s: Shape) -> dict[str, Array]:
 
 
 GEMMAS = {
+    "gemma3n": Hybrid(gemma3n_keys, gemma3n_block, gemma3n_ends),
     "gemma4": Hybrid(gemma4_keys, gemma4_block, gemma4_ends),
 }

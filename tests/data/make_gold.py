@@ -80,6 +80,11 @@ OWN_NAMES["gemma4"] = {
     "per_layer_proj_norm": "model.per_layer_projection_norm", "ffn_gate_up_exps": "experts.gate_up_proj",
     "ffn_down_exps": "experts.down_proj", "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
     "post_ffw_norm_1": "post_feedforward_layernorm_1", "post_ffw_norm_2": "post_feedforward_layernorm_2"}
+OWN_NAMES["gemma3n"] = OWN_NAMES["gemma4"] | {
+    "altup_correct_coef": "altup.correction_coefs", "altup_predict_coef": "altup.prediction_coefs",
+    "altup_correct_scale": "altup.correct_output_scale", "altup_router": "altup.modality_router",
+    "altup_router_norm": "altup.router_norm", "laurel_l": "laurel.linear_left", "laurel_r": "laurel.linear_right",
+    "laurel_post_norm": "laurel.post_laurel_norm"}
 SCALES = {"ffn_gate_inp": "router.scale", "ffn_down_exps": "router.per_expert_scale"}       # of gemma4, called .scale in files
 _DELTA = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")} | {
     "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z", "ssm_beta": "linear_attn.in_proj_b",
@@ -91,6 +96,7 @@ OWN_NAMES |= dict.fromkeys(DELTA_NETS, _DELTA)
 BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transformer.h", "gptneox": "gpt_neox.layers",
           "mamba": "backbone.layers",
           "mpt": "transformer.blocks"}
+NO_KIND = ("ffn_down_exps", "ffn_gate_up_exps", "exp_probs_b", "layer_output_scale", "altup_correct_scale")   # bare there
 BARE = ("ssm_a", "ssm_d")        # without .weight
 PAIRED = ("arcee", "granite", "granitemoe", "llama", "mistral3", "olmo", "smollm3")  # queries and keys with pairs side by side
 ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron", *DELTA_NETS)           # to the weights of norms
@@ -112,7 +118,7 @@ def hf_name(arch: str, name: str) -> str:
     name = f"{BLOCKS.get(arch, 'model.layers')}.{block[1]}.{names[part]}"
     if kind == "scale":
         return f"model.layers.{block[1]}.{SCALES[part]}"
-    return name if part in ("ffn_down_exps", "ffn_gate_up_exps", "exp_probs_b", "layer_output_scale") else f"{name}.{kind}"
+    return name if part in NO_KIND else f"{name}.{kind}"
 
 
 def hf_values(arch: str, name: str, values: np.ndarray, shape: Shape) -> torch.Tensor:
@@ -224,6 +230,9 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
             parts = [values.swapaxes(1, 2), arrays[name.replace("k_b", "v_b")]]
             both = np.concatenate(parts, axis=1).reshape(-1, values.shape[1])
             yield f"model.layers.{name.split('.')[1]}.self_attn.kv_b_proj.weight", torch.from_numpy(both)
+        elif name.startswith("altup_"):          # of the model
+            part = "altup_projections" if name.startswith("altup_proj") else "altup_unembed_projections"
+            yield from ((f"model.{part}.{row}.weight", torch.tensor(values[row])) for row in range(len(values)))
         elif "ffn_gate_exps" in name:            # gates and products of experts are one tensor there
             both = np.concatenate([values, arrays[name.replace("gate", "up")]], axis=1)
             place = "block_sparse_moe" if variant.arch == "granitemoe" else "mlp"

@@ -9,9 +9,9 @@ from edgellm.ops.dense import activation, add, columns, embed, matmul, mul, scal
 from edgellm.ops.norm import rms_norm
 
 
-def per_layer_width(keys: Keys) -> int:
-    """Columns that each layer has of a token's row; 0: there are no such rows."""
-    return keys.integer("embedding_length_per_layer_input", 0, MAX_WIDTH, default=0)
+def per_layer_width(keys: Keys, least: int = 0) -> int:
+    """Columns that each layer has of a token's row; 0, where that may be: there are no such rows."""
+    return keys.integer("embedding_length_per_layer_input", least, MAX_WIDTH, default=None if least else 0)
 
 
 def per_layer_inputs(g: Builder, keys: Keys, x: Value, width: int, eps: float) -> Value:
