@@ -1,4 +1,4 @@
-"""Measure how saved conversations come back: time to resume, the same logits, and what kill -9 leaves behind.
+"""Measure how saved conversations come back: time to resume and to fork, the same logits, and what kill -9 leaves behind.
 
     python scripts/check_resume.py model.gguf                  # a conversation of 4,096 tokens
     python scripts/check_resume.py model.gguf --kills 100      # and 100 kills at random moments of saving
@@ -42,6 +42,7 @@ def resume(name: str, tokens: int, file: Path) -> bool:
         started = time.perf_counter()
         session.save(file, sync=False)
         saving = time.perf_counter() - started
+        forks = sorted(forked(session) for _ in range(9))
         wanted = logits_of(session, [*prompt, *first.token_ids])
     with edgellm.load(name, context=tokens + 64) as model:
         started = time.perf_counter()
@@ -55,8 +56,17 @@ def resume(name: str, tokens: int, file: Path) -> bool:
     same = np.array_equal(wanted, got)
     later = ", ".join(f"{s * 1e3:.0f}" for s in seconds[1:])
     print(f"{tokens} tokens, {file.stat().st_size / 2**20:.1f} MiB: saved in {saving * 1e3:.0f} ms, resumed in "
-          f"{seconds[0] * 1e3:.0f} ms (again {later}); logits {'the same' if same else 'DIFFER'}")
+          f"{seconds[0] * 1e3:.0f} ms (again {later}), forked in {forks[4] * 1e3:.2f} ms; logits {'the same' if same else 'DIFFER'}")
     return same
+
+
+def forked(session: edgellm.Session) -> float:
+    """Seconds that a fork takes."""
+    started = time.perf_counter()
+    fork = session.fork()
+    seconds = time.perf_counter() - started
+    fork.close()
+    return seconds
 
 
 def logits_of(session: edgellm.Session, ids: list[int]) -> np.ndarray:
