@@ -2,6 +2,7 @@
 
 The sums are those of unit.py, operation by operation. Vector g of a unit has codes 4 g to 4 g + 3 of its eight blocks, so that
 products need no sums across lanes; weights are turned once for all columns, and rows of activations lie that way from the start.
+Vectors of sixteen lanes have two rows of weights side by side, and activations twice.
 """
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from edgellm.backends.cpu.kernels.unit import (
     weighed,
 )
 from edgellm.backends.cpu.kernels.unpack import BLOCK_OF, Unit
-from edgellm.backends.cpu.simd.base import I1, I8, I64
+from edgellm.backends.cpu.simd.base import F32, I1, I8, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V32B, Generic
 from edgellm.backends.cpu.traits import TRAITS, UNIT
 
@@ -44,22 +45,32 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: V
     whole, units = b.sdiv(k, I64(UNIT)), b.sdiv(b.add(k, I64(UNIT - 1)), I64(UNIT))
     section, scales = b.mul(units, I64(BLOCKS * 4)), b.mul(units, I64(UNIT))
     is_small = b.icmp_signed("<=", b.mul(columns, b.add(scales, b.mul(section, I64(2)))), I64(FITS))
-    at_once = b.select(is_small, I64(1), rows)
+    few = e.lane_rows
+    groups = b.sdiv(b.add(rows, I64(few - 1)), I64(few))
+    at_once = b.select(is_small, I64(1), groups)
     ahead = b.select(is_small, I64(AHEAD), b.mul(rows, row_bytes))
     zeros = _zeros(e)
 
-    def add_unit(row: Value, index: Value, last: Value | None) -> None:
+    def opened(row: Value, index: Value, last: Value | None) -> Unit:
         at = b.add(weights, b.add(b.mul(row, row_bytes), b.mul(index, I64(raw_unit))))
         for line in range(0, raw_unit, LINE):
             e.prefetch(b.add(at, ahead), line, to_first=False)
+        return open_unit(e.of_one_row(), name, at, last)
+
+    def add_unit(group: Value, index: Value, last: Value | None) -> None:
+        row = b.mul(group, I64(few))
         place = b.add(totals, b.mul(row, I64(32)))
         is_first = b.icmp_signed("==", index, I64(0))
         before = b.select(is_first, zeros, place)
-        _by_columns(e, shape, open_unit(e, name, at, last), b.add(x, b.mul(index, I64(UNIT))),
+        units = [opened(row, index, last)]
+        if few == 2:                             # of an odd number of rows the last one twice: sums have room for eight
+            next_row = b.add(row, I64(1))
+            units.append(opened(b.select(b.icmp_signed("<", next_row, rows), next_row, row), index, last))
+        _by_columns(e, shape, units, b.add(x, b.mul(index, I64(UNIT))),
                     b.add(x, b.add(scales, b.mul(index, I64(BLOCKS * 4)))), x_stride, section, columns,
                     before, b.select(is_first, I64(0), I64(ROWS * 32)), place)
 
-    with cgutils.for_range(b, b.sdiv(rows, at_once)) as group:
+    with cgutils.for_range(b, b.sdiv(groups, at_once)) as group:
         first = b.mul(group.index, at_once)
         with cgutils.for_range(b, whole) as unit, cgutils.for_range(b, at_once) as row:
             add_unit(b.add(first, row.index), unit.index, None)
@@ -71,22 +82,22 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: V
 
 
 def _zeros(e: Generic) -> Value:
-    kind = ir.ArrayType(I8, 32)
-    constant = cgutils.global_constant(e.b.module, "no_totals", ir.Constant(kind, bytearray(32)))
-    constant.linkage, constant.align = "internal", 32
+    kind = ir.ArrayType(I8, 32 * e.lane_rows)
+    constant = cgutils.global_constant(e.b.module, "no_totals", ir.Constant(kind, bytearray(kind.count)))
+    constant.linkage, constant.align = "internal", kind.count
     return e.b.ptrtoint(constant, I64)
 
 
-def _by_columns(e: Generic, shape: Shape, unit: Unit, codes: Value, scales: Value, x_stride: Value, section: Value,
+def _by_columns(e: Generic, shape: Shape, units: Sequence[Unit], codes: Value, scales: Value, x_stride: Value, section: Value,
                 columns: Value, before: Value, before_stride: Value, after: Value) -> None:
-    """Each column's totals + the products of an opened unit with it. `before`, `after`: of the first column's totals."""
+    """Each column's totals + the products of opened units with it. `before`, `after`: of the first column's totals."""
     b = e.b
-    opened = _Opened(e, shape, unit)
+    opened, kind = _Opened(e, shape, units), vector(F32, BLOCKS * len(units))
 
     def step(first: Value, n: int) -> None:
         places = [b.add(first, I64(c)) for c in range(n)]
         offsets = [b.mul(place, x_stride) for place in places]
-        totals = [e.load(V8F, b.add(before, b.mul(place, before_stride))) for place in places]
+        totals = [e.load(kind, b.add(before, b.mul(place, before_stride))) for place in places]
         addresses = [(b.add(codes, offset), b.add(scales, offset)) for offset in offsets]
         for place, value in zip(places, opened.products(totals, addresses, section), strict=True):
             e.store(value, b.add(after, b.mul(place, I64(ROWS * 32))))
@@ -100,22 +111,31 @@ def _by_columns(e: Generic, shape: Shape, unit: Unit, codes: Value, scales: Valu
 
 
 class _Opened:
-    """A unit of a row, turned, with what its products start from."""
+    """A unit of each of one or two rows, turned, with what its products start from."""
 
-    def __init__(self, e: Generic, shape: Shape, unit: Unit) -> None:
-        self.e, self.shape = e, shape
-        codes = unit.turned() if unit.turned else turned(e, unit, shape.whole)
+    def __init__(self, e: Generic, shape: Shape, units: Sequence[Unit]) -> None:
+        self.e, self.shape, self.times = e, shape, len(units)
+        one = e.of_one_row()
+        codes = self._joined([unit.turned() if unit.turned else turned(one, unit, shape.whole) for unit in units])
         self.parts = [codes] if shape.n_scales == 1 else [codes[:4], codes[4:]]
-        self.scales, self.minima, self.factor = ([e.pick(value, BLOCK_OF) for value in values]
-                                                 for values in (unit.scales, unit.minima, unit.factor))
+        self.scales, self.minima, self.factor = (self._joined([[e.pick(value, BLOCK_OF) for value in values] for values in each])
+                                                 for each in ([u.scales for u in units], [u.minima for u in units],
+                                                              [u.factor for u in units]))
         self.negatives = [e.negatives(part) for part in self.parts] if shape.signed and e.sign_sums else None
+
+    def _joined(self, of_units: Sequence[Sequence[Value]]) -> list[Value]:
+        return [self.e.join_all(values) for values in zip(*of_units, strict=True)]
+
+    def _for_all(self, kind: Any, address: Value, offset: int = 0) -> Value:
+        """Of activations, for every row."""
+        return self.e.join_all([self.e.load(kind, address, offset)] * self.times)
 
     def products(self, totals: Sequence[Value], columns: Sequence[tuple[Value, Value]], section: Value) -> list[Value]:
         """Totals + the products with some columns: addresses of their codes and of the d of their blocks."""
         e, b, shape = self.e, self.e.b, self.shape
 
         def sums(at: Value, index: int, n: int) -> Value:
-            return e.load(V8I, b.add(at, b.mul(section, I64(sums_section(index, n)))))
+            return self._for_all(V8I, b.add(at, b.mul(section, I64(sums_section(index, n)))))
 
         def starts(index: int) -> list[Value | None]:
             if self.negatives:
@@ -124,7 +144,7 @@ class _Opened:
 
         dots, first = [], 0
         for index, part in enumerate(self.parts):
-            x = [[functools.partial(e.load, V32B, at, 32 * g) for g in range(first, first + len(part))] for at, _ in columns]
+            x = [[functools.partial(self._for_all, V32B, at, 32 * g) for g in range(first, first + len(part))] for at, _ in columns]
             if self.negatives:
                 dots.append(e.dots([functools.partial(_same, w) for w in part], x, True, shape.most, starts(index)))
             else:
@@ -132,7 +152,7 @@ class _Opened:
                              for loads, start in zip(x, starts(index), strict=True)])
             first += len(part)
         return [weighed(e, total, [dot[c] for dot in dots], self.scales, self.minima,
-                        [sums(at, index, shape.n_minima) for index in range(shape.n_minima)], e.load(V8F, at), self.factor)
+                        [sums(at, index, shape.n_minima) for index in range(shape.n_minima)], self._for_all(V8F, at), self.factor)
                 for c, (total, (_, at)) in enumerate(zip(totals, columns, strict=True))]
 
 

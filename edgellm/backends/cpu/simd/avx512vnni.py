@@ -18,7 +18,8 @@ class Avx512Vnni(AvxVnni):
     """Needs no VBMI, which the first processors with VNNI lack."""
 
     name: ClassVar[str] = "avx512vnni"
-    lanes_from: ClassVar[int | None] = None
+    lanes_from: ClassVar[int | None] = 5
+    lane_rows: ClassVar[int] = 2
     tiled_from: ClassVar[int] = 16
     together: ClassVar[int] = 4
     accumulators: ClassVar[int] = 16
@@ -26,6 +27,9 @@ class Avx512Vnni(AvxVnni):
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((16,), (16,))
     column_by_column: ClassVar[bool] = True
     panel_bytes: ClassVar[int] = 1 << 19
+
+    def of_one_row(self) -> AvxVnni:
+        return AvxVnni(self.b)
 
     def _from_pieces(self, address: Any, offset: int, pieces: Sequence[int]) -> Any:
         lanes = [16 * piece + i for piece in pieces for i in range(16)]

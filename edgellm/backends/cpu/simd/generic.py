@@ -38,6 +38,7 @@ class Generic:
     whole_blocks: ClassVar[bool] = True          # whether types of `Traits.whole` do come by whole blocks
     accumulators: ClassVar[int] = 8              # f32x8 that loops of products keep in registers, beside what they multiply
     lanes_from: ClassVar[int | None] = None      # columns from which on those that are in no tile are for block_lanes.py
+    lane_rows: ClassVar[int] = 1                 # rows of weights that block_lanes.py multiplies at once: 8 lanes each
     tiled_from: ClassVar[int] = 16               # columns from which on whole sixteens are tiles
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
     # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
@@ -51,6 +52,10 @@ class Generic:
 
     def __init__(self, builder: Any) -> None:
         self.b = builder
+
+    def of_one_row(self) -> Generic:
+        """The rung that opens units for block_lanes.py, whose vectors have the lanes of a single row."""
+        return self
 
     # --- constants, memory, lanes -------------------------------------------------------------------------------------
     def constant(self, kind: Any, value: float | Sequence[float]) -> Value:
