@@ -56,7 +56,8 @@ def resume(name: str, tokens: int, file: Path) -> bool:
     same = np.array_equal(wanted, got)
     later = ", ".join(f"{s * 1e3:.0f}" for s in seconds[1:])
     print(f"{tokens} tokens, {file.stat().st_size / 2**20:.1f} MiB: saved in {saving * 1e3:.0f} ms, resumed in "
-          f"{seconds[0] * 1e3:.0f} ms (again {later}), forked in {forks[4] * 1e3:.2f} ms; logits {'the same' if same else 'DIFFER'}")
+          f"{seconds[0] * 1e3:.0f} ms (again {later}), forked in {forks[4] * 1e3:.2f} ms; "
+          f"logits {'the same' if same else 'DIFFER'}")
     return same
 
 

@@ -40,7 +40,7 @@ def isa() -> Isa:
     in the layout that the tile unit wants.
     """
     best = "avx512vnni" if "avx512vnni" in system.usable_isas() else "generic"
-    portable = {"name": "tiles", "tiles": True, "tile_rows": 16, "tile_columns": ((16,), (16,))}
+    portable = {"name": "tiles", "tiles": True, "tile_rows": 16, "tiled_from": 16, "tile_columns": ((16,), (16,))}
     return Isa(type("Tiles", (RUNGS[best],), portable))
 
 

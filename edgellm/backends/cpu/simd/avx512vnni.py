@@ -18,9 +18,8 @@ class Avx512Vnni(AvxVnni):
     """Needs no VBMI, which the first processors with VNNI lack."""
 
     name: ClassVar[str] = "avx512vnni"
-    lanes_from: ClassVar[int | None] = 5
+    lanes_from: ClassVar[int | None] = 3
     lane_rows: ClassVar[int] = 2
-    tiled_from: ClassVar[int] = 16
     together: ClassVar[int] = 4
     accumulators: ClassVar[int] = 16
     tile_rows: ClassVar[int] = 16
