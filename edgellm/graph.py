@@ -185,6 +185,10 @@ class Builder:
         bias = f"{name}.bias"
         return (f"{name}.weight", bias) if bias in self.tensors else (f"{name}.weight",)
 
+    def norm_weight(self, name: str) -> str:
+        """`name.weight`, or `name` where the file has that instead, as Falcon-H1's files have."""
+        return name if name in self.tensors else f"{name}.weight"
+
     def graph(self) -> Graph:
         """The finished graph."""
         return Graph(tuple(self._nodes), tuple(self._states), MappingProxyType(dict(self._outputs)))

@@ -92,6 +92,11 @@ def vectors(graph: Graph) -> dict[str, Shape]:
     return {use.name: use.shape for use in uses(graph) if use.role == "vector"}
 
 
+def _bare(shape: Shape) -> Shape:
+    """Without leading ones, which llama-quantize drops."""
+    return shape[next((i for i, n in enumerate(shape) if n != 1), len(shape) - 1):]
+
+
 def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.PathLike[str] = "",
            left_out: tuple[str, ...] = ()) -> None:
     """Check a graph, then that the file has each tensor that it needs, and none that it ignores but those `left_out`.
@@ -107,7 +112,7 @@ def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.Pa
         if info is None:
             raise BadTensorInfo("the architecture needs this tensor and the file lacks it; get a complete file",
                                 file=file, field=name)
-        if tuple(info.shape) != shape:
+        if tuple(info.shape) != shape and not (name in wanted_vectors and _bare(tuple(info.shape)) == _bare(shape)):
             raise ShapeMismatch(f"has shape {tuple(info.shape)}, the architecture needs {shape}; the file is damaged "
                                 "or its hyperparameters belong to another model", file=file, field=name)
         if info.type.name not in CODECS and info.type.origin != MLX:

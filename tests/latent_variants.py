@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from tiny_hybrids import Draw
+from tiny_draw import Draw
 from tiny_latent import LATENT, PLAIN, Q_LATENT, TURNED, VALUE
 from variant import Variant
 

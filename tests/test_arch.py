@@ -76,7 +76,8 @@ def test_a_tied_file_uses_the_embedding(arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_optional_biases_count(arch: str, tmp_path: Path) -> None:
-    bias = {f"blk.0.{'ssm_out' if arch == 'mamba' else 'attn_output'}.bias": np.linspace(-1.0, 1.0, 64, dtype=np.float32)}
+    part = "ssm_out" if arch in ("mamba", "mamba2") else "attn_output"
+    bias = {f"blk.0.{part}.bias": np.linspace(-1.0, 1.0, 64, dtype=np.float32)}
     results = []
     for tensors in ({}, bias):
         gguf = open_gguf(tiny_model(tmp_path / "m.gguf", arch, tensors=tensors))
@@ -100,8 +101,7 @@ def test_wrong_shapes_and_strange_tensors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "closest"), [
-    ("mamba2", "llama"), ("gemma4-assistant", "gemma3"), ("granitehybrid", "granite"),
-    ("qwen2vl", "qwen2"),
+    ("gemma4-assistant", "gemma3"), ("granite_switch", "granite"), ("qwen2vl", "qwen2"),
     ("phimoe", "phi3"), ("gptj", "gpt2"), ("_blocks", "llama"), ("../llama", "llama"), ("llama.x", "llama"), ("x" * 500, "llama"),
 ])
 def test_other_architectures_are_refused_in_one_sentence(name: str, closest: str) -> None:

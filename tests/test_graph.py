@@ -49,7 +49,7 @@ def small_graph() -> Graph:
 PRINTED = """\
 state 0: kv heads 1, keys 4, values 4, window 16
 %0  (T, 8) embed(source=tokens, rows=10) embd.weight
-%1  (T, 8) rms_norm(%0, eps=1e-05, groups=1) norm.weight
+%1  (T, 8) rms_norm(%0, eps=1e-05, groups=1, own=False) norm.weight
 %2  (T, 8) matmul(%1) q.weight q.bias
 %3  (T, 8) matmul(%1) kv.weight
 %4  (T, 4) slice(%3, start=0, stop=4)

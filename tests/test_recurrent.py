@@ -121,7 +121,7 @@ def test_pieces_cuts_forks_and_files(tmp_path: Path, name: str, backend: str) ->
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_a_step_that_was_stopped_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, asked: int) -> None:
     monkeypatch.setattr(cpu, "PART", 1)
-    with ready(tiny_model(tmp_path / "m.gguf", name)) as executable:
+    with ready(tiny_model(tmp_path / "m.gguf", name, n_layers=3)) as executable:
         whole = feed(executable, executable.new_state(), Sequence(executable.layout), IDS, 20)
         state, sequence, times = executable.new_state(), Sequence(executable.layout), 0
         feed(executable, state, sequence, IDS[:20], 20)

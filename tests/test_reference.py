@@ -107,7 +107,7 @@ def test_norms() -> None:
     w, b = np.array([1.0, 2.0, 3.0], np.float32), np.array([0.5, 0.0, -0.5], np.float32)
     pieces = X.reshape(2, 3).astype(np.float64)
     wanted = pieces / np.sqrt((pieces**2).mean(1, keepdims=True) + 0.1) * w
-    got = one("rms_norm", X, weights=Arrays(w=w), names=("w",), eps=0.1, groups=2)
+    got = one("rms_norm", X, weights=Arrays(w=w), names=("w",), eps=0.1, groups=2, own=False)
     assert got == pytest.approx(wanted.reshape(1, 6), rel=1e-6)
     row = X[:, :3].astype(np.float64)
     wanted = (row - row.mean()) / np.sqrt(row.var() + 0.1) * w + b
@@ -121,7 +121,11 @@ def test_norms_without_weights_and_with_one_for_each_piece() -> None:
     assert one("layer_norm", X, eps=0.1, groups=2) == pytest.approx(wanted.reshape(1, 6), rel=1e-5)
     got = one("layer_norm", X, weights=Arrays(w=own), names=("w",), eps=0.1, groups=2)
     assert got == pytest.approx((wanted * own).reshape(1, 6), rel=1e-5)
-    assert one("rms_norm", X, eps=0.1, groups=1) == pytest.approx(X / np.sqrt((X.astype(np.float64)**2).mean() + 0.1), rel=1e-6)
+    wanted = X / np.sqrt((X.astype(np.float64)**2).mean() + 0.1)
+    assert one("rms_norm", X, eps=0.1, groups=1, own=False) == pytest.approx(wanted, rel=1e-6)
+    wanted = pieces / np.sqrt((pieces**2).mean(1, keepdims=True) + 0.1)
+    got = one("rms_norm", X, weights=Arrays(w=own), names=("w",), eps=0.1, groups=2, own=True)
+    assert got == pytest.approx((wanted * own).reshape(1, 6), rel=1e-6)
 
 
 def test_matmul_slice_softcap_and_scale() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tiny_hybrids import Array, Draw, Hybrid, Shape, gated, output_norm
+from tiny_draw import Array, Draw, Hybrid, Shape, gated, output_norm
 
 SHARED, WIDTH = 2, 8             # layers without keys of their own, in models of more than 3; columns per layer of a token's row
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")

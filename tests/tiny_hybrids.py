@@ -1,62 +1,11 @@
 """Tensors and metadata of tiny models with recurrent layers, as `tiny_models` writes them: the first layer has attention."""
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-
-Array = npt.NDArray[Any]
-Shape = Any                      # tiny_models.Shape, which imports this module
-
-
-@dataclass(frozen=True, slots=True)
-class Hybrid:
-    """`block(draw, shape, block, layer)`: the tensors of a layer by name; `ends`: those that are of no layer, but the embedding."""
-
-    metadata: Callable[[Shape], dict[str, Any]]
-    block: Callable[[Draw, Shape, int], dict[str, Array]]
-    ends: Callable[[Draw, Shape], dict[str, Array]]
-
-    def tensors(self, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
-        draw = Draw(rng)
-        found = {"token_embd.weight": draw.matrix(s.n_vocab, s.n_embd)}
-        for layer in range(s.n_layers):
-            found |= {f"blk.{layer}.{name}": array for name, array in self.block(draw, s, layer).items()}
-        found |= self.ends(draw, s)
-        if not s.tied:
-            found["output.weight"] = draw.matrix(s.n_vocab, s.n_embd)
-        return found
-
-
-class Draw:
-    """Random weights whose products stay of the size of what they are multiplied with."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-
-    def matrix(self, rows: int, columns: int) -> Array:
-        return self._rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(1.5 / columns**0.5)
-
-    def vector(self, *shape: int, mean: float = 1.0, deviation: float = 0.2) -> Array:
-        return (mean + deviation * self._rng.standard_normal(shape)).astype(np.float32)
-
-
-def gated(draw: Draw, s: Shape, width: int = 0) -> dict[str, Array]:
-    """A gated feed-forward."""
-    n_ff = width or s.n_ff
-    return {"ffn_gate.weight": draw.matrix(n_ff, s.n_embd), "ffn_up.weight": draw.matrix(n_ff, s.n_embd),
-            "ffn_down.weight": draw.matrix(s.n_embd, n_ff)}
-
-
-def attention(draw: Draw, s: Shape, gates: int = 1) -> dict[str, Array]:
-    """Projections and norms of heads. `gates`: 2 where queries come with a gate each."""
-    n_q, n_kv = s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
-    return {"attn_q.weight": draw.matrix(gates * n_q, s.n_embd), "attn_k.weight": draw.matrix(n_kv, s.n_embd),
-            "attn_v.weight": draw.matrix(n_kv, s.n_embd), "attn_output.weight": draw.matrix(s.n_embd, n_q),
-            "attn_q_norm.weight": draw.vector(s.head_dim), "attn_k_norm.weight": draw.vector(s.head_dim)}
+from tiny_draw import Array, Draw, Hybrid, Shape, attention, feed_forward, gated, output_norm
+from tiny_ssm import SSM
 
 
 def lfm2_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
@@ -66,16 +15,7 @@ def lfm2_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
                  "shortconv.out_proj.weight": draw.matrix(s.n_embd, s.n_embd)}
     else:
         mixer = attention(draw, s)
-    return {**norms, **mixer, **gated(draw, s)}
-
-
-def mamba_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
-    inner = 2 * s.n_embd
-    return {"attn_norm.weight": draw.vector(s.n_embd), "ssm_in.weight": draw.matrix(2 * inner, s.n_embd),
-            "ssm_conv1d.weight": draw.vector(inner, 4, mean=0.2), "ssm_conv1d.bias": draw.vector(inner, mean=0.0),
-            "ssm_x.weight": draw.matrix(32 + 2 * 16, inner), "ssm_dt.weight": draw.matrix(inner, 32),
-            "ssm_dt.bias": draw.vector(inner, mean=-1.0), "ssm_a": -np.abs(draw.vector(inner, 16)), "ssm_d": draw.vector(inner),
-            "ssm_out.weight": draw.matrix(s.n_embd, inner)}
+    return norms | mixer | feed_forward(draw, s, layer, "lfm2moe")
 
 
 def experts(draw: Draw, s: Shape) -> dict[str, Array]:
@@ -123,18 +63,19 @@ def delta_expert_keys(s: Shape) -> dict[str, Any]:
                             "expert_shared_feed_forward_length": s.n_ff // 2}
 
 
-def output_norm(draw: Draw, s: Shape) -> dict[str, Array]:
-    return {"output_norm.weight": draw.vector(s.n_embd)}
+def lfm2_keys(s: Shape) -> dict[str, Any]:
+    return {"shortconv.l_cache": 3, "attention.head_count_kv": [0 if i % 2 else s.n_kv_heads for i in range(s.n_layers)]}
+
+
+def token_norm(draw: Draw, s: Shape) -> dict[str, Array]:
+    return {"token_embd_norm.weight": draw.vector(s.n_embd)}
 
 
 HYBRIDS = {
-    "mamba": Hybrid(lambda s: {"ssm.conv_kernel": 4, "ssm.inner_size": 2 * s.n_embd, "ssm.state_size": 16,
-                               "ssm.time_step_rank": 32},
-                    mamba_block, output_norm),
+    **SSM,
     "qwen35": Hybrid(delta_keys, qwen35_block, output_norm),
     "qwen35moe": Hybrid(delta_expert_keys, qwen35moe_block, output_norm),
     "qwen3next": Hybrid(delta_expert_keys, qwen3next_block, output_norm),
-    "lfm2": Hybrid(lambda s: {"shortconv.l_cache": 3, "attention.head_count_kv": [s.n_kv_heads, 0] * (s.n_layers // 2)
-                              + [s.n_kv_heads] * (s.n_layers % 2)},
-                   lfm2_block, lambda draw, s: {"token_embd_norm.weight": draw.vector(s.n_embd)}),
+    "lfm2": Hybrid(lfm2_keys, lfm2_block, token_norm),
+    "lfm2moe": Hybrid(lfm2_keys, lfm2_block, token_norm),
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tiny_hybrids import Draw, gated
+from tiny_draw import Draw, gated
 
 Array = npt.NDArray[Any]
 LATENT, PLAIN, TURNED, VALUE = 32, 32, 16, 24        # of the short row, of a head's dims, of its value

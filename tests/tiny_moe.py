@@ -34,6 +34,10 @@ ROUTINGS = {                                     # of the architectures that are
     "ernie4_5-moe": Routing(bias=True, shared=2),
     "gpt-oss": Routing(),
     "granitemoe": Routing(own_length=False),
+    "granitehybrid": Routing(shared=1, own_length=False),
+    "jamba": Routing(own_length=False),
+    "lfm2moe": Routing(bias=True, sigmoid=True),
+    "nemotron_h_moe": Routing(bias=True, shared=2),
 }
 PLAIN = Routing(own_length=False)                # Mixtral
 
@@ -44,7 +48,7 @@ def metadata(arch: str, s: Shape) -> dict[str, Any]:
     keys: dict[str, Any] = {"expert_count": s.n_experts, "expert_used_count": s.n_used}
     if family.own_length:
         keys["expert_feed_forward_length"] = s.n_ff
-    if arch in ("qwen2moe", "ernie4_5-moe"):
+    if arch in ("qwen2moe", "ernie4_5-moe", "granitehybrid", "nemotron_h_moe"):
         keys["expert_shared_feed_forward_length"] = family.shared * s.n_ff
     elif family.shared:
         keys["expert_shared_count"] = family.shared

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gemma_variants import VARIANTS as GEMMAS
 from latent_variants import VARIANTS as LATENT
 from moe_variants import VARIANTS as MOE
+from ssm_variants import VARIANTS as SSM
 from variant import Variant
 
 GOLD = Path(__file__).resolve().parent / "data" / "gold"
@@ -170,6 +171,7 @@ VARIANTS = {
     **LATENT,
     **MOE,
     **GEMMAS,
+    **SSM,
 }
 
 

@@ -1,13 +1,14 @@
-"""granite: Granite 3 and 4, dense (granitemoe: with experts); llama with factors on embeddings, scores, residuals and logits."""
+"""granite: Granite 3 and 4 (granitemoe: with experts); llama with factors on embeddings, scores, residuals and logits."""
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
+from edgellm.arch.blocks.attention import hybrid_heads, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.moe import experts_of, has_experts, moe_ffn
 from edgellm.arch.blocks.positions import rope_spec
+from edgellm.arch.blocks.recurrent import mamba2, mamba2_sizes
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, scale, select
@@ -15,20 +16,28 @@ from edgellm.ops.norm import rms_norm
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Pre-norm blocks; the factors come from the file, that of scores in `heads_of`. `rope.scaling.finetuned` switches rotation."""
-    eps, heads = norm_epsilon(keys), heads_of(keys)
-    rotates = keys.flag("rope.scaling.finetuned", default=True)
-    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm") if rotates else None
+    """Pre-norm blocks; the factors come from the file, that of scores in the heads. `rope.scaling.finetuned` switches rotation.
+
+    A layer whose number of key heads is 0 has a Mamba 2 layer instead of attention (granitehybrid).
+    """
+    eps, heads, rotates = norm_epsilon(keys), hybrid_heads(keys), keys.flag("rope.scaling.finetuned", default=True)
+    sizes = mamba2_sizes(keys) if None in heads else None
+    dim = next((head.dim_k for head in heads if head), 0)
+    rope = rope_spec(keys, tensors, g.context, dim, "norm") if rotates and dim else None
     residual = keys.optional("residual_scale") or 1.0
     experts = experts_of(keys, normalise=True) if has_experts(keys) else None
     lengths = (0,) * keys.n_layers if experts else ffn_lengths(keys)
     x = scale(g, token_embedding(g, keys), keys.optional("embedding_scale") or 1.0)
     for layer, (head, n_ff) in enumerate(zip(heads, lengths, strict=True)):
         block = f"blk.{layer}"
-        q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        y = matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd)
+        y = rms_norm(g, x, f"{block}.attn_norm", eps)
+        if head is not None:
+            q, k, v = project_qkv(g, head, block, y)
+            y = matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd)
+        elif sizes is not None:
+            y = mamba2(g, block, y, sizes, eps)
         x = add(g, x, scale(g, y, residual))
         y = rms_norm(g, x, f"{block}.ffn_norm", eps)
         y = moe_ffn(g, block, y, experts) if experts else gated_ffn(g, block, y, n_ff, "silu")
         x = add(g, x, scale(g, y, residual))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps), 1.0 / keys.number("logit_scale"))
+    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps), 1.0 / (keys.optional("logit_scale") or 1.0))

@@ -1,4 +1,4 @@
-"""lfm2: Liquid AI's LFM2; gated short convolutions, and attention in some layers."""
+"""lfm2: Liquid AI's LFM2 (lfm2moe: with experts); gated short convolutions, and attention in some layers."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from edgellm.arch.blocks.attention import hybrid_heads, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
+from edgellm.arch.blocks.moe import experts_of, has_experts, leading_dense, moe_ffn
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
@@ -19,8 +20,9 @@ MOST_TAPS = 64                   # of a convolution; real models have 3
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Pre-norm blocks; a layer whose number of key heads is 0 has a convolution instead of attention."""
     eps, taps = norm_epsilon(keys), keys.integer("shortconv.l_cache", 2, MOST_TAPS)
+    experts, dense = experts_of(keys, gating="sigmoid", normalise=True) if has_experts(keys) else None, leading_dense(keys)
     x = token_embedding(g, keys)
-    for layer, (head, n_ff) in enumerate(zip(hybrid_heads(keys), ffn_lengths(keys), strict=True)):
+    for layer, (head, n_ff) in enumerate(zip(hybrid_heads(keys), ffn_lengths(keys, experts=True), strict=True)):
         block = f"blk.{layer}"
         y = rms_norm(g, x, f"{block}.attn_norm", eps)
         if head is None:
@@ -32,7 +34,8 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
             k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
             y = matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd)
         x = add(g, x, y)
-        x = add(g, x, gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu"))
+        y = rms_norm(g, x, f"{block}.ffn_norm", eps)
+        x = add(g, x, moe_ffn(g, block, y, experts) if experts and layer >= dense else gated_ffn(g, block, y, n_ff, "silu"))
     logits(g, keys, rms_norm(g, select(g, x), "token_embd_norm", eps))
 
 

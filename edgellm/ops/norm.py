@@ -9,9 +9,13 @@ from edgellm.graph import Builder, Graph, Node, Value
 from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
 
 
-def rms_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1) -> Value:
-    """Each of `groups` pieces of a row divided by its root mean square, times weight (n/groups,); None: no weight."""
-    return g.emit("rms_norm", (x,), g.n(x), () if name is None else (f"{name}.weight",), eps=eps, groups=groups)
+def rms_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1, *, own: bool = False) -> Value:
+    """Each of `groups` pieces of a row divided by its root mean square, times weight (n/groups,); None: no weight.
+
+    `own`: each piece has a weight of its own (groups, n/groups).
+    """
+    weights = () if name is None else (g.norm_weight(name),)
+    return g.emit("rms_norm", (x,), g.n(x), weights, eps=eps, groups=groups, own=own)
 
 
 def _check_norm(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -21,7 +25,9 @@ def _check_norm(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[st
 
 
 def _rms_norm_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
-    return tuple(WeightUse(name, (node.n // integer(node, "groups"),), "vector") for name in node.weights)
+    groups = integer(node, "groups")
+    shape = (groups, node.n // groups) if node.attrs["own"] else (node.n // groups,)
+    return tuple(WeightUse(name, shape, "vector") for name in node.weights)
 
 
 def _rms_norm(run: Run, node: Node, x: Array) -> Array:
@@ -56,7 +62,7 @@ def _layer_norm(run: Run, node: Node, x: Array) -> Array:
 
 
 OPS = (
-    OpSpec("rms_norm", _rms_norm, attrs=frozenset({"eps", "groups"}), check=_check_norm, weights=_rms_norm_weights,
+    OpSpec("rms_norm", _rms_norm, attrs=frozenset({"eps", "groups", "own"}), check=_check_norm, weights=_rms_norm_weights,
            weight_counts=(0, 1), bounded=True),
     OpSpec("layer_norm", _layer_norm, attrs=frozenset({"eps", "groups"}), check=_check_norm, weights=_layer_norm_weights,
            weight_counts=(0, 1, 2), bounded=True),

@@ -16,6 +16,8 @@ import gguf
 import numpy as np
 import torch
 import transformers
+from gold_ssm import DT_BIAS, GATES_AND_PRODUCTS, SHARED_GRANITE, shared_granite
+from gold_ssm import OWN_NAMES as SSM_NAMES
 from tiny_models import Shape
 from variants import GOLD, ROWS, VARIANTS, Variant, fingerprint, tokens
 
@@ -52,9 +54,6 @@ OWN_NAMES: dict[str, dict[str, str]] = {
              "attn_q_norm": "self_attn.q_layernorm",
              "attn_k_norm": "self_attn.k_layernorm", "conv": "conv.conv", "in_proj": "conv.in_proj", "out_proj": "conv.out_proj",
              "token_embd_norm": "model.embedding_norm"},
-    "mamba": {"attn_norm": "norm", "token_embd": "backbone.embeddings", "output_norm": "backbone.norm_f", "ssm_a": "mixer.A_log",
-              "ssm_d": "mixer.D", "ssm_conv1d": "mixer.conv1d"} | {
-              f"ssm_{part}": f"mixer.{part}_proj" for part in ("in", "x", "dt", "out")},
     "mpt": {"attn_norm": "norm_1", "ffn_norm": "norm_2", "attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj",
             "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj", "token_embd": "transformer.wte",
             "output_norm": "transformer.norm_f"},
@@ -67,6 +66,9 @@ OWN_NAMES: dict[str, dict[str, str]] = {
     "minimax-m2": {"exp_probs_b": "mlp.e_score_correction_bias"},
     "ernie4_5-moe": {"exp_probs_b": "mlp.gate.moe_statics.e_score_correction_bias"},
 }
+OWN_NAMES |= SSM_NAMES
+OWN_NAMES["lfm2moe"] = OWN_NAMES["lfm2"] | {"ffn_gate_inp": "feed_forward.gate", "ffn_down_exps": "feed_forward.experts.down_proj",
+                                            "exp_probs_b": "feed_forward.expert_bias"}
 OWN_NAMES["granitemoe"] = {"ffn_gate_inp": "block_sparse_moe.router", "ffn_down_exps": "block_sparse_moe.experts.down_proj"}
 OWN_NAMES["deepseek2"] = {
     "attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm", "attn_q_b": "self_attn.q_b_proj",
@@ -94,11 +96,13 @@ _DELTA = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("ga
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 OWN_NAMES |= dict.fromkeys(DELTA_NETS, _DELTA)
 BLOCKS = {"bloom": "transformer.h", "falcon": "transformer.h", "gpt2": "transformer.h", "gptneox": "gpt_neox.layers",
-          "mamba": "backbone.layers",
+          "mamba": "backbone.layers", "mamba2": "backbone.layers",
           "mpt": "transformer.blocks"}
-NO_KIND = ("ffn_down_exps", "ffn_gate_up_exps", "exp_probs_b", "layer_output_scale", "altup_correct_scale")   # bare there
+NO_KIND = ("ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps", "exp_probs_b", "layer_output_scale",
+           "altup_correct_scale")                # bare there
 BARE = ("ssm_a", "ssm_d")        # without .weight
-PAIRED = ("arcee", "granite", "granitemoe", "llama", "mistral3", "olmo", "smollm3")  # queries and keys with pairs side by side
+PAIRED = ("arcee", "granite", "granitemoe", "granitehybrid", "bamba", "llama", "mistral3", "olmo",
+          "smollm3")             # queries and keys with pairs side by side
 ONE_ADDED = ("gemma", "gemma2", "gemma3", "nemotron", *DELTA_NETS)           # to the weights of norms
 
 
@@ -110,6 +114,8 @@ def hf_name(arch: str, name: str) -> str:
         return f"{BLOCKS.get(arch, 'model.layers')}.{layer}.{names[part]}"
     if name.endswith("ssm_dt.bias") and arch in DELTA_NETS:
         return f"model.layers.{name.split('.')[1]}.linear_attn.dt_bias"
+    if name.endswith("ssm_dt.bias") and arch in DT_BIAS:
+        return f"{BLOCKS.get(arch, 'model.layers')}.{name.split('.')[1]}.{DT_BIAS[arch]}.dt_bias"
     *block, part, kind = name.replace("shortconv.", "").split(".")
     if not block:
         return f"{names[part]}.{kind}"
@@ -135,6 +141,8 @@ def hf_values(arch: str, name: str, values: np.ndarray, shape: Shape) -> torch.T
         values = values.T
     if arch in ("bloom", "falcon", "gptneox") and part == "attn_qkv":
         values = by_kv_head(values, shape.n_heads, shape.n_kv_heads if arch == "falcon" else shape.n_heads)
+    if (arch in DT_BIAS and part == "ssm_norm") or (name.endswith(("ssm_a", "ssm_d")) and values.shape[-1] == 1):
+        values = values.reshape(-1)
     if name.endswith("ssm_a"):
         values = np.log(-values)
     if arch in ("qwen35", "qwen35moe"):
@@ -217,7 +225,9 @@ def gold(variant: Variant, path: Path) -> dict[str, Any]:
 
 def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[tuple[str, torch.Tensor]]:
     """The model's tensors by transformers' names."""
-    for name, values in arrays.items():
+    arch = "bamba" if variant.family == "Bamba" else variant.arch
+    for found, values in arrays.items():
+        name = f"{found}.weight" if found.endswith("ffn_norm") else found
         if variant.arch == "stablelm" and values.ndim == 2 and "_norm." in name:     # a module of its own for each head
             part = "q" if "attn_q" in name else "k"
             for head, row in enumerate(values):
@@ -235,15 +245,18 @@ def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[t
             yield from ((f"model.{part}.{row}.weight", torch.tensor(values[row])) for row in range(len(values)))
         elif "ffn_gate_exps" in name:            # gates and products of experts are one tensor there
             both = np.concatenate([values, arrays[name.replace("gate", "up")]], axis=1)
-            place = "block_sparse_moe" if variant.arch == "granitemoe" else "mlp"
+            place = GATES_AND_PRODUCTS.get(variant.arch, "mlp")
             yield f"model.layers.{name.split('.')[1]}.{place}.experts.gate_up_proj", torch.from_numpy(both)
         elif variant.arch == "qwen3next" and name.endswith("attn_qkv.weight"):
             both = interleaved(values, arrays[name.replace("attn_qkv", "attn_gate")])
             yield f"model.layers.{name.split('.')[1]}.linear_attn.in_proj_qkvz.weight", torch.from_numpy(both)
         elif variant.arch == "qwen3next" and name.endswith("attn_gate.weight"):
             continue
-        elif not name.startswith(("rope_factors", "rope_freqs")) and "ffn_up_exps" not in name and "attn_v_b" not in name:
-            yield hf_name(variant.arch, name), hf_values(variant.arch, name, values, shape)
+        elif arch == "granitehybrid" and name.split(".")[-2] in SHARED_GRANITE:
+            yield from ((key, torch.from_numpy(array)) for key, array in shared_granite(name, values, arrays))
+        elif not name.startswith(("rope_factors", "rope_freqs")) and "attn_v_b" not in name and (
+                "ffn_up_exps" not in name or arch == "nemotron_h_moe"):
+            yield hf_name(arch, name), hf_values(arch, name, values, shape)
     for layer in range(shape.n_layers if variant.arch == "apertus" else 0):
         for part, number in (("alpha_p", [0.7]), ("alpha_n", [0.4]), ("beta", 0.5), ("eps", -1e-6)):
             yield f"model.layers.{layer}.mlp.act_fn.{part}", torch.tensor(number)

@@ -29,6 +29,7 @@ def fused_gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str) -> Va
     return matmul(g, mul(g, activation(g, act, gate), up), f"{block}.ffn_down", g.n(x))
 
 
-def plain_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str) -> Value:
-    """down(act(up(x)))."""
-    return matmul(g, activation(g, act, matmul(g, x, f"{block}.ffn_up", n_ff)), f"{block}.ffn_down", g.n(x))
+def plain_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str, suffix: str = "") -> Value:
+    """down(act(up(x))). `suffix`: what the names of both tensors end with."""
+    up = matmul(g, x, f"{block}.ffn_up{suffix}", n_ff)
+    return matmul(g, activation(g, act, up), f"{block}.ffn_down{suffix}", g.n(x))

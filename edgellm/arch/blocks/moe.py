@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from edgellm.arch.blocks.ffn import gated_ffn
+from edgellm.arch.blocks.ffn import gated_ffn, plain_ffn
 from edgellm.graph import Builder, Value
 from edgellm.hparams import MAX_LAYERS, MAX_WIDTH, Keys
 from edgellm.ops.dense import activation, add, matmul, mul, scaled_by
@@ -30,17 +30,27 @@ class Experts:
     n_ff_shared: int
     act: str = "silu"
     clamp: float | None = None                   # gpt-oss: limit of gate and up, in the place of `act`
+    plain: bool = False                          # down(act(up(x))), without a gate
+    latent: int = 0                              # row length between two more matrices around routed experts; 0: none
 
 
 def has_experts(keys: Keys) -> bool:
     return keys.integer("expert_count", 0, MAX_EXPERTS, default=0) > 0
 
 
-def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, shared: int = 0) -> Experts:
-    """What the keys say; `gating`, `normalise` and the number of shared experts where they say nothing. Raises BadHParam."""
+def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, shared: int = 0, layer: int | None = None) -> Experts:
+    """What the keys say; `gating`, `normalise` and the number of shared experts where they say nothing. Raises BadHParam.
+
+    `layer`: whose experts these are, in families that may list their numbers and widths by layer.
+    """
     n = keys.integer("expert_count", 1, MAX_EXPERTS)
-    k = keys.integer("expert_used_count", 1, min(n, MAX_USED))
-    n_ff = keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, default=max(keys.per_layer("feed_forward_length", 0)))
+    width = max(keys.per_layer("feed_forward_length", 0))
+    if layer is None:
+        k = keys.integer("expert_used_count", 1, min(n, MAX_USED))
+        n_ff = keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, default=width)
+    else:
+        k = keys.per_layer("expert_used_count", 0, min(n, MAX_USED))[layer] or 1
+        n_ff = keys.per_layer("expert_feed_forward_length", 0, default=(width,) * keys.n_layers)[layer] or width
     n_shared = keys.integer("expert_shared_count", 0, MAX_USED, default=shared)
     function = keys.integer("expert_gating_func", 0, 3, default=0)
     groups = keys.integer("expert_group_count", 0, MAX_GROUPS, default=1) or 1
@@ -61,10 +71,22 @@ def leading_dense(keys: Keys, *, default: int = 0) -> int:
 
 def routed_experts(g: Builder, block: str, x: Value, experts: Experts, router: Value | None = None) -> Value:
     """The weighted sum of the experts that each token takes. `router`: what the router sees, where that is not x."""
-    n_ff, k, bias, scale = experts.n_ff, experts.k, f"{block}.exp_probs_b.bias", f"{block}.ffn_down_exps.scale"
+    k, n, bias, scale = experts.k, g.n(x), f"{block}.exp_probs_b.bias", f"{block}.ffn_down_exps.scale"
     weights = topk(g, matmul(g, x if router is None else router, f"{block}.ffn_gate_inp", experts.n), k, experts.gating,
                    normalise=experts.normalise, scale=experts.scale, groups=experts.groups, groups_used=experts.groups_used,
                    bias=bias if bias in g.tensors else None)
+    if experts.latent:
+        x = matmul(g, x, f"{block}.ffn_latent_down", experts.latent)
+    factors = scaled_by(g, weights, scale) if scale in g.tensors else None
+    y = expert_sum(g, _inner(g, block, x, weights, experts), weights, f"{block}.ffn_down_exps", k, g.n(x), factors)
+    return matmul(g, y, f"{block}.ffn_latent_up", n) if experts.latent else y
+
+
+def _inner(g: Builder, block: str, x: Value, weights: Value, experts: Experts) -> Value:
+    """What the experts' last matrices are multiplied with."""
+    n_ff, k = experts.n_ff, experts.k
+    if experts.plain:
+        return activation(g, experts.act, expert_matmul(g, x, weights, f"{block}.ffn_up_exps", k, n_ff))
     if (merged := f"{block}.ffn_gate_up_exps") + ".weight" in g.tensors:
         gate = expert_matmul(g, x, weights, merged, k, n_ff, rows=2 * n_ff)
         up = expert_matmul(g, x, weights, merged, k, n_ff, start=n_ff, rows=2 * n_ff)
@@ -72,11 +94,8 @@ def routed_experts(g: Builder, block: str, x: Value, experts: Experts, router: V
         gate = expert_matmul(g, x, weights, f"{block}.ffn_gate_exps", k, n_ff)
         up = expert_matmul(g, x, weights, f"{block}.ffn_up_exps", k, n_ff)
     if experts.clamp is not None:
-        y = glu_clamped(g, gate, up, experts.clamp)
-    else:
-        y = mul(g, activation(g, experts.act, gate), up)
-    factors = scaled_by(g, weights, scale) if scale in g.tensors else None
-    return expert_sum(g, y, weights, f"{block}.ffn_down_exps", k, g.n(x), factors)
+        return glu_clamped(g, gate, up, experts.clamp)
+    return mul(g, activation(g, experts.act, gate), up)
 
 
 def moe_ffn(g: Builder, block: str, x: Value, experts: Experts, *, gated: bool = False) -> Value:
@@ -84,7 +103,8 @@ def moe_ffn(g: Builder, block: str, x: Value, experts: Experts, *, gated: bool =
     y = routed_experts(g, block, x, experts)
     if not experts.n_ff_shared:
         return y
-    shared = gated_ffn(g, block, x, experts.n_ff_shared, experts.act, "_shexp")
+    ffn = plain_ffn if experts.plain else gated_ffn
+    shared = ffn(g, block, x, experts.n_ff_shared, experts.act, "_shexp")
     if gated:
         shared = gated_by(g, shared, x, f"{block}.ffn_gate_inp_shexp")
     return add(g, y, shared)

@@ -45,18 +45,43 @@ def delta_sizes(keys: Keys) -> Ssm:
     return sizes
 
 
-def mamba(g: Builder, block: str, x: Value, sizes: Ssm, norm_eps: float | None) -> Value:
-    """A Mamba layer. `norm_eps`: dt, B and C are normalised, without weights (Falcon Mamba); None: they are not."""
+def mamba2_sizes(keys: Keys) -> Ssm:
+    """Those of Mamba 2: `rank` heads share `inner` columns, and `groups` of B and C. Raises BadHParam."""
+    sizes = ssm_sizes(keys)
+    if sizes.inner % sizes.rank or sizes.inner == sizes.rank:
+        raise keys.bad("ssm.time_step_rank", f"{sizes.rank} heads cannot share {sizes.inner} columns")
+    if sizes.rank % sizes.groups:
+        raise keys.bad("ssm.group_count", f"{sizes.groups} does not divide the {sizes.rank} heads")
+    return sizes
+
+
+def mamba(g: Builder, block: str, x: Value, sizes: Ssm, norm_eps: float | None, *, norm_weights: bool = False) -> Value:
+    """A Mamba layer. `norm_eps`: dt, B and C are normalised (Falcon Mamba; Jamba with weights); None: they are not."""
     inner, rank, state = sizes.inner, sizes.rank, sizes.state
     both = matmul(g, x, f"{block}.ssm_in", 2 * inner)
     y = activation(g, "silu", causal_conv(g, columns(g, both, 0, inner), f"{block}.ssm_conv1d", sizes.taps))
     mixed = matmul(g, y, f"{block}.ssm_x", rank + 2 * state)
     dt, b, c = (columns(g, mixed, *part) for part in ((0, rank), (rank, rank + state), (rank + state, rank + 2 * state)))
     if norm_eps is not None:
-        dt, b, c = (rms_norm(g, part, None, norm_eps) for part in (dt, b, c))
+        dt, b, c = (rms_norm(g, part, f"{block}.ssm_{name}_norm" if norm_weights else None, norm_eps)
+                    for name, part in (("dt", dt), ("b", b), ("c", c)))
     step = matmul(g, dt, f"{block}.ssm_dt", inner)
     y = ssm_scan(g, y, step, b, c, block, heads=inner, d_state=state)
     return matmul(g, mul(g, activation(g, "silu", columns(g, both, inner, 2 * inner)), y), f"{block}.ssm_out", g.n(x))
+
+
+def mamba2(g: Builder, block: str, x: Value, sizes: Ssm, eps: float, *, normalised: bool = True) -> Value:
+    """A Mamba 2 layer. `normalised`: the groups of what leaves the scan are, after the gate."""
+    inner, heads = sizes.inner, sizes.rank
+    mixed, shared = inner + 2 * sizes.groups * sizes.state, inner + sizes.groups * sizes.state
+    both = matmul(g, x, f"{block}.ssm_in", inner + mixed + heads)
+    gate, dt = activation(g, "silu", columns(g, both, 0, inner)), columns(g, both, inner + mixed, inner + mixed + heads)
+    y = activation(g, "silu", causal_conv(g, columns(g, both, inner, inner + mixed), f"{block}.ssm_conv1d", sizes.taps))
+    y, b, c = (columns(g, y, *part) for part in ((0, inner), (inner, shared), (shared, mixed)))
+    y = mul(g, gate, ssm_scan(g, y, dt, b, c, block, heads=heads, d_state=sizes.state))
+    if normalised:
+        y = rms_norm(g, y, f"{block}.ssm_norm", eps, sizes.groups, own=True)
+    return matmul(g, y, f"{block}.ssm_out", g.n(x))
 
 
 def recurrent_layers(keys: Keys) -> tuple[bool, ...]:

@@ -38,7 +38,8 @@ def norm(plan: PlanBuilder, index: int, node: Node) -> None:
     groups = cast(int, node.attrs.get("groups", 1))
     x, out = plan.values[node.inputs[0]], plan.output(index, own=groups == 1)
     scale, bias = [*(plan.vector(name) for name in node.weights), 0, 0][:2]
-    scale_stride = node.n // groups * 4 if node.op == "layer_norm" and groups > 1 and node.weights else 0
+    own = groups > 1 and (node.op == "layer_norm" or node.attrs["own"])              # a weight for each group
+    scale_stride = node.n // groups * 4 if own and node.weights else 0
     plan.add(f"norm:{node.op}", NORM(
         x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, scale=scale, scale_stride=scale_stride, bias=bias,
         n=node.n // groups, groups=groups, eps=float_word(cast(float, node.attrs["eps"])), count=count_word(node)),

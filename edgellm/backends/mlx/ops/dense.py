@@ -22,8 +22,9 @@ def embed(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array
 @op("rms_norm")
 def rms_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     groups, weight = cast(int, node.attrs["groups"]), weights.vectors[node.weights[0]] if node.weights else None
-    y = mx.fast.rms_norm(x[0].reshape(-1, groups, node.n // groups), weight, number(node, "eps"))
-    return y.reshape(-1, node.n)
+    own = weight.reshape(groups, -1) if weight is not None and node.attrs["own"] else None
+    y = mx.fast.rms_norm(x[0].reshape(-1, groups, node.n // groups), weight if own is None else None, number(node, "eps"))
+    return (y if own is None else y * own).reshape(-1, node.n)
 
 
 @op("layer_norm")
