@@ -21,7 +21,8 @@ CODECS = ["tests/test_codecs.py"]                  # NumPy alone: on one process
 COMPARED = ("executor:walk", "quantise:q8")
 OTHERS = {
     "quantise": ["q8", "q8_whole"], "probe": ["read"], "executor": ["start", "walk", "wait"], "norm": ["rms_norm", "layer_norm"],
-    "attention": ["f16", "f32", "q8_0", "f32_softcap"], "attention_partial": ["merge"], "kv_store": ["f16", "f32", "q8_0"],
+    "attention": ["f16", "f32", "q8_0", "q4_0", "f32_softcap"], "attention_partial": ["merge", "merge_rotated"],
+    "kv_store": ["f16", "f32", "q8_0", "q4_0"],
     "select": ["rows"], "rope": ["norm", "neox"],
     "elementwise": ["add", "mul", "silu", "gelu", "scale", "softcap", "glu_silu", "glu_gelu", "glu_sigmoid"],
     "columns": ["copy"], "conv": ["causal"], "delta_net": ["wide"], "ssm_scan": ["columns"], "topk": ["softmax"],
@@ -50,7 +51,7 @@ def tests(cpu: str) -> list[list[str]]:
     rung = CPUS[cpu]
     return [["tests/test_matmul_kernels.py", "-k", rung], ["tests/test_simd.py", "-k", f"{rung} or ladder or told_apart"],
             [*CODECS * (cpu == next(iter(CPUS))), "tests/test_ring.py", "tests/test_arm.py"],
-            ["tests/test_streaming.py", "-k", "keys_in_bytes"],
+            ["tests/test_streaming.py", "-k", "keys_in_codes"],
             ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
 
 

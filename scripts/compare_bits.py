@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("commit", help="to compare with, as git names it")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--kv-types", nargs="+", default=["f16", "q8_0"])
+    parser.add_argument("--kv-types", nargs="+", default=["f16", "q8_0", "q4_0"])
     parser.add_argument("--files", default="", help="only files whose path holds this text")
     options = parser.parse_args()
     files = [str(path) for path in sorted(SHARED.glob("*/**/*.gguf")) if path.parts[-2] != "vocabs" and options.files in str(path)]

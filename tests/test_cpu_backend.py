@@ -213,14 +213,15 @@ def test_half_precision_cache_is_close(tmp_path: Path) -> None:
         assert 0 < error < 5e-3
 
 
-@pytest.mark.parametrize("name", [*FIRST, "bloom", "gemma2"])
-def test_a_cache_of_bytes_is_close(tmp_path: Path, name: str) -> None:
-    """Rounding to 127 steps of the largest of 32; the same for any threads and any steps, as in the other forms."""
+@pytest.mark.parametrize(("kv_type", "name", "most"), [*(("q8_0", name, 0.03) for name in (*FIRST, "bloom", "gemma2")),
+                                                       ("q4_0", "llama", 0.3), ("q4_0", "gemma2", 0.3)])
+def test_a_cache_of_codes_is_close(tmp_path: Path, kv_type: str, name: str, most: float) -> None:
+    """Rounding to 127 or 8 steps of the largest of 32; the same for any threads and any steps, as in the other forms."""
     path = tiny_model(tmp_path / "m.gguf", name)
-    with ready(path, kv_type="q8_0", threads=1) as (one, reference):
+    with ready(path, kv_type=kv_type, threads=1) as (one, reference):
         expected = logits(one, TOKENS)
-        assert 0 < relative(expected, reference.logits(TOKENS)) < 0.03
-    with ready(path, kv_type="q8_0", threads=3) as (several, _):
+        assert 0 < relative(expected, reference.logits(TOKENS)) < most
+    with ready(path, kv_type=kv_type, threads=3) as (several, _):
         np.testing.assert_array_equal(logits(several, TOKENS), expected)
         np.testing.assert_array_equal(logits(several, TOKENS, 1), expected)
 

@@ -87,7 +87,7 @@ def test_memory_of_keys_and_values() -> None:
     layout = plan_memory([KVSpec(2, 8, 16), KVSpec(2, 8, 16, 10)], context=100, sinks=4, chunk=8)
     slots = (32 + 256) + 256                     # a page for the sinks; rings of 96 + 7 and 10 + 7 tokens, to whole pages
     assert kv_bytes(layout, "f16") == 2 * (8 + 16) * slots * 2 and kv_bytes(layout, "f32") == 2 * 24 * slots * 4
-    assert kv_bytes(layout, "q8_0") == 2 * (10 + 18) * slots
+    assert kv_bytes(layout, "q8_0") == 2 * (10 + 18) * slots and kv_bytes(layout, "q4_0") == 2 * (18 + 18) * slots
     with pytest.raises(OptionError, match="kv_type='q9'"):
         kv_bytes(layout, "q9")
     contexts.check_memory(1000, 100, 1000)

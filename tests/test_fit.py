@@ -6,6 +6,7 @@ import math
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -208,7 +209,8 @@ def test_a_rehearsal_gives_a_speed_and_reads_no_weight(model: Path, tmp_path: Pa
 def test_contexts_and_the_best_one(model: Path) -> None:
     with open_gguf(model) as gguf:
         result = fitting.fit(gguf, free=PLENTY)
-        assert [(row.context, row.kv_type) for row in result.rows] == [(4096, "f16"), (4096, "q8_0"), (4096, "f32")]
+        assert [row.kv_type for row in result.rows] == ["f16", "q8_0", "q4_0", "f32"]
+        assert {row.context for row in result.rows} == {4096}
         assert result.best is not None and result.best.kv_type == "f16" and all(row.fits for row in result.rows)
         none = fitting.fit(gguf, free=Memory(1 << 20))
         assert none.best is None and not any(row.fits for row in none.rows)
@@ -231,11 +233,14 @@ def free_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("free_start")
-def test_bytes_for_keys_where_halves_do_not_fit(model: Path) -> None:
+def test_codes_for_keys_where_halves_do_not_fit(model: Path) -> None:
     with open_gguf(model) as gguf:
-        halves, codes, _ = (row.need.total for row in fitting.fit(gguf, free=PLENTY).rows)
+        rows = fitting.fit(gguf, free=PLENTY).rows
+        halves, codes = (row.need.total for row in rows[:2])
         between = fitting.fit(gguf, free=Memory(int((halves + codes) / 2 / 0.9)))
     assert between.best is not None and between.best.kv_type == "q8_0"
+    last = replace(between, rows=tuple(replace(row, fits=row.kv_type == "q4_0") for row in rows))
+    assert last.best is not None and last.best.kv_type == "q4_0"
 
 
 @pytest.mark.usefixtures("free_start")

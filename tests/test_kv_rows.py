@@ -1,4 +1,4 @@
-"""Rows of keys and values in their forms, on every rung: what is written, and "q8_0" read again."""
+"""Rows of keys and values in their forms, on every rung: what is written, rotated and rounded, and codes read again."""
 from __future__ import annotations
 
 from typing import Any
@@ -9,10 +9,11 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import abi, system
-from edgellm.backends.cpu.kernels import kv_rows
+from edgellm.backends.cpu.kernels import kv_rows, rotation
+from edgellm.backends.cpu.kernels.kv_codes import TRIED
 from edgellm.backends.cpu.simd import Isa, load_isa
 from edgellm.errors import OptionError
-from edgellm.memory.kv_types import BLOCK, KV_TYPES, check_kv_type, kv_row_bytes
+from edgellm.memory.kv_types import BLOCK, KV_TYPES, QUANTISED, check_kv_type, kv_row_bytes
 
 ROWS = abi.ATTENTION_BLOCK
 DIMS = [1, 8, 20, 32, 64, 100]
@@ -43,13 +44,29 @@ def _keeper(isa: Isa, kv_type: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def widen(isa: Isa) -> Any:
-    load_i64, emitted = isa.load_i64, kv_rows.widen(isa)
+def widen(isa: Isa) -> dict[str, Any]:
+    """Compiled functions (record, dim) by type: a block of rows at word 0 of the record as f32 at word 1."""
+    return {kv_type: _widener(isa, kv_type) for kv_type in QUANTISED}
+
+
+def _widener(isa: Isa, kv_type: str) -> Any:
+    load_i64, emitted = isa.load_i64, kv_rows.widen(kv_type, isa)
 
     def block(record, dim):                      # type: ignore[no-untyped-def]
         emitted(load_i64(record, 0), dim, load_i64(record, 8))
 
     return numba.cfunc(void(i64, i64), nopython=True, error_model="numpy", boundscheck=False)(block).ctypes
+
+
+@pytest.fixture(scope="module")
+def rotate(isa: Isa) -> Any:
+    load_i64, emitted = isa.load_i64, rotation.rotate(isa)
+
+    def rows(record, dim):                       # type: ignore[no-untyped-def]
+        for row in range(ROWS):
+            emitted(load_i64(record, 0) + row * dim * 4, dim)
+
+    return numba.cfunc(void(i64, i64), nopython=True, error_model="numpy", boundscheck=False)(rows).ctypes
 
 
 def call(function: Any, dim: int, *arrays: npt.NDArray[Any]) -> None:
@@ -81,43 +98,104 @@ def test_floats_are_converted(keep: dict[str, Any], dim: int) -> None:
     np.testing.assert_array_equal(kept(keep, "f16", values).view(np.float16), values.astype(np.float16))
 
 
+def rotated(rotate: Any, values: Floats) -> Floats:
+    turned = values.copy()
+    call(rotate, values.shape[1], turned)
+    return turned
+
+
 @pytest.mark.parametrize("dim", DIMS)
-def test_bytes_are_the_nearest_steps(keep: dict[str, Any], dim: int) -> None:
-    values = values_of(dim)
-    rows = kept(keep, "q8_0", values)
-    codes, scales = rows[:, :dim].view(np.int8), rows[:, dim:].copy().view(np.float16)
-    blocks = np.pad(values, ((0, 0), (0, -dim % BLOCK))).reshape(ROWS, -1, BLOCK)
-    np.testing.assert_array_equal(scales, (np.abs(blocks).max(axis=2) / np.float32(127)).astype(np.float16))
-    steps = np.repeat(scales.astype(np.float32), BLOCK, axis=1)[:, :dim]
+def test_rotation_is_by_hadamard_matrices(rotate: Any, dim: int) -> None:
+    values, matrix, at = values_of(dim), np.eye(dim), 0
+    for n in (*[32] * (dim // 32), *(n for n in (16, 8) if dim & n)):
+        hadamard = np.ones((1, 1))
+        while len(hadamard) < n:
+            hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+        matrix[at : at + n, at : at + n] = hadamard / np.sqrt(n)
+        at += n
+    turned, size = rotated(rotate, values), np.abs(values).max(axis=1, keepdims=True)
+    assert (np.abs(turned - values @ matrix) <= 1e-6 * size).all()
+    assert (np.abs(rotated(rotate, turned) - values) <= 1e-6 * size).all()
+
+
+def steps_of(scales: Any, dim: int) -> Floats:
+    """A block's f16 scale for each of its values."""
+    steps: Floats = np.repeat(scales.astype(np.float32), BLOCK, axis=1)[:, :dim]
+    return steps
+
+
+def blocks_of(values: Floats) -> Floats:
+    return np.pad(values, ((0, 0), (0, -values.shape[1] % BLOCK))).reshape(ROWS, -1, BLOCK)
+
+
+def nearest(values: Floats, steps: Floats, low: int, high: int) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
-        inverse = np.where(steps > 0, np.float32(1) / steps, np.float32(0))
-    np.testing.assert_array_equal(codes, np.clip(np.rint(values * inverse), -127, 127))
+        inverse = np.where(steps != 0, np.float32(1) / steps, np.float32(0))
+    codes: Floats = np.clip(np.rint(values * inverse), low, high)
+    return codes
+
+
+def halves(rows: Bytes, dim: int) -> Floats:
+    """Codes of "q4_0": the second half of a block stands in the upper halves of its bytes."""
+    pairs = rows[:, : -(-dim // BLOCK) * BLOCK // 2].reshape(ROWS, -1, BLOCK // 2)
+    codes: Floats = np.concatenate([pairs & 15, pairs >> 4], axis=2).reshape(ROWS, -1)[:, :dim].astype(np.float32) - 8
+    return codes
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_bytes_are_the_nearest_steps(keep: dict[str, Any], rotate: Any, dim: int) -> None:
+    values = values_of(dim)
+    rows, values = kept(keep, "q8_0", values), rotated(rotate, values)
+    codes, scales = rows[:, :dim].view(np.int8), rows[:, dim:].copy().view(np.float16)
+    np.testing.assert_array_equal(scales, (np.abs(blocks_of(values)).max(axis=2) / np.float32(127)).astype(np.float16))
+    np.testing.assert_array_equal(codes, nearest(values, steps_of(scales, dim), -127, 127))
     assert not codes[3].any() and np.abs(codes).max() == 127
 
 
 @pytest.mark.parametrize("dim", DIMS)
-def test_widened_bytes_are_codes_times_steps(keep: dict[str, Any], widen: Any, dim: int) -> None:
-    rows = kept(keep, "q8_0", values_of(dim))
-    out = np.full((ROWS + 1, dim), 7, np.float32)
-    call(widen, dim, rows, out)
-    steps = np.repeat(rows[:, dim:].copy().view(np.float16).astype(np.float32), BLOCK, axis=1)[:, :dim]
-    np.testing.assert_array_equal(out[:-1], rows[:, :dim].view(np.int8).astype(np.float32) * steps)
-    assert (out[-1] == 7).all()
+def test_halves_of_bytes_are_the_nearest_of_the_best_steps(keep: dict[str, Any], rotate: Any, dim: int) -> None:
+    values = np.clip(values_of(dim), -1000, 1000)
+    rows, values = kept(keep, "q4_0", values), rotated(rotate, values)
+    scales = rows[:, -(-dim // BLOCK) * BLOCK // 2 :].copy().view(np.float16)
+    codes = halves(rows, dim)
+    np.testing.assert_array_equal(codes, nearest(values, steps_of(scales, dim), -8, 7))
+    blocks = blocks_of(values)
+    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[..., None], 2)
+    errors = []
+    for part in TRIED:
+        steps = np.float32(-part / 8) * largest
+        errors.append(((nearest(blocks, steps, -8, 7) * steps - blocks) ** 2).sum(axis=2))
+    ours = (blocks_of(codes * steps_of(scales, dim) - values) ** 2).sum(axis=2)
+    normal, slack = np.abs(scales) > 1e-4, 1e-6 * (blocks**2).sum(axis=2)       # smaller scales have few bits in f16
+    assert normal.sum() > normal.size // 4 and (ours <= np.min(errors, axis=0) * 1.02 + slack)[normal].all()
+    assert not codes[3].any()
 
 
+@pytest.mark.parametrize("dim", DIMS)
+def test_widened_codes_are_codes_times_steps(keep: dict[str, Any], widen: dict[str, Any], dim: int) -> None:
+    for kv_type in QUANTISED:
+        rows, out = kept(keep, kv_type, values_of(dim)), np.full((ROWS + 1, dim), 7, np.float32)
+        call(widen[kv_type], dim, rows, out)
+        codes = rows[:, :dim].view(np.int8).astype(np.float32) if kv_type == "q8_0" else halves(rows, dim)
+        scales = rows[:, kv_row_bytes(kv_type, dim) - -(-dim // BLOCK) * 2 :].copy().view(np.float16)
+        np.testing.assert_array_equal(out[:-1], codes * steps_of(scales, dim))
+        assert (out[-1] == 7).all()
+
+
+@pytest.mark.parametrize("kv_type", QUANTISED)
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 17, 39])
-def test_what_is_no_number_shows(keep: dict[str, Any], widen: Any, odd: float, place: int) -> None:
+def test_what_is_no_number_shows(keep: dict[str, Any], widen: dict[str, Any], kv_type: str, odd: float, place: int) -> None:
     values = values_of(40)
     values[5, place] = odd
     out = np.empty((ROWS, 40), np.float32)
-    call(widen, 40, kept(keep, "q8_0", values), out)
+    call(widen[kv_type], 40, kept(keep, kv_type, values), out)
     same_block = np.arange(40) // BLOCK == place // BLOCK
     assert np.isnan(out[5, same_block]).all() and np.isfinite(out[5, ~same_block]).all() and np.isfinite(out[6]).all()
 
 
 def test_bytes_of_rows() -> None:
-    assert [kv_row_bytes(kv_type, 64) for kv_type in KV_TYPES] == [128, 68, 256]
-    assert kv_row_bytes("q8_0", 20) == 22 and kv_row_bytes("q8_0", 33) == 37
-    with pytest.raises(OptionError, match="choose one of f16, q8_0, f32"):
-        check_kv_type("q4_0")
+    assert [kv_row_bytes(kv_type, 64) for kv_type in KV_TYPES] == [128, 68, 36, 256]
+    assert kv_row_bytes("q8_0", 20) == 22 and kv_row_bytes("q8_0", 33) == 37 and kv_row_bytes("q4_0", 33) == 36
+    with pytest.raises(OptionError, match="choose one of f16, q8_0, q4_0, f32"):
+        check_kv_type("q4_1")

@@ -125,7 +125,7 @@ def context_policies(incomplete: str) -> list[str]:
 
 def kv_types(incomplete: str) -> list[str]:
     """Values of --kv-type."""
-    return [name for name in ("f16", "q8_0", "f32") if name.startswith(incomplete)]
+    return [name for name in ("f16", "q8_0", "q4_0", "f32") if name.startswith(incomplete)]
 
 
 def where(incomplete: str) -> list[str]:

@@ -166,7 +166,7 @@ def _model_page(facts: Facts) -> str:
         contexts = list(dict.fromkeys(row["context"] for row in facts["memory"]))
         lines += ["", table(("context", *(f"memory ({kind})" for kind in types)),
                             [(str(n), *(cells[n, kind] for kind in types)) for n in contexts],
-                            right=range(len(types) + 1), optional=(3,)), ""]
+                            right=range(len(types) + 1), optional=(4, 3)), ""]
         lines.append(wrapped(f"{size(facts['free'])} of memory are free, {size(facts['usable'])} can be used."))
     if rate := facts["tokens_per_second"]:
         speed = f"About {rate:.3g}" if rate < FASTEST else f"More than {FASTEST}"

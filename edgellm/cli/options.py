@@ -85,7 +85,7 @@ Backend = Annotated[str | None, typer.Option(
 )]
 KvType = Annotated[str | None, typer.Option(
     "--kv-type", metavar="TYPE", show_default=False, autocompletion=kv_types,
-    help="How the context is kept: f16, q8_0 (half of that) or f32. Default: f16, or q8_0 where memory is short.",
+    help="How the context is kept: f16, q8_0 (half of that), q4_0 (a quarter) or f32. Default: f16, or q8_0 where memory is short.",
 )]
 Sinks = Annotated[int | None, typer.Option(
     "--sinks", metavar="N", show_default=False, callback=number(0),

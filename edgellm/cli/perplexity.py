@@ -11,6 +11,8 @@ import typer
 from edgellm.cli import options
 from edgellm.errors import OptionError
 
+PLAIN_KV = ("f16", "f32")
+
 if TYPE_CHECKING:
     from edgellm.tools.kl import Divergence
     from edgellm.tools.perplexity import Perplexity, Report
@@ -43,7 +45,8 @@ def perplexity(
 
     The text is cut into windows of --context tokens; each begins with BOS where the vocabulary has one, and the second half of each
     is scored. With --kl-base also: the Kullback-Leibler divergence of the predictions from that model's, how often both find the
-    same token likeliest, and how the probability of the right token changes.
+    same token likeliest, and how the probability of the right token changes. A quantised --kv-type is for MODEL alone; the base
+    keeps its keys and values in f16.
     """
     import json
 
@@ -63,7 +66,8 @@ def perplexity(
                          force=force or None)
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_model(model, load))
-        base = None if kl_base is None else stack.enter_context(open_model(kl_base, load))
+        plain = load | {"kv_type": kv_type if kv_type in PLAIN_KV else PLAIN_KV[0]}
+        base = None if kl_base is None else stack.enter_context(open_model(kl_base, plain))
         ids = opened.tokenizer.encode(text)
         windows = cut(len(ids), length, stride, chunks)
         line = stack.enter_context(ProgressLine("measuring perplexity"))

@@ -47,9 +47,9 @@ class Fit:
 
     @property
     def best(self) -> Row | None:
-        """The longest context that fits in the usual type of keys and values, else in the smallest; None if none does."""
-        return max((row for row in self.rows if row.fits), key=lambda row: (row.kv_type == "f16", row.context, -row.need.kv),
-                   default=None)
+        """The longest context that fits in the usual type of keys and values, else in the next; None if none does."""
+        fitting = [row for row in self.rows if row.fits]
+        return max(fitting, key=lambda row: (-KV_TYPES.index(row.kv_type), row.context), default=None)
 
 
 @dataclass(frozen=True, slots=True)

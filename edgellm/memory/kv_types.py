@@ -3,14 +3,19 @@ from __future__ import annotations
 
 from edgellm.errors import OptionError
 
-KV_TYPES = ("f16", "q8_0", "f32")                # the usual one first
-BLOCK = 32                                       # values of "q8_0" that share a scale
+KV_TYPES = ("f16", "q8_0", "q4_0", "f32")        # the usual one first
+QUANTISED = ("q8_0", "q4_0")                     # of these rows are rotated by Hadamard matrices before they are rounded
+BLOCK = 32                                       # values of a quantised row that share a scale
 SCALE_BYTES = 2
 
 
 def kv_row_bytes(kv_type: str, dim: int) -> int:
-    """Bytes of `dim` values. "q8_0": a signed byte each, then an f16 scale for every 32 of them, the last maybe for fewer."""
-    return {"f32": 4 * dim, "f16": 2 * dim, "q8_0": dim + -(-dim // BLOCK) * SCALE_BYTES}[kv_type]
+    """Bytes of `dim` values. "q8_0": a signed byte each, then an f16 scale for every 32 of them, the last maybe for fewer. "q4_0":
+    16 bytes for every 32 values, of which the last may be fewer, then the scales.
+    """
+    blocks = -(-dim // BLOCK)
+    scales = blocks * SCALE_BYTES
+    return {"f32": 4 * dim, "f16": 2 * dim, "q8_0": dim + scales, "q4_0": blocks * BLOCK // 2 + scales}[kv_type]
 
 
 def check_kv_type(kv_type: str) -> None:

@@ -14,6 +14,7 @@ from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import ATTENTION, COLUMNS, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import KVSpec, Node, RopeSpec
+from edgellm.memory.kv_types import QUANTISED
 from edgellm.memory.pages import sink_slots
 from edgellm.memory.sizes import token_bytes
 from edgellm.ops.attention import alibi_slopes
@@ -116,7 +117,7 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     group = max(1, abi.ATTENTION_GROUP // queries)
     work = plan.step.attention_work(memory_class, group)
     partial_bytes = _partial_bytes(group * queries, shape.dim_v)
-    scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape.dim_k + shape.dim_v if plan.kv_type == "q8_0" else 0)
+    scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape, coded := plan.kv_type in QUANTISED)
     out, max_bias = plan.output(index), cast(float, node.attrs["max_bias"])
     arguments = ATTENTION(
         q=q.at, q_stride=q.stride, q_sink=q_sink.at, q_sink_stride=q_sink.stride, out=out.at, out_stride=out.stride,
@@ -129,9 +130,10 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
         scratch=plan.scratch(plan.most_threads * scratch_bytes), scratch_bytes=scratch_bytes,
         learned=plan.vector(node.weights[0]) if node.weights else 0)
     variant, learned = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias), "_learned" * bool(node.weights)
+    merge = "merge" + "_rotated" * coded + learned
     plan.add(f"attention:{plan.kv_type}{variant}{learned}", arguments, whole=(q, q_sink, plan.kept_in(state)),
              writes=(out, "partials"), by_thread=True, key_bytes=token_bytes(shape, plan.kv_type), memory_class=memory_class)
-    plan.add(f"attention_partial:merge{learned}", arguments, whole=("partials",), writes=(out,), pieces=n_kv,
+    plan.add(f"attention_partial:{merge}", arguments, whole=("partials",), writes=(out,), pieces=n_kv,
              by_thread=True, merges=True)
 
 
@@ -148,10 +150,12 @@ def _partial_bytes(queries: int, head_dim: int) -> int:
     return -(-(queries + 1) * (head_dim + 16) * 4 // 64) * 64
 
 
-def _work_bytes(queries: int, wide_dims: int) -> int:
-    """Of the scores and the table in kernels/attention_block.py, and of a block of keys and values in f32, to whole cache lines."""
-    table = (queries + 1) * abi.ATTENTION_ENTRY
-    return -(-(abi.ATTENTION_SCORES + table + abi.ATTENTION_BLOCK * wide_dims * 4) // 64) * 64
+def _work_bytes(queries: int, shape: KVSpec, coded: bool) -> int:
+    """Of the scores and the table in kernels/attention_block.py, to whole cache lines; where keys and values are `coded` also of a
+    block of them in f32, and of rotated queries.
+    """
+    wide = abi.ATTENTION_BLOCK * (shape.dim_k + shape.dim_v) * 4 + (queries + 1) * shape.dim_k * 4 if coded else 0
+    return -(-(abi.ATTENTION_SCORES + (queries + 1) * abi.ATTENTION_ENTRY + wide) // 64) * 64
 
 
 @emitter("head_columns")

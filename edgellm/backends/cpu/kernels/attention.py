@@ -5,7 +5,8 @@ Queries of one key/value head go together by fours: a block of keys and values i
 make chunks of 256 slots, a page each; each gives a partial (weighted values, maximum, sum of weights), and these are merged in
 order. What is to be done is listed beforehand (attention_work.py).
 
-Keys and values in "q8_0" are widened to f32 block by block, once for all queries of a group, in memory of the thread's own.
+Keys and values in codes are widened to f32 block by block, once for all queries of a group, in memory of the thread's own. They
+stand there rotated (rotation.py): queries are rotated too, and the result back.
 
 Keys that hold their values (MLA) lie once in a page, where the values' place is that of the keys.
 
@@ -19,10 +20,11 @@ from typing import Any  # what a Numba function is to the type checker
 import numpy as np
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_rows
+from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_rows, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.words import ATTENTION
+from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
@@ -32,7 +34,7 @@ SOFTCAP_VARIANT, ALIBI_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_learne
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_i32 = isa.load_i64, isa.load_i32
     clear, combine = attention_partial.clear(isa), attention_partial.combine(isa)
-    finish = attention_partial.finish(isa, learned=variant.endswith(LEARNED_VARIANT))
+    finish = attention_partial.finish(isa, learned=variant.endswith(LEARNED_VARIANT), rotated=variant.startswith(QUANTISED))
     walk = _walk(variant, isa)
     SPANS, WORK, OUT, OUT_STRIDE = ATTENTION.offsets("spans work out out_stride")
     N_KV, QUERIES, DIM_V, RING, SINKS = ATTENTION.offsets("n_kv queries dim_v ring sinks")
@@ -87,7 +89,8 @@ def _walk(variant: str, isa: Isa) -> Any:
     kv_type = variant.removesuffix(LEARNED_VARIANT).removesuffix(ALIBI_VARIANT).removesuffix(SOFTCAP_VARIANT)
     capped, biased = SOFTCAP_VARIANT in variant, ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
-    row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(isa), kv_type == "q8_0"
+    row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(kv_type, isa), kv_type in QUANTISED
+    rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
     two, four = (attention_block.build("f32" if widens else kv_type, isa, queries, softcap=capped, alibi=biased)
                  for queries in (2, 4))
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
@@ -104,6 +107,16 @@ def _walk(variant: str, isa: Isa) -> Any:
         if first < base:
             first += ring
         return first, first + load_i32(span, 12)
+
+    @inline
+    def rotated(q, dim, target):
+        """A copy of a query, rotated as keys are."""
+        for eight in range(dim // 8):
+            store(target, eight * 32, load(q, eight * 32))
+        for j in range(dim // 8 * 8, dim):
+            store_f32(target, j * 4, load_f32(q, j * 4))
+        rotate(target, dim)
+        return target
 
     @outline
     def walk(op, pages, part, work, row, tokens, head, base, at, end, sink_part):
@@ -122,10 +135,12 @@ def _walk(variant: str, isa: Isa) -> Any:
             keys, values, value_row = keys + head * slots * row_bytes(dim_k), values + head * slots * row_bytes(dim_v), dim_v
         wide, scores = work, work + (BLOCK * (dim_k + dim_v) * 4 if widens else 0)       # what is read most stays aligned
         table = scores + scores_bytes
+        turned = table + (n + 1) * entry
         for i in range(n + 1):
             token, query = min(i, n - 1) // queries, min(i, n - 1) % queries
             first, last = visible(spans + (row + token) * 16, base, sinks, ring, sink_part)
-            store_i64(table, i * entry, q + (row + token) * q_stride + (head * queries + query) * dim_k * 4)
+            query_at = q + (row + token) * q_stride + (head * queries + query) * dim_k * 4
+            store_i64(table, i * entry, rotated(query_at, dim_k, turned + i * dim_k * 4) if widens else query_at)
             store_i64(table, i * entry + 8, first)
             store_i64(table, i * entry + 16, last)
             if biased:

@@ -12,12 +12,14 @@ from typing import Any  # what a Numba function is to the type checker
 import numpy as np
 
 from edgellm.backends.cpu import abi
+from edgellm.backends.cpu.kernels import rotation
 from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.words import ATTENTION
 
 LOWEST = np.float32(-3.0e38)                     # below any score, yet finite: differences of maxima stay numbers
 MERGES_AT = abi.WORK_MERGES_AT * 8
+ROTATED_MERGE, LEARNED_MERGE = "_rotated", "_learned"
 
 
 def clear(isa: Isa) -> Any:
@@ -66,12 +68,12 @@ def combine(isa: Isa) -> Any:
     return combine
 
 
-def finish(isa: Isa, *, learned: bool = False) -> Any:
+def finish(isa: Isa, *, learned: bool = False, rotated: bool = False) -> Any:
     """Write the weighted means of n queries from `first` on to `out`. `learned`: the weights of a further key, whose value is
-    nothing and whose scores (n,) stand at `extra`, count in the mean.
+    nothing and whose scores (n,) stand at `extra`, count in the mean. `rotated`: values are, so their means are rotated back.
     """
     load, store, mul, splat, hsum = isa.load_f32x8, isa.store_f32x8, isa.mul_f32x8, isa.splat_f32x8, isa.hsum_f32x8
-    load_f32, store_f32, exp, lane = isa.load_f32, isa.store_f32, isa.exp_f32x8, isa.first_f32x8
+    load_f32, store_f32, exp, lane, rotate = isa.load_f32, isa.store_f32, isa.exp_f32x8, isa.first_f32x8, rotation.rotate(isa)
 
     @outline
     def finish(part, rows, first, n, dim, out, extra):
@@ -91,13 +93,16 @@ def finish(isa: Isa, *, learned: bool = False) -> Any:
             while j < dim:
                 store_f32(out, (r * dim + j) * 4, load_f32(part, source + j * 4) * inverse)
                 j += 1
+            if rotated:
+                rotate(out + r * dim * 4, dim)
 
     return finish
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     """The second half of attention: `merge` adds up the partials that chunks of single rows have left, in order."""
-    load_i64, clear_partial, add, write = isa.load_i64, clear(isa), combine(isa), finish(isa, learned=variant == "merge_learned")
+    load_i64, clear_partial, add = isa.load_i64, clear(isa), combine(isa)
+    write = finish(isa, learned=LEARNED_MERGE in variant, rotated=ROTATED_MERGE in variant)
     WORK, OUT, OUT_STRIDE, N_KV, QUERIES, DIM_V = ATTENTION.offsets("work out out_stride n_kv queries dim_v")
     PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES, LEARNED = ATTENTION.offsets(
         "partials partial_bytes scratch scratch_bytes learned")
@@ -114,4 +119,5 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                   load_i64(op, OUT) + load_i64(item, 0) * load_i64(op, OUT_STRIDE) + head * queries * dim * 4,
                   load_i64(op, LEARNED) + head * queries * 4)
 
-    return {"merge": merge, "merge_learned": merge}[variant]
+    assert variant.removesuffix(LEARNED_MERGE).removesuffix(ROTATED_MERGE) == "merge", variant
+    return merge

@@ -1,25 +1,26 @@
-"""The forms of keys and values as kernels see them: bytes of a row, writing a row, and widening rows of "q8_0" to f32."""
+"""The forms of keys and values as kernels see them: bytes of a row, writing a row, and widening rows of codes to f32."""
 from __future__ import annotations
 
 from typing import Any  # what a Numba function is to the type checker
 
 import numpy as np
 from numba import types
+from numba.core import cgutils
 
 from edgellm.backends.cpu import abi
+from edgellm.backends.cpu.kernels import kv_codes, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
-from edgellm.backends.cpu.simd import F32X8, Isa
-from edgellm.backends.cpu.simd.base import F32, I8, vector
-from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
-from edgellm.memory.kv_types import BLOCK, SCALE_BYTES
+from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd.base import I8, I64, vector
+from edgellm.backends.cpu.simd.generic import Generic
+from edgellm.memory.kv_types import BLOCK, QUANTISED, SCALE_BYTES
 
-LARGEST = np.float32(127)
-V8B = vector(I8, 8)
+i64, void = types.int64, types.void
 
 
 def row(variant: str) -> Any:
     """row(dim): bytes of a row, as memory/kv_types.py has it."""
-    size = {"f32": 4, "f16": 2, "q8_0": 1}[variant]
+    size, codes = {"f32": 4, "f16": 2}.get(variant, 0), code_bytes(variant)
 
     @inline
     def plain(dim):
@@ -27,14 +28,25 @@ def row(variant: str) -> Any:
 
     @inline
     def scaled(dim):
-        return dim + (dim + BLOCK - 1) // BLOCK * SCALE_BYTES
+        return codes(dim) + (dim + BLOCK - 1) // BLOCK * SCALE_BYTES
 
-    return scaled if variant == "q8_0" else plain
+    return scaled if variant in QUANTISED else plain
+
+
+def code_bytes(variant: str) -> Any:
+    """code_bytes(dim): bytes of a row's codes, behind which its scales stand."""
+    whole = variant == "q4_0"
+
+    @inline
+    def code_bytes(dim):
+        return (dim + BLOCK - 1) // BLOCK * (BLOCK // 2) if whole else dim
+
+    return code_bytes
 
 
 def put(variant: str, isa: Isa) -> Any:
     """put(source, target, dim): one row of f32 into the cache."""
-    return _put_codes(isa) if variant == "q8_0" else _put_floats(variant, isa)
+    return _put_codes(variant, isa) if variant in QUANTISED else _put_floats(variant, isa)
 
 
 def _put_floats(variant: str, isa: Isa) -> Any:
@@ -54,60 +66,64 @@ def _put_floats(variant: str, isa: Isa) -> Any:
     return put
 
 
-def _put_codes(isa: Isa) -> Any:
-    """A block's scale is its largest value / 127 as f16, by which its values are divided. What is no finite number makes the scale
-    one that is none either, so that it shows in the result.
-    """
-    load_f32, store_f16, load_f16 = isa.load_f32, isa.store_f16, isa.load_f16
-    store_code = isa.make("store_code", types.void, (types.int64, types.float32), _store_code)
+def _put_codes(variant: str, isa: Isa) -> Any:
+    """Blocks are rotated in memory of their own, and rounded there; the last may be filled up with zeros."""
+    load_f32, store_f32, load_u8, store_i8 = isa.load_f32, isa.store_f32, isa.load_u8, isa.store_i8
+    rotate, codes, halves = rotation.rotate(isa), code_bytes(variant), variant == "q4_0"
+    room = isa.make("room", i64, (), _room)
+    write = isa.make("write", void, (i64, i64, i64), lambda e, *at: kv_codes.write(e, variant, *at))
 
     @outline
     def put(source, target, dim):
-        scale = target + dim
+        spare = room()
+        scale, rounded = target + codes(dim), spare + BLOCK * 4
         for first in range(0, dim, BLOCK):
-            top, odd = np.float32(0), np.float32(0)
-            for j in range(first, min(first + BLOCK, dim)):
-                x = load_f32(source, j * 4)
-                top, odd = max(top, abs(x)), odd + (x - x)
-            store_f16(scale, 0, top / LARGEST + odd)
-            d = load_f16(scale, 0)
-            inverse = np.float32(1) / d if d > 0 else np.float32(0)
-            for j in range(first, min(first + BLOCK, dim)):
-                store_code(target + j, load_f32(source, j * 4) * inverse)
+            n = min(BLOCK, dim - first)
+            for j in range(n):
+                store_f32(spare, j * 4, load_f32(source, (first + j) * 4))
+            for j in range(n, BLOCK):
+                store_f32(spare, j * 4, np.float32(0))
+            rotate(spare, n)
+            if halves:
+                write(spare, target + first // 2, scale)
+            elif n == BLOCK:
+                write(spare, target + first, scale)
+            else:
+                write(spare, rounded, scale)
+                for j in range(n):
+                    store_i8(target, first + j, load_u8(rounded, j))
             scale += SCALE_BYTES
 
     return put
 
 
-def _store_code(e: Generic, address: Any, value: Any) -> None:
-    """One value, rounded to the nearest of -127..127; anything for what is no number."""
-    bounded = e.larger(e.smaller(e.splat(value), e.constant(V8F, 127.0)), e.constant(V8F, -127.0))
-    e.store(e.b.trunc(e.lane(e.nearest(bounded)[1], 0), I8), address)
+def _room(e: Generic) -> Any:
+    """The address of memory for a block of f32 and its codes."""
+    return e.b.ptrtoint(cgutils.alloca_once(e.b, vector(I8, BLOCK * 5)), I64)
 
 
-def widen(isa: Isa) -> Any:
-    """widen(rows, dim, target): a block of keys or values in "q8_0", row by row, as f32 without gaps."""
-    load_f16, load_i8, mul, splat = isa.load_f16, isa.load_i8, isa.mul_f32x8, isa.splat_f32x8
-    store, store_f32, bytes_of_row = isa.store_f32x8, isa.store_f32, row("q8_0")
-    load_codes = isa.make("load_codes", F32X8, (types.int64,), _load_codes)
+def widen(variant: str, isa: Isa) -> Any:
+    """widen(rows, dim, target): a block of keys or values in codes, row by row, as f32 without gaps; they stay rotated."""
+    load_f16, load_i8, load_u8, store_f32 = isa.load_f16, isa.load_i8, isa.load_u8, isa.store_f32
+    bytes_of_row, codes, halves = row(variant), code_bytes(variant), variant == "q4_0"
+    read = isa.make("read", void, (i64, i64, i64), lambda e, *at: kv_codes.read(e, variant, *at))
+
+    @inline
+    def code(rows, j):
+        if halves:
+            pair = load_u8(rows, j // BLOCK * (BLOCK // 2) + j % (BLOCK // 2))
+            return (pair >> 4 if j % BLOCK >= BLOCK // 2 else pair & 15) - 8
+        return load_i8(rows, j)
 
     @outline
     def widen(rows, dim, target):
         for _ in range(abi.ATTENTION_BLOCK):
-            j = 0
-            while j + 8 <= dim:
-                d = load_f16(rows, dim + j // BLOCK * SCALE_BYTES)
-                store(target, j * 4, mul(load_codes(rows + j), splat(d)))
-                j += 8
-            while j < dim:
-                d = load_f16(rows, dim + j // BLOCK * SCALE_BYTES)
-                store_f32(target, j * 4, np.float32(load_i8(rows, j)) * d)
-                j += 1
+            scale = rows + codes(dim)
+            for block in range(dim // BLOCK):
+                read(rows + block * (BLOCK // 2 if halves else BLOCK), scale + block * SCALE_BYTES, target + block * BLOCK * 4)
+            for j in range(dim // BLOCK * BLOCK, dim):
+                store_f32(target, j * 4, np.float32(code(rows, j)) * load_f16(scale, j // BLOCK * SCALE_BYTES))
             rows += bytes_of_row(dim)
             target += dim * 4
 
     return widen
-
-
-def _load_codes(e: Generic, address: Any) -> Any:
-    return e.b.sitofp(e.b.sext(e.load(V8B, address), V8I), vector(F32, 8))
