@@ -213,7 +213,7 @@ def test_half_precision_cache_is_close(tmp_path: Path) -> None:
         assert 0 < error < 5e-3
 
 
-@pytest.mark.parametrize(("kv_type", "name", "most"), [*(("q8_0", name, 0.03) for name in (*FIRST, "bloom", "gemma2")),
+@pytest.mark.parametrize(("kv_type", "name", "most"), [*(("q8_0", name, 0.03) for name in (*FIRST, "bloom", "gemma2", "deepseek2")),
                                                        ("q4_0", "llama", 0.3), ("q4_0", "gemma2", 0.3)])
 def test_a_cache_of_codes_is_close(tmp_path: Path, kv_type: str, name: str, most: float) -> None:
     """Rounding to 127 or 8 steps of the largest of 32; the same for any threads and any steps, as in the other forms."""

@@ -1,18 +1,22 @@
 """Rows of keys and values in their forms, on every rung: what is written, rotated and rounded, and codes read again."""
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
+import tiny_latent
+from tiny_models import tiny_model
 
+import edgellm
 from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.kernels import kv_rows, rotation
 from edgellm.backends.cpu.kernels.kv_codes import TRIED
 from edgellm.backends.cpu.simd import Isa, load_isa
-from edgellm.errors import OptionError
+from edgellm.errors import BackendError, OptionError
 from edgellm.memory.kv_types import BLOCK, KV_TYPES, QUANTISED, check_kv_type, kv_row_bytes
 
 ROWS = abi.ATTENTION_BLOCK
@@ -192,6 +196,12 @@ def test_what_is_no_number_shows(keep: dict[str, Any], widen: dict[str, Any], kv
     call(widen[kv_type], 40, kept(keep, kv_type, values), out)
     same_block = np.arange(40) // BLOCK == place // BLOCK
     assert np.isnan(out[5, same_block]).all() and np.isfinite(out[5, ~same_block]).all() and np.isfinite(out[6]).all()
+
+
+def test_values_within_keys_have_to_come_in_whole_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny_latent, "LATENT", 40)
+    with pytest.raises(BackendError, match="values of 40 within keys"):
+        edgellm.load(tiny_model(tmp_path / "m.gguf", "deepseek2"), kv_type="q8_0", backend="cpu")
 
 
 def test_bytes_of_rows() -> None:

@@ -12,8 +12,10 @@ from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_w
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import ATTENTION, COLUMNS, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
+from edgellm.errors import BackendError
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import KVSpec, Node, RopeSpec
+from edgellm.memory.kv_types import BLOCK as PIECE
 from edgellm.memory.kv_types import QUANTISED
 from edgellm.memory.pages import sink_slots
 from edgellm.memory.sizes import token_bytes
@@ -101,6 +103,9 @@ def kv_write(plan: PlanBuilder, index: int, node: Node) -> None:
     state = cast(int, node.attrs["state"])
     shape, memory_class = plan.layout.kv_spec(state), plan.layout.layer_class[state]
     k, v = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]     # the same where keys hold their values
+    if plan.kv_type in QUANTISED and shape.v_is_k_prefix and shape.dim_v % PIECE:
+        raise BackendError(f"kv_type={plan.kv_type!r} rotates {PIECE} numbers together, and values of {shape.dim_v} within keys do "
+                           "not come in such pieces; choose f16 or f32.")
     plan.add(f"kv_store:{plan.kv_type}", KV_STORE(
         k=k.at, k_stride=k.stride, v=v.at, v_stride=v.stride, targets=plan.step.targets[memory_class].ctypes.data,
         keys_at=plan.kv.keys[state], values_at=plan.kv.values[state], n_kv=shape.n_kv_heads, dim_k=shape.dim_k,
