@@ -9,6 +9,7 @@ import argparse
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -55,9 +56,11 @@ def tests(cpu: str) -> list[list[str]]:
             ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
 
 
-def emulated(folder: Path, cpu: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def emulated(folder: Path, cpu: str, *arguments: str, kept: bool = False) -> subprocess.CompletedProcess[str]:
+    """A program on that processor. `kept`: what it says is for the caller to print."""
     environment = dict(os.environ, PYTHONPATH=str(ROOT), EDGELLM_CACHE=str(folder / f"cache-{cpu}"))
-    return subprocess.run([str(folder / f"python-{cpu}"), *arguments], env=environment, cwd=ROOT, text=True, check=False)
+    return subprocess.run([str(folder / f"python-{cpu}"), *arguments], env=environment, cwd=ROOT, text=True, check=False,
+                          stdout=subprocess.PIPE if kept else None, stderr=subprocess.STDOUT if kept else None)
 
 
 def prepare(folder: Path, cpu: str) -> bool:
@@ -72,19 +75,28 @@ def prepare(folder: Path, cpu: str) -> bool:
         folder, cpu, "-c", COMPARE, rung, *COMPARED).returncode
 
 
+def suite(folder: Path, cpu: str, runs: list[list[str]]) -> str:
+    """What is wrong on a processor, or nothing. The emulator keeps one core busy, so several of them run beside each other."""
+    if not prepare(folder, cpu):
+        return f"kernels for {cpu} could not be made"
+    for run in runs:
+        done = emulated(folder, cpu, "-m", "pytest", "-q", "-p", "no:cacheprovider", *run, kept=True)
+        print(f"--- {cpu}: {' '.join(run)}\n{done.stdout}", end="", flush=True)
+        if done.returncode:
+            return f"{cpu}: {' '.join(run)} ended with {done.returncode}"
+    return ""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--cpu", nargs="+", choices=CPUS, default=list(CPUS))
     parser.add_argument("tests", nargs="*", help="arguments of pytest instead of the usual ones")
     options = parser.parse_args()
-    for cpu in options.cpu:
-        if not prepare(options.folder.resolve(), cpu):
-            sys.exit(f"kernels for {cpu} could not be made")
-        for run in [options.tests] if options.tests else tests(cpu):
-            print(f"--- {cpu}: {' '.join(run)}", flush=True)
-            if status := emulated(options.folder.resolve(), cpu, "-m", "pytest", "-q", "-p", "no:cacheprovider", *run).returncode:
-                sys.exit(status)
+    with ThreadPoolExecutor(2) as pool:
+        faults = pool.map(lambda cpu: suite(options.folder.resolve(), cpu, [options.tests] if options.tests else tests(cpu)),
+                          options.cpu)
+        sys.exit("\n".join(filter(None, faults)) or None)
 
 
 if __name__ == "__main__":

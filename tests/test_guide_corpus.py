@@ -54,6 +54,7 @@ def test_no_grammar_can_say_a_held_out_question() -> None:
     assert not found
 
 
+@pytest.mark.slow
 def test_the_check_of_held_out_questions_can_fail() -> None:
     assert "gguf" in sayable("so what is the gguf format please")
     assert "leave_chat" in sayable("how do i leave the chat")
