@@ -215,13 +215,21 @@ def test_fit_lists_the_catalogue(capsys: Captured) -> None:
     lines = run(capsys, "fit", "--no-timing")[0].splitlines()
     assert lines[0].split()[:3] == ["name", "parameters", "type"] and "edgellm pull" in lines[-1]
     listed = json.loads(run(capsys, "fit", "--no-timing", "--json")[0])
-    assert len(listed) > 30 and {one["fits"] for one in listed} <= {"yes", "tight", "no", "not yet"}
+    assert len(listed) > 30 and {one["fits"] for one in listed} <= {"yes", "tight", "no"}       # edgellm runs all of them
+    memory = [one["memory"] for one in listed]
+    assert memory == sorted(memory)
+    assert all(one["kind"] != "test" for one in listed)
+
+
+def test_fit_lists_what_cannot_be_run_last(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgellm.engine.fit.names", lambda: ["llama", "qwen3"])
+    listed = json.loads(run(capsys, "fit", "--no-timing", "--json")[0])
     later = [one["fits"] == "not yet" for one in listed]
-    assert later == sorted(later) and any(later) and "not yet: edgellm cannot run it" in lines[-2]
+    assert later == sorted(later) and any(later) and not all(later)
+    assert "not yet: edgellm cannot run it" in run(capsys, "fit", "--no-timing")[0].splitlines()[-2]
     for group in (True, False):
         memory = [one["memory"] for one in listed if (one["fits"] == "not yet") == group]
         assert memory == sorted(memory)
-    assert all(one["kind"] != "test" for one in listed)
 
 
 def test_fit_says_the_same_memory_in_the_table_and_alone(capsys: Captured) -> None:

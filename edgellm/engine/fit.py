@@ -103,7 +103,7 @@ def guess(entry: Entry, file: ModelFile, speed: Speed | None, free: Memory) -> G
     Its header tells the memory where it is on this machine, else its length does.
     """
     needed = (_known_bytes(entry, file, free) if runs(entry) else 0) or rough_bytes(file.size)
-    rate = speed.tokens_per_second(file.size * entry.share_read) if speed else 0.0
+    rate = speed.tokens_per_second(file.size * entry.share_read) if speed and entry.kind != "embedding" else 0.0
     return Guess(entry, file, needed, rate, verdict(needed, free) if runs(entry) else NOT_YET)
 
 
@@ -123,7 +123,7 @@ def _known_bytes(entry: Entry, file: ModelFile, free: Memory) -> int:
 
 def runs(entry: Entry) -> bool:
     """Whether edgellm can run such a model today."""
-    return entry.architecture in names() and entry.kind != "embedding"
+    return entry.architecture in names()
 
 
 def best_of(guesses: Sequence[Guess]) -> Guess | None:
