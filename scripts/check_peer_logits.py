@@ -6,8 +6,9 @@ PYTHON has llama-cpp-python (made with 0.3.36). Differences of 1e-6 to 5e-6 are 
 llama.cpp looks up in a table of f16. Larger ones: llama.cpp ignores the window of mistral-window and phi3-window and the YaRN
 factor of llama-yarn-set, and bitnet's `hidden_act` in that version; it slides in exaone4, and has the head norms of command-r-plus,
 only with 64 layers; it takes DeepSeek-V2's groups of experts by two experts instead of one, and softmax for glm4.7-flash, which it
-knows by its layers and vocabulary. It adds the bias of Falcon-H1's convolutions even
-where there is none, so falcon-h1-no-bias fails.
+knows by its layers and vocabulary; of gemma3n it has numbers of its own (256 columns per layer, 10 sparse layers, 20 with
+keys, every fifth of which sees everything, a cap of 30). Two gelus a layer and norms after them make those of gemma4 3e-3. It
+adds the bias of Falcon-H1's convolutions even where there is none, so falcon-h1-no-bias fails.
 """
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.chat.fallback import BUILT_IN
 from edgellm.chat.templates import ChatTemplate
-from edgellm.chat.thinking import ThinkingSplitter, opens_thinking, split_thinking, switch, thinking_of
+from edgellm.chat.thinking import CHANNEL, THINK, ThinkingSplitter, marks_of, opens_thinking, split_thinking, switch, thinking_of
 from edgellm.errors import OptionError
 
 CASES = [                                        # (opened by the prompt, text, thinking, answer)
@@ -43,6 +43,17 @@ def test_thinking_is_told_apart_wherever_it_is_cut(inside: bool, text: str, thin
     assert parts(list(text), inside) == (thinking, answer)
 
 
+@pytest.mark.parametrize(("text", "thinking", "answer"), [
+    ("<|channel>thought\nHm.\n<channel|>Paris.", "Hm.", "Paris."), ("<|channel>thought\n<channel|>Paris.", "", "Paris."),
+    ("<|channel>though", "", "<|channel>though"), ("Paris <channel|>", "", "Paris <channel|>"),
+])
+def test_channels_of_gemma_4(text: str, thinking: str, answer: str) -> None:
+    for cut in range(len(text) + 1):
+        splitter = ThinkingSplitter(inside=False, marks=CHANNEL)
+        told = [splitter.push(text[:cut]), splitter.push(text[cut:]), splitter.flush()]
+        assert ("".join(one for one, _ in told), "".join(one for _, one in told)) == (thinking, answer)
+
+
 @given(st.lists(st.sampled_from(["<", "<think>", "</think>", "</", "think", ">", " ", "\n", "a", "<thi", "nk>"])), st.booleans())
 @settings(deadline=None)
 def test_pieces_joined_are_the_whole(pieces: list[str], inside: bool) -> None:
@@ -69,6 +80,7 @@ def test_nothing_is_held_back_that_cannot_become_a_marker() -> None:
     ("{% if enable_thinking is false %}<think></think>{% endif %}", "optional"),
     ("{%- if thinking %}between <think></think>{% endif %}", "optional"),
     ("{{ content.split('</think>')[-1] }}, a thinking model", "always"),
+    ("{{ messages[0].content.split('<channel|>')[-1] }}{% if enable_thinking %}<|think|>{% endif %}", "optional"),
     ("{{ messages[0].content }}", "no"),
     *((source, "no") for source in BUILT_IN.values()),
 ])
@@ -93,6 +105,7 @@ def test_a_switch_that_is_not_there_is_refused() -> None:
     ("ibm-granite-granite-3.3-2B-Instruct", "optional", (False, False, False)),
     ("meta-llama-Llama-3.2-3B-Instruct", "no", (False, None, False)),
     ("openai-gpt-oss-120b", "no", (False, None, False)),
+    ("google-gemma-4-31B-it", "optional", (False, False, False)),
 ])
 def test_published_templates(shared: Path, name: str, thinking: str, opened: tuple[bool | None, ...]) -> None:
     source = (shared / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
@@ -101,7 +114,7 @@ def test_published_templates(shared: Path, name: str, thinking: str, opened: tup
     for think, wanted in zip((None, True, False), opened, strict=True):
         if wanted is not None:
             rendered = template.render([{"role": "user", "content": "Hi <think>"}], **switch(thinking_of(source), think))
-            assert opens_thinking(rendered.text) is wanted
+            assert opens_thinking(rendered.text, marks_of(source) or THINK) is wanted
 
 
 # Thinks where the prompt leaves it open, as Qwen3.5 does.
@@ -173,6 +186,17 @@ def test_a_model_that_does_not_think(loader: Loader, tmp_path: Path) -> None:
     with loader.load(path) as model:
         assert model.thinking == "no"
         with pytest.raises(OptionError, match="think=True"):
-            model.chat(QUESTION, think=True)
+            model.chat(QUESTION, think=True, temperature=0)
         lets_say(loader, model, "<think>a</think>b")
         assert model.chat(QUESTION, think=False, temperature=0).text == "<think>a</think>b"
+
+
+def test_a_model_with_channels(loader: Loader, tmp_path: Path) -> None:
+    template = ("{% for m in messages %}{{ m.content.split('<channel|>')[-1] }}\n{% endfor %}"
+                "{% if not enable_thinking %}<|channel>thought\n<channel|>{% endif %}")
+    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", template=template, n_layers=1, context=256)
+    with loader.load(path, context=256) as model:
+        assert model.thinking == "optional"
+        lets_say(loader, model, "<|channel>thought\nHm.\n<channel|>Paris.")
+        answer = model.chat(QUESTION, think=True)
+        assert (answer.thinking, answer.text) == ("Hm.", "Paris.")

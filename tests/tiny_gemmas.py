@@ -8,6 +8,7 @@ import numpy as np
 from tiny_draw import Array, Draw, Hybrid, Shape, gated, output_norm
 
 SHARED, WIDTH = 2, 8             # layers without keys of their own, in models of more than 3; columns per layer of a token's row
+RANK = 8                         # of the path beside attention
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
 
 
@@ -65,8 +66,8 @@ def gemma3n_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     return {f"{name}.weight": draw.vector(s.n_embd) for name in norms} | attention(draw, s, s.head_dim, keys=not shares) | gated(
         draw, s) | per_layer(draw, s) | {
         "altup_correct_coef.weight": draw.matrix(4, 4), "altup_predict_coef.weight": draw.matrix(16, 4),
-        "altup_router.weight": 20 * draw.matrix(4, s.n_embd), "laurel_l.weight": draw.matrix(8, s.n_embd),
-        "laurel_r.weight": draw.matrix(s.n_embd, 8)}
+        "altup_router.weight": 20 * draw.matrix(4, s.n_embd), "laurel_l.weight": draw.matrix(RANK, s.n_embd),
+        "laurel_r.weight": draw.matrix(s.n_embd, RANK)}
 
 
 def gemma3n_keys(s: Shape) -> dict[str, Any]:

@@ -1,20 +1,35 @@
-"""What a model thinks before it answers: `<think> ... </think>` at the beginning of an answer, told apart while it is written."""
+"""What a model thinks before it answers, between marks at the beginning of an answer, told apart while it is written."""
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from edgellm.errors import OptionError
 
-OPEN, CLOSE = "<think>", "</think>"
+
+class Marks(NamedTuple):
+    """What thinking stands between. `token`: the one with which the opening mark begins."""
+
+    open: str
+    close: str
+    token: str
+
+
+THINK = Marks("<think>", "</think>", "<think>")
+CHANNEL = Marks("<|channel>thought", "<channel|>", "<|channel>")             # Gemma 4
 Thinking = Literal["no", "always", "optional"]   # what a template says of its model
 # Names that templates give the switch; a bare `thinking` occurs in prose as well, so it counts only where it is tested.
 _SWITCH = re.compile(r"\benable_thinking\b|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}")
 
 
+def marks_of(source: str) -> Marks | None:
+    """What the model of a chat template thinks between; None where it does not think."""
+    return next((marks for marks in (THINK, CHANNEL) if marks.close in source), None)
+
+
 def thinking_of(source: str) -> Thinking:
-    """Whether a chat template is of a model that thinks in `<think>`, and whether it has a switch for that."""
-    if CLOSE not in source:
+    """Whether a chat template is of a model that thinks, and whether it has a switch for that."""
+    if marks_of(source) is None:
         return "no"
     return "optional" if _SWITCH.search(source) else "always"
 
@@ -30,20 +45,21 @@ def switch(thinking: Thinking, think: bool | None) -> dict[str, bool]:
     return {"enable_thinking": think, "thinking": think} if thinking == "optional" else {}
 
 
-def opens_thinking(prompt: str) -> bool:
+def opens_thinking(prompt: str, marks: Marks = THINK) -> bool:
     """Whether a rendered conversation ends inside the thinking, so that the answer begins with it."""
-    return prompt.rstrip().endswith(OPEN)
+    return prompt.rstrip().endswith(marks.open)
 
 
 class ThinkingSplitter:
     """Tells thinking from answer, piece by piece, wherever the text is cut.
 
-    Thinking stands at the beginning, after white space at most; a later `<think>` is text of the answer. White space around
+    Thinking stands at the beginning, after white space at most; a later opening mark is text of the answer. White space around
     thinking goes.
     """
 
-    def __init__(self, *, inside: bool) -> None:
+    def __init__(self, *, inside: bool, marks: Marks = THINK) -> None:
         """`inside`: the prompt has opened the thinking already."""
+        self.marks = marks
         self._part: Literal["start", "thinking", "answer"] = "thinking" if inside else "start"
         self._held = ""                          # may still become a marker, or white space that goes
         self._strip = inside                     # white space at the beginning of the part goes
@@ -52,13 +68,13 @@ class ThinkingSplitter:
         """The (thinking, answer) that can be told now."""
         text, self._held = self._held + text, ""
         if self._part == "start":
-            begun = text.lstrip()
-            if OPEN.startswith(begun[: len(OPEN)]) and len(begun) < len(OPEN):
+            begun, opening = text.lstrip(), self.marks.open
+            if opening.startswith(begun[: len(opening)]) and len(begun) < len(opening):
                 self._held = text
                 return "", ""
-            thinks = begun.startswith(OPEN)
+            thinks = begun.startswith(opening)
             self._part, self._strip = ("thinking", True) if thinks else ("answer", False)
-            text = begun.removeprefix(OPEN) if thinks else text
+            text = begun.removeprefix(opening) if thinks else text
         thinking, closed, rest = self._think(text) if self._part == "thinking" else ("", True, text)
         if self._part == "thinking" and closed:
             self._part, self._strip = "answer", True
@@ -71,10 +87,11 @@ class ThinkingSplitter:
 
     def _think(self, text: str) -> tuple[str, bool, str]:
         """Thinking, whether it ends here, and what comes after."""
-        before, marker, after = text.partition(CLOSE)
+        close = self.marks.close
+        before, marker, after = text.partition(close)
         if marker:
             return self._stripped(before.rstrip()), True, after
-        keep = next((n for n in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:n])), 0)
+        keep = next((n for n in range(len(close) - 1, 0, -1) if text.endswith(close[:n])), 0)
         shown = self._stripped(text[: len(text) - keep])
         kept = shown.rstrip()
         self._held = shown[len(kept) :] + text[len(text) - keep :]
@@ -88,8 +105,8 @@ class ThinkingSplitter:
         return text
 
 
-def split_thinking(text: str, *, inside: bool = False) -> tuple[str, str]:
+def split_thinking(text: str, *, inside: bool = False, marks: Marks = THINK) -> tuple[str, str]:
     """A whole text as (thinking, answer)."""
-    splitter = ThinkingSplitter(inside=inside)
+    splitter = ThinkingSplitter(inside=inside, marks=marks)
     (thinking, answer), (more_thinking, more_answer) = splitter.push(text), splitter.flush()
     return thinking + more_thinking, answer + more_answer

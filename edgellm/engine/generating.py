@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 
-from edgellm.chat import Message, ThinkingSplitter, encode_chat, opens_thinking, switch, thinking_of
+from edgellm.chat import Message, ThinkingSplitter, encode_chat, marks_of, opens_thinking, switch, thinking_of
 from edgellm.engine.async_ import AsyncTwins, Prompt
 from edgellm.engine.chat_options import ChatKeywords, check_budget, check_rounds, generation_part
 from edgellm.engine.context_policy import PINNED, ContextPolicy, fit
@@ -84,9 +84,9 @@ class Generating(AsyncTwins):
         `Stream.events()`. With `run_tools=True` functions are called and the model goes on, for `max_rounds` (10) at most;
         `result.messages` has what came between. `template_options`: what else the template asks for. `think`: whether a model
         whose template has a switch for it thinks before it answers, None for the template's own default; see the property
-        `thinking`. What is thought between <think> and </think> is not part of the answer: it is `result.thinking`,
-        `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so many tokens. Other options and errors as in
-        `generate`, and TemplateError where the template does not take the conversation.
+        `thinking`. What is thought, between <think> and </think> or other marks, is not part of the answer: it is
+        `result.thinking`, `piece.thinking`, and in `Stream.events()`. `think_budget` ends it after so many tokens. Other options
+        and errors as in `generate`, and TemplateError where the template does not take the conversation.
         """
         source = self._source()
         model = source.model
@@ -112,9 +112,10 @@ class Generating(AsyncTwins):
                    context=model.context, slides=model.info.slides, max_tokens=asked.max_tokens)
         if not len(seen.prompt.ids):
             raise OptionError("messages became an empty prompt; give at least one message with some content.")
-        inside = opens_thinking(seen.prompt.rendered.text)
-        splitter = ThinkingSplitter(inside=inside) if thinking != "no" else None
-        free = Free(inside, think is not False, budget) if thinking != "no" else None
+        splitter, free = None, None
+        if (marks := marks_of(template.source)) is not None:
+            inside = opens_thinking(seen.prompt.rendered.text, marks)
+            splitter, free = ThinkingSplitter(inside=inside, marks=marks), Free(inside, think is not False, budget, marks)
         if tools and asked.form:
             raise OptionError("tools and a form of the answer were given together; leave one of them out.")
         answer = model.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgellm.chat.thinking import CLOSE, OPEN
+from edgellm.chat.thinking import THINK, Marks
 from edgellm.engine.form import Form, check_grammar
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
 from edgellm.sampling.free_thinking import FreeThinking, ThinkingTokens
@@ -22,6 +22,7 @@ class Free(NamedTuple):
     inside: bool
     may_open: bool
     budget: int | None
+    marks: Marks = THINK
 
 
 class GrammarVocabulary:
@@ -32,13 +33,14 @@ class GrammarVocabulary:
         self._lock = threading.Lock()
         self._tree: LLTokenizer | None = None
         self._building: threading.Thread | None = None
+        self._marked: dict[Marks, ThinkingTokens] = {}
 
     def constraint(self, form: Form | None, free: Free | None) -> TokenConstraint | None:
         """What keeps an answer in its form, behind its thinking. Raises SchemaError."""
         inner = self._formed(form) if form is not None else None
         if free is None or (inner is None and free.budget is None):
             return inner
-        return FreeThinking(inner, self._thinking, inside=free.inside, may_open=free.may_open, budget=free.budget)
+        return FreeThinking(inner, self._thinking(free.marks), inside=free.inside, may_open=free.may_open, budget=free.budget)
 
     def _formed(self, form: Form) -> TokenConstraint:
         from llguidance import LLMatcher
@@ -56,12 +58,13 @@ class GrammarVocabulary:
         pieces = [self._tokenizer.piece(token) for token in range(self._tokenizer.vocab_size)]
         return pieces + [b""] * (self._n_vocab - len(pieces))
 
-    @cached_property
-    def _thinking(self) -> ThinkingTokens:
-        tokenizer = self._tokenizer
-        closing = tokenizer.encode_trusted(CLOSE, ((0, len(CLOSE)),), add_special=False)
-        return ThinkingTokens(self._pieces, opening=tokenizer.token_id(OPEN), closing=closing, close=CLOSE.encode(),
-                              ends=tokenizer.eog_ids)
+    def _thinking(self, marks: Marks) -> ThinkingTokens:
+        if marks not in self._marked:
+            tokenizer, close = self._tokenizer, marks.close
+            closing = tokenizer.encode_trusted(close, ((0, len(close)),), add_special=False)
+            self._marked[marks] = ThinkingTokens(self._pieces, opening=tokenizer.token_id(marks.token), closing=closing,
+                                                 close=close.encode(), ends=tokenizer.eog_ids)
+        return self._marked[marks]
 
     def _built(self) -> LLTokenizer:
         from llguidance import LLTokenizer, TokenizerWrapper

@@ -178,6 +178,8 @@ class Model(Generating, AsyncEmbedding):
                           vocabulary=self._token_texts if tokenizer else None, processors=asked.processors,
                           constraint=self._grammar_vocabulary.constraint(form, free) if form or free else None)
         shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
+        if thinking and tokenizer:
+            shown |= {token for text in thinking.marks[1:] if (token := tokenizer.token_id(text)) is not None}
         decoder = answer_decoder(tokenizer, int(ids[-1]), whole=asked.form is not None, shown=shown) if tokenizer else None
         request = Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress, thinking,
                           calls_back=bool(asked.processors), messages=messages, limit=limit, logprobs=asked.logprobs,
