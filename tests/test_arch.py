@@ -22,6 +22,7 @@ from edgellm.weights import WeightStore
 
 ARCHITECTURES = writers()
 OPTIONAL = {"gemma4": ("blk.0.layer_output_scale.weight",)}      # tensors that files may lack
+OUTPUTS = {"mamba": "ssm_out", "mamba2": "ssm_out", "rwkv7": "time_mix_output"}     # of a block's mixer
 
 
 def test_the_folder_is_the_list() -> None:
@@ -76,8 +77,7 @@ def test_a_tied_file_uses_the_embedding(arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_optional_biases_count(arch: str, tmp_path: Path) -> None:
-    part = "ssm_out" if arch in ("mamba", "mamba2") else "attn_output"
-    bias = {f"blk.0.{part}.bias": np.linspace(-1.0, 1.0, 64, dtype=np.float32)}
+    bias = {f"blk.0.{OUTPUTS.get(arch, 'attn_output')}.bias": np.linspace(-1.0, 1.0, 64, dtype=np.float32)}
     results = []
     for tensors in ({}, bias):
         gguf = open_gguf(tiny_model(tmp_path / "m.gguf", arch, tensors=tensors))

@@ -53,6 +53,31 @@ def qwen35_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
         "ssm_norm.weight": draw.vector(32), "ssm_out.weight": draw.matrix(s.n_embd, 128)}
 
 
+def rwkv7_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    """Heads of 16 dims, short rows of 8, 12, 16 and 24."""
+    n, small = s.n_embd, ("k_k", "k_a", "r_k", "w0", "a0", *(["v0"] if layer else []))
+    ranks = {"w": 8, "a": 12, "g": 24} | ({"v": 16} if layer else {})
+    norms = {f"{name}.{kind}": draw.vector(n, mean=mean) for name in ("attn_norm", "attn_norm_2", "time_mix_ln")
+             for kind, mean in (("weight", 1.0), ("bias", 0.0))}
+    return norms | {f"time_mix_{name}.weight": draw.vector(n, mean=0.5) for name in small} | {
+        f"time_mix_{name}.weight": draw.matrix(n, n) for name in ("receptance", "key", "value", "output")} | {
+        f"time_mix_{name}1.weight": draw.matrix(rank, n) for name, rank in ranks.items()} | {
+        f"time_mix_{name}2.weight": draw.matrix(n, rank) for name, rank in ranks.items()} | {
+        "time_mix_lerp_fused.weight": draw.vector(6, 1, 1, n, mean=0.5), "channel_mix_lerp_k.weight": draw.vector(n, mean=0.5),
+        "channel_mix_key.weight": draw.matrix(s.n_ff, n), "channel_mix_value.weight": 0.5 * draw.matrix(n, s.n_ff)}
+
+
+def rwkv7_keys(s: Shape) -> dict[str, Any]:
+    return {"attention.head_count": 0, "attention.head_count_kv": None, "attention.layer_norm_rms_epsilon": None,
+            "attention.layer_norm_epsilon": s.eps, "wkv.head_size": 16, "attention.decay_lora_rank": 8,
+            "attention.iclr_lora_rank": 12, "attention.value_residual_mix_lora_rank": 16, "attention.gate_lora_rank": 24}
+
+
+def rwkv7_ends(draw: Draw, s: Shape) -> dict[str, Array]:
+    return {f"{name}.{kind}": draw.vector(s.n_embd, mean=mean) for name in ("token_embd_norm", "output_norm")
+            for kind, mean in (("weight", 1.0), ("bias", 0.0))}
+
+
 def delta_keys(s: Shape) -> dict[str, Any]:
     return {"ssm.conv_kernel": 4, "ssm.inner_size": 128, "ssm.state_size": 32, "ssm.time_step_rank": 4, "ssm.group_count": 2,
             "attention.recurrent_layers": [bool(i % 2) for i in range(s.n_layers)]}
@@ -73,6 +98,7 @@ def token_norm(draw: Draw, s: Shape) -> dict[str, Array]:
 
 HYBRIDS = {
     **SSM,
+    "rwkv7": Hybrid(rwkv7_keys, rwkv7_block, rwkv7_ends),
     "qwen35": Hybrid(delta_keys, qwen35_block, output_norm),
     "qwen35moe": Hybrid(delta_expert_keys, qwen35moe_block, output_norm),
     "qwen3next": Hybrid(delta_expert_keys, qwen3next_block, output_norm),

@@ -65,6 +65,11 @@ def _partly_rotated(share: float) -> dict[str, Any]:
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}}
 
 
+def _unused_values(n: int) -> dict[str, Any]:
+    """What the converter writes for RWKV-7's first layer, for llama.cpp to be happy."""
+    return {f"blk.0.time_mix_v{part}.weight": np.ones(size) for part, size in (("0", n), ("1", (12, n)), ("2", (n, 12)))}
+
+
 SLIDING, FULL = "sliding_attention", "full_attention"
 _STABLELM = {"layer_norm_eps": 1e-5} | _partly_rotated(0.25)
 _MINISTRAL = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
@@ -123,6 +128,8 @@ VARIANTS = {
                             metadata={"{arch}.ssm.dt_b_c_rms": True}, config=_MAMBA | {"mixer_rms_eps": 1e-5}),
     "lfm2": Variant("lfm2", "Lfm2", {"n_layers": 3}, config={
         "norm_eps": 1e-5, "conv_L_cache": 3, "block_auto_adjust_ff_dim": False, "layer_types": [FULL, "conv", FULL]}),
+    "rwkv7": Variant("rwkv7", "", {"n_layers": 3}, tensors=_unused_values(64)),
+    "rwkv7-wide": Variant("rwkv7", "", {"n_embd": 128}, {"{arch}.wkv.head_size": 64}, _unused_values(128)),
     "ministral3": Variant("mistral3", "Ministral3", {"head_dim": 24}, config={"rope_parameters": _MINISTRAL}),
     "mpt": Variant("mpt", "Mpt", config={
         "d_model": 64, "n_heads": 4, "n_layers": 2, "max_seq_len": 128, "layer_norm_epsilon": 1e-5, "no_bias": True,

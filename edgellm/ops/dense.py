@@ -55,9 +55,9 @@ def _embed(run: Run, node: Node) -> Array:
 
 
 # --- matmul -----------------------------------------------------------------------------------------------------------
-def matmul(g: Builder, x: Value, name: str, n: int) -> Value:
-    """x @ W.T + bias, with W (n, row length of x)."""
-    return g.emit("matmul", (x,), n, g.named(name))
+def matmul(g: Builder, x: Value, name: str, n: int, bias: str | None = None) -> Value:
+    """x @ W.T + bias, with W (n, row length of x). `bias`: the tensor's name where it is not that of the matrix."""
+    return g.emit("matmul", (x,), n, g.named(name) if bias is None else (f"{name}.weight", bias))
 
 
 def _check_matmul(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:

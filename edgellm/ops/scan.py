@@ -16,7 +16,7 @@ def softplus(x: Array) -> Array:
     return y
 
 
-def _check_state(node: Node, graph: Graph, shape: tuple[int, ...]) -> Iterator[str]:
+def check_state(node: Node, graph: Graph, shape: tuple[int, ...]) -> Iterator[str]:
     state = integer(node, "state", least=0)
     if node.rows != "T":
         yield "goes on from every token, so it needs all rows"
@@ -47,7 +47,7 @@ def _check_delta_net(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterat
     needs = [2 * k_heads * dim_k + v_heads * dim_v, v_heads, v_heads]
     if [x.n for x in inputs] != needs or node.n != v_heads * dim_v:
         yield f"gives {node.n} from inputs of {[x.n for x in inputs]}, not {v_heads * dim_v} from {needs}"
-    yield from _check_state(node, graph, (v_heads, dim_k, dim_v))
+    yield from check_state(node, graph, (v_heads, dim_k, dim_v))
 
 
 def _delta_net_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
@@ -92,7 +92,7 @@ def _check_ssm_scan(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterato
     x, dt, b, c = inputs
     if node.n % heads or x.n != node.n or dt.n != heads or b.n != c.n or b.n % d_state or heads % max(b.n // d_state, 1):
         yield f"cannot give {node.n} of {heads} heads from inputs of {[x.n for x in inputs]}"
-    yield from _check_state(node, graph, (node.n, d_state))
+    yield from check_state(node, graph, (node.n, d_state))
 
 
 def _ssm_scan_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:

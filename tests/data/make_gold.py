@@ -14,6 +14,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+import rwkv7_definition
 import torch
 import transformers
 from gold_ssm import DT_BIAS, GATES_AND_PRODUCTS, SHARED_GRANITE, shared_granite
@@ -207,6 +208,8 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
 def gold(variant: Variant, path: Path) -> dict[str, Any]:
     """Logits of one variant's file."""
     shape = Shape(**variant.sizes)
+    if variant.arch == "rwkv7":
+        return rwkv7_gold(variant, path, shape)
     config = hf_config(variant, shape)
     head = "LMHeadModel" if variant.arch == "gpt2" else "ForCausalLM"
     model = getattr(transformers, variant.family + head)(config).float().eval()
@@ -221,6 +224,14 @@ def gold(variant: Variant, path: Path) -> dict[str, Any]:
     with torch.no_grad():
         logits = model(torch.from_numpy(ids)[None]).logits[0].numpy()
     return {"logits": logits[list(ROWS)], "fingerprint": fingerprint(arrays)}
+
+
+def rwkv7_gold(variant: Variant, path: Path, shape: Shape) -> dict[str, Any]:
+    """By the definition in its paper."""
+    arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(variant.write(path)).tensors}
+    head = variant.metadata.get("{arch}.wkv.head_size", 16)
+    logits = rwkv7_definition.logits(arrays, tokens(shape.n_vocab), head, shape.eps)
+    return {"logits": logits[list(ROWS)].astype(np.float32), "fingerprint": fingerprint(arrays)}
 
 
 def _state(variant: Variant, arrays: dict[str, Any], shape: Shape) -> Iterator[tuple[str, torch.Tensor]]:

@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from edgellm.backends.cpu import abi, ops_altup, ops_heads, ops_moe, ops_recurrent
+from edgellm.backends.cpu import abi, ops_altup, ops_heads, ops_moe, ops_recurrent, ops_rwkv
 from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_word, traits_of
@@ -23,7 +23,7 @@ from edgellm.ops.attention import alibi_slopes
 from edgellm.ops.dense import xielu_numbers
 
 __all__ = ["EMITTERS"]
-assert ops_altup and ops_heads and ops_moe and ops_recurrent     # add their own
+assert ops_altup and ops_heads and ops_moe and ops_recurrent and ops_rwkv         # add their own
 
 
 @emitter("embed")

@@ -41,7 +41,7 @@ def delta_net(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> A
         change = (v[t] - (k[t, :, None] @ state)[:, 0]) * gate[t, :, None]
         state = state + k[t, :, :, None] * change[:, None]
         out.append((q[t, :, None] @ state).reshape(-1))
-        _advance(inputs, t, state, kept)
+        advance(inputs, t, state, kept)
     inputs.keep(integer(node, "state"), kept)
     return mx.stack(out)
 
@@ -58,12 +58,12 @@ def ssm_scan(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Ar
         decay = mx.exp(step[t, :, None] * a.reshape(heads, -1))[:, None]
         state = state * decay + (step[t, :, None] * by_head[t])[..., None] * b[t]
         out.append((mx.sum(state * c[t], axis=-1) + d.reshape(heads, 1) * by_head[t]).reshape(-1))
-        _advance(inputs, t, state, kept)
+        advance(inputs, t, state, kept)
     inputs.keep(integer(node, "state"), [one.reshape(node.n, d_state) for one in kept])
     return mx.stack(out)
 
 
-def _advance(inputs: Inputs, t: int, state: Array, kept: list[Array]) -> None:
+def advance(inputs: Inputs, t: int, state: Array, kept: list[Array]) -> None:
     """After token `t`: what is kept of it."""
     if t in inputs.shape.kept:
         kept.append(state)
