@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fake_model import FakeModel
 
-from edgellm.backends.base import KindTime, StepBatch
+from edgellm.backends.base import KindTime, StepBatch, StepTimes
 from edgellm.cli import app, opening
 from edgellm.graph import KVSpec
 from edgellm.memory.layout import plan_memory
@@ -23,13 +23,14 @@ class FakeEngine:
     def check(self) -> FakeEngine:
         return self
 
-    def profile(self, batch: StepBatch) -> list[KindTime]:
+    def profile(self, batch: StepBatch) -> StepTimes:
         raise AssertionError("`where_time_goes` is replaced")
 
 
-def where_time_goes(model: FakeModel, ids: list[int], step: int) -> tuple[int, list[KindTime]]:
-    """At most 6 tokens at once."""
-    return min(step, 6), [KindTime("matmul:Q4_0", len(ids), 0.002, 4_000_000), KindTime("norm:rms_norm", step, 0.001, 0)]
+def where_time_goes(model: FakeModel, ids: list[int], step: int) -> tuple[int, StepTimes]:
+    """At most 6 tokens at once; a fifth of a step is not told."""
+    kinds = KindTime("matmul:Q4_0", len(ids), 0.002, 4_000_000), KindTime("norm:rms_norm", step, 0.001, 0)
+    return min(step, 6), StepTimes(0.00375, kinds)
 
 
 class FakeProbe:
@@ -111,7 +112,10 @@ def test_bench_of_prompt_and_generation_together(loader: Loader, capsys: pytest.
 def test_bench_shows_where_time_goes(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["bench", "m", "-p", "8", "-n", "4", "-r", "1", "-d", "3", "--profile"]) == 0
     out = capsys.readouterr().out
-    assert out.count("| matmul:Q4_0 ") == 2 and "A step of 6 tokens after 5 others" in out and "|  2.00 |" in out and "66.7%" in out
+    assert out.count("| matmul:Q4_0 ") == 2 and "|   2.00 |" in out and "53.3%" in out
+    text = " ".join(out.split())
+    assert "A step of 6 tokens after 5 others" in text and "3.75 ms, of which these parts make 80.0%" in text
     assert app.run(["bench", "m", "-p", "8", "-n", "0", "-r", "1", "--profile", "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)
     assert row["profile"][0] == {"kind": "matmul:Q4_0", "calls": 8, "ns": 2000000, "bytes": 4000000}
+    assert row["profile_ns"] == 3750000 and row["profile_coverage"] == pytest.approx(0.8) and row["step_ns"] is None

@@ -141,6 +141,19 @@ class KindTime:
     nbytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """A step: the seconds that it took, and where they went. Threads' times are their mean, waiting for each other included."""
+
+    seconds: float
+    kinds: tuple[KindTime, ...]
+
+    @property
+    def coverage(self) -> float:
+        """What part of the step `kinds` add up to."""
+        return sum(kind.seconds for kind in self.kinds) / self.seconds
+
+
 class StepStopped(Exception):
     """A step was given up because the caller's `stop` came true: its tokens are not in the conversation."""
 
@@ -196,7 +209,7 @@ class Profiled(Protocol):
     isa: str                                     # the instruction set that its kernels use
     busy_seconds: float                          # spent inside steps, as opposed to between them
 
-    def profile(self, batch: StepBatch) -> list[KindTime]:
+    def profile(self, batch: StepBatch) -> StepTimes:
         """Compute a step, timed in parts."""
         ...
 

@@ -205,14 +205,20 @@ def _print_cells(cells: Sequence[str]) -> None:
 
 def _print_profile(report: dict[str, Any]) -> None:
     """Where a step's time went, by kind of kernel."""
-    size, total = report["profile_tokens"], sum(kind["ns"] for kind in report["profile"])
+    size = report["profile_tokens"]
     before = report["n_depth"] + (report["n_prompt"] or 1) - size
-    text = (f"A step of {size} token{'s' if size > 1 else ''} after {before} others, {report['n_threads']} threads; "
+    tested = f" ({_milliseconds(report['step_ns'])} in the test)" if report["step_ns"] else ""
+    text = (f"A step of {size} token{'s' if size > 1 else ''} after {before} others, {report['n_threads']} threads: "
+            f"{_milliseconds(report['profile_ns'])} ms{tested}, of which these parts make {report['profile_coverage']:.1%}; "
             f"{report['inside']:.1%} of the test's time was inside steps")
     print(f"\n{wrapped(text)}\n")
     print("| kernel                  | calls |     ms |     % |  GB/s |")
     print("| ----------------------- | ----: | -----: | ----: | ----: |")
     for kind in report["profile"]:
         rate = f"{kind['bytes'] / kind['ns']:.2f}" if kind["bytes"] and kind["ns"] else ""
-        part = kind["ns"] / max(total, 1)
-        print(f"| {kind['kind']:<23} | {kind['calls']:>5} | {kind['ns'] / 1e6:>6.2f} | {part:>5.1%} | {rate:>5} |")
+        part = kind["ns"] / report["profile_ns"]
+        print(f"| {kind['kind']:<23} | {kind['calls']:>5} | {_milliseconds(kind['ns']):>6} | {part:>5.1%} | {rate:>5} |")
+
+
+def _milliseconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e6:.{2 if nanoseconds < 1e9 else 0}f}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from edgellm.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from edgellm.backends.base import KindTime
+    from edgellm.backends.base import StepTimes
     from edgellm.engine.model import Model
 
 Read = Callable[[], float]                       # a streaming read's bytes per second, measured now
@@ -57,7 +57,7 @@ class Row:
     test: Test
     runs: tuple[Run, ...]
     token_bytes: float
-    profile: tuple[KindTime, ...] = ()
+    profile: StepTimes | None = None
     profiled: int = 0
 
     @property
@@ -91,6 +91,13 @@ class Row:
         """The part of the time that is spent inside the back end's steps: the rest is sampling, text and Python."""
         return sum(run.inside for run in self.runs) / sum(run.seconds for run in self.runs)
 
+    @property
+    def step_seconds(self) -> float | None:
+        """The median repetition's seconds inside steps for one such as was profiled; None where they were of several sizes."""
+        steps = self.test.generated if self.test.decodes else 1
+        alike = self.test.decodes or (self.profiled == self.test.prompt and not self.test.generated)
+        return statistics.median(run.inside for run in self.runs) / steps if alike else None
+
     def report(self, model: Model, machine: dict[str, Any]) -> dict[str, Any]:      # Any: strings and numbers, as JSON has them
         """The row under llama-bench's field names; times in nanoseconds, rates in tokens per second."""
         nanoseconds = [int(run.seconds * 1e9) for run in self.runs]
@@ -108,13 +115,15 @@ class Row:
         }
         if self.profile:
             report["profile_tokens"] = self.profiled
+            report["profile_ns"], report["profile_coverage"] = int(self.profile.seconds * 1e9), self.profile.coverage
+            report["step_ns"] = None if self.step_seconds is None else int(self.step_seconds * 1e9)
             report["profile"] = [{"kind": kind.kind, "calls": kind.calls, "ns": int(kind.seconds * 1e9), "bytes": kind.nbytes}
-                                 for kind in self.profile]
+                                 for kind in self.profile.kinds]
         return report
 
 
 def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | None, *, profile: bool) -> Iterator[Row]:
-    """Run the tests in order. `read` measures what memory gives; `profile`: one more repetition, timed by kind of kernel."""
+    """Run the tests in order. `read` measures what memory gives; `profile`: one more step, timed by kind of kernel."""
     from edgellm.engine.measure import bytes_of_token, where_time_goes
 
     for test in tests:
@@ -124,11 +133,11 @@ def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | Non
                 progress(test.name, k, repetitions + 1)
                 runs.append(_run(model, test, read))
         size = test.prompt or 1
-        kinds: list[KindTime] = []
+        times: StepTimes | None = None
         if profile:
-            size, kinds = where_time_goes(model, _random(model, test.depth + size), size)
+            size, times = where_time_goes(model, _random(model, test.depth + size), size)
         seen = test.depth + (test.generated + 1) / 2         # keys of an average token
-        yield Row(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), tuple(kinds), size)
+        yield Row(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), times, size)
 
 
 def _run(model: Model, test: Test, read: Read | None) -> Run:

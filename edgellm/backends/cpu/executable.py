@@ -9,13 +9,13 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.base import KindTime, Pace, Progress, StepBatch, StepStopped, never
+from edgellm.backends.base import Pace, Progress, StepBatch, StepStopped, StepTimes, never
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.page_release import forget_library
 from edgellm.backends.cpu.plan import Mode, PlanBuilder
 from edgellm.backends.cpu.pool import Pool
-from edgellm.backends.cpu.profile import profile
+from edgellm.backends.cpu.profile import KERNEL, Clock, TimedProgram, profile
 from edgellm.backends.cpu.state import CpuState
 from edgellm.errors import BackendError
 from edgellm.graph import Graph
@@ -80,7 +80,8 @@ class CpuExecutable:
 
     def __init__(self, plan: PlanBuilder, addresses: dict[str, int], linker: jit.Linker, isa: str) -> None:
         self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
-        self._plan = plan
+        self._plan, self._linker = plan, linker
+        self._timed = dict[Mode, tuple[TimedProgram, Clock]]()
         self.busy_seconds = 0.0                  # inside plans, of all steps
         self._programs = {mode: plan.program(addresses, mode) for mode in MODES}
         self._read_by = {mode: np.cumsum([0, *(plan.records[number].weight_bytes for number in plan.chosen(mode))])
@@ -155,11 +156,14 @@ class CpuExecutable:
             longest, began = max(longest, ended - began), ended
         self.pace.note(tokens, longest)
 
-    def profile(self, batch: StepBatch) -> list[KindTime]:
-        """A step computed record by record: where its time goes, by kind of kernel, longest first."""
+    def profile(self, batch: StepBatch) -> StepTimes:
+        """A step, computed as ever but with time stamps: where its time goes, by kind of kernel, longest first."""
         pool, mode = self._fill(batch)
+        if mode not in self._timed:
+            address = jit.kernel_addresses({KERNEL}, self.isa, self._linker)[KERNEL]
+            self._timed[mode] = TimedProgram(self._programs[mode], address), Clock(address)
         visible = [int(span[-1, 1] + span[-1, 3]) for span in batch.spans]
-        return profile(pool, self._programs[mode], [self._plan.records[number] for number in self._plan.chosen(mode)], visible)
+        return profile(pool, *self._timed[mode], [self._plan.records[number] for number in self._plan.chosen(mode)], visible)
 
     def close(self) -> None:
         if self._pool is not None:

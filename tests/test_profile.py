@@ -1,0 +1,48 @@
+"""`profile`: a real step of a conversation, whose parts add up to it."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_cpu_backend import TOKENS, logits, ready
+from tiny_models import tiny_model
+
+from edgellm.backends.base import StepBatch, StepTimes
+from edgellm.backends.cpu.profile import Clock
+from edgellm.memory.sequence import Sequence
+
+OWN_KINDS = {"(waiting at barriers)", "(waking threads)"}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ["llama", "qwen35"])
+def test_a_profiled_step_is_a_real_one(tmp_path: Path, name: str, threads: int) -> None:
+    """States and keys are written once: what follows has the bits that it has without a profile."""
+    with ready(tiny_model(tmp_path / "m.gguf", name), threads=threads) as (executable, _):
+        plain = logits(executable, TOKENS)
+        state, sequence, found = executable.new_state(), Sequence(executable.layout), list[StepTimes]()
+        for first, end in ((0, 8), (8, 9), (9, 10), (10, 17)):
+            part = np.array(TOKENS[first:end], np.int32)
+            found.append(executable.profile(StepBatch.single(state, part, sequence.place(len(part)), np.zeros(1, np.int32))))
+            sequence.extend(part)
+        rest = np.array(TOKENS[17:], np.int32)
+        step = StepBatch.single(state, rest, sequence.place(len(rest)), np.arange(len(rest), dtype=np.int32))
+        assert np.array_equal(executable.submit(step).wait()["logits"], plain[17:])
+        for mode, times in (("many", found[0]), ("one", found[1])):
+            records = [executable._plan.records[number].kernel for number in executable._plan.chosen(mode)]
+            calls = {kind.kind: kind.calls for kind in times.kinds if kind.kind not in OWN_KINDS}
+            assert calls == {kernel: records.count(kernel) for kernel in records}
+            assert {kind.kind for kind in times.kinds} >= OWN_KINDS and all(kind.seconds >= 0 for kind in times.kinds)
+        best = min(abs(1 - times.coverage) for times in found)       # of several: the system may stop us between two clocks
+        assert best < 0.03 or min(times.seconds for times in found) < 1e-4
+
+
+def test_parts_are_of_the_clock_that_python_reads(tmp_path: Path) -> None:
+    with ready(tiny_model(tmp_path / "m.gguf"), threads=1) as (executable, _):
+        batch = StepBatch.single(executable.new_state(), np.array([1], np.int32), Sequence(executable.layout).place(1),
+                                 np.zeros(1, np.int32))
+        executable.profile(batch)
+        clock = executable._timed["one"][1]
+        assert isinstance(clock, Clock)
+        assert clock.tick_seconds() == pytest.approx(clock.tick_seconds(), rel=0.01) and clock.ticks() < clock.ticks()
