@@ -1,8 +1,12 @@
 """Times every product kernel: GB/s of weights for one column beside a streaming read, GMAC/s for many, as a Markdown table.
 
-Run: .venv/bin/python scripts/bench_kernels.py [--isa avx2] [--threads 1 2] [--types Q4_0 Q8_0] [--columns 256]
+Run: .venv/bin/python scripts/bench_kernels.py [--isa avx2] [--threads 1 2] [--types Q4_0 Q8_0] [--columns 256] [--compare COMMIT]
 Each kernel's results are compared with its reference first (float64 products of what the codec decodes); a wrong one is not timed.
 Kernel and probe alternate; the table has medians, and in brackets the spread of the middle half of the runs.
+
+`--compare` times the kernels of this checkout and of another commit in turn, with one, a few and many columns, and prints those
+that have lost more than 5 %, by the median of the ratios and by the shortest runs, also when they are measured again for longer.
+Exit code 1 where there are any.
 """
 from __future__ import annotations
 
@@ -19,13 +23,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))     # behind the checkout that a child is told
+sys.path.insert(1, str(Path(__file__).resolve().parent))
+
+from children import ROOT, Child, checked_out, environment_of
 
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.traits import BLOCK, ROW_ALIGNMENT, TRAITS, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
 
+HERE = Path(__file__).resolve()
 Bytes = npt.NDArray[np.uint8]
 Kernel = Callable[[int, int, int], None]
 K = 2048                                         # elements of a row: a 1B model's width
@@ -33,6 +41,9 @@ STREAM_BYTES = 256 << 20                         # weights read per timing, far 
 PREFILL_ROWS = 2048
 CHECKED_ROWS = 256                               # distinct rows; the rest are copies, whose sums are the same
 RUNS = 7
+FEW = 8                                          # columns
+LOSS = 0.05                                      # of a kernel's speed that is told
+AGAIN = 3                                        # times as many runs for one that seems to have lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,36 +143,105 @@ def prefill(product: Product, threads: int) -> Timing:
     return summary([work / run(product.kernel, product.records, threads) for _ in range(RUNS)])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--isa", choices=system.usable_isas(), default=system.usable_isas()[-1])
-    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, system.usable_cores()}))
-    parser.add_argument("--types", nargs="+", choices=list(TRAITS), default=list(TRAITS), metavar="TYPE")
-    parser.add_argument("--columns", type=int, default=256)
-    options = parser.parse_args()
-    linker = jit.Linker()
-    chosen = [TRAITS[name] for name in options.types]
+def linked(types: Sequence[str], isa: str) -> tuple[jit.Linker, dict[str, Kernel]]:
+    """The kernels that these types need; they live as long as the linker."""
+    linker, chosen = jit.Linker(), [TRAITS[name] for name in types]
     ids = {"probe:read", *(kernel for traits in chosen for kernel in (traits.matmul, traits.quantise) if kernel)}
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    addresses = jit.kernel_addresses(ids, options.isa, linker)
-    kernels: dict[str, Kernel] = {kernel: signature(address) for kernel, address in addresses.items()}
+    return linker, {kernel: signature(address) for kernel, address in jit.kernel_addresses(ids, isa, linker).items()}
+
+
+def rows_of(name: str, columns: int) -> int:
+    """As many as make a stream of one column, and a prompt's product of many."""
+    return PREFILL_ROWS if columns > FEW else STREAM_BYTES // (K // TRAITS[name].block * TRAITS[name].block_bytes)
+
+
+def table(options: argparse.Namespace) -> bool:
+    """Print the table; whether all kernels were right."""
+    linker, kernels = linked(options.types, options.isa)
     print(f"{system.host_cpu()}, {options.isa}, rows of {K}; prefill with {options.columns} columns\n")
     print("| type | error | threads | decode GB/s | streaming read GB/s | ratio | prefill GMAC/s |\n|---|--:|--:|--:|--:|--:|--:|")
-    failed = False
+    right = True
     for name in options.types:
-        row_bytes = K // TRAITS[name].block * TRAITS[name].block_bytes
-        one = Product(name, STREAM_BYTES // row_bytes, 1, kernels, max(options.threads))
-        many = Product(name, PREFILL_ROWS, options.columns, kernels, max(options.threads))
+        one, many = (Product(name, rows_of(name, columns), columns, kernels, max(options.threads))
+                     for columns in (1, options.columns))
         error = max(one.checked(1), many.checked(1))
         if not error < TRAITS[name].ceiling:
-            failed = True
+            right = False
             print(f"| {name} | **{error:.1e}**, above {TRAITS[name].ceiling} | | | | | |")
             continue
         for threads in options.threads:
             kernel, stream = decode(one, kernels["probe:read"], threads)
             print(f"| {name} | {error:.0e} | {threads} | {kernel} | {stream} | {kernel.median / stream.median:.2f} |"
                   f" {prefill(many, threads)} |", flush=True)
-    sys.exit(failed)
+    del linker
+    return right
+
+
+def child(isa: str, most: int) -> None:
+    """Answers lines of type, columns and threads with seconds; with 0 for a type that this checkout does not have."""
+    assert Path(jit.__file__).is_relative_to(Path.cwd()), f"{jit.__file__} is not of the checkout {Path.cwd()}"
+    last, product, linker = "", None, None
+    for line in sys.stdin:
+        name, columns, threads = line.split()
+        if name not in TRAITS:
+            print(0.0, flush=True)
+            continue
+        if f"{name} {columns}" != last:
+            linker, kernels = linked([name], isa)
+            product = Product(name, rows_of(name, int(columns)), int(columns), kernels, most)
+            last = f"{name} {columns}"
+        assert product is not None and linker is not None
+        print(run(product.kernel, product.records, int(threads)), flush=True)
+
+
+def speed(before: Child, now: Child, test: str, runs: int) -> float | None:
+    """How much faster a kernel is now: the median of the ratios, or that of the shortest runs where this is nearer to 1; None where
+    one of them has no such kernel.
+    """
+    pairs = [(before.ask(test), now.ask(test)) for _ in range(runs + 1)][1:]         # the first one warms up
+    if not all(seconds for pair in pairs for seconds in pair):
+        return None
+    found = [statistics.median(a / b for a, b in pairs), min(a for a, _ in pairs) / min(b for _, b in pairs)]
+    return min(found, key=lambda ratio: abs(ratio - 1))
+
+
+def compare(options: argparse.Namespace) -> bool:
+    """Print the kernels that are slower than in a commit; whether there are none."""
+    compared = lost = 0
+    command = [sys.executable, str(HERE), "--isa", options.isa, "--threads", *map(str, options.threads)]
+    with checked_out(options.compare) as tree:
+        before, now = (Child(name, [*command, "--child"], environment_of(folder), folder)
+                       for name, folder in ((options.compare, tree), ("this checkout", ROOT)))
+        for test in (f"{name} {columns} {threads}" for name in options.types for columns in (1, FEW, options.columns)
+                     for threads in options.threads):
+            ratio = speed(before, now, test, RUNS)
+            if ratio is not None and ratio < 1 - LOSS:
+                ratio = speed(before, now, test, RUNS * AGAIN)
+            compared += ratio is not None
+            if ratio is not None and ratio < 1 - LOSS:
+                name, columns, threads = test.split()
+                lost += 1
+                print(f"{name}, {columns} columns, {threads} threads: {ratio:.2f} of the speed at {options.compare}", flush=True)
+        before.close()
+        now.close()
+    print(f"{compared} kernels compared, {lost} lost more than {LOSS:.0%}")
+    return not lost
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--isa", choices=system.usable_isas(), default=system.usable_isas()[-1])
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, system.usable_cores()}))
+    parser.add_argument("--types", nargs="+", choices=list(TRAITS), default=list(TRAITS), metavar="TYPE")
+    parser.add_argument("--columns", type=int, default=256)
+    parser.add_argument("--compare", metavar="COMMIT", help="print the kernels that are slower than there, as git names it")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.isa, max(options.threads))
+    else:
+        sys.exit(not (compare(options) if options.compare else table(options)))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
 """Our speed against llama.cpp's, in one run: same file, threads and tokens, alternating; a Markdown table of medians of ratios.
 
-    .venv/bin/python scripts/bench_peers.py MODEL.gguf ... --peer PYTHON [--threads 1,2] [--tests pp512,tg128,tg128@4096]
-                                                           [--isa avx2,avx512vnni] [--rounds 5] [--json docs/speed.json]
+    .venv/bin/python scripts/bench_peers.py MODEL.gguf ... [--peer PYTHON] [--bench "NAME=COMMAND"] [--threads 1,2]
+                       [--tests pp512,tg128,tg128@4096] [--isa avx2,avx512vnni] [--rounds 5] [--json docs/speed.json]
 
-PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower rung; give
-several to compare with the best of them. A test is ppN (a prompt of N tokens), tgN (N tokens one by one), tgN@D (the same after D
-tokens), tgNxB or tgNxB@D (N tokens of each of B conversations in shared steps; the tokens of all count). Each build of llama.cpp
-counts twice, with and without its repacked or AMX weights; the ratio is to the best of all, in each round. `--isa` forces our
-instruction set, one after the other. The last columns: the part of a streaming read, measured in the same rounds, that our tokens
-make, and our peak memory beside weights, keys and values. `--json` writes the rows into a file as well, for
-scripts/draw_speed.py.
+PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower rung; it
+counts twice, with and without its repacked or AMX weights. COMMAND is llama-bench, of llama.cpp or of ik_llama.cpp, with options
+of a configuration: "ik repacked=./llama-bench -rtr 1". Give several of both; the ratio is to the best of all, in each round.
+
+A test is ppN (a prompt of N tokens), tgN (N tokens one by one), tgN@D (the same after D tokens), tgNxB or tgNxB@D (N tokens of each
+of B conversations in shared steps; the tokens of all count). `--isa` forces our instruction set, one after the other. The last
+columns: the part of a streaming read, measured in the same rounds, that our tokens make, and our peak memory beside weights, keys
+and values. `--json` writes the rows into a file as well, for scripts/draw_speed.py.
 """
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import statistics
 import subprocess
@@ -26,30 +26,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any  # what JSON holds
 
+from children import Child
+from peers.llama_bench import LlamaBench
+
 HERE = Path(__file__).resolve().parent / "peers"
 SPARE = 64                                       # tokens of the context beyond the longest test
 PEERS = {"llama.cpp": {}, "llama.cpp, plain weights": {"PEER_PLAIN": "1"}}
-
-
-class Child:
-    """A program that has loaded the model and runs one test per line of its input; it answers with seconds."""
-
-    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str]) -> None:
-        self.name = name
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                         env=dict(os.environ, **environment))
-
-    def ask(self, test: str) -> float:
-        """Seconds that the test took, or what else is asked for."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        print(test, file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise SystemExit(f"{self.name} ended at {test}")
-        return float(answer)
-
-    def close(self) -> None:
-        self._process.communicate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +61,10 @@ def compare(model: str, threads: int, isa: str, tests: Sequence[Test], options: 
     ours = {"EDGELLM_ISA": isa} if isa else {}
     context = max(test.tokens + test.depth for test in tests) + SPARE
     common = [model, str(threads), str(context), str(max(test.conversations for test in tests))]
-    children = [Child("edgellm", [sys.executable, str(HERE / "edgellm_child.py"), *common], ours)]
+    children: list[Child | LlamaBench] = [Child("edgellm", [sys.executable, str(HERE / "edgellm_child.py"), *common], ours)]
     children += [Child(name, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
                  for peer in options.peer for name, extra in PEERS.items()]
+    children += [LlamaBench(name, command, model, threads) for name, command in options.bench]
     probe = Child("probe", [sys.executable, str(HERE / "probe_child.py"), str(threads)], {})
     rows = []
     for test in tests:
@@ -122,6 +105,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--peer", action="append", default=[], help="python with llama_cpp; may be given several times")
+    parser.add_argument("--bench", action="append", default=[], type=named, metavar="NAME=COMMAND",
+                        help="llama-bench; may be given several times")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--tests", default="pp512,tg128,tg128@4096")
     parser.add_argument("--rounds", type=int, default=5)
@@ -129,10 +114,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="a file for the rows, which scripts/draw_speed.py draws")
     parser.add_argument("--machine", default="", help="what to call this machine in it; default: the processor's name")
     options = parser.parse_args()
-    if options.json and not (options.peer and "1" in options.threads.split(",")):
-        parser.error("--json is for the chart, which needs --peer, and one thread among --threads")
+    if options.json and not ((options.peer or options.bench) and "1" in options.threads.split(",")):
+        parser.error("--json is for the chart, which needs --peer or --bench, and one thread among --threads")
     tests = [Test.parse(name) for name in options.tests.split(",")]
-    peers = " / ".join(name for _ in options.peer for name in PEERS) or "peer"
+    names = [*(name for _ in options.peer for name in PEERS), *(name for name, _ in options.bench)]
+    peers = " / ".join(names) or "peer"
     print(f"| model | rung | threads | test | edgellm t/s | {peers} t/s | ratio to best | of a read | MiB beside weights and KV |")
     print("|---|---|--:|---|--:|--:|--:|--:|--:|")
     rows = []
@@ -142,8 +128,16 @@ def main() -> None:
                 rows += compare(model, int(threads), isa, tests, options)
     if options.json:
         facts = {"machine": options.machine or machine(), "date": f"{datetime.now(UTC):%Y-%m-%d}",
-                 "peer": version(options.peer[0]), "rounds": options.rounds}
+                 "peer": version(options.peer[0]) if options.peer else ", ".join(names), "rounds": options.rounds}
         options.json.write_text(written(facts, rows), encoding="utf-8")
+
+
+def named(text: str) -> tuple[str, str]:
+    """A peer's name and its command."""
+    name, equals, command = text.partition("=")
+    if not (name and equals and command.strip()):
+        raise argparse.ArgumentTypeError(f"{text}: give NAME=COMMAND")
+    return name, command
 
 
 def machine() -> str:

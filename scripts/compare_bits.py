@@ -13,12 +13,14 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent))         # PYTHONSAFEPATH leaves it out
+
+from children import ROOT, checked_out, environment_of
+
 SHARED = ROOT.parent / "shared"
 RUNS = ((40, 4096, 24), (300, 96, 40))           # prompt tokens, context, tokens written after it
 
@@ -32,19 +34,14 @@ def main() -> int:
     options = parser.parse_args()
     files = [str(path) for path in sorted(SHARED.glob("*/**/*.gguf")) if path.parts[-2] != "vocabs" and options.files in str(path)]
     request = json.dumps({"files": files, "threads": options.threads, "kv_types": options.kv_types})
-    with tempfile.TemporaryDirectory(prefix="edgellm-bits-") as folder:
-        tree = folder + "/tree"
-        subprocess.run(["git", "-C", str(ROOT), "worktree", "add", "--quiet", "--detach", tree, options.commit], check=True)
-        try:
-            runs = [hashes(Path(tree), request), hashes(ROOT, request)]
-        finally:
-            subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", tree], check=True)
+    with checked_out(options.commit) as tree:
+        runs = [hashes(tree, request), hashes(ROOT, request)]
     return report(*runs)
 
 
 def hashes(checkout: Path, request: str) -> dict[str, Any]:
     """What `child` finds, run on the sources of a checkout with this interpreter's packages."""
-    environment = dict(os.environ, PYTHONPATH=str(checkout), PYTHONSAFEPATH="1")
+    environment = dict(os.environ, **environment_of(checkout))
     command = [sys.executable, str(Path(__file__).resolve()), "--child"]
     done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=True, env=environment, cwd=checkout)
     found: dict[str, Any] = json.loads(done.stdout)

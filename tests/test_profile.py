@@ -9,10 +9,10 @@ from test_cpu_backend import TOKENS, logits, ready
 from tiny_models import tiny_model
 
 from edgellm.backends.base import StepBatch, StepTimes
-from edgellm.backends.cpu.profile import Clock
+from edgellm.backends.cpu.profile import WAITS, WAKES, Clock
 from edgellm.memory.sequence import Sequence
 
-OWN_KINDS = {"(waiting at barriers)", "(waking threads)"}
+OWN_KINDS = {WAITS, WAKES}
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -15,7 +15,7 @@ from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.page_release import forget_library
 from edgellm.backends.cpu.plan import Mode, PlanBuilder
 from edgellm.backends.cpu.pool import Pool
-from edgellm.backends.cpu.profile import KERNEL, Clock, TimedProgram, profile
+from edgellm.backends.cpu.profile import KERNEL, Clock, Timed, TimedProgram, by_kind
 from edgellm.backends.cpu.state import CpuState
 from edgellm.errors import BackendError
 from edgellm.graph import Graph
@@ -158,12 +158,17 @@ class CpuExecutable:
 
     def profile(self, batch: StepBatch) -> StepTimes:
         """A step, computed as ever but with time stamps: where its time goes, by kind of kernel, longest first."""
+        visible = [int(span[-1, 1] + span[-1, 3]) for span in batch.spans]
+        return by_kind(self.timed(batch), visible)
+
+    def timed(self, batch: StepBatch) -> Timed:
+        """A step with time stamps: how long each record took."""
         pool, mode = self._fill(batch)
         if mode not in self._timed:
             address = jit.kernel_addresses({KERNEL}, self.isa, self._linker)[KERNEL]
             self._timed[mode] = TimedProgram(self._programs[mode], address), Clock(address)
-        visible = [int(span[-1, 1] + span[-1, 3]) for span in batch.spans]
-        return profile(pool, *self._timed[mode], [self._plan.records[number] for number in self._plan.chosen(mode)], visible)
+        program, clock = self._timed[mode]
+        return program.run(pool, clock, [self._plan.records[number] for number in self._plan.chosen(mode)])
 
     def close(self) -> None:
         if self._pool is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from edgellm.backends.base import KindTime, StepTimes
 from edgellm.backends.cpu import abi
@@ -15,8 +15,21 @@ from edgellm.backends.cpu.plan import Record
 from edgellm.backends.cpu.pool import Pool, Program
 
 KERNEL = "lap:lap"                               # what is linked for it
+WAITS, WAKES = "(waiting at barriers)", "(waking threads)"       # kinds that are no kernel's
 CALIBRATION = 0.02                               # seconds in which the clock's ticks are counted at least
+TRIES = 9                                        # to read two clocks at once
 _Lap = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A walk: its seconds, and the threads' means of those until they had the plan, at barriers, and in each record."""
+
+    seconds: float
+    waking: float
+    waiting: float
+    barriers: int
+    records: tuple[tuple[Record, float], ...]
 
 
 class Clock:
@@ -25,7 +38,7 @@ class Clock:
     def __init__(self, address: int) -> None:
         self._lap, self._log = _Lap(address), np.zeros(FIRST_SLOT + 1, np.int64)
         self._record = LAP.record(log=self._log.ctypes.data, slot=0)
-        self._began = (self.ticks(), time.perf_counter())
+        self._began = self._both()
 
     def ticks(self) -> int:
         self._lap(self._record.ctypes.data, 0, 1)
@@ -35,7 +48,14 @@ class Clock:
         """Seconds of a tick; waits where too few have passed to tell."""
         ticks, began = self._began
         time.sleep(max(0.0, began + CALIBRATION - time.perf_counter()))
-        return (time.perf_counter() - began) / (self.ticks() - ticks)
+        now, seconds = self._both()
+        return (seconds - began) / (now - ticks)
+
+    def _both(self) -> tuple[int, float]:
+        """Ticks and seconds at one time: of some tries the one in which the system came least between the two."""
+        tries = [(time.perf_counter(), self.ticks(), time.perf_counter()) for _ in range(TRIES)]
+        before, ticks, after = min(tries, key=lambda each: each[2] - each[0])
+        return ticks, (before + after) / 2
 
 
 class TimedProgram(Program):
@@ -54,24 +74,24 @@ class TimedProgram(Program):
         table[:, places, abi.BARRIER_AFTER], table[:, places + 1, abi.BARRIER_AFTER] = 0, program.table[:, :, abi.BARRIER_AFTER]
         super().__init__(table)
 
-    def run(self, pool: Pool, clock: Clock) -> tuple[float, npt.NDArray[np.float64]]:
-        """Walk it once: the seconds that it took, and those of each slot, the threads' mean."""
+    def run(self, pool: Pool, clock: Clock, records: Sequence[Record]) -> Timed:
+        """Walk it once. `records`: its program's."""
         self.log[:] = 0
         began, self.log[:, LAST] = time.perf_counter(), clock.ticks()
         pool.run(self)
         end, seconds = clock.ticks(), time.perf_counter() - began
         self.log[:, FIRST_SLOT + WAITING] += end - self.log[:, LAST]         # at the last barrier
-        return seconds, self.log[:, FIRST_SLOT:].mean(axis=0) * clock.tick_seconds()
+        slots = self.log[:, FIRST_SLOT:].mean(axis=0) * clock.tick_seconds()
+        times = tuple(zip(records, slots[RECORDS:], strict=False))           # a log ends with its cache line
+        return Timed(seconds, slots[WAKING], slots[WAITING], self.program.barriers, times)
 
 
-def profile(pool: Pool, program: TimedProgram, clock: Clock, records: Sequence[Record], visible: Sequence[int]) -> StepTimes:
-    """Walk `program`, whose records these are, with `visible` keys per memory class; times by kind of kernel, longest first."""
-    seconds, slots = program.run(pool, clock)
-    found = {"(waiting at barriers)": KindTime("(waiting at barriers)", program.barriers, slots[WAITING], 0),
-             "(waking threads)": KindTime("(waking threads)", 1, slots[WAKING], 0)}
-    for record, took in zip(records, slots[RECORDS:], strict=False):
+def by_kind(timed: Timed, visible: Sequence[int]) -> StepTimes:
+    """Times by kind of kernel, longest first. `visible`: how many keys per memory class the step saw."""
+    found = {WAITS: KindTime(WAITS, timed.barriers, timed.waiting, 0), WAKES: KindTime(WAKES, 1, timed.waking, 0)}
+    for record, took in timed.records:
         keys = visible[record.memory_class] if record.memory_class is not None else 0
         kind = found.get(record.kernel, KindTime(record.kernel, 0, 0.0, 0))
         found[record.kernel] = KindTime(record.kernel, kind.calls + 1, kind.seconds + took,
                                         kind.nbytes + record.weight_bytes + record.key_bytes * keys)
-    return StepTimes(seconds, tuple(sorted(found.values(), key=lambda kind: -kind.seconds)))
+    return StepTimes(timed.seconds, tuple(sorted(found.values(), key=lambda kind: -kind.seconds)))
