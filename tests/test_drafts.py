@@ -10,8 +10,11 @@ from fake_backend import toys
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.engine.speculate.ngram import FIRST_PAUSE, MOST, NgramDrafter
-from edgellm.errors import OptionError
+from edgellm.engine.speculate import small_model
+from edgellm.engine.speculate.drafter import FIRST_PAUSE, MOST, Drafter
+from edgellm.engine.speculate.ngram import NgramDrafter
+from edgellm.engine.speculate.small_model import CATCH_UP
+from edgellm.errors import ModelNotFound, OptionError
 
 PROMPT = [1, *[5, 6, 7, 8, 9, 10, 11] * 6]
 
@@ -24,8 +27,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts go on also where they do not pay, as on models that take microseconds for a token."""
-    note = NgramDrafter.note
-    monkeypatch.setattr(NgramDrafter, "note", lambda self, drafted, produced, seconds: note(
+    note = Drafter.note
+    monkeypatch.setattr(Drafter, "note", lambda self, drafted, produced, seconds: note(
         self, drafted, produced, float(not drafted)))
 
 
@@ -114,6 +117,54 @@ def test_drafts_that_do_not_pay_pause() -> None:
         assert len(found.propose(ids, 8)) > 2
 
 
-def test_other_drafts_are_refused(path: Path) -> None:
-    with edgellm.load(path) as model, pytest.raises(OptionError, match="draft"):
-        model.generate([1], draft="model")  # type: ignore[arg-type]  # wrong on purpose
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Models that guess: the same one, one that knows nothing of it, a recurrent one, and one with another vocabulary."""
+    folder = tmp_path_factory.mktemp("small")
+    return {"same": tiny_model(folder / "same.gguf", "llama", "F16", tokenizer="spm", n_layers=1, context=512),
+            "other": tiny_model(folder / "other.gguf", "llama", "F32", tokenizer="spm", n_layers=1, context=512, seed=5),
+            "recurrent": tiny_model(folder / "recurrent.gguf", "lfm2", "F32", tokenizer="spm"),
+            "stranger": tiny_model(folder / "stranger.gguf", "llama", "F32", tokenizer="bpe")}
+
+
+@pytest.mark.parametrize("small", ["same", "other", "recurrent"])
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[1], OPTIONS[3], OPTIONS[5]], ids=range(4))
+def test_a_small_model_changes_no_answer(path: Path, others: dict[str, Path], always: None, monkeypatch: pytest.MonkeyPatch,
+                                         small: str, options: dict[str, Any]) -> None:
+    monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
+    with edgellm.load(path, context=96, sinks=2) as model:
+        wanted: dict[str, Any] = {"max_tokens": 120, **options}
+        plain = model.generate(PROMPT, **wanted)
+        drafted = model.generate(PROMPT, draft=others[small], **wanted)
+        assert drafted.token_ids == plain.token_ids and drafted.stop_reason == plain.stop_reason
+        assert drafted.stats.drafted_tokens > 0
+        if small == "same" and options.get("temperature") == 0.0:
+            assert drafted.stats.accepted_tokens > drafted.stats.drafted_tokens // 2
+
+
+def test_a_recurrent_model_takes_back_what_a_small_one_guessed(tmp_path: Path, others: dict[str, Path], always: None,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
+    with edgellm.load(tiny_model(tmp_path / "m.gguf", "lfm2", "F32", tokenizer="spm")) as model:
+        answers = [model.generate(PROMPT, draft=draft, max_tokens=60, temperature=0) for draft in (None, others["other"])]
+    assert answers[0].token_ids == answers[1].token_ids and answers[1].stats.drafted_tokens > answers[1].stats.accepted_tokens
+
+
+def test_a_small_model_reads_a_long_prompt_beside_the_answer(path: Path, others: dict[str, Path], always: None) -> None:
+    prompt = [1, *range(3, 3 + 3 * CATCH_UP)]
+    with edgellm.load(path, context=512) as model:
+        plain = model.generate(prompt, max_tokens=30, temperature=0)
+        assert model.generate(prompt, max_tokens=30, temperature=0, draft=others["same"]).token_ids == plain.token_ids
+        small = model._small[str(others["same"])].model
+        assert not small.closed
+    assert small.closed
+
+
+def test_other_drafts_are_refused(path: Path, others: dict[str, Path]) -> None:
+    with edgellm.load(path) as model:
+        with pytest.raises(OptionError, match="draft=3 is not possible"):
+            model.generate([1], draft=3)  # type: ignore[arg-type]  # wrong on purpose
+        with pytest.raises(OptionError, match=r"draft=.*stranger.*another vocabulary"):
+            model.generate([1], draft=others["stranger"])
+        with pytest.raises(ModelNotFound):
+            model.generate([1], draft="no/such/model.gguf")

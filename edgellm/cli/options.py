@@ -113,8 +113,8 @@ ThinkBudget = Annotated[int | None, typer.Option(
     help="End the thinking after N tokens. Default: no limit.",
 )]
 Draft = Annotated[str | None, typer.Option(
-    "--draft", metavar="ngram", show_default=False,
-    help="Guess tokens from what was said before: the same answer, sooner where it repeats. Default: none.",
+    "--draft", metavar="ngram|MODEL", show_default=False,
+    help="Guess tokens, from what was said before or by a small model of the same family: the same answer, sooner. Default: none.",
 )]
 Force = Annotated[bool, typer.Option("--force", help="Load the model even where it does not fit into the free memory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -20,7 +20,7 @@ from edgellm.engine.generation_options import PromptProgress
 from edgellm.engine.loops import EVERY, repeats
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.records import Generation, Piece, Stats, StopReason, TokenLogprobs
-from edgellm.engine.speculate.ngram import MOST, NgramDrafter
+from edgellm.engine.speculate.drafter import MOST, Drafter
 from edgellm.engine.stop_text import StopText
 from edgellm.engine.task import Task
 from edgellm.sampling import Sampler
@@ -49,7 +49,7 @@ class Request:
     stop_loops: bool = False                     # end an answer that repeats itself
     parse: Callable[[str], Any] | None = None    # for the result
     calls: CallSplitter | None = None            # for answers that may call tools
-    drafter: NgramDrafter | None = None
+    drafter: Drafter | None = None
 
 
 class Answer(Task):

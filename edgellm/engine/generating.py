@@ -48,8 +48,9 @@ class Generating(AsyncTwins):
         `progress` (a function (done, total), called before each step of a prompt), and the fields of SamplingOptions
         (`temperature=0` is greedy), whose defaults the model file may replace; `context_policy` as in `load`. Processors and
         `progress` may be called in the thread of another call that is computed in the same step. `logprobs`: of each token and so
-        many alternatives. `stop_loops`: end an answer that repeats itself over and over (off but in `chat`). `draft="ngram"`: guess
-        tokens from what was said before and check several in one step; the answer is the same.
+        many alternatives. `stop_loops`: end an answer that repeats itself over and over (off but in `chat`). `draft`: guess
+        tokens and check several in one step, while that pays; the answer is the same. "ngram" takes them from what was said before,
+        a path or name from a small model of the same vocabulary, which is loaded at its first use and closed with this one.
 
         One of these gives the answer a form: `schema` (JSON: a schema, a Pydantic model, a TypedDict or a dataclass; then
         `result.parsed` has the value), `choices` (one of these texts), `regex`, `grammar` (Lark). Every answer that ends by itself

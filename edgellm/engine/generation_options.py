@@ -1,6 +1,7 @@
 """What a caller may ask of one generation, taken apart and checked."""
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast  # Any: a schema may be many things
@@ -31,7 +32,8 @@ class GenerationKeywords(SamplingKeywords, total=False):
     grammar: str | None                          # the answer is a `start` of this grammar, in Lark's syntax
     logprobs: int | None                         # log probabilities of each token, and of so many alternatives
     stop_loops: bool | None                      # end answers that repeat themselves; None: in `chat` alone
-    draft: Literal["ngram"] | None               # guess tokens from what was said before: the same answer, sooner where it repeats
+    # Guess tokens, which brings the same answer sooner: "ngram" from what was said before, else by a small model (path or name).
+    draft: str | os.PathLike[str] | None
 
 
 OURS = frozenset(GenerationKeywords.__annotations__) - frozenset(SamplingKeywords.__annotations__)
@@ -50,7 +52,7 @@ class GenerationOptions:
     form: Form | None = None
     logprobs: int | None = None
     stop_loops: bool = False
-    draft: Literal["ngram"] | None = None
+    draft: str | None = None
 
 
 def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = (),
@@ -71,10 +73,12 @@ def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str
                              stop_loops if loops is None else loops, _draft(options.get("draft")))
 
 
-def _draft(asked: object) -> Literal["ngram"] | None:
-    if asked is not None and asked != "ngram":
-        raise OptionError(f'draft={shown(asked)} is not possible; give "ngram" or None.')
-    return "ngram" if asked else None
+def _draft(asked: object) -> str | None:
+    if asked is None:
+        return None
+    if not isinstance(asked, str | os.PathLike) or not os.fspath(asked) or not isinstance(os.fspath(asked), str):
+        raise OptionError(f'draft={shown(asked)} is not possible; give "ngram", the path or name of a small model, or None.')
+    return os.fspath(asked)
 
 
 def _logprobs(asked: object) -> int | None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +29,9 @@ from edgellm.engine.grammar_vocabulary import Free, GrammarVocabulary
 from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
 from edgellm.engine.session import Priority, Session
+from edgellm.engine.speculate.drafter import Drafter
 from edgellm.engine.speculate.ngram import NgramDrafter
+from edgellm.engine.speculate.small_model import ModelDrafter, SmallModel
 from edgellm.engine.stream import Stream
 from edgellm.engine.task import Scoring
 from edgellm.engine.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
@@ -57,6 +60,7 @@ class Model(Generating, AsyncEmbedding):
         self.context_policy: ContextPolicy = context_policy
         self._adapters = adapters
         self._tokenizer, self._defaults, self._metadata = tokenizer, defaults, metadata
+        self._drafting, self._small = threading.Lock(), dict[str, SmallModel]()
 
     def logits(self, token_ids: Sequence[int] | npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
         """Logits (n_tokens, n_vocab) float32 of every token, in a fresh context; the conversation stays as it is.
@@ -185,8 +189,17 @@ class Model(Generating, AsyncEmbedding):
                           calls_back=bool(asked.processors), messages=messages, limit=limit, logprobs=asked.logprobs,
                           stop_loops=asked.stop_loops, parse=asked.form.parse if asked.form else None,
                           calls=tools.splitter() if tools else None,
-                          drafter=NgramDrafter() if asked.draft else None)
+                          drafter=self._drafter(asked.draft))
         return Stream(self.engine, request, home=source.home, background=source.background)
+
+    def _drafter(self, asked: str | None) -> Drafter | None:
+        """What guesses tokens of one answer. A small model is loaded when it is asked for first, and stays."""
+        if asked is None or asked == "ngram":
+            return NgramDrafter() if asked else None
+        with self._drafting:
+            if asked not in self._small:
+                self._small[asked] = SmallModel.load(asked, self)
+            return ModelDrafter(self._small[asked], self.n_vocab)
 
     @cached_property
     def _grammar_vocabulary(self) -> GrammarVocabulary:
@@ -269,6 +282,9 @@ class Model(Generating, AsyncEmbedding):
         self.cancel()
         self._tokenizer.wait()
         self.engine.close()
+        with self._drafting:
+            for small in self._small.values():
+                small.close()
 
     def __enter__(self) -> Self:
         return self

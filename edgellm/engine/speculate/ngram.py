@@ -1,50 +1,24 @@
-"""Drafts by prompt lookup: what followed the newest tokens where they stood before, as long as guessing pays."""
+"""Drafts by prompt lookup: what followed the newest tokens where they stood before."""
 from __future__ import annotations
 
 from array import array
 
+from edgellm.engine.speculate.drafter import Drafter
+
 LOOKUP = 3                                       # tokens that must have stood before
-MOST = 8                                         # tokens of a draft
-SMOOTHING = 0.2                                  # of the newest measurement
-FIRST_PAUSE, LONGEST_PAUSE = 16, 512             # tokens without drafts once they do not pay; doubled each time
-LEAST_STEPS = 3                                  # drafts before their cost is judged
 
 
-class NgramDrafter:
-    """Proposes tokens for one answer. Times decide how many, so they change the speed and never the answer."""
+class NgramDrafter(Drafter):
+    """Proposes what the text itself has said."""
 
     def __init__(self) -> None:
-        self.drafted = self.accepted = 0
+        super().__init__()
         self._places: dict[tuple[int, ...], int] = {}        # the tokens before a place -> the place, the newest one
         self._known = 0                          # tokens that are in `_places`
-        self._plain: float | None = None         # seconds of a token without a draft
-        self._checked: float | None = None       # seconds of a token with one
-        self._steps = 0
-        self._pause, self._waiting = FIRST_PAUSE, 0
-        self._length = MOST // 2
 
     def propose(self, ids: array[int], room: int) -> list[int]:
-        """Up to `room` tokens that may follow `ids`; none where nothing is known or where drafts do not pay."""
-        place = self._found(ids)
-        if self._plain is None or place is None or self._waiting > 0:
-            return []
-        return ids[place : place + min(self._length, room)].tolist()
-
-    def note(self, drafted: int, produced: int, seconds: float) -> None:
-        """A step with a draft of so many tokens (0: none) brought `produced` tokens."""
-        if not drafted:
-            self._plain = _smoothed(self._plain, seconds)
-            self._waiting = max(0, self._waiting - 1)
-            return
-        self.drafted, self.accepted = self.drafted + drafted, self.accepted + produced - 1
-        self._length = min(MOST, self._length + 2) if produced > drafted else max(2, produced)
-        self._checked = _smoothed(self._checked, seconds / produced)
-        self._steps += 1
-        if self._steps >= LEAST_STEPS and self._plain is not None and self._checked > self._plain:
-            self._waiting, self._pause = self._pause, min(LONGEST_PAUSE, 2 * self._pause)
-            self._checked, self._steps = None, 0
-        elif self._steps > 4 * LEAST_STEPS:
-            self._pause = FIRST_PAUSE
+        place, most = self._found(ids), self._most(room)
+        return [] if place is None else ids[place : place + most].tolist()
 
     def _found(self, ids: array[int]) -> int | None:
         """Where the newest tokens stood before: the place behind them."""
@@ -52,7 +26,3 @@ class NgramDrafter:
             self._places[tuple(ids[end - LOOKUP : end])] = end
         self._known = len(ids)
         return self._places.get(tuple(ids[-LOOKUP:])) if len(ids) >= LOOKUP else None
-
-
-def _smoothed(value: float | None, new: float) -> float:
-    return new if value is None else value + SMOOTHING * (new - value)

@@ -1,0 +1,111 @@
+"""Drafts by a small model of the same vocabulary, which reads along with the conversation."""
+from __future__ import annotations
+
+import os
+import threading
+import time
+from array import array
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Conversation, Logits
+from edgellm.engine.speculate.drafter import Drafter
+from edgellm.errors import OptionError
+
+if TYPE_CHECKING:
+    from edgellm.engine.model import Model
+
+CATCH_UP = 64                                    # tokens that it reads at most before a step: others wait meanwhile
+LEAST_PROBABILITY = 0.3                          # of a guess; a draft ends before one that is less likely
+PADDING = 128                                    # tokens by which vocabularies of one family may differ at their ends
+
+
+class SmallModel:
+    """A model that guesses for another one, and what it has read. One answer at a time is drafted."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._lock = threading.Lock()
+        self._conversation: Conversation | None = None
+
+    @classmethod
+    def load(cls, name: str | os.PathLike[str], target: Model) -> SmallModel:
+        """The model `name` for drafts of `target`. Raises OptionError where it has another vocabulary, and what `load` raises."""
+        from edgellm.engine.load import load  # it imports Model
+
+        model = load(name, context=target.context, threads=target.threads, backend=target.backend)
+        try:
+            if model.info.pooling:
+                raise OptionError(f"draft={os.fspath(name)!r} is an embedding model and writes no text; take a smaller model of "
+                                  "the same family.")
+            _check_vocabulary(model, target, os.fspath(name))
+        except BaseException:
+            model.close()
+            raise
+        return cls(model)
+
+    def guess(self, ids: array[int], most: int) -> list[int]:
+        """Up to `most` tokens, each the likeliest after those before it; none while it has not read all of `ids`."""
+        engine = self.model.engine
+        engine.check_file()
+        with self._lock, engine.alone() as executable:
+            if self._conversation is None:
+                self._conversation = Conversation.empty(executable)
+            conversation, known = self._conversation, np.frombuffer(ids[:], np.int32)
+            conversation.truncate(conversation.useful(known))
+            unread = known[len(conversation) :]
+            if len(unread) > (at_once := min(executable.max_tokens, CATCH_UP)):
+                conversation.compute(executable, unread[:at_once], NO_ROWS)
+                return []
+            most = min(most, max(1, conversation.sequence.can_take_back))
+            guesses, tokens, rows = list[int](), unread, np.array([len(unread) - 1], np.int32)
+            while len(guesses) < most:
+                token, probability = _likeliest(conversation.compute(executable, tokens, rows)[0])
+                if probability < LEAST_PROBABILITY:
+                    break
+                guesses.append(token)
+                tokens, rows = np.array([token], np.int32), FIRST_ROW
+            return guesses
+
+    def close(self) -> None:
+        self._conversation = None
+        self.model.close()
+
+
+class ModelDrafter(Drafter):
+    """Proposes what a small model takes for likely; its own time counts in what drafts cost."""
+
+    def __init__(self, small: SmallModel, n_vocab: int) -> None:
+        super().__init__()
+        self._small, self._n_vocab = small, n_vocab
+        self._spent = 0.0
+
+    def propose(self, ids: array[int], room: int) -> list[int]:
+        most, started = self._most(room), time.perf_counter()
+        if not most:
+            return []
+        guesses = self._small.guess(ids, most)
+        known = [token < self._n_vocab for token in guesses]
+        self._spent = time.perf_counter() - started
+        return guesses[: known.index(False)] if False in known else guesses
+
+    def note(self, drafted: int, produced: int, seconds: float) -> None:
+        super().note(drafted, produced, seconds + (self._spent if drafted else 0.0))
+        self._spent = 0.0
+
+
+def _likeliest(logits: Logits) -> tuple[int, float]:
+    token = int(logits.argmax())
+    return token, float(1 / np.exp(logits - logits[token]).sum())
+
+
+def _check_vocabulary(model: Model, target: Model, name: str) -> None:
+    same = abs(model.n_vocab - target.n_vocab) <= PADDING
+    if same and model.info.has_tokenizer and target.info.has_tokenizer:
+        ours, theirs = target.tokenizer.vocabulary.texts, model.tokenizer.vocabulary.texts
+        n = min(len(ours), len(theirs))
+        same = list(ours[:n]) == list(theirs[:n])
+    if not same:
+        raise OptionError(f"draft={name!r} has another vocabulary than {target.path.name}; take a smaller model of the same "
+                          "family.")
