@@ -10,16 +10,17 @@ from edgellm.arch import names
 
 Array = npt.NDArray[np.float32]
 
-ENCODERS = ("bert", "eurobert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert")
+ENCODERS = ("bert", "eurobert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert", "nomic-bert-moe")
 NORMS = {                        # of a block; those of the two ends
     "bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
     "nomic-bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
+    "nomic-bert-moe": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
     "jina-bert-v2": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
     "modern-bert": (("attn_norm", "ffn_norm"), ("token_embd_norm", "output_norm")),
     "eurobert": (("attn_norm", "ffn_norm"), ("output_norm",)),
     "gemma-embedding": (("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"), ("output_norm",)),
 }
-TYPED = ("bert", "nomic-bert", "jina-bert-v2")
+TYPED = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2")
 
 
 def writers() -> list[str]:
@@ -41,6 +42,8 @@ def encoder_keys(arch: str, s: Any) -> dict[str, Any]:           # Any: tiny_mod
         keys["attention.sliding_window"] = s.window or 8
     if arch not in ("bert", "jina-bert-v2"):
         keys["rope.freq_base"] = s.rope_base
+    if arch == "nomic-bert-moe":
+        keys |= {"moe_every_n_layers": 2, "expert_count": 4, "expert_used_count": 2}
     return {f"{arch}.{key}": value for key, value in keys.items()} | {"general.name": f"tiny {arch}"}
 
 
@@ -56,13 +59,14 @@ def encoder_tensors(arch: str, s: Any, rng: np.random.Generator) -> dict[str, Ar
     n_q = s.n_heads * s.head_dim if grouped else s.n_embd
     n_kv = s.n_kv_heads * s.head_dim if grouped else s.n_embd
     matrices = {"attn_q": (n_q, s.n_embd), "attn_k": (n_kv, s.n_embd), "attn_v": (n_kv, s.n_embd)}
-    if arch in ("nomic-bert", "modern-bert"):
+    if arch in ("nomic-bert", "nomic-bert-moe", "modern-bert"):
         matrices = {"attn_qkv": (n_q + 2 * n_kv, s.n_embd)}
     matrices |= {"attn_output": (s.n_embd, n_q), "ffn_up": ((2 if arch == "modern-bert" else 1) * s.n_ff, s.n_embd),
                  "ffn_down": (s.n_embd, s.n_ff)}
-    if arch not in ("bert", "modern-bert"):
+    if arch not in ("bert", "modern-bert", "nomic-bert-moe"):
         matrices["ffn_gate"] = (s.n_ff, s.n_embd)
-    with_bias = {"bert": tuple(matrices), "jina-bert-v2": ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_down")}.get(arch, ())
+    with_bias = {"bert": tuple(matrices), "nomic-bert-moe": tuple(matrices),
+                 "jina-bert-v2": ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_down")}.get(arch, ())
     of_block, of_ends = NORMS[arch]
     found = {"token_embd.weight": matrix(s.n_vocab, s.n_embd)}
     if biased:
@@ -72,8 +76,14 @@ def encoder_tensors(arch: str, s: Any, rng: np.random.Generator) -> dict[str, Ar
     norms = dict.fromkeys(of_ends, s.n_embd)
     for layer in range(s.n_layers):
         block = f"blk.{layer}"
-        found |= {f"{block}.{name}.weight": matrix(*size) for name, size in matrices.items()}
-        found |= {f"{block}.{name}.bias": vector(matrices[name][0], 0.0) for name in with_bias}
+        routed = arch == "nomic-bert-moe" and layer % 2 == 1
+        own = {name: size for name, size in matrices.items() if not (routed and name.startswith("ffn"))}
+        found |= {f"{block}.{name}.weight": matrix(*size) for name, size in own.items()}
+        found |= {f"{block}.{name}.bias": vector(own[name][0], 0.0) for name in with_bias if name in own}
+        if routed:
+            found[f"{block}.ffn_gate_inp.weight"] = matrix(4, s.n_embd)
+            found |= {f"{block}.ffn_{part}_exps.weight": np.stack([matrix(*matrices[f"ffn_{part}"]) for _ in range(4)])
+                      for part in ("up", "down")}
         norms |= {f"{block}.{name}": s.n_embd for name in of_block if (arch, layer, name) != ("modern-bert", 0, "attn_norm")}
         if arch == "gemma-embedding":
             norms |= {f"{block}.attn_q_norm": s.head_dim, f"{block}.attn_k_norm": s.head_dim}

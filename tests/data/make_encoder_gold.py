@@ -42,6 +42,37 @@ NAMES: dict[str, dict[str, str]] = {             # GGUF name of a part -> transf
 }
 
 
+NAMES["nomic-bert-moe"] = NAMES["nomic-bert"]
+
+
+class NomicFeedForward(torch.nn.Module):
+    """As Nomic's own code has it: gelu without gates, and of experts the two likeliest, by their probabilities."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], block: str) -> None:
+        super().__init__()
+        self.w = {name.removeprefix(block + "."): torch.tensor(values) for name, values in arrays.items()
+                  if name.startswith(f"{block}.ffn")}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        w, gelu = self.w, torch.nn.functional.gelu
+        if "ffn_gate_inp.weight" not in w:
+            return gelu(x @ w["ffn_up.weight"].T + w["ffn_up.bias"]) @ w["ffn_down.weight"].T + w["ffn_down.bias"]
+        weights, chosen = torch.topk(torch.softmax(x @ w["ffn_gate_inp.weight"].T, dim=-1), 2, dim=-1)
+        each = [gelu(x @ up.T) @ down.T for up, down in zip(w["ffn_up_exps.weight"], w["ffn_down_exps.weight"], strict=True)]
+        picked = torch.take_along_dim(torch.stack(each, dim=-2), chosen[..., None], dim=-2)
+        return (weights[..., None] * picked).sum(dim=-2)
+
+
+def with_nomic_parts(model: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Put in what transformers' model lacks: experts, and biases of attention. What is left of the arrays."""
+    for number, layer in enumerate(model.layers):
+        layer.mlp = NomicFeedForward(arrays, f"blk.{number}")
+        for part in "qkvo":
+            old = getattr(layer.self_attn, f"{part}_proj")
+            setattr(layer.self_attn, f"{part}_proj", torch.nn.Linear(old.in_features, old.out_features))
+    return {name: values for name, values in arrays.items() if ".ffn_" not in name}
+
+
 def hf_model(arch: str, s: Shape) -> Any:
     common = {"vocab_size": s.n_vocab, "hidden_size": s.n_embd, "intermediate_size": s.n_ff, "num_hidden_layers": s.n_layers,
               "num_attention_heads": s.n_heads, "max_position_embeddings": s.context, "pad_token_id": 0}
@@ -64,7 +95,7 @@ def hf_model(arch: str, s: Shape) -> Any:
             return transformers.ModernBertModel(transformers.ModernBertConfig(
                 **common, rope_parameters=two, layer_types=kinds, local_attention=s.window, norm_eps=s.eps, eos_token_id=2,
                 bos_token_id=1, cls_token_id=1, sep_token_id=2))
-        case "nomic-bert":
+        case "nomic-bert" | "nomic-bert-moe":
             return transformers.NomicBertModel(transformers.NomicBertConfig(**common, layer_norm_eps=s.eps, rope_parameters=rope))
         case _:
             return transformers.BertModel(transformers.BertConfig(**common, layer_norm_eps=s.eps), add_pooling_layer=False)
@@ -78,7 +109,7 @@ def hf_state(arch: str, arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor
         layers = "encoder.layer" if arch == "bert" else "layers"
         prefix = f"{layers}.{block[1]}." if block else ""
         values = np.array(values, np.float32) - (1 if arch == "gemma-embedding" and "norm" in part else 0)
-        if arch == "nomic-bert" and part == "attn_qkv":
+        if arch.startswith("nomic-bert") and part == "attn_qkv":
             found |= {f"{prefix}self_attn.{n}_proj.{kind}": torch.from_numpy(third.copy())
                       for n, third in zip("qkv", np.split(values, 3), strict=True)}
         elif part != "output":
@@ -91,7 +122,8 @@ def gold(name: str, path: Path) -> dict[str, Any]:
     shape = Shape(**SHAPE)
     arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(encoder_file(path, name)).tensors}
     model = hf_model(arch, shape).float().eval()
-    missing, unexpected = model.load_state_dict(hf_state(arch, arrays), strict=False)
+    loaded = with_nomic_parts(model, arrays) if arch == "nomic-bert-moe" else arrays
+    missing, unexpected = model.load_state_dict(hf_state(arch, loaded), strict=False)
     assert not unexpected and not missing, (missing, unexpected)
     with torch.no_grad():
         rows = model(torch.from_numpy(tokens(shape.n_vocab))[None]).last_hidden_state[0].numpy()
