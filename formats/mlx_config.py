@@ -59,7 +59,8 @@ def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
     if family.slides:
         keys["attention.sliding_window"] = config.get("sliding_window")
         keys["attention.sliding_window_pattern"] = _pattern(config)
-    keys |= _scaling(config, rope, file)
+    keys |= _scaling(config, rope, file, family)
+    keys |= family.keys(config)
     found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
     return {"general.architecture": name, "general.name": file.rstrip("/").rpartition("/")[2], **found}
 
@@ -101,9 +102,9 @@ def _sliding_base(config: Config) -> object:
     return sliding.get("rope_theta") if isinstance(sliding, Mapping) else config.get("rope_local_base_freq")
 
 
-def _scaling(config: Config, rope: Config, file: str) -> dict[str, Any]:
+def _scaling(config: Config, rope: Config, file: str, family: Family) -> dict[str, Any]:
     kind = _kind(rope)
-    if kind in ("default", "llama3"):
+    if kind in ("default", "llama3", *family.own_ropes):
         return {}
     if kind in LONGROPE:
         old = rope.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")

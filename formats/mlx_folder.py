@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,23 @@ class Companion:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a tensor comes from. `rows`: their order, None as they are; `plus`: what is added to each value (Gemma's norms)."""
+    """Where a tensor comes from. `rows`: their order, None as they are; `plus`: what is added to each value (Gemma's norms).
+
+    `others`: tensors that follow in the same one (experts). `half`: which half of the matrices it is, None where it is all.
+    `missing`: how often its first row comes again behind it.
+    """
 
     name: str
-    rows: Rows | None
-    plus: float
-    transposed: bool
+    rows: Rows | None = None
+    plus: float = 0.0
+    transposed: bool = False
+    others: tuple[str, ...] = ()
+    half: int | None = None
+    missing: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.name, *self.others
 
 
 class MlxFolder(GGUFFile):
@@ -56,16 +67,57 @@ class MlxFolder(GGUFFile):
         self._made: dict[str, Bytes] = {}
         self._sources: dict[str, Source] = {}
         self.tensors = {}
+        stacks: dict[str, dict[int, str]] = {}
         for name in file.tensors:
-            self._add(name, family)
+            base, _, suffix = name.rpartition(".")
+            if family.skips(name) or (suffix in ("scales", "biases") and f"{base}.weight" in file.tensors):
+                continue
+            ours, number = family.place(name)
+            part = ours.split(".")[-2] if "." in ours else ours
+            if number is not None:
+                stacks.setdefault(ours, {})[number] = name
+            elif part in family.halves:
+                for half, own in enumerate(family.halves[part]):
+                    self._add_half(name, ours.replace(part, own), half)
+            else:
+                self._add(name, ours, part, family)
+        for ours, parts in stacks.items():
+            self._add_stack(ours, [parts[number] for number in sorted(parts)])
+        for name in family.padded & self.tensors.keys():
+            self._pad(name)
 
-    def _add(self, name: str, family: Family) -> None:
-        base, _, suffix = name.rpartition(".")
-        if family.skips(name) or (suffix in ("scales", "biases") and f"{base}.weight" in self._file.tensors):
-            return
-        ours, info = family.name(name), self._file.tensors[name]
-        rows, plus = None, 0.0
-        part = ours.split(".")[-2] if "." in ours else ours
+    def _add_stack(self, ours: str, names: list[str]) -> None:
+        """Matrices of the same shape as one tensor."""
+        infos = [self._file.tensors[name] for name in names]
+        kind, shape = self._type(names[0], infos[0].shape)
+        if kind.origin == MLX or any((info.dtype, info.shape) != (infos[0].dtype, infos[0].shape) for info in infos):
+            raise Unsupported("is not of the type and shape of the tensors that belong to it; get the model whose weights are "
+                              "floats", file=self.path, field=names[0])
+        nbytes = sum(info.nbytes for info in infos)
+        self._sources[ours] = Source(names[0], others=tuple(names[1:]))
+        self.tensors[ours] = TensorInfo(ours, (len(names), *shape), kind, infos[0].part, infos[0].offset, nbytes)
+
+    def _add_half(self, name: str, ours: str, half: int) -> None:
+        """The first or second half of the rows of each matrix."""
+        info = self._file.tensors[name]
+        kind, shape = self._type(name, info.shape)
+        if kind.origin == MLX or len(shape) != 3 or shape[1] % 2:
+            raise Unsupported(f"is {info.dtype} of shape {shape}, not two matrices of floats for each expert; get the model whose "
+                              "weights are floats", file=self.path, field=name)
+        self._sources[ours] = Source(name, half=half)
+        self.tensors[ours] = TensorInfo(ours, (shape[0], shape[1] // 2, shape[2]), kind, info.part, info.offset, info.nbytes // 2)
+
+    def _pad(self, name: str) -> None:
+        """The first row for tokens that the table lacks, as transformers has it."""
+        info, tokens = self.tensors[name], self.tensors.get("token_embd.weight")
+        if tokens is not None and len(info.shape) == 2 and 0 < info.shape[0] < tokens.shape[0] and info.type.origin != MLX:
+            more = tokens.shape[0] - info.shape[0]
+            self._sources[name] = replace(self._sources[name], missing=more)
+            self.tensors[name] = TensorInfo(name, (tokens.shape[0], info.shape[1]), info.type, info.part, info.offset,
+                                            info.nbytes + more * (info.nbytes // info.shape[0]))
+
+    def _add(self, name: str, ours: str, part: str, family: Family) -> None:
+        info, rows, plus = self._file.tensors[name], None, 0.0
         if family.paired_rows and self._heads.get(part) and info.shape:     # without a head count hparams refuse the model
             rows = paired_rows(info.shape[0], self._heads[part], self.path, name)
         if family.norms_from_zero and part.endswith("norm"):
@@ -73,7 +125,7 @@ class MlxFolder(GGUFFile):
         transposed = part in family.transposed and len(info.shape) == 2 and self._file.metadata.get("format") != "mlx"
         self._sources[ours] = Source(name, rows, plus, transposed)
         kind, shape = self._type(name, info.shape)
-        shape = shape[::-1] if transposed else shape
+        shape = shape[::-1] if transposed else (math.prod(shape),) if part in family.flat else shape
         elements = math.prod(shape)
         nbytes = 4 * elements if plus else elements // kind.block * kind.block_bytes
         self.tensors[ours] = TensorInfo(ours, shape, TYPES_BY_NAME["F32"] if plus else kind, info.part, info.offset, nbytes)
@@ -140,6 +192,16 @@ class MlxFolder(GGUFFile):
                 self._made[name] = np.ascontiguousarray(turned).reshape(-1).view(np.uint8)
             elif source.rows is not None:
                 self._made[name] = self._file.raw(source.name).reshape(len(source.rows), -1)[source.rows].reshape(-1)
+            elif source.others:
+                self._made[name] = np.concatenate([self._file.raw(part) for part in source.names])
+            elif source.missing:
+                rows, there = self.tensors[name].shape[0], self._file.raw(source.name)
+                first = there[: len(there) // (rows - source.missing)]
+                self._made[name] = np.concatenate([there, np.tile(first, source.missing)])
+            elif source.half is not None:
+                experts = self.tensors[name].shape[0]
+                halves = self._file.raw(source.name).reshape(experts, 2, -1)
+                self._made[name] = np.ascontiguousarray(halves[:, source.half]).reshape(-1)
             else:
                 return self._file.raw(source.name)
         return self._made[name]                  # kept: back ends remember addresses
@@ -164,7 +226,7 @@ class MlxFolder(GGUFFile):
         if name in self._sources:
             self._made.pop(name, None)
             base = self._sources[name].name.removesuffix(".weight")
-            for part in (self._sources[name].name, f"{base}.scales", f"{base}.biases"):
+            for part in (*self._sources[name].names, f"{base}.scales", f"{base}.biases"):
                 if part in self._file.tensors:
                     self._file.drop(part)
 
@@ -193,7 +255,7 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
         if not isinstance(quantisation, Mapping):
             raise BadHParam("quantization is no object; download the folder again", file=folder, field="quantization")
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
-        for name, divisors in rope_divisors(config, folder).items():
+        for name, divisors in {**rope_divisors(config, folder), **family.made(config)}.items():
             model.add_made(name, divisors)
         table = model.tensors.get("token_embd.weight")
         if table is not None:

@@ -1,6 +1,6 @@
 """Writes tiny models of random weights with `transformers`, and the logits that it computes: what conversion is held against.
 
-    python scripts/make_hf_models.py FOLDER           (needs: pip install torch transformers sentencepiece tokenizers)
+    python scripts/make_hf_models.py FOLDER [NAME ...]           (needs: pip install torch transformers sentencepiece tokenizers)
 
 Each model is a folder as the Hugging Face hub has it, with a tokenizer trained on the stories of tests/story_text.py, and
 expected.npz: `ids` (n,) and float32 `logits` (n, n_vocab), and `text` with its `text_ids` by the model's own
@@ -39,6 +39,11 @@ LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0
 GEMMA_ROPE = {"full_attention": {"rope_type": "default", "rope_theta": 1e6}, "sliding_attention": {"rope_type": "default",
                                                                                                "rope_theta": 10000.0}}
 
+ROUTED, NARROW = {"num_experts_per_tok": 2}, {"moe_intermediate_size": 48}
+GRANITE = {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2, "logits_scaling": 4.0}
+ROWS = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 512, "sliding_window": 16}
+LAYERS = ["sliding_attention", "full_attention"]
+
 
 def models() -> dict[str, tuple[Any, str]]:
     """Model configurations by name, and the tokenizer that each gets."""
@@ -56,11 +61,29 @@ def models() -> dict[str, tuple[Any, str]]:
                               rope_parameters=LONGROPE | {"partial_rotary_factor": 0.75},
                               original_max_position_embeddings=64), "spm"),
         "gpt2": (gpt2, "gpt2"),
+        "mixtral": (t.MixtralConfig(**SIZES, **ROUTED, num_local_experts=4), "spm"),
+        "qwen3moe": (t.Qwen3MoeConfig(**SIZES, **ROUTED, num_experts=4, head_dim=24, norm_topk_prob=True, **NARROW), "qwen2"),
+        "qwen2moe": (t.Qwen2MoeConfig(**SIZES, **ROUTED, num_experts=4, shared_expert_intermediate_size=40, **NARROW), "qwen2"),
+        "olmoe": (t.OlmoeConfig(**{**SIZES, "num_key_value_heads": 4}, **ROUTED, num_experts=4), "qwen2"),
+        "granite": (t.GraniteConfig(**SIZES, **GRANITE), "qwen2"),
+        "granitemoe": (t.GraniteMoeConfig(**SIZES, **ROUTED, **GRANITE, num_local_experts=4), "qwen2"),
+        "gemma2": (t.Gemma2Config(**SIZES, head_dim=24, query_pre_attn_scalar=24, sliding_window=16), "spm"),
+        "gemma3n": (t.Gemma3nTextConfig(**{**SIZES, "num_hidden_layers": 6}, **ROWS, head_dim=24, num_kv_shared_layers=2,
+                                        laurel_rank=8, activation_sparsity_pattern=[0.9, 0.0] * 3, layer_types=LAYERS * 3,
+                                        rope_parameters=GEMMA_ROPE), "spm"),
+        "gemma4": (t.Gemma4TextConfig(**{**SIZES, "num_hidden_layers": 6}, **ROWS, head_dim=16, global_head_dim=32,
+                                      num_kv_shared_layers=2, use_double_wide_mlp=True, layer_types=LAYERS * 3), "spm"),
+        "gemma4-moe": (t.Gemma4TextConfig(**{**SIZES, "num_hidden_layers": 4}, **NARROW, head_dim=16, global_head_dim=32,
+                                          layer_types=LAYERS * 2, hidden_size_per_layer_input=0, attention_k_eq_v=True,
+                                          num_global_key_value_heads=1, enable_moe_block=True, num_experts=6, top_k_experts=2),
+                       "spm"),
     }
 
 
 def main() -> None:
     for name, (config, kind) in models().items():
+        if len(sys.argv) > 2 and name not in sys.argv[2:]:
+            continue
         torch.manual_seed(len(name))
         model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
         with torch.no_grad():

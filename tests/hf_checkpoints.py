@@ -8,13 +8,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import hf_newer
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 IDS = [3, 17, 40, 8, 63, 21, 5, 33, 12, 50, 27, 44]
 KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3", "gpt2", "gemma", "gemma2", "arcee", "ernie4_5", "seed_oss",
-         "smollm3", "olmo2", "olmo3", "exaone4", "glm4")
+         "smollm3", "olmo2", "olmo3", "exaone4", "glm4", *hf_newer.CONFIGS)
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 CONFIG: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -53,7 +54,7 @@ OWN: dict[str, dict[str, Any]] = {
 
 def config_of(kind: str) -> dict[str, Any]:
     """config.json of a kind."""
-    return {"model_type": kind} | CONFIG | OWN.get(kind, {})
+    return {"model_type": kind} | CONFIG | (OWN | hf_newer.CONFIGS).get(kind, {})
 
 
 def tensors_of(kind: str) -> dict[str, Array]:
@@ -81,6 +82,11 @@ def tensors_of(kind: str) -> dict[str, Array]:
                 add(f"{block}.{name}.bias", rows)
         add("transformer.ln_f.weight", wide, mean=1.0)
         add("transformer.ln_f.bias", wide)
+        return found
+    if kind in hf_newer.CONFIGS:
+        hf_newer.add_tensors(kind, config, add)
+        if not config["tie_word_embeddings"]:
+            add("lm_head.weight", vocabulary, wide)
         return found
     mean = 0.0 if kind.startswith("gemma") else 1.0
     post = ("post_attention_layernorm", "post_feedforward_layernorm")

@@ -215,3 +215,35 @@ def test_wrong_types_are_named() -> None:
 def test_a_file_of_another_kind_is_no_sentencepiece_model() -> None:
     with pytest.raises(BadVocab):
         read_sentencepiece(str(Path(__file__).parent / "data" / "hf_gold.json"))
+
+
+@pytest.mark.parametrize(("kind", "config", "field"), [
+    ("qwen3_moe", {"norm_topk_prob": False}, "norm_topk_prob"), ("olmoe", {"norm_topk_prob": True}, "norm_topk_prob"),
+    ("qwen2_moe", {"mlp_only_layers": [0]}, "mlp_only_layers"), ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step"),
+    ("gemma4_text", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
+    ("gemma3n_text", {"altup_correct_scale": False}, "altup_correct_scale"),
+])
+def test_settings_that_ask_for_another_graph_are_refused(tmp_path: Path, kind: str, config: dict[str, Any], field: str) -> None:
+    with pytest.raises(Unsupported, match=field):
+        convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def test_experts_of_several_types_are_refused(tmp_path: Path) -> None:
+    name = "model.layers.1.block_sparse_moe.experts.2.w1.weight"
+    folder = write_checkpoint(tmp_path / "hf", "mixtral", tensors={name: tensors_of("mixtral")[name].astype(np.float16)})
+    with pytest.raises(Unsupported, match="not of the type and shape"):
+        convert(folder, tmp_path / "model.gguf")
+
+
+def test_experts_are_tensors_of_three_dimensions(tmp_path: Path) -> None:
+    for kind, first in (("mixtral", "w1"), ("granitemoe", "")):
+        done = convert(write_checkpoint(tmp_path / kind, kind), tmp_path / f"{kind}.gguf", type_name="Q8_0")
+        with open_gguf(done.path) as gguf:
+            gate, up = (gguf.tensors[f"blk.0.ffn_{part}_exps.weight"] for part in ("gate", "up"))
+            assert gate.shape == up.shape == (4, 48, 32) and gate.type.name == "Q8_0"
+        weights, source = WeightStore(open_gguf(done.path)), tensors_of(kind)
+        block = "model.layers.0.block_sparse_moe"
+        wanted = source[f"{block}.experts.3.{first}.weight"] if first else source[f"{block}.input_linear.weight"][3, :48]
+        assert np.abs(weights["blk.0.ffn_gate_exps.weight"].array()[3] - wanted).max() < 0.02
+        weights.close()

@@ -94,9 +94,10 @@ def _exact(model: MlxFolder, names: list[str]) -> tuple[dict[str, GGMLType], lis
 
 
 def _packed(model: MlxFolder, name: str) -> Grouped | None:
-    source = model.source(name)
-    file = model.file
-    return file.grouped(source.name) if source and isinstance(file, PackedCheckpoint) and file.is_packed(source.name) else None
+    source, file = model.source(name), model.file
+    if source is None or source.others or not isinstance(file, PackedCheckpoint) or not file.is_packed(source.name):
+        return None
+    return file.grouped(source.name)
 
 
 def _left_out(model: MlxFolder) -> list[str]:

@@ -1,0 +1,56 @@
+"""Mixtures of experts: Mixtral, Qwen 2 and 3, OLMoE, Granite; and dense Granite, whose keys they share."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any  # of parsed JSON
+
+from ._family import INNER, Family
+
+Config = Mapping[str, Any]
+EXPERTS = {"mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp"} | {
+    f"mlp.experts.*.{part}_proj": f"ffn_{part}_exps" for part in ("gate", "up", "down")} | {
+    f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
+MIXTRAL = {"block_sparse_moe.gate": "ffn_gate_inp"} | {
+    f"block_sparse_moe.experts.*.w{number}": f"ffn_{part}_exps" for number, part in ((1, "gate"), (2, "down"), (3, "up"))}
+GRANITE = {"block_sparse_moe.router.layer": "ffn_gate_inp", "block_sparse_moe.input_linear": "ffn_gate_up_exps",
+           "block_sparse_moe.output_linear": "ffn_down_exps"}
+
+
+def counts(config: Config) -> dict[str, object]:
+    """How many experts there are, and how many a token takes."""
+    n = config.get("num_local_experts", config.get("num_experts"))
+    return {"expert_count": n, "expert_used_count": config.get("num_experts_per_tok"),
+            "expert_feed_forward_length": config.get("moe_intermediate_size"),
+            "expert_shared_feed_forward_length": config.get("shared_expert_intermediate_size")}
+
+
+def granite(config: Config) -> dict[str, object]:
+    """Factors of the four ends, which may be integers in JSON."""
+    names = {"embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
+             "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}
+    found = {key: config.get(name) for key, name in names.items()}
+    return counts(config) | {key: float(value) if type(value) is int else value for key, value in found.items()}
+
+
+def normalised(wanted: bool) -> Any:
+    """Refuses weights of experts that sum to 1 where the graph's do not, or the other way round, and layers without experts."""
+    def refuses(config: Config) -> str:
+        if bool(config.get("norm_topk_prob", False)) is not wanted:
+            return "norm_topk_prob"
+        if config.get("mlp_only_layers"):
+            return "mlp_only_layers"
+        return "" if config.get("decoder_sparse_step", 1) == 1 else "decoder_sparse_step"
+
+    return refuses
+
+
+FAMILIES = (
+    Family("llama", ("mixtral",), INNER | MIXTRAL, paired_rows=True, slides=True, keys=counts),
+    Family("qwen3moe", ("qwen3_moe",), INNER | EXPERTS, keys=counts, refuses=normalised(True)),
+    Family("qwen2moe", ("qwen2_moe",), INNER | EXPERTS, keys=counts, refuses=normalised(False),
+           flat=frozenset({"ffn_gate_inp_shexp"})),
+    Family("olmoe", ("olmoe",), INNER | EXPERTS, keys=counts, refuses=normalised(False)),
+    Family("granite", ("granite",), INNER, paired_rows=True, keys=granite),
+    Family("granitemoe", ("granitemoe",), INNER | GRANITE, paired_rows=True, keys=granite,
+           halves={"ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps")}),
+)
