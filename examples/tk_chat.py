@@ -61,8 +61,12 @@ class ChatWindow:
         """In a thread of its own: hand over what comes."""
         try:
             for event in stream.events():
-                self.events.put((event.kind, event.text))
-            self.events.put(("done", stream.result.text))
+                if event.kind == "text":
+                    self.events.put(("text", event.text))
+                elif event.kind == "evicted" and event.evicted is not None and event.evicted.messages:
+                    self.events.put(("note", f"(the model no longer sees {len(event.evicted.messages)} older messages)\n"))
+                elif event.kind == "done" and event.result is not None:
+                    self.events.put(("done", event.result.text))
         except edgellm.EdgeError as error:
             self.events.put(("note", f"{error}\n"))
             self.events.put(("done", ""))
@@ -75,7 +79,7 @@ class ChatWindow:
                 self.messages.append({"role": "assistant", "content": text})
                 self.stream = None
                 self.stop.config(state="disabled")
-            elif kind != "thinking":
+            else:
                 self.show(text)
         self.root.after(POLL, self.poll)
 

@@ -66,7 +66,9 @@ def test_answers_are_those_of_the_twins(model: edgellm.Model) -> None:
         said = await model.achat(messages, max_tokens=20, **OPTIONS)
         assert said.token_ids == model.chat(messages, max_tokens=20, **OPTIONS).token_ids
         events = [event async for event in (await model.achat(messages, stream=True, max_tokens=20, **OPTIONS)).events()]
-        assert "".join(event.text for event in events) == said.text and {event.kind for event in events} == {"text"}
+        assert "".join(event.text for event in events) == said.text
+        assert [event.kind for event in events if event.kind != "text"][-1] == "done" and events[-1].result is not None
+        assert {event.kind for event in events} <= {"prompt", "text", "done"} and events[-1].result.text == said.text
 
     asyncio.run(main())
 

@@ -23,6 +23,8 @@ def show(events: Iterable[Event], reading: ReadingLine, *, raw: bool = False, re
     try:
         with reading:
             for kind, text, *_ in events:
+                if kind not in ("thinking", "text"):
+                    continue
                 if kind == "thinking" and not seen:
                     reading.thought()
                     continue

@@ -19,7 +19,7 @@ from edgellm.engine.conversation import Home, Logits
 from edgellm.engine.generation_options import PromptProgress
 from edgellm.engine.loops import EVERY, repeats
 from edgellm.engine.prompts import TokenIds
-from edgellm.engine.records import Generation, Piece, Stats, StopReason, TokenLogprobs
+from edgellm.engine.records import Eviction, Generation, Piece, PromptRead, Stats, StopReason, TokenLogprobs
 from edgellm.engine.speculate.drafter import MOST, Drafter
 from edgellm.engine.stop_text import StopText
 from edgellm.engine.task import Task
@@ -63,6 +63,8 @@ class Answer(Task):
         self._positions = min(limits) if limits else None
         self.calls_back = request.calls_back
         self.draining = False                    # all of it is wanted, in one piece
+        self.reports = False                     # the reader wants to know how far the prompt is
+        self._news = self._told = 0              # tokens of the prompt that are read, and of which the reader knows
         self.result: Generation | None = None
         self.n_prompt = self._shown = len(self.ids)              # `_shown`: of prompt and answer
         self._text, self._thinking = bytearray(), bytearray()    # UTF-8: 50,000 pieces as str objects would be 3 MB
@@ -89,6 +91,20 @@ class Answer(Task):
         piece, self._piece = self._piece, None
         return piece
 
+    def take_read(self) -> PromptRead | None:
+        """How far the prompt is, where that is news to the reader."""
+        if self._news <= self._told:
+            return None
+        self._told = self._news
+        return PromptRead(self._told, self.n_prompt)
+
+    def eviction(self) -> Eviction | None:
+        """What the model no longer sees, as far as the answer was shown."""
+        tokens = max(0, self._shown - self._context) if self._positions is None else 0
+        messages = self._request.messages
+        forgotten = messages.forgotten(tokens + self._sinks if tokens else 0) if messages is not None else ()
+        return Eviction(tokens, forgotten) if tokens or forgotten else None
+
     @property
     def done(self) -> bool:
         return self._end is not None or self.result is not None
@@ -106,10 +122,19 @@ class Answer(Task):
             elif self._end is not None:
                 self._last(self._end)
             else:
-                return False
+                return self._has_news()
             if self.draining:
                 self._piece = None
         return True
+
+    def _has_news(self) -> bool:
+        """Whether a step has read more of the prompt, and the reader wants to know."""
+        if not self.reports or self.conversation is None or len(self.ids) > self.n_prompt:
+            return False
+        if (read := len(self.conversation)) > max(self._news, self._cached):
+            self._prompt_seconds += time.perf_counter() - self._since
+            self._news = read
+        return self._news > self._told
 
     def end(self) -> None:
         if self.result is None:
@@ -138,7 +163,9 @@ class Answer(Task):
 
     def sample(self, logits: Logits) -> int | None:
         if len(self.ids) == self.n_prompt:
-            self._prompt_seconds = time.perf_counter() - self._since
+            self._prompt_seconds += time.perf_counter() - self._since
+            if self.reports:
+                self._news = self.n_prompt
             if self._request.max_tokens == 0:
                 return None
         self._guessed, self._checked, self._drawn = len(logits) - 1, (), []
@@ -262,8 +289,7 @@ class Answer(Task):
 
     def _finish(self, reason: StopReason) -> None:
         answer = self.ids[self.n_prompt : self._shown]
-        evicted = max(0, self._shown - self._context) if self._positions is None else 0
-        forgotten = self._request.messages.forgotten(evicted + self._sinks if evicted else 0) if self._request.messages else ()
+        evicted, forgotten = self.eviction() or (0, ())
         stats = Stats(self.n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds, self._token_seconds,
                       forgotten, *((drafter.drafted, drafter.accepted) if (drafter := self._request.drafter) else (0, 0)))
         logprobs = tuple(self._logprobs[: len(answer)]) if self._request.logprobs is not None else None

@@ -15,7 +15,7 @@ from edgellm.chat import Message
 from edgellm.engine.chat_options import ChatKeywords
 from edgellm.engine.events import EventMaker
 from edgellm.engine.generation_options import GenerationKeywords
-from edgellm.engine.records import Event, Generation, Piece
+from edgellm.engine.records import Event, Eviction, Generation, Piece, PromptRead
 from edgellm.engine.stream import Stream
 from edgellm.errors import OptionError
 
@@ -74,7 +74,7 @@ class AsyncStream:
         self._begin: Callable[[], Stream] = begin
         self._worker: _Worker | None = None
         self._result: Generation | None = None
-        self._failed = False
+        self._failed = self._reports = False
 
     @property
     def result(self) -> Generation:
@@ -84,7 +84,7 @@ class AsyncStream:
         return self._result
 
     def _started(self) -> _Worker:
-        self._worker = self._worker or _Worker(self._begin)
+        self._worker = self._worker or _Worker(self._begin, self._reports)
         return self._worker
 
     def __aiter__(self) -> Self:
@@ -92,23 +92,32 @@ class AsyncStream:
 
     async def __anext__(self) -> Piece:
         """The next piece. Raises what the twin raises, and StopAsyncIteration at the end."""
-        if self._result is not None or self._failed:
+        while isinstance(item := await self._next(), PromptRead):
+            pass
+        if item is None:
             raise StopAsyncIteration
+        return item
+
+    async def _next(self) -> Piece | PromptRead | None:
+        """What comes next, None at the end."""
+        if self._result is not None or self._failed:
+            return None
         item = await self._started().next()
         if isinstance(item, BaseException):
             self._failed = True
             raise item
         if isinstance(item, Generation):
             self._result = item
-            raise StopAsyncIteration
+            return None
         return item
 
     async def events(self) -> AsyncIterator[Event]:
         """As `Stream.events`."""
-        maker = EventMaker()
-        async for piece in self:
-            for event in maker.push(piece):
+        self._reports, maker = True, EventMaker(lambda: self._started().evicted())
+        while (item := await self._next()) is not None:
+            for event in maker.push(item):
                 yield event
+        yield Event("done", result=self.result)
 
     async def drain(self) -> Generation:
         """Read to the end and return the result. Raises what the twin raises."""
@@ -139,9 +148,10 @@ class AsyncStream:
 class _Worker:
     """The thread that computes one answer, and the queue that brings its pieces to the event loop. It knows no AsyncStream."""
 
-    def __init__(self, begin: Callable[[], Stream]) -> None:
-        self._begin, self._loop = begin, asyncio.get_running_loop()
-        self._items: asyncio.Queue[Piece | Generation | BaseException] = asyncio.Queue()
+    def __init__(self, begin: Callable[[], Stream], reports: bool) -> None:
+        """`reports`: also tell how far the prompt is read."""
+        self._begin, self._loop, self._reports = begin, asyncio.get_running_loop(), reports
+        self._items: asyncio.Queue[Piece | PromptRead | Generation | BaseException] = asyncio.Queue()
         self._room = threading.Semaphore(AHEAD)
         self._stream: Stream | None = None
         self._cancelled = False
@@ -149,7 +159,7 @@ class _Worker:
         # A thread for each: one that reads several streams in turn would let each take the other's place in the model's queue.
         threading.Thread(target=self._run, name="edgellm-async", daemon=True).start()
 
-    async def next(self) -> Piece | Generation | BaseException:
+    async def next(self) -> Piece | PromptRead | Generation | BaseException:
         """What comes next: pieces, and at the end the result, or what the computing raised."""
         task = asyncio.current_task()
         if task is not None and task not in self._tasks:     # it may be cancelled while it does something else with a piece
@@ -162,6 +172,10 @@ class _Worker:
             raise
         self._room.release()
         return item
+
+    def evicted(self) -> Eviction | None:
+        """As `Stream.evicted`."""
+        return self._stream.evicted() if self._stream is not None else None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -181,8 +195,8 @@ class _Worker:
                 self._stream = stream = self._begin()
                 if self._cancelled:
                     stream.cancel()
-                for piece in stream:
-                    self._tell(piece)
+                for item in stream.items() if self._reports else stream:
+                    self._tell(item)
                     self._room.acquire()
                 self._tell(stream.result)
             except BaseException as error:
@@ -190,5 +204,5 @@ class _Worker:
                     self._stream.cancel()
                 self._tell(error)
 
-    def _tell(self, item: Piece | Generation | BaseException) -> None:
+    def _tell(self, item: Piece | PromptRead | Generation | BaseException) -> None:
         self._loop.call_soon_threadsafe(self._items.put_nowait, item)

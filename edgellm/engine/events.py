@@ -1,26 +1,34 @@
-"""Events of a stream of pieces: what comes, by kind."""
+"""Events of a stream: what comes, by kind."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from edgellm.engine.records import Event, Piece, TokenLogprobs
+from edgellm.engine.records import Event, Eviction, Piece, PromptRead, TokenLogprobs
 
 
 class EventMaker:
     """Turns pieces into events; empty ones are left out, but their log probabilities are kept for the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, evicted: Callable[[], Eviction | None]) -> None:
+        """`evicted` says what the model no longer sees, None where it sees all."""
         self._logprobs: list[TokenLogprobs] = []
+        self._evicted: Callable[[], Eviction | None] | None = evicted
 
-    def push(self, piece: Piece) -> Iterator[Event]:
-        """The events of the next piece."""
-        if piece.logprobs is not None:
-            self._logprobs.append(piece.logprobs)
-        if piece.thinking:
-            yield Event("thinking", piece.thinking, self._taken())
-        if piece:
-            yield Event("text", str(piece), self._taken())
-        for call in piece.tool_calls:
+    def push(self, item: Piece | PromptRead) -> Iterator[Event]:
+        """The events of what comes next."""
+        if isinstance(item, PromptRead):
+            yield Event("prompt", prompt=item)
+            return
+        if self._evicted is not None and (evicted := self._evicted()) is not None:
+            self._evicted = None
+            yield Event("evicted", evicted=evicted)
+        if item.logprobs is not None:
+            self._logprobs.append(item.logprobs)
+        if item.thinking:
+            yield Event("thinking", item.thinking, self._taken())
+        if item:
+            yield Event("text", str(item), self._taken())
+        for call in item.tool_calls:
             yield Event("tool_call", "", self._taken(), call)
 
     def _taken(self) -> tuple[TokenLogprobs, ...]:

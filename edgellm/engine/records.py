@@ -42,13 +42,35 @@ class Piece(str):
         return piece
 
 
-class Event(NamedTuple):
-    """Text of an answer by its kind, or a call. `logprobs`: of the tokens that brought it, where they were asked for."""
+class PromptRead(NamedTuple):
+    """How many tokens of a prompt are read or were cached, and all of them."""
 
-    kind: Literal["thinking", "text", "tool_call"]
-    text: str
+    done: int
+    total: int
+
+
+class Eviction(NamedTuple):
+    """Tokens that the model no longer sees, and the numbers of the messages that went with them or were left out."""
+
+    tokens: int
+    messages: tuple[int, ...] = ()
+
+
+class Event(NamedTuple):
+    """What happens to an answer, by its kind.
+
+    "prompt": another part of the prompt was read, `prompt` says how far. "thinking" and "text": `text` is to be shown; `logprobs`
+    are of the tokens that brought it, where they were asked for. "tool_call": `tool_call` is complete. "evicted": the context is
+    full, and `evicted` is no longer seen; once per answer, when it begins. "done": the last one, with the whole `result`.
+    """
+
+    kind: Literal["prompt", "thinking", "text", "tool_call", "evicted", "done"]
+    text: str = ""
     logprobs: tuple[TokenLogprobs, ...] = ()
     tool_call: ToolCall | None = None
+    prompt: PromptRead | None = None
+    evicted: Eviction | None = None
+    result: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from edgellm.engine.answer import Answer, Request
 from edgellm.engine.conversation import Home
 from edgellm.engine.engine import Engine
 from edgellm.engine.events import EventMaker
-from edgellm.engine.records import Event, Generation, Piece
+from edgellm.engine.records import Event, Eviction, Generation, Piece, PromptRead
 from edgellm.errors import OptionError
 
 
 class Stream:
     """Iterate over it for the pieces, one per token; after the end `result` is the whole Generation.
 
-    `events()` is for models that think before they answer: it tells the two apart.
+    `events()` tells more: how far the prompt is read, thinking apart from the answer, calls of tools, what was evicted, the end.
 
     `close()` ends it early, from any thread, as does leaving its `with` block. Then, and after an error, the model is ready
     for the next call. While its reader lets it wait between two pieces, other calls may come first (see Turns); it goes on
@@ -79,10 +79,32 @@ class Stream:
                 self._engine = None
 
     def events(self) -> Iterator[Event]:
-        """What comes, by kind: pieces of thinking and of the answer, empty ones left out. An alternative to iterating."""
-        maker = EventMaker()
-        for piece in self:
-            yield from maker.push(piece)
+        """What happens, by kind, see `Event`; empty pieces are left out. An alternative to iterating, with the same errors."""
+        maker = EventMaker(self.evicted)
+        for item in self.items():
+            yield from maker.push(item)
+        yield Event("done", result=self.result)
+
+    def items(self) -> Iterator[Piece | PromptRead]:
+        """Pieces, and before them how far the prompt is read, step by step."""
+        self._answer.reports = True
+        try:
+            while True:
+                with self._reading:
+                    self._run()
+                    read, piece = self._answer.take_read(), self._answer.take()
+                if read is not None:
+                    yield read
+                if piece is not None:
+                    yield piece
+                elif read is None:
+                    return
+        finally:
+            self._answer.reports = False
+
+    def evicted(self) -> Eviction | None:
+        """What the model no longer sees, as far as the answer was read; None where it sees all."""
+        return self._answer.eviction()
 
     def drain(self) -> Generation:
         """Read to the end and return the result."""
