@@ -52,7 +52,7 @@ def chat(
 
     \b
     edgellm chat qwen3-0.6b
-    edgellm chat model.gguf --system "You answer in one sentence."
+    edgellm chat model.gguf --system "Be brief."
     echo "Name three rivers." | edgellm chat qwen3-0.6b
     """
     from edgellm.cli.keyboard import quiet

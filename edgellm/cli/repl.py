@@ -93,8 +93,8 @@ def _status(conversation: Conversation, result: Generation) -> None:
         return
     of = conversation.model.info.context
     used, width = used_tokens(conversation), min(20, columns(sys.stderr) // 4)
-    speed = f"{result.stats.tokens_per_second:.1f} tokens/s"
-    text = f"{conversation.model.info.path.stem} · {speed} · [{bar(used, of, width)}] {used / of:.0%}"
+    speed = f"{result.stats.tokens_per_second:.1f} tokens/s · " if result.stats.generated_tokens else ""
+    text = f"{conversation.model.info.path.stem} · {speed}[{bar(used, of, width)}] {used / of:.0%}"
     print(f"{DIM}{clean(text)[: columns(sys.stderr) - 1]}{NORMAL}", file=sys.stderr, flush=True)
 
 

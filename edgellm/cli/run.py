@@ -80,7 +80,7 @@ def run(
     edgellm run qwen3-0.6b "Name three rivers."
     edgellm run stories.gguf "Once upon a time" -n 100 --temp 0
     edgellm run qwen3-0.6b "Summarise:" -f notes.txt
-    edgellm run qwen3-0.6b "Is a whale a fish?" --choices yes,no
+    edgellm run qwen3-0.6b "Is fire hot?" --choices yes,no
     """
     from edgellm.cli.forms import form
     from edgellm.cli.opening import check, limit, open_model, sampling_of, thinking
