@@ -259,7 +259,7 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
             model.add_made(name, divisors)
         table = model.tensors.get("token_embd.weight")
         if table is not None:
-            metadata |= tokenizer_metadata(folder, config, rows=table.shape[0])
+            metadata |= tokenizer_metadata(folder, config, rows=table.shape[0], merged=family.merged_tokenizer)
         return model
     except BaseException:
         file.close()

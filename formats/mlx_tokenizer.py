@@ -13,9 +13,16 @@ Json = Mapping[str, Any]         # Any: parsed JSON
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 PRE = {"llama": "llama-bpe", "mistral": "tekken", "qwen2": "qwen2", "qwen3": "qwen2", "gpt2": "gpt-2"}     # by model_type
 
+UNSCORED = -1000.0               # of tokens whose order merges give, as llama.cpp's converter has it
+# Control tokens of Gemma 4 that files show as text, so that parsers see them.
+MARKERS = ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>')
 
-def tokenizer_metadata(folder: str, config: Json, *, rows: int) -> dict[str, Any]:
-    """Tokenizer keys for a vocabulary of `rows` tokens, and the chat template; {} where the folder has no tokenizer.json."""
+
+def tokenizer_metadata(folder: str, config: Json, *, rows: int, merged: str = "") -> dict[str, Any]:
+    """Tokenizer keys for a vocabulary of `rows` tokens, and the chat template; {} where the folder has no tokenizer.json.
+
+    `merged`: GGUF's name for a tokenizer that joins visible spaces and letters by merges; SentencePiece's scores else.
+    """
     path = os.path.join(folder, "tokenizer.json")
     if not os.path.isfile(path):
         return {}
@@ -29,7 +36,9 @@ def tokenizer_metadata(folder: str, config: Json, *, rows: int) -> dict[str, Any
     byte_fallback = bool(model.get("byte_fallback"))
     keys: dict[str, Any] = {"tokens": texts, "token_type": types}
     if byte_fallback:
-        keys |= {"model": "llama", "scores": _scores(texts, merges), "add_space_prefix": _prefixes(whole)}
+        types[:] = [USER if text in MARKERS and merged else kind for text, kind in zip(texts, types, strict=True)]
+        keys |= {"model": merged, "merges": merges, "scores": [UNSCORED] * rows, "add_space_prefix": False, "add_bos_token": True} \
+            if merged else {"model": "llama", "scores": _scores(texts, merges), "add_space_prefix": _prefixes(whole)}
         types[:] = [BYTE if kind == NORMAL and _is_byte(text) else kind for text, kind in zip(texts, types, strict=True)]
     else:
         keys |= {"model": "gpt2", "merges": merges, "pre": pre_of(config, whole)}

@@ -72,11 +72,11 @@ def models() -> dict[str, tuple[Any, str]]:
                                         laurel_rank=8, activation_sparsity_pattern=[0.9, 0.0] * 3, layer_types=LAYERS * 3,
                                         rope_parameters=GEMMA_ROPE), "spm"),
         "gemma4": (t.Gemma4TextConfig(**{**SIZES, "num_hidden_layers": 6}, **ROWS, head_dim=16, global_head_dim=32,
-                                      num_kv_shared_layers=2, use_double_wide_mlp=True, layer_types=LAYERS * 3), "spm"),
+                                      num_kv_shared_layers=2, use_double_wide_mlp=True, layer_types=LAYERS * 3), "gemma4"),
         "gemma4-moe": (t.Gemma4TextConfig(**{**SIZES, "num_hidden_layers": 4}, **NARROW, head_dim=16, global_head_dim=32,
                                           layer_types=LAYERS * 2, hidden_size_per_layer_input=0, attention_k_eq_v=True,
                                           num_global_key_value_heads=1, enable_moe_block=True, num_experts=6, top_k_experts=2),
-                       "spm"),
+                       "gemma4"),
     }
 
 
@@ -113,6 +113,8 @@ def write_tokenizer(folder: Path, kind: str) -> np.ndarray[Any, Any]:
         settings |= {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": True}
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
         return np.array([1, *sentencepiece.SentencePieceProcessor(model_proto=proto.getvalue()).encode(TEXT)], np.int32)
+    if kind == "gemma4":
+        return write_visible_spaces(folder, settings)
     made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=kind == "llama3"))
     level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "gpt2")
     cuts = tokenizers.Regex(LLAMA3_CUTS if kind == "llama3" else QWEN2_CUTS)
@@ -128,6 +130,25 @@ def write_tokenizer(folder: Path, kind: str) -> np.ndarray[Any, Any]:
     settings |= {"eos_token": "<|end|>"} | ({"bos_token": "<|begin|>"} if kind == "llama3" else {})
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return np.array(made.encode(TEXT).ids, np.int32)
+
+
+def write_visible_spaces(folder: Path, settings: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """As of Gemma 4: merges over visible spaces and letters, and bytes for the rest."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    made.normalizer = tokenizers.normalizers.Replace(" ", "\u2581")
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(" ", "merged_with_previous")
+    made.decoder = tokenizers.decoders.Sequence([tokenizers.decoders.Replace("\u2581", " "), tokenizers.decoders.ByteFallback(),
+                                                 tokenizers.decoders.Fuse()])
+    first = ["<pad>", "<eos>", "<bos>", "<unk>", "<|channel>", "<channel|>", "<turn|>"]
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=508, special_tokens=[*first, *(f"<0x{byte:02X}>" for byte in range(256))],
+                                             show_progress=False, max_token_length=12)
+    made.train_from_iterator(story_text(300).split("\n"), trainer)
+    whole = json.loads(made.to_str())
+    whole["added_tokens"] = [token for token in whole["added_tokens"] if token["content"] in first]      # bytes are plain tokens
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"bos_token": "<bos>", "eos_token": "<eos>"}))
+    again = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return np.array([2, *again.encode(TEXT).ids], np.int32)
 
 
 if __name__ == "__main__":

@@ -247,3 +247,21 @@ def test_experts_are_tensors_of_three_dimensions(tmp_path: Path) -> None:
         wanted = source[f"{block}.experts.3.{first}.weight"] if first else source[f"{block}.input_linear.weight"][3, :48]
         assert np.abs(weights["blk.0.ffn_gate_exps.weight"].array()[3] - wanted).max() < 0.02
         weights.close()
+
+
+def test_the_tokenizer_of_gemma_4(tmp_path: Path) -> None:
+    """Merges over visible spaces and letters keep the name that llama.cpp has for them; tokens that parsers read are text."""
+    folder = write_checkpoint(tmp_path / "hf", "gemma4_text")
+    texts = ["<pad>", "<eos>", "<bos>", "<unk>", "<|channel>", "<turn|>", "<0xC3>", "<0xA9>", "▁", "a", "b", "ab", "▁ab"]
+    added = [{"id": index, "content": text, "special": True} for index, text in enumerate(texts[:6])]
+    model = {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "vocab": {text: index for index, text in enumerate(texts)},
+             "merges": [["a", "b"], ["▁", "ab"]]}
+    whole = {"model": model, "added_tokens": added, "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}}
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<bos>", "eos_token": "<eos>"}))
+    done = convert(folder, tmp_path / "model.gguf")
+    with open_gguf(done.path) as gguf:
+        assert gguf.metadata["tokenizer.ggml.model"] == "gemma4" and gguf.metadata["tokenizer.ggml.merges"][0] == "a b"
+        assert list(gguf.metadata["tokenizer.ggml.token_type"][:8]) == [3, 3, 3, 3, 4, 3, 6, 6]
+    with edgellm.load(done.path, context=64, backend="cpu") as loaded:
+        assert list(loaded.tokenizer.encode("ab ab é")) == [2, 11, 12, 8, 6, 7]

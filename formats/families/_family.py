@@ -47,7 +47,7 @@ class Family:
     layer without .weight, and GGUF's with it. `halves`: parts whose matrices GGUF has in two. `flat`: those that are vectors
     there. `padded`: tables that get as many rows as there are tokens, by their first one. `keys`: GGUF's keys that other families
     do not have, without the architecture's name. `made`: tensors that follow from the configuration. `own_ropes`: scalings of
-    angles that `made` has.
+    angles that `made` has. `merged_tokenizer`: see mlx_tokenizer.
     """
 
     architecture: str
@@ -68,6 +68,7 @@ class Family:
     keys: Callable[[Mapping[str, Any]], Mapping[str, object]] = no_keys
     made: Callable[[Mapping[str, Any]], Mapping[str, npt.NDArray[np.float32]]] = no_tensors
     own_ropes: frozenset[str] = frozenset()
+    merged_tokenizer: str = ""
 
     def name(self, tensor: str) -> str:
         """GGUF's name of a tensor; one that is unknown keeps its own, and is refused where the graph is checked."""

@@ -102,7 +102,8 @@ def refuses3n(config: Config) -> str:
 
 FAMILIES = (
     Family("gemma4", ("gemma4_text", "gemma4"), GEMMA4, TABLES, activations=("gelu_pytorch_tanh",), slides=True, skipped=OTHERS,
-           bare=BARE4, keys=gemma4, made=rotated, refuses=refuses4, own_ropes=frozenset({"proportional"})),
+           bare=BARE4, keys=gemma4, made=rotated, refuses=refuses4, own_ropes=frozenset({"proportional"}),
+           merged_tokenizer="gemma4"),
     Family("gemma3n", ("gemma3n_text", "gemma3n"), GEMMA3N,
            TABLES | {"altup_projections.*": "altup_proj", "altup_unembed_projections.*": "altup_unembd_proj"},
            activations=("gelu_pytorch_tanh",), slides=True,
