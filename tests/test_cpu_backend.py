@@ -22,7 +22,7 @@ from variants import tokens as variant_tokens
 from edgellm import arch
 from edgellm.backends.base import SMALLEST_STEP, Pace, StepBatch, StepStopped
 from edgellm.backends.cpu import executable as cpu
-from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu import jit, ops, system
 from edgellm.backends.cpu.executable import CpuExecutable, prepare
 from edgellm.errors import BackendError, OptionError
 from edgellm.formats.gguf import open_gguf
@@ -204,6 +204,23 @@ def test_attention_of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         assert relative(whole, reference.logits(tokens)) < 1e-5
         for chunk in (1, 3):
             np.testing.assert_array_equal(logits(executable, tokens, chunk), whole)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_how_many_queries_read_keys_together_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv_type: str) -> None:
+    """Also past the context, where the ring wraps within a group and its sinks stay."""
+    path, ids, found = tiny_model(tmp_path / "m.gguf"), [(7 * i * i + 3) % 90 + 3 for i in range(150)], []
+    monkeypatch.setattr(cpu, "MAX_OUTPUTS", 48)
+    for group in (1, 3, 64):
+        monkeypatch.setattr(ops, "_group", lambda queries, share, group=group: group)
+        with ready(path, chunk=48, context=64, kv_type=kv_type) as (executable, _):
+            found.append(logits(executable, ids, 48 if group > 1 else 1))
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize(("queries", "share", "tokens"), [(1, 1024, 64), (7, 256, 9), (8, 64, 8), (2, 32, 8), (96, 9, 1)])
+def test_groups_are_large_where_threads_have_enough_of_them(queries: int, share: int, tokens: int) -> None:
+    assert ops._group(queries, share) == tokens
 
 
 def test_half_precision_cache_is_close(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from edgellm.ops.attention import alibi_slopes
 from edgellm.ops.dense import xielu_numbers
 
 __all__ = ["EMITTERS"]
+LARGEST_GROUP = 64                               # queries that read keys together: 10 % faster than 16 after 4096 tokens, on Zen 3
+GROUPS_OF_THREAD = 8                             # at least: later ones see more keys, and threads shall end together
 assert ops_altup and ops_heads and ops_moe and ops_recurrent and ops_rwkv         # add their own
 
 
@@ -119,7 +121,7 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     slots, n_heads, softcap = plan.layout.classes[memory_class], cast(int, node.attrs["n_heads"]), node.attrs.get("softcap")
     q, q_sink = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
     n_kv, queries = _shared_out(n_heads, shape)
-    group = max(1, abi.ATTENTION_GROUP // queries)
+    group = _group(queries, plan.max_tokens * n_kv // plan.threads_batch)
     work = plan.step.attention_work(memory_class, group)
     partial_bytes = _partial_bytes(group * queries, shape.dim_v)
     scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape, coded := plan.kv_type in QUANTISED)
@@ -148,6 +150,11 @@ def _shared_out(n_heads: int, shape: KVSpec) -> tuple[int, int]:
         return shape.n_kv_heads, n_heads // shape.n_kv_heads
     queries = next(n for n in (8, 6, 4, 7, 5, 3, 2, 1) if n_heads % n == 0)
     return n_heads // queries, queries
+
+
+def _group(queries: int, share: int) -> int:
+    """How many tokens go together, each with so many queries of a key head. `share`: a thread's part of the tokens of all heads."""
+    return max(1, abi.ATTENTION_GROUP // queries, min(LARGEST_GROUP // queries, share // GROUPS_OF_THREAD))
 
 
 def _partial_bytes(queries: int, head_dim: int) -> int:
