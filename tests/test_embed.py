@@ -18,6 +18,7 @@ from variants import GOLD, fingerprint, tokens
 import edgellm
 from edgellm import Model
 from edgellm.arch import load_graph
+from edgellm.backends.cpu import system
 from edgellm.engine.embed import compute
 from edgellm.errors import ContextFull, NoTokenizer, NumericError, OptionError, Unsupported
 from edgellm.formats.gguf import open_gguf
@@ -74,6 +75,20 @@ def test_every_encoder_equals_the_reference_beside_any_neighbour(tmp_path: Path,
         assert error(vector, reference(path, one)) < 1e-5
     with loaded(path, threads=1) as model:
         assert np.array_equal(compute(model, ids), together)
+
+
+@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("backend", ["cpu", "mlx"])
+def test_biases_by_distance_to_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, isa: str) -> None:
+    """T5: texts past the distance from which biases are the same, and a feed-forward without gates, as the first version has it."""
+    if backend == "mlx":
+        pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    monkeypatch.setenv("EDGELLM_ISA", isa)
+    plain: dict[str, Any] = {f"enc.blk.{layer}.ffn_gate.weight": None for layer in range(2)}
+    path = tiny_model(tmp_path / "m.gguf", "t5encoder", context=512, tensors=plain)
+    with loaded(path, backend=backend, kv_type="f32") as model:
+        for ids in texts((300, 7, 137, 40)):
+            assert error(compute(model, [ids])[0], reference(path, ids)) < 1e-5
 
 
 @pytest.mark.parametrize("name", POOLED)

@@ -57,7 +57,7 @@ state 0: kv heads 1, keys 4, values 4, window 16
 %6  (T, 8) rope(%2, rope=[neox, 2, base 10000, scale 0.25, factors factors, magnitude 1.5, yarn 1/32/1/64], heads=2, positions=true)
 %7  (T, 4) rope(%4, rope=[neox, 2, base 10000, scale 0.25, factors factors, magnitude 1.5, yarn 1/32/1/64], heads=1, positions=true)
 %8  (T, 0) kv_write(%7, %5, state=0)
-%9  (T, 8) attend(%6, state=0, n_heads=2, scale=0.5, softcap=None, max_bias=0)
+%9  (T, 8) attend(%6, state=0, n_heads=2, scale=0.5, softcap=None, max_bias=0, buckets=0)
 %10 (T, 8) add(%0, %9)
 %11 (R, 8) select(%10)
 %12 (R, 10) matmul(%11) embd.weight

@@ -10,7 +10,7 @@ from edgellm.arch import names
 
 Array = npt.NDArray[np.float32]
 
-ENCODERS = ("bert", "eurobert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert", "nomic-bert-moe")
+ENCODERS = ("bert", "eurobert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert", "nomic-bert-moe", "t5encoder")
 NORMS = {                        # of a block; those of the two ends
     "bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
     "nomic-bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
@@ -28,7 +28,31 @@ def writers() -> list[str]:
     return [name for name in names() if name not in ENCODERS]
 
 
+def t5_keys(s: Any) -> dict[str, Any]:
+    """As the converter writes them: neither what is seen nor a pooling."""
+    return {"block_count": s.n_layers, "context_length": s.context, "embedding_length": s.n_embd, "feed_forward_length": s.n_ff,
+            "attention.head_count": s.n_heads, "attention.key_length": s.head_dim, "attention.value_length": s.head_dim,
+            "attention.layer_norm_epsilon": s.eps, "attention.layer_norm_rms_epsilon": s.eps,
+            "attention.relative_buckets_count": 32, "pooling_type": 1}
+
+
+def t5_tensors(s: Any, rng: np.random.Generator) -> dict[str, Array]:
+    """A gated feed-forward as of version 1.1; only the first layer has biases by distance."""
+    def matrix(rows: int, columns: int) -> Array:
+        return rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(0.7 / columns**0.5)
+
+    n, inner = s.n_embd, s.n_heads * s.head_dim
+    sizes = {"attn_q": (inner, n), "attn_k": (inner, n), "attn_v": (inner, n), "attn_o": (n, inner), "ffn_gate": (s.n_ff, n),
+             "ffn_up": (s.n_ff, n), "ffn_down": (n, s.n_ff)}
+    norms = ["enc.output_norm", *(f"enc.blk.{layer}.{name}" for layer in range(s.n_layers) for name in ("attn_norm", "ffn_norm"))]
+    return {"token_embd.weight": 2 * matrix(s.n_vocab, n), "enc.blk.0.attn_rel_b.weight": 20 * matrix(32, s.n_heads),
+            **{f"enc.blk.{layer}.{name}.weight": matrix(*size) for layer in range(s.n_layers) for name, size in sizes.items()},
+            **{f"{name}.weight": (1.0 + 0.2 * rng.standard_normal(n)).astype(np.float32) for name in norms}}
+
+
 def encoder_keys(arch: str, s: Any) -> dict[str, Any]:           # Any: tiny_models.Shape, which imports this file
+    if arch == "t5encoder":
+        return {f"{arch}.{key}": value for key, value in t5_keys(s).items()} | {"general.name": f"tiny {arch}"}
     rms = arch in ("eurobert", "gemma-embedding")
     keys: dict[str, Any] = {
         "block_count": s.n_layers, "context_length": s.context, "embedding_length": s.n_embd, "feed_forward_length": s.n_ff,
@@ -48,6 +72,9 @@ def encoder_keys(arch: str, s: Any) -> dict[str, Any]:           # Any: tiny_mod
 
 
 def encoder_tensors(arch: str, s: Any, rng: np.random.Generator) -> dict[str, Array]:
+    if arch == "t5encoder":
+        return t5_tensors(s, rng)
+
     def matrix(rows: int, columns: int) -> Array:
         return rng.standard_normal((rows, columns)).astype(np.float32) * np.float32(1.5 / columns**0.5)
 

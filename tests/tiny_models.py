@@ -27,7 +27,8 @@ from tiny_tokenizers import add_tokenizer, vocabulary_size
 
 Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have several element types
 
-FLOATS = ("conv.weight", "conv1d.weight", "ssm_a", "ssm_d", "lerp_fused.weight")     # of any shape, which converters never quantise
+# of any shape, which converters never quantise
+FLOATS = ("conv.weight", "conv1d.weight", "ssm_a", "ssm_d", "lerp_fused.weight", "attn_rel_b.weight")
 OWN_BLOCKS = HYBRIDS | GEMMAS | {"deepseek2": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm)}
 QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
           "IQ4_NL", "IQ4_XS", "MXFP4")

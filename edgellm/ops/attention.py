@@ -1,6 +1,7 @@
 """Attention: keys and values are written to a state, queries read it."""
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
@@ -10,6 +11,8 @@ import numpy.typing as npt
 
 from edgellm.graph import Builder, Graph, KVSpec, Node, Value
 from edgellm.ops._spec import Array, OpSpec, Positions, Run, WeightUse, integer, number
+
+REACH = 128                      # tokens, past which a relative bias does not change: in the code of T5's makers, in no file
 
 
 # --- kv_write ---------------------------------------------------------------------------------------------------------
@@ -53,17 +56,20 @@ def _write(run: Run, node: Node, k: Array, v: Array | None = None) -> Array:
 
 # --- attend -----------------------------------------------------------------------------------------------------------
 def attend(g: Builder, q: Value, state: int, n_heads: int, scale: float, softcap: float | None = None,
-           max_bias: float = 0.0, learned_sinks: str | None = None) -> Value:
+           max_bias: float = 0.0, learned_sinks: str | None = None, relative: tuple[str, int] | None = None) -> Value:
     """Every query attends to what its token sees of a state: (T, n_heads * dim_v).
 
     `max_bias`: of scores by distance (ALiBi), see `alibi_slopes`; 0: none. `learned_sinks`: the name of a weight (n_heads,), the
     scores of one more key for each head, whose value is nothing (gpt-oss); not to be confused with the sinks of StreamingLLM.
+    `relative`: the name of a weight (buckets, n_heads) that is added to scores by distance, see `relative_biases`, and its buckets.
     """
     spec = g.spec_of(state)
     assert isinstance(spec, KVSpec)
-    weights = () if learned_sinks is None else (f"{learned_sinks}.weight",)
+    assert relative is None or learned_sinks is None
+    name, buckets = relative or (learned_sinks, 0)
+    weights = () if name is None else (f"{name}.weight",)
     return g.emit("attend", (q,), n_heads * spec.dim_v, weights, state=state, n_heads=n_heads, scale=scale, softcap=softcap,
-                  max_bias=max_bias)
+                  max_bias=max_bias, buckets=buckets)
 
 
 def alibi_slopes(n_heads: int, max_bias: float) -> Array:
@@ -71,6 +77,19 @@ def alibi_slopes(n_heads: int, max_bias: float) -> Array:
     whole = 1 << n_heads.bit_length() - 1        # the largest power of two; the heads past it get the slopes in between
     exponents = [(h + 1) / whole if h < whole else (2 * (h - whole) + 1) / (2 * whole) for h in range(n_heads)]
     return np.float32(2.0) ** (-np.float32(max_bias) * np.array(exponents, np.float32))
+
+
+def relative_biases(table: Array, away: Positions) -> Array:
+    """Rows (..., heads) of a table (buckets, heads) by the distance of a key from its query (Raffel et al. 2020, "T5"): half of the
+    buckets are for later keys; of each half the first is for distances of its own, the rest for wider and wider ranges up to REACH.
+    """
+    half, distance = len(table) // 2, np.abs(away)
+    exact = half // 2
+    with np.errstate(divide="ignore"):
+        steps = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(math.log(REACH / exact))
+    wide = np.minimum(exact + np.maximum(steps * np.float32(half - exact), 0).astype(np.int64), half - 1)
+    rows: Array = table[np.where(away > 0, half, 0) + np.where(distance < exact, distance, wide)]
+    return rows
 
 
 def with_sink_query(node: Node, q_sink: Value) -> Node:
@@ -87,12 +106,15 @@ def _check_attend(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[
         yield f"cannot share {spec.n_kv_heads} key heads among {n_heads}"
     if any(x.n != n_heads * spec.dim_k for x in inputs) or node.n != n_heads * spec.dim_v:
         yield f"gives {node.n} from inputs of {[x.n for x in inputs]}, not {n_heads * spec.dim_v} from {n_heads * spec.dim_k}"
+    if integer(node, "buckets", least=0) % 4 or (node.attrs["buckets"] and (spec.causal or not node.weights)):
+        yield f"cannot have {node.attrs['buckets']} buckets of distances to both sides"
     if node.rows != "T":
         yield "reads what every token sees, so it needs all rows"
 
 
 def _attend_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
-    return tuple(WeightUse(name, (integer(node, "n_heads"),), "vector") for name in node.weights)
+    n_heads, buckets = integer(node, "n_heads"), integer(node, "buckets", least=0)
+    return tuple(WeightUse(name, (buckets, n_heads) if buckets else (n_heads,), "vector") for name in node.weights)
 
 
 def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Array:
@@ -104,8 +126,13 @@ def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Arra
     if spec.window is not None:
         seen &= distance < spec.window if spec.causal else abs(distance) <= spec.window // 2
     keys, values = run.held[state]
-    learned = run.weight(node.weights[0]) if node.weights else None
-    y = weighted(node, by_head(q, integer(node, "n_heads")), keys, values, seen, distance, learned)
+    learned: Array | None = None
+    relative: Array | None = None
+    if node.attrs["buckets"]:
+        relative = np.moveaxis(relative_biases(run.weight(node.weights[0]), -distance), -1, 0)
+    elif node.weights:
+        learned = run.weight(node.weights[0])
+    y = weighted(node, by_head(q, integer(node, "n_heads")), keys, values, seen, distance, learned, relative)
     return y.swapaxes(0, 1).reshape(len(q), -1)
 
 
@@ -115,8 +142,10 @@ def by_head(x: Array, heads: int) -> Array:
 
 
 def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool_], distance: Positions,
-             learned: Array | None = None) -> Array:
-    """q (heads, T, d), k (kv heads, S, d), v (kv heads, S, e), seen and distance (T, S), learned (heads,) -> (heads, T, e)."""
+             learned: Array | None = None, relative: Array | None = None) -> Array:
+    """q (heads, T, d), k (kv heads, S, d), v (kv heads, S, e), seen and distance (T, S), learned (heads,), relative (heads, T, S)
+    -> (heads, T, e).
+    """
     q_of_kv = q.reshape(k.shape[0], -1, *q.shape[1:])                  # (kv heads, query heads of each, T, d)
     scores = q_of_kv @ k[:, None].swapaxes(-1, -2) * np.float32(number(node, "scale"))
     if node.attrs["softcap"] is not None:
@@ -125,6 +154,8 @@ def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool
     if max_bias := number(node, "max_bias"):
         slopes = alibi_slopes(len(q), max_bias).reshape(len(k), -1, 1, 1)
         scores = scores - slopes * abs(distance).astype(np.float32)
+    if relative is not None:
+        scores = scores + relative.reshape(scores.shape)
     scores = np.where(seen, scores, np.float32(-np.inf))
     top = scores.max(axis=-1, keepdims=True)
     if learned is not None:
@@ -138,6 +169,6 @@ def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool
 
 OPS = (
     OpSpec("kv_write", _write, (1, 2), frozenset({"state"}), _check_write, effect="write"),
-    OpSpec("attend", _attend, (1, 2), frozenset({"state", "n_heads", "scale", "softcap", "max_bias"}), _check_attend,
+    OpSpec("attend", _attend, (1, 2), frozenset({"state", "n_heads", "scale", "softcap", "max_bias", "buckets"}), _check_attend,
            _attend_weights, (0, 1), effect="read"),
 )

@@ -42,6 +42,11 @@ NAMES: dict[str, dict[str, str]] = {             # GGUF name of a part -> transf
 }
 
 
+NAMES["t5encoder"] = {"attn_o": "layer.0.SelfAttention.o", "attn_rel_b": "layer.0.SelfAttention.relative_attention_bias",
+                      "attn_norm": "layer.0.layer_norm", "ffn_norm": "layer.1.layer_norm", "token_embd": "shared",
+                      "ffn_gate": "layer.1.DenseReluDense.wi_0", "ffn_up": "layer.1.DenseReluDense.wi_1",
+                      "ffn_down": "layer.1.DenseReluDense.wo", "output_norm": "encoder.final_layer_norm",
+                      **{f"attn_{part}": f"layer.0.SelfAttention.{part}" for part in "qkv"}}
 NAMES["nomic-bert-moe"] = NAMES["nomic-bert"]
 
 
@@ -95,6 +100,10 @@ def hf_model(arch: str, s: Shape) -> Any:
             return transformers.ModernBertModel(transformers.ModernBertConfig(
                 **common, rope_parameters=two, layer_types=kinds, local_attention=s.window, norm_eps=s.eps, eos_token_id=2,
                 bos_token_id=1, cls_token_id=1, sep_token_id=2))
+        case "t5encoder":
+            return transformers.T5EncoderModel(transformers.T5Config(
+                vocab_size=s.n_vocab, d_model=s.n_embd, d_kv=s.head_dim, d_ff=s.n_ff, num_layers=s.n_layers, num_heads=s.n_heads,
+                layer_norm_epsilon=s.eps, feed_forward_proj="gated-gelu", relative_attention_num_buckets=32))
         case "nomic-bert" | "nomic-bert-moe":
             return transformers.NomicBertModel(transformers.NomicBertConfig(**common, layer_norm_eps=s.eps, rope_parameters=rope))
         case _:
@@ -105,8 +114,8 @@ def hf_state(arch: str, arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor
     """What convert_hf_to_gguf does, undone: one tensor of three (nomic-bert), norms plus one (gemma)."""
     found: dict[str, torch.Tensor] = {}
     for name, values in arrays.items():
-        *block, part, kind = name.split(".")
-        layers = "encoder.layer" if arch == "bert" else "layers"
+        *block, part, kind = name.removeprefix("enc.").split(".")
+        layers = {"bert": "encoder.layer", "t5encoder": "encoder.block"}.get(arch, "layers")
         prefix = f"{layers}.{block[1]}." if block else ""
         values = np.array(values, np.float32) - (1 if arch == "gemma-embedding" and "norm" in part else 0)
         if arch.startswith("nomic-bert") and part == "attn_qkv":
@@ -124,7 +133,7 @@ def gold(name: str, path: Path) -> dict[str, Any]:
     model = hf_model(arch, shape).float().eval()
     loaded = with_nomic_parts(model, arrays) if arch == "nomic-bert-moe" else arrays
     missing, unexpected = model.load_state_dict(hf_state(arch, loaded), strict=False)
-    assert not unexpected and not missing, (missing, unexpected)
+    assert not unexpected and set(missing) <= {"encoder.embed_tokens.weight"}, (missing, unexpected)
     with torch.no_grad():
         rows = model(torch.from_numpy(tokens(shape.n_vocab))[None]).last_hidden_state[0].numpy()
     vector = {"mean": rows.mean(axis=0), "cls": rows[0], "last": rows[-1]}[pooling]

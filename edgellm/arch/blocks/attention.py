@@ -119,10 +119,10 @@ def fused_qkv(g: Builder, heads: Heads, block: str, x: Value) -> tuple[Value, Va
 
 
 def attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, window: int | None = None,
-              learned_sinks: str | None = None) -> Value:
-    """Keys and values go to a state of their own, then every query attends. `learned_sinks`: see ops.attention.attend."""
+              learned_sinks: str | None = None, relative: tuple[str, int] | None = None) -> Value:
+    """Keys and values go to a state of their own, then every query attends. The last two: see ops.attention.attend."""
     state = kv_write(g, k, v, heads.spec(window))
-    return attend(g, q, state, heads.n, heads.scale, heads.softcap, heads.max_bias, learned_sinks)
+    return attend(g, q, state, heads.n, heads.scale, heads.softcap, heads.max_bias, learned_sinks, relative)
 
 
 def rotated_attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, spec: RopeSpec | None,

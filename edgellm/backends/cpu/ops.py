@@ -4,12 +4,14 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from edgellm.backends.cpu import abi, ops_altup, ops_heads, ops_moe, ops_recurrent, ops_rwkv
 from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_word, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
+from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import ATTENTION, COLUMNS, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
 from edgellm.errors import BackendError
@@ -19,7 +21,7 @@ from edgellm.memory.kv_types import BLOCK as PIECE
 from edgellm.memory.kv_types import QUANTISED
 from edgellm.memory.pages import sink_slots
 from edgellm.memory.sizes import token_bytes
-from edgellm.ops.attention import alibi_slopes
+from edgellm.ops.attention import REACH, alibi_slopes, relative_biases
 from edgellm.ops.dense import xielu_numbers
 
 __all__ = ["EMITTERS"]
@@ -125,23 +127,34 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     work = plan.step.attention_work(memory_class, group)
     partial_bytes = _partial_bytes(group * queries, shape.dim_v)
     scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape, coded := plan.kv_type in QUANTISED)
-    out, max_bias = plan.output(index), cast(float, node.attrs["max_bias"])
+    out, max_bias, buckets = plan.output(index), cast(float, node.attrs["max_bias"]), cast(int, node.attrs["buckets"])
+    sinks = () if buckets else node.weights
     arguments = ATTENTION(
         q=q.at, q_stride=q.stride, q_sink=q_sink.at, q_sink_stride=q_sink.stride, out=out.at, out_stride=out.stride,
         spans=plan.step.spans[memory_class].ctypes.data, work=work.address, n_kv=n_kv, queries=queries,
         dim_k=shape.dim_k, dim_v=shape.dim_v, scale=float_word(cast(float, node.attrs["scale"])),
-        softcap=float_word(cast(float, softcap or 0.0)), slopes=plan.keep(alibi_slopes(n_heads, max_bias)) if max_bias else 0,
+        softcap=float_word(cast(float, softcap or 0.0)),
+        slopes=plan.keep(_biases(plan, node, n_heads)) if max_bias or buckets else 0,
         ring=slots.ring, sinks=slots.sinks, sink_slots=sink_slots(slots),
         keys_at=plan.kv.keys[state], values_at=plan.kv.values[state],
         partials=plan.scratch(n_kv * work.max_partials * partial_bytes), partial_bytes=partial_bytes,
         scratch=plan.scratch(plan.most_threads * scratch_bytes), scratch_bytes=scratch_bytes,
-        learned=plan.vector(node.weights[0]) if node.weights else 0)
-    variant, learned = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias), "_learned" * bool(node.weights)
+        learned=plan.vector(sinks[0]) if sinks else 0)
+    variant = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias) + "_relative" * bool(buckets)
+    learned = "_learned" * bool(sinks)
     merge = "merge" + "_rotated" * coded + learned
     plan.add(f"attention:{plan.kv_type}{variant}{learned}", arguments, whole=(q, q_sink, plan.kept_in(state)),
              writes=(out, "partials"), by_thread=True, key_bytes=token_bytes(shape, plan.kv_type), memory_class=memory_class)
     plan.add(f"attention_partial:{merge}", arguments, whole=("partials",), writes=(out,), pieces=n_kv,
              by_thread=True, merges=True)
+
+
+def _biases(plan: PlanBuilder, node: Node, n_heads: int) -> npt.NDArray[np.float32]:
+    """Of scores, for each head: its slope by distance, or a bias for each distance, as kernels/attention_block.py reads them."""
+    if not node.attrs["buckets"]:
+        return alibi_slopes(n_heads, cast(float, node.attrs["max_bias"]))
+    away = np.clip(np.arange(RELATIVE_ROW) - RELATIVE_FIRST, -REACH, REACH)
+    return np.ascontiguousarray(relative_biases(plan.weights[node.weights[0]].array(), away).T, np.float32)
 
 
 def _shared_out(n_heads: int, shape: KVSpec) -> tuple[int, int]:
@@ -184,7 +197,7 @@ def glu(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}", own=False)
 
 
-@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "relu_squared", "tanh", "sigmoid")
+@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_squared", "tanh", "sigmoid")
 def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:{node.op}", own=node.op in ("add", "mul"))
 

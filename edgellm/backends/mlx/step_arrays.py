@@ -17,7 +17,7 @@ class View:
     end: int
     full: bool
     mask: npt.NDArray[np.bool_] | None           # (T, end), None where `full`
-    distances: npt.NDArray[np.int32]             # (T, end) tokens between a key and the query, where it is seen
+    distances: npt.NDArray[np.int32]             # (T, end) tokens from a key to the query, where it is seen; below 0 after it
 
 
 def _distances(spans: npt.NDArray[np.int32], memory: MemoryClass, end: int) -> npt.NDArray[np.int32]:
@@ -25,7 +25,7 @@ def _distances(spans: npt.NDArray[np.int32], memory: MemoryClass, end: int) -> n
     own, sinks, first, length = spans.T[..., None]
     slot = np.arange(end, dtype=np.int32)
     before = np.where(slot < memory.sinks, sinks + length - 1 - slot, length - 1 - (slot - first) % memory.ring)
-    distances: npt.NDArray[np.int32] = (before if memory.causal else np.abs(own - slot)).astype(np.int32)
+    distances: npt.NDArray[np.int32] = (before if memory.causal else own - slot).astype(np.int32)
     return distances
 
 

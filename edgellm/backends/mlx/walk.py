@@ -41,7 +41,7 @@ class Walk:
         self._turning = {spec: frequencies(spec, None if spec.factors is None else store[spec.factors].array()) for spec in specs}
         self._rotations = list(dict.fromkeys((cast(RopeSpec, node.attrs["rope"]), cast(str, node.attrs["positions"]))
                                              for node in graph.nodes if "rope" in node.attrs))
-        self._measures = any(node.attrs.get("max_bias") for node in graph.nodes)
+        self._measures = any(node.attrs.get("max_bias") or node.attrs.get("buckets") for node in graph.nodes)
         self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers if layer and layer.spec and layer.sinks))
 
     def step(self, state: KVCache, step: StepBatch) -> Callable[[], Floats]:

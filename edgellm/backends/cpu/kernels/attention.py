@@ -22,13 +22,14 @@ import numpy as np
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_rows, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
+from edgellm.backends.cpu.relative import RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.words import ATTENTION
 from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
-SOFTCAP_VARIANT, ALIBI_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_learned"
+SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -86,12 +87,16 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _walk(variant: str, isa: Isa) -> Any:
-    kv_type = variant.removesuffix(LEARNED_VARIANT).removesuffix(ALIBI_VARIANT).removesuffix(SOFTCAP_VARIANT)
-    capped, biased = SOFTCAP_VARIANT in variant, ALIBI_VARIANT in variant
+    kv_type = variant.removesuffix(LEARNED_VARIANT)
+    for suffix in (RELATIVE_VARIANT, ALIBI_VARIANT, SOFTCAP_VARIANT):
+        kv_type = kv_type.removesuffix(suffix)
+    capped, relative = SOFTCAP_VARIANT in variant, RELATIVE_VARIANT in variant
+    biased = relative or ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
     row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(kv_type, isa), kv_type in QUANTISED
     rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
-    two, four = (attention_block.build("f32" if widens else kv_type, isa, queries, softcap=capped, alibi=biased)
+    two, four = (attention_block.build("f32" if widens else kv_type, isa, queries, softcap=capped,
+                                       alibi=biased and not relative, relative=relative)
                  for queries in (2, 4))
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
     Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
@@ -151,7 +156,10 @@ def _walk(variant: str, isa: Isa) -> Any:
                 if sink_part:                    # sinks stand right before the window
                     own = load_i32(span, 12) - 1
                 store_i64(table, i * entry + 24, last + own if sink_part else first + own)
-                store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
+                if relative:
+                    store_i64(table, i * entry + 32, load_i64(op, SLOPES) + (head * queries + query) * RELATIVE_ROW * 4)
+                else:
+                    store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
         while at < end:
             k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(value_row)
             if widens:

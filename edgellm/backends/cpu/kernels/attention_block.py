@@ -19,6 +19,7 @@ from numba.core import cgutils
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
+from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
@@ -31,7 +32,8 @@ ENTRY = abi.ATTENTION_ENTRY
 SIZE = {"f32": 4, "f16": 2}
 
 
-def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False) -> Any:
+def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False,
+          relative: bool = False) -> Any:
     """block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap): add keys `at` to
     `at` + 31 to the partials of this many queries. `value_row`: from value to value, in elements.
     """
@@ -39,7 +41,8 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}[kv_type], SIZE[kv_type]
     score = isa.make("score", void, (i64,) * 6, lambda e, *a: _score(e, kv_type, queries, *a))
-    weights = isa.make("weights", void, (i64, i64, i64, i64, f32, f32), lambda e, *a: _weights(e, queries, softcap, alibi, *a))
+    weights = isa.make("weights", void, (i64, i64, i64, i64, f32, f32),
+                       lambda e, *a: _weights(e, queries, softcap, alibi, relative, *a))
     weigh = isa.make("weigh", void, (i64,) * 7, lambda e, *a: _weigh(e, kv_type, queries, *a))
 
     @outline
@@ -123,8 +126,8 @@ def _score(e: Generic, kv_type: str, queries: int, table: Value, keys: Value, di
             e.store(e.pick(sums[which], range(lane, lane + together)), at, ROW * i)
 
 
-def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, table: Value, at: Value, stats: Value, scores: Value,
-             scale: Value, cap: Value) -> None:
+def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, relative: bool, table: Value, at: Value, stats: Value,
+             scores: Value, scale: Value, cap: Value) -> None:
     """Scores become weights; each query's maximum and sum of weights follow. All queries at once: exp takes long, not much work."""
     b, places, none = e.b, BLOCK // LANES, e.constant(V8F, float(LOWEST))
     seen, x, maxima, before = [], [], [], []
@@ -139,6 +142,9 @@ def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, table: Value,
             own, slope = e.splat(b.trunc(b.sub(e.load(I64, table, ENTRY * i + 24), at), I32)), e.load(F32, table, ENTRY * i + 32)
             away = [e.smaller(b.sitofp(b.sub(each, own), V8F), b.sitofp(b.sub(own, each), V8F)) for each in lanes]
             values = [b.fadd(value, b.fmul(e.splat(slope), each)) for value, each in zip(values, away, strict=True)]
+        if relative:
+            rows = _relative(e, b.sub(at, e.load(I64, table, ENTRY * i + 24)), e.load(I64, table, ENTRY * i + 32), places)
+            values = [b.fadd(value, bias) for value, bias in zip(values, rows, strict=True)]
         x.append([b.select(mask, value, none) for mask, value in zip(seen[i], values, strict=True)])
         top = e.larger(e.larger(x[i][0], x[i][1]), e.larger(x[i][2], x[i][3]))
         before.append(e.load(F32, stats, 64 * i))
@@ -154,6 +160,17 @@ def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, table: Value,
             e.store(weight, scores, ROW * i + 32 * place)
             total = b.fadd(total, weight)
         e.store(total, stats, 64 * i + 32)
+
+
+def _relative(e: Generic, away: Value, row: Value, places: int) -> list[Value]:
+    """A head's biases for a block of keys, the first of which is so far `away` from the query."""
+    b, found = e.b, []
+    for place in range(places):
+        first = b.add(away, I64(LANES * place + RELATIVE_FIRST))
+        first = b.select(b.icmp_signed("<", first, I64(0)), I64(0), first)
+        last = I64(RELATIVE_ROW - LANES)
+        found.append(e.load(V8F, b.add(row, b.mul(b.select(b.icmp_signed(">", first, last), last, first), I64(4)))))
+    return found
 
 
 def _capped(e: Generic, x: Value, cap: Value) -> Value:

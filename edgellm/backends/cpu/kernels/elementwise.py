@@ -84,6 +84,10 @@ def _functions(isa: Isa) -> dict[str, Any]:
         return mul(x, sigmoid(mul(x, splat(1.702))))
 
     @inline
+    def relu(x):
+        return larger(x, splat(0.0))
+
+    @inline
     def relu_squared(x):
         return mul(larger(x, splat(0.0)), x)
 
@@ -106,7 +110,7 @@ def _functions(isa: Isa) -> dict[str, Any]:
 
     unary = {
         "sigmoid": sigmoid, "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick,
-        "relu_squared": relu_squared, "tanh": tanh,
+        "relu": relu, "relu_squared": relu_squared, "tanh": tanh,
     }
     table: dict[str, Any] = {
         "add": inline(lambda a, b, c: add(a, b)),

@@ -5,12 +5,13 @@ from dataclasses import replace
 from typing import cast
 
 import mlx.core as mx
+import numpy as np
 
 from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Weights
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.dense import capped, turned
 from edgellm.graph import Node
-from edgellm.ops.attention import alibi_slopes
+from edgellm.ops.attention import REACH, alibi_slopes, relative_biases
 
 
 @op("kv_write")
@@ -37,6 +38,8 @@ def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
     if node.attrs["softcap"] or node.attrs["max_bias"] or node.weights or (shape.beyond and layer.sinks and not serves_once):
         bias = _alibi(node, inputs.distances[layer.memory_class]) if node.attrs["max_bias"] else None
         learned = weights.vectors[node.weights[0]] if node.weights else None
+        if node.attrs["buckets"]:
+            bias, learned = _relative(learned, inputs.distances[layer.memory_class]), None
         y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask, bias, learned)
     else:
         y = attend_once(layer, held, number(node, "scale"), q, end, mask, inputs.widen)
@@ -55,7 +58,14 @@ def _causal(end: int, n: int) -> Array:
 def _alibi(node: Node, distances: Array) -> Array:
     """What is added to scores (1, heads, T, end)."""
     slopes = mx.array(alibi_slopes(cast(int, node.attrs["n_heads"]), number(node, "max_bias")))
-    return -slopes[None, :, None, None] * distances
+    return -slopes[None, :, None, None] * mx.abs(distances)
+
+
+def _relative(table: Array, distances: Array) -> Array:
+    """The same of a table by buckets of distances."""
+    away = np.arange(-REACH, REACH + 1)
+    biases = mx.array(relative_biases(np.array(table), away))
+    return mx.take(biases, mx.clip(-distances, -REACH, REACH) + REACH, axis=0).transpose(2, 0, 1)[None]
 
 
 def store(held: Held, k: Array, v: Array | None, slots: Array, new_sinks: int) -> Held:

@@ -84,6 +84,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda x: 0.5 * x * (1.0 + mx.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
     "gelu_erf": lambda x: 0.5 * x * (1.0 + mx.erf(x * math.sqrt(0.5))),
     "gelu_quick": lambda x: x * mx.sigmoid(1.702 * x),
+    "relu": lambda x: mx.maximum(x, 0),
     "relu_squared": lambda x: mx.square(mx.maximum(x, 0)),
     "tanh": mx.tanh,
 }
