@@ -17,7 +17,7 @@ from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.graph import Graph
-from edgellm.passes.lora import DOWN, ROWS, SCALES, TURNED, UP, adaptable, add_adapters
+from edgellm.passes.lora import MOST_TOGETHER, ROWS, SCALES, TURNED, UP, adaptable, add_adapters, down_name, together
 from edgellm.spec import matrices
 from edgellm.weights import Weight, WeightStore
 
@@ -26,7 +26,7 @@ Asked = Sequence[tuple[str | os.PathLike[str], float] | str | os.PathLike[str]]
 A, B = ".lora_a", ".lora_b"
 MOST_RANK = 4096
 MOST_SETS = 256                                  # combinations of scales that conversations have at a time
-RANK_MULTIPLE = 32                               # of all ranks together: whole vectors for the kernels
+RANK_MULTIPLE = 8                                # of all ranks together: whole vectors for the kernels
 
 
 def asked_for(adapters: Asked) -> list[tuple[str, float]]:
@@ -95,7 +95,7 @@ class AdapterSets:
         ends = np.cumsum([0, *(max(adapter.rank(name) for name in adapter.factors) for adapter in self.adapters)]).tolist()
         self._places = [slice(start, stop) for start, stop in itertools.pairwise(ends)]
         self.ranks = -(-ends[-1] // RANK_MULTIPLE) * RANK_MULTIPLE
-        self._scales = np.zeros((MOST_SETS, self.ranks), np.float32)
+        self._scales = np.zeros((MOST_SETS, MOST_TOGETHER, self.ranks), np.float32)
         self._lock = threading.Lock()
         self._sets: dict[tuple[float, ...], int] = {}
         self.number([scale for _, scale in given])
@@ -104,9 +104,9 @@ class AdapterSets:
         """An optimised graph with the adapters' products."""
         return add_adapters(graph, self.names, self.ranks, MOST_SETS)
 
-    def weights(self, file: str) -> dict[str, Weight]:
-        """The factors as weights of that graph, and the table of scales, whose memory stays this object's."""
-        found = {SCALES: self._scales}
+    def weights(self, graph: Graph, file: str) -> dict[str, Weight]:
+        """The factors as weights of what `graph` gives, and the table of scales, whose memory stays this object's."""
+        found, firsts = {SCALES: self._scales.reshape(MOST_SETS, -1)}, dict[str, Floats]()
         for name in self.names:
             rows, columns = self._shapes[name]
             embeds = self._kinds[name] == "embed"
@@ -120,7 +120,10 @@ class AdapterSets:
             if embeds:
                 found |= {name + ROWS: a, name + UP: b, name + TURNED: np.ascontiguousarray(b.T)}
             else:
-                found |= {name + DOWN: a, name + UP: b}
+                found[name + UP], firsts[name] = b, a
+        for group in dict.fromkeys(together(graph, self.names).values()):
+            names = [graph.nodes[at].weights[0] for at in group]
+            found[down_name(names)] = np.concatenate([firsts[name] for name in names])
         kind = TYPES_BY_NAME["F32"]
         return {name: Weight(name, kind, array.shape, array.view(np.uint8), file) for name, array in found.items()}
 
@@ -146,7 +149,7 @@ class AdapterSets:
                     raise OptionError(f"adapters: {MOST_SETS} combinations of scales are in use; load the model again for others.")
                 row = len(self._sets)
                 for place, scale in zip(self._places, scales, strict=True):
-                    self._scales[row, place] = scale
+                    self._scales[row, :, place] = scale
                 self._sets[key] = row
             return self._sets[key]
 

@@ -2,6 +2,8 @@
 
 Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models". All adapters of a model lie behind each other along the rank;
 a row of the table `SCALES`, looked up by the adapters of a row's conversation, has their scales, 0 for those that it has not.
+
+The first factors of weights that multiply the same input (queries, keys and values; gate and up) are one product.
 """
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from edgellm.graph import Graph, Node, Value
 from edgellm.ops.dense import looked_up_in, multiplied_by
 
 SCALES = "adapters.scales"
-DOWN, UP = ".lora_a", ".lora_b"                  # behind a weight's name: (ranks, columns) and (rows, ranks)
+DOWN, UP = ".lora_a", ".lora_b"                  # behind names: (ranks, columns), several below each other; (rows, ranks)
+MOST_TOGETHER = 4                                # weights whose first factors are one product; so often scales are repeated
 ROWS, TURNED = ".lora_rows", ".lora_turned"      # of a table: (rows, ranks), looked up; and its other half for tied outputs, turned
 
 
@@ -28,6 +31,24 @@ def adaptable(graph: Graph) -> Mapping[str, str]:
     return found
 
 
+def together(graph: Graph, adapted: Collection[str]) -> dict[Value, tuple[Value, ...]]:
+    """By the place of each product with an adapted weight: the places of those that are computed with it, itself included."""
+    tables = {table for node in graph.nodes if (table := looked_up_in(node)) is not None}
+    groups: dict[tuple[Value, str], list[list[Value]]] = {}
+    for at, node in enumerate(graph.nodes):
+        if (matrix := multiplied_by(node)) in adapted and matrix not in tables:
+            found = groups.setdefault((node.inputs[0], node.rows), [[]])
+            if len(found[-1]) == MOST_TOGETHER:
+                found.append([])
+            found[-1].append(at)
+    return {at: tuple(group) for found in groups.values() for group in found for at in group}
+
+
+def down_name(names: Collection[str]) -> str:
+    """Of the first factors of these weights."""
+    return "+".join(names) + DOWN
+
+
 def add_adapters(graph: Graph, adapted: Collection[str], ranks: int, sets: int) -> Graph:
     """The graph with the products of adapters at the weights `adapted`. `ranks`: columns of each; `sets`: rows of `SCALES`."""
     return _Adding(graph, adapted, ranks, sets).graph()
@@ -40,37 +61,53 @@ class _Adding:
         self._old, self._adapted, self._ranks = graph, adapted, ranks
         self._tables = {table for node in graph.nodes if (table := looked_up_in(node)) is not None}
         self._nodes: list[Node] = []
-        scales = self._emit("embed", (), "T", ranks, (SCALES,), source="adapters", rows=sets)
+        self._together = together(graph, adapted)
+        self._low: dict[Value, Value] = {}       # by the first of a group: what its first factors give, scaled
+        scales = self._emit("embed", (), "T", ranks * MOST_TOGETHER, (SCALES,), source="adapters", rows=sets)
         self._scales: dict[str, Value] = {"T": scales}
 
     def graph(self) -> Graph:
         moved: list[Value] = []
-        for node in self._old.nodes:
+        for old, node in enumerate(self._old.nodes):
             self._nodes.append(replace(node, inputs=tuple(moved[value] for value in node.inputs)))
             at = len(self._nodes) - 1
             if (multiplied_by(node) or looked_up_in(node)) in self._adapted:
-                at = self._adapt(at)
+                at = self._adapt_group(old, at) if old in self._together else self._adapt(at)
             moved.append(at)
         outputs = MappingProxyType({name: moved[value] for name, value in self._old.outputs.items()})
         return Graph(tuple(self._nodes), self._old.states, outputs)
 
+    def _adapt_group(self, old: Value, at: Value) -> Value:
+        """A product with those of its adapters, whose first factors are computed with the first of its group."""
+        group, node = self._together[old], self._nodes[at]
+        if group[0] not in self._low:
+            down = down_name([self._old.nodes[each].weights[0] for each in group])
+            low = self._emit("matmul", node.inputs[:1], node.rows, self._ranks * len(group), (down,))
+            self._low[group[0]] = self._scaled(low)
+        low = self._part(self._low[group[0]], group.index(old), 1)
+        return self._emit("matmul", (low, at), node.rows, node.n, (node.weights[0] + UP,))
+
     def _adapt(self, at: Value) -> Value:
-        """A node's value with the products of its adapters."""
+        """The value of a table, looked up or multiplied, with the products of its adapters."""
         node, name = self._nodes[at], self._nodes[at].weights[0]
         if looked_up_in(node) is not None:
             low, up = self._emit("embed", (), node.rows, self._ranks, (name + ROWS,), **node.attrs), name + UP
         else:
-            tied = name in self._tables
-            down, up = (name + TURNED, name + ROWS) if tied else (name + DOWN, name + UP)
-            low = self._emit("matmul", node.inputs[:1], node.rows, self._ranks, (down,))
-        scaled = self._emit("mul", (low, self._scales_of(node)), node.rows, self._ranks)
-        return self._emit("matmul", (scaled, at), node.rows, node.n, (up,))
+            low, up = self._emit("matmul", node.inputs[:1], node.rows, self._ranks, (name + TURNED,)), name + ROWS
+        return self._emit("matmul", (self._scaled(low), at), node.rows, node.n, (up,))
 
-    def _scales_of(self, node: Node) -> Value:
-        """The scales of a node's rows."""
+    def _scaled(self, low: Value) -> Value:
+        node = self._nodes[low]
         if node.rows not in self._scales:
-            self._scales[node.rows] = self._emit("select", (self._scales["T"],), node.rows, self._ranks)
-        return self._scales[node.rows]
+            self._scales[node.rows] = self._emit("select", (self._scales["T"],), node.rows, self._ranks * MOST_TOGETHER)
+        return self._emit("mul", (low, self._part(self._scales[node.rows], 0, node.n // self._ranks)), node.rows, node.n)
+
+    def _part(self, value: Value, first: int, count: int) -> Value:
+        """`count` times all ranks of a row."""
+        node, start, stop = self._nodes[value], first * self._ranks, (first + count) * self._ranks
+        if stop - start == node.n:
+            return value
+        return self._emit("slice", (value,), node.rows, stop - start, start=start, stop=stop)
 
     def _emit(self, op: str, inputs: tuple[Value, ...], kind: str, n: int, weights: tuple[str, ...] = (), **attrs: object) -> Value:
         self._nodes.append(Node(op, inputs, kind, n, weights, MappingProxyType(attrs)))     # type: ignore[arg-type]  # of a node
