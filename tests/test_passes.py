@@ -36,7 +36,7 @@ state 0: kv heads 2, keys 16, values 16, window all
 %6  (T, 64) rope(%2, rope=[norm, 16, base 10000], heads=4, positions=sink)
 %7  (T, 32) rope(%3, rope=[norm, 16, base 10000], heads=2, positions=true)
 %8  (T, 0) kv_write(%7, %4, state=0)
-%9  (T, 64) attend(%5, %6, state=0, n_heads=4, scale=0.25, softcap=None, max_bias=0)
+%9  (T, 64) attend(%5, %6, state=0, n_heads=4, scale=0.25, softcap=None, max_bias=0, buckets=0)
 %10 (T, 64) matmul(%9, %0) blk.0.attn_output.weight
 %11 (T, 64) rms_norm(%10, eps=1e-05, groups=1, own=False) blk.0.ffn_norm.weight
 %12 (T, 96) matmul(%11) blk.0.ffn_gate.weight
