@@ -45,7 +45,7 @@ def written(path: Path, file: Path, seed: int, tokens: int) -> Path:
     texts, count = list[str](), 0
     with edgellm.load(path) as model:
         while count < tokens:
-            answer = model.generate("", max_tokens=min(model.context, 256) - 2, temperature=1.0, seed=seed + len(texts))
+            answer = model.generate("The", max_tokens=min(model.context, 256) - 4, temperature=1.0, seed=seed + len(texts))
             texts.append(answer.text)
             count += max(1, len(answer.token_ids))
     file.write_text("\n".join(texts), encoding="utf-8")
