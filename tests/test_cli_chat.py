@@ -112,7 +112,8 @@ def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert text_of(carry_out("/regen", chat) or iter(())) == "two"
     capsys.readouterr()
     assert carry_out("/stats", chat) is None
-    assert "7 prompt tokens" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "7 prompt tokens" in told and f"seed              {chat.last.seed}" in told
     assert carry_out("/clear", chat) is None and chat.turns == []
     assert carry_out("/help", chat) is None
     out, err = capsys.readouterr()

@@ -117,7 +117,12 @@ def _think(chat: Conversation, rest: str) -> None:
 
 
 def _stats(chat: Conversation, rest: str) -> None:
-    say(summary(chat.last) if chat.last else "nothing was answered yet")
+    if chat.last is None:
+        say("nothing was answered yet")
+        return
+    say(summary(chat.last))
+    for name in settings.SAMPLING:
+        _row(name, settings.shown(chat, name) if name != "seed" else str(chat.last.seed))
 
 
 def _context(chat: Conversation, rest: str) -> None:
@@ -143,7 +148,7 @@ COMMANDS = {
     "set": Command("[NAME [X]]", f"show or set an option, or its default: {', '.join(settings.SETTINGS)}", _set),
     "model": Command("[NAME]", "show the model, or go on with another one", _model),
     "context": Command("", "draw what the context holds, and which messages it has lost", _context),
-    "stats": Command("", "tokens and speed of the last answer", _stats),
+    "stats": Command("", "tokens and speed of the last answer, its seed, and where sampling options come from", _stats),
 }
 ALIASES = {"quit": "exit", "bye": "exit", "?": "help"}
 
