@@ -44,7 +44,9 @@ class ChatWindow(QtWidgets.QWidget):
     def open(self, path: str) -> None:
         """Load the model, beside the window."""
         try:
-            self.ready.emit(edgellm.load(path))
+            model = edgellm.load(path)
+            model.tokenizer.encode("")           # large vocabularies take a second, which the first question need not wait
+            self.ready.emit(model)
         except edgellm.EdgeError as error:
             self.piece.emit(f"{error}\n")
 

@@ -40,8 +40,10 @@ class ChatWindow:
     def open(self, path: str) -> None:
         """Load the model, beside the window."""
         try:
-            self.model = edgellm.load(path)
-            self.events.put(("note", f"{self.model.info.name} is ready\n"))
+            model = edgellm.load(path)
+            model.tokenizer.encode("")           # large vocabularies take a second, which the first question need not wait
+            self.model = model
+            self.events.put(("note", f"{model.info.name} is ready\n"))
         except edgellm.EdgeError as error:
             self.events.put(("note", f"{error}\n"))
 
