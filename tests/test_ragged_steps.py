@@ -81,7 +81,8 @@ def mixed(n: int, rounds: int, longest: int) -> list[list[int]]:
 @pytest.mark.parametrize("n", [2, 5, 16])
 @pytest.mark.parametrize(("name", "quant", "kv_type"),
                          [("llama", "Q4_0", "f16"), ("gemma3", "F32", "f16"), ("qwen3", "Q4_K", "q8_0"), ("lfm2", "Q4_0", "f16"),
-                          ("deepseek2", "Q8_0", "q8_0"), ("llama", "F32", "q4_0")])
+                          ("deepseek2", "Q8_0", "q8_0"), ("llama", "F32", "q4_0"), ("rwkv7", "Q4_0", "f16"),
+                          ("mamba2", "Q4_0", "f16"), ("gemma4", "F32", "f16")])
 def test_together_as_alone(tmp_path: Path, name: str, quant: str, kv_type: str, n: int) -> None:
     path = tiny_model(tmp_path / "m.gguf", name, quant, window=24)
     steps = mixed(n, 20, 40)
@@ -109,12 +110,12 @@ def test_long_beside_short_and_wrapped(tmp_path: Path) -> None:
             assert all(np.array_equal(a, b) for a, b in zip(alone.logits, one.logits, strict=True)), i
 
 
-@pytest.mark.parametrize("before", [100, 290, 900])
-def test_forks_go_on_by_themselves(tmp_path: Path, before: int) -> None:
+@pytest.mark.parametrize(("before", "kv_type"), [(100, "f16"), (290, "f16"), (900, "f16"), (290, "q4_0")])
+def test_forks_go_on_by_themselves(tmp_path: Path, before: int, kv_type: str) -> None:
     """After a fork both go on as if nobody else were there, also when the ring comes round to pages that they share."""
     path = tiny_model(tmp_path / "m.gguf", "gemma3", window=24)
     prompt = [[50]] * (before // 50) + [[before % 50 or 1]]
-    with ready(path) as executable:
+    with ready(path, kv_type=kv_type) as executable:
         first = Conversation(executable, 1)
         run(executable, [first], prompt)
         second = Conversation(executable, 2, first.state.fork())
@@ -157,12 +158,12 @@ def test_forks_share_what_they_do_not_write(tmp_path: Path) -> None:
         assert first.state.kv.own_bytes == whole
 
 
-@pytest.mark.parametrize("backend", ["cpu", "mlx"])
-def test_saved_states_go_on(tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize(("backend", "kv_type"), [("cpu", "f16"), ("cpu", "q4_0"), ("mlx", "f16")])
+def test_saved_states_go_on(tmp_path: Path, backend: str, kv_type: str) -> None:
     if backend == "mlx":
         pytest.importorskip("mlx.core")
     path = tiny_model(tmp_path / "m.gguf", "gemma3", window=24)
-    with ready(path, backend=backend) as executable:
+    with ready(path, backend=backend, kv_type=kv_type) as executable:
         one = Conversation(executable, 1)
         run(executable, [one], [[60]] * 7 + [[1]] * 3)
         file = io.BytesIO()
