@@ -18,6 +18,7 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "gelu": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "gelu_erf": lambda x: 0.5 * x * math.erfc(-x / math.sqrt(2)),
     "gelu_quick": lambda x: x / (1 + math.exp(-1.702 * x)),
+    "relu": lambda x: max(x, 0.0),
     "relu_squared": lambda x: max(x, 0.0) ** 2,
     "tanh": math.tanh,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
