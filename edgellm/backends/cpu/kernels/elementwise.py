@@ -85,7 +85,7 @@ def _functions(isa: Isa) -> dict[str, Any]:
 
     @inline
     def relu(x):
-        return larger(x, splat(0.0))
+        return larger(splat(0.0), x)                # what is no number stays so
 
     @inline
     def relu_squared(x):
