@@ -96,7 +96,7 @@ def _sparse_relu(isa: Isa) -> Callable[[int, int, int], None]:
             cutoff = np.float32(mean + deviation * deviations)
             j = 0
             while j + 8 <= n:
-                store(target, j * 4, larger(sub(load(source, j * 4), splat(cutoff)), splat(ZERO)))
+                store(target, j * 4, larger(splat(ZERO), sub(load(source, j * 4), splat(cutoff))))
                 j += 8
             while j < n:
                 above = np.float32(load_f32(source, j * 4) - cutoff)
