@@ -22,10 +22,10 @@ CODECS = ["tests/test_codecs.py"]                  # NumPy alone: on one process
 COMPARED = ("executor:walk", "quantise:q8")
 OTHERS = {
     "quantise": ["q8", "q8_whole"], "probe": ["read"], "executor": ["start", "walk", "wait"], "norm": ["rms_norm", "layer_norm"],
-    "attention": ["f16", "f32", "q8_0", "q4_0", "f32_softcap"], "attention_partial": ["merge", "merge_rotated"],
+    "attention": ["f16", "f32", "q8_0", "q4_0", "f32_softcap", "f16_softcap"], "attention_partial": ["merge", "merge_rotated"],
     "kv_store": ["f16", "f32", "q8_0", "q4_0"],
     "select": ["rows"], "rope": ["norm", "neox"],
-    "elementwise": ["add", "mul", "silu", "gelu", "scale", "softcap", "glu_silu", "glu_gelu", "glu_sigmoid"],
+    "elementwise": ["add", "mul", "silu", "gelu", "gelu_erf", "scale", "softcap", "glu_silu", "glu_gelu", "glu_sigmoid"],
     "columns": ["copy"], "conv": ["causal"], "delta_net": ["wide"], "ssm_scan": ["columns"], "topk": ["softmax"],
     "expert_rows": ["f32"], "experts": ["buckets", "rows", "sum"], "heads": ["q8", "products", "join"],
     "token_shift": ["rows"], "wkv7": ["narrow"],
