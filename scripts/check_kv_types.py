@@ -8,17 +8,16 @@ tests/story_text.py. Ends with 1 where ours exceed --most, or 0.6 of llama.cpp's
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from children import ROOT, json_of
 
 import edgellm
 from edgellm.memory.kv_types import QUANTISED
 from edgellm.tools.perplexity import cut, measure
 
-ROOT = Path(__file__).resolve().parent.parent
 SHARE = {"q8_0": 1.0, "q4_0": 0.6}               # of llama.cpp's divergence
 
 
@@ -62,11 +61,7 @@ def divergences(path: Path, text: str, context: int) -> dict[str, float]:
 
 def peer(python: str, model: Path, text: Path, context: int) -> dict[str, float]:
     command = [python, str(ROOT / "scripts" / "peers" / "llama_cpp_kv_types.py"), str(model), str(text), str(context)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
+    return json_of(command)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ file of F32, F16 or Q8_0 differs by more than 0.5 %, or another one by more than
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from children import ROOT, json_of
+
 RUN = "from edgellm.cli import main; main()"
 EXACT, LIMIT, LIMIT_QUANTISED = ("F32", "F16", "BF16", "Q8_0"), 0.005, 0.01
 
@@ -41,21 +40,13 @@ def main() -> None:
 def compare(model: Path, text: Path, context: int, peer: str) -> bool:
     """Print one line; whether the two numbers agree."""
     arguments = [str(model), str(text)]
-    ours = output([sys.executable, "-c", RUN, "perplexity", *arguments, "--context", str(context), "--json"])
-    theirs = output([peer, str(ROOT / "scripts" / "peers" / "llama_cpp_perplexity.py"), *arguments, str(context)])
+    ours = json_of([sys.executable, "-c", RUN, "perplexity", *arguments, "--context", str(context), "--json"])
+    theirs = json_of([peer, str(ROOT / "scripts" / "peers" / "llama_cpp_perplexity.py"), *arguments, str(context)])
     difference = ours["perplexity"] / theirs["perplexity"] - 1
     exact = any(f"-{name}." in model.name or f"-{name.lower()}." in model.name for name in EXACT)
     values = f"llama.cpp {theirs['perplexity']:9.4f}  edgellm {ours['perplexity']:9.4f}"
     print(f"{model.name:<36} {values}  {difference:+.3%}", flush=True)
     return ours["tokens"] == theirs["tokens"] and abs(difference) <= (LIMIT if exact else LIMIT_QUANTISED)
-
-
-def output(command: list[str]) -> dict[str, float]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ Texts are what the model writes at temperature 1: some to calibrate on, others t
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from children import json_of
 
 import edgellm
 from edgellm.formats.gguf import open_gguf
@@ -52,11 +53,10 @@ def written(path: Path, file: Path, seed: int, tokens: int) -> Path:
     return file
 
 
-def run(*arguments: object) -> str:
+def run(*arguments: object) -> None:
     done = subprocess.run([*RUN, *map(str, arguments)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, arguments))} failed:\n{done.stderr}")
-    return done.stdout
 
 
 def bits_per_weight(path: Path) -> float:
@@ -66,7 +66,8 @@ def bits_per_weight(path: Path) -> float:
 
 
 def divergence(path: Path, base: Path, text: Path) -> str:
-    found = json.loads(run("perplexity", path, text, "--kl-base", base, "--context", 256, "--json"))["kl"]
+    command = [*RUN, "perplexity", str(path), str(text), "--kl-base", str(base), "--context", "256", "--json"]
+    found = json_of(command)["kl"]
     return f"{found['mean']:.4f} ± {found['error']:.4f}"
 
 

@@ -1,12 +1,14 @@
 """Programs that answer line by line, and checkouts of other commits for them to run, for scripts that compare."""
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any  # values of JSON
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,3 +49,12 @@ def checked_out(commit: str) -> Iterator[Path]:
 def environment_of(checkout: Path) -> dict[str, str]:
     """What a program needs to import edgellm from a checkout, with this interpreter's other packages."""
     return {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
+
+
+def json_of(command: Sequence[str]) -> dict[str, Any]:
+    """What a program prints as JSON; where it fails, this one ends with what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -4,34 +4,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_matmul_kernels import FORMS, Kernels, activations, product, quantise, weights
+from own_rungs import columns_give_what_each_alone_gives, compiled, quantisers
+from test_matmul_kernels import Kernels, quantise
 
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.jit import selftest
 from edgellm.backends.cpu.kernels import amx_selftest as selftest_kernel
-from edgellm.backends.cpu.kernels import matmul
-from edgellm.backends.cpu.kernels import quantise as quantise_kernel
 from edgellm.backends.cpu.simd import RUNGS, Isa
 from edgellm.backends.cpu.simd.amx import configuration
-from edgellm.backends.cpu.traits import TRAITS
 
 # One of each kind: codes with an offset, of all bytes, with minima, in place, with scales of half blocks, of a table.
 TYPES = ["Q4_0", "Q8_0", "Q5_1", "Q4_K", "Q2_K", "Q6_K", "IQ4_XS"]
 QUICK = ["Q4_K"]
 pytestmark = pytest.mark.skipif(not system.is_x86(), reason="tiles of this form are x86's")
-
-
-def compiled(function: Callable[..., None]) -> Any:
-    i64 = numba.types.int64
-    return numba.cfunc(numba.types.void(i64, i64, i64), nopython=True, error_model="numpy", boundscheck=False)(function)
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +38,14 @@ def isa() -> Isa:
 
 @pytest.fixture(scope="module")
 def kernels(isa: Isa) -> Iterator[Kernels]:
-    kept = {f"quantise:{form}": compiled(quantise_kernel.build(form, isa)) for form in FORMS}
+    kept = quantisers(isa)
     yield Kernels(isa.rung, ((kernel, function.ctypes) for kernel, function in kept.items()))
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in TYPES])
 def test_products_of_tiles(kernels: Kernels, isa: Isa, name: str) -> None:
     """Tiles of sixteen columns give what a column alone gives, bit by bit, and both are right."""
-    function = compiled(matmul.build(name, isa))             # lives as long as its address is called
-    kernels[TRAITS[name].matmul] = function.ctypes
-    for k, n, columns in ((512, 35, 37), (256, 3, 16)):
-        raw, exact = weights(name, n, k)
-        x, _ = activations(kernels, name, columns, k)
-        got = product(kernels, name, raw, k, x, threads=2)
-        alone = [product(kernels, name, raw, k, activations(kernels, name, columns, k, c)[0])[0] for c in range(columns)]
-        assert np.array_equal(got, alone), (n, k, columns)
-        last, values = activations(kernels, name, columns, k, columns - 1)
-        assert (np.abs(product(kernels, name, raw, k, last) - values @ exact.T) <= 1e-6 * (np.abs(values) @ np.abs(exact).T)).all()
+    columns_give_what_each_alone_gives(kernels, isa, name, ((512, 35, 37), (256, 3, 16)))
 
 
 def test_a_tile_of_activations_has_whole_rows(kernels: Kernels) -> None:

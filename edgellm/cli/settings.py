@@ -96,7 +96,7 @@ SETTINGS = {
     "context-policy": Setting("context_policy", _policy, ("ring", "drop-oldest-turns", "error", DEFAULT)),
     "think-budget": Setting("think_budget", _whole(0, unset=-1)),
 }
-SAMPLING = tuple(name for name in SETTINGS if not name.startswith(("n", "think", "context")))     # how tokens are chosen
+SAMPLING = tuple(name for name in SETTINGS if name not in ("n", "think", "context-policy", "think-budget"))
 ALIASES = {"temperature": "temp", "max-tokens": "n", "num-predict": "n", "n-predict": "n", "predict": "n"}
 
 

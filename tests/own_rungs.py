@@ -1,0 +1,37 @@
+"""Kernels of rungs that a test makes up, compiled in this process, and what their products are held against."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numba
+import numpy as np
+from test_matmul_kernels import FORMS, Kernels, activations, product, weights
+
+from edgellm.backends.cpu.kernels import matmul, quantise
+from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.traits import TRAITS
+
+
+def compiled(function: Callable[..., None]) -> Any:
+    i64 = numba.types.int64
+    return numba.cfunc(numba.types.void(i64, i64, i64), nopython=True, error_model="numpy", boundscheck=False)(function)
+
+
+def quantisers(isa: Isa) -> dict[str, Any]:
+    """By their ids; the code lives as long as these."""
+    return {f"quantise:{form}": compiled(quantise.build(form, isa)) for form in FORMS}
+
+
+def columns_give_what_each_alone_gives(kernels: Kernels, isa: Isa, name: str, sizes: Iterable[tuple[int, int, int]]) -> None:
+    """Bit by bit, for products of (k, n, columns), and both are right."""
+    function = compiled(matmul.build(name, isa))             # lives as long as its address is called
+    kernels[TRAITS[name].matmul] = function.ctypes
+    for k, n, columns in sizes:
+        raw, exact = weights(name, n, k)
+        x, _ = activations(kernels, name, columns, k)
+        got = product(kernels, name, raw, k, x, threads=2)
+        alone = [product(kernels, name, raw, k, activations(kernels, name, columns, k, c)[0])[0] for c in range(columns)]
+        assert np.array_equal(got, alone), (n, k, columns)
+        last, values = activations(kernels, name, columns, k, columns - 1)
+        assert (np.abs(product(kernels, name, raw, k, last) - values @ exact.T) <= 1e-6 * (np.abs(values) @ np.abs(exact).T)).all()
