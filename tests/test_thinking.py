@@ -104,7 +104,7 @@ def test_a_switch_that_is_not_there_is_refused() -> None:
     ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "optional", (False, True, False)),
     ("ibm-granite-granite-3.3-2B-Instruct", "optional", (False, False, False)),
     ("meta-llama-Llama-3.2-3B-Instruct", "no", (False, None, False)),
-    ("openai-gpt-oss-120b", "no", (False, None, False)),
+    ("openai-gpt-oss-120b", "always", (False, False, None)),
     ("google-gemma-4-31B-it", "optional", (False, False, False)),
 ])
 def test_published_templates(shared: Path, name: str, thinking: str, opened: tuple[bool | None, ...]) -> None:

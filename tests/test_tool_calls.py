@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ from edgellm.chat.tools import Tool, ToolCall
 from edgellm.engine.records import Generation
 from edgellm.engine.tools import run_rounds, toolbox
 from edgellm.errors import OptionError, SchemaError, TemplateError
+from edgellm.sampling import Processor
+from edgellm.tokenizer import StreamDecoder, Tokenizer
 
 BY_NAME = {format.name: format for format in FORMATS}
 TOOLS = [
@@ -56,7 +58,7 @@ GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
     ("gemma", 'Well. <|tool_call>call:note{tags:[<|"|>x<|"|>,<|"|>y<|"|>],text:<|"|>a "b", [c]<|"|>,urgent:true}<tool_call|>',
      "Well. ",
      [NOTE]),
-    ("gemma", "<start_function_call>call:weather{city:<escape>Rome<escape>,days:3}<end_function_call>", "", [ROME]),
+    ("functiongemma", "<start_function_call>call:weather{city:<escape>Rome<escape>,days:3}<end_function_call>", "", [ROME]),
     ("harmony", '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Rome", "days": 3}', "", [ROME]),
     ("harmony", '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city": "Rome", "days": 3}<|call|>',
      "", [ROME]),
@@ -119,6 +121,7 @@ TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for message in mes
 MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "llama3": "Environment: ipython",
          "mistral": "[TOOL_CALLS]", "mistral-named": "[TOOL_CALLS] [ARGS]",
          "granite": "<|tool_call|>", "lfm2": "<|tool_list_start|>", "pythonic": "[func_name1(", "gemma": "<|tool_call>",
+         "functiongemma": "<start_function_call>",
          "harmony": "<|channel|> functions"}
 
 
@@ -146,7 +149,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield model
 
 
-@pytest.mark.parametrize("name", [name for name, format in BY_NAME.items() if format.body])
+@pytest.mark.parametrize("name", list(BY_NAME))
 def test_arguments_follow_their_schema(model: edgellm.Model, name: str) -> None:
     """The text before a call's arguments is forced by a bias; from there on the model is free to write what it may."""
     model.template, format = template(MARKS[name]), BY_NAME[name]
@@ -165,16 +168,80 @@ def test_arguments_follow_their_schema(model: edgellm.Model, name: str) -> None:
     assert ended
 
 
-class Begins:
-    """A processor that makes an answer begin with some tokens."""
+CITY = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 6}, "near": {"$ref": "#/$defs/City"}},
+        "required": ["name"], "additionalProperties": False}
+HARD: dict[str, Any] = {
+    "type": "object", "$defs": {"City": CITY}, "additionalProperties": False, "required": ["zip", "city", "mode", "size", "free"],
+    "properties": {
+        "zip": {"type": "string", "pattern": "^[0-9]{3}$"}, "city": {"$ref": "#/$defs/City"},
+        "mode": {"enum": ["fast", "slow <b>", 3, None]}, "size": {"type": "integer", "minimum": -5, "maximum": 40},
+        "Pairs": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"anyOf": [{"type": "boolean"}, {"type": "number"}]}},
+        "tuple": {"type": "array", "prefixItems": [{"type": "boolean"}, {"type": "integer"}], "items": False, "minItems": 2},
+        "map": {"type": "object", "additionalProperties": {"type": ["string", "null"]}}, "true": {"const": "on"},
+        "free": {"type": "string"}, "date": {"type": "string", "format": "date"}, "word": {"type": "string", "pattern": "^a|b$"}}}
+CONTROLS = ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_call>",
+            "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>", "<|tool_call_start|>",
+            "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>")
 
-    def __init__(self, tokens: list[int]) -> None:
-        self._tokens = tokens
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
+    """A model in whose vocabulary the marks of every family are control tokens."""
+    path = tiny_model(tmp_path_factory.mktemp("marked") / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=2048,
+                      controls=CONTROLS)
+    with edgellm.load(path, context=2048) as model:
+        yield model
+
+
+@pytest.mark.parametrize("name", list(BY_NAME))
+def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: str) -> None:
+    marked.template, format = template(MARKS[name]), BY_NAME[name]
+    tokens = marked.tokenizer
+    opener = format.openers[0]
+    begin = [tokens.token_id(opener)] if tokens.token_id(opener) is not None else tokens.encode_continuation(opener)
+    if name == "harmony":
+        begin = [tokens.token_id("<|channel|>"), *tokens.encode_continuation("commentary to=functions.find")]
+    ends = [token for text in ('"', "'", "<", "]", "}", ")", *CONTROLS) if (token := tokens.token_id(text)) is not None]
+    ended = 0
+    for seed in range(30):
+        answer = marked.chat(ASK, tools=[{"name": "find", "parameters": HARD}], seed=seed,
+                             max_tokens=500, temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, stop_loops=False,
+                             processors=[Begins(list(begin), ends), *([tag_ends(tokens)] if name == "qwen3-coder" else [])])
+        assert answer.tool_calls or answer.stop_reason == "length", answer.text
+        for call in answer.tool_calls:
+            jsonschema.validate(call.arguments, HARD)
+            ended += call.name == "find"
+        if ended > 1:
+            break
+        if not answer.tool_calls:
+            shown = frozenset(token for mark in format.markers if (token := tokens.token_id(mark)) is not None)
+            decoder = StreamDecoder(tokens, continuation=True, shown=shown)
+            assert answer.text == "".join(map(decoder.push, answer.token_ids)) + decoder.flush()
+    assert ended > 1
+
+
+class Begins:
+    """A processor that makes an answer begin with some tokens, and favours others, which end texts."""
+
+    def __init__(self, tokens: list[int], ends: Sequence[int] = ()) -> None:
+        self._tokens, self._ends = tokens, list(ends)
 
     def __call__(self, ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         if self._tokens:
             logits[self._tokens.pop(0)] += 1000
+        logits[self._ends] += 5
         return logits
+
+
+def tag_ends(tokens: Tokenizer, tag: str = "\n</parameter>\n") -> Processor:
+    """A processor that goes on with a tag that has begun: chance alone would hardly write it."""
+    def favour(ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        text = b"".join(tokens.piece(int(token)) for token in ids[-len(tag):])
+        begun = max(n for n in range(len(tag)) if text.endswith(tag[:n].encode()))
+        logits[tokens.encode_continuation(tag[begun])] += 30 if begun else 5
+        return logits
+
+    return favour
 
 
 def test_a_signature_becomes_a_tool() -> None:
@@ -248,5 +315,5 @@ def test_a_chat_with_tools_as_a_whole(model: edgellm.Model) -> None:
 
 
 def test_a_grammar_names_control_tokens_by_their_id() -> None:
-    grammar = tool_grammar(BY_NAME["lfm2"], TOOLS, {"<|tool_call_start|>": 10, "<|tool_call_end|>": 11}.get)
-    assert grammar is not None and "<[10]>" in grammar and "<[11]>" in grammar and "tool_call_start" not in grammar
+    grammar = tool_grammar(BY_NAME["lfm2"], TOOLS, lambda text: {"<|tool_call_start|>": "<[10]>"}.get(text, "<[11]>"))
+    assert "<[10]>" in grammar and "<[11]>" in grammar and "tool_call_start" not in grammar

@@ -7,7 +7,7 @@ Written with the `gguf` package, so our reader and codecs are held against someb
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,25 +59,26 @@ class Shape:
 
 def tiny_model(path: str | os.PathLike[str], arch: str = "llama", quant: str = "F32", *, tokenizer: str | None = None,
                seed: int = 0, template: str | None = None, metadata: Mapping[str, Any] | None = None,
-               tensors: Mapping[str, Array | None] | None = None, **sizes: Any) -> Path:
+               tensors: Mapping[str, Array | None] | None = None, controls: Sequence[str] = (), **sizes: Any) -> Path:
     """Write a model and return its path.
 
     `quant`: type of the matrices; rows that its blocks do not divide become Q8_0 or F16. `tokenizer`: "spm", "bpe" or
     None (ids only). `template`: chat template. `metadata`: keys that replace or join the usual ones ("{arch}" in a key
     is filled in; None drops it). `tensors`: float32 arrays that replace or join the usual ones (None drops one).
+    `controls`: more control tokens, for "bpe".
     `sizes`: fields of Shape; 256-element types get n_embd = n_ff = 256 and head_dim 64 unless sizes say otherwise.
     """
     block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant]][0]
     shape = Shape(n_embd=256, n_ff=256, head_dim=64) if block == 256 else Shape()
     if tokenizer is not None:
-        shape = replace(shape, n_vocab=vocabulary_size(tokenizer))
+        shape = replace(shape, n_vocab=vocabulary_size(tokenizer) + len(controls))
     shape = replace(shape, **({"n_experts": 4} if arch in tiny_moe.ROUTINGS else {}) | sizes)
     writer = gguf.GGUFWriter(os.fspath(path), arch)
     keys = _metadata(arch, shape) | {key.replace("{arch}", arch): value for key, value in (metadata or {}).items()}
     for key, value in keys.items():
         if value is not None:
             _add_value(writer, key, value)
-    add_tokenizer(writer, tokenizer)
+    add_tokenizer(writer, tokenizer, controls)
     if template is not None:
         writer.add_chat_template(template)
     arrays: dict[str, Array | None] = {**_tensors(arch, shape, np.random.default_rng(seed)), **(tensors or {})}

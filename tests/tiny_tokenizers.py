@@ -1,6 +1,8 @@
 """Tiny vocabularies for tiny models: SPM with byte fall-back, and byte-level BPE, with merges and control tokens."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import gguf
 
 CONTROL_SPM = ("<unk>", "<s>", "</s>")
@@ -39,7 +41,7 @@ def vocabulary_size(kind: str) -> int:
     return len(spm_vocabulary()[0]) if kind == "spm" else len(bpe_vocabulary()[0])
 
 
-def add_tokenizer(writer: gguf.GGUFWriter, kind: str | None) -> None:
+def add_tokenizer(writer: gguf.GGUFWriter, kind: str | None, controls: Sequence[str] = ()) -> None:
     """Write the tokenizer's keys; None says that the model takes ids only."""
     if kind is None:
         writer.add_tokenizer_model("none")
@@ -56,6 +58,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, kind: str | None) -> None:
     elif kind == "bpe":
         tokens, types = bpe_vocabulary()
         end = tokens.index("<|endoftext|>")
+        tokens, types = [*tokens, *controls], types + [gguf.TokenType.CONTROL] * len(controls)
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre("gpt-2")
         writer.add_token_list(tokens)

@@ -1,10 +1,11 @@
 """Conversations to text and token ids: the model's own chat template, run in a bounded sandbox, or a built-in one."""
 from __future__ import annotations
 
+from edgellm.chat.channels import splitter_of
 from edgellm.chat.encode import ChatTokenizer, encode_chat
 from edgellm.chat.fallback import find_template, template_variants
 from edgellm.chat.templates import ChatTemplate, Message, Rendered
 from edgellm.chat.thinking import Thinking, ThinkingSplitter, marks_of, opens_thinking, switch, thinking_of
 
 __all__ = ["ChatTemplate", "ChatTokenizer", "Message", "Rendered", "Thinking", "ThinkingSplitter", "encode_chat", "find_template",
-           "marks_of", "opens_thinking", "switch", "template_variants", "thinking_of"]
+           "marks_of", "opens_thinking", "splitter_of", "switch", "template_variants", "thinking_of"]

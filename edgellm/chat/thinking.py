@@ -8,15 +8,24 @@ from edgellm.errors import OptionError
 
 
 class Marks(NamedTuple):
-    """What thinking stands between. `token`: the one with which the opening mark begins."""
+    """What thinking stands between. `token`: the one with which the opening mark begins; `others`: more control tokens."""
 
     open: str
     close: str
     token: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Control tokens that must be seen in the text."""
+        return (self.close, self.token, *self.others)
 
 
 THINK = Marks("<think>", "</think>", "<think>")
 CHANNEL = Marks("<|channel>thought", "<channel|>", "<|channel>")             # Gemma 4
+# gpt-oss: all that comes before the final message.
+HARMONY = Marks("<|channel|>analysis", "<|channel|>final<|message|>", "<|channel|>",
+                ("<|start|>", "<|message|>", "<|end|>", "<|constrain|>"))
 Thinking = Literal["no", "always", "optional"]   # what a template says of its model
 # Names that templates give the switch; a bare `thinking` occurs in prose as well, so it counts only where it is tested.
 _SWITCH = re.compile(r"\benable_thinking\b|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}")
@@ -24,7 +33,7 @@ _SWITCH = re.compile(r"\benable_thinking\b|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinki
 
 def marks_of(source: str) -> Marks | None:
     """What the model of a chat template thinks between; None where it does not think."""
-    return next((marks for marks in (THINK, CHANNEL) if marks.close in source), None)
+    return next((marks for marks in (THINK, CHANNEL, HARMONY) if marks.close in source), None)
 
 
 def thinking_of(source: str) -> Thinking:
@@ -59,7 +68,7 @@ class ThinkingSplitter:
 
     def __init__(self, *, inside: bool, marks: Marks = THINK) -> None:
         """`inside`: the prompt has opened the thinking already."""
-        self.marks = marks
+        self.marks, self.inside = marks, inside
         self._part: Literal["start", "thinking", "answer"] = "thinking" if inside else "start"
         self._held = ""                          # may still become a marker, or white space that goes
         self._strip = inside                     # white space at the beginning of the part goes

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from edgellm.chat.parsers import Mark
 from edgellm.chat.tools import JSON_OPTIONS
 from edgellm.engine.schema import as_json, is_pydantic, schema_of
 from edgellm.errors import OptionError, SchemaError, shown
+from edgellm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -92,6 +94,15 @@ def _grammar(given: object) -> Form:
     if not isinstance(given, str) or not given.strip():
         raise SchemaError(f"grammar={shown(given)} is no grammar; give Lark's syntax with a rule called start.")
     return Form(LLMatcher.grammar_from_lark(given))
+
+
+def marks_in(tokenizer: Tokenizer) -> Mark:
+    """How a text stands in a grammar: as the control token that it is, or as text."""
+    def mark(text: str) -> str:
+        token = tokenizer.token_id(text)
+        return f"<[{token}]>" if token is not None and tokenizer.is_control(token) else literal(text)
+
+    return mark
 
 
 def literal(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 
-from edgellm.chat import Message, ThinkingSplitter, encode_chat, marks_of, opens_thinking, switch, thinking_of
+from edgellm.chat import Message, encode_chat, marks_of, splitter_of, switch, thinking_of
 from edgellm.engine.async_ import AsyncTwins, Prompt
 from edgellm.engine.chat_options import ChatKeywords, check_budget, check_rounds, generation_part
 from edgellm.engine.context_policy import PINNED, ContextPolicy, fit
@@ -115,8 +115,8 @@ class Generating(AsyncTwins):
             raise OptionError("messages became an empty prompt; give at least one message with some content.")
         splitter, free = None, None
         if (marks := marks_of(template.source)) is not None:
-            inside = opens_thinking(seen.prompt.rendered.text, marks)
-            splitter, free = ThinkingSplitter(inside=inside, marks=marks), Free(inside, think is not False, budget, marks)
+            splitter = splitter_of(seen.prompt.rendered.text, marks)
+            free = Free(splitter.inside, think is not False, budget, marks)
         if tools and asked.form:
             raise OptionError("tools and a form of the answer were given together; leave one of them out.")
         answer = model.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgellm.chat.thinking import THINK, Marks
-from edgellm.engine.form import Form, check_grammar
+from edgellm.chat.parsers import harmony
+from edgellm.chat.thinking import HARMONY, THINK, Marks
+from edgellm.engine.form import Form, check_grammar, marks_in
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
 from edgellm.sampling.free_thinking import FreeThinking, ThinkingTokens
 from edgellm.tokenizer import Tokenizer
@@ -37,6 +38,9 @@ class GrammarVocabulary:
 
     def constraint(self, form: Form | None, free: Free | None) -> TokenConstraint | None:
         """What keeps an answer in its form, behind its thinking. Raises SchemaError."""
+        if free is not None and free.marks is HARMONY and (form or free.budget is not None):
+            whole = harmony.formed(form.grammar if form else None, marks_in(self._tokenizer), free.budget)
+            return self._formed(Form(whole, names_tokens=form is not None and form.names_tokens))
         inner = self._formed(form) if form is not None else None
         if free is None or (inner is None and free.budget is None):
             return inner

@@ -176,14 +176,16 @@ class Model(Generating, AsyncEmbedding):
         needed = asked.stops or asked.form or free or tools      # they need a tokenizer, or raise
         tokenizer = self.tokenizer if self.info.has_tokenizer or needed else None
         end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
-        form = tools.form(tokenizer) if tools and tokenizer else asked.form
+        form = tools.form(tokenizer, free.budget if free else None) if tools and tokenizer else asked.form
+        if tools and tools.format.grammar is not None:
+            free = None                          # its grammar has the thinking as well
         sampler = Sampler(options, n_vocab=self.n_vocab, context=self.context, end_tokens=end_tokens,
                           suppressed=tokenizer.suppressed_ids if tokenizer else (),
                           vocabulary=self._token_texts if tokenizer else None, processors=asked.processors,
                           constraint=self._grammar_vocabulary.constraint(form, free) if form or free else None)
         shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
         if thinking and tokenizer:
-            shown |= {token for text in thinking.marks[1:] if (token := tokenizer.token_id(text)) is not None}
+            shown |= {token for text in thinking.marks.shown if (token := tokenizer.token_id(text)) is not None}
         decoder = answer_decoder(tokenizer, int(ids[-1]), whole=asked.form is not None, shown=shown) if tokenizer else None
         request = Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress, thinking,
                           calls_back=bool(asked.processors), messages=messages, limit=limit, logprobs=asked.logprobs,

@@ -10,7 +10,7 @@ from typing import Any  # Any: JSON
 from edgellm.chat.parsers import CallSplitter, Format, find_format, tool_grammar
 from edgellm.chat.templates import ChatTemplate, Message
 from edgellm.chat.tools import Tool, ToolCall
-from edgellm.engine.form import Form, check_grammar
+from edgellm.engine.form import Form, check_grammar, marks_in
 from edgellm.engine.records import Generation
 from edgellm.engine.schema import as_json, parameters_of
 from edgellm.errors import OptionError, SchemaError, TemplateError, shown
@@ -41,15 +41,9 @@ class Toolbox:
         """Control tokens that the answer's text must hold for the parser."""
         return frozenset(token for text in self.format.markers if (token := tokenizer.token_id(text)) is not None)
 
-    def form(self, tokenizer: Tokenizer) -> Form | None:
+    def form(self, tokenizer: Tokenizer, think_budget: int | None) -> Form:
         """What keeps arguments within their schemas; the text around calls is free. Raises SchemaError."""
-        def control_id(text: str) -> int | None:
-            token = tokenizer.token_id(text)
-            return token if token is not None and tokenizer.is_control(token) else None
-
-        grammar = tool_grammar(self.format, self.tools, control_id)
-        if grammar is None:
-            return None
+        grammar = tool_grammar(self.format, self.tools, marks_in(tokenizer), think_budget)
         check_grammar(grammar, "tools")
         return Form(grammar)
 

@@ -1,17 +1,17 @@
 """The formats in which families of models write tool calls, one file each, chosen by what a chat template contains."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from edgellm.chat.parsers import gemma, granite, harmony, hermes, lfm2, llama3, mistral, pythonic, qwen3_coder
-from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, literal
+from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal
 from edgellm.chat.tools import Tool
 
-__all__ = ["FORMATS", "CallSplitter", "Format", "find_format", "tool_grammar"]
+__all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar"]
 
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
-FORMATS = (qwen3_coder.FORMAT, hermes.FORMAT, granite.FORMAT, gemma.FORMAT, harmony.FORMAT, lfm2.FORMAT, mistral.NAMED_FORMAT,
-           mistral.FORMAT, pythonic.FORMAT, llama3.FORMAT)
+FORMATS = (qwen3_coder.FORMAT, hermes.FORMAT, granite.FORMAT, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
+           mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT, llama3.FORMAT)
 
 
 def find_format(source: str) -> Format:
@@ -22,35 +22,32 @@ def find_format(source: str) -> Format:
     return hermes.FORMAT
 
 
-def tool_grammar(format: Format, tools: Sequence[Tool], control_id: Callable[[str], int | None]) -> str | None:
-    """A grammar (Lark) for answers of free text and calls whose arguments follow their schemas; None for formats without one.
+def tool_grammar(format: Format, tools: Sequence[Tool], mark: Mark, think_budget: int | None = None) -> str:
+    """A grammar (Lark) for answers of free text and calls whose arguments follow their schemas.
 
-    `control_id`: the id of a control token by its text.
+    `think_budget`: tokens of thinking, for formats that mark it themselves.
     """
-    if format.body is None:
-        return None
-    body, _, rules = format.body(tools).partition("\n")
+    if format.grammar is not None:
+        return format.grammar(tools, mark, think_budget)
+    assert format.body is not None               # each has one of the two
+    body, _, rules = format.body(tools, mark).partition("\n")
     opener = format.openers[0]
-    token = control_id(opener)
-    closer = _mark(format.closers[0], control_id) if format.closers else ""
+    opening = mark(opener)
+    is_token = opening != literal(opener)
+    closer = mark(format.closers[0]) if format.closers else ""
     if format.at_start:
         first = format.openers[-1]
         heads = [f"start: TEXT | call_block\nTEXT: /([^\\s{_escaped(first[0])}](.|\\n)*)?/"]
         inner = body if format.keeps_opener else f"{literal(first)} {body} {closer}"
-        tag = f"<[{token}]>? " if token is not None else ""
+        tag = f"{opening}? " if is_token else ""
         heads.append(f"call_block: {tag}{inner}")
     else:
-        trigger = f"TEXT <[{token}]>" if token is not None else "head"
+        trigger = f"TEXT {opening}" if is_token else "head"
         start = "call_block* TEXT" if closer else "TEXT | call_block"        # without a closer the answer ends there
         heads = [f"start: {start}\n{ANY_TEXT}", f"call_block: {trigger} {body} {closer}"]
-        if token is None:
+        if not is_token:
             heads.append(f"head[lazy]: TEXT {literal(opener)}")
     return "\n".join([*heads, rules]).strip() + "\n"
-
-
-def _mark(text: str, control_id: Callable[[str], int | None]) -> str:
-    token = control_id(text)
-    return f"<[{token}]>" if token is not None else literal(text)
 
 
 def _escaped(letter: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any  # Any: JSON
 
 from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall
 
+Mark = Callable[[str], str]                      # a text in a grammar: the control token that it is, or the text
 Parse = Callable[[str, Sequence[Tool]], list[Call] | None]
 ANY_TEXT = "TEXT: /(.|\\n)*/"
 
@@ -19,7 +20,7 @@ class Format:
 
     A block begins with an opener and ends with a closer, or with the answer where there is none. `parse` gets what stands
     between them and returns its calls, None where there are none: then it is text. `body` is the part of a grammar (Lark) between
-    opener and closer, for a tool; "" where arguments are not constrained.
+    opener and closer, and rules of its own; `grammar` is the whole one, for formats in which text is marked as well.
     """
 
     name: str
@@ -30,7 +31,8 @@ class Format:
     at_start: bool = False                       # an opener counts at the beginning of the answer alone
     keeps_opener: bool = False                   # the opener is part of what is parsed
     markers: tuple[str, ...] = ()                # control tokens that the parser must see
-    body: Callable[[Sequence[Tool]], str] | None = None
+    body: Callable[[Sequence[Tool], Mark], str] | None = None
+    grammar: Callable[[Sequence[Tool], Mark, int | None], str] | None = None         # with the budget of thinking
 
 
 class CallSplitter:

@@ -4,14 +4,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format
+from edgellm.chat.parsers._format import Format, Mark
+from edgellm.chat.parsers._gemma_grammar import body_between
 from edgellm.chat.tools import Call, Tool
 
 HEAD = re.compile(r"\s*call:([\w.-]+)\s*(?=\{)")
 MARKS = ('<|"|>', "<escape>")
 PLAIN = re.compile(r"[^,{}\[\]:]+")
+DECODER = json.JSONDecoder()
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
@@ -23,39 +26,51 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def _value(text: str, at: int) -> tuple[Any, int]:
-    """The value that begins at `at`, and where it ends. Raises ValueError."""
-    at += len(text[at:]) - len(text[at:].lstrip())
+    """The value that begins at `at`, and where it ends: Gemma's form, or JSON's. Raises ValueError."""
+    at = _blanks(text, at)
     if text.startswith("{", at):
         return _pairs(text, at + 1)
     if text.startswith("[", at):
         return _items(text, at + 1)
+    if text.startswith('"', at):
+        return DECODER.raw_decode(text, at)
+    word, at, quoted = _text(text, at)
+    if quoted:
+        return word, at
+    try:
+        return json.loads(word), at
+    except ValueError:
+        return word, at
+
+
+def _text(text: str, at: int) -> tuple[str, int, bool]:
+    """A text between marks, or else a word."""
     for mark in MARKS:
         if text.startswith(mark, at):
             end = text.index(mark, at + len(mark))
-            return text[at + len(mark) : end], end + len(mark)
+            return text[at + len(mark) : end], end + len(mark), True
     plain = PLAIN.match(text, at)
     if plain is None:
         raise ValueError("a value is missing")
-    word = plain[0].strip()
-    try:
-        return json.loads(word), plain.end()
-    except ValueError:
-        return word, plain.end()
+    return plain[0].strip(), plain.end(), False
 
 
 def _pairs(text: str, at: int) -> tuple[dict[str, Any], int]:
     found: dict[str, Any] = {}
+    at = _blanks(text, at)
     while not text.startswith("}", at):
-        key, at = _value(text, at)
+        key, at = DECODER.raw_decode(text, at) if text.startswith('"', at) else _text(text, at)[:2]
+        at = _blanks(text, at)
         if not text.startswith(":", at):
             raise ValueError("a colon is missing")
-        found[str(key)], at = _value(text, at + 1)
+        found[key], at = _value(text, at + 1)
         at = _next(text, at, "}")
     return found, at + 1
 
 
 def _items(text: str, at: int) -> tuple[list[Any], int]:
     found: list[Any] = []
+    at = _blanks(text, at)
     while not text.startswith("]", at):
         value, at = _value(text, at)
         found.append(value)
@@ -65,13 +80,30 @@ def _items(text: str, at: int) -> tuple[list[Any], int]:
 
 def _next(text: str, at: int, end: str) -> int:
     """Behind a comma, or at the end."""
+    at = _blanks(text, at)
     if text.startswith(",", at):
-        return at + 1
+        return _blanks(text, at + 1)
     if not text.startswith(end, at):
         raise ValueError(f"{end} is missing")
     return at
 
 
-FORMAT = Format("gemma", (("<|tool_call>",), ("<start_function_call>",)), ("<|tool_call>", "<start_function_call>"), parse,
-                ("<tool_call|>", "<end_function_call>"),
-                markers=("<|tool_call>", "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>"))
+def _blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _body(tools: Sequence[Tool], mark: Mark) -> str:
+    return body_between(MARKS[0], tools, mark)
+
+
+def _function_body(tools: Sequence[Tool], mark: Mark) -> str:
+    return body_between(MARKS[1], tools, mark)
+
+
+FORMAT = Format("gemma", (("<|tool_call>",),), ("<|tool_call>",), parse, ("<tool_call|>",),
+                markers=("<|tool_call>", "<tool_call|>", MARKS[0]), body=_body)
+FUNCTION_FORMAT = replace(FORMAT, name="functiongemma", detects=(("<start_function_call>",),), openers=("<start_function_call>",),
+                          closers=("<end_function_call>",), markers=("<start_function_call>", "<end_function_call>", MARKS[1]),
+                          body=_function_body)

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.parsers._format import Format
+from edgellm.chat.parsers._format import Format, Mark, inline, literal
 from edgellm.chat.tools import Call, Tool
 
 # The recipient stands in the channel's header, or in the role's before it.
@@ -22,7 +22,48 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     return [Call(name, arguments)] if isinstance(arguments, dict) else None
 
 
+def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None) -> str:
+    """Messages of text, the last of which may be a call instead; behind <|start|>assistant, with which the prompt ends."""
+    channel, message = mark("<|channel|>"), mark("<|message|>")
+    calls = " | ".join(f"({_address(tool.name, channel)}) kind {message} {inline(tool.parameters)}" for tool in tools)
+    last = f'{channel} ("commentary" | "final") {message} body | call'
+    rules = ["start: plain | messages", "plain: /([^< ](.|\\n)*)?/", *_messages(last, mark, budget), f"call: {calls}",
+             f'kind: " "? {mark("<|constrain|>")}? "json" | " "?']
+    return "\n".join(rules) + "\n"
+
+
+def formed(form: str | None, mark: Mark, budget: int | None) -> str:
+    """A grammar of llguidance for answers whose final message is of a form, itself such a grammar; None: of any text."""
+    last = f'{mark("<|channel|>")} "final" {mark("<|message|>")} {"@form" if form is not None else "body"}'
+    rules = ["start: messages", *_messages(last, mark, budget, said=form is None)]
+    grammars: list[dict[str, object]] = [{"lark_grammar": "\n".join(rules)}]
+    if form is not None:
+        found = json.loads(form)["grammars"][0] if form.startswith("{") else {"lark_grammar": form}
+        grammars.append({**found, "name": "form"})
+    return json.dumps({"grammars": grammars})
+
+
+def _messages(last: str, mark: Mark, budget: int | None, *, said: bool = True) -> list[str]:
+    """Rules of the last message and those before it, thought or `said`. Without control tokens of their own, marks are found by
+    lazy rules."""
+    channel, message, start, end = (mark(f"<|{name}|>") for name in ("channel", "message", "start", "end"))
+    is_token = end.startswith("<[")
+    ended = f"body {end}" if is_token else "ended"
+    kinds = [f'"analysis" {message} thought'] * (budget != 0) + [f'"commentary" {message} {ended}'] * said
+    before = f'{channel} ({" | ".join(kinds)}) {start} "assistant"'
+    limit = f"[max_tokens={budget}]" if budget else ""
+    return [f"messages: ({before})* last" if kinds else "messages: last", f"last: {last}", "body: /(.|\\n)*/",
+            f"thought: thinking {end}\nthinking{limit}: /(.|\\n)*/" if is_token else "thought: ended",
+            f'ended[lazy]: /(.|\\n)*/ {literal("<|end|>")}']
+
+
+def _address(name: str, channel: str) -> str:
+    to = f" to=functions.{name}"
+    return f'{literal(to)} {channel} "commentary" | {channel} {literal("commentary" + to)}'
+
+
 FORMAT = Format("harmony", (("<|channel|>", "functions"),),
                 ("<|channel|>commentary", "<|start|>assistant to=functions.", " to=functions."), parse, ("<|call|>", "<|end|>"),
                 keeps_opener=True,
+                grammar=grammar,
                 markers=("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>"))

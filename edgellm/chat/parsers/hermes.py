@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from edgellm.chat.parsers._format import Format, inline
+from edgellm.chat.parsers._format import Format, Mark, inline
 from edgellm.chat.tools import Call, Tool, call_of
 
 
@@ -14,7 +14,7 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     return [call] if call else None
 
 
-def body(tools: Sequence[Tool]) -> str:
+def body(tools: Sequence[Tool], mark: Mark) -> str:
     calls = [inline({"type": "object", "properties": {"name": {"const": tool.name}, "arguments": tool.parameters},
                      "required": ["name", "arguments"], "additionalProperties": False}, tool.parameters) for tool in tools]
     return f'"\\n" ({" | ".join(calls)}) "\\n"'

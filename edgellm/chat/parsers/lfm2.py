@@ -4,12 +4,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgellm.chat.parsers import pythonic
-from edgellm.chat.parsers._format import Format
+from edgellm.chat.parsers._format import Format, Mark
 from edgellm.chat.tools import Tool
 
 
-def body(tools: Sequence[Tool]) -> str:
-    inner, _, rules = pythonic.body(tools).partition("\n")
+def body(tools: Sequence[Tool], mark: Mark) -> str:
+    inner, _, rules = pythonic.body(tools, mark).partition("\n")
     return f'"[" {inner} "]"\n{rules}'
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from edgellm.chat.parsers._format import Format, inline
+from edgellm.chat.parsers._format import Format, Mark, inline
 from edgellm.chat.tools import Call, Tool, call_of
 
 DECODER = json.JSONDecoder()
@@ -24,7 +24,7 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     return calls
 
 
-def body(tools: Sequence[Tool]) -> str:
+def body(tools: Sequence[Tool], mark: Mark) -> str:
     calls = [inline({"type": "object", "properties": {"type": {"const": "function"}, "name": {"const": tool.name},
                                                       "parameters": tool.parameters},
                      "required": ["name", "parameters"], "additionalProperties": False}, tool.parameters) for tool in tools]

@@ -4,8 +4,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from edgellm.chat.parsers._format import Format, inline
+from edgellm.chat.parsers._format import Format, Mark, inline, literal
 from edgellm.chat.tools import Call, Tool, call_of
 
 DECODER = json.JSONDecoder()
@@ -26,14 +27,20 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     return None if block[at:].strip() else named
 
 
-def body(tools: Sequence[Tool]) -> str:
+def body(tools: Sequence[Tool], mark: Mark) -> str:
     calls = [inline({"type": "object", "properties": {"name": {"const": tool.name}, "arguments": tool.parameters,
                                                       "id": {"type": "string", "pattern": "^[a-zA-Z0-9]{9}$"}},
                      "required": ["name", "arguments"], "additionalProperties": False}, tool.parameters) for tool in tools]
     return '"[" call ("," " "? call)* "]"\ncall: ' + " | ".join(calls)
 
 
+def named_body(tools: Sequence[Tool], mark: Mark) -> str:
+    """Names are told apart before the arguments; Small 3.1 writes an id in between."""
+    number = f'({mark("[CALL_ID]")} /[a-zA-Z0-9]{{9}}/)? '
+    calls = [f'{literal(tool.name)} {number}{mark("[ARGS]")} {inline(tool.parameters)}' for tool in tools]
+    return f'call ({mark("[TOOL_CALLS]")} call)*\ncall: ' + " | ".join(calls)
+
+
 FORMAT = Format("mistral", (("[TOOL_CALLS]",),), ("[TOOL_CALLS]",), parse, markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
                 body=body)
-# The same, without a grammar of its own: its arguments are not constrained.
-NAMED_FORMAT = Format("mistral-named", (("[TOOL_CALLS]", "[ARGS]"),), FORMAT.openers, parse, markers=FORMAT.markers)
+NAMED_FORMAT = replace(FORMAT, name="mistral-named", detects=(("[TOOL_CALLS]", "[ARGS]"),), body=named_body)

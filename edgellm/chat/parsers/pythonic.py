@@ -5,7 +5,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, inline, literal
+from edgellm.chat.parsers._format import Format, Mark, inline, literal
 from edgellm.chat.tools import Call, Tool
 
 WORDS = {"true": True, "false": False, "null": None}
@@ -48,7 +48,7 @@ def _value(node: ast.expr) -> Any:
     raise ValueError("is no literal")
 
 
-def body(tools: Sequence[Tool]) -> str:
+def body(tools: Sequence[Tool], mark: Mark) -> str:
     """What stands between the brackets."""
     return 'call (", " call)*\ncall: ' + " | ".join(map(_function, tools))
 

@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, inline, literal
+from edgellm.chat.parsers._format import Format, Mark, inline, literal
+from edgellm.chat.parsers._texts import text_terminal
 from edgellm.chat.tools import Call, Tool
 
+END = "\n</parameter>\n"
 FUNCTION = re.compile(r"\s*<function=([^>\n]+)>\s*(.*?)\s*</function>\s*", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
 
@@ -25,7 +27,7 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def _value(text: str, schema: Any) -> Any:
-    if isinstance(schema, Mapping) and _is_text(schema):
+    if isinstance(schema, Mapping) and _is_text(schema) and not _is_quoted(text, schema):
         return text
     try:
         return json.loads(text)
@@ -37,25 +39,35 @@ def _is_text(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "string" or ("enum" in schema and all(isinstance(each, str) for each in schema["enum"]))
 
 
-def body(tools: Sequence[Tool]) -> str:
-    return '"\\n" (' + " | ".join(map(_function, tools)) + ') "\\n"'
+def _is_quoted(text: str, schema: Mapping[str, Any]) -> bool:
+    """Whether a text stands as JSON, as the grammar has it where a schema says more than can be said of a bare text."""
+    return text.startswith('"') and "enum" not in schema and text_terminal(schema, without=END.strip()) is None
 
 
-def _function(tool: Tool) -> str:
+def body(tools: Sequence[Tool], mark: Mark) -> str:
+    terminals: dict[str, str] = {}
+    calls = " | ".join(_function(tool, terminals) for tool in tools)
+    return "\n".join([f'"\\n" ({calls}) "\\n"', *(f"{name}: {text}" for text, name in terminals.items())])
+
+
+def _function(tool: Tool, terminals: dict[str, str]) -> str:
     required = tool.parameters.get("required", ())
     parts = [literal(f"<function={tool.name}>\n")]
     for name, schema in tool.parameters.get("properties", {}).items():
-        written = _written(schema, tool.parameters)
-        parameter = " ".join([literal(f"<parameter={name}>\n"), written, literal("\n</parameter>\n")])
+        parameter = literal(f"<parameter={name}>\n") + " " + _written(schema, tool.parameters, terminals)
         parts.append(parameter if name in required else f"({parameter})?")
     return "(" + " ".join([*parts, literal("</function>")]) + ")"
 
 
-def _written(schema: Any, within: Mapping[str, Any]) -> str:
-    """A value in the grammar: a text stands as it is, and holds no other tag."""
+def _written(schema: Any, within: Mapping[str, Any], terminals: dict[str, str]) -> str:
+    """A value in the grammar, with the tag that ends it: a text stands as it is."""
     if isinstance(schema, Mapping) and _is_text(schema):
-        return "(" + " | ".join(map(literal, schema["enum"])) + ")" if "enum" in schema else "/[^<]*/"
-    return inline(schema, within)
+        if "enum" in schema or "const" in schema:
+            values = schema.get("enum", [schema.get("const")])
+            return f"({' | '.join(map(literal, values))}) {literal(END)}"
+        if (terminal := text_terminal(schema, without=END.strip(), end=END)) is not None:
+            return terminals.setdefault(terminal, f"QWEN_{len(terminals)}")
+    return f"{inline(schema, within)} {literal(END)}"
 
 
 FORMAT = Format("qwen3-coder", (("<function=", "<tool_call>"),), ("<tool_call>",), parse, ("</tool_call>",),

@@ -1,0 +1,144 @@
+"""JSON schemas as grammars (Lark) of Gemma's way to write values; what it has no way for stands as JSON, which is read as well."""
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any  # Any: JSON
+
+from edgellm.chat.parsers._format import Mark, inline, literal
+from edgellm.chat.parsers._texts import SILENT, text_terminal
+from edgellm.chat.tools import Tool
+
+# What is written Gemma's way, by type; a schema with another keyword is written as JSON.
+WRITTEN = {"object": {"properties", "required", "additionalProperties"}, "array": {"items", "minItems", "maxItems"},
+           "string": {"minLength", "maxLength", "pattern"}}
+TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
+PLAIN_KEY = re.compile(r"[\w.-]+(?: [\w.-]+)*")
+
+
+def body_between(quote: str, tools: Sequence[Tool], mark: Mark) -> str:
+    """The calls of `tools`, with texts between two marks `quote`."""
+    writer = _Writer(quote, mark)
+    calls = [f"{literal(f'call:{tool.name}')} {writer.arguments(tool.parameters)}" for tool in tools]
+    return "\n".join([f"({' | '.join(calls)})", *writer.rules, *writer.terminals])
+
+
+class _Writer:
+    """Collects the rules of one grammar; records and definitions have rules of their own, so that a schema may contain itself."""
+
+    def __init__(self, quote: str, mark: Mark) -> None:
+        self._quote, self._mark = quote, mark(quote)
+        self.rules: list[str] = []
+        self._named: dict[str, str] = {}
+        self._within: Mapping[str, Any] = {}
+        self._terminals: dict[str, str] = {}
+
+    @property
+    def terminals(self) -> list[str]:
+        """Their definitions."""
+        return [f"{name}: {text}" for text, name in self._terminals.items()]
+
+    def arguments(self, schema: Mapping[str, Any]) -> str:
+        self._within, self._named = schema, {}
+        return self._value({"type": "object", **schema})
+
+    def _value(self, schema: Any) -> str:
+        if not isinstance(schema, Mapping):
+            return self._any() if schema is True else inline(schema)
+        keys = set(schema) - SILENT
+        if keys == {"$ref"}:
+            return self._reference(schema["$ref"])
+        if keys == {"anyOf"} and "type" not in schema:
+            return self._either([self._value(each) for each in schema["anyOf"]])
+        if len(keys) == 1 and keys <= {"enum", "const"}:
+            values = [schema["const"]] if "const" in schema else schema["enum"]
+            return self._either([self._constant(each, schema) for each in values])
+        types = schema.get("type", TYPES if not keys else None)
+        if isinstance(types, list | tuple):
+            return self._either([self._value({**schema, "type": each}) for each in types])
+        if types in WRITTEN and keys <= WRITTEN[types]:
+            return {"string": self._string, "object": self._object, "array": self._array}[types](schema)
+        return inline(schema, self._within)
+
+    def _any(self) -> str:
+        return self._value({})
+
+    def _either(self, parts: Sequence[str]) -> str:
+        return f"({' | '.join(dict.fromkeys(parts))})"
+
+    def _reference(self, path: str) -> str:
+        if path not in self._named:
+            self._named[path] = self._new_rule()
+            target: Any = self._within
+            for part in path.removeprefix("#").strip("/").split("/"):
+                target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) and part else target
+            if target is None or not path.startswith("#"):
+                return inline({"$ref": path}, self._within)
+            self._put(self._named[path], self._value(target))
+        return self._named[path]
+
+    def _new_rule(self) -> str:
+        self.rules.append("")
+        return f"gemma_{len(self.rules)}"
+
+    def _put(self, name: str, text: str) -> None:
+        self.rules[int(name.removeprefix("gemma_")) - 1] = f"{name}: {text}"
+
+    def _constant(self, value: Any, schema: Mapping[str, Any]) -> str:
+        if isinstance(value, str) and value and self._quote not in value:
+            return f"{self._mark} {literal(value)} {self._mark}"
+        return inline({"const": value})
+
+    def _string(self, schema: Mapping[str, Any]) -> str:
+        is_token = self._mark.startswith("<[")
+        terminal = text_terminal(schema, without=self._quote, end="" if is_token else self._quote)
+        if terminal is None:
+            return inline(schema, self._within)
+        name = self._terminals.setdefault(terminal, f"GEMMA_{len(self._terminals)}")
+        return f"{self._mark} {name} {self._mark}" if is_token else f"{self._mark} {name}"
+
+    def _array(self, schema: Mapping[str, Any]) -> str:
+        least, most = int(schema.get("minItems", 0)), schema.get("maxItems")
+        if most == 0:
+            return '"[" "]"'
+        item = self._new_rule()
+        self._put(item, self._value(schema.get("items", True)))
+        more = f"{{{max(0, least - 1)},{'' if most is None else most - 1}}}"
+        inner = f'{item} ("," {item}){more}'
+        return f'"[" {inner} "]"' if least else f'"[" ({inner})? "]"'
+
+    def _object(self, schema: Mapping[str, Any]) -> str:
+        """Keys in the order that chat templates sort them in; those that need not be there may be left out."""
+        properties = schema.get("properties", {})
+        required = set(schema.get("required", ()))
+        if required - set(properties):
+            return inline(schema, self._within)
+        if not properties:
+            return self._free_object(schema)
+        pairs = [(self._pair(name, properties[name]), name in required) for name in sorted(properties, key=str.lower)]
+        begun = none = '"}"'                     # what may follow a pair, and what may stand before any
+        for pair, needed in reversed(pairs):
+            follow, first = self._new_rule(), self._new_rule()
+            self._put(follow, f'"," {pair} {begun}' + ("" if needed else f" | {begun}"))
+            self._put(first, f"{pair} {begun}" + ("" if needed else f" | {none}"))
+            begun, none = follow, first
+        return f'"{{" {none}'
+
+    def _pair(self, name: str, schema: Any) -> str:
+        key = literal(name) if PLAIN_KEY.fullmatch(name) else f"{self._mark} {literal(name)} {self._mark}"
+        if not name or self._quote in name:
+            key = literal(json.dumps(name))
+        rule = self._new_rule()
+        self._put(rule, f'{key} ":" {self._value(schema)}')
+        return rule
+
+    def _free_object(self, schema: Mapping[str, Any]) -> str:
+        others = schema.get("additionalProperties", True)
+        if others is False:
+            return '"{" "}"'
+        if not isinstance(others, Mapping):
+            return inline(schema, self._within)
+        pair = self._new_rule()
+        self._put(pair, f'/[A-Za-z_][A-Za-z0-9_]*/ ":" {self._value(others)}')
+        return f'"{{" ({pair} ("," {pair})*)? "}}"'
