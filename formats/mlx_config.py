@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,38 +11,67 @@ import numpy.typing as npt
 from .errors import BadHParam, Unsupported
 from .families import FAMILIES, Family
 
+T = TypeVar("T")
 Config = Mapping[str, Any]       # Any: parsed JSON
 FULL, SLIDING = "full_attention", "sliding_attention"    # kinds of layers
 ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function")
 MAX_NUMBER = 1e30                # of an integer that is taken as a float: float32 ends at 3e38
 MAX_HEAD = 1 << 24               # what hparams take as a head's length
+# Keys of families that are floats, and may be integers in JSON.
+FLOATS = frozenset({"logit_scale", "attention.clamp_kqv", "attention.max_alibi_bias", "expert_weights_scale", "attention.scale",
+                    "attention.temperature_scale", "rope.scaling.yarn_log_multiplier", "embedding_scale", "residual_scale",
+                    "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"})
 LONGROPE = ("longrope", "su")                    # new name and old
 
 
 def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
-    """The family of a folder, and its configuration with that of its text part on top. Raises Unsupported."""
-    kind = config.get("model_type")
-    family = FAMILIES.get(kind) if isinstance(kind, str) else None
-    if family is None:
-        raise Unsupported(f"folders of the model type {str(kind)[:64]!r} cannot be read yet; edgellm knows {', '.join(FAMILIES)}, "
-                          "or take a .gguf file of the model", file=file, field="model_type")
+    """The family of a folder, and its configuration under common names, with its text part on top. Raises Unsupported."""
     text = config.get("text_config")
-    config = {**config, **(text if isinstance(text, Mapping) else {})}
+    text = text if isinstance(text, Mapping) else {}
+    kind = next((kind for kind in (config.get("model_type"), text.get("model_type")) if kind in FAMILIES), None)
+    if kind is None:
+        raise Unsupported(f"folders of the model type {str(config.get('model_type'))[:64]!r} cannot be read yet; edgellm knows "
+                          f"{', '.join(sorted(FAMILIES))}, or take a .gguf file of the model", file=file, field="model_type")
+    config = {**config, **text}
+    family = FAMILIES[asked(FAMILIES[kind].instead, config, file) or kind]
+    config = _common_names({**family.defaults, **config}, family)
     named = next((config[key] for key in ACTIVATIONS if config.get(key) is not None), family.activations[0])
     if named not in family.activations:
         raise Unsupported(f"the activation {str(named)[:40]!r} is none of {', '.join(family.activations)}, which this family uses; "
                           "edgellm cannot run the model", file=file, field="hidden_act")
-    if key := family.refuses(config):
-        raise Unsupported(f"{str(config[key])[:40]} is not what GGUF's {family.architecture} has; edgellm cannot run the model",
-                          file=file, field=key)
+    wrong = (key for key, allowed in family.only.items() if _at(config, key) is not None and _at(config, key) not in allowed)
+    if key := next(wrong, "") or asked(family.refuses, config, file):
+        raise Unsupported(f"{str(_at(config, key))[:40]} is not what GGUF's {family.architecture} has; edgellm cannot run the "
+                          "model", file=file, field=key)
     return family, config
+
+
+def asked(rule: Callable[[Config], T], config: Config, file: str) -> T:
+    """What a family's rule says. Raises BadHParam where the configuration is not what such models have."""
+    try:
+        return rule(config)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BadHParam(f"config.json does not fit models of the type {str(config.get('model_type'))[:64]!r} ({str(error)[:80]}); "
+                        "download the folder again", file=file) from error
+
+
+def _common_names(config: dict[str, Any], family: Family) -> dict[str, Any]:
+    """With what the family calls otherwise under the names that others have."""
+    found = {common: next((value for key in theirs if (value := _at(config, key)) is not None), None)
+             for common, theirs in family.reads.items()}
+    return config | found
+
+
+def _at(config: Config, key: str) -> Any:
+    """A setting, which may lie within another: "attn_config.clip_qkv"."""
+    outer, _, inner = key.partition(".")
+    value = config.get(outer)
+    return value if not inner else value.get(inner) if isinstance(value, Mapping) else None
 
 
 def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
     """GGUF's metadata. Values are passed on as they are: the getters of hparams check them. Raises Unsupported (rope scaling)."""
     name, rope = family.architecture, _rope(config)
-    if name == "gpt2":
-        config = _of_gpt2(config)
     keys: dict[str, Any] = {
         "block_count": config.get("num_hidden_layers"), "context_length": config.get("max_position_embeddings"),
         "embedding_length": config.get("hidden_size"), "feed_forward_length": config.get("intermediate_size"),
@@ -60,18 +89,9 @@ def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
         keys["attention.sliding_window"] = config.get("sliding_window")
         keys["attention.sliding_window_pattern"] = _pattern(config)
     keys |= _scaling(config, rope, file, family)
-    keys |= family.keys(config)
+    keys |= {key: _float(value) if key in FLOATS else value for key, value in asked(family.keys, config, file).items()}
     found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
     return {"general.architecture": name, "general.name": file.rstrip("/").rpartition("/")[2], **found}
-
-
-def _of_gpt2(config: Config) -> Config:
-    """GPT-2's own names for the same things; its feed-forward has four times the width where nothing is said."""
-    width = config.get("n_embd")
-    inner = config.get("n_inner") or (4 * width if isinstance(width, int) else None)
-    return {**config, "num_hidden_layers": config.get("n_layer"), "max_position_embeddings": config.get("n_positions"),
-            "hidden_size": width, "num_attention_heads": config.get("n_head"), "intermediate_size": inner,
-            "num_key_value_heads": None, "head_dim": None}
 
 
 def _rotated(config: Config) -> object:

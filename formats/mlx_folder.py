@@ -1,8 +1,8 @@
 """Folders of the MLX community (config.json, safetensors, tokenizer.json) under the names that GGUF gives everything."""
 from __future__ import annotations
 
-import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .codecs import CODECS
 from .errors import BadHParam, BadTensorInfo, ShapeMismatch, Unsupported
-from .families import Family
+from .families import Family, Piece, Shape, part_of, plus_one
 from .ggml_types import MLX, TYPES_BY_NAME, GGMLType
 from .gguf import GGUFFile
 from .gguf_tensors import TensorInfo
 from .mapped import Bytes, MappedFile
-from .mlx_config import find_family, metadata_of, rope_divisors
+from .mlx_config import asked, find_family, metadata_of, rope_divisors
+from .mlx_source import WHOLE, Rows, Source, nbytes_of, source_of
 from .mlx_tokenizer import tokenizer_metadata
 from .safetensors import SafeTensorsFile, open_safetensors, read_json
 
 CONFIG = "config.json"
 QUANTISED = ("affine", "mxfp4")
-Rows = npt.NDArray[np.int64]
 Wrap = Callable[[SafeTensorsFile, Mapping[str, Any]], SafeTensorsFile]
 
 
@@ -32,27 +33,6 @@ class Companion:
 
     dtype: str
     data: npt.NDArray[Any]       # Any: u8, u16 (of f16 and bf16) or u32 (of f32)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a tensor comes from. `rows`: their order, None as they are; `plus`: what is added to each value (Gemma's norms).
-
-    `others`: tensors that follow in the same one (experts). `half`: which half of the matrices it is, None where it is all.
-    `missing`: how often its first row comes again behind it.
-    """
-
-    name: str
-    rows: Rows | None = None
-    plus: float = 0.0
-    transposed: bool = False
-    others: tuple[str, ...] = ()
-    half: int | None = None
-    missing: int = 0
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.name, *self.others
 
 
 class MlxFolder(GGUFFile):
@@ -65,6 +45,7 @@ class MlxFolder(GGUFFile):
         self.config, self.family, self._file, self._quantisation = config, family, file, quantisation
         self._heads = {"attn_q": _count(metadata, "attention.head_count"), "attn_k": _count(metadata, "attention.head_count_kv")}
         self._made: dict[str, Bytes] = {}
+        self.drafting: list[str] = []
         self._sources: dict[str, Source] = {}
         self.tensors = {}
         stacks: dict[str, dict[int, str]] = {}
@@ -72,68 +53,92 @@ class MlxFolder(GGUFFile):
             base, _, suffix = name.rpartition(".")
             if family.skips(name) or (suffix in ("scales", "biases") and f"{base}.weight" in file.tensors):
                 continue
+            if self._drafts(name):
+                self.drafting.append(name)
+                continue
+            if family.values and (found := family.value(name)) is not None:
+                self._add_value(name, *found)
+                continue
             ours, number = family.place(name)
-            part = ours.split(".")[-2] if "." in ours else ours
             if number is not None:
                 stacks.setdefault(ours, {})[number] = name
-            elif part in family.halves:
-                for half, own in enumerate(family.halves[part]):
-                    self._add_half(name, ours.replace(part, own), half)
             else:
-                self._add(name, ours, part, family)
+                self._add(ours, self._type(name, file.tensors[name].shape), (name,))
         for ours, parts in stacks.items():
-            self._add_stack(ours, [parts[number] for number in sorted(parts)])
+            self._add_stack(ours, tuple(parts[number] for number in sorted(parts)))
         for name in family.padded & self.tensors.keys():
             self._pad(name)
 
-    def _add_stack(self, ours: str, names: list[str]) -> None:
-        """Matrices of the same shape as one tensor."""
+    def _drafts(self, name: str) -> bool:
+        """Whether a tensor is of a layer behind the last one, that only drafts tokens."""
+        layers, drafting = self.config.get("num_hidden_layers"), self.config.get("num_nextn_predict_layers")
+        found = re.search(r"layers\.(\d+)\.", name)
+        return found is not None and isinstance(layers, int) and isinstance(drafting, int) and \
+            layers <= int(found[1]) < layers + drafting
+
+    def _pad(self, name: str) -> None:
+        """The first row for tokens that the table lacks, as transformers has it."""
+        info, tokens, source = self.tensors[name], self.tensors.get("token_embd.weight"), self._sources[name]
+        if tokens is not None and len(info.shape) == 2 and 0 < info.shape[0] < tokens.shape[0] and info.type.origin != MLX:
+            rows = np.arange(tokens.shape[0])
+            del self.tensors[name]
+            self._put(name, source_of(source.names, source.type, source.whole, Piece(rows=lambda config, shape: np.where(
+                rows < shape[0], rows, 0)), self.config, self.path))
+
+    def _add_value(self, name: str, key: str, layer: int) -> None:
+        """A number that GGUF has in its metadata, a value for each layer."""
+        n, value = self.config.get("num_hidden_layers"), self._file.array(name).reshape(-1)
+        if not isinstance(n, int) or not layer < n or len(value) != 1:
+            raise ShapeMismatch(f"is not one number of one of {n} layers; download the folder again", file=self.path, field=name)
+        values = self.metadata.setdefault(key, np.full(n, np.nan, np.float32))
+        values[layer] = value[0]
+
+    def _add_stack(self, ours: str, names: tuple[str, ...]) -> None:
+        """Tensors of the same shape as one."""
         infos = [self._file.tensors[name] for name in names]
         kind, shape = self._type(names[0], infos[0].shape)
         if kind.origin == MLX or any((info.dtype, info.shape) != (infos[0].dtype, infos[0].shape) for info in infos):
             raise Unsupported("is not of the type and shape of the tensors that belong to it; get the model whose weights are "
                               "floats", file=self.path, field=names[0])
-        nbytes = sum(info.nbytes for info in infos)
-        self._sources[ours] = Source(names[0], others=tuple(names[1:]))
-        self.tensors[ours] = TensorInfo(ours, (len(names), *shape), kind, infos[0].part, infos[0].offset, nbytes)
+        self._add(ours, (kind, (len(names), *shape)), names)
 
-    def _add_half(self, name: str, ours: str, half: int) -> None:
-        """The first or second half of the rows of each matrix."""
-        info = self._file.tensors[name]
-        kind, shape = self._type(name, info.shape)
-        if kind.origin == MLX or len(shape) != 3 or shape[1] % 2:
-            raise Unsupported(f"is {info.dtype} of shape {shape}, not two matrices of floats for each expert; get the model whose "
-                              "weights are floats", file=self.path, field=name)
-        self._sources[ours] = Source(name, half=half)
-        self.tensors[ours] = TensorInfo(ours, (shape[0], shape[1] // 2, shape[2]), kind, info.part, info.offset, info.nbytes // 2)
+    def _add(self, ours: str, typed: tuple[GGMLType, Shape], names: tuple[str, ...]) -> None:
+        """What GGUF makes of a tensor, or of several that are one there."""
+        family, part, (kind, whole) = self.family, part_of(ours), typed
+        suffix = ours.rpartition(".")[2]
+        for piece in family.pieces.get(f"{part}.{suffix}") or family.pieces.get(part) or (WHOLE,):
+            name = ours.replace(part, piece.name) if piece.name else ours
+            own = part_of(name)
+            rows = None
+            if family.paired_rows and self._heads.get(own) and whole:        # without a head count hparams refuse the model
+                rows = paired_rows(whole[0], self._heads[own], self.path, names[0], _count(self.metadata, "rope.dimension_count"))
+            if own.endswith("norm") and suffix == "weight" and self._from_zero(own):
+                piece = replace(piece, values=plus_one)
+            turned = own in family.transposed and len(whole) == 2 and self._file.metadata.get("format") != "mlx"
+            self._put(name, source_of(names, kind, whole, piece, self.config, self.path, rows=rows, turned=turned))
 
-    def _pad(self, name: str) -> None:
-        """The first row for tokens that the table lacks, as transformers has it."""
-        info, tokens = self.tensors[name], self.tensors.get("token_embd.weight")
-        if tokens is not None and len(info.shape) == 2 and 0 < info.shape[0] < tokens.shape[0] and info.type.origin != MLX:
-            more = tokens.shape[0] - info.shape[0]
-            self._sources[name] = replace(self._sources[name], missing=more)
-            self.tensors[name] = TensorInfo(name, (tokens.shape[0], info.shape[1]), info.type, info.part, info.offset,
-                                            info.nbytes + more * (info.nbytes // info.shape[0]))
+    def _put(self, name: str, source: Source) -> None:
+        info, kind = self._file.tensors[source.name], source.type
+        if source.piece.values is not None and not source.piece.keeps:
+            kind = TYPES_BY_NAME["F32"]
+        if not source.only_rows and kind.origin == MLX:
+            raise Unsupported(f"is {kind.name}, whose groups lie as GGUF does not have them; get the model whose weights are "
+                              "floats", file=self.path, field=source.name)
+        if name in self.tensors:
+            raise Unsupported(f"is the second tensor for {name}; download the folder again", file=self.path, field=source.name)
+        self._sources[name] = source
+        self.tensors[name] = TensorInfo(name, source.out, kind, info.part, info.offset, nbytes_of(kind, source.out))
 
-    def _add(self, name: str, ours: str, part: str, family: Family) -> None:
-        info, rows, plus = self._file.tensors[name], None, 0.0
-        if family.paired_rows and self._heads.get(part) and info.shape:     # without a head count hparams refuse the model
-            rows = paired_rows(info.shape[0], self._heads[part], self.path, name)
-        if family.norms_from_zero and part.endswith("norm"):
-            plus = 1.0
-        transposed = part in family.transposed and len(info.shape) == 2 and self._file.metadata.get("format") != "mlx"
-        self._sources[ours] = Source(name, rows, plus, transposed)
-        kind, shape = self._type(name, info.shape)
-        shape = shape[::-1] if transposed else (math.prod(shape),) if part in family.flat else shape
-        elements = math.prod(shape)
-        nbytes = 4 * elements if plus else elements // kind.block * kind.block_bytes
-        self.tensors[ours] = TensorInfo(ours, shape, TYPES_BY_NAME["F32"] if plus else kind, info.part, info.offset, nbytes)
+    def _from_zero(self, part: str) -> bool:
+        """Whether the weights of a norm are stored less 1."""
+        family = self.family
+        shifted = family.shifted_in_mlx and self._file.metadata.get("format") == "mlx"
+        return family.norms_from_zero and part not in family.kept_norms and not shifted
 
     def _type(self, name: str, shape: tuple[int, ...]) -> tuple[GGMLType, tuple[int, ...]]:
         """The tensor's type, and its shape in values."""
         info = self._file.tensors[name]
-        if info.dtype in ("F32", "F16", "BF16"):
+        if info.dtype in ("F32", "F16", "BF16", "MXFP4"):
             return TYPES_BY_NAME[info.dtype], shape
         base = name.removesuffix(".weight")
         scales = self._file.tensors.get(f"{base}.scales")
@@ -180,30 +185,17 @@ class MlxFolder(GGUFFile):
         return sum(info.nbytes for info in self._file.tensors.values())
 
     def raw(self, name: str) -> Bytes:
-        """As of a GGUF file; a copy where rows change places or something is added."""
+        """As of a GGUF file; a copy where rows change places or values do."""
         if name not in self._made:
             source = self._sources[name]
-            if source.plus:
-                values = self._file.array(source.name).astype(np.float32) + np.float32(source.plus)
-                self._made[name] = values.reshape(-1).view(np.uint8)
-            elif source.transposed:
-                width = f"u{self.tensors[name].type.block_bytes}"
-                turned = self._file.raw(source.name).view(width).reshape(self._file.tensors[source.name].shape).T
-                self._made[name] = np.ascontiguousarray(turned).reshape(-1).view(np.uint8)
-            elif source.rows is not None:
-                self._made[name] = self._file.raw(source.name).reshape(len(source.rows), -1)[source.rows].reshape(-1)
-            elif source.others:
-                self._made[name] = np.concatenate([self._file.raw(part) for part in source.names])
-            elif source.missing:
-                rows, there = self.tensors[name].shape[0], self._file.raw(source.name)
-                first = there[: len(there) // (rows - source.missing)]
-                self._made[name] = np.concatenate([there, np.tile(first, source.missing)])
-            elif source.half is not None:
-                experts = self.tensors[name].shape[0]
-                halves = self._file.raw(source.name).reshape(experts, 2, -1)
-                self._made[name] = np.ascontiguousarray(halves[:, source.half]).reshape(-1)
-            else:
-                return self._file.raw(source.name)
+            data = source.raw(self._file)
+            if (change := source.piece.values) is not None:
+                values = CODECS[source.type.name].dequantize(data.reshape(1, -1)).reshape(source.out)
+                changed = asked(lambda config: change(config, values), self.config, self.path).astype(np.float32).reshape(1, -1)
+                data = CODECS[self.tensors[name].type.name].quantize(changed).reshape(-1)
+            elif source.is_view:
+                return data
+            self._made[name] = data
         return self._made[name]                  # kept: back ends remember addresses
 
     def companions(self, name: str) -> tuple[Companion, ...]:
@@ -255,7 +247,7 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
         if not isinstance(quantisation, Mapping):
             raise BadHParam("quantization is no object; download the folder again", file=folder, field="quantization")
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
-        for name, divisors in {**rope_divisors(config, folder), **family.made(config)}.items():
+        for name, divisors in {**rope_divisors(config, folder), **asked(family.made, config, folder)}.items():
             model.add_made(name, divisors)
         table = model.tensors.get("token_embd.weight")
         if table is not None:
@@ -266,13 +258,20 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
         raise
 
 
-def paired_rows(n: int, heads: int, path: str, name: str) -> Rows:
-    """The order of a projection's rows that brings the pairs of a rotation side by side, as GGUF's llama has them."""
-    if n % (2 * heads):
+def paired_rows(n: int, heads: int, path: str, name: str, turned: int = 0) -> Rows:
+    """The order of a projection's rows that brings the pairs of a rotation side by side, as GGUF's llama has them.
+
+    `turned`: how many rows of a head are rotated, 0 for all.
+    """
+    if n % (2 * heads) or turned % 2 or turned > n // heads:
         raise ShapeMismatch(f"{n} rows are no whole number of pairs for {heads} heads", file=path, field=name)
-    return np.arange(n).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
+    rows, turned = np.arange(n).reshape(heads, -1), turned or n // heads
+    pairs = rows[:, :turned].reshape(heads, 2, -1).swapaxes(1, 2).reshape(heads, -1)
+    return np.concatenate([pairs, rows[:, turned:]], axis=1).reshape(-1)
 
 
 def _count(metadata: Mapping[str, Any], key: str) -> int:
+    """A number of heads; of models whose layers differ the largest, for those without attention have 0."""
     value = metadata.get(f"{metadata['general.architecture']}.{key}")
+    value = int(value.max(initial=0)) if isinstance(value, np.ndarray) else value
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

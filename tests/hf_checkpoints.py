@@ -1,130 +1,78 @@
-"""Tiny checkpoints in the Hugging Face layout with seeded weights, written without PyTorch; names and shapes are transformers'.
+"""Tiny checkpoints in the Hugging Face layout with seeded weights, written without PyTorch.
 
-tests/data/hf_gold.json holds what transformers computes for them (scripts/hf_gold.py writes it).
+tests/data/hf_layouts.json holds their configurations, as the hub has them, and the names and shapes that transformers gives their
+tensors; tests/data/hf_gold.json what it computes for them. scripts/hf_gold.py writes both.
 """
 from __future__ import annotations
 
 import json
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 
-import hf_newer
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 IDS = [3, 17, 40, 8, 63, 21, 5, 33, 12, 50, 27, 44]
-KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3", "gpt2", "gemma", "gemma2", "arcee", "ernie4_5", "seed_oss",
-         "smollm3", "olmo2", "olmo3", "exaone4", "glm4", *hf_newer.CONFIGS)
-ROPE = {"rope_type": "default", "rope_theta": 10000.0}
-CONFIG: dict[str, Any] = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 8, "max_position_embeddings": 128, "vocab_size": 64, "rms_norm_eps": 1e-5, "rope_parameters": ROPE,
-    "tie_word_embeddings": False, "hidden_act": "silu", "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
-}
-OWN: dict[str, dict[str, Any]] = {
-    "llama": {"rope_parameters": ROPE | {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                                         "original_max_position_embeddings": 32}},
-    "mistral": {"sliding_window": 5},
-    "qwen2": {"use_sliding_window": False},
-    "qwen3": {"use_sliding_window": False},
-    "gemma3_text": {
-        "sliding_window": 4, "query_pre_attn_scalar": 8, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "rope_parameters": {"full_attention": ROPE | {"rope_theta": 1e6}, "sliding_attention": ROPE}},
-    "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 64, "sliding_window": None,
-             "rope_parameters": ROPE | {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0],
-                                        "original_max_position_embeddings": 64, "partial_rotary_factor": 0.5}},
-    "gemma": {"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
-    "gemma2": {
-        "sliding_window": 4, "query_pre_attn_scalar": 8, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
-        "layer_types": ["sliding_attention", "full_attention"], "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
-    "arcee": {"hidden_act": "relu2"},
-    "ernie4_5": {"use_bias": False},
-    "seed_oss": {"attention_bias": True, "attention_out_bias": False},
-    "smollm3": {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]},
-    "olmo3": {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"],
-              "rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
-    "exaone4": {"sliding_window": 4, "sliding_window_pattern": 2, "layer_types": ["sliding_attention", "full_attention"]},
-    "glm4": {"attention_bias": True, "partial_rotary_factor": 0.5, "rope_parameters": ROPE | {"partial_rotary_factor": 0.5}},
-    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "activation_function": "gelu_new", "hidden_act": None,
-             "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
-}
+DATA = Path(__file__).resolve().parent / "data"
+LAYOUTS: dict[str, dict[str, Any]] = json.loads((DATA / "hf_layouts.json").read_text(encoding="utf-8"))
+KINDS = tuple(LAYOUTS)
+NORMS_FROM_ZERO = ("gemma", "nemotron", "qwen3_next", "qwen3_5")     # by the start of a model type, but for gemma3n and gemma4
+LIKE_OTHERS = ("gemma3n", "gemma4", "nemotron_h")
+DECAY, STEP, CUT = "A_log", ("dt_bias", "dt_proj.bias"), "act_fn.eps"
 
 
 def config_of(kind: str) -> dict[str, Any]:
     """config.json of a kind."""
-    return {"model_type": kind} | CONFIG | (OWN | hf_newer.CONFIGS).get(kind, {})
+    return dict(LAYOUTS[kind]["config"])
+
+
+def names_of(tensors: list[list[Any]]) -> dict[str, tuple[int, ...]]:
+    """Shapes by name, of rows of pattern, shape, layers and number of experts."""
+    found = {}
+    for pattern, shape, *numbers in tensors:
+        layers = numbers[0] if numbers else [0]
+        for layer in layers:
+            for expert in range(numbers[1] if len(numbers) > 1 else 1):
+                found[pattern.replace("*", str(layer), 1).replace("*", str(expert), 1)] = tuple(shape)
+    return found
+
+
+def rows_of(shapes: dict[str, tuple[int, ...]]) -> list[list[Any]]:
+    """The other way round."""
+    found: dict[tuple[str, tuple[int, ...]], tuple[set[int], set[int]]] = {}
+    for name, shape in shapes.items():
+        sets = found.setdefault((re.sub(r"(?<=\.)\d+(?=\.)", "*", name), tuple(shape)), (set(), set()))
+        for place, number in zip(sets, re.findall(r"(?<=\.)\d+(?=\.)", name), strict=False):
+            place.add(int(number))
+    return [[pattern, list(shape), *([sorted(layers)] if layers else []), *([len(experts)] if experts else [])]
+            for (pattern, shape), (layers, experts) in found.items()]
 
 
 def tensors_of(kind: str) -> dict[str, Array]:
-    """Every tensor by transformers' name, float32."""
-    config, rng = config_of(kind), np.random.default_rng(KINDS.index(kind))
-    wide, inner, vocabulary = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
-    n_q, n_kv = 32, 16
-    found: dict[str, Array] = {}
+    """Every tensor by transformers' name, float32; each has a seed of its own."""
+    model_type = config_of(kind)["model_type"]
+    from_zero = model_type.startswith(NORMS_FROM_ZERO) and not model_type.startswith(LIKE_OTHERS)
+    return {name: _drawn(f"{kind} {name}", shape, from_zero and "linear_attn" not in name)
+            for name, shape in names_of(LAYOUTS[kind]["tensors"]).items()}
 
-    def add(name: str, *shape: int, mean: float = 0.0) -> None:
-        scale = 0.2 if len(shape) == 1 else 1.3 / shape[-1] ** 0.5
-        found[name] = (mean + scale * rng.standard_normal(shape)).astype(np.float32)
 
-    if kind == "gpt2":
-        add("transformer.wte.weight", vocabulary, wide)
-        add("transformer.wpe.weight", 128, wide)
-        for i in range(2):
-            block = f"transformer.h.{i}"
-            for norm in ("ln_1", "ln_2"):
-                add(f"{block}.{norm}.weight", wide, mean=1.0)
-                add(f"{block}.{norm}.bias", wide)
-            for name, columns, rows in (("attn.c_attn", wide, 3 * wide), ("attn.c_proj", wide, wide), ("mlp.c_fc", wide, 4 * wide),
-                                        ("mlp.c_proj", 4 * wide, wide)):
-                add(f"{block}.{name}.weight", columns, rows)
-                add(f"{block}.{name}.bias", rows)
-        add("transformer.ln_f.weight", wide, mean=1.0)
-        add("transformer.ln_f.bias", wide)
-        return found
-    if kind in hf_newer.CONFIGS:
-        hf_newer.add_tensors(kind, config, add)
-        if not config["tie_word_embeddings"]:
-            add("lm_head.weight", vocabulary, wide)
-        return found
-    mean = 0.0 if kind.startswith("gemma") else 1.0
-    post = ("post_attention_layernorm", "post_feedforward_layernorm")
-    norms = {"gemma2": ("input_layernorm", "pre_feedforward_layernorm", *post), "olmo2": post, "olmo3": post, "exaone4": post,
-             "glm4": ("input_layernorm", "post_attention_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm")}
-    norms["gemma3_text"] = norms["gemma2"]
-    matrices = {"self_attn.q_proj": (n_q, wide), "self_attn.k_proj": (n_kv, wide), "self_attn.v_proj": (n_kv, wide),
-                "self_attn.o_proj": (wide, n_q), "mlp.gate_proj": (inner, wide), "mlp.up_proj": (inner, wide),
-                "mlp.down_proj": (wide, inner)}
-    if kind == "phi3":
-        matrices = {"self_attn.qkv_proj": (n_q + 2 * n_kv, wide), "self_attn.o_proj": (wide, n_q)}
-    if kind in ("phi3", "glm4"):
-        matrices = {name: shape for name, shape in matrices.items() if not name.startswith("mlp")}
-        matrices |= {"mlp.gate_up_proj": (2 * inner, wide), "mlp.down_proj": (wide, inner)}
-    if kind == "arcee":
-        del matrices["mlp.gate_proj"]
-    add("model.embed_tokens.weight", vocabulary, wide)
-    for i in range(config["num_hidden_layers"]):
-        block = f"model.layers.{i}"
-        for name, shape in matrices.items():
-            add(f"{block}.{name}.weight", *shape)
-            if kind in ("qwen2", "seed_oss", "glm4") and name.endswith(("q_proj", "k_proj", "v_proj")):
-                add(f"{block}.{name}.bias", shape[0])
-        for norm in norms.get(kind, ("input_layernorm", "post_attention_layernorm")):
-            add(f"{block}.{norm}.weight", wide, mean=mean)
-        if kind in ("qwen3", "gemma3_text", "exaone4", "olmo2", "olmo3"):
-            rows = (n_q, n_kv) if kind.startswith("olmo") else (8, 8)
-            add(f"{block}.self_attn.q_norm.weight", rows[0], mean=mean)
-            add(f"{block}.self_attn.k_norm.weight", rows[1], mean=mean)
-    add("model.norm.weight", wide, mean=mean)
-    if not config["tie_word_embeddings"]:
-        add("lm_head.weight", vocabulary, wide)
-    return found
+def _drawn(name: str, shape: tuple[int, ...], norms_from_zero: bool) -> Array:
+    values = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape)
+    if name.endswith(CUT):
+        return np.float32(-1e-6).reshape(shape)
+    if len(shape) > 1 and not name.endswith(DECAY):
+        return (1.3 / shape[-1] ** 0.5 * values).astype(np.float32)
+    mean = -1.0 if name.endswith(STEP) else 0.0 if name.endswith("bias") else \
+        float(not norms_from_zero) if re.search(r"norm|ln_|\.D$|ln\.", name) else 0.0
+    return np.asarray(mean + 0.2 * values, np.float32)
 
 
 def write_safetensors(path: Path, tensors: dict[str, Array], dtypes: dict[str, str] | None = None) -> None:
     """A .safetensors file as PyTorch's writers make it; `dtypes` names those that NumPy cannot tell (BF16 given as uint16)."""
-    kinds = {"float32": "F32", "float16": "F16", "int32": "I32", "int64": "I64", "uint16": "BF16"}
+    kinds = {"float32": "F32", "uint8": "U8", "float16": "F16", "int32": "I32", "int64": "I64", "uint16": "BF16"}
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name, array in tensors.items():

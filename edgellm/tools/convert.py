@@ -19,11 +19,14 @@ from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.mlx_folder import MlxFolder, open_mlx_folder
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.tools.converted import PLAIN, Converted
-from edgellm.tools.hf_packed import Grouped, PackedCheckpoint, wrap
+from edgellm.tools.hf_packed import Grouped, PackedCheckpoint
+from edgellm.tools.hf_scaled import unpacked
 from edgellm.tools.hf_tokenizer import complete
 
 TARGETS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
-FLOAT_TENSORS = re.compile(r"position_embd\.weight|rope_.*|.*_norm\.weight|.*\.bias")     # stay float32, as in llama.cpp's files
+FLOAT_TENSORS = re.compile(                      # stay float32, as in llama.cpp's files
+    r"position_embd\.weight|token_types\.weight|rope_.*|.*_norm\.weight|.*\.bias|.*\.ffn_gate_inp(?:_shexp)?\.weight"
+    r"|.*conv(?:1d)?\.weight|.*\.ssm_[ad]|.*\.attn_rel_b\.weight|.*\.time_mix_(?:lerp_fused|[wavg][12])\.weight")
 AT_ONCE = 1 << 22                # values that are converted together: 16 MiB in float32
 LARGEST_F16 = 65504.0
 Progress = Callable[[str, int, int], None]
@@ -40,7 +43,7 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
     target = _target(type_name)
     if not os.path.isdir(folder):
         raise Unreadable("is not a folder; give the folder of a checkpoint, with config.json and .safetensors files", file=folder)
-    with open_mlx_folder(os.path.abspath(folder), wrap) as model:
+    with open_mlx_folder(os.path.abspath(folder), unpacked) as model:
         if packed := next((info for info in model.tensors.values() if info.type.origin == MLX), None):
             raise Unsupported(f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder,
                               field=packed.name)
@@ -95,15 +98,16 @@ def _exact(model: MlxFolder, names: list[str]) -> tuple[dict[str, GGMLType], lis
 
 def _packed(model: MlxFolder, name: str) -> Grouped | None:
     source, file = model.source(name), model.file
-    if source is None or source.others or not isinstance(file, PackedCheckpoint) or not file.is_packed(source.name):
+    if source is None or not source.only_rows or not isinstance(file, PackedCheckpoint) or not file.is_packed(source.name):
         return None
     return file.grouped(source.name)
 
 
 def _left_out(model: MlxFolder) -> list[str]:
-    silent = (".attn.bias", ".attn.masked_bias", ".inv_freq")                # masks and angles, which are computed
+    silent = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq")                  # masks and angles, which are computed
     parts = sorted({PREFIX.sub("", name, count=1).partition(".")[0] for name in model.skipped() if not name.endswith(silent)})
-    return [f"the language model alone is converted, without {', '.join(parts)}"] if parts else []
+    notes = [f"the language model alone is converted, without {', '.join(parts)}"] if parts else []
+    return notes + (["layers that only draft tokens are left out"] if model.drafting else [])
 
 
 def _type(model: MlxFolder, name: str, target: GGMLType | None) -> GGMLType:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from edgellm.catalogue.hub_cache import snapshots
 from edgellm.errors import BadHParam, BadTensorInfo, OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
-from edgellm.formats.families import Family
+from edgellm.formats.families import Family, part_of
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.mapped import MappedFile
@@ -96,7 +96,8 @@ def _tensors(file: SafeTensorsFile, family: Family, config: Json, settings: Json
         match = NAME.fullmatch(name)
         ours = family.name(f"{match[1]}.weight") if match else name
         shape = file.tensors[name].shape
-        if match is None or ours == f"{match[1]}.weight" or len(shape) != 2:
+        differs = part_of(ours) in family.pieces
+        if match is None or ours == f"{match[1]}.weight" or len(shape) != 2 or differs:
             raise Unsupported("has no place in a GGUF adapter; merge the adapter into its model, and convert that",
                               file=file.paths[0], field=name)
         array = file.array(name).astype(np.float32)

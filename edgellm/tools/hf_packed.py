@@ -15,7 +15,7 @@ import numpy.typing as npt
 from edgellm.errors import BadTensorInfo, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.mapped import Bytes
-from edgellm.formats.mlx_folder import Rows
+from edgellm.formats.mlx_source import Rows
 from edgellm.formats.safetensors import SafeTensorInfo, SafeTensorsFile
 
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)             # column of each nibble, from the lowest

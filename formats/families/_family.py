@@ -9,10 +9,18 @@ from typing import Any  # of parsed JSON
 import numpy as np
 import numpy.typing as npt
 
-PREFIX = re.compile(r"^(?:(?:model|language_model|transformer)\.)+")      # wrappers around the language model, none or several
-LAYER = re.compile(r"(?:layers|h)\.(\d+)\.(.+)")
+from ._pieces import Piece
+
+Config = Mapping[str, Any]
+# Wrappers around the language model, none or several.
+PREFIX = re.compile(r"^(?:(?:model|language_model|transformer|backbone|gpt_neox|bert|roberta|encoder)\.)+")
+LAYER = re.compile(r"(?:layers|layer|h|blocks|block)\.(\d+)\.(.+)")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+PART = re.compile(r"(?:(?:enc\.)?blk\.\d+\.)?(.+?)(?:\.(?:weight|bias|scale))?")
 OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+# Angles, which are computed; eyes and ears; layers that draft tokens.
+OTHERS = (r".*\.rotary_emb\.inv_freq|mtp\..*|(?:model\.)?(?:visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio"
+          r"|multi_modal_projector|mtp_\w+)\..*")
 INNER = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -22,16 +30,16 @@ INNER = {
 """What most families share: their own names of a layer's parts, and GGUF's."""
 
 
-def nothing(config: Mapping[str, Any]) -> str:
+def nothing(config: Config) -> str:
     """For families whose configurations all ask for one graph."""
     return ""
 
 
-def no_keys(config: Mapping[str, Any]) -> Mapping[str, object]:
+def no_keys(config: Config) -> Mapping[str, object]:
     return {}
 
 
-def no_tensors(config: Mapping[str, Any]) -> Mapping[str, npt.NDArray[np.float32]]:
+def no_tensors(config: Config) -> Mapping[str, npt.NDArray[np.float32]]:
     return {}
 
 
@@ -40,14 +48,19 @@ class Family:
     """Checkpoints of one or more `model_types`. Names in `inner` and `outer` come without wrappers and without .weight or .bias.
 
     `activations`: what config.json may name; another one would need another graph. `paired_rows`: GGUF orders the rows of queries
-    and keys so that a rotation's pairs lie side by side. `norms_from_zero`: norms are stored less 1. `slides`: whether
-    `sliding_window` holds. `transposed`: matrices that PyTorch's checkpoints store as (columns, rows). `skipped`: tensors that
-    the language model does not need (a regular expression). `refuses`: the key of a configuration that asks for another graph, "".
+    and keys so that a rotation's pairs lie side by side. `norms_from_zero`: norms are stored less 1, but those of `kept_norms`;
+    MLX's files too, unless `shifted_in_mlx`. `slides`: whether `sliding_window` holds. `transposed`: matrices that PyTorch's
+    checkpoints store as (columns, rows). `skipped`: tensors that the language model does not need (a regular expression).
+    `instead`: the model type whose family a configuration belongs to, "" for this one.
+    `only`: what a setting must be, where others ask for another graph; one that is missing is right. `refuses`: the key of a
+    configuration that asks for another graph in a less simple way, "".
     A * in `inner` and `outer` stands for a number: such tensors are one in GGUF, in the order of their numbers. `bare`: names of a
-    layer without .weight, and GGUF's with it. `halves`: parts whose matrices GGUF has in two. `flat`: those that are vectors
-    there. `padded`: tables that get as many rows as there are tokens, by their first one. `keys`: GGUF's keys that other families
-    do not have, without the architecture's name. `made`: tensors that follow from the configuration. `own_ropes`: scalings of
-    angles that `made` has. `merged_tokenizer`: see mlx_tokenizer.
+    layer or of the model without .weight, and GGUF's in full. `pieces`: what GGUF makes of a part where it is not the tensor
+    itself. `padded`: tables that get as many rows as there are tokens, by their first one. `defaults`: what transformers takes
+    where a configuration says nothing. `reads`: their names of what others call `hidden_size` and so on, the first that is there
+    counts. `keys`: GGUF's keys that other families do not have, without the architecture's name. `values`: bare names of a layer
+    whose number becomes a key's value for that layer. `made`: tensors that follow from the configuration. `own_ropes`: scalings
+    of angles that `made` has. `merged_tokenizer`: see mlx_tokenizer. `blocks`: how GGUF names of layers begin.
     """
 
     architecture: str
@@ -57,18 +70,25 @@ class Family:
     activations: tuple[str, ...] = ("silu",)
     paired_rows: bool = False
     norms_from_zero: bool = False
+    kept_norms: frozenset[str] = frozenset()
+    shifted_in_mlx: bool = False
     slides: bool = False
     transposed: frozenset[str] = frozenset()
-    skipped: str = r".*\.rotary_emb\.inv_freq"
-    refuses: Callable[[Mapping[str, Any]], str] = nothing
+    skipped: str = OTHERS
+    instead: Callable[[Config], str] = nothing
+    only: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    refuses: Callable[[Config], str] = nothing
     bare: Mapping[str, str] = field(default_factory=dict)
-    halves: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    flat: frozenset[str] = frozenset()
+    pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
     padded: frozenset[str] = frozenset()
-    keys: Callable[[Mapping[str, Any]], Mapping[str, object]] = no_keys
-    made: Callable[[Mapping[str, Any]], Mapping[str, npt.NDArray[np.float32]]] = no_tensors
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: Callable[[Config], Mapping[str, object]] = no_keys
+    values: Mapping[str, str] = field(default_factory=dict)
+    made: Callable[[Config], Mapping[str, npt.NDArray[np.float32]]] = no_tensors
     own_ropes: frozenset[str] = frozenset()
     merged_tokenizer: str = ""
+    blocks: str = "blk"
 
     def name(self, tensor: str) -> str:
         """GGUF's name of a tensor; one that is unknown keeps its own, and is refused where the graph is checked."""
@@ -78,8 +98,8 @@ class Family:
         """The name, and the number of the tensor where GGUF has several in one."""
         whole = PREFIX.sub("", tensor, count=1)
         found = LAYER.fullmatch(whole)
-        if found is not None and found[2] in self.bare:
-            return f"blk.{found[1]}.{self.bare[found[2]]}", None
+        if (inside := whole if found is None else found[2]) in self.bare:
+            return self.bare[inside] if found is None else f"{self.blocks}.{found[1]}.{self.bare[inside]}", None
         base, _, suffix = whole.rpartition(".")
         found = LAYER.fullmatch(base)
         names, inside = (self.outer, base) if found is None else (self.inner, found[2])
@@ -88,7 +108,18 @@ class Family:
             ours, number = names.get(f"{inside[:digits.start()]}*{inside[digits.end():]}"), int(digits[0])
         if ours is None:
             return tensor, None
-        return f"{ours}.{suffix}" if found is None else f"blk.{found[1]}.{ours}.{suffix}", number
+        return f"{ours}.{suffix}" if found is None else f"{self.blocks}.{found[1]}.{ours}.{suffix}", number
+
+    def value(self, tensor: str) -> tuple[str, int] | None:
+        """The key that a tensor of one number is a value of, and for which layer."""
+        found = LAYER.fullmatch(PREFIX.sub("", tensor, count=1))
+        return (self.values[found[2]], int(found[1])) if found is not None and found[2] in self.values else None
 
     def skips(self, tensor: str) -> bool:
         return re.fullmatch(self.skipped, tensor) is not None
+
+
+def part_of(name: str) -> str:
+    """GGUF's name of a part of a layer or of the model: without the layer, and without .weight or .bias."""
+    found = PART.fullmatch(name)
+    return found[1] if found else name

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
 from ._family import INNER, Family
+from ._pieces import FLAT, Piece, half
 
 Config = Mapping[str, Any]
 EXPERTS = {"mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp"} | {
@@ -48,9 +49,9 @@ FAMILIES = (
     Family("llama", ("mixtral",), INNER | MIXTRAL, paired_rows=True, slides=True, keys=counts),
     Family("qwen3moe", ("qwen3_moe",), INNER | EXPERTS, keys=counts, refuses=normalised(True)),
     Family("qwen2moe", ("qwen2_moe",), INNER | EXPERTS, keys=counts, refuses=normalised(False),
-           flat=frozenset({"ffn_gate_inp_shexp"})),
+           pieces={"ffn_gate_inp_shexp": FLAT}),
     Family("olmoe", ("olmoe",), INNER | EXPERTS, keys=counts, refuses=normalised(False)),
     Family("granite", ("granite",), INNER, paired_rows=True, keys=granite),
     Family("granitemoe", ("granitemoe",), INNER | GRANITE, paired_rows=True, keys=granite,
-           halves={"ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps")}),
+           pieces={"ffn_gate_up_exps": (Piece("ffn_gate_exps", half(0)), Piece("ffn_up_exps", half(1)))}),
 )

@@ -21,9 +21,7 @@ def refuses(config: Mapping[str, Any]) -> str:
     return "" if config.get("query_pre_attn_scalar") in (None, usual) else "query_pre_attn_scalar"
 
 
-OTHERS = r"(?:model\.)?(?:vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\..*"
-
 FAMILIES = (
     Family("gemma3", ("gemma3_text", "gemma3"), PARTS, activations=("gelu_pytorch_tanh",), norms_from_zero=True, slides=True,
-           skipped=OTHERS, refuses=refuses),
+           refuses=refuses),
 )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._family import OUTER, Family
-from .gemma3 import OTHERS, PARTS
+from .gemma3 import PARTS
 
 Config = Mapping[str, Any]
 LONG_HEAD = 512                  # of layers that see everything, where a Gemma 4 configuration says nothing
@@ -101,12 +101,12 @@ def refuses3n(config: Config) -> str:
 
 
 FAMILIES = (
-    Family("gemma4", ("gemma4_text", "gemma4"), GEMMA4, TABLES, activations=("gelu_pytorch_tanh",), slides=True, skipped=OTHERS,
+    Family("gemma4", ("gemma4_text", "gemma4"), GEMMA4, TABLES, activations=("gelu_pytorch_tanh",), slides=True,
            bare=BARE4, keys=gemma4, made=rotated, refuses=refuses4, own_ropes=frozenset({"proportional"}),
            merged_tokenizer="gemma4"),
     Family("gemma3n", ("gemma3n_text", "gemma3n"), GEMMA3N,
            TABLES | {"altup_projections.*": "altup_proj", "altup_unembed_projections.*": "altup_unembd_proj"},
            activations=("gelu_pytorch_tanh",), slides=True,
-           skipped=OTHERS, bare={"altup.correct_output_scale": "altup_correct_scale.weight"},
+           bare={"altup.correct_output_scale": "altup_correct_scale.weight"},
            padded=frozenset({"per_layer_token_embd.weight"}), keys=gemma3n, refuses=refuses3n),
 )

@@ -1,9 +1,24 @@
 """GPT-2 and its fine-tunes; PyTorch's checkpoints store its matrices as (inputs, outputs), and masks beside them."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any  # of parsed JSON
+
 from ._family import Family
 
 OUTER = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output"}
 PARTS = {"ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
          "mlp.c_proj": "ffn_down"}
 
-FAMILIES = (Family("gpt2", ("gpt2",), PARTS, OUTER, activations=("gelu_new", "gelu_pytorch_tanh"),
+READS = {"num_hidden_layers": ("n_layer",), "max_position_embeddings": ("n_positions",), "hidden_size": ("n_embd",),
+         "num_attention_heads": ("n_head",), "intermediate_size": ("n_inner",), "num_key_value_heads": (), "head_dim": ()}
+
+
+def keys(config: Mapping[str, Any]) -> dict[str, object]:
+    """The feed-forward has four times the width where nothing is said."""
+    width = config.get("hidden_size")
+    return {"feed_forward_length": config.get("intermediate_size") or (4 * width if isinstance(width, int) else None)}
+
+
+FAMILIES = (Family("gpt2", ("gpt2",), PARTS, OUTER, reads=READS, keys=keys, activations=("gelu_new", "gelu_pytorch_tanh"),
                    transposed=frozenset({"attn_qkv", "attn_output", "ffn_up", "ffn_down"}), skipped=r".*\.attn\.(?:masked_)?bias"),)

@@ -1,0 +1,133 @@
+"""Checkpoints whose tensors GGUF has in another form: scales beside the weights, layers that draft, models within models."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hf_checkpoints import DATA, IDS, config_of, tensors_of, write_checkpoint, write_safetensors
+
+import edgellm
+from edgellm.errors import BadTensorInfo, EdgeError, Unsupported
+from edgellm.formats.gguf import open_gguf
+from edgellm.tools.convert import convert
+from edgellm.weights import WeightStore
+
+GOLD: dict[str, list[list[float]]] = json.loads((DATA / "hf_gold.json").read_text(encoding="utf-8"))
+FP4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0], np.float32)
+BLOCK = "model.layers.0"
+
+
+def test_mxfp4_experts_stay_mxfp4(tmp_path: Path) -> None:
+    """Blocks keep every bit; gates and products come by turns, and neighbours share a byte, as gpt-oss has them."""
+    rng, tensors, wide, inner = np.random.default_rng(0), dict[str, Any](), 32, 64
+    plain: dict[str, Any] = {}
+    for layer in range(2):
+        place = f"model.layers.{layer}.mlp.experts"
+        for part, rows, columns in (("gate_up_proj", 2 * inner, wide), ("down_proj", wide, inner)):
+            blocks = rng.integers(0, 256, (4, rows, columns // 32, 16), dtype=np.uint8)
+            scales = rng.integers(122, 127, (4, rows, columns // 32), dtype=np.uint8)
+            values = np.stack([FP4[blocks & 15], FP4[blocks >> 4]], axis=-1).reshape(*scales.shape, 32)
+            values = np.ldexp(values, scales[..., None].astype(int) - 127).reshape(4, rows, columns)
+            tensors |= {f"{place}.{part}_blocks": blocks, f"{place}.{part}_scales": scales}
+            plain[f"{place}.{part}"] = np.ascontiguousarray(values.swapaxes(1, 2))
+        plain[f"{place}.gate_up_proj_bias"] = rng.standard_normal((4, 2 * inner)).astype(np.float32)
+    biases = {name: array for name, array in plain.items() if name.endswith("bias")}
+    rest = {name: array for name, array in tensors_of("gpt_oss").items() if not name.endswith(("gate_up_proj", "down_proj"))}
+    logits = {}
+    for name, more in (("packed", rest | biases | tensors), ("plain", rest | plain)):
+        folder = tmp_path / name
+        write_checkpoint(folder, "gpt_oss", intermediate_size=inner)
+        write_safetensors(folder / "model.safetensors", more)
+        done = convert(folder, tmp_path / f"{name}.gguf", type_name=None if name == "packed" else "F32")
+        with edgellm.load(done.path, context=64, kv_type="f32", threads=1, backend="cpu") as model:
+            logits[name] = model.logits(IDS)
+    with open_gguf(tmp_path / "packed.gguf") as gguf:
+        assert {info.type.name for name, info in gguf.tensors.items() if name.endswith("_exps.weight")} == {"MXFP4"}
+    weights = WeightStore(open_gguf(tmp_path / "packed.gguf"))
+    values = plain[f"{BLOCK}.mlp.experts.gate_up_proj"]
+    assert np.array_equal(weights["blk.0.ffn_up_exps.weight"].array(), values[:, :, 1::2].swapaxes(1, 2))
+    assert np.array_equal(weights["blk.0.ffn_gate_exps.weight"].array(), values[:, :, ::2].swapaxes(1, 2))
+    assert np.array_equal(weights["blk.0.ffn_gate_exps.bias"].array(), plain[f"{BLOCK}.mlp.experts.gate_up_proj_bias"][:, ::2])
+    weights.close()
+    assert np.abs(logits["packed"] - logits["plain"]).max() < 0.1 * np.abs(logits["plain"]).max()
+
+
+@pytest.mark.parametrize(("scale", "name"), [((2, 1), "weight_scale_inv"), ((48, 1), "weight_scale"), ((), "weight_scale")])
+def test_eight_bit_floats_times_their_scales(tmp_path: Path, scale: tuple[int, ...], name: str) -> None:
+    """One scale for blocks of 32 rows, for each row, or for all."""
+    codes = np.tile(np.array([0x38, 0xB8, 0x7E, 0x01, 0x40, 0x00, 0x08, 0x3C], np.uint8), (48, 4))
+    values = np.tile(np.array([1.0, -1.0, 448.0, 2.0**-9, 2.0, 0.0, 2.0**-6, 1.5], np.float32), (48, 4))
+    scales = 2.0 ** -np.arange(np.prod(scale, dtype=int)).reshape(scale).astype(np.float32)
+    matrix = f"{BLOCK}.mlp.up_proj"
+    tensors = {key: array for key, array in tensors_of("llama").items() if key != f"{matrix}.weight"}
+    folder = write_checkpoint(tmp_path / "hf", "llama", quantization_config={"quant_method": "fp8", "weight_block_size": [32, 32]})
+    write_safetensors(folder / "model.safetensors", tensors | {f"{matrix}.weight": codes, f"{matrix}.{name}": scales},
+                      {f"{matrix}.weight": "F8_E4M3"})
+    done = convert(folder, tmp_path / "model.gguf")
+    weights = WeightStore(open_gguf(done.path))
+    spread = scales.repeat(32, axis=0)[:48] if scale == (2, 1) else scales
+    assert weights["blk.0.ffn_up.weight"].type.name == "BF16"
+    assert np.array_equal(weights["blk.0.ffn_up.weight"].array(), values * spread)
+    weights.close()
+    wrong = {f"{matrix}.weight": codes, f"{matrix}.{name}": np.ones((3, 5), np.float32)}
+    write_safetensors(folder / "model.safetensors", tensors | wrong, {f"{matrix}.weight": "F8_E4M3"})
+    with pytest.raises(BadTensorInfo, match="up_proj"):
+        convert(folder, tmp_path / "model.gguf")
+
+
+def test_layers_that_draft_are_left_out_and_unknown_ones_refused(tmp_path: Path) -> None:
+    more = {"model.layers.2.eh_proj.weight": np.ones((32, 64), np.float32)}
+    done = convert(write_checkpoint(tmp_path / "hf", "glm4_moe", tensors=more), tmp_path / "model.gguf", type_name="F32")
+    assert any("draft" in note for note in done.notes)
+    with pytest.raises(EdgeError, match=r"layers\.2\.eh_proj"):
+        convert(write_checkpoint(tmp_path / "hf", "glm4_moe", tensors=more, num_nextn_predict_layers=0), tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(("kind", "inner", "outer", "prefix"), [
+    ("ministral3", "ministral3", "mistral3", "language_model."),
+    ("qwen3_5_text", "qwen3_5_text", "qwen3_5", "model.language_model."),
+])
+def test_models_within_models(tmp_path: Path, kind: str, inner: str, outer: str, prefix: str) -> None:
+    """The language model of one that sees images, by the configuration of its text part."""
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": outer, "text_config": config_of(kind) | {"model_type": inner}}))
+    eyes = "model.visual" if prefix.startswith("model") else "vision_tower"
+    names = {name: f"{prefix}{name.removeprefix('model.') if prefix.startswith('model') else name}" for name in tensors_of(kind)}
+    tensors = {names[name] if name != "lm_head.weight" else name: array for name, array in tensors_of(kind).items()}
+    write_safetensors(folder / "model.safetensors", tensors | {f"{eyes}.patch_embed.proj.weight": np.ones(4, np.float32),
+                                                               "mtp.fc.weight": np.ones(4, np.float32)})
+    done = convert(folder, tmp_path / "model.gguf", type_name="F32")
+    assert any(eyes.rpartition(".")[2] in note for note in done.notes)
+    with edgellm.load(done.path, context=64, kv_type="f32", threads=1, backend="cpu") as model:
+        assert np.abs(model.logits(IDS)[[5, -1]] - np.array(GOLD[kind])).max() <= 1e-4
+
+
+@pytest.mark.parametrize(("kind", "config", "field"), [
+    ("falcon", {"alibi": True}, "alibi"), ("mpt", {"attn_config": {"alibi": False}}, "attn_config.alibi"),
+    ("gpt_oss", {"swiglu_limit": 9.0}, "swiglu_limit"), ("lfm2", {"conv_bias": True}, "conv_bias"),
+    ("deepseek_v2", {"rope_scaling": {"type": "yarn", "factor": 2.0, "mscale": 1.0, "mscale_all_dim": 0.5,
+                                      "original_max_position_embeddings": 16}}, "rope_scaling"),
+    ("ernie4_5_moe", {"moe_layer_end_index": 1}, "moe_layer_end_index"), ("phi", {"qk_layernorm": True}, "qk_layernorm"),
+    ("falcon_h1", {"tie_word_embeddings": True}, "tie_word_embeddings"), ("glm4_moe", {"norm_topk_prob": False}, "norm_topk_prob"),
+    ("qwen3_next", {"mlp_only_layers": [0]}, "mlp_only_layers"), ("mamba", {"use_bias": True}, "use_bias"),
+    ("minimax_m2", {"scoring_func": "softmax"}, "scoring_func"),
+    ("bloom", {"apply_residual_connection_post_layernorm": True}, "apply"),
+])
+def test_settings_that_ask_for_another_graph_are_refused(tmp_path: Path, kind: str, config: dict[str, Any], field: str) -> None:
+    with pytest.raises(Unsupported, match=field):
+        convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(("kind", "config"), [
+    ("deepseek_v3", {"kv_lora_rank": None}), ("deepseek_v3", {"v_head_dim": 13}), ("qwen3_next", {"linear_num_key_heads": 3}),
+    ("qwen3_5_text", {"linear_num_value_heads": None}), ("falcon_h1", {"mamba_n_heads": 7}), ("mamba2", {"n_groups": 3}),
+    ("bloom", {"num_attention_heads": 5}), ("falcon_h1", {"ssm_multipliers": [1.0]}), ("lfm2", {"block_multiple_of": "x"}),
+    ("nemotron_h", {"hybrid_override_pattern": 3}), ("granitemoehybrid", {"layer_types": [1, None, {}]}),
+])
+def test_settings_that_do_not_fit_the_tensors_end_in_typed_errors(tmp_path: Path, kind: str, config: dict[str, Any]) -> None:
+    with pytest.raises(EdgeError):
+        convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
