@@ -146,7 +146,7 @@ class _Opened:
         for index, part in enumerate(self.parts):
             x = [[functools.partial(self._for_all, V32B, at, 32 * g) for g in range(first, first + len(part))] for at, _ in columns]
             if self.negatives:
-                dots.append(e.dots([functools.partial(_same, w) for w in part], x, True, shape.most, starts(index)))
+                dots.append(e.dots([functools.partial(e.parted, w) for w in part], x, True, shape.most, starts(index)))
             else:
                 dots.append([e.dot([(w, load()) for w, load in zip(part, loads, strict=True)], shape.signed, shape.most, start)
                              for loads, start in zip(x, starts(index), strict=True)])
@@ -154,10 +154,6 @@ class _Opened:
         return [weighed(e, total, [dot[c] for dot in dots], self.scales, self.minima,
                         [sums(at, index, shape.n_minima) for index in range(shape.n_minima)], self._for_all(V8F, at), self.factor)
                 for c, (total, (_, at)) in enumerate(zip(totals, columns, strict=True))]
-
-
-def _same(value: Value) -> Value:
-    return value
 
 
 def turned(e: Generic, unit: Unit, whole: bool) -> list[Value]:

@@ -13,7 +13,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels import block_lanes, neon_rows, output, panel
+from edgellm.backends.cpu.kernels import block_lanes, neon_rows, output, panel, panel_groups
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import lanes, tiles
 from edgellm.backends.cpu.kernels._prefetch import prefetch
@@ -22,7 +22,7 @@ from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.simd.neon import Neon
-from edgellm.backends.cpu.traits import BLOCK, PANEL_ROWS, TILE_COLUMNS, TRAITS, UNIT
+from edgellm.backends.cpu.traits import BLOCK, PANEL_BYTES, PANEL_ROWS, TILE_COLUMNS, TRAITS, UNIT
 from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = UNIT // BLOCK
@@ -151,10 +151,14 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     load_f32, rung, shape = isa.load_f32, isa.rung, shape_of(variant, isa.rung)
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
     tile_rows, panel_bytes = rung.tile_rows, rung.panel_bytes
+    totals_bytes = tile_rows * TILE_COLUMNS * 4
     record, row_unit = panel.record_bytes(rung, shape), panel.row_unit_bytes(shape)
     lanes = Vec("f32", tile_rows)
     unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: panel.unpack_group(e, variant, shape, *a))
     multiply = isa.make("multiply", void, (i64,) * 5, lambda e, *a: panel.multiply(e, shape, *a))
+    side_by_side = rung.tile_groups
+    multiply_several = (isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
+                        if side_by_side > 1 else None)
     put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, lanes))
     load_rows = isa.make("load_rows", lanes, (i64,), lambda e, at: e.load(vector(F32, tile_rows), at))
     begin_tiles = isa.make("begin_tiles", void, (), lambda e: e.begin_tiles(BLOCK // shape.n_scales))
@@ -163,10 +167,12 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     @inline
     def many(op, first, end, columns):
         w, row_bytes, n, k, x, x_stride, totals = arguments(op)
-        units = (k + UNIT - 1) // UNIT
+        units, blocks = (k + UNIT - 1) // UNIT, (k + BLOCK - 1) // BLOCK
         pass_bytes, x_pass_bytes = units * record, units * panel.X_RECORD
         group_bytes = pass_bytes * BLOCKS
-        at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes))
+        at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes) // side_by_side * side_by_side)
+        if side_by_side <= PANEL_BYTES // group_bytes:
+            at_once = max(at_once, side_by_side)
         rows = totals + PANEL_ROWS * TILE_COLUMNS * 4
         groups = rows + tile_rows * row_unit
         begin_tiles()
@@ -177,9 +183,14 @@ def _many_columns(variant: str, isa: Isa) -> Any:
                 unpack_group(w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * group_bytes)
             for c in range(0, columns, TILE_COLUMNS):
                 for block in range(BLOCKS):
-                    for i in range(here):
-                        multiply(groups + i * group_bytes + block * pass_bytes, units, x + c * x_stride + block * x_pass_bytes,
-                                 totals + i * tile_rows * TILE_COLUMNS * 4, block)
+                    at, x_at = groups + block * pass_bytes, x + c * x_stride + block * x_pass_bytes
+                    n_units, alone = max(1, (blocks - block + BLOCKS - 1) // BLOCKS), 0      # those that have such a block
+                    if side_by_side > 1:
+                        alone = here // side_by_side * side_by_side
+                        for i in range(0, alone, side_by_side):
+                            multiply_several(at + i * group_bytes, group_bytes, n_units, x_at, totals + i * totals_bytes, block)
+                    for i in range(alone, here):
+                        multiply(at + i * group_bytes, n_units, x_at, totals + i * totals_bytes, block)
                 for i in range(here):
                     row = (group + i) * tile_rows
                     for column in range(TILE_COLUMNS):

@@ -1,8 +1,8 @@
 """Many columns, as IR: a group of weight rows unpacked and interleaved, and tiles of them by sixteen columns.
 
 A group has as many rows as a vector of the rung has lanes of 32 bits. In a panel it is, for block j of every unit, and then
-unit by unit, a record: eight vectors of four codes of every row, then vectors of scales and of minima, with a lane per row (and,
-on rungs with `sign_sums`, one for signed codes).
+unit by unit, a record: eight vectors of four codes of every row, then vectors of scales and of minima, with a lane per row. Of
+signed codes, on rungs with `sign_sums`, sizes take their place, and what `dots` starts from and masks of the negative ones follow.
 A tile of activations has records in the same order: for four codes at a time those of sixteen columns, then their d and sums.
 """
 from __future__ import annotations
@@ -37,10 +37,23 @@ X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the s
 
 def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
     """Bytes of one block of a group of rows in a panel."""
-    return e.tile_rows * (BLOCK + 4 * (shape.n_vectors + _sign_sums(e, shape)))
+    n_sums = sign_sums(e, shape)
+    return e.tile_rows * (BLOCK + 4 * (shape.n_vectors + n_sums) + (BLOCK if n_sums else 0))
 
 
-def _sign_sums(e: Generic | type[Generic], shape: Shape) -> int:
+def codes_at(e: Generic, shape: Shape, w: Value, g: int) -> Any:
+    """The g-th four codes of all rows of the record at `w`, as `dots` takes them."""
+    kind, size = vector(I8, 4 * e.tile_rows), 4 * e.tile_rows
+    codes = e.load(kind, w, size * g)
+    return (codes, e.load(kind, w, record_bytes(e, shape) - size * (8 - g))) if sign_sums(e, shape) else codes
+
+
+def starts_at(e: Generic, shape: Shape, w: Value, index: int) -> Value:
+    """What the dots of signed codes, or of their first or second half, start from."""
+    return e.load(vector(I32, e.tile_rows), w, e.tile_rows * (BLOCK + 4 * (shape.n_vectors + index)))
+
+
+def sign_sums(e: Generic | type[Generic], shape: Shape) -> int:
     """How many vectors of i32 the record of a block ends with: what dot products of signed codes start from, for each scale."""
     return shape.n_scales if shape.signed and e.sign_sums else 0
 
@@ -72,13 +85,20 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
         rest = b.srem(k, I64(UNIT))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
             unpack(whole, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
-    n_sums = _sign_sums(e, shape)
-    if n_sums:
+    if sign_sums(e, shape):
         with cgutils.for_range(b, b.mul(units, I64(UNIT // BLOCK))) as loop:
-            at = b.add(out, b.mul(loop.index, I64(record_bytes(e, shape))))
-            codes = [e.load(vector(I8, 4 * e.tile_rows), at, 4 * e.tile_rows * g) for g in range(BLOCK // 4)]
-            for index, part in enumerate([codes] if n_sums == 1 else [codes[:4], codes[4:]]):
-                e.store(e.negatives(part), at, record_bytes(e, shape) - 4 * e.tile_rows * (n_sums - index))
+            _split_signs(e, shape, b.add(out, b.mul(loop.index, I64(record_bytes(e, shape)))))
+
+
+def _split_signs(e: Generic, shape: Shape, record: Value) -> None:
+    """Signed codes of a record to sizes, sums and masks."""
+    size = 4 * e.tile_rows
+    codes = [e.load(vector(I8, size), record, size * g) for g in range(8)]
+    for index, part in enumerate([codes] if shape.n_scales == 1 else [codes[:4], codes[4:]]):
+        e.store(e.negatives(part), record, e.tile_rows * (BLOCK + 4 * (shape.n_vectors + index)))
+    for g, (sizes, negative) in enumerate(map(e.parted, codes)):
+        e.store(sizes, record, size * g)
+        e.store(negative, record, record_bytes(e, shape) - size * (8 - g))
 
 
 def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Value) -> None:
@@ -202,8 +222,8 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
         return e.splat(e.load(element, x, X_SECTIONS + 4 * TILE_COLUMNS * section + 4 * c), rows)
 
     def starts(index: int, some: Sequence[int]) -> list[Value | None]:
-        if n_sums := _sign_sums(e, shape):
-            return [e.load(vector(I32, rows), w, record_bytes(e, shape) - 4 * rows * (n_sums - index))] * len(some)
+        if sign_sums(e, shape):
+            return [starts_at(e, shape, w, index)] * len(some)
         if not shape.offset:
             return [None] * len(some)
         return [started(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) for c in some]
@@ -214,7 +234,7 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
                  for c in some]
         return e.dots([codes[g] for g in groups], fours, shape.signed, shape.most, starts(index, some))
 
-    codes = [cache(lambda g=g: e.load(kind, w, 4 * rows * g)) for g in range(BLOCK // 4)]
+    codes = [cache(lambda g=g: codes_at(e, shape, w, g)) for g in range(BLOCK // 4)]
     factors = [cache(lambda index=index: e.load(floats, w, rows * (BLOCK + 4 * index)))
                for index in range(shape.n_scales + shape.n_minima)]
     results = []

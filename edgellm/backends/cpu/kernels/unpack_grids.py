@@ -80,7 +80,7 @@ def _signed(e: Generic, sizes: Codes, negative: Codes, scales: Sequence[Value], 
         signed = e.negated(sizes(q, h), negative(q, h))
         return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed
 
-    return SignedUnit(codes, scales, 255 if offset else 127, offset, (), not offset, (), sizes, negative, widest)
+    return SignedUnit(codes, scales, 255 if offset else widest, offset, (), not offset, (), sizes, negative, widest)
 
 
 def _even(e: Generic, sevens: Value) -> Value:

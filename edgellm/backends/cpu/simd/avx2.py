@@ -20,6 +20,7 @@ class Avx2(Generic):
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
     lanes_from: ClassVar[int | None] = 3
     tiled_from: ClassVar[int] = 32
+    tile_groups: ClassVar[int] = 2
     column_by_column: ClassVar[bool] = False
     sign_sums: ClassVar[bool] = True
     has_pair_sums: ClassVar[bool] = True
@@ -55,24 +56,30 @@ class Avx2(Generic):
 
     def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
              starts: Sequence[Any]) -> list[Any]:
-        """One vector of weights after the other by all columns: their sums stay in sixteen registers, the weights need not.
-        Of signed codes w each x is turned to ~x where w < 0, on any port (vpsignb would be a third of all work for two ports):
-        |w| * ~x is one |w| less than w * x, which `starts` have from `negatives`.
+        return self.dots_of_groups([weights], columns, signed, most, [starts])[0]
+
+    def dots_of_groups(self, groups: Sequence[Sequence[Load]], columns: Sequence[Sequence[Load]], signed: bool, most: int,
+                       starts: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """One vector of weights of each group after the other by all columns: their sums stay in sixteen registers, the weights
+        need not. Signed codes w come `parted`; each x is turned to ~x where w < 0, on any port (vpsignb would be a third of all
+        work for two ports): |w| * ~x is one |w| less than w * x, which `starts` have from `negatives`.
         """
-        together = self._together(signed, most)
-        totals, sums = list(starts), [None] * len(columns)
-        for g, load in enumerate(weights):
-            w = load()
-            size, turned = (self.magnitude(w), self._negative(w)) if signed else (w, None)
-            full = (g + 1) % together == 0 or g + 1 == len(weights)
+        together, last = self._together(signed, most), len(columns[0]) - 1
+        totals: list[list[Any]] = [list(each) for each in starts]
+        sums: list[list[Any]] = [[None] * len(columns) for _ in groups]
+        for g in range(last + 1):
+            weights = [group[g]() for group in groups]
+            full = (g + 1) % together == 0 or g == last
             for c, x in enumerate(columns):
-                value = self.b.xor(x[g](), turned) if signed else x[g]()
-                product = self.call("llvm.x86.avx2.pmadd.ub.sw", V16H, size, value)
-                sums[c] = product if sums[c] is None else self._kept_add("w", sums[c], product)
-                if full:
-                    fours = self.call("llvm.x86.avx2.pmadd.wd", V8I, sums[c], self.constant(V16H, 1))
-                    totals[c] = fours if totals[c] is None else self._kept_add("d", totals[c], fours)
-                    sums[c] = None
+                codes = x[g]()
+                for r, w in enumerate(weights):
+                    size, value = (w[0], self.b.xor(codes, w[1])) if signed else (w, codes)
+                    product = self.call("llvm.x86.avx2.pmadd.ub.sw", V16H, size, value)
+                    sums[r][c] = product if sums[r][c] is None else self._kept_add("w", sums[r][c], product)
+                    if full:
+                        fours = self.call("llvm.x86.avx2.pmadd.wd", V8I, sums[r][c], self.constant(V16H, 1))
+                        totals[r][c] = fours if totals[r][c] is None else self._kept_add("d", totals[r][c], fours)
+                        sums[r][c] = None
         return totals
 
     def negatives(self, weights: Sequence[Any]) -> Any:
@@ -82,13 +89,17 @@ class Avx2(Generic):
             total = twos if total is None else self.b.add(total, twos)
         return self.call("llvm.x86.avx2.pmadd.wd", V8I, total, self.constant(V16H, -1))
 
+    def parted(self, w: Any) -> tuple[Any, Any]:
+        """Sizes of signed codes, and masks of the negative ones."""
+        return self.magnitude(w), self._negative(w)
+
     def _negative(self, w: Any) -> Any:
         return self.b.sext(self.b.icmp_signed("<", w, self.constant(w.type, 0)), w.type)
 
     @staticmethod
     def _together(signed: bool, most: int) -> int:
         """Products that one i16 lane can hold the sum of."""
-        return max(1, 32767 // (2 * 127 * (128 if signed else most)))
+        return max(1, 32767 // (2 * (128 if signed else 127) * most))
 
     def _kept_add(self, size: str, a: Any, b: Any) -> Any:
         """a + b, where it is written: LLVM would make trees of sums, or take columns one by one, and run out of registers."""

@@ -15,6 +15,7 @@ class AvxVnni(Avx2):
     name: ClassVar[str] = "avxvnni"
     wide_codes: ClassVar[bool] = True
     has_pair_sums: ClassVar[bool] = False
+    tile_groups: ClassVar[int] = 1
 
     def dot(self, pairs: Sequence[tuple[Any, Any]], signed: bool, most: int, start: Any = None) -> Any:
         lanes = pairs[0][0].type.count // 4

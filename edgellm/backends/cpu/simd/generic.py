@@ -43,6 +43,8 @@ class Generic:
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
     # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
+    tile_groups: ClassVar[int] = 1               # groups of so many rows that panel_groups.py multiplies at once, by
+    tile_group_columns: ClassVar[int] = 4        # so many columns
     column_by_column: ClassVar[bool] = True      # whether both dots of a column are better done before the next one's
     minima_first: ClassVar[bool] = True          # whether a block's minima are weighed while its dot products are on their way
     sign_sums: ClassVar[bool] = False            # whether `dots` of signed codes start from their `negatives`
@@ -317,6 +319,15 @@ class Generic:
 
     def fours_of_pairs(self, sums: Value) -> Value:
         """Neighbouring lanes of i16 together, as i32."""
+        raise NotImplementedError
+
+    def dots_of_groups(self, groups: Sequence[Sequence[Load]], columns: Sequence[Sequence[Load]], signed: bool, most: int,
+                       starts: Sequence[Sequence[Value | None]]) -> list[list[Value]]:
+        """`dots` of each of some groups of rows, on rungs with `tile_groups`."""
+        return [self.dots(group, columns, signed, most, start) for group, start in zip(groups, starts, strict=True)]
+
+    def parted(self, w: Value) -> Any:
+        """Signed codes as `dots` takes them, on rungs with `sign_sums`: sizes, and masks of the negative ones."""
         raise NotImplementedError
 
     def negatives(self, weights: Sequence[Value]) -> Value:
