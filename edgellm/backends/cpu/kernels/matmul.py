@@ -191,10 +191,9 @@ def _many_columns(variant: str, isa: Isa) -> Any:
                             multiply_several(at + i * group_bytes, group_bytes, n_units, x_at, totals + i * totals_bytes, block)
                     for i in range(alone, here):
                         multiply(at + i * group_bytes, n_units, x_at, totals + i * totals_bytes, block)
-                for i in range(here):
-                    row = (group + i) * tile_rows
-                    for column in range(TILE_COLUMNS):
-                        at = totals + (i * TILE_COLUMNS + column) * tile_rows * 4
+                for column in range(TILE_COLUMNS):           # whose rows lie side by side
+                    for i in range(here):
+                        row, at = (group + i) * tile_rows, totals + (i * TILE_COLUMNS + column) * tile_rows * 4
                         if row + tile_rows <= n:
                             put_rows(load_rows(at), op, row, c + column)
                         else:
