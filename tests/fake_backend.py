@@ -203,19 +203,15 @@ class SlotReference(Reference):
         state = step.segments[0].state
         assert isinstance(state, ReferenceState)
         self._state, self._step = state, step
-        return self.logits(step.tokens.tolist(), step.positions.tolist())[: len(step.output_rows)]
+        return self.logits(step.tokens.tolist(), step.positions.tolist())[step.output_rows]
 
     def evaluate(self, node: Node, inputs: list[Array]) -> Array:
-        own = {"rope": self._rope, "select": self._select, "attend": self._attention}.get(node.op)
+        own = {"rope": self._rope, "attend": self._attention}.get(node.op)
         return own(node, *inputs) if own is not None else super().evaluate(node, inputs)
 
     def _rope(self, node: Node, x: Array) -> Array:
         positions = self._step.sink_positions if node.attrs["positions"] == "sink" else self._step.positions
         return rotate(self, node, x, positions)
-
-    def _select(self, node: Node, x: Array) -> Array:
-        rows = self._step.output_rows
-        return x[rows] if len(rows) else x[:1]   # the reference's norms take no empty arrays
 
     def _attention(self, node: Node, q: Array, q_sink: Array | None = None) -> Array:
         state, n_heads = node.attrs["state"], node.attrs["n_heads"]

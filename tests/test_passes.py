@@ -19,7 +19,7 @@ from edgellm.ops.attention import attend, kv_write
 from edgellm.ops.dense import activation, add, embed, matmul, mul, scale, select
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
-from edgellm.passes import add_sink_queries, drop_unused, fuse, optimise
+from edgellm.passes import add_sink_queries, drop_unused, fuse, narrow, optimise
 from edgellm.reference import Reference
 from edgellm.spec import check_graph, matrices, vectors
 from edgellm.weights import WeightStore
@@ -29,24 +29,25 @@ OPTIMISED_LLAMA = """\
 state 0: kv heads 2, keys 16, values 16, window all
 %0  (T, 64) embed(source=tokens, rows=96) token_embd.weight
 %1  (T, 64) rms_norm(%0, eps=1e-05, groups=1, own=False) blk.0.attn_norm.weight
-%2  (T, 64) matmul(%1) blk.0.attn_q.weight
-%3  (T, 32) matmul(%1) blk.0.attn_k.weight
-%4  (T, 32) matmul(%1) blk.0.attn_v.weight
-%5  (T, 64) rope(%2, rope=[norm, 16, base 10000], heads=4, positions=true)
-%6  (T, 64) rope(%2, rope=[norm, 16, base 10000], heads=4, positions=sink)
-%7  (T, 32) rope(%3, rope=[norm, 16, base 10000], heads=2, positions=true)
-%8  (T, 0) kv_write(%7, %4, state=0)
-%9  (T, 64) attend(%5, %6, state=0, n_heads=4, scale=0.25, softcap=None, max_bias=0, buckets=0)
-%10 (T, 64) matmul(%9, %0) blk.0.attn_output.weight
-%11 (T, 64) rms_norm(%10, eps=1e-05, groups=1, own=False) blk.0.ffn_norm.weight
-%12 (T, 96) matmul(%11) blk.0.ffn_gate.weight
-%13 (T, 96) matmul(%11) blk.0.ffn_up.weight
-%14 (T, 96) glu(%12, %13, act=silu)
-%15 (T, 64) matmul(%14, %10) blk.0.ffn_down.weight
-%16 (R, 64) select(%15)
-%17 (R, 64) rms_norm(%16, eps=1e-05, groups=1, own=False) output_norm.weight
-%18 (R, 96) matmul(%17) output.weight
-logits %18"""
+%2  (R, 64) select(%1)
+%3  (R, 64) matmul(%2) blk.0.attn_q.weight
+%4  (T, 32) matmul(%1) blk.0.attn_k.weight
+%5  (T, 32) matmul(%1) blk.0.attn_v.weight
+%6  (R, 64) rope(%3, rope=[norm, 16, base 10000], heads=4, positions=true)
+%7  (R, 64) rope(%3, rope=[norm, 16, base 10000], heads=4, positions=sink)
+%8  (T, 32) rope(%4, rope=[norm, 16, base 10000], heads=2, positions=true)
+%9  (T, 0) kv_write(%8, %5, state=0)
+%10 (R, 64) attend(%6, %7, state=0, n_heads=4, scale=0.25, softcap=None, max_bias=0, buckets=0)
+%11 (R, 64) select(%0)
+%12 (R, 64) matmul(%10, %11) blk.0.attn_output.weight
+%13 (R, 64) rms_norm(%12, eps=1e-05, groups=1, own=False) blk.0.ffn_norm.weight
+%14 (R, 96) matmul(%13) blk.0.ffn_gate.weight
+%15 (R, 96) matmul(%13) blk.0.ffn_up.weight
+%16 (R, 96) glu(%14, %15, act=silu)
+%17 (R, 64) matmul(%16, %12) blk.0.ffn_down.weight
+%18 (R, 64) rms_norm(%17, eps=1e-05, groups=1, own=False) output_norm.weight
+%19 (R, 96) matmul(%18) output.weight
+logits %19"""
 
 
 def test_optimised_llama_is_what_it_was(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def with_sinks(graph: Graph) -> Graph:
     return add_sink_queries(graph, range(len(graph.states)))
 
 
-@pytest.mark.parametrize("rewrite", [fuse, drop_unused, with_sinks, optimise])
+@pytest.mark.parametrize("rewrite", [fuse, drop_unused, with_sinks, narrow, optimise])
 @pytest.mark.parametrize("arch", writers())
 def test_logits_stay(arch: str, rewrite: Callable[[Graph], Graph], tmp_path: Path) -> None:
     gguf = open_gguf(tiny_model(tmp_path / "m.gguf", arch))
@@ -97,7 +98,7 @@ def test_both_operand_orders_fuse() -> None:
     x = embed(g, "t", 4, 8)
     a = mul(g, matmul(g, x, "up", 8), activation(g, "gelu", matmul(g, x, "gate", 8)))
     b = add(g, matmul(g, a, "w", 8), x)
-    graph = optimise(finished(g, select(g, b)))
+    graph = drop_unused(fuse(finished(g, select(g, b))))
     assert [node.op for node in graph.nodes] == ["embed", "matmul", "matmul", "glu", "matmul", "select"]
     glu, last = graph.nodes[3], graph.nodes[4]
     assert [graph.nodes[value].weights for value in glu.inputs] == [("gate.weight",), ("up.weight",)]
@@ -111,13 +112,13 @@ def test_values_that_are_used_twice_stay() -> None:
     act = activation(g, "silu", x)
     z = add(g, mul(g, act, y), act)
     graph = finished(g, select(g, add(g, add(g, x, y), add(g, z, y))))
-    assert str(optimise(graph)) == str(graph)
+    assert str(drop_unused(fuse(graph))) == str(graph)
 
 
 def test_a_sum_of_two_products_fuses_once() -> None:
     g = Builder(())
     x = embed(g, "t", 4, 8)
-    graph = optimise(finished(g, select(g, add(g, matmul(g, x, "a", 8), matmul(g, x, "b", 8)))))
+    graph = drop_unused(fuse(finished(g, select(g, add(g, matmul(g, x, "a", 8), matmul(g, x, "b", 8))))))
     assert [node.weights for node in graph.nodes] == [("t.weight",), ("a.weight",), ("b.weight",), ()]
     assert graph.nodes[2].inputs == (0, 1)
 
@@ -146,6 +147,30 @@ def two_layers() -> Graph:
         state = kv_write(g, rope(g, matmul(g, x, f"k{layer}", 8), ROPE, 1), x, KVSpec(1, 8, 8))
         x = add(g, x, attend(g, q, state, 1, 1.0))
     return finished(g, select(g, x))
+
+
+def test_what_no_state_needs_is_computed_for_wanted_rows(tmp_path: Path) -> None:
+    """Two layers write keys, two read them: of the last three only the keys need all rows, and each value is picked once."""
+    with open_gguf(tiny_model(tmp_path / "m.gguf", "gemma4", n_layers=4)) as gguf:
+        graph = optimise(load_graph(gguf)[1])
+    weights = {name: node.rows for node in graph.nodes for name in node.weights if name.startswith("blk.")}
+    whole = {name for name, rows in weights.items() if rows == "T"}
+    assert {name for name in whole if not name.startswith("blk.0.")} == {
+        f"blk.1.{name}.weight" for name in ("attn_norm", "attn_k", "attn_v", "attn_k_norm")}
+    picked = [node.inputs for node in graph.nodes if node.op == "select"]
+    assert len(picked) == len(set(picked)) == 3              # the layer's input, its norm, and the rows per layer
+
+
+def test_a_step_without_wanted_rows_ends_at_the_last_keys(tmp_path: Path) -> None:
+    g = Builder(())
+    x = embed(g, "t", 4, 8)
+    state = kv_write(g, x, x, KVSpec(1, 8, 8))
+    y = attend(g, x, state, 1, 1.0)
+    state = kv_write(g, y, y, KVSpec(1, 8, 8))
+    graph = narrow(finished(g, select(g, attend(g, y, state, 1, 1.0))))
+    check_graph(graph)
+    assert [(node.op, node.rows) for node in graph.nodes] == [
+        ("embed", "T"), ("kv_write", "T"), ("attend", "T"), ("kv_write", "T"), ("select", "R"), ("attend", "R")]
 
 
 def test_only_layers_with_sinks_get_a_second_query() -> None:

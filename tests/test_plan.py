@@ -62,8 +62,9 @@ def test_a_layer_has_few_barriers(tmp_path: Path, name: str, threads: int) -> No
     more, more_of_many = {"deepseek2": (2, 5), "rwkv7": (3, 14)}.get(name, (0, 0))
     rows = {"gemma4": 1, "gemma3n": 5}.get(name, 0)              # of a token, beside the one that all have
     both = 4 * (name == "falcon-h1")             # attention and a recurrent layer
+    wanted = int(name == "lfm2")                 # its third layer needs all rows for less than its second
     assert one <= 8 + routing + gates + both + more + 2 * rows
-    assert many <= 10 + 7 * routing + gates + both + more_of_many + 6 * rows
+    assert many <= 10 + 7 * routing + gates + both + more_of_many + wanted + 6 * rows
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
@@ -74,7 +75,7 @@ def test_heads_that_threads_share_evenly_need_no_barrier_of_their_own(tmp_path: 
 
 def test_activations_are_rounded_once_for_each_input(tmp_path: Path) -> None:
     kernels = [record.kernel for record in plan_of(tmp_path, "llama", 2, 3).records]
-    assert kernels.count("quantise:q8") == 3 * 4 + 1         # q k v, output, gate up, down; and the logits
+    assert kernels.count("quantise:q8") == 3 * 4 + 2         # q k v, output, gate up, down; the last queries, and the logits
     assert kernels.count("matmul:Q8_0") == 3 * 7 + 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,32 @@ def test_together_as_alone(tmp_path: Path, name: str, quant: str, kv_type: str, 
             run(other, [alone], [[sizes[i]] for sizes in steps if sizes[i]])
             assert len(alone.logits) == len(one.logits) > 0
             assert all(np.array_equal(a, b) for a, b in zip(alone.logits, one.logits, strict=True)), i
+
+
+@pytest.mark.parametrize(("backend", "name", "quant"), [
+    ("cpu", "llama", "Q4_0"), ("cpu", "gemma4", "F32"), ("cpu", "gemma3n", "Q4_0"), ("cpu", "qwen3moe", "Q8_0"),
+    ("cpu", "deepseek2", "Q8_0"), ("cpu", "bloom", "F32"), ("mlx", "gemma4", "F32"), ("mlx", "bloom", "F32")])
+def test_wanted_rows_are_as_if_all_were_wanted(tmp_path: Path, backend: str, name: str, quant: str) -> None:
+    """What no state depends on is computed for wanted rows alone: some in the midst of a step, the last, one by itself, or none."""
+    if backend == "mlx":
+        pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    path = tiny_model(tmp_path / "m.gguf", name, quant, window=24)
+    steps = [(32, [3, 4, 17, 30]), (32, [31]), (1, []), (1, [0]), (20, [])] + [(32, [0, 31])] * (20 if name != "bloom" else 2)
+    with ready(path, backend=backend) as executable:
+        some, whole = ([Conversation(executable, seed) for seed in (1, 2)] for _ in range(2))
+        for n, rows in steps:
+            wanted = np.array(rows, np.int32)
+            batches = [one.next(n) for one in some]
+            found = executable.submit(StepBatch.joined([replace(batch, output_rows=wanted) for batch in batches])).wait()["logits"]
+            found = found.copy()
+            for i, (one, batch) in enumerate(zip(whole, batches, strict=True)):
+                again = replace(one.next(n), output_rows=np.arange(n, dtype=np.int32))
+                assert np.array_equal(again.tokens, batch.tokens)
+                logits = executable.submit(again).wait()["logits"][rows]
+                mine = found[i * len(rows) : (i + 1) * len(rows)]
+                assert np.array_equal(mine, logits) if backend == "cpu" else not rows or np.abs(mine - logits).max() <= 1e-4
+            for one, batch in zip([*some, *whole], batches * 2, strict=True):
+                one.sequence.extend(batch.tokens)
 
 
 def test_long_beside_short_and_wrapped(tmp_path: Path) -> None:

@@ -108,8 +108,8 @@ def _check_attend(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[
         yield f"gives {node.n} from inputs of {[x.n for x in inputs]}, not {n_heads * spec.dim_v} from {n_heads * spec.dim_k}"
     if integer(node, "buckets", least=0) % 4 or (node.attrs["buckets"] and (spec.causal or not node.weights)):
         yield f"cannot have {node.attrs['buckets']} buckets of distances to both sides"
-    if node.rows != "T":
-        yield "reads what every token sees, so it needs all rows"
+    if node.rows == "S":
+        yield "reads what tokens see, so it needs their rows"
 
 
 def _attend_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:

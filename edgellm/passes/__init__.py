@@ -5,9 +5,10 @@ from collections.abc import Collection
 
 from edgellm.graph import Graph
 from edgellm.passes.fuse import drop_unused, fuse
+from edgellm.passes.narrow import narrow
 from edgellm.passes.sinks import add_sink_queries
 
 
 def optimise(graph: Graph, sinks: Collection[int] = ()) -> Graph:
     """All passes, in order. The result gives the same logits as `graph`. `sinks`: the states that keep sinks when others go."""
-    return drop_unused(fuse(add_sink_queries(graph, sinks)))
+    return drop_unused(fuse(narrow(add_sink_queries(graph, sinks))))

@@ -6,11 +6,14 @@ up in the same order: so a long conversation among short ones keeps all threads 
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.state import CpuState
+from edgellm.graph import Rows
 from edgellm.memory.layout import MemoryClass
 from edgellm.memory.ring import Spans
 
@@ -19,17 +22,17 @@ WHOLE_GROUP = -1                                 # instead of a partial's number
 
 
 class AttentionWork:
-    """The lists for layers of one memory class whose groups have `group` rows at most.
+    """The lists for layers of one memory class whose groups have `group` rows at most, of all tokens' rows or the wanted ones.
 
     `words`: int64, n_items and n_merges, then `items` (n, 6): first row, rows, page table, first chunk, end chunk, number of the
     partial that the chunk leaves or WHOLE_GROUP; and `merges` (n, 3): row, first partial, end partial. Chunks count CHUNK slots of
     the ring from its start, without wrapping; the sinks are the chunk before a group's first.
     """
 
-    def __init__(self, memory: MemoryClass, group: int, max_tokens: int, max_segments: int) -> None:
+    def __init__(self, memory: MemoryClass, group: int, max_rows: int, max_segments: int) -> None:
         self.memory, self.group = memory, group
         self.max_partials = memory.ring // CHUNK + 4 * max_segments
-        n_items = -(-max_tokens // group) + max_segments + self.max_partials
+        n_items = -(-max_rows // group) + max_segments + self.max_partials
         n_merges = max_segments + 1
         self._words = np.zeros(abi.WORK_ITEMS + 6 * n_items + 3 * n_merges, np.int64)
         self._words[abi.WORK_MERGES_AT] = abi.WORK_ITEMS + 6 * n_items
@@ -46,28 +49,33 @@ class AttentionWork:
         """Whether some of the work that is listed leaves partials to merge."""
         return bool(self._words[abi.WORK_N_MERGES])
 
-    def fill(self, batch: StepBatch, memory_class: int) -> None:
+    def fill(self, batch: StepBatch, memory_class: int, rows: Rows) -> None:
         """List the work of a step."""
-        spans = batch.spans[memory_class]
-        if len(spans) == 1:
+        spans, ends = batch.spans[memory_class], None
+        if rows == "R" and len(batch.output_rows) < len(batch.tokens):
+            spans = spans[batch.output_rows]
+            ends = np.searchsorted(batch.output_rows, [segment.first_row + segment.n for segment in batch.segments]).tolist()
+        elif len(spans) == 1:
             state = batch.segments[0].state
             assert isinstance(state, CpuState)
             here = (state.kv.table(memory_class), *self._chunks(spans[0], spans[0]))
             if here != self._last:
-                self._list(batch, memory_class, spans)
+                self._list(batch, memory_class, spans, ends, least=1)        # its plan relies on what `merge` writes
                 self._last = here
             return
         self._last = None
-        self._list(batch, memory_class, spans)
+        self._list(batch, memory_class, spans, ends, least=2)
 
-    def _list(self, batch: StepBatch, memory_class: int, spans: Spans) -> None:
-        items, merges, n, n_merges, partials = self._items, self._merges, 0, 0, 0
-        least = 1 if len(spans) == 1 else 2      # chunks to share out; the plan of single tokens relies on what `merge` writes
-        for segment in batch.segments:
+    def _list(self, batch: StepBatch, memory_class: int, spans: Spans, ends: Sequence[int] | None, *, least: int) -> None:
+        """`ends`: where each segment's rows end among those of `spans`, None for those of the step. `least`: chunks that are shared
+        out.
+        """
+        items, merges, n, n_merges, partials, row = self._items, self._merges, 0, 0, 0, 0
+        for number, segment in enumerate(batch.segments):
             assert isinstance(segment.state, CpuState)
             table = segment.state.kv.table(memory_class)
-            if segment.n == 1:
-                row = segment.first_row
+            stop = segment.first_row + segment.n if ends is None else ends[number]
+            if stop == row + 1:
                 first, end = self._chunks(spans[row], spans[row])
                 n_chunks = end - first
                 if least <= n_chunks <= self.max_partials - partials:
@@ -81,12 +89,12 @@ class AttentionWork:
                 else:
                     items[n] = row, 1, table, first, end, WHOLE_GROUP
                     n += 1
+                row = stop
                 continue
-            stop = segment.first_row + segment.n
-            for row in range(segment.first_row, stop, self.group):
+            while row < stop:
                 rows = min(self.group, stop - row)
                 items[n] = row, rows, table, *self._chunks(spans[row], spans[row + rows - 1]), WHOLE_GROUP
-                n += 1
+                n, row = n + 1, row + rows
         self._words[abi.WORK_N_ITEMS], self._words[abi.WORK_N_MERGES] = n, n_merges
 
     def _chunks(self, first_span: Spans, last_span: Spans) -> tuple[int, int]:

@@ -13,7 +13,8 @@ from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_w
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
-from edgellm.backends.cpu.words import ATTENTION, COLUMNS, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, ROPE, SELECT
+from edgellm.backends.cpu.words import ATTENTION, COLUMNS, ELEMENTWISE, EMBED, KV_STORE, MATMUL, NORM, POOL, QUANTISE, SELECT
+from edgellm.backends.cpu.words_rope import ROPE_ROWS
 from edgellm.errors import BackendError
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import KVSpec, Node, RopeSpec
@@ -94,12 +95,13 @@ def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Val
 def rope(plan: PlanBuilder, index: int, node: Node) -> None:
     spec = cast(RopeSpec, node.attrs["rope"])
     factors = plan.weights[spec.factors].array() if spec.factors else None
-    table = plan.step.rope_table(spec, cast(str, node.attrs["positions"]), factors)
+    cos, sin = plan.step.rope_table(spec, cast(str, node.attrs["positions"]), factors).of(node.rows)
     x, out = plan.values[node.inputs[0]], plan.output(index)
     heads = cast(int, node.attrs["heads"])
-    plan.add(f"rope:{spec.style}", ROPE(
-        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, cos=table.cos.ctypes.data, sin=table.sin.ctypes.data,
-        heads=heads, dim=node.n // heads, n_rot=spec.n_rot), reads=(x,), writes=(out,), pieces=heads, by_rows=True)
+    plan.add(f"rope:{spec.style}", ROPE_ROWS(
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, cos=cos.ctypes.data, sin=sin.ctypes.data, heads=heads,
+        dim=node.n // heads, n_rot=spec.n_rot, count=count_word(node)), reads=(x,), writes=(out,), pieces=heads,
+        by_rows=node.rows == "T")
 
 
 @emitter("kv_write")
@@ -123,15 +125,15 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     slots, n_heads, softcap = plan.layout.classes[memory_class], cast(int, node.attrs["n_heads"]), node.attrs.get("softcap")
     q, q_sink = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
     n_kv, queries = _shared_out(n_heads, shape)
-    group = _group(queries, plan.max_tokens * n_kv // plan.threads_batch)
-    work = plan.step.attention_work(memory_class, group)
+    group = _group(queries, plan.rows(index) * n_kv // plan.threads_batch)
+    work = plan.step.attention_work(memory_class, group, node.rows)
     partial_bytes = _partial_bytes(group * queries, shape.dim_v)
     scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape, coded := plan.kv_type in QUANTISED)
     out, max_bias, buckets = plan.output(index), cast(float, node.attrs["max_bias"]), cast(int, node.attrs["buckets"])
     sinks = () if buckets else node.weights
     arguments = ATTENTION(
         q=q.at, q_stride=q.stride, q_sink=q_sink.at, q_sink_stride=q_sink.stride, out=out.at, out_stride=out.stride,
-        spans=plan.step.spans[memory_class].ctypes.data, work=work.address, n_kv=n_kv, queries=queries,
+        spans=plan.step.spans_of(memory_class, node.rows).ctypes.data, work=work.address, n_kv=n_kv, queries=queries,
         dim_k=shape.dim_k, dim_v=shape.dim_v, scale=float_word(cast(float, node.attrs["scale"])),
         softcap=float_word(cast(float, softcap or 0.0)),
         slopes=plan.keep(_biases(plan, node, n_heads)) if max_bias or buckets else 0,

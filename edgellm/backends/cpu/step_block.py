@@ -1,7 +1,7 @@
 """What changes from step to step, at fixed addresses that kernels read: tokens, positions, spans, rotary tables, counts."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -10,22 +10,32 @@ from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.attention_work import AttentionWork
 from edgellm.backends.cpu.state import CpuState
-from edgellm.graph import RopeSpec
+from edgellm.graph import RopeSpec, Rows
 from edgellm.memory.layout import MemoryLayout
 from edgellm.rope import cos_sin, frequencies
 
+Floats = npt.NDArray[np.float32]
+
 
 class RopeTable:
-    """cos and sin (max_tokens, n_rot/2) f32 of one rotary embedding at one kind of position; angles in float64."""
+    """cos and sin (rows, n_rot/2) f32 of one rotary embedding at one kind of position; angles in float64."""
 
-    def __init__(self, spec: RopeSpec, factors: npt.NDArray[np.float32] | None, max_tokens: int) -> None:
-        self._spec, self._frequencies = spec, frequencies(spec, factors)
-        pairs = len(self._frequencies[0])
-        self.cos = np.zeros((max_tokens, pairs), np.float32)
-        self.sin = np.zeros((max_tokens, pairs), np.float32)
+    def __init__(self, spec: RopeSpec, factors: npt.NDArray[np.float32] | None, max_rows: Mapping[Rows, int]) -> None:
+        self._spec, self._frequencies, self._max_rows = spec, frequencies(spec, factors), max_rows
+        self._tables: dict[Rows, tuple[Floats, Floats]] = {}
 
-    def fill(self, positions: npt.NDArray[np.int64]) -> None:
-        self.cos[: len(positions)], self.sin[: len(positions)] = cos_sin(self._spec, positions, *self._frequencies)
+    def of(self, rows: Rows) -> tuple[Floats, Floats]:
+        """cos and sin of these rows of a step."""
+        if rows not in self._tables:
+            shape = self._max_rows[rows], len(self._frequencies[0])
+            self._tables[rows] = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        return self._tables[rows]
+
+    def fill(self, positions: npt.NDArray[np.int64], output_rows: npt.NDArray[np.int32]) -> None:
+        angles = cos_sin(self._spec, positions, *self._frequencies)
+        for rows, table in self._tables.items():
+            for mine, given in zip(table, angles, strict=True):
+                mine[: len(given if rows == "T" else output_rows)] = given if rows == "T" else given[output_rows]
 
 
 class StepBlock:
@@ -42,8 +52,10 @@ class StepBlock:
         self.spans = tuple(np.zeros((max_tokens, 4), np.int32) for _ in layout.classes)
         self.targets = tuple(np.zeros((max_tokens, 3), np.int64) for _ in layout.classes)      # see KVCache.write_to
         self.state_targets = np.zeros((max_tokens, 2), np.int64)      # see RecurrentStates.write_to
-        self._layout, self._max_tokens, self._max_segments = layout, max_tokens, max_segments
-        self._work: dict[tuple[int, int], AttentionWork] = {}
+        self._layout, self._max_segments = layout, max_segments
+        self._max_rows: Mapping[Rows, int] = {"T": max_tokens, "R": max_outputs}
+        self._output_spans: dict[int, npt.NDArray[np.int32]] = {}        # of the wanted rows, by memory class
+        self._work: dict[tuple[int, int, Rows], AttentionWork] = {}
         self._tables: dict[tuple[RopeSpec, str], RopeTable] = {}
 
     def ids(self, source: str) -> npt.NDArray[np.int32]:
@@ -54,14 +66,20 @@ class StepBlock:
         """The table of `spec` at "true" or "sink" positions; layers with equal specs share one."""
         key = (spec, positions)
         if key not in self._tables:
-            self._tables[key] = RopeTable(spec, factors, self._max_tokens)
+            self._tables[key] = RopeTable(spec, factors, self._max_rows)
         return self._tables[key]
 
-    def attention_work(self, memory_class: int, group: int) -> AttentionWork:
-        """The list of attention's work in layers of a class that take `group` rows at a time."""
-        key = (memory_class, group)
+    def spans_of(self, memory_class: int, rows: Rows) -> npt.NDArray[np.int32]:
+        """The spans (rows, 4) of a class."""
+        if rows == "T":
+            return self.spans[memory_class]
+        return self._output_spans.setdefault(memory_class, np.zeros((self._max_rows[rows], 4), np.int32))
+
+    def attention_work(self, memory_class: int, group: int, rows: Rows) -> AttentionWork:
+        """The list of attention's work in layers of a class that take `group` of these rows at a time."""
+        key = (memory_class, group, rows)
         if key not in self._work:
-            self._work[key] = AttentionWork(self._layout.classes[memory_class], group, self._max_tokens, self._max_segments)
+            self._work[key] = AttentionWork(self._layout.classes[memory_class], group, self._max_rows[rows], self._max_segments)
         return self._work[key]
 
     @property
@@ -76,22 +94,24 @@ class StepBlock:
         self.tokens[:n_tokens] = step.tokens
         self.positions[:n_tokens] = step.positions
         self.output_rows[:n_outputs] = step.output_rows
-        for mine, given in zip(self.spans, step.spans, strict=True):
-            mine[:n_tokens] = given
+        for held, given in zip(self.spans, step.spans, strict=True):
+            held[:n_tokens] = given
+        for index, wanted in self._output_spans.items():
+            wanted[:n_outputs] = step.spans[index][step.output_rows]
         self.words[abi.N_SEGMENTS] = len(step.segments)
         self.segments[: len(step.segments)] = [(segment.first_row, segment.n) for segment in step.segments]
         for segment in step.segments:
             self.adapters[segment.first_row : segment.first_row + segment.n] = segment.adapters
-        for state, rows in self._written(step):
+        for state, mine in self._written(step):
             for index, (spans, targets) in enumerate(zip(step.spans, self.targets, strict=True)):
-                state.kv.write_to(index, spans[rows], targets[rows])
+                state.kv.write_to(index, spans[mine], targets[mine])
             if len(step.state_slots):
-                state.recurrent.write_to(step.state_slots[rows], self.state_targets[rows])
-        for (index, _), work in self._work.items():
-            work.fill(step, index)
+                state.recurrent.write_to(step.state_slots[mine], self.state_targets[mine])
+        for (index, _, rows), work in self._work.items():
+            work.fill(step, index, rows)
         with np.errstate(all="ignore"):          # damaged factors give logits that are no numbers, which is an error of its own
             for (_, kind), table in self._tables.items():
-                table.fill(step.positions if kind == "true" else step.sink_positions)
+                table.fill(step.positions if kind == "true" else step.sink_positions, step.output_rows)
 
     def _written(self, step: StepBatch) -> Iterator[tuple[CpuState, slice]]:
         """The states that a step writes, and the rows of each. Documents all have the same one."""

@@ -135,8 +135,9 @@ def _rows(isa: Isa) -> Callable[[int, int, int], None]:
 
     def expert_rows(op, ith, nth):
         step, n, x, x_row_bytes, x_slots, out, slots, chosen, count = arguments(op)
-        if load_i64(step, count * 8) > 1:
-            each_piece(op, ith, nth)
+        if load_i64(step, count * 8) != 1:
+            if load_i64(step, count * 8) > 1:
+                each_piece(op, ith, nth)
             return
         at, end = slots * n * ith // nth, slots * n * (ith + 1) // nth
         while at < end:
@@ -174,8 +175,9 @@ def _sum(isa: Isa) -> Callable[[int, int, int], None]:
 
     def expert_sum(op, ith, nth):
         step, n, x, x_row_bytes, slots, chosen, count, work = arguments(op)
-        if load_i64(step, count * 8) > 1:
-            each_piece(op, ith, nth)
+        if load_i64(step, count * 8) != 1:
+            if load_i64(step, count * 8) > 1:
+                each_piece(op, ith, nth)
             return
         row, sums = n * ith // nth, work + WORK_HEAD
         rows = n * (ith + 1) // nth - row

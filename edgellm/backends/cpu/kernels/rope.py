@@ -5,20 +5,20 @@ from collections.abc import Callable
 
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import ROPE
+from edgellm.backends.cpu.words_rope import ROPE_ROWS
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     # Bytes from pair to pair, and between the two of a pair (0: half of the rotary dims).
     step_bytes, apart = {"norm": (8, 4), "neox": (4, 0)}[variant]
-    arguments = ROPE.reader(isa, "step x x_stride out out_stride cos sin heads dim n_rot")
+    arguments = ROPE_ROWS.reader(isa, "step x x_stride out out_stride cos sin heads dim n_rot count")
 
     def rope(op, ith, nth):
-        step, x, x_stride, out, out_stride, cos, sin, heads, dim, n_rot = arguments(op)
+        step, x, x_stride, out, out_stride, cos, sin, heads, dim, n_rot, count = arguments(op)
         half = n_rot // 2
         second = apart if apart != 0 else half * 4
-        rows = load_i64(step, 0)
+        rows = load_i64(step, count * 8)
         for item in range(first_item(rows, heads, ith, nth), first_item(rows, heads, ith + 1, nth)):
             row, head = item // heads, item % heads
             source, target = x + row * x_stride + head * dim * 4, out + row * out_stride + head * dim * 4

@@ -33,13 +33,18 @@ def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
     layer, held, shape = inputs.layer(state), inputs.held[state], inputs.shape
     q, q_sink = _by_head(x[0], n_heads), _by_head(x[-1], n_heads)
     end, mask = shape.ends[layer.memory_class], inputs.masks[layer.memory_class]
+    distances = inputs.distances[layer.memory_class] if inputs.distances else None
+    if node.rows == "R" and inputs.output_rows is not None:
+        n = len(inputs.slots[layer.memory_class])
+        mask = (_causal(end, n) if mask is None else mask)[inputs.output_rows]
+        distances = None if distances is None else distances[inputs.output_rows]
     # One query serves all keys where it is not rotated, and where the sinks' keys can be turned on instead.
     serves_once = len(x) == 1 or (shape.single and layer.spec is not None)
     if node.attrs["softcap"] or node.attrs["max_bias"] or node.weights or (shape.beyond and layer.sinks and not serves_once):
-        bias = _alibi(node, inputs.distances[layer.memory_class]) if node.attrs["max_bias"] else None
+        bias = _alibi(node, distances) if node.attrs["max_bias"] else None
         learned = weights.vectors[node.weights[0]] if node.weights else None
         if node.attrs["buckets"]:
-            bias, learned = _relative(learned, inputs.distances[layer.memory_class]), None
+            bias, learned = _relative(learned, distances), None
         y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask, bias, learned)
     else:
         y = attend_once(layer, held, number(node, "scale"), q, end, mask, inputs.widen)

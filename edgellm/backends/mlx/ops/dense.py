@@ -58,6 +58,8 @@ def within_f16(weights: Weights, node: Node, matrix: Matrix, x: Array, product: 
 def rope(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     spec, heads = cast(RopeSpec, node.attrs["rope"]), cast(int, node.attrs["heads"])
     cos, sin = inputs.tables[spec, cast(str, node.attrs["positions"])]
+    if node.rows == "R" and inputs.output_rows is not None:
+        cos, sin = cos[inputs.output_rows], sin[inputs.output_rows]
     y = turned(x[0].reshape(-1, heads, node.n // heads), spec, cos[:, None], sin[:, None])
     return y.reshape(-1, node.n)
 
