@@ -13,6 +13,7 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.engine.adapters import narrowed
 from edgellm.errors import BadHParam, BadTensorInfo, FormatError, OptionError, SessionError, ShapeMismatch, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
@@ -228,3 +229,12 @@ def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypa
         answers.append(capsys.readouterr().out)
     assert answers[0] == answers[1] != answers[2]
     assert app.run(["run", str(base), "hello", "--lora", str(base)]) == 3 and "no LoRA adapter" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("values", "kind"), [
+    ([1.0, -0.5, 2.0**-20], "F16"), ([1.0, 2.0**-60], "BF16"), ([1.0, 1e5], "F32"), ([1.0, 0.1], "F32"), ([65504.0], "F16"),
+    ([131072.0], "BF16")])
+def test_factors_are_kept_in_16_bits_where_those_hold_them(values: list[float], kind: str) -> None:
+    array = np.array([values], np.float32)
+    weight = narrowed("x", array, "file")
+    assert weight.type.name == kind and np.array_equal(weight.array(), array)

@@ -17,7 +17,7 @@ from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.graph import Graph
-from edgellm.passes.lora import MOST_TOGETHER, ROWS, SCALES, TURNED, UP, adaptable, add_adapters, down_name, together
+from edgellm.passes.lora import MOST_TOGETHER, ROWS, SCALES, UP, adaptable, add_adapters, down_name, together
 from edgellm.spec import matrices
 from edgellm.weights import Weight, WeightStore
 
@@ -111,21 +111,19 @@ class AdapterSets:
             rows, columns = self._shapes[name]
             embeds = self._kinds[name] == "embed"
             a = np.zeros((rows, self.ranks) if embeds else (self.ranks, columns), np.float32)
-            b = np.zeros((columns if embeds else rows, self.ranks), np.float32)
+            b = np.zeros((self.ranks, columns if embeds else rows), np.float32)
             for adapter, place in zip(self.adapters, self._places, strict=True):
                 if name in adapter.factors:
                     own, end = adapter.factors[name], place.start + adapter.rank(name)
                     (a.T if embeds else a)[place.start : end] = own[0].T if embeds else own[0]
-                    b[:, place.start : end] = own[1] * np.float32(adapter.strength(name))
-            if embeds:
-                found |= {name + ROWS: a, name + UP: b, name + TURNED: np.ascontiguousarray(b.T)}
-            else:
-                found[name + UP], firsts[name] = b, a
+                    b[place.start : end] = own[1].T * np.float32(adapter.strength(name))
+            found[name + UP] = b
+            (found if embeds else firsts)[name + ROWS if embeds else name] = a
         for group in dict.fromkeys(together(graph, self.names).values()):
             names = [graph.nodes[at].weights[0] for at in group]
             found[down_name(names)] = np.concatenate([firsts[name] for name in names])
-        kind = TYPES_BY_NAME["F32"]
-        return {name: Weight(name, kind, array.shape, array.view(np.uint8), file) for name, array in found.items()}
+        scales = Weight(SCALES, TYPES_BY_NAME["F32"], found[SCALES].shape, found.pop(SCALES).view(np.uint8), file)
+        return {name: narrowed(name, array, file) for name, array in found.items()} | {SCALES: scales}
 
     def chosen(self, asked: Asked | None) -> int:
         """The set of a session: 0 for None, else that with these scales, and none for the other adapters. Raises OptionError."""
@@ -162,6 +160,18 @@ class AdapterSets:
     def nbytes(self) -> int:
         """Of all factors, laid out."""
         return sum(4 * self.ranks * sum(self._shapes[name]) for name in self.names)
+
+
+def narrowed(name: str, array: Floats, file: str) -> Weight:
+    """A factor in 16 bits where they hold all of its values exactly, as they do of adapters that were trained in 16 bits."""
+    with np.errstate(over="ignore"):
+        half = array.astype(np.float16)
+    if np.array_equal(half.astype(np.float32), array):
+        return Weight(name, TYPES_BY_NAME["F16"], array.shape, half.view(np.uint8), file)
+    bits = array.view(np.uint32)
+    if not (bits & 0xFFFF).any():
+        return Weight(name, TYPES_BY_NAME["BF16"], array.shape, (bits >> 16).astype(np.uint16).view(np.uint8), file)
+    return Weight(name, TYPES_BY_NAME["F32"], array.shape, array.view(np.uint8), file)
 
 
 def fingerprint(adapter: Adapter) -> str:

@@ -15,9 +15,9 @@ from edgellm.graph import Graph, Node, Value
 from edgellm.ops.dense import looked_up_in, multiplied_by
 
 SCALES = "adapters.scales"
-DOWN, UP = ".lora_a", ".lora_b"                  # behind names: (ranks, columns), several below each other; (rows, ranks)
+DOWN, UP = ".lora_a", ".lora_b"                  # behind names: (ranks, columns), several below each other; (ranks, rows)
 MOST_TOGETHER = 4                                # weights whose first factors are one product; so often scales are repeated
-ROWS, TURNED = ".lora_rows", ".lora_turned"      # of a table: (rows, ranks), looked up; and its other half for tied outputs, turned
+ROWS = ".lora_rows"                              # of a table: (rows, ranks), looked up; tied outputs multiply with both
 
 
 def adaptable(graph: Graph) -> Mapping[str, str]:
@@ -85,16 +85,16 @@ class _Adding:
             low = self._emit("matmul", node.inputs[:1], node.rows, self._ranks * len(group), (down,))
             self._low[group[0]] = self._scaled(low)
         low = self._part(self._low[group[0]], group.index(old), 1)
-        return self._emit("matmul", (low, at), node.rows, node.n, (node.weights[0] + UP,))
+        return self._emit("low_rank_add", (low, at), node.rows, node.n, (node.weights[0] + UP,))
 
     def _adapt(self, at: Value) -> Value:
         """The value of a table, looked up or multiplied, with the products of its adapters."""
         node, name = self._nodes[at], self._nodes[at].weights[0]
         if looked_up_in(node) is not None:
-            low, up = self._emit("embed", (), node.rows, self._ranks, (name + ROWS,), **node.attrs), name + UP
-        else:
-            low, up = self._emit("matmul", node.inputs[:1], node.rows, self._ranks, (name + TURNED,)), name + ROWS
-        return self._emit("matmul", (self._scaled(low), at), node.rows, node.n, (up,))
+            low = self._emit("embed", (), node.rows, self._ranks, (name + ROWS,), **node.attrs)
+            return self._emit("low_rank_add", (self._scaled(low), at), node.rows, node.n, (name + UP,))
+        low = self._emit("matmul", node.inputs[:1], node.rows, self._ranks, (name + UP,))
+        return self._emit("matmul", (self._scaled(low), at), node.rows, node.n, (name + ROWS,))
 
     def _scaled(self, low: Value) -> Value:
         node = self._nodes[low]

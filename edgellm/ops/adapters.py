@@ -1,0 +1,28 @@
+"""What adapters add to products: rows of few numbers times a matrix."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from edgellm.graph import Builder, Graph, Node, Value
+from edgellm.ops._spec import Array, OpSpec, Run, WeightUse
+
+
+def low_rank_add(g: Builder, low: Value, base: Value, name: str) -> Value:
+    """base + low @ W, with W (row length of low, row length of base): what a row of W adds lies side by side."""
+    return g.emit("low_rank_add", (low, base), g.n(base), (name,))
+
+
+def _check(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    if inputs[1].n != node.n:
+        yield f"gives {node.n}, but what it is added to has {inputs[1].n}"
+
+
+def _weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return (WeightUse(node.weights[0], (inputs[0].n, node.n), "matrix"),)
+
+
+def _low_rank_add(run: Run, node: Node, low: Array, base: Array) -> Array:
+    return base + low @ run.weight(node.weights[0])
+
+
+OPS = (OpSpec("low_rank_add", _low_rank_add, (2,), check=_check, weights=_weights, weight_counts=(1,)),)
