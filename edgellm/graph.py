@@ -51,14 +51,18 @@ class KVSpec:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentSpec:
-    """State of a recurrent layer: one array per conversation, replaced at every token; zeros before the first."""
+    """State of a recurrent layer: one array per conversation, replaced at every token; zeros before the first.
+
+    `factors`: f32 numbers beside it, for back ends that hold parts of a state divided by what they have decayed to.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"                       # as NumPy names it
+    factors: int = 0
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize + self.factors * 4
 
 
 StateSpec: TypeAlias = KVSpec | RecurrentSpec

@@ -17,7 +17,7 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sequence import Sequence
 from edgellm.memory.state_ring import StateRing
 
-MAGIC, VERSION = b"EDGESESS", 4
+MAGIC, VERSION = b"EDGESESS", 5
 DIGEST = hashlib.sha256().digest_size            # over all before it, at the end
 HEAD = struct.Struct("<8sIIQQ")                  # magic, version, bytes of the facts (JSON), of the ids, of the state
 MOST_FACTS = 1 << 16                             # bytes; the checksum of all stands at the end

@@ -16,11 +16,11 @@ def softplus(x: Array) -> Array:
     return y
 
 
-def check_state(node: Node, graph: Graph, shape: tuple[int, ...]) -> Iterator[str]:
+def check_state(node: Node, graph: Graph, shape: tuple[int, ...], factors: int = 0) -> Iterator[str]:
     state = integer(node, "state", least=0)
     if node.rows != "T":
         yield "goes on from every token, so it needs all rows"
-    if state >= len(graph.states) or graph.states[state] != RecurrentSpec(shape):
+    if state >= len(graph.states) or graph.states[state] != RecurrentSpec(shape, factors=factors):
         yield f"names state {state}, which is not of shape {shape}"
 
 
@@ -34,7 +34,7 @@ def delta_net(g: Builder, qkv: Value, alpha: Value, beta: Value, name: str, *, k
     `grouped`: heads of v that follow each other have the same q and k; otherwise head h has those of h mod k_heads. Weights
     (v_heads,): A `name.ssm_a` (negative) and dt `name.ssm_dt.bias`. `eps` is added to squared lengths.
     """
-    state = g.state(RecurrentSpec((v_heads, dim_k, dim_v)))
+    state = g.state(RecurrentSpec((v_heads, dim_k, dim_v), factors=v_heads * dim_v))
     return g.emit("delta_net", (qkv, alpha, beta), v_heads * dim_v, (f"{name}.ssm_a", f"{name}.ssm_dt.bias"), state=state,
                   k_heads=k_heads, v_heads=v_heads, dim_k=dim_k, dim_v=dim_v, grouped=grouped, eps=eps)
 
@@ -47,7 +47,7 @@ def _check_delta_net(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterat
     needs = [2 * k_heads * dim_k + v_heads * dim_v, v_heads, v_heads]
     if [x.n for x in inputs] != needs or node.n != v_heads * dim_v:
         yield f"gives {node.n} from inputs of {[x.n for x in inputs]}, not {v_heads * dim_v} from {needs}"
-    yield from check_state(node, graph, (v_heads, dim_k, dim_v))
+    yield from check_state(node, graph, (v_heads, dim_k, dim_v), v_heads * dim_v)
 
 
 def _delta_net_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
@@ -82,7 +82,7 @@ def ssm_scan(g: Builder, x: Value, dt: Value, b: Value, c: Value, name: str, *, 
     A `name.ssm_a` (heads, 1), or (n, d_state) where every column is a head, whose dt have their bias already; D `name.ssm_d`, of a
     number for each head.
     """
-    state = g.state(RecurrentSpec((g.n(x), d_state)))
+    state = g.state(RecurrentSpec((g.n(x), d_state), factors=g.n(x) if heads < g.n(x) else 0))
     weights = (f"{name}.ssm_a", f"{name}.ssm_d", *([f"{name}.ssm_dt.bias"] if heads < g.n(x) else []))
     return g.emit("ssm_scan", (x, dt, b, c), g.n(x), weights, state=state, heads=heads, d_state=d_state)
 
@@ -92,7 +92,7 @@ def _check_ssm_scan(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterato
     x, dt, b, c = inputs
     if node.n % heads or x.n != node.n or dt.n != heads or b.n != c.n or b.n % d_state or heads % max(b.n // d_state, 1):
         yield f"cannot give {node.n} of {heads} heads from inputs of {[x.n for x in inputs]}"
-    yield from check_state(node, graph, (node.n, d_state))
+    yield from check_state(node, graph, (node.n, d_state), node.n if heads < node.n else 0)
 
 
 def _ssm_scan_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:

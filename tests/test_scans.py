@@ -1,0 +1,111 @@
+"""Kernels of recurrent states against the ops' references, in one piece, in pieces and token by token, on every ISA level."""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.emitters import float_word
+from edgellm.backends.cpu.ops_recurrent import rates_by_blocks
+from edgellm.backends.cpu.words import DELTA_NET, SSM_SCAN, Words
+from edgellm.graph import Node
+from edgellm.ops import OPS
+
+Array = npt.NDArray[np.float32]
+TOKENS, PAGES = 61, 5
+CUTS = {"one piece": (TOKENS,), "sevens": (7,) * 8 + (5,), "ones": (1,) * TOKENS}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scan. `inputs`, `weights`: by the words that name them, in the op's order; `given`: weights as the kernel has them."""
+
+    kernel: str
+    words: Words
+    op: str
+    inputs: Mapping[str, Array]
+    weights: Mapping[str, Array]
+    n: int
+    attrs: Mapping[str, Any]
+    numbers: Mapping[str, int]
+    given: Mapping[str, Array]
+    state_floats: int
+
+    def wanted(self) -> Array:
+        node = Node(self.op, (), "T", self.n, tuple(self.weights), {"state": 0, **self.attrs})
+        return OPS[self.op].reference(SimpleNamespace(weight=self.weights.__getitem__), node, *self.inputs.values())
+
+    def run(self, address: int, cut: tuple[int, ...], threads: int) -> Array:
+        """What the kernel gives. The last tokens of a piece have a page of states each, those before them share the first."""
+        kernel = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
+        pages, out = np.full((PAGES, self.state_floats), np.nan, np.float32), np.full((TOKENS, self.n), np.nan, np.float32)
+        words = {**self.numbers, "out": out, **self.weights, **self.given, **self.inputs}
+        words |= {f"{name}_stride": words[name].strides[0] for name in ("out", *self.inputs)}
+        held, start = np.zeros(self.state_floats, np.float32), 0
+        for n in cut:
+            rolling = min(n, PAGES - 1)
+            free = [page for page in range(PAGES) if not np.shares_memory(pages[page], held)][:rolling]
+            targets = np.zeros((n, 2), np.int64)
+            targets[:, 1] = [pages[free[max(0, rolling - n + i)]].ctypes.data for i in range(n)]
+            targets[0, 0], targets[1:, 0] = held.ctypes.data, targets[:-1, 1]
+            step, segments = np.array([n, 1, 1, 0, 0, 0, 0, 0], np.int64), np.array([[0, n]], np.int64)
+            record = self.words.record(step=step.ctypes.data, targets=targets.ctypes.data, segments=segments.ctypes.data, **{
+                name: word if isinstance(word, int) else word.ctypes.data for name, word in words.items()})
+            for name in ("out", *self.inputs):
+                record[self.words.at(name) // 8] += start * words[f"{name}_stride"]
+            for thread in range(threads):
+                kernel(record.ctypes.data, thread, threads)
+            held, start = pages[free[-1]], start + n
+        return out
+
+
+def ssm_scan(heads: int, of_head: int, groups: int, d_state: int) -> Case:
+    """Decays from nearly 1 to nearly 0."""
+    rng, n = np.random.default_rng(heads), heads * of_head
+    x, dt, b, c = (rng.standard_normal((TOKENS, n), np.float32) for n in (n, heads, groups * d_state, groups * d_state))
+    inputs = {"x": x, "dt": 4 * dt, "b": b, "c": c}
+    a = -np.exp(rng.uniform(-5, 2, (heads, d_state if of_head == 1 else 1))).astype(np.float32)
+    weights = {"a": a, "d": rng.standard_normal((heads, 1), np.float32)}
+    bias, variant = ({}, "columns") if of_head == 1 else ({"bias": rng.standard_normal(heads, np.float32)}, "heads")
+    return Case(f"ssm_scan:{variant}", SSM_SCAN, "ssm_scan", inputs, weights | bias, n, {"heads": heads, "d_state": d_state},
+                {"heads": heads, "n": n, "d_state": d_state, "groups": groups},
+                {} if bias else {"a": rates_by_blocks(a, groups)}, n * (d_state + 1))
+
+
+def delta_net(dim_k: int, dim_v: int, *, grouped: bool) -> Case:
+    rng, k_heads, v_heads = np.random.default_rng(dim_v), 2, 4
+    widths = (2 * k_heads * dim_k + v_heads * dim_v, v_heads, v_heads)
+    x, alpha, beta = (rng.standard_normal((TOKENS, n), np.float32) for n in widths)
+    inputs = {"x": x, "alpha": 4 * alpha, "beta": beta}
+    weights = {"a": -np.exp(rng.uniform(-5, 2, v_heads)).astype(np.float32), "dt": rng.standard_normal(v_heads, np.float32)}
+    sizes = {"k_heads": k_heads, "v_heads": v_heads, "dim_k": dim_k, "dim_v": dim_v}
+    return Case(f"delta_net:{'narrow' if dim_v % 32 else 'wide'}", DELTA_NET, "delta_net", inputs, weights, v_heads * dim_v,
+                {**sizes, "grouped": grouped, "eps": 1e-6}, {**sizes, "grouped": int(grouped), "eps": float_word(1e-6)},
+                {}, v_heads * dim_v * (dim_k + 1))
+
+
+CASES: Mapping[str, Callable[[], Case]] = {
+    "mamba": lambda: ssm_scan(64, 1, 1, 16), "mamba, odd": lambda: ssm_scan(46, 1, 2, 24),
+    "mamba 2": lambda: ssm_scan(4, 64, 1, 128), "mamba 2, odd": lambda: ssm_scan(4, 75, 2, 24),
+    "delta net": lambda: delta_net(16, 64, grouped=False), "delta net, narrow": lambda: delta_net(24, 40, grouped=True),
+}
+
+
+@pytest.mark.parametrize("isa", system.usable_isas())
+@pytest.mark.parametrize("name", CASES)
+def test_scans_are_the_same_in_all_pieces(name: str, isa: str) -> None:
+    """Within 2e-6 of the largest value (measured 5e-7), and bit for bit whatever the pieces and threads are."""
+    case, linker = CASES[name](), jit.Linker()
+    address, wanted = jit.kernel_addresses([case.kernel], isa, linker)[case.kernel], case.wanted()
+    whole = case.run(address, CUTS["one piece"], 1)
+    assert np.abs(whole - wanted).max() < 2e-6 * np.abs(wanted).max()
+    for cut in CUTS.values():
+        for threads in (1, 2, 3):
+            np.testing.assert_array_equal(case.run(address, cut, threads), whole)
