@@ -18,6 +18,7 @@ from .gguf import GGUFFile
 from .gguf_tensors import TensorInfo
 from .mapped import Bytes, MappedFile
 from .mlx_config import asked, find_family, metadata_of, rope_divisors
+from .mlx_pooling import dense_layers, pooling_keys
 from .mlx_source import WHOLE, Rows, Source, nbytes_of, source_of
 from .mlx_tokenizer import tokenizer_metadata
 from .safetensors import SafeTensorsFile, open_safetensors, read_json
@@ -240,6 +241,8 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
     config = read_json(MappedFile(os.path.join(folder, CONFIG)))
     family, config = find_family(config, folder)
     metadata = metadata_of(config, family, folder)
+    for key, value in pooling_keys(folder).items():
+        metadata.setdefault(f"{family.architecture}.{key}", value)
     file = open_safetensors(folder)
     try:
         file = file if wrap is None else wrap(file, config)
@@ -247,8 +250,9 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
         if not isinstance(quantisation, Mapping):
             raise BadHParam("quantization is no object; download the folder again", file=folder, field="quantization")
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
-        for name, divisors in {**rope_divisors(config, folder), **asked(family.made, config, folder)}.items():
-            model.add_made(name, divisors)
+        made = {**rope_divisors(config, folder), **asked(family.made, config, folder), **dense_layers(folder)}
+        for name, values in made.items():
+            model.add_made(name, values)
         table = model.tensors.get("token_embd.weight")
         if table is not None:
             metadata |= tokenizer_metadata(folder, config, rows=table.shape[0], merged=family.merged_tokenizer)

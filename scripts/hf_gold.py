@@ -27,23 +27,42 @@ def main() -> None:
     for kind in sys.argv[1:] or LAYOUTS:
         layout = LAYOUTS[kind]
         with tempfile.TemporaryDirectory() as temporary:
-            layout["tensors"] = rows_of(saved_names(layout["config"], Path(temporary)))
+            layout["tensors"] = rows_of(saved_names(layout, Path(temporary)))
             folder = write_checkpoint(Path(temporary) / "model", kind)
-            model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+            model, info = class_of(layout).from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
         if any(info.values()):
             raise SystemExit(f"{kind}: the names are not transformers': {info}")
         with torch.no_grad():
-            logits = model.eval()(torch.tensor(IDS)[None]).logits[0]
-        gold[kind] = [[round(float(value), 6) for value in logits[row]] for row in (5, len(IDS) - 1)]
+            found = model.eval()(torch.tensor(IDS)[None])
+        gold[kind] = [[round(float(value), 6) for value in row] for row in rows_of_gold(found, layout.get("pooling"))]
     write("hf_gold.json", {name: json.dumps(gold[name]) for name in gold if name in ("transformers", *LAYOUTS)})
-    write("hf_layouts.json", {kind: f'{{"config": {json.dumps(layout["config"])},\n "tensors": {json.dumps(layout["tensors"])}}}'
+    write("hf_layouts.json", {kind: "{" + ",\n ".join(f'"{key}": {json.dumps(value)}' for key, value in layout.items()) + "}"
                               for kind, layout in LAYOUTS.items()})
 
 
-def saved_names(config: dict[str, Any], folder: Path) -> dict[str, tuple[int, ...]]:
+def class_of(layout: dict[str, Any]) -> Any:
+    """Of models that write text, embed them, or score them."""
+    named = layout["config"].get("architectures", [""])[0]
+    if named == "T5EncoderModel":
+        return transformers.T5EncoderModel
+    if "pooling" not in layout:
+        return transformers.AutoModelForCausalLM
+    return transformers.AutoModelForSequenceClassification if layout["pooling"] == "rank" else transformers.AutoModel
+
+
+def rows_of_gold(found: Any, pooling: str | None) -> list[torch.Tensor]:
+    """Logits of two rows, scores, or the vector of the text."""
+    if pooling in (None, "rank"):
+        return [found.logits[0][5], found.logits[0][-1]] if pooling is None else [found.logits[0]]
+    rows = found.last_hidden_state[0]
+    return [{"cls_token": rows[0], "mean_tokens": rows.mean(dim=0), "lasttoken": rows[-1]}[pooling]]
+
+
+def saved_names(layout: dict[str, Any], folder: Path) -> dict[str, tuple[int, ...]]:
     """Shapes by the names that transformers saves a model of this configuration under."""
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
+    (folder / "config.json").write_text(json.dumps(layout["config"]), encoding="utf-8")
+    config, kind = transformers.AutoConfig.from_pretrained(folder), class_of(layout)
+    model = kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
     model.save_pretrained(folder / "saved")
     with safe_open(folder / "saved" / "model.safetensors", framework="pt") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}       # noqa: SIM118 (no mapping)

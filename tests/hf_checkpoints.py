@@ -18,7 +18,8 @@ Array = npt.NDArray[Any]
 IDS = [3, 17, 40, 8, 63, 21, 5, 33, 12, 50, 27, 44]
 DATA = Path(__file__).resolve().parent / "data"
 LAYOUTS: dict[str, dict[str, Any]] = json.loads((DATA / "hf_layouts.json").read_text(encoding="utf-8"))
-KINDS = tuple(LAYOUTS)
+KINDS = tuple(kind for kind, layout in LAYOUTS.items() if "pooling" not in layout)          # models that write text
+EMBEDDERS = tuple(kind for kind, layout in LAYOUTS.items() if "pooling" in layout)
 NORMS_FROM_ZERO = ("gemma", "nemotron", "qwen3_next", "qwen3_5")     # by the start of a model type, but for gemma3n and gemma4
 LIKE_OTHERS = ("gemma3n", "gemma4", "nemotron_h")
 DECAY, STEP, CUT = "A_log", ("dt_bias", "dt_proj.bias"), "act_fn.eps"
@@ -44,9 +45,13 @@ def rows_of(shapes: dict[str, tuple[int, ...]]) -> list[list[Any]]:
     """The other way round."""
     found: dict[tuple[str, tuple[int, ...]], tuple[set[int], set[int]]] = {}
     for name, shape in shapes.items():
-        sets = found.setdefault((re.sub(r"(?<=\.)\d+(?=\.)", "*", name), tuple(shape)), (set(), set()))
-        for place, number in zip(sets, re.findall(r"(?<=\.)\d+(?=\.)", name), strict=False):
-            place.add(int(number))
+        number = re.search(r"(?<=\.)\d+(?=\.)", name)
+        pattern = name if number is None else f"{name[:number.start()]}*{name[number.end():]}"
+        inner = re.search(r"(?<=experts\.)\d+|(?<=norms\.)\d+", pattern)
+        pattern = pattern if inner is None else f"{pattern[:inner.start()]}*{pattern[inner.end():]}"
+        sets = found.setdefault((pattern, tuple(shape)), (set(), set()))
+        for place, digits in zip(sets, (number, inner), strict=True):
+            place.update([] if digits is None else [int(digits[0])])
     return [[pattern, list(shape), *([sorted(layers)] if layers else []), *([len(experts)] if experts else [])]
             for (pattern, shape), (layers, experts) in found.items()]
 
@@ -88,8 +93,22 @@ def write_checkpoint(folder: Path, kind: str, *, tensors: dict[str, Array] | Non
     """A folder of that kind; `tensors` and `config` replace or join the usual ones."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config_of(kind) | config), encoding="utf-8")
+    if LAYOUTS[kind].get("pooling", "rank") != "rank":
+        write_modules(folder, LAYOUTS[kind]["pooling"])
     write_safetensors(folder / "model.safetensors", tensors_of(kind) | (tensors or {}))
     return folder
+
+
+def write_modules(folder: Path, pooling: str, **modes: bool) -> None:
+    """What sentence-transformers writes: "cls_token", "mean_tokens" or "lasttoken", and more modes."""
+    listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+              {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+              {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}]
+    (folder / "modules.json").write_text(json.dumps(listed), encoding="utf-8")
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    asked = {f"pooling_mode_{mode}": mode == pooling for mode in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")}
+    config = {"word_embedding_dimension": 32, "include_prompt": True} | asked | modes
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 def write_adapter(folder: Path, kind: str, **settings: Any) -> dict[str, Array]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tokenizers
-from hf_checkpoints import IDS, KINDS, config_of, tensors_of, write_checkpoint, write_safetensors
+from hf_checkpoints import EMBEDDERS, IDS, KINDS, config_of, tensors_of, write_checkpoint, write_safetensors
 from story_text import story_text
 
 import edgellm
@@ -34,6 +34,14 @@ def test_logits_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
     with edgellm.load(done.path, context=64, kv_type="f32", threads=1, backend="cpu") as model:
         logits = model.logits(IDS)
     assert np.abs(logits[[5, -1]] - np.array(GOLD[kind])).max() <= 1e-4
+
+
+@pytest.mark.parametrize("kind", EMBEDDERS)
+def test_vectors_and_scores_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
+    done = convert(write_checkpoint(tmp_path / "hf", kind), tmp_path / "model.gguf", type_name="F32")
+    with edgellm.load(done.path, context=32, threads=1, backend="cpu") as model:
+        vector = model.embed(np.array(IDS), normalize=False)
+    assert np.abs(vector - np.array(GOLD[kind])).max() <= 1e-4
 
 
 @pytest.mark.parametrize("target", [*TARGETS, None])

@@ -10,6 +10,7 @@ from edgellm.formats.mapped import MappedFile
 from edgellm.formats.mlx_tokenizer import CONTROL, NORMAL, UNUSED, USER, pre_of, special_keys
 from edgellm.formats.safetensors import read_json
 from edgellm.formats.sentencepiece_model import BPE, read_sentencepiece
+from edgellm.tools.hf_encoder_tokenizer import encoder_keys
 from edgellm.tools.hf_pre_tokenizer import recognise
 
 Json = Mapping[str, Any]         # Any: parsed JSON
@@ -26,7 +27,9 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
     """
     whole, settings = optional(folder, FAST), optional(folder, SETTINGS)
     notes: list[str] = []
-    if os.path.isfile(os.path.join(folder, MODEL)):
+    if encoder := encoder_keys(folder, whole, settings, rows):
+        metadata |= {PREFIX + key: value for key, value in (encoder | special_keys(encoder["tokens"], config, settings)).items()}
+    elif os.path.isfile(os.path.join(folder, MODEL)):
         notes += _from_sentencepiece(folder, config, metadata, whole, settings, rows)
     if metadata.get(PREFIX + "model") == "gpt2":
         metadata[PREFIX + "pre"] = pre or _pre(whole, config, folder)
@@ -34,6 +37,7 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
         metadata[PREFIX + "model"] = "none"
         return [*notes, "no tokenizer was found that GGUF can hold: the model takes token ids only"]
     _begin_and_end(folder, whole, settings, metadata)
+    _around(whole, metadata)
     _templates(settings, metadata)
     return notes
 
@@ -98,13 +102,14 @@ def _begin_and_end(folder: str, whole: Json, settings: Json, metadata: dict[str,
     """Whether a text gets BOS, and the ids that end a turn or fill up."""
     texts = metadata[PREFIX + "tokens"]
     ids = {text: i for i, text in enumerate(texts)}
-    if PREFIX + "add_bos_token" not in metadata and metadata[PREFIX + "model"] == "gpt2":
-        bos = metadata.get(PREFIX + "bos_token_id")
-        metadata[PREFIX + "add_bos_token"] = bos is not None and _starts_with(whole.get("post_processor"), texts[bos])
-    pad = settings.get("pad_token")
-    pad = pad.get("content") if isinstance(pad, Mapping) else pad
-    if isinstance(pad, str) and pad in ids:
-        metadata[PREFIX + "padding_token_id"] = ids[pad]
+    for name, key in (("pad", "padding"), ("cls", "cls"), ("sep", "seperator"), ("mask", "mask")):       # GGUF spells it so
+        text = settings.get(f"{name}_token")
+        text = text.get("content") if isinstance(text, Mapping) else text
+        if isinstance(text, str) and text in ids:
+            metadata[f"{PREFIX}{key}_token_id"] = ids[text]
+    for role, stands_in in (("bos", "cls"), ("eos", "seperator")):
+        if f"{PREFIX}{stands_in}_token_id" in metadata:
+            metadata.setdefault(f"{PREFIX}{role}_token_id", metadata[f"{PREFIX}{stands_in}_token_id"])
     ends = optional(folder, "generation_config.json").get("eos_token_id")
     for token in ends if isinstance(ends, list) else [ends]:
         known = type(token) is int and 0 <= token < len(texts) and metadata[PREFIX + "token_type"][token] == CONTROL
@@ -113,17 +118,36 @@ def _begin_and_end(folder: str, whole: Json, settings: Json, metadata: dict[str,
             break
 
 
-def _starts_with(processor: Any, text: str) -> bool:
-    """Whether a post-processor of tokenizer.json puts this special token before a text."""
+def _around(whole: Json, metadata: dict[str, Any]) -> None:
+    """What is put before and behind a text: by tokenizer.json's post-processor, of the tokens that GGUF has roles for."""
+    texts, kind = metadata[PREFIX + "tokens"], metadata[PREFIX + "model"]
+    first, last = _ends(whole.get("post_processor"))
+    embeds = f"{metadata['general.architecture']}.pooling_type" in metadata
+    for role, text in (("bos", first), ("eos", last)):
+        if embeds and text in texts and kind != "bert":
+            metadata[f"{PREFIX}{role}_token_id"] = texts.index(text)         # its own, not that of the chat model it was made of
+        token = metadata.get(f"{PREFIX}{role}_token_id")
+        wanted = token is not None and texts[token] == text
+        if kind == "t5" or (kind == "gpt2" and (role == "bos" or wanted)) or (kind == "llama" and embeds and wanted):
+            metadata.setdefault(f"{PREFIX}add_{role}_token", wanted)
+
+
+def _ends(processor: Any) -> tuple[str | None, str | None]:
+    """The special tokens that a post-processor of tokenizer.json puts before and behind a text."""
     if not isinstance(processor, Mapping):
-        return False
-    inner = processor.get("processors")
+        return None, None
+    inner, single = processor.get("processors"), processor.get("single")
     if isinstance(inner, list):
-        return any(_starts_with(one, text) for one in inner)
-    single = processor.get("single")
-    first = single[0] if isinstance(single, list) and single else None
-    special = first.get("SpecialToken") if isinstance(first, Mapping) else None
-    return isinstance(special, Mapping) and special.get("id") == text
+        found = [_ends(one) for one in inner]
+        return next((first for first, _ in found if first), None), next((last for _, last in found if last), None)
+    if processor.get("type") in ("RobertaProcessing", "BertProcessing"):
+        pair = [value[0] if isinstance(value, list) and value else None for value in (processor.get("cls"), processor.get("sep"))]
+        return pair[0], pair[1]
+    texts = []
+    for entry in single if isinstance(single, list) else []:
+        special = entry.get("SpecialToken") if isinstance(entry, Mapping) else None
+        texts.append(special.get("id") if isinstance(special, Mapping) else None)
+    return (texts[0], texts[-1] if len(texts) > 1 else None) if texts else (None, None)
 
 
 def _templates(settings: Json, metadata: dict[str, Any]) -> None:

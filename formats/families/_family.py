@@ -17,6 +17,7 @@ PREFIX = re.compile(r"^(?:(?:model|language_model|transformer|backbone|gpt_neox|
 LAYER = re.compile(r"(?:layers|layer|h|blocks|block)\.(\d+)\.(.+)")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 PART = re.compile(r"(?:(?:enc\.)?blk\.\d+\.)?(.+?)(?:\.(?:weight|bias|scale))?")
+OLD_NAMES = {"gamma": "weight", "beta": "bias"}          # of norms, in BERT's first files
 OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 # Angles, which are computed; eyes and ears; layers that draft tokens.
 OTHERS = (r".*\.rotary_emb\.inv_freq|mtp\..*|(?:model\.)?(?:visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio"
@@ -101,6 +102,7 @@ class Family:
         if (inside := whole if found is None else found[2]) in self.bare:
             return self.bare[inside] if found is None else f"{self.blocks}.{found[1]}.{self.bare[inside]}", None
         base, _, suffix = whole.rpartition(".")
+        suffix = OLD_NAMES.get(suffix, suffix)
         found = LAYER.fullmatch(base)
         names, inside = (self.outer, base) if found is None else (self.inner, found[2])
         ours, number = names.get(inside), None

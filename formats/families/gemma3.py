@@ -23,5 +23,6 @@ def refuses(config: Mapping[str, Any]) -> str:
 
 FAMILIES = (
     Family("gemma3", ("gemma3_text", "gemma3"), PARTS, activations=("gelu_pytorch_tanh",), norms_from_zero=True, slides=True,
-           refuses=refuses),
+           refuses=refuses,
+           instead=lambda config: "gemma3_text, embedding" if config.get("use_bidirectional_attention") else ""),
 )
