@@ -117,3 +117,29 @@ def test_turns_left_out_change_nothing_else(path: Path) -> None:
         left = [message for k, message in enumerate(messages) if k not in answer.stats.forgotten_messages]
         assert len(left) < len(messages)
         assert model.chat(left, max_tokens=5, **GREEDY).token_ids == answer.token_ids
+
+
+def test_the_pinned_system_prompt_is_never_evicted(path: Path, tmp_path: Path) -> None:
+    """As if it were the sinks: the same tokens, also after the session was saved, and while an answer goes on for long."""
+    messages = talk(12)
+    system = "<s>" + messages[0]["content"]
+    with edgellm.load(path, context=128, pinned=40, backend="cpu") as model:
+        kept = len(model.tokenizer.encode(system))
+        with model.session() as session:
+            answer = session.chat(messages, max_tokens=150, **GREEDY)
+            session.save(tmp_path / "s")
+        assert answer.stats.evicted_tokens > 200 and answer.stats.forgotten_messages == tuple(range(1, len(messages)))
+        ids = [*model.tokenizer.encode("".join(f"<{m['role'][0]}>{m['content']}" for m in messages))]
+        again = [*messages, {"role": "assistant", "content": answer.text}, {"role": "user", "content": "and?"}]
+        with model.resume(tmp_path / "s") as session:
+            assert session.chat(messages, max_tokens=5, **GREEDY).token_ids == answer.token_ids[:5]
+            assert session.chat(again, max_tokens=5, **GREEDY).stats.forgotten_messages[0] == 1
+        other = model.chat([{"role": "system", "content": "Another, longer one."}, *messages[1:]], max_tokens=3, **GREEDY)
+        assert other.stats.forgotten_messages[0] == 1
+        with pytest.raises(ContextFull, match="pinned=40"):
+            model.chat([{"role": "system", "content": "x " * 60}, *messages[1:]], max_tokens=3)
+        plain = model.generate(ids, max_tokens=150, **GREEDY)
+    with edgellm.load(path, context=128, sinks=kept, backend="cpu") as model:
+        assert model.generate(ids, max_tokens=150, **GREEDY).token_ids == answer.token_ids != plain.token_ids
+    with pytest.raises(OptionError, match="pinned"):
+        edgellm.load(path, pinned=-1)

@@ -12,21 +12,23 @@ from edgellm.memory.ring import Ring, Spans
 from edgellm.memory.sequence import Placement, Sequence
 
 
-def layout(context: int, sinks: int, chunk: int, window: int | None = None) -> MemoryLayout:
+def layout(context: int, sinks: int, chunk: int, window: int | None = None, pinned: int = 0) -> MemoryLayout:
     layers = [KVSpec(1, 8, 8)] + ([KVSpec(1, 8, 8, window)] if window else [])
-    return plan_memory(layers, context=context, sinks=sinks, chunk=chunk)
+    return plan_memory(layers, context=context, sinks=sinks, chunk=chunk, pinned=pinned)
 
 
 class Simulation:
     """One memory class written out: `held` says which position every slot holds, `seen` what a token must see."""
 
-    def __init__(self, memory: MemoryClass) -> None:
+    def __init__(self, memory: MemoryClass, context: int = 0, kept: int | None = None) -> None:
         self.memory = memory
+        self.kept = memory.sinks if kept is None or not memory.sinks else kept
+        self.window = context - self.kept if context and memory.sinks else memory.window
         self.held: dict[int, int] = {}
 
     def seen(self, position: int) -> list[int]:
-        sinks = range(min(self.memory.sinks, position + 1))
-        return [*sinks, *range(max(self.memory.sinks, position - self.memory.window + 1), position + 1)]
+        sinks = range(min(self.kept, position + 1))
+        return [*sinks, *range(max(self.kept, position - self.window + 1), position + 1)]
 
     def run(self, start: int, spans: Spans) -> None:
         """Write the chunk as a back end does (all keys first), then check what each token reads."""
@@ -87,6 +89,25 @@ def test_a_cut_is_refused_only_where_something_is_gone(shape: tuple[int, int, in
     for length in range(total + 1):
         held = all(set(s.seen(length)) - {length} <= set(s.held.values()) for s in simulations)
         assert sequence.can_truncate(length) == held
+
+
+@settings(max_examples=150, deadline=None)
+@given(shapes, st.integers(0, 12), st.integers(1, 60), st.data())
+def test_more_first_tokens_may_stay(shape: tuple[int, int, int, int], pinned: int, total: int, data: st.DataObject) -> None:
+    context, sinks, chunk, window = shape
+    plan = layout(context, sinks, chunk, window, min(pinned, context // 2))
+    kept = data.draw(st.integers(sinks, max(sinks, min(pinned, context // 2))))
+    sequence = Sequence(plan)
+    sequence.keep(kept)
+    simulations = [Simulation(memory, context, kept) for memory in plan.classes]
+    while len(sequence) < total:
+        n, start = data.draw(st.integers(1, chunk)), len(sequence)
+        for simulation, spans in zip(simulations, sequence.place(n).spans, strict=True):
+            simulation.run(start, spans)
+        sequence.extend(np.arange(start, start + n, dtype=np.int32))
+    assert sequence.evicted == max(0, len(sequence) - context)
+    check_truncation(sequence, simulations)
+    assert sequence.fork().kept == kept
 
 
 @given(shapes, st.integers(0, 10**12), st.integers(1, 9))

@@ -1,6 +1,7 @@
 """Endless conversations: the ring's logits against StreamingLLM computed the long way, and memory that does not grow."""
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.arch import load_graph
+from edgellm.engine.conversation import Conversation
 from edgellm.formats.gguf import open_gguf
 from edgellm.weights import WeightStore
 
@@ -37,6 +39,28 @@ def agree(path: Path, *, context: int, sinks: int, tokens: int, looks: int, kv_t
 @pytest.mark.parametrize("sinks", [0, 4])
 def test_logits_past_the_context(tmp_path: Path, arch: str, sinks: int) -> None:
     agree(tiny_model(tmp_path / "m.gguf", arch), context=24, sinks=sinks, tokens=400, looks=20)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "mlx"])
+@pytest.mark.parametrize("arch, kept", [("llama", 9), ("gemma3", 12), ("llama", 4)])
+def test_pinned_tokens_stay_in_the_ring(tmp_path: Path, arch: str, kept: int, backend: str) -> None:
+    """More first tokens than the sinks, in a conversation whose memory has room for more still."""
+    path, context, rng = tiny_model(tmp_path / "m.gguf", arch), 24, np.random.default_rng(3)
+    gguf = open_gguf(path)
+    weights = WeightStore(gguf)
+    oracle = StreamingOracle(load_graph(gguf, context)[1], weights, context, kept)
+    with edgellm.load(path, context=context, sinks=4, pinned=12, kv_type="f32", backend=backend) as model:
+        ids = rng.integers(3, model.n_vocab, 120).astype(np.int32)
+        with model.engine.alone() as executable:
+            conversation = Conversation.empty(executable)
+            conversation.sequence.keep(kept)
+            cuts = [*range(0, 60, 5), *range(60, 121)]
+            rows = [conversation.compute(executable, ids[start:stop], np.arange(stop - start, dtype=np.int32)).copy()
+                    for start, stop in itertools.pairwise(cuts)]
+    for step, (token, row) in enumerate(zip(ids.tolist(), np.concatenate(rows), strict=True)):
+        expected = oracle.step(token)
+        assert np.abs(row - expected).max() <= 1e-3 * np.abs(expected).max(), step
+    weights.close()
 
 
 @pytest.mark.parametrize("kv_type, within", [("q8_0", 0.03), ("q4_0", 0.3)])

@@ -31,6 +31,7 @@ def chat(
     backend: options.Backend = None,
     kv_type: options.KvType = None,
     sinks: options.Sinks = None,
+    pinned: options.Pinned = None,
     context_policy: options.ContextPolicy = None,
     lora: options.Lora = None,
     system: options.System = None,
@@ -66,7 +67,7 @@ def chat(
         model = before.record.model
     name, why = (model, "") if model is not None else usual_model()
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
-                         sinks=sinks, adapters=options.adapters(lora), force=force or None)
+                         sinks=sinks, pinned=pinned, adapters=options.adapters(lora), force=force or None)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
                              think=think, think_budget=think_budget, draft=draft, context_policy=context_policy)

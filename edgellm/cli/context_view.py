@@ -32,7 +32,8 @@ def lines(chat: Conversation, columns: int) -> list[str]:
     shown = [f"[{bar(used, info.context, width)}] {used / info.context:4.0%}",
              f"{used:,} of {info.context:,} tokens{trained}; when it is full: {chat.policy}"]
     if chat.policy == "ring":
-        shown.append(f"the first {info.sinks} tokens always stay")
+        more = f", and of the system prompt up to {info.pinned:,}" if info.pinned > info.sinks else ""
+        shown.append(f"the first {info.sinks} tokens always stay{more}")
     if chat.last is not None:
         stats = chat.last.stats
         shown.append(f"last answer: {stats.cached_tokens:,} cached, {stats.computed_tokens:,} computed, "

@@ -120,6 +120,7 @@ class Keeper:
             self._held = self.store.claim(name_of(chat.turns[0]["content"]))
         info = chat.model.info
         load = {"backend": info.backend, "context": info.context, "sinks": info.sinks, "kv_type": info.kv_type}
+        load |= {"pinned": info.pinned} if info.pinned > info.sinks else {}
         self.store.write(self._held.name, Record(chat.called, tuple(chat.turns), chat.system, load, self._created))
         self._text = list(chat.turns)
 

@@ -91,6 +91,10 @@ Sinks = Annotated[int | None, typer.Option(
     "--sinks", metavar="N", show_default=False, callback=number(0),
     help="First tokens that stay when the context overflows. Default: 4.",
 )]
+Pinned = Annotated[int | None, typer.Option(
+    "--pinned", metavar="N", show_default=False, callback=number(0),
+    help="Keep up to N first tokens, the system prompt's, when the context overflows. Default: none but the sinks.",
+)]
 ContextPolicy = Annotated[str | None, typer.Option(
     "--context-policy", metavar="NAME", show_default=False, autocompletion=context_policies, callback=context_policy,
     help="When the context is full: ring (forget the oldest tokens), drop-oldest-turns (forget whole turns, but not the system "
@@ -122,7 +126,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _FLAGS = {                                           # the library's names, where its errors reach the command line
     "context_policy": "--context-policy", "backend": "--backend", "context": "--context", "kv_type": "--kv-type",
     "max_tokens": "-n", "seed": "--seed",
-    "sinks": "--sinks", "stop": "--stop", "threads": "--threads", "threads_batch": "--threads-batch", "temperature": "--temp",
+    "pinned": "--pinned", "sinks": "--sinks", "stop": "--stop", "threads": "--threads", "threads_batch": "--threads-batch",
+    "temperature": "--temp",
     "chunks": "--chunks", "stride": "--stride", "think_budget": "--think-budget",
     "draft": "--draft", "schema": "--schema", "choices": "--choices",
     "regex": "--regex", "grammar": "--grammar",

@@ -46,6 +46,7 @@ def run(
     backend: options.Backend = None,
     kv_type: options.KvType = None,
     sinks: options.Sinks = None,
+    pinned: options.Pinned = None,
     context_policy: options.ContextPolicy = None,
     lora: options.Lora = None,
     system: options.System = None,
@@ -97,7 +98,7 @@ def run(
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
                              draft=draft, context_policy=context_policy)
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
-                         sinks=sinks, adapters=options.adapters(lora), force=force or None)
+                         sinks=sinks, pinned=pinned, adapters=options.adapters(lora), force=force or None)
     with open_model(model, load) as opened:
         text = text if text is not None else _whole(prompt, piped, raw)
         settings = sampling_of(model, settings) | limit(n)

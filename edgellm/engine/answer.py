@@ -44,6 +44,7 @@ class Request:
     thinking: ThinkingSplitter | None = None     # for answers that may begin with thinking
     calls_back: bool = False                     # whether the sampler calls processors
     messages: Visible | None = None              # of a conversation, for telling which of them are forgotten
+    kept: int | None = None                      # of the first tokens are never evicted; None: the sinks
     limit: int | None = None                     # of tokens, after which the answer ends; None: there is no end to the context
     logprobs: int | None = None                  # log probabilities of each token, and of so many of the likeliest
     stop_loops: bool = False                     # end an answer that repeats itself
@@ -59,7 +60,8 @@ class Answer(Task):
                  home: Home | None, background: bool) -> None:
         super().__init__(array("i", request.prompt.tobytes()), lock, home=home, background=background)
         limits = [limit for limit in (positions, request.limit) if limit is not None]
-        self._request, self._context, self._sinks = request, context, sinks
+        self.kept = request.kept
+        self._request, self._context, self._sinks = request, context, sinks if request.kept is None else request.kept
         self._positions = min(limits) if limits else None
         self.calls_back = request.calls_back
         self.draining = False                    # all of it is wanted, in one piece

@@ -26,6 +26,15 @@ def check_sinks(sinks: object) -> int:
     return number
 
 
+def check_pinned(pinned: object) -> int:
+    """The first tokens of a conversation that may stay. Raises OptionError."""
+    number = as_int(pinned)
+    if number is None or not 0 <= number <= MOST_SINKS:
+        raise OptionError(f"pinned={shown(pinned)} is not possible; give a number of tokens from 0 to {MOST_SINKS}, such as "
+                          "those of the system prompt.")
+    return number
+
+
 def choose_context(asked: int | None, sinks: int, trained: int) -> int:
     """The context in tokens. More than the model was trained for is allowed: rotary positions go on. Raises OptionError."""
     sinks = check_sinks(sinks)
@@ -70,11 +79,12 @@ def check_learned(context: int, trained: int) -> None:
         raise OptionError(f"context={context} is not possible: this model has learned {trained} positions; give {trained} or less.")
 
 
-def plan(graph: Graph, context: int, sinks: int, backend: Backend) -> MemoryLayout:
+def plan(graph: Graph, context: int, sinks: int, backend: Backend, pinned: int = 0) -> MemoryLayout:
     """The memory layout of a graph on a back end. A document is computed in one step, so that all of it is seen."""
     if graph.embeds:
         return plan_documents(graph.kv_states, context=context, chunk=max(context, SHORTEST_STEP))
-    return plan_memory(graph.states, context=context, sinks=sinks, chunk=min(backend.chunk, context))
+    return plan_memory(graph.states, context=context, sinks=sinks, chunk=min(backend.chunk, context),
+                       pinned=min(pinned, context // 2))
 
 
 def check_memory(needed: int, context: int, available: int) -> None:

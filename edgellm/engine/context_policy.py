@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from edgellm.chat import Message
@@ -44,6 +44,8 @@ class Visible:
     texts: tuple[str, ...]                       # of the kept messages
     dropped: tuple[int, ...]                     # left out from the start
     count: Callable[[str], int]                  # tokens of a text
+    n_stay: int = 0                              # of the first messages that are kept, which the ring never evicts
+    kept_tokens: int | None = None               # of those; None: nothing but the sinks stays
 
     def forgotten(self, first: int) -> tuple[int, ...]:
         """Numbers of the messages that are dropped, or end before token `first` of the prompt."""
@@ -57,7 +59,15 @@ class Visible:
                 low = middle + 1
             else:
                 high = middle
-        return tuple(sorted({*self.dropped, *self.kept[:low]}))
+        return tuple(sorted({*self.dropped, *self.kept[self.n_stay : low]}))
+
+    def pinning(self, n_stay: int, most: int) -> Visible:
+        """The same, with the first messages never evicted. Raises ContextFull where they have more tokens than that."""
+        tokens = self.count(self.prompt.rendered.text[: self._ends()[n_stay - 1]])
+        if tokens > most:
+            raise ContextFull(f"what is pinned has {tokens} tokens (system prompt, tools and the pinned messages after it), and "
+                              f"pinned={most} was given; load the model with more, or shorten it.")
+        return replace(self, n_stay=n_stay, kept_tokens=tokens)
 
     def _ends(self) -> list[int]:
         """Where each message's text ends among the characters of the prompt."""
@@ -70,16 +80,18 @@ class Visible:
 
 
 def fit(messages: Sequence[Message], encode: Encode, count: Callable[[str], int], policy: ContextPolicy, *, context: int,
-        slides: bool, max_tokens: int | None) -> Visible:
-    """The prompt of a conversation under a policy. Raises ContextFull where it cannot be made to fit.
+        slides: bool, max_tokens: int | None, pinned: int = 0) -> Visible:
+    """The prompt of a conversation under a policy. Raises ContextFull where it cannot be made to fit. `pinned`: of its first tokens
+    so many can stay in the ring, 0 for no more than the sinks.
 
     Turns (a user's message and all that follows it up to the next) are left out oldest first under "drop-oldest-turns", and under
-    "ring" where messages are pinned. System messages, pinned ones and the last turn stay.
+    "ring" where messages are pinned that are not in the first tokens. System messages, pinned ones and the last turn stay.
     """
     prompt = encode(messages)
-    pinned = any(_pinned(message) for message in messages)
+    n_stay = next((k for k, message in enumerate(messages) if not _stays(message)), len(messages)) if pinned else 0
+    scattered = any(_pinned(message) for message in messages[n_stay:])
     room = context // ROOM if max_tokens is None else min(max_tokens, context // ROOM)
-    drops = policy == "drop-oldest-turns" or (policy == "ring" and pinned)
+    drops = policy == "drop-oldest-turns" or (policy == "ring" and scattered)
     left = list(range(len(messages)))
     if drops and len(prompt.ids) > context - room:
         left, prompt = _shortened(messages, encode, count, prompt, context, room, fails=policy != "ring" or not slides)
@@ -87,8 +99,9 @@ def fit(messages: Sequence[Message], encode: Encode, count: Callable[[str], int]
         raise ContextFull(f"the conversation has {len(prompt.ids)} tokens, and the context holds {context}; shorten it, load the "
                           "model with a larger context, or choose another context_policy.")
     here = set(left)
-    return Visible(prompt, tuple(left), tuple(_text(messages[k]) for k in left),
+    seen = Visible(prompt, tuple(left), tuple(_text(messages[k]) for k in left),
                    tuple(k for k in range(len(messages)) if k not in here), count)
+    return seen.pinning(n_stay, pinned) if policy == "ring" and n_stay else seen
 
 
 def _shortened(messages: Sequence[Message], encode: Encode, count: Callable[[str], int], prompt: Prompt, context: int, room: int, *,

@@ -43,9 +43,15 @@ class Conversation:
     def idle(self) -> bool:
         return self.user is None or self.user() is None
 
-    def useful(self, ids: TokenIds) -> int:
-        """How many of the first tokens of `ids` (n,) need not be computed again; the last one always is, for its logits."""
-        return self.sequence.reachable(min(self.sequence.common_prefix(ids), len(ids) - 1))
+    def useful(self, ids: TokenIds, kept: int | None = None) -> int:
+        """How many of the first tokens of `ids` (n,) need not be computed again; the last one always is, for its logits.
+
+        `kept`: how many of them shall stay; None: as it is here. Tokens have their slots by that.
+        """
+        shared = min(self.sequence.common_prefix(ids), len(ids) - 1)
+        if kept is not None and kept != self.sequence.kept:
+            shared = min(shared, kept, self.sequence.kept)
+        return self.sequence.reachable(shared)
 
     def truncate(self, length: int) -> None:
         """Cut back to `length` tokens, or to as many before them as can be."""

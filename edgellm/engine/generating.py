@@ -110,7 +110,8 @@ class Generating(AsyncTwins):
             return ChatPrompt(rendered, np.array(encode_chat(model.tokenizer, rendered), np.int32))
 
         seen = fit(messages, encode, lambda text: len(model.tokenizer.encode(text)), asked.context_policy or source.policy,
-                   context=model.context, slides=model.info.slides, max_tokens=asked.max_tokens)
+                   context=model.context, slides=model.info.slides, max_tokens=asked.max_tokens,
+                   pinned=model.info.pinned if model.info.pinned > model.info.sinks else 0)
         if not len(seen.prompt.ids):
             raise OptionError("messages became an empty prompt; give at least one message with some content.")
         splitter, free = None, None

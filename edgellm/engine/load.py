@@ -41,8 +41,8 @@ SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than th
 
 def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
          threads_batch: int | None = None, context: int | None = None, sinks: int = 4, kv_type: str | None = None,
-         parallel: int = 1, context_policy: ContextPolicy = "ring", adapters: Asked = (), progress: Progress | None = None,
-         force: bool = False) -> Model:
+         parallel: int = 1, context_policy: ContextPolicy = "ring", pinned: int = 0, adapters: Asked = (),
+         progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
     `path_or_name`: a .gguf file, a folder of the MLX community, a name of the catalogue, or hf:owner/repository. `backend`:
@@ -59,6 +59,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     `context_policy`: what happens when the context is full. "ring" forgets the oldest tokens one by one, while an answer is
     written too; "error" raises ContextFull, and ends an answer; "drop-oldest-turns" leaves out whole turns of a chat, oldest
     first, but for system messages, those with `"pinned": True` and the last; an answer ends where the context is full.
+    `pinned`: tokens at the beginning of a chat that "ring" never forgets, at most and up to half of the context: the system prompt
+    with the tools, and messages with `"pinned": True` that follow it. They take memory beside the context's.
     `adapters`: LoRA adapters as GGUF files, several at once, each a path or (path, scale); the weights stay as they are, and
     `model.session(adapters=...)` gives a conversation other scales.
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
@@ -69,7 +71,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     threads, threads_batch = _count("threads", threads), _count("threads_batch", threads_batch)
     parallel = _parallel(parallel)
     backend_choice.check_name(backend)
-    sinks = contexts.check_sinks(sinks)
+    sinks, pinned = contexts.check_sinks(sinks), contexts.check_pinned(pinned)
     check_policy(context_policy)
     path = resolve(path_or_name)
     gguf = open_model(path)
@@ -88,7 +90,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
             keys, graph = load_graph(gguf, chosen)
             try:
                 place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
-                layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force)
+                layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force,
+                                 pinned=pinned)
                 if context is None and chosen > contexts.DEFAULT_CONTEXT:
                     _check_long(place, parallel * kv_bytes(layout, kind), chosen)
                 plain, graph = graph, optimise(graph, layout.with_sinks)
@@ -111,7 +114,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         tokenizer.check()
         positions = chosen if learned_positions(graph) else None
         info = _info(gguf, keys, graph, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
-                     token_bytes=estimate.token_bytes(gguf, graph), slides=positions is None)
+                     token_bytes=estimate.token_bytes(gguf, graph), slides=positions is None, pinned=layout.classes[0].sinks)
         engine = Engine(executable, weights, gguf.path, positions=positions, parallel=parallel, state_bytes=info.kv_bytes)
         return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets)
     except BaseException as error:
@@ -156,13 +159,13 @@ def _trained_context(gguf: GGUFFile) -> int:
 
 
 def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, trained: int, *, parallel: int,
-            force: bool) -> MemoryLayout:
+            force: bool, pinned: int) -> MemoryLayout:
     """The layout, checked against learned positions and against the memory that is free."""
     if learned_positions(graph) and graph.embeds:
         context = min(context, trained)          # no text may be longer; a step may
     elif learned_positions(graph):
         contexts.check_learned(context, trained)
-    layout = contexts.plan(graph, context, sinks, place.backend)
+    layout = contexts.plan(graph, context, sinks, place.backend, pinned)
     if not force:                                # before the plan is made, whose size grows with the context too
         contexts.check_memory(parallel * kv_bytes(layout, kv_type), context, memory().available)
     return layout
@@ -176,7 +179,7 @@ def _check_long(place: Place, needed: int, context: int) -> None:
 
 
 def _info(gguf: GGUFFile, keys: Keys, graph: Graph, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
-          kv_type: str, place: str, token_bytes: int, slides: bool) -> ModelInfo:
+          kv_type: str, place: str, token_bytes: int, slides: bool, pinned: int) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
@@ -186,7 +189,7 @@ def _info(gguf: GGUFFile, keys: Keys, graph: Graph, executable: Executable, toke
         parameters=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()), file_bytes=sum(by_type.values()),
         token_bytes=token_bytes,
         bytes_by_type=by_type, n_vocab=keys.n_vocab, n_layers=keys.n_layers, context=executable.layout.context,
-        context_train=keys.context_length, sinks=sinks, kv_type=kv_type,
+        context_train=keys.context_length, sinks=sinks, pinned=max(pinned, sinks), kv_type=kv_type,
         kv_bytes=kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
         threads=executable.threads, slides=slides,
         pooling=pooling_of(keys) or "", embedding=graph.nodes[graph.outputs["embedding"]].n if graph.embeds else 0,

@@ -142,7 +142,8 @@ class Model(Generating, AsyncEmbedding):
         keys = {key: value for key in wanted if isinstance(value := self._metadata[key], str | int | float)}
         header = hashlib.sha256(repr(sorted(keys.items())).encode(errors="replace")).hexdigest()
         return {"model": self.engine.fingerprint(), "header": header, "backend": info.backend, "context": info.context,
-                "sinks": info.sinks, "kv_type": info.kv_type, "n_vocab": info.n_vocab}
+                "sinks": info.sinks if info.pinned <= info.sinks else [info.sinks, info.pinned],
+                "kv_type": info.kv_type, "n_vocab": info.n_vocab}
 
     @cached_property
     def template(self) -> ChatTemplate:
@@ -188,11 +189,16 @@ class Model(Generating, AsyncEmbedding):
             shown |= {token for text in thinking.marks.shown if (token := tokenizer.token_id(text)) is not None}
         decoder = answer_decoder(tokenizer, int(ids[-1]), whole=asked.form is not None, shown=shown) if tokenizer else None
         request = Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress, thinking,
-                          calls_back=bool(asked.processors), messages=messages, limit=limit, logprobs=asked.logprobs,
+                          calls_back=bool(asked.processors), messages=messages, limit=limit, kept=self._kept(messages),
+                          logprobs=asked.logprobs,
                           stop_loops=asked.stop_loops, parse=asked.form.parse if asked.form else None,
                           calls=tools.splitter() if tools else None,
                           drafter=self._drafter(asked.draft))
         return Stream(self.engine, request, home=source.home, background=source.background)
+
+    def _kept(self, messages: Visible | None) -> int | None:
+        """How many of the first tokens stay; None for the sinks alone."""
+        return max(self.info.sinks, messages.kept_tokens) if messages is not None and messages.kept_tokens is not None else None
 
     def _drafter(self, asked: str | None) -> Drafter | None:
         """What guesses tokens of one answer. A small model is loaded when it is asked for first, and stays."""

@@ -41,21 +41,23 @@ class PrefixCache:
         if task.many_outputs:
             task.conversation = self._fresh()
             return 0
-        conversation, shared = self._continued(task.home, np.array(task.ids, np.int32))
+        kept = task.kept if task.kept is not None else self._executable.layout.classes[0].kept
+        conversation, shared = self._continued(task.home, np.array(task.ids, np.int32), kept)
         conversation.truncate(shared)
+        conversation.sequence.keep(kept)
         conversation.adapters = task.home.adapters if task.home is not None else 0
         self._uses += 1
         conversation.user, conversation.used = weakref.ref(task), self._uses
         task.conversation = conversation
         return shared
 
-    def _continued(self, home: Home | None, ids: TokenIds) -> tuple[Conversation, int]:
+    def _continued(self, home: Home | None, ids: TokenIds, kept: int) -> tuple[Conversation, int]:
         """A conversation for the caller, and how many of its tokens are useful."""
         adapters = home.adapters if home is not None else 0
         own = home.conversation if home is not None and home.conversation is not None and home.conversation.idle else None
-        best, shared = own, own.useful(ids) if own is not None else 0
+        best, shared = own, own.useful(ids, kept) if own is not None else 0
         for other in (*self._kept, *(found for one in self._homes if (found := one.conversation) is not None)):
-            useful = other.useful(ids) if other.adapters == adapters else 0
+            useful = other.useful(ids, kept) if other.adapters == adapters else 0
             if useful >= shared + (LEAST_SHARED if best is own is not None else 1):
                 best, shared = other, useful
         if own is not None and best is own:

@@ -164,4 +164,5 @@ class ModelInfo:
     slides: bool = True                          # False: positions are learned, and a conversation ends where they do
     pooling: str = ""                            # of an embedding model: "mean", "cls", "last" or "rank"; "" for one that writes
     embedding: int = 0                           # values of a text's vector, or labels of a reranker
+    pinned: int = 0                              # tokens at the beginning of a chat that may stay; the sinks, or more of them
     place: str = ""                              # why "auto" took this back end, in one line; "" where it had no choice

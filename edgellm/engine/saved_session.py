@@ -81,7 +81,7 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
     state.save(counted)
     ring = sequence.states
     states = {} if ring is None else {"states": [list(item) for item in ring.held.items()], "marked": list(ring.marked)}
-    header = json.dumps({**facts, "oldest": list(sequence.oldest), **states}).encode()
+    header = json.dumps({**facts, "oldest": list(sequence.oldest), "kept": sequence.kept, **states}).encode()
     ids = sequence.ids.tobytes()
     file = WholeFile(path)
     try:
@@ -144,7 +144,7 @@ class _Reading:
         """What the header says of the sequence."""
         try:
             found = json.loads(header)
-            kept = {name: found.pop(name, []) for name in ("oldest", "states", "marked")}
+            kept = {name: found.pop(name, []) for name in ("oldest", "states", "marked", "kept")}
         except (ValueError, AttributeError) as error:
             raise self._damaged("is damaged") from error
         other = sorted(key for key in wanted if found.get(key) != wanted[key])
@@ -154,12 +154,16 @@ class _Reading:
         return kept
 
     def _sequence(self, layout: MemoryLayout, ids: array[int], kept: dict[str, Any]) -> Sequence:
-        oldest = kept["oldest"]
-        if not _are_integers(oldest) or len(oldest) != len(layout.classes) or not all(
-                memory.sinks <= position <= max(len(ids), memory.sinks) and position >= len(ids) - memory.ring
-                for position, memory in zip(oldest, layout.classes, strict=False)):
+        oldest, full = kept["oldest"], layout.classes[0]
+        stay = kept["kept"] if kept["kept"] != [] else full.kept             # files of before have none
+        if not isinstance(stay, int) or not full.kept <= stay <= full.sinks:
             raise self._damaged("is damaged")
-        return Sequence.restored(layout, ids, oldest, self._states(layout, len(ids), kept["states"], kept["marked"]))
+        firsts = [stay if memory.sinks else 0 for memory in layout.classes]
+        if not _are_integers(oldest) or len(oldest) != len(layout.classes) or not all(
+                first <= position <= max(len(ids), first) and position >= len(ids) - memory.ring
+                for position, first, memory in zip(oldest, firsts, layout.classes, strict=False)):
+            raise self._damaged("is damaged")
+        return Sequence.restored(layout, ids, oldest, self._states(layout, len(ids), kept["states"], kept["marked"]), stay)
 
     def _states(self, layout: MemoryLayout, n: int, held: Any, marked: Any) -> StateRing | None:
         """Where recurrent states are: one after each of some positions, the newest among them."""

@@ -26,7 +26,7 @@ class Stream:
 
     def __init__(self, engine: Engine, request: Request, *, home: Home | None = None, background: bool = False) -> None:
         self._engine: Engine | None = engine
-        self._answer = Answer(request, engine.lock, context=engine.layout.context, sinks=engine.layout.classes[0].sinks,
+        self._answer = Answer(request, engine.lock, context=engine.layout.context, sinks=engine.layout.classes[0].kept,
                               positions=engine.positions, home=home, background=background)
         self._reading = threading.RLock()        # held while a piece is waited for
 

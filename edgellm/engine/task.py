@@ -23,6 +23,7 @@ class Task:
                  patience: float = PATIENCE) -> None:
         self.ids = ids                           # to be computed; grows by the tokens that were generated
         self.home, self.background, self.patience = home, background, patience
+        self.kept: int | None = None             # how many of the first tokens are never evicted; None: the sinks
         self.wake = threading.Condition(lock)    # something happened that its waiters should look at
         self.conversation: Conversation | None = None
         self.cancelled = False

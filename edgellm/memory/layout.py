@@ -16,7 +16,9 @@ MOST_SNAPSHOTS, FEWEST_SNAPSHOTS = 4, 1
 
 @dataclass(frozen=True, slots=True)
 class MemoryClass:
-    """Layers with the same slots: `sinks` that stay, then a ring, of whose entries a token sees at most `window`.
+    """Layers with the same slots: `sinks` that may stay, then a ring, of whose entries a token sees at most `window`.
+
+    `kept` of the first tokens stay, unless a conversation keeps more of them, up to all `sinks`; then it sees less of its ring.
 
     Where it is not `causal`, a token sees those after it as well: of a document all, or half of the window to each side.
     """
@@ -25,6 +27,11 @@ class MemoryClass:
     window: int                                  # ring entries a token sees, itself included
     ring: int                                    # at least window + chunk - 1: a chunk never evicts what its first tokens see
     causal: bool = True
+    fewest: int | None = None                    # tokens that stay in every conversation; None: all sinks
+
+    @property
+    def kept(self) -> int:
+        return self.sinks if self.fewest is None else self.fewest
 
     @property
     def slots(self) -> int:
@@ -76,12 +83,13 @@ class MemoryLayout:
         return frozenset(state for state, _, index in self.kv if self.classes[index].sinks)
 
 
-def plan_memory(layers: Sequence[StateSpec], *, context: int, sinks: int, chunk: int) -> MemoryLayout:
-    """Sort layers into classes. A sliding layer whose window reaches the whole context is a full layer."""
+def plan_memory(layers: Sequence[StateSpec], *, context: int, sinks: int, chunk: int, pinned: int = 0) -> MemoryLayout:
+    """Sort layers into classes. A sliding layer whose window reaches the whole context is a full layer. `pinned`: first tokens
+    that a conversation may keep, where that is more than the sinks."""
     def ring(window: int) -> int:
         return -(-(window + chunk - 1) // RING_MULTIPLE) * RING_MULTIPLE
 
-    full = MemoryClass(sinks, context - sinks, ring(context - sinks))
+    full = MemoryClass(max(sinks, pinned), context - sinks, ring(context - sinks), fewest=sinks if pinned > sinks else None)
     classes, layer_class = [full], []
     for layer in layers:
         if isinstance(layer, RecurrentSpec):

@@ -10,42 +10,50 @@ Spans = npt.NDArray[np.int32]                    # (T, 4): slot, visible sinks, 
 
 
 class Ring:
-    """One memory class in use: position p lives in slot p below the sinks, else in `sinks + (p - sinks) % ring`.
+    """One memory class in use: position p lives in slot p where it is kept, else in `sinks + (p - kept) % ring`.
 
-    A token at position p sees the sinks 0..min(sinks, p + 1) - 1 and the positions max(sinks, p - window + 1)..p.
+    A token at position p sees those kept, 0..min(kept, p + 1) - 1, and the positions max(kept, p - window + 1)..p.
     Resident ring positions are always one run that ends at the newest token; `oldest` is where it starts.
     """
 
-    __slots__ = ("oldest", "ring", "sinks", "window")
+    __slots__ = ("kept", "oldest", "ring", "sinks", "window")
 
-    def __init__(self, memory: MemoryClass) -> None:
-        self.sinks, self.window, self.ring = memory.sinks, memory.window, memory.ring
-        self.oldest = memory.sinks
+    def __init__(self, memory: MemoryClass, kept: int | None = None) -> None:
+        """`kept`: how many of the first tokens stay, None for as many as the class has it."""
+        self.sinks, self.ring = memory.sinks, memory.ring
+        self.kept = memory.kept if kept is None else kept
+        self.window = memory.window + memory.kept - self.kept
+        self.oldest = self.kept
+
+    def keep(self, kept: int) -> None:
+        """Let another number of first tokens stay; only while no more are there."""
+        if self.sinks:
+            self.window, self.kept, self.oldest = self.window + self.kept - kept, kept, kept
 
     def slot(self, position: int) -> int:
         """The slot that holds `position`."""
-        return position if position < self.sinks else self.sinks + (position - self.sinks) % self.ring
+        return position if position < self.kept else self.sinks + (position - self.kept) % self.ring
 
     def place(self, start: int, n: int) -> Spans:
         """Spans (n, 4) int32 of the tokens at positions start..start + n - 1, n at most the layout's chunk."""
-        sinks, window, ring = self.sinks, self.window, self.ring
+        sinks, kept, window, ring = self.sinks, self.kept, self.window, self.ring
         position = np.arange(start, start + n, dtype=np.int64)
-        first = np.maximum(position - (window - 1), sinks)
+        first = np.maximum(position - (window - 1), kept)
         spans = np.empty((n, 4), np.int32)
-        spans[:, 0] = np.where(position < sinks, position, sinks + (position - sinks) % ring)
-        spans[:, 1] = np.minimum(position + 1, sinks)
-        spans[:, 2] = sinks + (first - sinks) % ring
+        spans[:, 0] = np.where(position < kept, position, sinks + (position - kept) % ring)
+        spans[:, 1] = np.minimum(position + 1, kept)
+        spans[:, 2] = sinks + (first - kept) % ring
         spans[:, 3] = np.maximum(position - first + 1, 0)
         return spans
 
     def place_one(self, position: int, out: Spans) -> None:
         """What `place(position, 1)` returns, written into `out` (1, 4): the decode step, 0.7 us instead of 20."""
-        sinks = self.sinks
-        if position < sinks:
+        sinks, kept = self.sinks, self.kept
+        if position < kept:
             out[0] = (position, position + 1, sinks, 0)
             return
-        first, ring = max(sinks, position - self.window + 1), self.ring
-        out[0] = (sinks + (position - sinks) % ring, sinks, sinks + (first - sinks) % ring, position - first + 1)
+        first, ring = max(kept, position - self.window + 1), self.ring
+        out[0] = (sinks + (position - kept) % ring, kept, sinks + (first - kept) % ring, position - first + 1)
 
     def reserve(self, end: int) -> None:
         """Note that positions below `end` are about to be written: what they overwrite is no longer resident."""
@@ -53,9 +61,9 @@ class Ring:
 
     def can_truncate(self, length: int) -> bool:
         """Whether everything that the next token at position `length` sees is still resident."""
-        first = max(self.sinks, length - self.window + 1)
+        first = max(self.kept, length - self.window + 1)
         return first >= length or first >= self.oldest
 
     def truncate(self, length: int) -> None:
         """Forget the positions from `length` on; only where `can_truncate(length)`."""
-        self.oldest = min(self.oldest, max(self.sinks, length))
+        self.oldest = min(self.oldest, max(self.kept, length))

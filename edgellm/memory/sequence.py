@@ -26,10 +26,12 @@ class Placement:
 class Sequence:
     """Token ids that were computed, in order. `ids` grows by 4 bytes a token; nothing else grows."""
 
-    def __init__(self, layout: MemoryLayout) -> None:
+    def __init__(self, layout: MemoryLayout, kept: int | None = None) -> None:
+        """`kept`: how many of the first tokens full layers never evict, None for as many as the layout has it."""
         self.layout = layout
         self.ids = array("i")
-        self._rings = tuple(Ring(memory) for memory in layout.classes)
+        self.kept = layout.classes[0].kept if kept is None else kept
+        self._rings = tuple(Ring(memory, self.kept if memory.sinks else None) for memory in layout.classes)
         used = {index for _, _, index in layout.kv}
         self._limits = tuple(ring for index, ring in enumerate(self._rings) if index in used)
         self._states = StateRing(layout.rolling, layout.snapshots) if layout.state_slots else None
@@ -37,9 +39,10 @@ class Sequence:
         self._one = Placement(np.zeros(1, np.int64), np.zeros(1, np.int64), spans)
 
     @classmethod
-    def restored(cls, layout: MemoryLayout, ids: array[int], oldest: Iterable[int], states: StateRing | None) -> Sequence:
+    def restored(cls, layout: MemoryLayout, ids: array[int], oldest: Iterable[int], states: StateRing | None,
+                 kept: int) -> Sequence:
         """One that holds `ids`, of which each class's ring has what came since `oldest`, with these states: see the properties."""
-        sequence = cls(layout)
+        sequence = cls(layout, kept)
         sequence.ids = ids[:]
         for ring, position in zip(sequence._rings, oldest, strict=True):
             ring.oldest = position
@@ -60,7 +63,7 @@ class Sequence:
         """A second sequence with the same tokens, in the same slots of another state."""
         ring = self._states
         states = ring and StateRing.restored(ring.rolling, ring.snapshots, ring.held, ring.marked)
-        return Sequence.restored(self.layout, self.ids, self.oldest, states)
+        return Sequence.restored(self.layout, self.ids, self.oldest, states, self.kept)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -95,6 +98,14 @@ class Sequence:
         self.ids.frombytes(tokens.tobytes())
         if self._states is not None:
             self._states.extend()
+
+    def keep(self, kept: int) -> None:
+        """Change how many of the first tokens stay; only while no more tokens are there than stay either way."""
+        if kept != self.kept:
+            assert len(self.ids) <= min(kept, self.kept), f"{len(self.ids)} tokens have their slots already"
+            self.kept = kept
+            for ring in self._rings:
+                ring.keep(kept)
 
     def mark(self) -> None:
         """Keep what is needed to come back later to about where the sequence ends now, as far as that takes memory of its own."""

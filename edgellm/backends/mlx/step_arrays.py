@@ -36,7 +36,8 @@ def view(spans: npt.NDArray[np.int32], positions: npt.NDArray[np.int64], memory:
     `measured`: whether distances are wanted.
     """
     slots, sinks, first, length = spans.T
-    full = bool((sinks + length == positions + 1).all()) and bool((first[length > 0] == memory.sinks).all())
+    full = bool((slots == positions).all() and (sinks + length == positions + 1).all())
+    full = full and bool((first[length > 0] == memory.sinks).all())
     wraps = first - memory.sinks + length > memory.ring
     end = memory.slots if wraps.any() else int(max(slots.max() + 1, (first + length)[length > 0].max(initial=0)))
     end = min(-(-end // rounding) * rounding, memory.slots)

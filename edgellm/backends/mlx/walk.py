@@ -55,7 +55,7 @@ class Walk:
         turn = state.turned if beyond and n > 1 else int(behind[0])
         kept = tuple(np.flatnonzero(np.diff(step.state_slots[:, 1], append=-1)).tolist())        # where the slot changes after it
         shape = Shape(tuple(one.end for one in views), tuple(one.mask is not None for one in views), beyond, turn != state.turned,
-                      n == 1, int((step.positions < self._layout.classes[0].sinks).sum()),
+                      n == 1, int((step.spans[0][:, 0] < self._layout.classes[0].sinks).sum()),
                       -1 if len(step.output_rows) == n else len(step.output_rows), kept)
         state.reserve([one.end for one in views])
         arrays = {
