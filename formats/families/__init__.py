@@ -5,9 +5,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from ._family import PREFIX, Family, part_of
-from ._pieces import Piece, Shape, plus_one, rows_of
+from ._pieces import Piece, Shape, minus_exp, plus_one, rows_of
 
-__all__ = ["FAMILIES", "PREFIX", "Family", "Piece", "Shape", "part_of", "plus_one", "rows_of"]
+__all__ = ["FAMILIES", "PREFIX", "Family", "Piece", "Shape", "minus_exp", "part_of", "plus_one", "rows_of"]
 
 FAMILIES: dict[str, Family] = {
     model_type: family

@@ -1,6 +1,6 @@
 """Makes tests/data/gold/encoder-*.npz: vectors by transformers' own definitions in float32 (run by hand).
 
-    PYTHONPATH=tests python tests/data/make_encoder_gold.py        # made with transformers 5.23 and torch 2.13 (CPU)
+    PYTHONPATH=tests:. python tests/data/make_encoder_gold.py      # made with transformers 5.23 and torch 2.13 (CPU)
 """
 from __future__ import annotations
 
@@ -14,40 +14,14 @@ import numpy as np
 import torch
 import transformers
 from encoder_variants import POOLED, SHAPE, encoder_file
+from hf_state import read_shapes, write_state
 from tiny_models import Shape
 from variants import GOLD, fingerprint, tokens
 
-LLAMA = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
-         "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
-         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "token_embd": "embed_tokens", "output_norm": "norm"}
-NAMES: dict[str, dict[str, str]] = {             # GGUF name of a part -> transformers' name
-    "eurobert": LLAMA,
-    "qwen3": LLAMA | {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"},
-    "gemma-embedding": LLAMA | {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
-                                "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
-                                "post_ffw_norm": "post_feedforward_layernorm"},
-    "modern-bert": {"attn_norm": "attn_norm", "ffn_norm": "mlp_norm", "attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo",
-                    "ffn_up": "mlp.Wi", "ffn_down": "mlp.Wo", "token_embd": "embeddings.tok_embeddings",
-                    "token_embd_norm": "embeddings.norm", "output_norm": "final_norm"},
-    "nomic-bert": {"attn_output_norm": "post_attention_layernorm", "layer_output_norm": "post_mlp_layernorm",
-                   "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-                   "ffn_down": "mlp.down_proj", "token_embd": "embeddings.word_embeddings",
-                   "token_embd_norm": "embeddings.LayerNorm", "token_types": "embeddings.token_type_embeddings",
-                   **{f"attn_{n}": f"self_attn.{n}_proj" for n in "qkv"}},
-    "bert": {"attn_output_norm": "attention.output.LayerNorm", "layer_output_norm": "output.LayerNorm",
-             "attn_output": "attention.output.dense", "ffn_up": "intermediate.dense", "ffn_down": "output.dense",
-             "attn_q": "attention.self.query", "attn_k": "attention.self.key", "attn_v": "attention.self.value",
-             "token_embd": "embeddings.word_embeddings", "token_embd_norm": "embeddings.LayerNorm",
-             "token_types": "embeddings.token_type_embeddings", "position_embd": "embeddings.position_embeddings"},
-}
-
-
-NAMES["t5encoder"] = {"attn_o": "layer.0.SelfAttention.o", "attn_rel_b": "layer.0.SelfAttention.relative_attention_bias",
-                      "attn_norm": "layer.0.layer_norm", "ffn_norm": "layer.1.layer_norm", "token_embd": "shared",
-                      "ffn_gate": "layer.1.DenseReluDense.wi_0", "ffn_up": "layer.1.DenseReluDense.wi_1",
-                      "ffn_down": "layer.1.DenseReluDense.wo", "output_norm": "encoder.final_layer_norm",
-                      **{f"attn_{part}": f"layer.0.SelfAttention.{part}" for part in "qkv"}}
-NAMES["nomic-bert-moe"] = NAMES["nomic-bert"]
+NOMIC = {                        # GGUF's name of a part -> transformers', whose model has no experts: parts of it are put in
+    "attn_output_norm": "post_attention_layernorm", "layer_output_norm": "post_mlp_layernorm", "attn_output": "self_attn.o_proj",
+    "token_embd": "embeddings.word_embeddings", "token_embd_norm": "embeddings.LayerNorm",
+    "token_types": "embeddings.token_type_embeddings"}
 
 
 class NomicFeedForward(torch.nn.Module):
@@ -110,30 +84,41 @@ def hf_model(arch: str, s: Shape) -> Any:
             return transformers.BertModel(transformers.BertConfig(**common, layer_norm_eps=s.eps), add_pooling_layer=False)
 
 
-def hf_state(arch: str, arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """What convert_hf_to_gguf does, undone: one tensor of three (nomic-bert), norms plus one (gemma)."""
+def nomic_state(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """One tensor of three: queries, keys and values."""
     found: dict[str, torch.Tensor] = {}
     for name, values in arrays.items():
-        *block, part, kind = name.removeprefix("enc.").split(".")
-        layers = {"bert": "encoder.layer", "t5encoder": "encoder.block"}.get(arch, "layers")
-        prefix = f"{layers}.{block[1]}." if block else ""
-        values = np.array(values, np.float32) - (1 if arch == "gemma-embedding" and "norm" in part else 0)
-        if arch.startswith("nomic-bert") and part == "attn_qkv":
+        *block, part, kind = name.split(".")
+        prefix = f"layers.{block[1]}." if block else ""
+        if part == "attn_qkv":
             found |= {f"{prefix}self_attn.{n}_proj.{kind}": torch.from_numpy(third.copy())
                       for n, third in zip("qkv", np.split(values, 3), strict=True)}
         elif part != "output":
-            found[f"{prefix}{NAMES[arch][part]}.{kind}"] = torch.from_numpy(values)
+            found[f"{prefix}{NOMIC[part]}.{kind}"] = torch.from_numpy(np.array(values, np.float32))
     return found
+
+
+def with_arrays(arch: str, shape: Shape, arrays: dict[str, np.ndarray]) -> Any:
+    """The model with a file's weights."""
+    model = hf_model(arch, shape).float()
+    if arch == "nomic-bert-moe":
+        missing, unexpected = model.load_state_dict(nomic_state(with_nomic_parts(model, arrays)), strict=False)
+        assert not missing and not unexpected, (missing, unexpected)
+        return model.eval()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        model.save_pretrained(folder)
+        write_state(folder, read_shapes(folder / "model.safetensors"), arrays)
+        model, info = type(model).from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    assert all("pooler" in name for names in info.values() for name in names), info
+    return model.eval()
 
 
 def gold(name: str, path: Path) -> dict[str, Any]:
     arch, pooling = name.split("+")
     shape = Shape(**SHAPE)
     arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(encoder_file(path, name)).tensors}
-    model = hf_model(arch, shape).float().eval()
-    loaded = with_nomic_parts(model, arrays) if arch == "nomic-bert-moe" else arrays
-    missing, unexpected = model.load_state_dict(hf_state(arch, loaded), strict=False)
-    assert not unexpected and set(missing) <= {"encoder.embed_tokens.weight"}, (missing, unexpected)
+    model = with_arrays(arch, shape, arrays)
     with torch.no_grad():
         rows = model(torch.from_numpy(tokens(shape.n_vocab))[None]).last_hidden_state[0].numpy()
     vector = {"mean": rows.mean(axis=0), "cls": rows[0], "last": rows[-1]}[pooling]
