@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -40,6 +40,8 @@ MAX_HEADER_BYTES = 16 << 20      # indexes of the largest models have about 9 Mi
 MAX_TENSORS = 1 << 17            # and about 90,000 tensors
 MAX_DIMS = 8
 MAX_VALUES = 1 << 21             # numbers and entries, counted by their commas before the JSON is parsed
+MAX_JSON_BYTES = 128 << 20       # of files beside the tensors: the tokenizers of Gemma and gpt-oss have 30 MiB
+MAX_JSON_VALUES = 1 << 23        # and 500,000 merges of two texts each
 _NUMPY = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16": "<f2", "I32": "<i4", "U32": "<u4",
     "F32": "<f4", "I64": "<i8", "U64": "<u8", "F64": "<f8", "C64": "<c8",
@@ -139,12 +141,12 @@ def open_safetensors(path: str | os.PathLike[str]) -> SafeTensorsFile:
         raise
 
 
-def read_json(file: MappedFile, most: int = MAX_HEADER_BYTES) -> dict[str, Any]:
+def read_json(file: MappedFile, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """The object in a JSON file beside the tensors, which is closed. Raises LimitExceeded, BadHParam, Duplicate."""
     try:
         if file.size > most:
             raise LimitExceeded(f"a JSON file of {file.size} bytes is larger than {most}", file=file.path)
-        return _parse_json(file, file.buffer[:], 0)
+        return _parse_json(file, file.buffer[:], 0, MAX_JSON_VALUES, MAX_JSON_VALUES, _constant)
     finally:
         file.close()
 
@@ -241,11 +243,21 @@ def _check_places(file: MappedFile, tensors: list[SafeTensorInfo], start: int) -
         raise BadTensorInfo(message, file=file.path, offset=expected)
 
 
-def _parse_json(file: MappedFile, text: bytes, offset: int) -> dict[str, Any]:
-    if text.count(b",") > MAX_VALUES or text.count(b"[") + text.count(b"{") > 3 * MAX_TENSORS + 8:
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _constant(name: str) -> float:
+    """Infinity and NaN, which Python writes into configurations (`time_step_limit`)."""
+    return float(name)
+
+
+def _parse_json(file: MappedFile, text: bytes, offset: int, values: int = MAX_VALUES, groups: int = 3 * MAX_TENSORS + 8,
+                constant: Callable[[str], Any] = _no_constant) -> dict[str, Any]:
+    if text.count(b",") > values or text.count(b"[") + text.count(b"{") > groups:
         raise LimitExceeded("the JSON has more values than any real file", file=file.path, offset=offset)
     try:
-        parsed = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        parsed = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=constant)
     except _Repeated as error:
         raise Duplicate("the JSON key occurs twice", file=file.path, field=str(error), offset=offset) from error
     except RecursionError as error:
@@ -269,7 +281,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         key.encode()                 # refuses a lone surrogate here, not where the key is printed
         result[key] = value
     return result
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")

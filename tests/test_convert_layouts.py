@@ -106,7 +106,29 @@ def test_models_within_models(tmp_path: Path, kind: str, inner: str, outer: str,
         assert np.abs(model.logits(IDS)[[5, -1]] - np.array(GOLD[kind])).max() <= 1e-4
 
 
+def test_tokenizers_as_large_as_real_ones(tmp_path: Path) -> None:
+    """Gemma's has 33 MB and 515,000 merges, each a list of two texts in newer files."""
+    folder = write_checkpoint(tmp_path / "hf", "qwen2")
+    merges = ",".join(['["a","b"]'] * 515_000)
+    text = '{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [' + merges + "]}" + " " * (20 << 20) + "}"
+    (folder / "tokenizer.json").write_text(text)
+    with open_gguf(convert(folder, tmp_path / "model.gguf", pre="gpt-2").path) as gguf:
+        assert len(gguf.metadata["tokenizer.ggml.merges"]) == 515_000
+
+
+def test_steps_without_a_limit(tmp_path: Path) -> None:
+    """Python writes Infinity into config.json; a finite limit would ask for another graph."""
+    folder = write_checkpoint(tmp_path / "hf", "mamba2", time_step_limit=[0.0, float("inf")])
+    convert(folder, tmp_path / "model.gguf")
+    with pytest.raises(Unsupported, match="time_step_limit"):
+        convert(write_checkpoint(folder, "mamba2", time_step_limit=[0.0, 1.0]), tmp_path / "model.gguf")
+
+
 @pytest.mark.parametrize(("kind", "config", "field"), [
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}, "use_sliding_window"),
+    ("apertus", {"post_norm": True}, "post_norm"), ("cohere2", {"order_of_interleaved_layers": "global_first"}, "order_of"),
+    ("granitemoehybrid", {"normalization_function": "layernorm"}, "normalization_function"),
+    ("qwen3_next", {"attn_output_gate": False}, "attn_output_gate"), ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
     ("falcon", {"alibi": True}, "alibi"), ("mpt", {"attn_config": {"alibi": False}}, "attn_config.alibi"),
     ("gpt_oss", {"swiglu_limit": 9.0}, "swiglu_limit"), ("lfm2", {"conv_bias": True}, "conv_bias"),
     ("deepseek_v2", {"rope_scaling": {"type": "yarn", "factor": 2.0, "mscale": 1.0, "mscale_all_dim": 0.5,

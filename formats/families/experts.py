@@ -6,6 +6,7 @@ from typing import Any  # of parsed JSON
 
 from ._family import INNER, Family
 from ._pieces import FLAT, Piece, half
+from .qwen2 import windows
 
 Config = Mapping[str, Any]
 EXPERTS = {"mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp"} | {
@@ -40,7 +41,7 @@ def normalised(wanted: bool) -> Any:
             return "norm_topk_prob"
         if config.get("mlp_only_layers"):
             return "mlp_only_layers"
-        return "" if config.get("decoder_sparse_step", 1) == 1 else "decoder_sparse_step"
+        return windows(config) if config.get("decoder_sparse_step", 1) == 1 else "decoder_sparse_step"
 
     return refuses
 

@@ -21,4 +21,5 @@ def keys(config: Mapping[str, Any]) -> dict[str, object]:
 
 
 FAMILIES = (Family("gpt2", ("gpt2",), PARTS, OUTER, reads=READS, keys=keys, activations=("gelu_new", "gelu_pytorch_tanh"),
+                   only={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
                    transposed=frozenset({"attn_qkv", "attn_output", "ffn_up", "ffn_down"}), skipped=r".*\.attn\.(?:masked_)?bias"),)

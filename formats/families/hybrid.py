@@ -80,6 +80,8 @@ def delta(config: Config) -> dict[str, object]:
 def other_graph(config: Config) -> str:
     if config.get("num_experts") and config.get("norm_topk_prob", True) is not True:
         return "norm_topk_prob"
+    if config.get("attn_output_gate", True) is not True:
+        return "attn_output_gate"
     return next((key for key in ("mlp_only_layers", "attention_bias") if config.get(key)), "")
 
 

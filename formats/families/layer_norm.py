@@ -98,6 +98,7 @@ FAMILIES = (
     Family("nemotron", ("nemotron",), INNER, activations=("relu2",), norms_from_zero=True,
            reads={"layer_norm_epsilon": ("norm_eps",), "rms_norm_eps": ()}),
     Family("command-r", ("cohere",), INNER, reads=EPSILON, keys=logit_scale),
-    Family("cohere2", ("cohere2",), INNER, reads=EPSILON, keys=logit_scale, slides=True),
+    Family("cohere2", ("cohere2",), INNER, reads=EPSILON, keys=logit_scale, slides=True,
+           only={"order_of_interleaved_layers": ("local_attn_first",), "use_parallel_block": (True,), "rotary_pct": (1, 1.0)}),
     Family("olmo", ("olmo",), INNER, reads={"rms_norm_eps": ()}, keys=clamped, paired_rows=True),
 )

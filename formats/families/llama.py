@@ -39,7 +39,7 @@ FAMILIES = (
     Family("seed_oss", ("seed_oss",), INNER | {"post_attention_layernorm": "post_attention_norm"}),
     Family("smollm3", ("smollm3",), INNER, paired_rows=True, refuses=every_fourth),
     Family("apertus", ("apertus",), INNER | {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
-           activations=("xielu",), values=XIELU),
+           activations=("xielu",), values=XIELU, only={"post_norm": (False,), "qk_norm": (True,)}),
     Family("bitnet", ("bitnet",), INNER | SUB_NORMS, activations=("relu2", "silu"),
            keys=lambda config: {"hidden_act": config.get("hidden_act")}),
 )

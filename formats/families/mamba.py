@@ -1,6 +1,7 @@
 """Mamba, Mamba 2, and the models that mix them with attention: Falcon-H1, Granite 4, Bamba, Nemotron-H, Jamba."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any  # of parsed JSON
 
@@ -136,8 +137,16 @@ FALCON_H1 = MAMBA2 | {
     "ffn_down": times("mlp_multipliers.1"), "ssm_in": (Piece(values=mixed, keeps=True),), "ssm_out": times("ssm_out_multiplier")}
 
 
+def limited_steps(config: Config) -> str:
+    """Steps of time that are cut; transformers writes infinity as an object."""
+    limit = config.get("time_step_limit")
+    return "" if limit is None or (limit[0] == 0 and (isinstance(limit[1], Mapping) or math.isinf(limit[1]))) else "time_step_limit"
+
+
 def tied_factors(config: Config) -> str:
     """An embedding that is the head too has one factor."""
+    if key := limited_steps(config):
+        return key
     ends = {config.get(key, 1.0) for key in ("embedding_multiplier", "lm_head_multiplier")}
     return "tie_word_embeddings" if config.get("tie_word_embeddings") and len(ends) > 1 else ""
 
@@ -154,7 +163,7 @@ JAMBA = INNER | inside("mamba", MIXER) | FEED_FORWARD | {"pre_ff_layernorm": "ff
 HYBRID = INNER | inside("mamba", MIXER)
 HALVES = (Piece("ffn_gate_exps", half(0)), Piece("ffn_up_exps", half(1)))
 SHARED_HALVES = (Piece("ffn_gate_shexp", half(0)), Piece("ffn_up_shexp", half(1)))
-NO_BIASES = {"mamba_proj_bias": (False,)}
+NO_BIASES = {"mamba_proj_bias": (False,), "normalization_function": ("rmsnorm",)}
 EPSILON = {"rms_norm_eps": ("layer_norm_epsilon", "norm_eps", "rms_norm_eps"), "layer_norm_epsilon": ()}
 
 BOTH_EPSILONS = EPSILON | {"layer_norm_epsilon": EPSILON["rms_norm_eps"], "hidden_act": ("mlp_hidden_act",)}
@@ -164,22 +173,22 @@ FAMILIES = (
            bare=inside("mixer", STATES), reads=EPSILON, only={"use_bias": (False,), "use_conv_bias": (True,)}),
     Family("mamba2", ("mamba2",), inside("mixer", MIXER) | {"norm": "attn_norm"}, MAMBA_ENDS, pieces=MAMBA2,
            keys=lambda config: pure(config) | of_mamba2(config), bare=inside("mixer", STATES), reads=EPSILON,
-           only={"use_bias": (False,)}),
+           only={"use_bias": (False,), "rms_norm": (True,)}, refuses=limited_steps),
     Family("falcon-h1", ("falcon_h1",), HYBRID | FEED_FORWARD, FINAL, pieces=FALCON_H1,
            keys=of_hybrids, bare=inside("mamba", STATES) | {"pre_ff_layernorm.weight": "ffn_norm"}, refuses=tied_factors,
            only=NO_BIASES | {"mamba_norm_before_gate": (False,)}),
     Family("granitehybrid", ("granitemoehybrid",), HYBRID | GRANITE | {
         f"{theirs}": f"{ours}_shexp" for theirs, ours in SHARED_MLP.items()}, keys=granite_hybrid, bare=inside("mamba", STATES),
         pieces=MAMBA2 | {"ffn_gate_up_exps": HALVES, "ffn_gate_up_shexp": SHARED_HALVES}, paired_rows=True, only=NO_BIASES,
-        instead=lambda config: "" if config.get("num_local_experts") else "granitemoehybrid, dense"),
+        refuses=limited_steps, instead=lambda config: "" if config.get("num_local_experts") else "granitemoehybrid, dense"),
     Family("granitehybrid", ("granitemoehybrid, dense",), HYBRID | SHARED_MLP, keys=granite_hybrid, bare=inside("mamba", STATES),
-           pieces=MAMBA2 | {"ffn_gate_up": GATE_AND_UP}, paired_rows=True, only=NO_BIASES),
+           pieces=MAMBA2 | {"ffn_gate_up": GATE_AND_UP}, paired_rows=True, only=NO_BIASES, refuses=limited_steps),
     Family("granitehybrid", ("bamba",), HYBRID | FEED_FORWARD | {"pre_ff_layernorm": "ffn_norm"}, FINAL, pieces=MAMBA2, keys=bamba,
-           bare=inside("mamba", STATES), paired_rows=True, only=NO_BIASES),
+           bare=inside("mamba", STATES), paired_rows=True, only=NO_BIASES, refuses=limited_steps),
     Family("nemotron_h", ("nemotron_h",), NEMOTRON, MAMBA_ENDS, activations=("relu2",), pieces=MAMBA2, keys=nemotron,
-           bare=NEMOTRON_BARE, reads=BOTH_EPSILONS, only=NO_BIASES | {"use_bias": (False,)},
+           bare=NEMOTRON_BARE, reads=BOTH_EPSILONS, only=NO_BIASES | {"use_bias": (False,)}, refuses=limited_steps,
            instead=lambda config: "nemotron_h, experts" if "moe" in nemotron_kinds(config) else ""),
     Family("nemotron_h_moe", ("nemotron_h, experts",), NEMOTRON, MAMBA_ENDS, activations=("relu2",), pieces=MAMBA2, keys=nemotron,
-           bare=NEMOTRON_BARE, reads=BOTH_EPSILONS, only=NO_BIASES | {"use_bias": (False,)}),
+           bare=NEMOTRON_BARE, reads=BOTH_EPSILONS, only=NO_BIASES | {"use_bias": (False,)}, refuses=limited_steps),
     Family("jamba", ("jamba",), JAMBA, FINAL, pieces=MAMBA, keys=jamba, bare=inside("mamba", STATES), only=NO_BIASES),
 )
