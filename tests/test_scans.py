@@ -14,7 +14,9 @@ import pytest
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.emitters import float_word
 from edgellm.backends.cpu.ops_recurrent import rates_by_blocks
+from edgellm.backends.cpu.ops_rwkv import SCRATCH_ROWS
 from edgellm.backends.cpu.words import DELTA_NET, SSM_SCAN, Words
+from edgellm.backends.cpu.words_rwkv import WKV7
 from edgellm.graph import Node
 from edgellm.ops import OPS
 
@@ -57,7 +59,8 @@ class Case:
             targets[0, 0], targets[1:, 0] = held.ctypes.data, targets[:-1, 1]
             step, segments = np.array([n, 1, 1, 0, 0, 0, 0, 0], np.int64), np.array([[0, n]], np.int64)
             record = self.words.record(step=step.ctypes.data, targets=targets.ctypes.data, segments=segments.ctypes.data, **{
-                name: word if isinstance(word, int) else word.ctypes.data for name, word in words.items()})
+                name: word if isinstance(word, int) else word.ctypes.data
+                for name, word in words.items() if name in self.words.names})
             for name in ("out", *self.inputs):
                 record[self.words.at(name) // 8] += start * words[f"{name}_stride"]
             for thread in range(threads):
@@ -91,10 +94,21 @@ def delta_net(dim_k: int, dim_v: int, *, grouped: bool) -> Case:
                 {}, v_heads * dim_v * (dim_k + 1))
 
 
+def wkv7(heads: int, dim: int) -> Case:
+    rng, n = np.random.default_rng(dim), heads * dim
+    inputs = {name: rng.standard_normal((TOKENS, n), np.float32) for name in ("r", "w", "k", "v", "a", "first", "gate")}
+    inputs["w"] += 3                             # factors get small after some fifty tokens
+    weights = {name: rng.standard_normal(n, np.float32) for name in ("k_k", "k_a", "r_k", "scale", "shift")}
+    return Case(f"wkv7:{'narrow' if dim % 16 else 'wide'}", WKV7, "wkv7", inputs, weights, n, {"heads": heads, "eps": 64e-5},
+                {"heads": heads, "dim": dim, "eps": float_word(64e-5)},
+                {"weights": np.stack([*weights.values()]), "scratch": np.zeros(SCRATCH_ROWS * dim, np.float32)}, n * (dim + 1))
+
+
 CASES: Mapping[str, Callable[[], Case]] = {
     "mamba": lambda: ssm_scan(64, 1, 1, 16), "mamba, odd": lambda: ssm_scan(46, 1, 2, 24),
     "mamba 2": lambda: ssm_scan(4, 64, 1, 128), "mamba 2, odd": lambda: ssm_scan(4, 75, 2, 24),
     "delta net": lambda: delta_net(16, 64, grouped=False), "delta net, narrow": lambda: delta_net(24, 40, grouped=True),
+    "rwkv 7": lambda: wkv7(3, 64), "rwkv 7, narrow": lambda: wkv7(5, 24),
 }
 
 

@@ -53,7 +53,7 @@ def wkv7(g: Builder, r: Value, w: Value, k: Value, v: Value, a: Value, name: str
     variance 1, times weight plus bias of `name`_ln, and v times the sum of r * k * r_k is added. `first`: the values of the first
     layer and v's gate before its sigmoid: v += (first - v) * gate. Weights (n,): `name`_k_k, _k_a, _r_k and _ln.
     """
-    state = g.state(RecurrentSpec((heads, g.n(v) // heads, g.n(k) // heads)))
+    state = g.state(RecurrentSpec((heads, g.n(v) // heads, g.n(k) // heads), factors=g.n(k)))
     weights = (*(f"{name}_{part}.weight" for part in ("k_k", "k_a", "r_k", "ln")), f"{name}_ln.bias")
     return g.emit("wkv7", (r, w, k, v, a, *(first or ())), g.n(v), weights, state=state, heads=heads, eps=eps)
 
@@ -62,7 +62,7 @@ def _check_wkv7(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[st
     heads = integer(node, "heads")
     if node.n % heads or any(x.n != node.n for x in inputs):
         yield f"cannot give {node.n} of {heads} heads from inputs of {[x.n for x in inputs]}"
-    yield from check_state(node, graph, (heads, node.n // heads, node.n // heads))
+    yield from check_state(node, graph, (heads, node.n // heads, node.n // heads), node.n)
 
 
 def _wkv7_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:

@@ -12,7 +12,7 @@ from edgellm.backends.cpu.words_rwkv import TOKEN_SHIFT, WKV7
 from edgellm.errors import Unsupported
 from edgellm.graph import Node
 
-SCRATCH_ROWS = 6                                 # of a head's dims: what kernels/wkv7.py makes of its inputs
+SCRATCH_ROWS = 18                                # of a head's dims: what kernels/wkv7.py makes of its inputs
 
 
 @emitter("token_shift")
@@ -36,7 +36,7 @@ def wkv7(plan: PlanBuilder, index: int, node: Node) -> None:
     weights = np.stack([np.asarray(plan.weights[name].array(), np.float32) for name in node.weights])
     first, gate = more or (None, None)
     scratch = SCRATCH_ROWS * dim * 4
-    plan.add(f"wkv7:{'wide' if dim % 32 == 0 else 'narrow'}", WKV7(
+    plan.add(f"wkv7:{'wide' if dim % 16 == 0 else 'narrow'}", WKV7(
         r=r.at, r_stride=r.stride, w=w.at, w_stride=w.stride, k=k.at, k_stride=k.stride, v=v.at, v_stride=v.stride, a=a.at,
         a_stride=a.stride, first=first.at if first else 0, first_stride=first.stride if first else 0, gate=gate.at if gate else 0,
         gate_stride=gate.stride if gate else 0, out=out.at, out_stride=out.stride, weights=plan.keep(weights), heads=heads, dim=dim,

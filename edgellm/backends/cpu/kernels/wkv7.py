@@ -1,152 +1,184 @@
 """RWKV-7's state of a head (dim of k, dim of v): it decays by its rows, forgets what a key stood for, and takes the key's value.
 
-Threads share heads; tokens of a segment follow each other. Columns of a state, which are dims of values, go by 32 or by eight.
+Threads share heads; tokens follow each other. Columns of a state, which are dims of values, lie in blocks of sixteen or eight: a
+row of them for each dim of a key. Rows have factors of their own (see _decayed.py), which a head's rows take when one is small.
+A pass over a state also finds what the next token's key stands for there.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.core import cgutils
 
 from edgellm.backends.cpu import abi
+from edgellm.backends.cpu.kernels import _exp2
+from edgellm.backends.cpu.kernels._decayed import LEAST, ONE
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd.base import F32, F32X8, I64
+from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.words_rwkv import WKV7
 from edgellm.ops.rwkv import DECAY, SHORTEST
 
-ONE = np.float32(1.0)
+LOG2_E = np.float32(math.log2(math.e))
+VECTORS = {"wide": 2, "narrow": 1}               # of eight columns in a block
+# Rows of scratch for a token, of which there are two: what the next key finds by, what is taken away, keys, receptances, all times
+# or by the factors; values; factors; the sum of r * k * r_k. After both: what is found, and ones.
+FINDS, TAKES, KEYS, READS, VALUES, FACTORS, SUM, OF_TOKEN = range(8)
+FOUND, ONES = 2 * OF_TOKEN, 2 * OF_TOKEN + 1
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, load_f32 = isa.load_i64, isa.load_f32
-    prepare, finish = _prepare(isa), _finish(isa)
-    block, width = (_wide_block(isa), 32) if variant == "wide" else (_narrow_block(isa), 8)
-    arguments = WKV7.reader(isa, "step r r_stride w w_stride k k_stride v v_stride a a_stride first first_stride gate gate_stride "
-                                 "out out_stride weights heads dim targets state_at segments scratch")
+    load_i64, load_f32, load, store = isa.load_i64, isa.load_f32, isa.load_f32x8, isa.store_f32x8
+    splat, mul, width = isa.splat_f32x8, isa.mul_f32x8, 8 * VECTORS[variant]
+    prepare, finish, find, change = _prepare(isa), _finish(isa), _find(isa, VECTORS[variant]), _change(isa, VECTORS[variant])
+    arguments = WKV7.reader(isa, "step out out_stride weights heads dim targets state_at scratch")
     EPS = WKV7.at("eps")
 
+    @inline
+    def decayed(before, after, factors, dim):
+        """Rows times their factors."""
+        for block in range(0, dim * dim * 4, dim * width * 4):
+            for i in range(dim):
+                for part in range(0, width * 4, 32):
+                    at = block + i * width * 4 + part
+                    store(after, at, mul(load(before, at), splat(load_f32(factors, i * 4))))
+
     def wkv7(op, ith, nth):
-        (step, r, r_stride, w, w_stride, k, k_stride, v, v_stride, a, a_stride, first, first_stride, gate, gate_stride, out,
-         out_stride, weights, heads, dim, targets, state_at, segments, scratch) = arguments(op)
-        eps, row_bytes = load_f32(op, EPS), dim * 4
+        step, out, out_stride, weights, heads, dim, targets, state_at, scratch = arguments(op)
+        eps, row, room, tokens = load_f32(op, EPS), dim * 4, dim * dim * 4, load_i64(step, abi.N_TOKENS * 8)
+        found, ones = scratch + FOUND * row, scratch + ONES * row
+        for j in range(0, row, 32):
+            store(ones, j, splat(ONE))
         for head in range(first_item(1, heads, ith, nth), first_item(1, heads, ith + 1, nth)):
-            at, state = head * row_bytes, state_at + head * dim * row_bytes
-            for segment in range(load_i64(step, abi.N_SEGMENTS * 8)):
-                row = load_i64(segments, segment * 16)
-                for token in range(row, row + load_i64(segments, segment * 16 + 8)):
-                    reads, target = r + token * r_stride + at, out + token * out_stride + at
-                    taken = prepare(reads, w + token * w_stride + at, k + token * k_stride + at, v + token * v_stride + at,
-                                    a + token * a_stride + at, first + token * first_stride + at if first else 0,
-                                    gate + token * gate_stride + at, weights + at, heads * row_bytes, dim, scratch)
-                    before, after = load_i64(targets, token * 16) + state, load_i64(targets, token * 16 + 8) + state
-                    for column in range(0, row_bytes, width * 4):
-                        block(before + column, after + column, scratch, reads, scratch + 4 * row_bytes + column, target + column,
-                              dim)
-                    finish(target, weights + at + 3 * heads * row_bytes, weights + at + 4 * heads * row_bytes,
-                           scratch + 4 * row_bytes, taken, dim, eps)
+            state, ready = state_at + head * (room + row), False
+            scale = weights + (3 * heads + head) * row
+            for token in range(tokens):
+                rows, later = scratch + token % 2 * OF_TOKEN * row, scratch + (token + 1) % 2 * OF_TOKEN * row
+                before, after = load_i64(targets, token * 16) + state, load_i64(targets, token * 16 + 8) + state
+                if not ready:
+                    if not prepare(op, head, token, rows, before + room) >= LEAST:
+                        decayed(before, after, before + room, dim)
+                        prepare(op, head, token, rows, ones)
+                        before = after
+                    for column in range(0, dim, width):
+                        find(before + column * row, rows + FINDS * row, found + column * 4, dim)
+                ready = token + 1 < tokens and load_i64(targets, token * 16 + 16) + state == after
+                if ready:
+                    ready = prepare(op, head, token + 1, later, rows + FACTORS * row) >= LEAST
+                target = out + token * out_stride + head * row
+                for column in range(0, dim, width):
+                    change(before + column * row, after + column * row, rows, found + column * 4, later + FINDS * row,
+                           rows + VALUES * row + column * 4, target + column * 4, dim)
+                for j in range(0, row, 32):
+                    store(after, room + j, load(rows, FACTORS * row + j))
+                finish(target, scale, scale + heads * row, rows + VALUES * row, load_f32(rows, SUM * row), dim, eps)
 
     return wkv7
 
 
 def _prepare(isa: Isa) -> Any:
-    """The rows of scratch: kk, kk * a, decays, keys, values; what is returned is the sum of r * k * r_k."""
+    """The rows of scratch for a token of a head, from the factors before it; what is returned is the least factor after it."""
     load, store, splat, add, sub, mul, fma = (isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8, isa.add_f32x8, isa.sub_f32x8,
                                               isa.mul_f32x8, isa.fma_f32x8)
-    div, exp, zero, hsum = isa.div_f32x8, isa.exp_f32x8, isa.zero_f32x8, isa.hsum_f32x8
-    decay, shortest = np.float32(DECAY), np.float32(SHORTEST)
+    div, exp2, zero, hsum, smaller, store_f32 = (isa.div_f32x8, _exp2.build(isa), isa.zero_f32x8, isa.hsum_f32x8, isa.smaller_f32x8,
+                                                 isa.store_f32)
+    least = isa.make("least", types.float32, (F32X8,), lambda e, x: e.fold(x, e.smaller))
+    decay, shortest = np.float32(DECAY) * LOG2_E, np.float32(SHORTEST)
+    arguments = WKV7.reader(isa, "r r_stride w w_stride k k_stride v v_stride a a_stride first first_stride gate gate_stride "
+                                 "weights heads dim")
 
     @inline
     def sigmoid(x):
-        return div(splat(ONE), add(splat(ONE), exp(sub(zero(), x))))
+        return div(splat(ONE), add(splat(ONE), exp2(mul(x, splat(-LOG2_E)))))
 
     @inline
-    def prepare(r, w, k, v, a, first, gate, weights, weight_bytes, dim, scratch):
-        k_k, k_a, r_k = weights, weights + weight_bytes, weights + 2 * weight_bytes
-        total, taken, row = zero(), zero(), dim * 4
+    def prepare(op, head, token, rows, factors):
+        (r, r_stride, w, w_stride, k, k_stride, v, v_stride, a, a_stride, first, first_stride, gate, gate_stride, weights, heads,
+         dim) = arguments(op)
+        row, at = dim * 4, head * dim * 4
+        r, w, k, v = r + token * r_stride + at, w + token * w_stride + at, k + token * k_stride + at, v + token * v_stride + at
+        a, early, gate = a + token * a_stride + at, first + token * first_stride + at, gate + token * gate_stride + at
+        k_k, k_a, r_k = weights + at, weights + heads * row + at, weights + 2 * heads * row + at
+        total, taken, low = zero(), zero(), splat(ONE)
         for j in range(0, row, 32):
             x = mul(load(k, j), load(k_k, j))
             total = fma(x, x, total)
         inverse = splat(ONE / max(np.sqrt(hsum(total)), shortest))
         for j in range(0, row, 32):
-            rate, key = sigmoid(load(a, j)), load(k, j)
+            rate, key, read, factor = sigmoid(load(a, j)), load(k, j), load(r, j), load(factors, j)
             kk = mul(mul(key, load(k_k, j)), inverse)
             key = mul(key, fma(sub(rate, splat(ONE)), load(k_a, j), splat(ONE)))
-            store(scratch, j, kk)
-            store(scratch, row + j, mul(kk, rate))
-            store(scratch, 2 * row + j, exp(mul(splat(decay), sigmoid(load(w, j)))))
-            store(scratch, 3 * row + j, key)
+            taken = fma(mul(read, key), load(r_k, j), taken)
+            store(rows, FINDS * row + j, mul(kk, factor))
+            factor = mul(factor, exp2(mul(splat(decay), sigmoid(load(w, j)))))
+            low = smaller(factor, low)
+            over = div(splat(ONE), factor)
+            store(rows, TAKES * row + j, mul(mul(kk, rate), over))
+            store(rows, KEYS * row + j, mul(key, over))
+            store(rows, READS * row + j, mul(read, factor))
+            store(rows, FACTORS * row + j, factor)
             value = load(v, j)
             if first:
-                value = fma(sub(load(first, j), value), sigmoid(load(gate, j)), value)
-            store(scratch, 4 * row + j, value)
-            taken = fma(mul(load(r, j), key), load(r_k, j), taken)
-        return hsum(taken)
+                value = fma(sub(load(early, j), value), sigmoid(load(gate, j)), value)
+            store(rows, VALUES * row + j, value)
+        store_f32(rows, SUM * row, hsum(taken))
+        return least(low)
 
     return prepare
 
 
-def _narrow_block(isa: Isa) -> Any:
-    load, store, splat, mul, sub, fma, zero = (isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8, isa.mul_f32x8, isa.sub_f32x8,
-                                               isa.fma_f32x8, isa.zero_f32x8)
-    load_f32 = isa.load_f32
+def _find(isa: Isa, vectors: int) -> Any:
+    """What a key stands for in a block's rows: (rows, key, found, dim)."""
+    def emit(e: Generic, rows: Any, key: Any, found: Any, dim: Any) -> None:
+        b, totals = e.b, _totals(e, vectors)
+        with cgutils.for_range(b, dim) as loop:
+            by = e.splat(e.load(F32, b.add(key, b.mul(loop.index, I64(4)))))
+            for i, total in enumerate(totals):
+                row = e.load(V8F, b.add(rows, b.mul(loop.index, I64(32 * vectors))), 32 * i)
+                b.store(e.fma(by, row, b.load(total)), total)
+        for i, total in enumerate(totals):
+            e.store(b.load(total), found, 32 * i)
 
-    @inline
-    def block(before, after, scratch, r, v, out, dim):
-        """Eight columns: what the key finds there, then the change, and what the receptance reads."""
-        row, found, value, y = dim * 4, zero(), load(v, 0), zero()
-        for i in range(dim):
-            found = fma(splat(load_f32(scratch, i * 4)), load(before, i * row), found)
-        found = sub(zero(), found)
-        for i in range(dim):
-            kept = mul(load(before, i * row), splat(load_f32(scratch, 2 * row + i * 4)))
-            s = fma(splat(load_f32(scratch, row + i * 4)), found, fma(splat(load_f32(scratch, 3 * row + i * 4)), value, kept))
-            store(after, i * row, s)
-            y = fma(splat(load_f32(r, i * 4)), s, y)
-        store(out, 0, y)
-
-    return block
+    return isa.make("find", types.void, (types.int64,) * 4, emit)
 
 
-def _wide_block(isa: Isa) -> Any:
-    load, store, splat, mul, sub, fma, zero = (isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8, isa.mul_f32x8, isa.sub_f32x8,
-                                               isa.fma_f32x8, isa.zero_f32x8)
-    load_f32 = isa.load_f32
+def _change(isa: Isa, vectors: int) -> Any:
+    """A token's change of a block, what its receptance reads, and what the next key finds:
+    (before, after, scratch, found, next key, values, out, dim).
+    """
+    def emit(e: Generic, before: Any, after: Any, scratch: Any, found: Any, key: Any, values: Any, out: Any, dim: Any) -> None:
+        b, found_next, reads = e.b, _totals(e, vectors), _totals(e, vectors)
+        lost = [e.b.fsub(e.constant(V8F, 0.0), e.load(V8F, found, 32 * i)) for i in range(vectors)]
+        value = [e.load(V8F, values, 32 * i) for i in range(vectors)]
+        with cgutils.for_range(b, dim) as loop:
+            at, row = b.mul(loop.index, I64(4)), b.mul(loop.index, I64(32 * vectors))
 
-    @inline
-    def changed(state, decay, rate, found, key, value):
-        return fma(rate, found, fma(key, value, mul(state, decay)))
+            def of_scratch(number: int) -> Any:
+                return e.splat(e.load(F32, b.add(b.add(scratch, at), b.mul(dim, I64(4 * number)))))
 
-    @inline
-    def block(before, after, scratch, r, v, out, dim):
-        """Thirty-two."""
-        row = dim * 4
-        f0, f1, f2, f3 = zero(), zero(), zero(), zero()
-        for i in range(dim):
-            kk, at = splat(load_f32(scratch, i * 4)), i * row
-            f0, f1 = fma(kk, load(before, at), f0), fma(kk, load(before, at + 32), f1)
-            f2, f3 = fma(kk, load(before, at + 64), f2), fma(kk, load(before, at + 96), f3)
-        f0, f1, f2, f3 = sub(zero(), f0), sub(zero(), f1), sub(zero(), f2), sub(zero(), f3)
-        y0, y1, y2, y3 = zero(), zero(), zero(), zero()
-        for i in range(dim):
-            rate, decay = splat(load_f32(scratch, row + i * 4)), splat(load_f32(scratch, 2 * row + i * 4))
-            key, read, at = splat(load_f32(scratch, 3 * row + i * 4)), splat(load_f32(r, i * 4)), i * row
-            s0 = changed(load(before, at), decay, rate, f0, key, load(v, 0))
-            s1 = changed(load(before, at + 32), decay, rate, f1, key, load(v, 32))
-            s2 = changed(load(before, at + 64), decay, rate, f2, key, load(v, 64))
-            s3 = changed(load(before, at + 96), decay, rate, f3, key, load(v, 96))
-            store(after, at, s0)
-            store(after, at + 32, s1)
-            store(after, at + 64, s2)
-            store(after, at + 96, s3)
-            y0, y1, y2, y3 = fma(read, s0, y0), fma(read, s1, y1), fma(read, s2, y2), fma(read, s3, y3)
-        store(out, 0, y0)
-        store(out, 32, y1)
-        store(out, 64, y2)
-        store(out, 96, y3)
+            takes, keys, read, finds = of_scratch(TAKES), of_scratch(KEYS), of_scratch(READS), e.splat(e.load(F32, b.add(key, at)))
+            for i in range(vectors):
+                s = e.load(V8F, b.add(before, row), 32 * i)
+                s = e.fma(takes, lost[i], e.fma(keys, value[i], s))
+                e.store(s, b.add(after, row), 32 * i)
+                b.store(e.fma(read, s, b.load(reads[i])), reads[i])
+                b.store(e.fma(finds, s, b.load(found_next[i])), found_next[i])
+        for i in range(vectors):
+            e.store(b.load(reads[i]), out, 32 * i)
+            e.store(b.load(found_next[i]), found, 32 * i)
 
-    return block
+    return isa.make("change", types.void, (types.int64,) * 8, emit)
+
+
+def _totals(e: Generic, n: int) -> list[Any]:
+    """Accumulators."""
+    return [cgutils.alloca_once_value(e.b, e.constant(V8F, 0.0)) for _ in range(n)]
 
 
 def _finish(isa: Isa) -> Any:
