@@ -30,13 +30,22 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
     splat, mul, fma, hsum, zero = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.hsum_f32x8, isa.zero_f32x8
-    softplus, exp2 = _softplus.build(isa), _exp2.build(isa)
+    softplus, exp2, table, prefetch = _softplus.build(isa), _exp2.build(isa), stack(isa, 8 * OF_COLUMNS), isa.prefetch
     arguments = SSM_SCAN.reader(isa, "step x x_stride dt dt_stride b b_stride c c_stride out out_stride a d n d_state groups "
                                      "targets state_at")
 
     @inline
-    def sixteen(before, after, x, dt, b, c, out, a, d, d_state):
-        size0, size1 = softplus(load(dt, 0)), softplus(load(dt, 32))
+    def eight_steps(dt, dt_stride, x, x_stride, out, out_stride, n, steps):
+        """Steps of a block for `n` tokens, up to eight; beside it what else these tokens touch comes into the cache."""
+        for i in range(n):
+            store(steps, i * 64, softplus(load(dt, i * dt_stride)))
+            store(steps, i * 64 + 32, softplus(load(dt, i * dt_stride + 32)))
+            prefetch(x, i * x_stride)
+            prefetch(out, i * out_stride)
+
+    @inline
+    def sixteen(before, after, x, steps, b, c, out, a, d, d_state):
+        size0, size1 = load(steps, 0), load(steps, 32)
         v0, v1 = load(x, 0), load(x, 32)
         t0, t1, y0, y1 = mul(size0, v0), mul(size1, v1), zero(), zero()
         for i in range(d_state):
@@ -62,7 +71,7 @@ def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
     def by_column(op, ith, nth):
         (step, x, x_stride, dt, dt_stride, b, b_stride, c, c_stride, out, out_stride, a, d, n, d_state, groups, targets,
          state_at) = arguments(op)
-        of_group, tokens = n // groups, load_i64(step, abi.N_TOKENS * 8)
+        of_group, tokens, steps = n // groups, load_i64(step, abi.N_TOKENS * 8), table()
         wide, pieces = of_group // OF_COLUMNS, of_group // OF_COLUMNS + of_group % OF_COLUMNS
         for item in range(first_item(1, groups * pieces, ith, nth), first_item(1, groups * pieces, ith + 1, nth)):
             group, piece = item // pieces, item % pieces
@@ -73,7 +82,9 @@ def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
                 source, sizes, target = x + token * x_stride + j, dt + token * dt_stride + j, out + token * out_stride + j
                 keys, queries = of_b + token * b_stride, of_b - b + c + token * c_stride
                 if piece < wide:
-                    sixteen(before, after, source, sizes, keys, queries, target, a + j * d_state, d + j, d_state)
+                    if token % 8 == 0:
+                        eight_steps(sizes, dt_stride, source, x_stride, target, out_stride, min(8, tokens - token), steps)
+                    sixteen(before, after, source, steps + token % 8 * 64, keys, queries, target, a + j * d_state, d + j, d_state)
                 else:
                     single(before, after, source, sizes, keys, queries, target, a + j * d_state, d + j, d_state)
 
