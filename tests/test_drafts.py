@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_backend import toys
 from tiny_models import tiny_model
@@ -15,6 +18,9 @@ from edgellm.engine.speculate.drafter import FIRST_PAUSE, MOST, Drafter
 from edgellm.engine.speculate.ngram import NgramDrafter
 from edgellm.engine.speculate.small_model import CATCH_UP
 from edgellm.errors import ModelNotFound, OptionError
+from edgellm.sampling import chain
+from edgellm.sampling.candidates import Candidates
+from edgellm.sampling.drawing import Chances, draw_after
 
 PROMPT = [1, *[5, 6, 7, 8, 9, 10, 11] * 6]
 
@@ -140,6 +146,70 @@ def test_a_small_model_changes_no_answer(path: Path, others: dict[str, Path], al
         assert drafted.stats.drafted_tokens > 0
         if small == "same" and options.get("temperature") == 0.0:
             assert drafted.stats.accepted_tokens > drafted.stats.drafted_tokens // 2
+
+
+def excess(seen: Mapping[Any, int], chances: Mapping[Any, float]) -> float:
+    """How many standard deviations the chi-squared of counts lies above what it is for draws from `chances`."""
+    total, squared, cells, rare = sum(seen.values()), 0.0, 0, [0.0, 0.0]
+    for what, chance in chances.items():
+        if chance * total < 5:
+            rare[0], rare[1] = rare[0] + seen.get(what, 0), rare[1] + chance * total
+            continue
+        squared, cells = squared + (seen.get(what, 0) - chance * total) ** 2 / (chance * total), cells + 1
+    if rare[1] >= 1:
+        squared, cells = squared + (rare[0] - rare[1]) ** 2 / rare[1], cells + 1
+    free = max(1, cells - 1)                     # Wilson and Hilferty's approximation
+    return ((squared / free) ** (1 / 3) - (1 - 2 / (9 * free))) / (2 / (9 * free)) ** 0.5
+
+
+def test_draws_after_a_guess_have_the_same_distribution() -> None:
+    rng = np.random.default_rng(4)
+    wanted, given = rng.dirichlet(np.full(12, 0.5)), rng.dirichlet(np.full(9, 0.5))
+    candidates = Candidates(np.arange(3, 15), np.log(wanted), False)
+    chances = Chances(np.arange(9), given)
+    guesses = rng.choice(9, 20_000, p=given).tolist()
+    drawn = [draw_after(candidates, guess, chances, 20, rng.random) for guess in guesses]
+    expected = dict(zip(range(3, 15), wanted.tolist(), strict=True))
+    assert excess(Counter(drawn), expected) < 5
+    same = sum(a == b for a, b in zip(guesses, drawn, strict=True)) / len(drawn)
+    assert same == pytest.approx(np.minimum(given[3:], wanted[:6]).sum(), abs=0.02), "as often as can be"
+    wrong = Chances(np.arange(9), np.full(9, 1 / 9))
+    drawn = [draw_after(candidates, guess, wrong, 20, rng.random) for guess in guesses]
+    assert excess(Counter(drawn), expected) > 5, "the test sees a wrong distribution"
+
+
+@pytest.mark.parametrize("rule", ["right", "wrong"])
+def test_drawn_drafts_keep_the_distribution(path: Path, others: dict[str, Path], always: None, monkeypatch: pytest.MonkeyPatch,
+                                            rule: str) -> None:
+    """Answers without a seed: their frequencies against the model's own probabilities; a rule that takes any guess is found out."""
+    monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
+    if rule == "wrong":
+        monkeypatch.setattr(chain, "draw_after", lambda candidates, guess, *rest: guess)
+    options: dict[str, Any] = {"temperature": 3.0, "top_k": 2, "top_p": 1.0, "min_p": 0.0, "max_tokens": 5, "ignore_eos": True}
+    with edgellm.load(path, context=96, kv_type="f32") as model:
+        answers = [model.generate(PROMPT, draft=others["other"], **options) for _ in range(400)]
+        chances = {(): 1.0}
+        for _ in range(5):
+            longer: dict[tuple[int, ...], float] = {}
+            for said, chance in chances.items():
+                row = model.logits([*PROMPT, *said])[-1].astype(np.float64)
+                two = np.argsort(-row)[:2]
+                odds = np.exp((row[two] - row[two[0]]) / 3.0)
+                for token, odd in zip(two.tolist(), (odds / odds.sum()).tolist(), strict=True):
+                    longer[*said, token] = chance * odd
+            chances = longer
+    assert sum(answer.stats.drafted_tokens for answer in answers) > 400
+    found = excess(Counter(answer.token_ids for answer in answers), chances)
+    assert (found < 5) if rule == "right" else (found > 5), found
+
+
+def test_a_seed_gives_the_same_answer_with_drafts(path: Path, others: dict[str, Path], always: None) -> None:
+    with edgellm.load(path, context=96) as model:
+        plain, drafted = (model.generate(PROMPT, draft=draft, seed=9, temperature=1.5, max_tokens=40)
+                          for draft in (None, others["same"]))
+        free = model.generate(PROMPT, draft=others["same"], temperature=1.5, max_tokens=60, ignore_eos=True)
+    assert plain.token_ids == drafted.token_ids
+    assert free.stats.accepted_tokens > 0.9 * free.stats.drafted_tokens, "its own distribution: every guess is right"
 
 
 def test_a_recurrent_model_takes_back_what_a_small_one_guessed(tmp_path: Path, others: dict[str, Path], always: None,

@@ -173,8 +173,13 @@ class Answer(Task):
         self._guessed, self._checked, self._drawn = len(logits) - 1, (), []
         return self._check(logits) if self._guessed else self._draw(logits[0], self.ids)
 
-    def _draw(self, logits: npt.NDArray[np.float32], ids: array[int]) -> int:
-        token = self._request.sampler.sample(logits, ids)
+    def _draw(self, logits: npt.NDArray[np.float32], ids: array[int], guess: int | None = None) -> int:
+        """`guess`: the token that was guessed, where it was drawn; then the answer's is drawn so that they are often the same."""
+        sampler, drafter = self._request.sampler, self._request.drafter
+        if guess is None or drafter is None:
+            token = sampler.sample(logits, ids)
+        else:
+            token = sampler.sample_after(logits, ids, guess, drafter.chances[len(ids) - len(self.ids)])
         if self._request.logprobs is not None:
             self._drawn.append(TokenLogprobs(token, *log_probabilities(logits, token, self._request.logprobs)))
         return token
@@ -184,8 +189,9 @@ class Answer(Task):
         conversation, sampler, ids, tokens = self.conversation, self._request.sampler, self.ids[:], list[int]()
         assert conversation is not None
         guesses = conversation.sequence.ids[len(ids) :]
+        drawn = self._request.drafter is not None and bool(self._request.drafter.chances)
         for row, guess in zip(logits, (*guesses, None), strict=True):
-            tokens.append(self._draw(row, ids))
+            tokens.append(self._draw(row, ids, guess if drawn else None))
             if tokens[-1] in self._request.end_tokens:
                 break
             sampler.accept(tokens[-1])

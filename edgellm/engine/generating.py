@@ -50,7 +50,8 @@ class Generating(AsyncTwins):
         `progress` may be called in the thread of another call that is computed in the same step. `logprobs`: of each token and so
         many alternatives. `stop_loops`: end an answer that repeats itself over and over (off but in `chat`). `draft`: guess
         tokens and check several in one step, while that pays; the answer is the same. "ngram" takes them from what was said before,
-        a path or name from a small model of the same vocabulary, which is loaded at its first use and closed with this one.
+        a path or name from a small model of the same vocabulary, which is loaded at its first use and closed with this one; without
+        a `seed` it draws them, and the answer is another of the same distribution.
 
         One of these gives the answer a form: `schema` (JSON: a schema, a Pydantic model, a TypedDict or a dataclass; then
         `result.parsed` has the value), `choices` (one of these texts), `regex`, `grammar` (Lark). Every answer that ends by itself

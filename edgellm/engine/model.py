@@ -31,13 +31,13 @@ from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
 from edgellm.engine.session import Priority, Session
 from edgellm.engine.speculate.drafter import Drafter
 from edgellm.engine.speculate.ngram import NgramDrafter
-from edgellm.engine.speculate.small_model import ModelDrafter, SmallModel
+from edgellm.engine.speculate.small_model import ModelDrafter, SmallModel, guessing
 from edgellm.engine.stream import Stream
 from edgellm.engine.task import Scoring
 from edgellm.engine.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
 from edgellm.engine.tools import Toolbox
 from edgellm.errors import ContextFull, ModelClosed, OptionError
-from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, resolve_options
+from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, SamplingOptions, resolve_options
 from edgellm.tokenizer import Tokenizer
 
 LISTS = (".tokens", ".merges", ".scores", ".token_type")          # of a tokenizer: as long as its vocabulary
@@ -193,21 +193,23 @@ class Model(Generating, AsyncEmbedding):
                           logprobs=asked.logprobs,
                           stop_loops=asked.stop_loops, parse=asked.form.parse if asked.form else None,
                           calls=tools.splitter() if tools else None,
-                          drafter=self._drafter(asked.draft))
+                          drafter=self._drafter(asked.draft, options if sampler.redrawable else None))
         return Stream(self.engine, request, home=source.home, background=source.background)
 
     def _kept(self, messages: Visible | None) -> int | None:
         """How many of the first tokens stay; None for the sinks alone."""
         return max(self.info.sinks, messages.kept_tokens) if messages is not None and messages.kept_tokens is not None else None
 
-    def _drafter(self, asked: str | None) -> Drafter | None:
-        """What guesses tokens of one answer. A small model is loaded when it is asked for first, and stays."""
+    def _drafter(self, asked: str | None, drawn: SamplingOptions | None) -> Drafter | None:
+        """What guesses tokens of one answer; a small model draws them where `drawn` says how. It is loaded when it is asked for
+        first, and stays."""
         if asked is None or asked == "ngram":
             return NgramDrafter() if asked else None
         with self._drafting:
             if asked not in self._small:
                 self._small[asked] = SmallModel.load(asked, self)
-            return ModelDrafter(self._small[asked], self.n_vocab)
+            sampler = guessing(drawn, self.n_vocab, self.context) if drawn is not None else None
+            return ModelDrafter(self._small[asked], self.n_vocab, sampler)
 
     @cached_property
     def _grammar_vocabulary(self) -> GrammarVocabulary:

@@ -14,7 +14,7 @@ from edgellm.errors import NumericError, OptionError, shown
 from edgellm.sampling import truncation
 from edgellm.sampling.candidates import Candidates
 from edgellm.sampling.constraint import Mask, TokenConstraint, allowed_ids
-from edgellm.sampling.drawing import build_draw
+from edgellm.sampling.drawing import Chances, build_draw, chances_of, draw_after
 from edgellm.sampling.dry import Vocabulary, dry, find_breakers
 from edgellm.sampling.options import SamplingOptions
 from edgellm.sampling.penalties import Edit, logit_bias, penalties
@@ -90,7 +90,8 @@ SELECT_STAGES = (
 
 
 class Sampler:
-    """One generation's way from logits to tokens. `seed`: the one in use, a new one where the options give none."""
+    """One generation's way from logits to tokens. `seed`: the one in use, a new one where the options give none. `redrawable`:
+    whether tokens may be drawn in another way of the same distribution, as no seed promises the same ones again."""
 
     def __init__(self, options: SamplingOptions, *, n_vocab: int, context: int, end_tokens: Collection[int] = (),
                  vocabulary: Vocabulary | None = None, processors: Sequence[Processor] = (), suppressed: Collection[int] = (),
@@ -98,6 +99,7 @@ class Sampler:
         self.seed = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
         self._uniform: Uniform = np.random.Generator(np.random.PCG64(self.seed)).random
         self._greedy = options.temperature <= 0
+        self.redrawable = options.seed is None and not self._greedy and not options.mirostat and options.adaptive_target < 0
         self._processors = _checked(processors)
         around = Surroundings(n_vocab, context, end_tokens, vocabulary, suppressed)
         self._edits = [stage.build(options, around) for stage in EDIT_STAGES if stage.active(options, around)]
@@ -135,6 +137,20 @@ class Sampler:
 
         Raises NumericError where logits are NaN or infinite, or where no token is left.
         """
+        candidates = self._candidates(logits, history)
+        return most_probable(candidates) if self._greedy else self._draw(candidates)
+
+    def sample_after(self, logits: Logits, history: array[int], guess: int, chances: Chances) -> int:
+        """As `sample`, and as often as possible `guess`, which was drawn from `chances`; only where `redrawable`."""
+        return draw_after(self._candidates(logits, history), guess, chances, len(logits), self._uniform)
+
+    def chances(self, logits: Logits, history: array[int]) -> tuple[int, Chances]:
+        """A token, and the distribution that it is drawn from; only where `redrawable`."""
+        candidates = self._candidates(logits, history)
+        return self._draw(candidates), chances_of(candidates)
+
+    def _candidates(self, logits: Logits, history: array[int]) -> Candidates:
+        """What the next token is drawn from."""
         self.prepare()
         if self._edits or self._processors:
             logits = self._edit(logits, history)
@@ -143,11 +159,9 @@ class Sampler:
         if self._mask is not None:
             candidates = candidates.take(allowed_ids(self._mask, len(logits)))
             _check_peak(float(candidates.logits.max(initial=-math.inf)))
-        if self._greedy and not self._selects:
-            return most_probable(candidates)
         for select in self._selects:
             candidates = select(candidates)
-        return most_probable(candidates) if self._greedy else self._draw(candidates)
+        return candidates
 
     def _edit(self, logits: Logits, history: array[int]) -> Logits:
         np.copyto(self._edited, logits)

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from edgellm.sampling.candidates import Candidates, Logits, best
+from edgellm.sampling.candidates import Candidates, Ids, Logits, best
 from edgellm.sampling.options import SamplingOptions
 from edgellm.sampling.truncation import Uniform
 
@@ -28,6 +29,33 @@ def build_draw(options: SamplingOptions, n_vocab: int, uniform: Uniform) -> Draw
 def draw(candidates: Candidates, uniform: Uniform) -> int:
     """One token, each with its softmax probability."""
     return _id(candidates, _place(candidates.probabilities(), uniform))
+
+
+class Chances(NamedTuple):
+    """From what a guess was drawn: tokens, and how likely each was."""
+
+    ids: Ids
+    probabilities: Logits
+
+
+def chances_of(candidates: Candidates) -> Chances:
+    """The distribution of the candidates."""
+    ids = np.arange(len(candidates.logits)) if candidates.ids is None else candidates.ids
+    return Chances(ids, candidates.probabilities())
+
+
+def draw_after(candidates: Candidates, guess: int, chances: Chances, n_vocab: int, uniform: Uniform) -> int:
+    """One token with its softmax probability, and as often as possible the guess, which was drawn from other chances.
+
+    Speculative sampling: Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", algorithm 1.
+    """
+    wanted, given = chances_of(candidates), np.zeros(n_vocab)
+    given[chances.ids] = chances.probabilities
+    likely = float(wanted.probabilities[wanted.ids == guess].sum())
+    if uniform() * given[guess] < likely:
+        return guess
+    rest = np.maximum(wanted.probabilities - given[wanted.ids], 0.0)
+    return int(wanted.ids[_place(rest if rest.sum() > 0 else wanted.probabilities, uniform)])
 
 
 def _place(weights: Logits, uniform: Uniform) -> int:

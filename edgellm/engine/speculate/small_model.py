@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from array import array
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,12 +13,15 @@ import numpy as np
 from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Conversation, Logits
 from edgellm.engine.speculate.drafter import Drafter
 from edgellm.errors import OptionError
+from edgellm.sampling import Sampler, SamplingOptions
 
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
 
 CATCH_UP = 64                                    # tokens that it reads at most before a step: others wait meanwhile
-LEAST_PROBABILITY = 0.3                          # of a guess; a draft ends before one that is less likely
+Pick = Callable[[Logits], int | None]
+NOTHING = array("i")
+LEAST_PROBABILITY = 0.3                          # of the likeliest token; a draft ends before one that is less likely
 PADDING = 128                                    # tokens by which vocabularies of one family may differ at their ends
 
 
@@ -45,8 +49,8 @@ class SmallModel:
             raise
         return cls(model)
 
-    def guess(self, ids: array[int], most: int) -> list[int]:
-        """Up to `most` tokens, each the likeliest after those before it; none while it has not read all of `ids`."""
+    def guess(self, ids: array[int], most: int, pick: Pick) -> list[int]:
+        """Up to `most` tokens, each picked from the logits after those before it; none while it has not read all of `ids`."""
         engine = self.model.engine
         engine.check_file()
         with self._lock, engine.alone() as executable:
@@ -61,8 +65,8 @@ class SmallModel:
             most = min(most, max(1, conversation.sequence.can_take_back))
             guesses, tokens, rows = list[int](), unread, np.array([len(unread) - 1], np.int32)
             while len(guesses) < most:
-                token, probability = _likeliest(conversation.compute(executable, tokens, rows)[0])
-                if probability < LEAST_PROBABILITY:
+                token = pick(conversation.compute(executable, tokens, rows)[0])
+                if token is None:
                     break
                 guesses.append(token)
                 tokens, rows = np.array([token], np.int32), FIRST_ROW
@@ -74,30 +78,47 @@ class SmallModel:
 
 
 class ModelDrafter(Drafter):
-    """Proposes what a small model takes for likely; its own time counts in what drafts cost."""
+    """Proposes what a small model takes for likely, or draws; its own time counts in what drafts cost."""
 
-    def __init__(self, small: SmallModel, n_vocab: int) -> None:
+    def __init__(self, small: SmallModel, n_vocab: int, sampler: Sampler | None = None) -> None:
+        """`sampler`: draws guesses, None for the likeliest."""
         super().__init__()
-        self._small, self._n_vocab = small, n_vocab
+        self._small, self._n_vocab, self._sampler = small, n_vocab, sampler
         self._spent = 0.0
 
     def propose(self, ids: array[int], room: int) -> list[int]:
         most, started = self._most(room), time.perf_counter()
         if not most:
             return []
-        guesses = self._small.guess(ids, most)
+        self.chances = []
+        guesses = self._small.guess(ids, most, self._drawn if self._sampler is not None else _likeliest)
         known = [token < self._n_vocab for token in guesses]
         self._spent = time.perf_counter() - started
         return guesses[: known.index(False)] if False in known else guesses
+
+    def _drawn(self, logits: Logits) -> int | None:
+        """A token that both vocabularies have. Whether there is one does not depend on the draw, which would shift the answer's."""
+        assert self._sampler is not None
+        token, chances = self._sampler.chances(logits[: self._n_vocab], NOTHING)
+        if chances.probabilities.max() < LEAST_PROBABILITY:
+            return None
+        self.chances.append(chances)
+        return token
 
     def note(self, drafted: int, produced: int, seconds: float) -> None:
         super().note(drafted, produced, seconds + (self._spent if drafted else 0.0))
         self._spent = 0.0
 
 
-def _likeliest(logits: Logits) -> tuple[int, float]:
+def _likeliest(logits: Logits) -> int | None:
     token = int(logits.argmax())
-    return token, float(1 / np.exp(logits - logits[token]).sum())
+    return token if 1 / np.exp(logits - logits[token]).sum() >= LEAST_PROBABILITY else None
+
+
+def guessing(options: SamplingOptions, n_vocab: int, context: int) -> Sampler:
+    """What draws guesses for answers with these options."""
+    usual = SamplingOptions(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, min_p=options.min_p)
+    return Sampler(usual, n_vocab=n_vocab, context=context)
 
 
 def _check_vocabulary(model: Model, target: Model, name: str) -> None:
