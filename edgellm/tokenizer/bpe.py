@@ -1,26 +1,22 @@
-"""BPE vocabularies (gpt-2, llama 3, qwen, gemma 4): the `tokenizers` package with a GGUF file's merges and word cuts."""
+"""BPE vocabularies (gpt-2, llama 3, qwen, gemma 4): words of a text, merged by the `tokenizers` package with a file's merges."""
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, starmap
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgellm.errors import BadVocab
 from edgellm.tokenizer.pre_tokenizers import PreTokenizer
 from edgellm.tokenizer.spm import BYTE_TEXTS, SPACE
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
-
-if TYPE_CHECKING:
-    import tokenizers
+from edgellm.tokenizer.word_cuts import WordCutter
 
 MAX_DIGITS = 900                            # of a run that expressions look ahead over, which is quadratic
-MAX_TEXT = 1 << 21                          # characters at once: beyond 10 million steps on one word, Oniguruma gives up
 LONG_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
-NEWLINES = re.compile("(\n+)")
 
 
 def byte_letters() -> dict[str, int]:
@@ -31,10 +27,11 @@ def byte_letters() -> dict[str, int]:
 
 
 BYTE_OF_LETTER = byte_letters()
+LETTERS = "".join(sorted(BYTE_OF_LETTER, key=BYTE_OF_LETTER.__getitem__))
 
 
 class BpeEncoder:
-    """Byte-pair merging by rank within words, done by `tokenizers`."""
+    """Byte-pair merging by rank within words, done by `tokenizers`. A word that comes again is merged once."""
 
     space_prefix = False
 
@@ -42,25 +39,20 @@ class BpeEncoder:
         self.vocabulary, self.pre = vocabulary, pre
         self._merges = split_merges(merges, vocabulary.file)
         self._beyond: dict[int, int | None] = {}     # ids that only the model has, and what stands for them
-        self._tokenizer: tokenizers.Tokenizer | None = None
+        self._built: tuple[WordCutter, Any] | None = None    # Any: a model of `tokenizers`, whose stubs lack its methods
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
         with self._lock:
-            if self._tokenizer is None:
-                self._tokenizer = self._build()
+            if self._built is None:
+                self._built = WordCutter(self.pre.expressions), self._model()
                 self._merges = []            # 30 MB for 280k merges, of no use any more
 
-    def encode(self, text: str) -> list[int]:
-        if self._tokenizer is None:
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._built is None:
             self.prepare()
-        if self.pre.visible_spaces:
-            return self._encode_lines(text.replace(" ", SPACE))
-        if self.pre.drops_spaces:
-            return [token for word in text.split() for token in self._ids(word.lower() if self.pre.lowercase else word)]
-        if self.pre.long_digits and LONG_DIGITS.search(text):
-            return [token for part in _cut_digits(text) for token in self._ids(part)]
-        return self._ids(text)
+        known: dict[str, list[int]] = {}
+        return [stood_in(self._ids(text, known), self._beyond, self.vocabulary.file) for text in texts]
 
     def piece(self, token: int) -> bytes:
         text, kind = self.vocabulary.texts[token], self.vocabulary.types[token]
@@ -75,29 +67,35 @@ class BpeEncoder:
         except KeyError:                     # a token that is no byte string: added by somebody, or padding
             return text.encode("utf-8", "surrogateescape")
 
-    def _ids(self, text: str) -> list[int]:
-        assert self._tokenizer is not None
+    def _ids(self, text: str, known: dict[str, list[int]]) -> list[int]:
         ids: list[int] = []
-        for at in range(0, len(text), MAX_TEXT):
-            ids += self._tokenizer.encode(text[at:at + MAX_TEXT], add_special_tokens=False).ids
-        return stood_in(ids, self._beyond, self.vocabulary.file)
+        for words in self._words(text):
+            known |= {word: self._merged(word) for word in set(words).difference(known)}
+            ids += chain.from_iterable(map(known.__getitem__, words))
+        return ids
 
-    def _encode_lines(self, text: str) -> list[int]:
-        """Runs of newlines are looked up whole: merges of vocabularies with visible spaces know no newlines."""
-        out: list[int] = []
-        for part in NEWLINES.split(text):
-            token = self.vocabulary.ids.get(part) if part.startswith("\n") else None
+    def _words(self, text: str) -> Iterator[list[str]]:
+        assert self._built is not None
+        if self.pre.drops_spaces:
+            yield [word.lower() if self.pre.lowercase else word for word in text.split()]
+            return
+        if self.pre.visible_spaces:
+            text = text.replace(" ", SPACE)
+        for part in _cut_digits(text) if self.pre.long_digits else (text,):
+            yield from self._built[0].words(part)
+
+    def _merged(self, word: str) -> list[int]:
+        assert self._built is not None
+        if self.pre.visible_spaces and word.startswith("\n"):
+            token = self.vocabulary.ids.get(word)    # merges of these vocabularies know no newlines
             if token is not None and token not in self.vocabulary.control:
-                out.append(token)
-            elif part:
-                out += self._ids(part)
-        return out
+                return [token]
+        if not (self.pre.visible_spaces or self.pre.drops_spaces):
+            word = word.encode().decode("latin-1").translate(LETTERS)
+        return [token.id for token in self._built[1].tokenize(word)]
 
-    def _build(self) -> tokenizers.Tokenizer:
-        import tokenizers
-        from tokenizers import pre_tokenizers
-
-        # Control tokens are left out, so that no user's text can become one, not even through a merge.
+    def _model(self) -> Any:
+        """BPE without control tokens, so that no user's text can become one, not even through a merge."""
         control = self.vocabulary.control
         vocab = {text: token for text, token in self.vocabulary.ids.items() if token not in control}
         special = self.vocabulary.special
@@ -106,15 +104,9 @@ class BpeEncoder:
             if text not in vocab:
                 vocab[text] = len(self.vocabulary) + len(self._beyond)
                 self._beyond[vocab[text]] = unknown
-        tokenizer = tokenizers.Tokenizer(self._model(vocab))
-        cuts: list[pre_tokenizers.PreTokenizer] = [
-            pre_tokenizers.Split(tokenizers.Regex(expression), "isolated") for expression in self.pre.expressions]
-        if not (self.pre.visible_spaces or self.pre.drops_spaces):
-            cuts.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
-        return tokenizer
+        return self._with_merges(vocab)
 
-    def _model(self, vocab: dict[str, int]) -> Any:      # Any: the package's stubs give models no common type
+    def _with_merges(self, vocab: dict[str, int]) -> Any:
         """BPE with all merges, or where some make tokens that `vocab` lacks, with those whose tokens are known."""
         from tokenizers import models
 

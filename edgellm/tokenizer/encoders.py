@@ -1,6 +1,7 @@
 """What a tokenizer kind provides: ids of plain text, and the bytes that a token stands for."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -9,8 +10,8 @@ class Encoder(Protocol):
 
     space_prefix: bool                      # a text at the start, or after a special token, begins with one more space
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of text that holds no special token. Never a control id, whatever the text says."""
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each of several texts that hold no special token. Never a control id, whatever a text says."""
 
     def piece(self, token: int) -> bytes:
         """The bytes of a token that is no control token."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from edgellm.errors import BadVocab
 from edgellm.tokenizer.prefixes import Prefixes
@@ -38,7 +39,10 @@ class Plamo2Encoder:
     def prepare(self) -> None:
         """Nothing to build."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> list[int]:
         text = text.removeprefix(MARK)
         lengths = self._best(text)
         out: list[int] = []
@@ -63,11 +67,11 @@ class Plamo2Encoder:
         end = len(text)
         costs, lengths = [0] * (end + 1), [0] * end
         for at in range(end - 1, -1, -1):
-            best, chosen = costs[at + 1] + UNKNOWN_COST, 0
-            found = [(length, piece[1]) for length in self._prefixes.lengths(text, at)
-                     if at + length <= end and (piece := self._pieces.get(text[at:at + length])) is not None]
-            for length, cost in reversed(found):         # the longest last: it wins a tie
-                if costs[at + length] + cost <= best:
-                    best, chosen = costs[at + length] + cost, length
-            costs[at], lengths[at] = best, chosen
+            best, chosen = costs[at + 1] + UNKNOWN_COST + 1, 0       # any token wins a tie with it
+            for length in self._prefixes.lengths(text, at):          # the longest first: it wins a tie
+                if at + length <= end:
+                    piece = self._pieces.get(text[at:at + length])
+                    if piece is not None and costs[at + length] + piece[1] < best:
+                        best, chosen = costs[at + length] + piece[1], length
+            costs[at], lengths[at] = best if chosen else best - 1, chosen
         return lengths

@@ -15,12 +15,10 @@ class Prefixes(Generic[Text]):
         found: dict[Text, set[int]] = {}
         for key in keys:
             found.setdefault(key[:HEAD], set()).add(len(key))
-        self._lengths: dict[Text, Sequence[int]] = {head: sorted(lengths, reverse=True) for head, lengths in found.items()}
+        alone = {head for head in found if len(head) < HEAD}
+        self._lengths: dict[Text, Sequence[int]] = {
+            head: sorted(lengths | ({1} if head[:1] in alone else set()), reverse=True) for head, lengths in found.items()}
 
     def lengths(self, text: Text, at: int) -> Sequence[int]:
         """Lengths, longest first, that a key which begins as `text` does at `at` may have; some may reach past its end."""
-        found: list[int] = []
-        for size in range(HEAD, 0, -1):
-            if at + size <= len(text):
-                found += self._lengths.get(text[at:at + size], ())
-        return found
+        return self._lengths.get(text[at:at + HEAD]) or self._lengths.get(text[at:at + 1], ())

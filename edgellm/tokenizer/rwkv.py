@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from edgellm.errors import BadVocab
 from edgellm.tokenizer.prefixes import Prefixes
@@ -27,7 +28,10 @@ class RwkvEncoder:
     def prepare(self) -> None:
         """Nothing to build."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> list[int]:
         data, at, out = text.encode(), 0, []
         unknown = self.vocabulary.special.unknown
         while at < len(data):

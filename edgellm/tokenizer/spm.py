@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,10 +44,10 @@ class SpmEncoder:
             if self._processor is None:
                 self._processor = self._build()
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if self._processor is None:
             self.prepare()
-        return stood_in(self._processor.encode(text), self._beyond, self.vocabulary.file)
+        return [stood_in(self._processor.encode(text), self._beyond, self.vocabulary.file) for text in texts]
 
     def piece(self, token: int) -> bytes:
         text = self.vocabulary.texts[token]

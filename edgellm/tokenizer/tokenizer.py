@@ -118,9 +118,7 @@ class Tokenizer:
 
     def encode_continuation(self, text: str) -> list[int]:
         """Ids of plain text in the middle of another one: their pieces joined are its bytes, with nothing before them."""
-        data, ids = text.encode("utf-8", "replace"), list[int]()
-        for fragment in self._fragments(text, ()):
-            ids += [fragment] if isinstance(fragment, int) else self._encoder.encode(fragment) if fragment else []
+        data, ids = text.encode("utf-8", "replace"), self._ids(part for part in self._fragments(text, ()) if part != "")
         return ids if b"".join(map(self.piece, ids)) == data else self._longest_pieces(data)
 
     def _longest_pieces(self, data: bytes) -> list[int]:
@@ -154,17 +152,24 @@ class Tokenizer:
         if SURROGATE.search(text):           # one lone surrogate, one replacement character: the spans stay right
             text = SURROGATE.sub("\ufffd", text)
         begin, end = (self._manners.begin, self._manners.end) if add_special else (None, None)
-        out = [] if begin is None else [begin]
+        parts: list[str | int] = [] if begin is None else [begin]
         after_special = True
         for fragment in self._fragments(text, trusted):
             if isinstance(fragment, int):
-                out.append(fragment)
+                parts.append(fragment)
                 after_special = True
             elif fragment:
-                prefix = " " if after_special and self._encoder.space_prefix else ""
-                out += self._encoder.encode(prefix + fragment)
+                parts.append(" " + fragment if after_special and self._encoder.space_prefix else fragment)
                 after_special = False
-        return out if end is None else [*out, end]
+        return self._ids(parts if end is None else [*parts, end])
+
+    def _ids(self, parts: Iterable[str | int]) -> list[int]:
+        """Ids of texts, with special tokens between them, in their order."""
+        parts, out = list(parts), list[int]()
+        texts = iter(self._encoder.encode([part for part in parts if isinstance(part, str)]))
+        for part in parts:
+            out += next(texts) if isinstance(part, str) else [part]
+        return out
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Text of `ids`. Control tokens are left out, or with `skip_special=False` shown by their text.

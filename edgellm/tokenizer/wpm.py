@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from edgellm.tokenizer.prefixes import Prefixes
 from edgellm.tokenizer.spm import SPACE
 from edgellm.tokenizer.vocabulary import Vocabulary, stood_in
 
@@ -30,14 +31,17 @@ class WpmEncoder:
     def __init__(self, vocabulary: Vocabulary, options: WpmOptions) -> None:
         self.vocabulary, self.options = vocabulary, options
         self._ids = {text: token for text, token in vocabulary.ids.items() if token not in vocabulary.control}
-        self._lengths = sorted(set(map(len, self._ids)), reverse=True)
+        self._prefixes = Prefixes(self._ids)
 
     def prepare(self) -> None:
         """Nothing to build."""
 
-    def encode(self, text: str) -> list[int]:
-        out: list[int] = []
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
         known: dict[str, list[int]] = {}
+        return [self._encode(text, known) for text in texts]
+
+    def _encode(self, text: str, known: dict[str, list[int]]) -> list[int]:
+        out: list[int] = []
         for word in self._words(text):
             if word not in known:
                 known[word] = self._pieces(SPACE + word)
@@ -50,7 +54,7 @@ class WpmEncoder:
     def _pieces(self, word: str) -> list[int]:
         out, at = [], 0
         while at < len(word):
-            for length in self._lengths:
+            for length in self._prefixes.lengths(word, at):
                 token = self._ids.get(word[at:at + length]) if at + length <= len(word) else None
                 if token is not None:
                     break
