@@ -78,6 +78,30 @@ def test_eight_bit_floats_times_their_scales(tmp_path: Path, scale: tuple[int, .
         convert(folder, tmp_path / "model.gguf")
 
 
+def test_bitnet_packed_and_quantised_as_it_runs(tmp_path: Path) -> None:
+    """Four values a byte with the inverse of their scale, and plain weights that the model rounds to -1, 0 or 1 times a size."""
+    name, rng = f"{BLOCK}.mlp.up_proj", np.random.default_rng(0)
+    thirds = rng.integers(-1, 2, (48, 32))
+    packed = sum(((thirds[12 * part : 12 * part + 12] + 1) << 2 * part) for part in range(4)).astype(np.uint8)
+    tensors = {key: array for key, array in tensors_of("bitnet").items() if key != f"{name}.weight"}
+    offline = {"quant_method": "bitnet", "quantization_mode": "offline"}
+    folder = write_checkpoint(tmp_path / "hf", "bitnet", quantization_config=offline)
+    write_safetensors(folder / "model.safetensors", tensors | {f"{name}.weight": packed, f"{name}.weight_scale": np.float32([4.0])})
+    assert np.array_equal(values_of(folder, "blk.0.ffn_up.weight"), thirds / 4)
+    plain = (0.5 * thirds + rng.uniform(-0.1, 0.1, thirds.shape)).astype(np.float32)
+    online = {"quant_method": "bitnet", "quantization_mode": "online", "linear_class": "autobitlinear"}
+    write_checkpoint(folder, "bitnet", tensors={f"{name}.weight": plain}, quantization_config=online)
+    wanted = thirds * np.abs(plain).mean()
+    assert np.abs(values_of(folder, "blk.0.ffn_up.weight") - wanted).max() < 1e-6
+
+
+def values_of(folder: Path, name: str) -> Any:
+    weights = WeightStore(open_gguf(convert(folder, folder / "model.gguf", type_name="F32").path))
+    values = np.array(weights[name].array())
+    weights.close()
+    return values
+
+
 def test_layers_that_draft_are_left_out_and_unknown_ones_refused(tmp_path: Path) -> None:
     more = {"model.layers.2.eh_proj.weight": np.ones((32, 64), np.float32)}
     done = convert(write_checkpoint(tmp_path / "hf", "glm4_moe", tensors=more), tmp_path / "model.gguf", type_name="F32")

@@ -4,7 +4,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
+import numpy as np
+
 from ._family import INNER, Family
+from ._pieces import Floats, Piece
 
 Config = Mapping[str, Any]
 
@@ -25,6 +28,18 @@ def ministral(config: Config) -> dict[str, object]:
             "rope.scaling.yarn_log_multiplier": rope.get("mscale_all_dim")}
 
 
+def thirds(config: Config, values: Floats) -> Floats:
+    """What BitNet computes with where its weights are quantised as it runs: -1, 0 or 1 times their mean size."""
+    quantised = config.get("quantization_config") or {}
+    if quantised.get("quant_method") != "bitnet" or quantised.get("quantization_mode") != "online":
+        return values
+    size = np.maximum(np.abs(values).mean(dtype=np.float64), SMALLEST).astype(np.float32)
+    return np.asarray(np.clip(np.rint(values / size), -1.0, 1.0) * size, np.float32)
+
+
+SMALLEST = 1e-5                  # mean size of BitNet's weights
+THIRDS = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"), (
+    Piece(values=thirds, keeps=True),))
 XIELU = {f"mlp.act_fn.{part}": f"xielu.{part}" for part in ("alpha_p", "alpha_n", "beta", "eps")}
 SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm",
              "self_attn.inner_attn_ln": "attn_sub_norm", "mlp.ffn_layernorm": "ffn_sub_norm"}
@@ -41,5 +56,5 @@ FAMILIES = (
     Family("apertus", ("apertus",), INNER | {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
            activations=("xielu",), values=XIELU, only={"post_norm": (False,), "qk_norm": (True,)}),
     Family("bitnet", ("bitnet",), INNER | SUB_NORMS, activations=("relu2", "silu"),
-           keys=lambda config: {"hidden_act": config.get("hidden_act")}),
+           keys=lambda config: {"hidden_act": config.get("hidden_act")}, pieces=THIRDS),
 )
