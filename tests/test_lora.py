@@ -194,6 +194,15 @@ def test_what_is_no_adapter_of_this_model(tmp_path: Path) -> None:
         assert model.chat is not None
 
 
+@pytest.mark.parametrize(("arch", "name"), [("deepseek2", "blk.0.attn_k_b.weight"), ("deepseek2", "blk.0.attn_v_b.weight"),
+                                            ("qwen3moe", "blk.0.ffn_up_exps.weight")])
+def test_matrices_of_heads_and_experts_are_refused(tmp_path: Path, arch: str, name: str) -> None:
+    base = tiny_model(tmp_path / "m.gguf", arch, "F32")
+    factors = {name: (np.ones((4, 32), np.float32), np.ones((64, 4), np.float32))}
+    with pytest.raises(Unsupported, match=f"{name}.lora_a.*heads or experts.*merge"):
+        edgellm.load(base, adapters=[write(tmp_path / "a.gguf", factors, 8, arch)])
+
+
 def test_conformance_shapes(shared: Path, tmp_path: Path) -> None:
     """On the shapes of real families, with F32 bases."""
     seen = 0

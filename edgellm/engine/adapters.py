@@ -59,6 +59,9 @@ class Adapter:
     def _pair(self, store: WeightStore, name: str, kinds: Mapping[str, str],
               shapes: Mapping[str, tuple[int, ...]]) -> tuple[Floats, Floats]:
         field = name + A
+        if name not in kinds and name in shapes:
+            raise Unsupported("adapts matrices of heads or experts, of which edgellm adapts none; leave that module out of the "
+                              "adapter, or merge the adapter into the model", file=self.path, field=field)
         if name not in kinds:
             raise Unsupported("adapts a weight that the model does not have or that cannot be adapted; take the adapter of this "
                               "model", file=self.path, field=field)
