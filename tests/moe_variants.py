@@ -9,6 +9,15 @@ ONE = {"num_hidden_layers": 2, "moe_intermediate_size": 96, "num_experts_per_tok
 VARIANTS: Mapping[str, Variant] = {
     "mixtral": Variant("llama", "Mixtral", {"n_experts": 6}, config={"num_local_experts": 6, "sliding_window": None}),
     "qwen3moe": Variant("qwen3moe", "Qwen3Moe", config=ONE | {"num_experts": 4, "norm_topk_prob": True}),
+    "qwen3vlmoe": Variant("qwen3vlmoe", "Qwen3VLMoe", config=ONE | {
+        "num_experts": 4, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}}),
+    "bailingmoe2": Variant("bailingmoe2", "Glm4Moe", {"n_dense": 1, "n_rot": 8, "n_experts": 8},
+                           {"{arch}.expert_group_count": 4, "{arch}.expert_group_used_count": 2,
+                            "{arch}.expert_weights_scale": 2.5, "{arch}.expert_weights_norm": True},
+                           config=ONE | {"n_routed_experts": 8, "n_shared_experts": 1, "n_group": 4, "topk_group": 2,
+                                         "use_qk_norm": True, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
+                                         "norm_topk_prob": True, "attention_bias": False, "rope_parameters": {
+                                             "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
     "qwen2moe": Variant("qwen2moe", "Qwen2Moe", config=ONE | {"num_experts": 4, "shared_expert_intermediate_size": 96}),
     "olmoe": Variant("olmoe", "Olmoe", {"n_kv_heads": 4}, config=ONE | {"num_experts": 4}),
     "minimax-m2": Variant("minimax-m2", "MiniMaxM2", {"n_rot": 8, "n_experts": 8, "n_used": 3},

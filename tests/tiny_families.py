@@ -45,8 +45,10 @@ class Family:
 _PLAIN_LN: dict[str, Any] = {"layer_norm": True, "norm_bias": True, "ffn": "plain", "own_head_dim": False}
 _GEMMA2 = {"attention.sliding_window": 8, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
 _GRANITE = {"embedding_scale": 3.0, "residual_scale": 0.5, "attention.scale": 0.2, "logit_scale": 4.0}
+_MINICPM = {"embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 4.0}
 _YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 16,
          "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.3}
+_SECTIONS = {"rope.dimension_sections": [3, 3, 2, 0]}
 _XIELU = {"xielu.alpha_p": 0.7, "xielu.alpha_n": 0.4, "xielu.beta": 0.5, "xielu.eps": -1e-6}
 
 FAMILIES: dict[str, Family] = {
@@ -59,6 +61,7 @@ FAMILIES: dict[str, Family] = {
     "command-r": Family(norms=("attn_norm",), layer_norm=True, tied=True, qk_norm="own", own_head_dim=False,
                         keys={"logit_scale": 0.3}),
     "ernie4_5": Family(),
+    "exaone": Family(),
     "exaone4": Family(norms=POST, qk_norm="head", keys={"attention.sliding_window": 8}),
     "falcon": Family(norms=("attn_norm", "attn_norm_2"), fused_qkv=True, ffn_factor=4, **_PLAIN_LN),
     "gemma": Family(tied=True),
@@ -75,7 +78,9 @@ FAMILIES: dict[str, Family] = {
     "granite": Family(keys=_GRANITE),
     "granitemoe": Family(keys=_GRANITE),
     "hunyuan-dense": Family(qk_norm="head"),
+    "internlm2": Family(),
     "llama": Family(),
+    "minicpm": Family(keys=_MINICPM),
     "mistral3": Family(keys=_YARN),
     "mpt": Family(fused_qkv=True, ffn="plain", ffn_factor=4, layer_norm=True, rotates=False, one_kv_per_head=True,
                   own_head_dim=False, tied=True, keys={"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 1.5}),
@@ -86,10 +91,13 @@ FAMILIES: dict[str, Family] = {
                    keys={"rope.dimension_count": 8}, **_PLAIN_LN),
     "phi3": Family(fused_qkv=True, ffn="fused"),
     "qwen2": Family(biased=QKV),
+    "qwen2vl": Family(biased=QKV, keys=_SECTIONS),
     "qwen3": Family(qk_norm="head"),
+    "qwen3vl": Family(qk_norm="head", keys=_SECTIONS),
     "seed_oss": Family(norms=("attn_norm", "post_attention_norm"), biased=QKV),
     "smollm3": Family(),
     "stablelm": Family(layer_norm=True, norm_bias=True, own_head_dim=False, keys={"rope.dimension_count": 4}),
+    "bailingmoe2": Family(qk_norm="head", fused_qkv=True),
     "dots1": Family(qk_norm="head"),
     "ernie4_5-moe": Family(),
     "glm4moe": Family(norms=("attn_norm", "post_attention_norm"), biased=QKV),
@@ -98,5 +106,6 @@ FAMILIES: dict[str, Family] = {
     "olmoe": Family(qk_norm="row"),
     "qwen2moe": Family(biased=QKV),
     "qwen3moe": Family(qk_norm="head"),
+    "qwen3vlmoe": Family(qk_norm="head", keys=_SECTIONS),
     "starcoder2": Family(biased=(*QKV, "attn_output", "ffn_up", "ffn_down"), **_PLAIN_LN),
 }

@@ -25,6 +25,8 @@ class Routing:
 
 ROUTINGS = {                                     # of the architectures that are made of experts
     "qwen3moe": Routing(),
+    "qwen3vlmoe": Routing(),
+    "bailingmoe2": Routing(bias=True, shared=1, sigmoid=True),
     "qwen2moe": Routing(shared=1),
     "olmoe": Routing(own_length=False),
     "minimax-m2": Routing(bias=True, sigmoid=True),

@@ -84,6 +84,7 @@ _DELTA = {"layer_types": ["full_attention", "linear_attention", "full_attention"
                               "mrope_section": [3, 3, 2]}}
 _DELTA_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "shared_expert_intermediate_size": 48,
                   "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}
+_SECTIONS = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}}
 _MAMBA = {"intermediate_size": 128, "state_size": 16, "expand": 2, "conv_kernel": 4, "time_step_rank": 32,
           "layer_norm_epsilon": 1e-5}
 
@@ -104,6 +105,7 @@ VARIANTS = {
         "sliding_window": 8, "sliding_window_pattern": 4, "layer_types": [SLIDING] * 3 + [FULL]}),
     "exaone4-full": Variant("exaone4", "Exaone4", metadata={"{arch}.attention.sliding_window": None},
                             config={"sliding_window": None, "sliding_window_pattern": None, "layer_types": [FULL] * 2}),
+    "exaone": Variant("exaone", "Llama"),
     "falcon-7b": Variant("falcon", "Falcon", {"n_kv_heads": 1, "tied": True},
                          tensors={f"blk.{layer}.attn_norm_2.{kind}": None for layer in range(2) for kind in ("weight", "bias")},
                          config=_FALCON | {"multi_query": True, "new_decoder_architecture": False}),
@@ -119,6 +121,15 @@ VARIANTS = {
                                   config=_NEOX | {"use_parallel_residual": False}),
     "granite": Variant("granite", "Granite", config={"embedding_multiplier": 3.0, "residual_multiplier": 0.5,
                                                      "attention_multiplier": 0.2, "logits_scaling": 4.0}),
+    "minicpm": Variant("minicpm", "Granite", config={"embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+                                                     "attention_multiplier": 0.25, "logits_scaling": 4.0}),
+    "minicpm-2b": Variant("minicpm", "Granite", {"tied": True}, dict.fromkeys(
+        ("{arch}.embedding_scale", "{arch}.residual_scale", "{arch}.logit_scale")), config={
+            "embedding_multiplier": 12.0, "residual_multiplier": 1.4 / 2**0.5, "attention_multiplier": 0.25,
+            "logits_scaling": 0.25}),
+    "internlm2": Variant("internlm2", "Llama"),
+    "qwen2vl": Variant("qwen2vl", "Qwen2VL", config=_SECTIONS),
+    "qwen3vl": Variant("qwen3vl", "Qwen3VL", {"head_dim": 16, "tied": True}, config=_SECTIONS),
     "hunyuan-dense": Variant("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 24, "tied": True}),
     "mamba": Variant("mamba", "Mamba", config=_MAMBA),
     "qwen35": Variant("qwen35", "Qwen3_5", {"n_layers": 3}, config=_DELTA),

@@ -16,18 +16,24 @@ from edgellm.ops.norm import rms_norm
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Pre-norm blocks; the factors come from the file, that of scores in the heads. `rope.scaling.finetuned` switches rotation.
+    """`rope.scaling.finetuned` switches rotation."""
+    build_scaled(keys, tensors, g, rotates=keys.flag("rope.scaling.finetuned", default=True))
+
+
+def build_scaled(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder, *, rotates: bool = True, embedding: float = 1.0,
+                 residual: float = 1.0, logit: float = 1.0) -> None:
+    """Pre-norm blocks; the factors come from the file, or are these where it has none; that of scores is in the heads.
 
     A layer whose number of key heads is 0 has a Mamba 2 layer instead of attention (granitehybrid).
     """
-    eps, heads, rotates = norm_epsilon(keys), hybrid_heads(keys), keys.flag("rope.scaling.finetuned", default=True)
+    eps, heads = norm_epsilon(keys), hybrid_heads(keys)
     sizes = mamba2_sizes(keys) if None in heads else None
     dim = next((head.dim_k for head in heads if head), 0)
     rope = rope_spec(keys, tensors, g.context, dim, "norm") if rotates and dim else None
-    residual = keys.optional("residual_scale") or 1.0
+    residual = keys.optional("residual_scale") or residual
     experts = experts_of(keys, normalise=True) if has_experts(keys) else None
     lengths = (0,) * keys.n_layers if experts else ffn_lengths(keys)
-    x = scale(g, token_embedding(g, keys), keys.optional("embedding_scale") or 1.0)
+    x = scale(g, token_embedding(g, keys), keys.optional("embedding_scale") or embedding)
     for layer, (head, n_ff) in enumerate(zip(heads, lengths, strict=True)):
         block = f"blk.{layer}"
         y = rms_norm(g, x, f"{block}.attn_norm", eps)
@@ -40,4 +46,4 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         y = rms_norm(g, x, f"{block}.ffn_norm", eps)
         y = moe_ffn(g, block, y, experts) if experts else gated_ffn(g, block, y, n_ff, "silu")
         x = add(g, x, scale(g, y, residual))
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps), 1.0 / (keys.optional("logit_scale") or 1.0))
+    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps), 1.0 / (keys.optional("logit_scale") or logit))

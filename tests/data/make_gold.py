@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import gold_by_name
 import numpy as np
 import rwkv7_definition
 import torch
@@ -33,7 +34,8 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
                                        eos_token_id=2)
     if variant.arch == "mpt":
         return transformers.MptConfig(vocab_size=shape.n_vocab, **dict(variant.config))
-    text = "TextConfig" if variant.arch in ("gemma3", "gemma3n", "gemma4", "qwen35", "qwen35moe") else "Config"
+    seeing = ("gemma3", "gemma3n", "gemma4", "qwen35", "qwen35moe", *gold_by_name.WITHOUT_HEAD)
+    text = "TextConfig" if variant.arch in seeing else "Config"
     common = {
         "vocab_size": shape.n_vocab, "hidden_size": shape.n_embd, "intermediate_size": shape.n_ff,
         "num_hidden_layers": shape.n_layers, "num_attention_heads": shape.n_heads, "rms_norm_eps": shape.eps,
@@ -56,6 +58,9 @@ def gold(variant: Variant, path: Path) -> dict[str, Any]:
     if variant.arch == "rwkv7":
         return rwkv7_gold(variant, path, shape)
     arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(variant.write(path)).tensors}
+    if variant.arch in gold_by_name.BY_NAME:
+        found = gold_by_name.logits(variant.arch, variant.family, hf_config(variant, shape), arrays, tokens(shape.n_vocab))
+        return {"logits": found[list(ROWS)], "fingerprint": fingerprint(arrays)}
     kind = getattr(transformers, variant.family + ("LMHeadModel" if variant.arch == "gpt2" else "ForCausalLM"))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

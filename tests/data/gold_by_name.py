@@ -1,0 +1,60 @@
+"""Text models by transformers that `edgellm convert` does not read: halves of models that see, and twins under other names."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+NAMES = {
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head", "ffn_gate_inp": "mlp.gate",
+    "ffn_down_exps": "mlp.experts.down_proj", "exp_probs_b": "mlp.gate.e_score_correction_bias",
+    **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
+}
+WITHOUT_HEAD = ("qwen2vl", "qwen3vl", "qwen3vlmoe")          # the output matrix is of the whole model
+PAIRED = ("internlm2", "minicpm")                # queries and keys with pairs side by side
+BY_NAME = (*WITHOUT_HEAD, *PAIRED, "exaone", "bailingmoe2")
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def logits(arch: str, family: str, config: Any, arrays: Arrays, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Of a file's tensors, (ids, n_vocab)."""
+    model = getattr(transformers, family + ("TextModel" if arch in WITHOUT_HEAD else "ForCausalLM"))(config).float().eval()
+    model.set_attn_implementation("eager")
+    state = dict(_state(arch, config, arrays))
+    head = state.get("lm_head.weight", state["model.embed_tokens.weight"])
+    if arch in WITHOUT_HEAD:
+        state = {name.removeprefix("model."): values for name, values in state.items() if name != "lm_head.weight"}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    with torch.no_grad():
+        if arch in WITHOUT_HEAD:
+            found = model(input_ids=torch.from_numpy(ids)[None]).last_hidden_state @ head.T
+        else:
+            model.tie_weights()
+            found = model(torch.from_numpy(ids)[None]).logits
+    return np.asarray(found[0].numpy())
+
+
+def _state(arch: str, config: Any, arrays: Arrays) -> Iterator[tuple[str, torch.Tensor]]:
+    heads, kv_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    for name, values in arrays.items():
+        *block, part, kind = name.split(".")
+        layer = f"model.layers.{block[1]}." if block else ""
+        if part == "attn_qkv":
+            for each, rows in zip("qkv", np.split(values, np.cumsum([heads * dim, kv_heads * dim])), strict=True):
+                yield f"{layer}self_attn.{each}_proj.weight", torch.tensor(rows)
+        elif part == "ffn_gate_exps":
+            both = np.concatenate([values, arrays[name.replace("gate", "up")]], axis=1)
+            yield f"{layer}mlp.experts.gate_up_proj", torch.tensor(both)
+        elif part != "ffn_up_exps":
+            if arch in PAIRED and part in ("attn_q", "attn_k"):
+                rows = values.reshape(heads if part == "attn_q" else kv_heads, dim // 2, 2, -1)
+                values = rows.swapaxes(1, 2).reshape(values.shape)
+            bare = part in ("ffn_down_exps", "exp_probs_b")
+            yield layer + NAMES[part] + ("" if bare else f".{kind}"), torch.tensor(values)
