@@ -12,6 +12,7 @@ from hf_checkpoints import DATA, IDS, config_of, tensors_of, write_checkpoint, w
 import edgellm
 from edgellm.errors import BadTensorInfo, EdgeError, Unsupported
 from edgellm.formats.gguf import open_gguf
+from edgellm.formats.mlx_config import find_family, metadata_of
 from edgellm.tools.convert import convert
 from edgellm.weights import WeightStore
 
@@ -138,6 +139,17 @@ def test_tokenizers_as_large_as_real_ones(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text(text)
     with open_gguf(convert(folder, tmp_path / "model.gguf", pre="gpt-2").path) as gguf:
         assert len(gguf.metadata["tokenizer.ggml.merges"]) == 515_000
+
+
+def test_what_gemma_3_leaves_out() -> None:
+    """The text parts of its 4B to 27B models name a few sizes alone."""
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}
+    family, config = find_family({"model_type": "gemma3", "text_config": text}, "")
+    keys = metadata_of(config, family, "")
+    wanted = {"attention.head_count": 8, "attention.head_count_kv": 4, "attention.key_length": 256, "context_length": 131072,
+              "rope.freq_base": 1e6, "attention.sliding_window": 1024}
+    assert {key: keys[f"gemma3.{key}"] for key in wanted} == wanted
 
 
 def test_steps_without_a_limit(tmp_path: Path) -> None:

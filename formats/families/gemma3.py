@@ -21,8 +21,12 @@ def refuses(config: Mapping[str, Any]) -> str:
     return "" if config.get("query_pre_attn_scalar") in (None, usual) else "query_pre_attn_scalar"
 
 
+# What transformers takes where a text part says nothing, as those of 4B to 27B do.
+USUAL = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
+         "rms_norm_eps": 1e-6, "rope_theta": 1e6, "sliding_window": 4096, "query_pre_attn_scalar": 256}
+
 FAMILIES = (
     Family("gemma3", ("gemma3_text", "gemma3"), PARTS, activations=("gelu_pytorch_tanh",), norms_from_zero=True, slides=True,
-           refuses=refuses,
+           refuses=refuses, defaults=USUAL,
            instead=lambda config: "gemma3_text, embedding" if config.get("use_bidirectional_attention") else ""),
 )
