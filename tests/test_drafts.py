@@ -1,6 +1,7 @@
 """Drafts by prompt lookup change the speed of an answer and nothing else."""
 from __future__ import annotations
 
+import functools
 from array import array
 from collections import Counter
 from collections.abc import Mapping
@@ -54,11 +55,11 @@ OPTIONS: list[dict[str, Any]] = [
     {"seed": 6, "regex": "([a-c]{2,4} ){8,20}"}, {"seed": 7, "ignore_eos": True, "max_tokens": 300}]
 
 
-@pytest.mark.parametrize("backend", ["toy", "cpu"])
+@pytest.mark.parametrize("backend", ["toy", "cpu", "mlx"])
 @pytest.mark.parametrize("options", OPTIONS, ids=range(len(OPTIONS)))
 def test_the_answer_is_the_same(path: Path, always: None, backend: str, options: dict[str, Any]) -> None:
     """The context is small, so that answers go round the ring."""
-    load = toys().load if backend == "toy" else edgellm.load
+    load = toys().load if backend == "toy" else functools.partial(edgellm.load, backend=backend)
     wanted: dict[str, Any] = {"max_tokens": 120, "processors": [biased], **options}
     with load(path, context=96, sinks=2) as model:
         plain = model.generate(PROMPT, **wanted)

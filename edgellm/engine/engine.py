@@ -317,7 +317,7 @@ class Engine:
         """Submit the next tokens of those that were just computed, so that a back end that runs ahead has work meanwhile."""
         if any(task.waiting and task.conversation is None for task in self.turns.holders):
             return
-        ahead = follow(step)
+        ahead = follow(step, self.check())
         if ahead is None:
             return
         outer = self._driver.tasks

@@ -145,15 +145,18 @@ def compose(wanted: Sequence[Task], optional: Sequence[Task], executable: Execut
     return Step([_part(tasks[index], wishes[index].rows, n) for index, n in plan(wishes, limits)], fresh)
 
 
-def follow(done: Step) -> Step | None:
-    """The tokens after those of a step, where it can be known that nothing else is to be computed."""
-    parts = []
+def follow(done: Step, executable: Executable) -> Step | None:
+    """The tokens after those of a step, where it can be known that nothing else is to be computed; of a single one with a draft."""
+    parts, tasks = list[Part](), list[Task]()
     for task in done.tasks():
         if task.conversation is not None and not task.done and not task.cancelled and (task.waiting or task.may_run_ahead):
             part = _next_token(task)
             if part is None:
                 return None
             parts.append(part)
+            tasks.append(task)
+    if len(tasks) == 1 and tasks[0].waiting:
+        parts = [_with_draft(tasks[0], parts[0], executable)]
     return Step(parts) if parts else None
 
 
