@@ -28,7 +28,8 @@ def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
     """The family of a folder, and its configuration under common names, with its text part on top. Raises Unsupported."""
     text = config.get("text_config")
     text = text if isinstance(text, Mapping) else {}
-    kind = next((kind for kind in (config.get("model_type"), text.get("model_type")) if kind in FAMILIES), None)
+    kinds = (config.get("model_type"), text.get("model_type"))
+    kind = next((kind for kind in kinds if isinstance(kind, str) and kind in FAMILIES), None)
     if kind is None:
         raise Unsupported(f"folders of the model type {str(config.get('model_type'))[:64]!r} cannot be read yet; edgellm knows "
                           f"{', '.join(sorted(FAMILIES))}, or take a .gguf file of the model", file=file, field="model_type")

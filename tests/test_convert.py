@@ -172,6 +172,7 @@ def test_unknown_cuts_are_refused_unless_a_name_is_given(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("kind", "config", "message"), [
     ("llama", {"model_type": "rwkv"}, "rwkv"), ("llama", {"hidden_act": "relu"}, "relu"),
+    ("llama", {"model_type": ["llama"]}, "llama"),
     ("llama", {"num_hidden_layers": 3}, "blk.2"), ("llama", {"num_attention_heads": 3}, "head"),
     ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0}}, "dynamic"),
     ("llama", {"intermediate_size": 50}, "shape"), ("gemma3_text", {"query_pre_attn_scalar": 4}, "query_pre_attn_scalar"),
