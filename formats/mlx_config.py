@@ -31,8 +31,8 @@ def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
     kinds = (config.get("model_type"), text.get("model_type"))
     kind = next((kind for kind in kinds if isinstance(kind, str) and kind in FAMILIES), None)
     if kind is None:
-        raise Unsupported(f"folders of the model type {str(config.get('model_type'))[:64]!r} cannot be read yet; edgellm knows "
-                          f"{', '.join(sorted(FAMILIES))}, or take a .gguf file of the model", file=file, field="model_type")
+        raise Unsupported(f"folders of the model type {str(config.get('model_type'))[:64]!r} cannot be read yet; take a .gguf file "
+                          "of the model (docs/files.md lists the types that can be read)", file=file, field="model_type")
     config = {**config, **text}
     family = FAMILIES[asked(FAMILIES[kind].instead, config, file) or kind]
     config = _common_names({**family.defaults, **config}, family)
