@@ -13,12 +13,14 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.engine.adapters import narrowed
+from edgellm.arch import load_graph
+from edgellm.engine.adapters import AdapterSets, narrowed
 from edgellm.errors import BadHParam, BadTensorInfo, FormatError, OptionError, SessionError, ShapeMismatch, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.writer import GGUFWriter, NewTensor
+from edgellm.passes.lora import SCALES
 from edgellm.weights import WeightStore
 
 Floats = npt.NDArray[np.float32]
@@ -247,3 +249,28 @@ def test_factors_are_kept_in_16_bits_where_those_hold_them(values: list[float], 
     array = np.array([values], np.float32)
     weight = narrowed("x", array, "file")
     assert weight.type.name == kind and np.array_equal(weight.array(), array)
+
+
+@pytest.mark.parametrize(("values", "kind"), [([1.0, 0.1], "F16"), ([1e5, 0.1], "F32"), ([2.0**-16, 1e-6], "F32")])
+def test_factors_beside_quantised_weights_are_rounded_to_16_bits_that_hold_them(values: list[float], kind: str) -> None:
+    array = np.array([values], np.float32)
+    weight = narrowed("x", array, "file", rounds=True)
+    assert weight.type.name == kind and np.allclose(weight.array(), array, rtol=2.0**-11, atol=0)
+
+
+@pytest.mark.parametrize(("quant", "kind"), [("Q8_0", "F16"), ("F32", "F32"), ("F16", "F32")])
+def test_only_quantised_weights_have_rounded_factors(tmp_path: Path, quant: str, kind: str) -> None:
+    base = tiny_model(tmp_path / "m.gguf", "llama", quant)
+    weights = matrices(base)
+    names = [name for name in weights if name.startswith("blk.")]
+    file = write(tmp_path / "a.gguf", factors_for(weights, 8, 3, names), 8, "llama")
+    with open_gguf(base) as gguf:
+        _, graph = load_graph(gguf)
+        found = AdapterSets([file], graph, "llama").weights(graph, gguf)
+        factors = [weight for name, weight in found.items() if name != SCALES]
+        assert len(factors) > len(names) and {weight.type.name for weight in factors} == {kind}
+    with edgellm.load(base, adapters=[file]) as model:
+        got = model.logits(IDS)
+    half = write(tmp_path / "b.gguf", factors_for(weights, 8, 3, names), 8, "llama", "F16")
+    with edgellm.load(base, adapters=[half]) as model:
+        assert np.array_equal(got, model.logits(IDS)) == (kind == "F16")

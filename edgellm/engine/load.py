@@ -108,7 +108,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         sets = AdapterSets(adapters, plain, keys.architecture) if adapters else None
-        weights = AdaptedWeights(gguf, sets.weights(graph, gguf.path)) if sets is not None else WeightStore(gguf)
+        weights = AdaptedWeights(gguf, sets.weights(graph, gguf)) if sets is not None else WeightStore(gguf)
         graph = sets.graph(graph) if sets is not None else graph
         executable = place.backend.prepare(graph, weights, layout, options, progress)
         tokenizer.check()
