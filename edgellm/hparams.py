@@ -170,15 +170,19 @@ class Keys:
             raise self.bad(key, f"{_shown(value)} is none of {', '.join(choices)}")
         return value
 
-    def sliding_layers(self, key: str) -> tuple[bool, ...] | None:
-        """One flag per layer, or a period p: every p-th layer sees everything (0: none does). None where the key is missing."""
+    def sliding_layers(self, key: str, drafting: int = 0) -> tuple[bool, ...] | None:
+        """One flag per layer, or a period p: every p-th layer sees everything (0: none does). None where the key is missing.
+
+        The last `drafting` layers may have no flag.
+        """
         value = self._value(key)
         if value is None:
             return None
         if isinstance(value, np.ndarray):
-            if value.size != self.n_layers or value.dtype.kind not in "biu":
+            missing = self.n_layers - value.size
+            if missing not in (0, drafting) or value.dtype.kind not in "biu":
                 raise self.bad(key, f"{value.size} values of type {value.dtype} for {self.n_layers} layers")
-            return tuple(bool(slides) for slides in value)
+            return (*(bool(slides) for slides in value), *(True,) * missing)
         period = self.integer(key, 0, MAX_LAYERS)
         return tuple(period == 0 or layer % period < period - 1 for layer in range(self.n_layers))
 

@@ -65,7 +65,10 @@ _HF_GROUPS = {"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "to
 _SIGMOID = {"{arch}.expert_gating_func": 2, "{arch}.expert_weights_norm": True, "{arch}.expert_weights_scale": 2.5}
 _DRAFTING = {f"blk.2.nextn.{name}.weight": np.ones(size) for name, size in (
     ("eh_proj", (WIDTH, 2 * WIDTH)), ("enorm", WIDTH), ("hnorm", WIDTH), ("shared_head_norm", WIDTH))}
+_MINICPM3 = {"kv_lora_rank": LATENT, "q_lora_rank": Q_LATENT, "qk_nope_head_dim": PLAIN, "qk_rope_head_dim": TURNED,
+             "num_key_value_heads": HEADS}
 VARIANTS: Mapping[str, Variant] = {
+    "minicpm3": Variant("minicpm3", "MiniCPM3", {"tied": True}, config=_MINICPM3),
     "deepseek2-lite": Variant("deepseek2", "DeepseekV2", _SIZES, _YARN_KEYS | _NO_SHORT_QUERIES,
                               config=_COMMON | {"rope_parameters": _YARN}),
     "deepseek2-older": _older(),

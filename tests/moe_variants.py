@@ -2,8 +2,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 from variant import Variant
+
+
+def _drafting(layer: int) -> dict[str, Any]:
+    """K-EXAONE's layer that drafts tokens, without experts."""
+    block, n, wide = f"blk.{layer}", 64, 96
+    experts = ("ffn_gate_inp", *(f"ffn_{part}_{kind}" for part in ("gate", "up", "down") for kind in ("exps", "shexp")))
+    shapes = {"ffn_gate": (wide, n), "ffn_up": (wide, n), "ffn_down": (n, wide), "nextn.eh_proj": (n, 2 * n), "nextn.enorm": n,
+              "nextn.hnorm": n, "nextn.shared_head_norm": n}
+    return {f"{block}.{name}.weight": None for name in experts} | {f"{block}.exp_probs_b.bias": None} | {
+        f"{block}.{name}.weight": np.ones(shape) for name, shape in shapes.items()}
+
 
 ONE = {"num_hidden_layers": 2, "moe_intermediate_size": 96, "num_experts_per_tok": 2}
 VARIANTS: Mapping[str, Variant] = {
@@ -19,6 +32,17 @@ VARIANTS: Mapping[str, Variant] = {
                                          "norm_topk_prob": True, "attention_bias": False, "rope_parameters": {
                                              "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
     "qwen2moe": Variant("qwen2moe", "Qwen2Moe", config=ONE | {"num_experts": 4, "shared_expert_intermediate_size": 96}),
+    "deepseek": Variant("deepseek", "Qwen2Moe", {"n_dense": 1}, config=ONE | {
+        "num_experts": 4, "shared_expert_intermediate_size": 192, "mlp_only_layers": [0], "qkv_bias": False}),
+    "afmoe": Variant("afmoe", "Afmoe", {"n_layers": 4, "n_dense": 1},
+                     {"{arch}.expert_weights_scale": 2.5, "{arch}.expert_weights_norm": True}, config=ONE | {
+                         "num_hidden_layers": 4, "num_dense_layers": 1, "num_experts": 4, "num_shared_experts": 1,
+                         "route_scale": 2.5, "sliding_window": 8, "mup_enabled": True}),
+    "exaone-moe": Variant("exaone-moe", "ExaoneMoe", {"n_layers": 5, "n_dense": 1}, {
+        "{arch}.expert_weights_scale": 2.5, "{arch}.nextn_predict_layers": 1, "{arch}.expert_weights_norm": True,
+        "{arch}.attention.sliding_window_pattern": [True, True, True, False]}, _drafting(4), ONE | {
+            "num_hidden_layers": 4, "num_experts": 4, "num_shared_experts": 1, "routed_scaling_factor": 2.5,
+            "sliding_window": 8, "sliding_window_pattern": 4, "first_k_dense_replace": 1}, drafts=("blk.4.",)),
     "olmoe": Variant("olmoe", "Olmoe", {"n_kv_heads": 4}, config=ONE | {"num_experts": 4}),
     "minimax-m2": Variant("minimax-m2", "MiniMaxM2", {"n_rot": 8, "n_experts": 8, "n_used": 3},
                           config={"num_local_experts": 8, "num_experts_per_tok": 3, "rope_parameters": {

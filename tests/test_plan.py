@@ -58,8 +58,9 @@ def test_a_layer_has_few_barriers(tmp_path: Path, name: str, threads: int) -> No
     # the choice, rows by expert, shared experts beside the others
     routing = name in (*ROUTINGS, "qwen35moe", "qwen3next", "deepseek2")
     gates = 3 * (name in ("qwen35", "qwen35moe", "qwen3next"))   # of heads, which are copied apart from queries
+    gates += name == "afmoe"                     # of attention, before its product
     # products of heads, before attention and after it; products through short rows, two after each other
-    more, more_of_many = {"deepseek2": (2, 5), "rwkv7": (3, 14)}.get(name, (0, 0))
+    more, more_of_many = {"deepseek2": (2, 5), "minicpm3": (2, 7), "rwkv7": (3, 14)}.get(name, (0, 0))
     rows = {"gemma4": 1, "gemma3n": 5}.get(name, 0)              # of a token, beside the one that all have
     both = 4 * (name == "falcon-h1")             # attention and a recurrent layer
     wanted = int(name == "lfm2")                 # its third layer needs all rows for less than its second

@@ -40,6 +40,7 @@ class Family:
     output_norm: bool = True
     output_bias: bool = False
     sub_norms: bool = False                      # before the two output matrices
+    gated_attention: bool = False                # by a matrix of its own
 
 
 _PLAIN_LN: dict[str, Any] = {"layer_norm": True, "norm_bias": True, "ffn": "plain", "own_head_dim": False}
@@ -52,17 +53,21 @@ _SECTIONS = {"rope.dimension_sections": [3, 3, 2, 0]}
 _XIELU = {"xielu.alpha_p": 0.7, "xielu.alpha_n": 0.4, "xielu.beta": 0.5, "xielu.eps": -1e-6}
 
 FAMILIES: dict[str, Family] = {
+    "afmoe": Family(norms=(*PRE, *POST), qk_norm="head", gated_attention=True, keys={"attention.sliding_window": 8}),
     "apertus": Family(qk_norm="head", ffn="plain", bare=_XIELU),
     "arcee": Family(ffn="plain"),
     "bitnet": Family(sub_norms=True, own_head_dim=False, tied=True, keys={"hidden_act": "relu2"}),
     "bloom": Family(fused_qkv=True, ffn_factor=4, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), rotates=False,
                     one_kv_per_head=True, embedding_norm=True, **_PLAIN_LN),
+    "chatglm": Family(ffn="fused", biased=QKV, keys={"rope.dimension_count": 8}),
     "cohere2": Family(norms=("attn_norm",), layer_norm=True, tied=True, keys={"attention.sliding_window": 8, "logit_scale": 0.3}),
     "command-r": Family(norms=("attn_norm",), layer_norm=True, tied=True, qk_norm="own", own_head_dim=False,
                         keys={"logit_scale": 0.3}),
+    "deepseek": Family(),
     "ernie4_5": Family(),
     "exaone": Family(),
     "exaone4": Family(norms=POST, qk_norm="head", keys={"attention.sliding_window": 8}),
+    "exaone-moe": Family(qk_norm="head", keys={"attention.sliding_window": 8}),
     "falcon": Family(norms=("attn_norm", "attn_norm_2"), fused_qkv=True, ffn_factor=4, **_PLAIN_LN),
     "gemma": Family(tied=True),
     "gemma2": Family(norms=(*PRE, *POST), tied=True, keys=_GEMMA2),

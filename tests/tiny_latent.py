@@ -33,6 +33,22 @@ def block(draw: Draw, s: Any, layer: int) -> dict[str, Array]:
     return found | (experts(draw, s) if layer else gated(draw, s))
 
 
+def minicpm3_keys(s: Any) -> dict[str, Any]:
+    """No key for the length of values: all heads' together are as long as a row."""
+    return {"attention.kv_lora_rank": LATENT, "attention.q_lora_rank": Q_LATENT, "rope.dimension_count": TURNED,
+            "attention.head_count_kv": s.n_heads, "attention.key_length": PLAIN + TURNED, "attention.value_length": None}
+
+
+def minicpm3_block(draw: Draw, s: Any, layer: int) -> dict[str, Array]:
+    n, value = s.n_heads, s.n_embd // s.n_heads
+    return {"attn_norm.weight": draw.vector(s.n_embd), "ffn_norm.weight": draw.vector(s.n_embd),
+            "attn_q_a.weight": draw.matrix(Q_LATENT, s.n_embd), "attn_q_a_norm.weight": draw.vector(Q_LATENT),
+            "attn_q_b.weight": draw.matrix(n * (PLAIN + TURNED), Q_LATENT),
+            "attn_kv_a_mqa.weight": draw.matrix(LATENT + TURNED, s.n_embd), "attn_kv_a_norm.weight": draw.vector(LATENT),
+            "attn_kv_b.weight": draw.matrix(n * (PLAIN + value), LATENT),
+            "attn_output.weight": draw.matrix(s.n_embd, n * value)} | gated(draw, s)
+
+
 def experts(draw: Draw, s: Any) -> dict[str, Array]:
     """Four experts, half as wide as a feed-forward, and a shared one."""
     n, width = 4, s.n_ff // 2

@@ -29,7 +29,10 @@ Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have 
 
 # of any shape, which converters never quantise
 FLOATS = ("conv.weight", "conv1d.weight", "ssm_a", "ssm_d", "lerp_fused.weight", "attn_rel_b.weight")
-OWN_BLOCKS = HYBRIDS | GEMMAS | {"deepseek2": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm)}
+OWN_BLOCKS = HYBRIDS | GEMMAS | {
+    "deepseek2": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
+    "minicpm3": Hybrid(tiny_latent.minicpm3_keys, tiny_latent.minicpm3_block, output_norm),
+}
 QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
           "IQ4_NL", "IQ4_XS", "MXFP4")
 
@@ -157,6 +160,8 @@ def _shapes(family: Family, s: Shape) -> tuple[dict[str, tuple[int, int]], dict[
     projections = {"attn_q": (n_q, s.n_embd), "attn_k": (n_kv, s.n_embd), "attn_v": (n_kv, s.n_embd)}
     if family.fused_qkv:
         projections = {"attn_qkv": (n_q + 2 * n_kv, s.n_embd)}
+    if family.gated_attention:
+        projections["attn_gate"] = (n_q, s.n_embd)
     up = {"ffn_up": ((2 if family.ffn == "fused" else 1) * s.n_ff, s.n_embd)}
     gate = {"ffn_gate": (s.n_ff, s.n_embd)} if family.ffn == "gated" else {}
     norms: dict[str, tuple[int, ...]] = dict.fromkeys(family.norms, (s.n_embd,))

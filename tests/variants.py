@@ -12,6 +12,7 @@ from gemma_variants import VARIANTS as GEMMAS
 from latent_variants import VARIANTS as LATENT
 from moe_variants import VARIANTS as MOE
 from ssm_variants import VARIANTS as SSM
+from tiny_draw import Draw
 from variant import Variant
 
 GOLD = Path(__file__).resolve().parent / "data" / "gold"
@@ -60,6 +61,16 @@ def _stablelm_12b() -> Variant:
                    config=_STABLELM | {"qk_layernorm": True, "use_parallel_residual": True})
 
 
+def _chatglm() -> Variant:
+    """Files of the first checkpoints have one matrix for queries, keys and values."""
+    draw, tensors = Draw(np.random.default_rng(6)), dict[str, Any]()
+    for layer in range(2):
+        block = f"blk.{layer}"
+        tensors |= {f"{block}.attn_{part}.{kind}": None for part in "qkv" for kind in ("weight", "bias")}
+        tensors |= {f"{block}.attn_qkv.weight": draw.matrix(128, 64), f"{block}.attn_qkv.bias": draw.vector(128, mean=0.0)}
+    return Variant("chatglm", "Glm", tensors=tensors, config={"attention_bias": True} | _partly_rotated(0.5))
+
+
 def _partly_rotated(share: float) -> dict[str, Any]:
     return {"partial_rotary_factor": share,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}}
@@ -96,6 +107,8 @@ VARIANTS = {
     "bloom": Variant("bloom", "Bloom", {"tied": True}, config={"n_layer": 2, "n_head": 4, "layer_norm_epsilon": 1e-5}),
     "bloom-6-heads": Variant("bloom", "Bloom", {"n_embd": 96, "n_heads": 6, "tied": True},
                              config={"n_layer": 2, "n_head": 6, "layer_norm_epsilon": 1e-5}),
+    "chatglm": Variant("chatglm", "Glm", config={"attention_bias": True} | _partly_rotated(0.5)),
+    "chatglm-fused": _chatglm(),
     "cohere2": Variant("cohere2", "Cohere2", {"n_layers": 4, "tied": True}, config=_COMMAND_R | {"sliding_window": 8}),
     "command-r": Variant("command-r", "Cohere", {"tied": True}, tensors={f"blk.{layer}.attn_{part}_norm.weight": None
                                                          for layer in range(2) for part in "qk"}, config=_COMMAND_R),

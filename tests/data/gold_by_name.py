@@ -17,8 +17,12 @@ NAMES = {
     **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
 }
 WITHOUT_HEAD = ("qwen2vl", "qwen3vl", "qwen3vlmoe")          # the output matrix is of the whole model
-PAIRED = ("internlm2", "minicpm")                # queries and keys with pairs side by side
-BY_NAME = (*WITHOUT_HEAD, *PAIRED, "exaone", "bailingmoe2")
+PAIRED = ("internlm2", "minicpm", "deepseek")    # queries and keys with pairs side by side
+OWN_NAMES = {                                    # parts that a twin calls otherwise
+    "chatglm": {"ffn_up": "mlp.gate_up_proj"},
+    "deepseek": {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")},
+}
+BY_NAME = (*WITHOUT_HEAD, *PAIRED, *OWN_NAMES, "exaone", "bailingmoe2")
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -43,12 +47,13 @@ def logits(arch: str, family: str, config: Any, arrays: Arrays, ids: np.ndarray[
 
 def _state(arch: str, config: Any, arrays: Arrays) -> Iterator[tuple[str, torch.Tensor]]:
     heads, kv_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    names = NAMES | OWN_NAMES.get(arch, {})
     for name, values in arrays.items():
         *block, part, kind = name.split(".")
         layer = f"model.layers.{block[1]}." if block else ""
         if part == "attn_qkv":
             for each, rows in zip("qkv", np.split(values, np.cumsum([heads * dim, kv_heads * dim])), strict=True):
-                yield f"{layer}self_attn.{each}_proj.weight", torch.tensor(rows)
+                yield f"{layer}self_attn.{each}_proj.{kind}", torch.tensor(rows)
         elif part == "ffn_gate_exps":
             both = np.concatenate([values, arrays[name.replace("gate", "up")]], axis=1)
             yield f"{layer}mlp.experts.gate_up_proj", torch.tensor(both)
@@ -57,4 +62,7 @@ def _state(arch: str, config: Any, arrays: Arrays) -> Iterator[tuple[str, torch.
                 rows = values.reshape(heads if part == "attn_q" else kv_heads, dim // 2, 2, -1)
                 values = rows.swapaxes(1, 2).reshape(values.shape)
             bare = part in ("ffn_down_exps", "exp_probs_b")
-            yield layer + NAMES[part] + ("" if bare else f".{kind}"), torch.tensor(values)
+            if arch == "deepseek" and part == "ffn_down_shexp":          # the twin weighs shared experts: by a half, here
+                yield f"{layer}mlp.shared_expert_gate.weight", torch.zeros(1, config.hidden_size)
+                values = 2.0 * values
+            yield layer + names[part] + ("" if bare else f".{kind}"), torch.tensor(values)

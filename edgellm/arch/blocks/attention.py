@@ -85,18 +85,19 @@ def sliding_window(keys: Keys) -> int | None:
     return keys.integer("attention.sliding_window", 0, MAX_CONTEXT, default=0) or None
 
 
-def layer_windows(keys: Keys, period: int, default: int | None = None) -> tuple[int | None, ...]:
+def layer_windows(keys: Keys, period: int, default: int | None = None, drafting: int = 0) -> tuple[int | None, ...]:
     """The window of each layer, None for those that see everything.
 
     Where the file does not list them, every `period`-th layer sees everything. `default`: the window of files that name none.
+    `drafting`: last layers, which a file need not list.
     """
     window = default if not keys.has("attention.sliding_window") else sliding_window(keys)
-    return tuple(window if flag else None for flag in sliding_layers(keys, period))
+    return tuple(window if flag else None for flag in sliding_layers(keys, period, drafting))
 
 
-def sliding_layers(keys: Keys, period: int) -> tuple[bool, ...]:
+def sliding_layers(keys: Keys, period: int, drafting: int = 0) -> tuple[bool, ...]:
     """Whether each layer slides: every one but every `period`-th, where the file does not list them."""
-    return keys.sliding_layers("attention.sliding_window_pattern") or tuple(
+    return keys.sliding_layers("attention.sliding_window_pattern", drafting) or tuple(
         layer % period < period - 1 for layer in range(keys.n_layers))
 
 

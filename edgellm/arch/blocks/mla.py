@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from edgellm.arch.blocks.positions import rope_spec, temperature
 from edgellm.graph import Builder, KVSpec, RopeSpec, Value
@@ -34,13 +35,13 @@ class Latent:
     growth: tuple[float, int] | None
 
 
-def latent_heads(keys: Keys, g: Builder) -> Latent:
+def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm") -> Latent:
     """Those of all layers. Raises BadHParam."""
     split = keys.has("attention.key_length_mla")
     suffix = "_mla" if split else ""
     dim_k = keys.integer(f"attention.key_length{suffix}", 2, MAX_WIDTH)
     turned = keys.integer("rope.dimension_count", 1, dim_k - 1)
-    spec = rope_spec(keys, g.tensors, g.context, turned, "norm")
+    spec = rope_spec(keys, g.tensors, g.context, turned, style)
     multiplier = keys.number("rope.scaling.yarn_log_multiplier", default=0.0, zero=True)
     scale = dim_k**-0.5
     if spec.yarn is not None and multiplier:     # a tenth of the model's mscale_all_dim, which equals its mscale
@@ -48,9 +49,10 @@ def latent_heads(keys: Keys, g: Builder) -> Latent:
         scale *= mscale**2
         if not keys.has("rope.scaling.yarn_attn_factor"):
             spec = replace(spec, magnitude=spec.magnitude / yarn_magnitude(1.0 / spec.freq_scale))
+    n = max(keys.per_layer("attention.head_count"))
     return Latent(
-        max(keys.per_layer("attention.head_count")), keys.integer("attention.kv_lora_rank", 1, MAX_WIDTH), dim_k - turned, turned,
-        keys.integer(f"attention.value_length{suffix}", 1, MAX_WIDTH),
+        n, keys.integer("attention.kv_lora_rank", 1, MAX_WIDTH), dim_k - turned, turned,
+        keys.integer(f"attention.value_length{suffix}", 1, MAX_WIDTH, default=max(keys.n_embd // n, 1)),
         keys.integer("attention.q_lora_rank", 0, MAX_WIDTH, default=0), split, scale, spec, temperature(keys))
 
 
