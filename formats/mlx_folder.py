@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .answers import answer_settings
 from .codecs import CODECS
 from .errors import BadHParam, BadTensorInfo, ShapeMismatch, Unsupported
 from .families import Family, Piece, Shape, part_of, plus_one
@@ -239,7 +240,7 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
     if not os.path.isfile(os.path.join(folder, CONFIG)):
         raise BadHParam("the folder has no config.json, so it is no model of the MLX community; name a .gguf file", file=folder)
     config = read_json(MappedFile(os.path.join(folder, CONFIG)))
-    family, config = find_family(config, folder)
+    family, config = find_family({**config, **answer_settings(folder, config)}, folder)
     metadata = metadata_of(config, family, folder)
     for key, value in pooling_keys(folder).items():
         metadata.setdefault(f"{family.architecture}.{key}", value)

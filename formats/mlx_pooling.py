@@ -18,7 +18,7 @@ POOLINGS = {"pooling_mode_mean_tokens": 1, "pooling_mode_cls_token": 2, "pooling
 BY_NAME = {"mean": 1, "cls": 2, "lasttoken": 3}
 DENSE = ("dense_2.weight", "dense_3.weight")
 MAX_BYTES = 1 << 20              # of modules.json, which has a few lines
-KNOWN = ("Transformer", "Pooling", "Dense", "Normalize")
+KNOWN = ("Transformer", "Pooling", "Dense", "Normalize", "LogitScore")
 LINEAR = "torch.nn.modules.linear.Identity"
 
 

@@ -77,6 +77,7 @@ def source_of(names: tuple[str, ...], kind: GGMLType, whole: Shape, piece: Piece
     try:
         rows = rows if piece.rows is None else piece.rows(config, whole)
         columns = None if piece.columns is None else piece.columns(config, whole)
+        turned = turned or (piece.turned if isinstance(piece.turned, bool) else piece.turned(config, whole))
         n_rows = rows_of(whole) if rows is None else len(rows)
         n_columns = whole[-1] if columns is None else len(columns)
         plain = (n_rows,) if len(whole) < 2 else (*whole[:-2], n_rows // max(math.prod(whole[:-2]), 1), n_columns)
@@ -87,7 +88,6 @@ def source_of(names: tuple[str, ...], kind: GGMLType, whole: Shape, piece: Piece
         raise ShapeMismatch(f"the shape {whole} does not fit what config.json says ({str(error)[:60]}); download the folder again",
                             file=file, field=names[0]) from error
     elements = n_rows * (n_columns if len(whole) > 1 else 1)
-    turned = turned or piece.turned
     changes = columns is not None or turned or piece.shape is not None
     if math.prod(shape) != elements or (turned and len(shape) < 2) or (changes and kind.block > 1):
         raise ShapeMismatch(f"the shape {whole} as {kind.name} does not fit the model's {shape}; download the folder again",

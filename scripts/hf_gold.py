@@ -3,22 +3,29 @@
     python scripts/hf_gold.py [KIND ...]              (needs: pip install torch transformers)
 
 The configurations in hf_layouts.json are written by hand; names and shapes of tensors are those that transformers saves for them,
-and the gold is what it computes when it loads seeded weights under these names.
+and the gold is what it computes when it loads seeded weights under these names. Of models whose code lies beside their checkpoints
+names and shapes are written by hand, too, and tests/data/custom_code.py defines what they compute.
 """
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from safetensors import safe_open
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from hf_checkpoints import DATA, IDS, LAYOUTS, rows_of, write_checkpoint
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "data"))
+import custom_code
+from hf_checkpoints import DATA, IDS, LAYOUTS, config_of, rows_of, tensors_of, write_checkpoint
+
+SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")
 
 
 def main() -> None:
@@ -26,6 +33,10 @@ def main() -> None:
     gold["transformers"] = transformers.__version__
     for kind in sys.argv[1:] or LAYOUTS:
         layout = LAYOUTS[kind]
+        if kind in custom_code.LOGITS:
+            wide = {name: array.astype(np.float64) for name, array in tensors_of(kind).items()}
+            gold[kind] = rounded(custom_code.LOGITS[kind](config_of(kind), wide, IDS)[[5, -1]])
+            continue
         with tempfile.TemporaryDirectory() as temporary:
             layout["tensors"] = rows_of(saved_names(layout, Path(temporary)))
             folder = write_checkpoint(Path(temporary) / "model", kind)
@@ -34,10 +45,14 @@ def main() -> None:
             raise SystemExit(f"{kind}: the names are not transformers': {info}")
         with torch.no_grad():
             found = model.eval()(torch.tensor(IDS)[None])
-        gold[kind] = [[round(float(value), 6) for value in row] for row in rows_of_gold(found, layout.get("pooling"))]
+        gold[kind] = rounded(rows_of_gold(found, layout.get("pooling")))
     write("hf_gold.json", {name: json.dumps(gold[name]) for name in gold if name in ("transformers", *LAYOUTS)})
     write("hf_layouts.json", {kind: "{" + ",\n ".join(f'"{key}": {json.dumps(value)}' for key, value in layout.items()) + "}"
                               for kind, layout in LAYOUTS.items()})
+
+
+def rounded(rows: Iterable[Any]) -> list[list[float]]:
+    return [[round(float(value), 6) for value in row] for row in rows]
 
 
 def class_of(layout: dict[str, Any]) -> Any:
@@ -45,6 +60,8 @@ def class_of(layout: dict[str, Any]) -> Any:
     named = layout["config"].get("architectures", [""])[0]
     if named == "T5EncoderModel":
         return transformers.T5EncoderModel
+    if named.removesuffix("ForConditionalGeneration") in SEEING:
+        return transformers.AutoModelForImageTextToText
     if "pooling" not in layout:
         return transformers.AutoModelForCausalLM
     return transformers.AutoModelForSequenceClassification if layout["pooling"] == "rank" else transformers.AutoModel

@@ -28,6 +28,7 @@ FLOAT_TENSORS = re.compile(                      # stay float32, as in llama.cpp
     r"position_embd\.weight|token_types\.weight|rope_.*|.*_norm\.weight|.*\.bias|.*\.ffn_gate_inp(?:_shexp)?\.weight"
     r"|.*conv(?:1d)?\.weight|.*\.ssm_[ad]|.*\.attn_rel_b\.weight|.*\.time_mix_(?:lerp_fused|[wavg][12])\.weight")
 AT_ONCE = 1 << 22                # values that are converted together: 16 MiB in float32
+COMPARED = 1 << 24               # bytes that are compared together
 LARGEST_F16 = 65504.0
 Progress = Callable[[str, int, int], None]
 
@@ -51,8 +52,8 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
         table = model.tensors.get("token_embd.weight")
         if table is not None:
             notes += complete(model.path, model.config, model.metadata, rows=table.shape[0], pre=pre)
-        if model.config.get("tie_word_embeddings") is True:
-            model.tensors.pop("output.weight", None)             # a second copy of the embedding
+        if model.config.get("tie_word_embeddings") is True and _is_copy(model, "output.weight", "token_embd.weight"):
+            del model.tensors["output.weight"]
         load_graph(model)
         names = sorted(model.tensors, key=_order)
         exact, more = _exact(model, names) if target is None else ({}, [])
@@ -72,6 +73,15 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
         name = NAMES[metadata["general.file_type"]]
         return Converted(writer.paths[0], metadata["general.architecture"], name, os.stat(writer.paths[0]).st_size, len(plan),
                          tuple(notes))
+
+
+def _is_copy(model: MlxFolder, name: str, of: str) -> bool:
+    """Whether both tensors are there and have the same bytes; transformers, too, keeps a tied table that is another one."""
+    if name not in model.tensors or of not in model.tensors:
+        return False
+    first, second = model.raw(name), model.raw(of)
+    return len(first) == len(second) and all(np.array_equal(first[i : i + COMPARED], second[i : i + COMPARED])
+                                             for i in range(0, len(first), COMPARED))
 
 
 def _target(name: str | None) -> GGMLType | None:

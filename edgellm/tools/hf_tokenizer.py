@@ -6,17 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgellm.errors import BadVocab, Unsupported
+from edgellm.formats.families.qwen3 import ANSWER_IDS, ANSWERS
 from edgellm.formats.mapped import MappedFile
 from edgellm.formats.mlx_tokenizer import CONTROL, NORMAL, UNUSED, USER, pre_of, special_keys
 from edgellm.formats.safetensors import read_json
 from edgellm.formats.sentencepiece_model import BPE, read_sentencepiece
 from edgellm.tools.hf_encoder_tokenizer import encoder_keys
 from edgellm.tools.hf_pre_tokenizer import recognise
+from edgellm.tools.hf_rwkv_tokenizer import rwkv_keys
 
 Json = Mapping[str, Any]         # Any: parsed JSON
 PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
 MODEL, FAST, SETTINGS = "tokenizer.model", "tokenizer.json", "tokenizer_config.json"
 ADDED_SCORE = -1000.0            # of tokens that were added to a SentencePiece vocabulary, as llama.cpp's converter gives them
+
+# What Qwen3's rerankers were trained to answer, with places for the query and the document, as in llama.cpp's files.
+RERANK = (
+    '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that '
+    'the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant '
+    'passages that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n'
+    '</think>\n\n')
 
 
 def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, pre: str | None) -> list[str]:
@@ -29,6 +38,8 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
     notes: list[str] = []
     if encoder := encoder_keys(folder, whole, settings, rows):
         metadata |= {PREFIX + key: value for key, value in (encoder | special_keys(encoder["tokens"], config, settings)).items()}
+    elif world := rwkv_keys(folder, rows):
+        metadata |= {PREFIX + key: value for key, value in world.items()}
     elif os.path.isfile(os.path.join(folder, MODEL)):
         notes += _from_sentencepiece(folder, config, metadata, whole, settings, rows)
     if metadata.get(PREFIX + "model") == "gpt2":
@@ -39,6 +50,8 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
     _begin_and_end(folder, whole, settings, metadata)
     _around(whole, metadata)
     _templates(settings, metadata)
+    if tuple(metadata[PREFIX + "tokens"][token] for token in config.get(ANSWER_IDS, ())) == ANSWERS:
+        metadata[f"{TEMPLATE}.rerank"] = RERANK
     return notes
 
 

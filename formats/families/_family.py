@@ -57,7 +57,8 @@ class Family:
     configuration that asks for another graph in a less simple way, "".
     A * in `inner` and `outer` stands for a number: such tensors are one in GGUF, in the order of their numbers. `bare`: names of a
     layer or of the model without .weight, and GGUF's in full. `pieces`: what GGUF makes of a part where it is not the tensor
-    itself. `padded`: tables that get as many rows as there are tokens, by their first one. `defaults`: what transformers takes
+    itself. `parts`: bare names of a layer that are one tensor in GGUF, by its name in full and their place in it.
+    `padded`: tables that get as many rows as there are tokens, by their first one. `defaults`: what transformers takes
     where a configuration says nothing. `reads`: their names of what others call `hidden_size` and so on, the first that is there
     counts. `keys`: GGUF's keys that other families do not have, without the architecture's name. `values`: bare names of a layer
     whose number becomes a key's value for that layer. `made`: tensors that follow from the configuration. `own_ropes`: scalings
@@ -81,6 +82,7 @@ class Family:
     refuses: Callable[[Config], str] = nothing
     bare: Mapping[str, str] = field(default_factory=dict)
     pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
+    parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     padded: frozenset[str] = frozenset()
     defaults: Mapping[str, object] = field(default_factory=dict)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -101,16 +103,19 @@ class Family:
         found = LAYER.fullmatch(whole)
         if (inside := whole if found is None else found[2]) in self.bare:
             return self.bare[inside] if found is None else f"{self.blocks}.{found[1]}.{self.bare[inside]}", None
+        if found is not None and inside in self.parts:
+            part, number = self.parts[inside]
+            return f"{self.blocks}.{found[1]}.{part}", number
         base, _, suffix = whole.rpartition(".")
         suffix = OLD_NAMES.get(suffix, suffix)
-        found = LAYER.fullmatch(base)
+        found = None if base in self.outer else LAYER.fullmatch(base)
         names, inside = (self.outer, base) if found is None else (self.inner, found[2])
-        ours, number = names.get(inside), None
+        ours, place = names.get(inside), None
         if ours is None and (digits := NUMBER.search(inside)):
-            ours, number = names.get(f"{inside[:digits.start()]}*{inside[digits.end():]}"), int(digits[0])
+            ours, place = names.get(f"{inside[:digits.start()]}*{inside[digits.end():]}"), int(digits[0])
         if ours is None:
             return tensor, None
-        return f"{ours}.{suffix}" if found is None else f"{self.blocks}.{found[1]}.{ours}.{suffix}", number
+        return f"{ours}.{suffix}" if found is None else f"{self.blocks}.{found[1]}.{ours}.{suffix}", place
 
     def value(self, tensor: str) -> tuple[str, int] | None:
         """The key that a tensor of one number is a value of, and for which layer."""

@@ -22,15 +22,16 @@ class Piece:
     """One tensor of GGUF's. `name`: its part, "" for the one that it is a piece of.
 
     `rows`: which of all rows (of experts, one after the other) it has; `columns`: which columns; then `shape`: its shape, None
-    for the same number of dimensions; then `turned`: the last two change places. `values`: from float32 to float32, on the
-    tensor as it comes out, which is float32 then; or of the checkpoint's type, rounded once, where it `keeps` it.
+    for the same number of dimensions; then `turned`: the last two change places (or whether they do, by the tensor's shape).
+    `values`: from float32 to float32, on the tensor as it comes out, which is float32 then; or of the checkpoint's type, rounded
+    once, where it `keeps` it.
     """
 
     name: str = ""
     rows: Order | None = None
     columns: Order | None = None
     shape: Callable[[Config, Shape], Shape] | None = None
-    turned: bool = False
+    turned: bool | Callable[[Config, Shape], bool] = False
     values: Callable[[Config, Floats], Floats] | None = None
     keeps: bool = False
 

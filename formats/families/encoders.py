@@ -58,9 +58,14 @@ def ranks(config: Config) -> bool:
 
 def seeing(config: Config) -> dict[str, object]:
     """Both ways, and the labels of a head."""
-    labels = config.get("id2label") if ranks(config) else None
     found = {"attention.causal": False, "pooling_type": RANK if ranks(config) else None}
-    return found | ({"classifier.output_labels": [str(labels[key]) for key in sorted(labels, key=int)]} if labels else {})
+    return found | (label_keys(config) if ranks(config) else {})
+
+
+def label_keys(config: Config) -> dict[str, object]:
+    """The names of a head's labels."""
+    labels = config.get("id2label") or {}
+    return {"classifier.output_labels": [str(labels[key]) for key in sorted(labels, key=int)]} if labels else {}
 
 
 def roberta(config: Config) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Text models by transformers that `edgellm convert` does not read: halves of models that see, and twins under other names."""
+"""Text models by classes of transformers that have other names for the tensors: halves of models that see, and twins."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

@@ -1,0 +1,163 @@
+"""Checkpoints that are told apart by more than their model type: rerankers, RWKV-7's spellings, experts either way round."""
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from hf_checkpoints import DATA, IDS, tensors_of, write_checkpoint, write_safetensors
+from story_text import story_text
+
+import edgellm
+from edgellm.errors import BadVocab, EdgeError, Unsupported
+from edgellm.formats.gguf import open_gguf
+from edgellm.tools.convert import convert
+
+GOLD = json.loads((DATA / "hf_gold.json").read_text(encoding="utf-8"))
+ANSWERS = [7, 11]                # ids of "yes" and "no"
+
+
+def write_reranker(folder: Path, mark: str, *, tied: bool = False) -> Path:
+    """Qwen3's tiny checkpoint, with a tokenizer that has both answers, marked as a reranker by `mark`."""
+    write_checkpoint(folder, "qwen3", tie_word_embeddings=tied, **({"_name_or_path": "Qwen/Qwen3-Reranker-0.6B"} if mark == "older"
+                                                                   else {}))
+    if tied:
+        headless = {name: array for name, array in tensors_of("qwen3").items() if "lm_head" not in name}
+        write_safetensors(folder / "model.safetensors", headless)
+    vocabulary = {chr(ord("!") + i): i for i in range(64)} | {"yes": ANSWERS[0], "no": ANSWERS[1]}
+    vocabulary = {text: i for text, i in vocabulary.items() if text in ("yes", "no") or i not in ANSWERS}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.save(str(folder / "tokenizer.json"))
+    if mark == "readme":
+        (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Qwen3-Reranker-0.6B\n")
+    if mark == "module":
+        modules = [{"idx": 0, "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
+                   {"idx": 1, "path": "1_LogitScore", "type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"}]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_LogitScore").mkdir()
+        (folder / "1_LogitScore" / "config.json").write_text(json.dumps({"true_token_id": 7, "false_token_id": 11}))
+    return folder
+
+
+@pytest.mark.parametrize("mark", ["readme", "older", "module", "qwen3-reranker-0.6b"])
+def test_a_reranker_compares_two_tokens(tmp_path: Path, mark: str) -> None:
+    """The first score is the probability of "yes" among both answers, by the logits of transformers' causal model."""
+    folder = write_reranker(tmp_path / (mark if "-" in mark else "hf"), mark)
+    done = convert(folder, tmp_path / "model.gguf", type_name="F32")
+    with edgellm.load(done.path, context=32, threads=1, backend="cpu") as model:
+        scores = model.embed(np.array(IDS))[0]
+    both = np.exp(np.array(GOLD["qwen3"][-1])[ANSWERS])
+    assert np.abs(scores - both / both.sum()).max() <= 1e-4
+    with open_gguf(done.path) as gguf:
+        assert list(gguf.metadata["qwen3.classifier.output_labels"]) == ["yes", "no"] and gguf.metadata["qwen3.pooling_type"] == 4
+        assert "{document}" in gguf.metadata["tokenizer.chat_template.rerank"]
+        assert "output.weight" not in gguf.tensors and gguf.tensors["cls.output.weight"].shape == (2, 32)
+
+
+def test_a_reranker_whose_head_is_its_embedding(tmp_path: Path) -> None:
+    done = convert(write_reranker(tmp_path / "hf", "readme", tied=True), tmp_path / "model.gguf", type_name="F32")
+    table = tensors_of("qwen3")["model.embed_tokens.weight"]
+    with open_gguf(done.path) as gguf:
+        assert np.array_equal(gguf.raw("cls.output.weight").view("<f4").reshape(2, 32), table[ANSWERS])
+        assert gguf.tensors["token_embd.weight"].shape == (64, 32)
+
+
+def test_rerankers_that_cannot_be_converted(tmp_path: Path) -> None:
+    folder = write_reranker(tmp_path / "hf", "module")
+    (folder / "1_LogitScore" / "config.json").write_text(json.dumps({"true_token_id": 7, "false_token_id": None}))
+    with pytest.raises(Unsupported, match="LogitScore"):
+        convert(folder, tmp_path / "model.gguf")
+    folder = write_reranker(tmp_path / "readme", "readme")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(BadVocab, match="yes and no"):
+        convert(folder, tmp_path / "model.gguf")
+
+
+def test_experts_that_multiply_from_either_side(tmp_path: Path) -> None:
+    """The hub has those of Qwen3-VL transposed; transformers 5 reads both."""
+    tensors = tensors_of("qwen3_vl_moe")
+    turned = {name: np.ascontiguousarray(array.swapaxes(1, 2)) for name, array in tensors.items() if ".mlp.experts." in name}
+    files = []
+    for name, more in (("plain", {}), ("turned", turned)):
+        write_checkpoint(tmp_path / "hf", "qwen3_vl_moe", tensors=more)
+        files.append(Path(convert(tmp_path / "hf", tmp_path / f"{name}.gguf", type_name="F32").path).read_bytes())
+    assert turned and files[0] == files[1]
+
+
+def test_a_head_that_differs_from_a_tied_embedding_stays(tmp_path: Path) -> None:
+    """Some configurations say tied, of one part or another, where the checkpoint has both tables."""
+    convert(write_checkpoint(tmp_path / "hf", "llama", tie_word_embeddings=True), tmp_path / "model.gguf", type_name="F32")
+    with open_gguf(tmp_path / "model.gguf") as gguf:
+        assert np.array_equal(gguf.raw("output.weight").view("<f4").reshape(64, 32), tensors_of("llama")["lm_head.weight"])
+
+
+def makers_names(tensors: dict[str, Any]) -> dict[str, Any]:
+    """RWKV-7's tensors as its makers' own code has them: matrices through short rows lie the other way round."""
+    found = {}
+    for name, array in tensors.items():
+        name = name.replace("layers", "blocks").replace("attn_norm", "ln1").replace("ffn_norm", "ln2")
+        name = name.replace("attn.", "attention.")
+        name = name.replace("g_norm", "ln_x").replace("ffn.", "feed_forward.").replace("model.norm", "model.ln_out")
+        name = name.replace("lm_head", "head").replace("pre_norm", "pre_ln")
+        name = re.sub(r"attention\.([rkvo])_proj", lambda match: "attention." + {
+            "r": "receptance", "k": "key", "v": "value", "o": "output"}[match[1]], name)
+        name = re.sub(r"_lora\.lora\.2\.bias", "0", name)
+        if "_lora" in name:
+            name, array = re.sub(r"_lora\.lora\.(\d)\.weight", lambda match: str(int(match[1]) // 2 + 1), name), array.T
+            name = re.sub(r"([wavg])3$", r"\g<1>2", name)
+        found[name] = np.ascontiguousarray(array)
+    return found
+
+
+def test_both_spellings_of_rwkv7(tmp_path: Path) -> None:
+    files = []
+    for name, tensors in (("fla", tensors_of("rwkv7")), ("makers", makers_names(tensors_of("rwkv7")))):
+        folder = write_checkpoint(tmp_path / "hf", "rwkv7")
+        write_safetensors(folder / "model.safetensors", tensors)
+        files.append(Path(convert(folder, tmp_path / f"{name}.gguf", type_name="F32").path).read_bytes())
+    assert files[0] == files[1] and "model.blocks.1.attention.v2" in makers_names(tensors_of("rwkv7"))
+    with open_gguf(tmp_path / "fla.gguf") as gguf:
+        assert gguf.tensors["blk.0.time_mix_v1.weight"].shape == (8, 32)         # llama.cpp wants the first layer's, too
+        assert gguf.tensors["blk.1.time_mix_lerp_fused.weight"].shape == (6, 1, 1, 32)
+
+
+def test_the_world_vocabulary(tmp_path: Path) -> None:
+    """The longest entry at each place; entries are bytes, or text of more than one."""
+    entries: list[Any] = [bytes([i]) if i > 127 else chr(i) for i in range(256)] + ["\n\n", "Lily", " dog", "é", b"\xe2\x80", "'s"]
+    rows = len(entries) + 3
+    table = np.random.default_rng(0).standard_normal((rows, 32)).astype(np.float32)
+    folder = write_checkpoint(tmp_path / "hf", "rwkv7", vocab_size=rows, tensors={
+        "model.embeddings.weight": table, "lm_head.weight": table})
+    sizes = [len(entry.encode() if isinstance(entry, str) else entry) for entry in entries]
+    path = folder / "rwkv_vocab_v20230424.txt"
+    path.write_text("".join(f"{i} {entry!r} {n}\n" for i, (entry, n) in enumerate(zip(entries, sizes, strict=True), 1)), "utf-8")
+    done = convert(folder, tmp_path / "model.gguf")
+    with edgellm.load(done.path, context=64, backend="cpu") as model:
+        ids = model.tokenizer.encode("Lily's dog é\n\n’")
+        assert ids == [258, 262, 259, 33, 260, 257, 261, 0x99 + 1]
+        assert model.tokenizer.decode(ids) == "Lily's dog é\n\n’" and model.tokenizer.eog_ids == {0, 257}
+        assert model.tokenizer.decode(model.tokenizer.encode(story_text(2))) == story_text(2)
+    for line in ("300 'a' 1", "1 'a' 2", "1 a 1", "x 'a' 1", "1 " + "(" * 99 + " 1", "1 7 1"):
+        path.write_text(line + "\n")
+        with pytest.raises(BadVocab, match="line 1"):
+            convert(folder, tmp_path / "other.gguf")
+
+
+@pytest.mark.parametrize(("kind", "config", "field"), [
+    ("rwkv7", {"attn": {"layers": [1]}}, "attn"), ("rwkv7", {"value_dim": [32, 64]}, "value_dim"),
+    ("rwkv7", {"norm_eps": 1e-5}, "norm_eps"), ("bailing_moe_v2", {"architectures": ["BailingMoeForCausalLM"]}, "architectures"),
+    ("bailing_moe_v2", {"norm_head": True}, "norm_head"), ("bailing_moe_v2", {"score_function": "softmax"}, "score_function"),
+    ("exaone", {"activation_function": "gelu"}, "hidden_act"),
+    ("qwen3_vl_moe", {"text_config": {}}, "hidden_size"), ("internlm2", {"num_attention_heads": 3}, "wqkv|head"),
+    ("minicpm", {"num_hidden_layers": "two"}, "minicpm"),
+    ("qwen2_vl", {"rope_scaling": {"type": "mrope", "mrope_section": 3}}, "qwen2_vl"),
+])
+def test_other_graphs_and_damage_are_refused(tmp_path: Path, kind: str, config: dict[str, Any], field: str) -> None:
+    with pytest.raises(EdgeError, match=field):
+        convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
