@@ -31,6 +31,9 @@ def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
     kinds = (config.get("model_type"), text.get("model_type"))
     kind = next((kind for kind in kinds if isinstance(kind, str) and kind in FAMILIES), None)
     if kind is None:
+        if config.get("model_type") is None:
+            raise Unsupported("config.json names no model_type, so nothing says what its tensors are; download the folder again",
+                              file=file, field="model_type")
         raise Unsupported(f"folders of the model type {str(config.get('model_type'))[:64]!r} cannot be read yet; take a .gguf file "
                           "of the model (docs/files.md lists the types that can be read)", file=file, field="model_type")
     config = {**config, **text}

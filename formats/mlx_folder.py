@@ -145,8 +145,8 @@ class MlxFolder(GGUFFile):
         base = name.removesuffix(".weight")
         scales = self._file.tensors.get(f"{base}.scales")
         if info.dtype != "U32" or scales is None or len(shape) != 2:
-            raise Unsupported(f"is {info.dtype}, which is no weight that edgellm can read; get the model with affine or mxfp4 "
-                              "weights", file=self.path, field=name)
+            raise Unsupported(f"is {info.dtype}, which is no weight that edgellm can read; get the model whose weights are "
+                              "floats, or MLX's affine or mxfp4", file=self.path, field=name)
         own = self._quantisation.get(base)
         settings = {**self._quantisation, **own} if isinstance(own, Mapping) else self._quantisation
         bits, mode = settings.get("bits"), settings.get("mode", "affine")
@@ -238,7 +238,8 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
     """
     folder = os.fspath(path)
     if not os.path.isfile(os.path.join(folder, CONFIG)):
-        raise BadHParam("the folder has no config.json, so it is no model of the MLX community; name a .gguf file", file=folder)
+        raise BadHParam("the folder has no config.json; name a .gguf file, or a folder with config.json and .safetensors files",
+                        file=folder)
     config = read_json(MappedFile(os.path.join(folder, CONFIG)))
     family, config = find_family({**config, **answer_settings(folder, config)}, folder)
     metadata = metadata_of(config, family, folder)

@@ -25,6 +25,7 @@ from .errors import (
     FormatError,
     LimitExceeded,
     Truncated,
+    Unreadable,
     Unsupported,
 )
 from .mapped import Bytes, MappedFile
@@ -121,6 +122,7 @@ def open_safetensors(path: str | os.PathLike[str]) -> SafeTensorsFile:
             names = sorted(set(placed.values()))
         else:
             names = [SINGLE]
+        _check_all_there(path, names, indexed=bool(placed))
     paths = [os.path.join(path, name) for name in names] if names is not None else [path]
     files: list[MappedFile] = []
     try:
@@ -139,6 +141,18 @@ def open_safetensors(path: str | os.PathLike[str]) -> SafeTensorsFile:
         for file in files:
             file.close()
         raise
+
+
+def _check_all_there(folder: str, names: list[str], *, indexed: bool) -> None:
+    """Raises Unreadable for a folder that lacks files."""
+    missing = [name for name in names if not os.path.lexists(os.path.join(folder, name))]
+    if missing and indexed:
+        raise Unreadable(f"{missing[0]} is not there ({len(missing)} of {len(names)} files are missing); download the folder again",
+                         file=folder)
+    if missing:
+        pickled = any(name.endswith((".bin", ".pt", ".pth")) for name in os.listdir(folder))
+        raise Unreadable("has PyTorch's pickled weights alone, which may run code as they are read; save them as .safetensors first"
+                         if pickled else f"has no {SINGLE} and no {INDEX}; download the folder again", file=folder)
 
 
 def read_json(file: MappedFile, most: int = MAX_JSON_BYTES) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def test_unknown_cuts_are_refused_unless_a_name_is_given(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("kind", "config", "message"), [
     ("llama", {"model_type": "rwkv"}, "rwkv"), ("llama", {"hidden_act": "relu"}, "relu"),
-    ("llama", {"model_type": ["llama"]}, "llama"),
+    ("llama", {"model_type": ["llama"]}, "llama"), ("llama", {"model_type": None}, "names no model_type"),
     ("llama", {"num_hidden_layers": 3}, "blk.2"), ("llama", {"num_attention_heads": 3}, "head"),
     ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0}}, "dynamic"),
     ("llama", {"intermediate_size": 50}, "shape"), ("gemma3_text", {"query_pre_attn_scalar": 4}, "query_pre_attn_scalar"),
@@ -216,11 +216,20 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["convert", str(folder), str(out), "--type", "q8_0"]) == 0
     printed = capsys.readouterr()
     assert "llama, Q8_0" in printed.out and "token ids only" in printed.err
-    assert run(["convert", str(folder), str(out), "--json"]) == 0
+    assert run(["convert", str(folder), str(out)]) == 2 and "--force" in capsys.readouterr().err
+    assert run(["convert", str(folder), str(out), "--json", "--force", "--outtype", "auto"]) == 0
     assert json.loads(capsys.readouterr().out)["type"] == "F32"
-    assert run(["convert", str(folder), str(out), "--type", "Q4_K_M"]) == 2
+    other = str(tmp_path / "other.gguf")
+    assert run(["convert", str(folder), other, "--type", "Q4_K_M"]) == 2
     assert "quantize" in capsys.readouterr().err
-    assert run(["convert", str(tmp_path / "absent"), str(out)]) == 3
+    assert run(["convert", str(tmp_path / "absent"), other]) == 3
+    for name, wanted in ((None, "has no model.safetensors"), ("pytorch_model.bin", "pickled")):
+        (folder / "model.safetensors").unlink() if name is None else (folder / name).write_bytes(b"x")
+        assert run(["convert", str(folder), other]) == 3 and wanted in capsys.readouterr().err
+    places = {"lm_head.weight": "model-00001-of-00002.safetensors", "model.norm.weight": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert run(["convert", str(folder), other]) == 3 and "2 of 2 files are missing" in capsys.readouterr().err
+    assert not Path(other).exists()
 
 
 def test_wrong_types_are_named() -> None:

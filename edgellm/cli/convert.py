@@ -17,7 +17,7 @@ def convert(
     out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The .gguf file to write.")],
     type_: Annotated[str | None, typer.Option(
         "--type", "--outtype", metavar="TYPE", show_default=False,
-        help="F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1. Default: the checkpoint's own.",
+        help="F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1. Default: the checkpoint's own (auto).",
     )] = None,
     pre: Annotated[str | None, typer.Option(
         "--pre", metavar="NAME", show_default=False, help="How the tokenizer cuts words, where that is not recognised.",
@@ -26,6 +26,7 @@ def convert(
     base: Annotated[Path | None, typer.Option(
         "--base", metavar="DIR", show_default=False, help="The model that an adapter belongs to. Default: the one that it names.",
     )] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
     json_: options.Json = False,
 ) -> None:
     """Convert a checkpoint to GGUF.
@@ -44,6 +45,8 @@ def convert(
 
     if base is not None and not lora:
         raise OptionError("--base belongs to an adapter: give --lora too")
+    if out.exists() and not force:
+        raise OptionError(f"{out} exists; give another name, or --force to replace it.")
     with ProgressLine(f"converting {folder}") as progress:
         if lora:
             done = convert_lora(folder, out, base=base, type_name=type_)

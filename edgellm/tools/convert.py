@@ -24,6 +24,7 @@ from edgellm.tools.hf_scaled import unpacked
 from edgellm.tools.hf_tokenizer import complete
 
 TARGETS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+AUTO = "auto"
 FLOAT_TENSORS = re.compile(                      # stay float32, as in llama.cpp's files
     r"position_embd\.weight|token_types\.weight|rope_.*|.*_norm\.weight|.*\.bias|.*\.ffn_gate_inp(?:_shexp)?\.weight"
     r"|.*conv(?:1d)?\.weight|.*\.ssm_[ad]|.*\.attn_rel_b\.weight|.*\.time_mix_(?:lerp_fused|[wavg][12])\.weight")
@@ -37,9 +38,9 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
             progress: Progress | None = None) -> Converted:
     """Convert the checkpoint in `folder` to the file `out`, which appears when it is complete.
 
-    `type_name`: one of TARGETS for the matrices, None for the type that the checkpoint has; a matrix whose rows its blocks do not
-    divide becomes F16. Vectors and tables of positions become F32. `pre`: the name of the pre-tokenizer, None to recognise it.
-    Raises Unsupported for a model that edgellm could not run, OptionError, Unwritable and the FormatErrors.
+    `type_name`: one of TARGETS for the matrices, None or AUTO for the type that the checkpoint has; a matrix whose rows its blocks
+    do not divide becomes F16. Vectors and tables of positions become F32. `pre`: the name of the pre-tokenizer, None to recognise
+    it. Raises Unsupported for a model that edgellm could not run, OptionError, Unwritable and the FormatErrors.
     """
     target = _target(type_name)
     if not os.path.isdir(folder):
@@ -85,10 +86,10 @@ def _is_copy(model: MlxFolder, name: str, of: str) -> bool:
 
 
 def _target(name: str | None) -> GGMLType | None:
-    if name is None:
+    if name is None or name.lower() == AUTO:
         return None
     if name.upper() not in TARGETS:
-        raise OptionError(f"--type {name}: give one of {', '.join(TARGETS)}; for others convert first, then edgellm quantize.")
+        raise OptionError(f"--type {name!r}: give one of {', '.join(TARGETS)}; for others convert first, then edgellm quantize.")
     return TYPES_BY_NAME[name.upper()]
 
 

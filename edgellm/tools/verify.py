@@ -41,8 +41,9 @@ def verify(path: str | os.PathLike[str], *, name: str = "", progress: Progress |
         yield Finding("container", "error", str(error))
         return
     with gguf:
+        kind = f"GGUF {gguf.version}" if gguf.version else "safetensors"
         many = f" in {len(gguf.paths)} files" if len(gguf.paths) > 1 else ""
-        yield Finding("container", "ok", f"GGUF {gguf.version}, {len(gguf.tensors)} tensors, {gguf.nbytes} bytes{many}")
+        yield Finding("container", "ok", f"{kind}, {len(gguf.tensors)} tensors, {gguf.nbytes} bytes{many}")
         yield from _hashes(gguf, name, progress)
         yield from _types(gguf)
         yield from _values(gguf, progress)
