@@ -25,20 +25,30 @@ def table(e: Generic, name: str, entries: Sequence[int], bits: int) -> Value:
     return e.b.ptrtoint(module.globals[name], I64)
 
 
-class Spilled:
-    """Vectors of 16-bit numbers in memory, to be read one by one: a load each, where taking lanes from vectors takes two
-    instructions or more. LLVM does not see through it.
+class Numbers:
+    """16-bit numbers in memory, to be read one by one: a load each, where taking lanes from vectors takes two instructions or more.
     """
 
-    def __init__(self, e: Generic, vectors: Sequence[Value]) -> None:
-        self.e = e
-        size = sum(value.type.count * 2 for value in vectors)
-        space = cgutils.alloca_once(e.b, ir.ArrayType(I16, size // 2))
-        address, offset = e.b.ptrtoint(space, I64), 0
-        for value in vectors:
-            e.store(value, address, offset)
-            offset += value.type.count * 2
-        self.address = e.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0,~{memory}", [address], True)
+    def __init__(self, e: Generic, address: Value) -> None:
+        self.e, self.address = e, address
 
     def __call__(self, index: int) -> Value:
         return self.e.b.zext(self.e.load(I16, self.address, 2 * index), I64)
+
+
+def room(e: Generic, size: int) -> Value:
+    """The address of `size` bytes on the stack."""
+    return e.b.ptrtoint(cgutils.alloca_once(e.b, ir.ArrayType(I16, size // 2)), I64)
+
+
+def hidden(e: Generic, address: Value) -> Value:
+    """The same address, of which LLVM does not know what has been stored there."""
+    return e.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0,~{memory}", [address], True)
+
+
+def put(e: Generic, vectors: Sequence[Value], address: Value) -> None:
+    """Vectors of 16-bit numbers to memory, side by side."""
+    offset = 0
+    for value in vectors:
+        e.store(value, address, offset)
+        offset += value.type.count * 2

@@ -16,13 +16,13 @@ from numba.core import cgutils
 from edgellm.backends.cpu.kernels import block_lanes, neon_rows, output, panel, panel_groups
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import lanes, tiles
-from edgellm.backends.cpu.kernels._prefetch import prefetch
-from edgellm.backends.cpu.kernels.unit import Shape, open_unit, raw_unit_bytes, shape_of, unit_step
+from edgellm.backends.cpu.kernels.row import row_totals
+from edgellm.backends.cpu.kernels.unit import Shape, shape_of
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.simd.neon import Neon
-from edgellm.backends.cpu.traits import BLOCK, PANEL_BYTES, PANEL_ROWS, TILE_COLUMNS, TRAITS, UNIT
+from edgellm.backends.cpu.traits import BLOCK, PANEL_BYTES, PANEL_ROWS, TILE_COLUMNS, UNIT
 from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = UNIT // BLOCK
@@ -212,7 +212,7 @@ def _rows_dots(e: Generic, name: str, shape: Shape, weights: Any, row_bytes: Any
         neon_rows.accumulate(e, name, shape, weights, row_bytes, rows, k, columns, [b.ptrtoint(space, I64) for space in spaces])
     else:
         with cgutils.for_range(b, rows) as loop:
-            values = _row_accumulators(e, name, shape, b.add(weights, b.mul(loop.index, row_bytes)), k, columns)
+            values = row_totals(e, name, shape, b.add(weights, b.mul(loop.index, row_bytes)), k, columns)
             for value, space in zip(values, spaces, strict=True):
                 e.store(value, b.add(b.ptrtoint(space, I64), b.mul(loop.index, I64(32))))
     results = []
@@ -232,34 +232,3 @@ def _transposed(e: Generic, rows: list[Any]) -> list[Any]:
                 mixed[i], mixed[i + distance] = (e.shuffle(rows[i], rows[i + distance], lanes) for lanes in (low, high))
         rows = mixed
     return rows
-
-
-def _row_accumulators(e: Generic, name: str, shape: Shape, weights: Any, k: Any, columns: Any) -> list[Any]:
-    """The eight accumulators of a row for some columns; all streams run through, the row's lines are asked for ahead."""
-    b, raw_unit, whole = e.b, raw_unit_bytes(name), e.b.sdiv(k, I64(UNIT))
-    units = b.sdiv(b.add(k, I64(UNIT - 1)), I64(UNIT))
-    section, first_scales = b.mul(units, I64(BLOCKS * 4)), b.mul(units, I64(UNIT))
-    totals = [cgutils.alloca_once(b, V8F) for _ in columns]
-    for total in totals:
-        b.store(e.constant(V8F, 0.0), total)
-
-    def add_unit(index: Any, last: Any, blocks: int = BLOCKS) -> None:
-        at = b.add(weights, b.mul(index, I64(raw_unit)))
-        prefetch(e, at, raw_unit * blocks // BLOCKS)
-        unit = open_unit(e, name, at, last)
-        codes, scales = b.mul(index, I64(UNIT)), b.add(first_scales, b.mul(index, I64(BLOCKS * 4)))
-        addresses = [(b.add(x, codes), b.add(x, scales)) for x in columns]
-        sums = unit_step(e, shape, unit, [b.load(total) for total in totals], addresses, section, blocks)
-        for value, total in zip(sums, totals, strict=True):
-            b.store(value, total)
-
-    with cgutils.for_range(b, whole) as loop:
-        add_unit(loop.index, None)
-    if TRAITS[name].block != UNIT:
-        rest = b.srem(k, I64(UNIT))
-        last = b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1))
-        with b.if_then(b.icmp_signed(">", rest, I64(UNIT // 2))):
-            add_unit(whole, last)
-        with b.if_then(b.and_(b.icmp_signed(">", rest, I64(0)), b.icmp_signed("<=", rest, I64(UNIT // 2)))):
-            add_unit(whole, last, BLOCKS // 2)
-    return [b.load(total) for total in totals]

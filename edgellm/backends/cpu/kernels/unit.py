@@ -6,7 +6,7 @@ accumulators are added first to last at the end. For one row they are lanes of a
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,13 +56,13 @@ def raw_unit_bytes(name: str) -> int:
     return UNIT // traits.block * traits.block_bytes
 
 
-def open_unit(e: Generic, name: str, address: Value, last: Value | None = None) -> Unit:
+def open_unit(e: Generic, name: str, address: Value, last: Value | None = None, points: Value | None = None) -> Unit:
     """The unit at `address`. With `last` (i64): of a row's end, where blocks after block `last` do not exist; they are read as
-    that one, and count for nothing because activations are padded with zeros.
+    that one, and count for nothing because activations are padded with zeros. `points`: see Blocks.
     """
     stride = TRAITS[name].block_bytes
     if last is None:
-        return open_blocks(e, name, Blocks(lambda j: e.b.add(address, I64(j * stride)), stride))
+        return open_blocks(e, name, Blocks(lambda j: e.b.add(address, I64(j * stride)), stride, points))
 
     def block(j: int) -> Value:
         index = e.b.select(e.b.icmp_signed("<", I64(j), last), I64(j), last)
@@ -119,37 +119,54 @@ def unit_step(e: Generic, shape: Shape, unit: Unit, totals: Sequence[Value], col
     """Totals + the products of one unit with each column: addresses of its codes and of the d of its blocks; sections of sums
     follow `section` bytes apart. `blocks`: how many there are, the activations of the others being zeros.
     """
-    quads, kind = blocks // e.together, vector(I8, 16 * e.together)
-    if isinstance(unit, SignedUnit) and len(columns) == 1:
-        return [_signed_step(e, shape, unit, totals[0], columns[0], section, blocks)]
-    w = [[unit.codes(q, h) for h in (0, 1)] for q in range(quads)]
-    results = []
-    for total, (codes, at) in zip(totals, columns, strict=True):
-        x = [[e.load(kind, codes, _vector_offset(e, shape.whole, q, h)) for h in (0, 1)] for q in range(quads)]
-        dots = _block_sums(e, shape, shape.signed, shape.most, w, x)
-
-        def sums(index: int, n: int, at: Value = at) -> Value:
-            return e.load(V8I, e.b.add(at, e.b.mul(section, I64(sums_section(index, n)))))
-
-        if shape.offset:
-            dots = [e.b.add(dot, started(e, shape.offset, sums(i, shape.n_scales))) for i, dot in enumerate(dots)]
-        results.append(weighed(e, total, dots, unit.scales, unit.minima, [sums(i, shape.n_minima) for i in range(shape.n_minima)],
-                               e.load(V8F, at)))
-    return results
+    dots, offset = unit_dots(e, shape, unit, len(columns), blocks), offset_of(shape, unit, len(columns))
+    return [unit_weighed(e, shape, total, dots(codes), unit.scales, unit.minima, None, at, section, offset)
+            for total, (codes, at) in zip(totals, columns, strict=True)]
 
 
-def _signed_step(e: Generic, shape: Shape, unit: SignedUnit, total: Value, column: tuple[Value, Value], section: Value,
-                 blocks: int) -> Value:
-    """`unit_step` of one column, whose activations take the signs of the weights: sizes are small, so that their sums need less
-    care, and have no offset.
-    """
-    codes, at = column
+def unit_dots(e: Generic, shape: Shape, unit: Unit, n_columns: int, blocks: int = BLOCKS) -> Callable[[Value], list[Value]]:
+    """What gives the integer sums of one unit with each of some columns, for `unit_weighed`, from the address of its codes."""
     quads, kind = range(blocks // e.together), vector(I8, 16 * e.together)
-    w = [[unit.sizes(q, h) for h in (0, 1)] for q in quads]
-    x = [[e.negated(e.load(kind, codes, _vector_offset(e, shape.whole, q, h)), unit.negative(q, h)) for h in (0, 1)] for q in quads]
-    dots = _block_sums(e, shape, False, unit.widest, w, x)
-    sums = [e.load(V8I, e.b.add(at, e.b.mul(section, I64(sums_section(i, shape.n_minima))))) for i in range(shape.n_minima)]
-    return weighed(e, total, dots, unit.scales, unit.minima, sums, e.load(V8F, at))
+
+    def activations(codes: Value) -> list[list[Value]]:
+        return [[e.load(kind, codes, _vector_offset(e, shape.whole, q, h)) for h in (0, 1)] for q in quads]
+
+    if not _by_signs(unit, n_columns):
+        w = [[unit.codes(q, h) for h in (0, 1)] for q in quads]
+        return lambda codes: _block_sums(e, shape, shape.signed, shape.most, w, activations(codes))
+    assert isinstance(unit, SignedUnit)          # its sizes are small: sums of them need less care, and have no offset
+    sizes, negative = ([[of(q, h) for h in (0, 1)] for q in quads] for of in (unit.sizes, unit.negative))
+
+    def signed(codes: Value) -> list[Value]:
+        x = activations(codes)
+        x = [[e.negated(x[q][h], negative[q][h]) for h in (0, 1)] for q in quads]
+        return _block_sums(e, shape, False, unit.widest, sizes, x)
+
+    return signed
+
+
+def offset_of(shape: Shape, unit: Unit, n_columns: int) -> int:
+    """The offset in the sums of `unit_dots`."""
+    return 0 if _by_signs(unit, n_columns) else shape.offset
+
+
+def _by_signs(unit: Unit, n_columns: int) -> bool:
+    """Whether activations take the signs of the weights, as those of one column do."""
+    return isinstance(unit, SignedUnit) and n_columns == 1
+
+
+def unit_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Value], scales: Sequence[Value], minima: Sequence[Value],
+                 d: Value | None, at: Value, section: Value, offset: int) -> Value:
+    """`total` + a unit's dot products with a column that has its d at `at` (unless `d` is known already), and sections of sums
+    `section` bytes apart after it.
+    """
+    def sums(index: int, n: int) -> Value:
+        return e.load(V8I, e.b.add(at, e.b.mul(section, I64(sums_section(index, n)))))
+
+    if offset:
+        dots = [e.b.add(dot, started(e, offset, sums(i, shape.n_scales))) for i, dot in enumerate(dots)]
+    negative = [sums(i, shape.n_minima) for i in range(shape.n_minima)]
+    return weighed(e, total, dots, scales, minima, negative, e.load(V8F, at) if d is None else d)
 
 
 def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[Sequence[Value]],
@@ -157,6 +174,8 @@ def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[S
     """i32x8 with a lane per block: of whole blocks, or of first and second halves where they have scales of their own."""
     if e.has_pair_sums and not signed and BLOCK // 2 // shape.n_scales * 127 * most <= 32767:
         return _pair_sums(e, shape, w, x)
+    if e.has_pair_sums and not signed and shape.n_scales == 2 and 4 * 127 * most <= 32767:
+        return _two_pair_sums(e, w, x)
 
     def dot(pairs: Sequence[tuple[Value, Value]]) -> Value:
         return e.dot(pairs, signed, most)
@@ -186,6 +205,14 @@ def _pair_sums(e: Generic, shape: Shape, w: Sequence[Sequence[Value]], x: Sequen
     return [e.shuffle(first, last, [8 * (j // 4) + 4 * h + j % 4 for j in range(8)]) for h in (0, 1)]
 
 
+def _two_pair_sums(e: Generic, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]) -> list[Value]:
+    """`_pair_sums` of half blocks with larger codes: of each four additions the first are of i16."""
+    rows = [e.pair_products(a, b) for ws, xs in zip(w, x, strict=True) for a, b in zip(ws, xs, strict=True)]
+    rows += [e.constant(rows[0].type, 0)] * (BLOCKS - len(rows))
+    first, last = (_of_pairs(e, [e.fours_of_pairs(each) for each in _pairs(e, part)]) for part in (rows[:4], rows[4:]))
+    return [e.shuffle(first, last, [8 * (j // 4) + 4 * h + j % 4 for j in range(8)]) for h in (0, 1)]
+
+
 def _lanes_to_blocks(e: Generic, sums: Sequence[Value]) -> Value:
     """Four i32x8 or two i32x16, in which four lanes each belong to a block, to one i32x8."""
     if e.together == 2:
@@ -202,21 +229,28 @@ def _fours(e: Generic, rows: Sequence[Value]) -> Value:
     """Four vectors to one: in each 128 bits, lane i (of 32 bits) is the sum of the four lanes of row i there. Lanes may be pairs
     of i16, which are added as such.
     """
-    kind = rows[0].type
-    lanes = kind.count * kind.element.width // 32
-    parts = lanes // 4
+    return _of_pairs(e, _pairs(e, rows))
 
-    def shuffled(a: Value, b: Value, order: Sequence[int]) -> Value:
+
+def _pairs(e: Generic, rows: Sequence[Value]) -> list[Value]:
+    """The first half of `_fours`: in each 128 bits sums of two lanes of a row and of the next one, in turns."""
+    return [_together(e, rows[i], rows[i + 1], (0, 4, 1, 5), (2, 6, 3, 7)) for i in (0, 2)]
+
+
+def _of_pairs(e: Generic, pairs: Sequence[Value]) -> Value:
+    return _together(e, pairs[0], pairs[1], (0, 1, 4, 5), (2, 3, 6, 7))
+
+
+def _together(e: Generic, a: Value, b: Value, first: Sequence[int], second: Sequence[int]) -> Value:
+    """The sum of two shuffles of a and b in each 128 bits, by lanes of 32 bits: 0 to 3 are of a, 4 to 7 of b."""
+    kind = a.type
+    lanes = kind.count * kind.element.width // 32
+
+    def side(pattern: Sequence[int]) -> Value:
+        order = [4 * i + (lane if lane < 4 else lane - 4 + lanes) for i in range(lanes // 4) for lane in pattern]
         return e.cast(e.shuffle(e.cast(a, vector(I32, lanes)), e.cast(b, vector(I32, lanes)), order), kind)
 
-    def together(a: Value, b: Value, first: Sequence[int], second: Sequence[int]) -> Value:
-        def side(pattern: Sequence[int]) -> Value:
-            return shuffled(a, b, [4 * i + (lane if lane < 4 else lane - 4 + lanes) for i in range(parts) for lane in pattern])
-
-        return e.b.add(side(first), side(second))
-
-    pairs = [together(rows[i], rows[i + 1], (0, 4, 1, 5), (2, 6, 3, 7)) for i in (0, 2)]
-    return together(pairs[0], pairs[1], (0, 1, 4, 5), (2, 3, 6, 7))
+    return e.b.add(side(first), side(second))
 
 
 def unpack_step(e: Generic, shape: Shape, unit: Unit, out: Value) -> None:

@@ -18,11 +18,12 @@ V8F, V8I, V16B, V32B = vector(F32, 8), vector(I32, 8), vector(I8, 16), vector(I8
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """The blocks of a unit: `blocks(j)` is the address of block j. `stride`: bytes from one to the next, or None where they do
-    not lie side by side.
+    not lie side by side. `points`: the address of the numbers of the unit's points, where they are known already.
     """
 
     address: Callable[[int], Value]
     stride: int | None = None
+    points: Value | None = None
 
     def __call__(self, j: int) -> Value:
         return self.address(j)
