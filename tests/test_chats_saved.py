@@ -17,6 +17,7 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.cli import app, completer, opening
 from edgellm.cli.commands import carry_out
+from edgellm.cli.context_view import used_tokens
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.keeping import Keeper
 from edgellm.cli.resuming import keeper, saved
@@ -76,6 +77,9 @@ def test_a_chat_comes_back_and_nothing_is_computed_again(path: Path, capsys: pyt
         chat = Conversation(model, dict(OPTIONS))
         with keeper(chat, before, save=True):
             assert chat.turns == wanted and "messages" in capsys.readouterr().err
+            carry_out("/context", chat)
+            assert chat.session is not None and f"\n{chat.session.n_tokens} of 4,096" in capsys.readouterr().err
+            assert used_tokens(chat) == chat.session.n_tokens > 40
             assert ask(chat, "more") == said and chat.last is not None
             assert chat.last.stats.cached_tokens == cached > 40
     assert SessionStore().names() == [name] and len(SessionStore().read(name).turns) == 6
@@ -176,6 +180,8 @@ def test_commands_of_saved_chats(model: edgellm.Model, tmp_path: Path, capsys: p
     assert chat.messages()[-2] == {"role": "user", "content": "notes.txt:\n\nThe Elbe is long.\n\nHow long?", "pinned": True}
     carry_out("/context", chat)
     assert "tokens; when it is full: ring" in capsys.readouterr().err
+    carry_out("/undo", chat)
+    assert capsys.readouterr().err == "taken back: How long? (with notes.txt)\n"
     chat.keeper = None
     with pytest.raises(OptionError, match="not saved"):
         carry_out("/save x", chat)

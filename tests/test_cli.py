@@ -135,6 +135,30 @@ def test_run_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert answer["stats"]["tokens_per_second"] > 0
 
 
+def test_run_with_log_probabilities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1)
+    line = ["run", str(model), "hello", "--raw", "-n", "4", "--temp", "0", "--logprobs"]
+    assert app.run([*line, "3"]) == 2 and "--logprobs" in capsys.readouterr().err
+    assert app.run([*line, "9999", "--json"]) == 2 and "--logprobs 9999 is not possible" in capsys.readouterr().err
+    assert app.run([*line, "3", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [each["id"] for each in answer["logprobs"]] == answer["ids"] and len(answer["ids"]) == 4
+    for each in answer["logprobs"]:
+        top = each.pop("top")
+        assert len(top) == 3 and top[0] == each and each["text"] and top[2]["logprob"] <= top[1]["logprob"] <= each["logprob"] < 0
+
+
+@pytest.mark.parametrize(("option", "value", "said"), [
+    ("--choices", "yes indeed,no", "not of the form that was asked for"), ("--regex", "[a-z ]+", "not of the form"),
+    ("--stop", "x", "")])
+def test_a_form_that_was_cut_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, value: str,
+                                     said: str) -> None:
+    use(monkeypatch, FakeStream("yes", "length"))
+    assert app.run(["run", "m", "Is it?", option, value, "-n", "3"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "yes\n" and said in err and bool(said) == bool(err)
+
+
 @pytest.mark.parametrize("arguments, prompt", [
     ([], "from a file"), (["first"], "first\n\nfrom a file"), (["--raw"], "from a file\n"),
 ])

@@ -28,7 +28,7 @@ from edgellm.cli.settings import SETTINGS
 from edgellm.cli.state import last_model, private_file, remember_model, state_folder
 from edgellm.cli.switching import ModelSlot
 from edgellm.engine.records import Event
-from edgellm.errors import ModelClosed, ModelNotFound, NotEnoughMemory, OptionError
+from edgellm.errors import ContextFull, ModelClosed, ModelNotFound, NotEnoughMemory, OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +84,37 @@ def test_an_answer_stopped_before_its_first_word_leaves_the_turns_alone() -> Non
     list(chat.ask("a"))
     assert list(chat.ask("b")) == []
     assert chat.turns == [say("a"), answer("one")]
+
+
+def test_a_file_comes_with_the_next_message_that_is_answered() -> None:
+    """Stopped while the prompt is read, the message is not said, and its file waits for the next one."""
+    chat, model = conversation(FakeStream(""), "fine", "more", "again")
+    chat.attach("notes.txt", "The Elbe is long.\n")
+    assert list(chat.ask("How long?")) == [] and chat.turns == []
+    assert text_of(chat.ask("How long is it?")) == "fine"
+    with_file = {"role": "user", "content": "notes.txt:\n\nThe Elbe is long.\n\nHow long is it?", "pinned": True}
+    assert model.calls[1][1] == [with_file]
+    assert text_of(chat.ask("And wide?")) == "more" and model.calls[2][1][-1] == say("And wide?")
+    chat.undo()
+    assert chat.undo() == "How long is it? (with notes.txt)" and chat.turns == []
+    assert text_of(chat.ask("x")) == "again" and model.calls[3][1] == [say("x")]
+
+
+def test_a_file_that_is_too_long_does_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat, model = conversation("short")
+    chat.attach("long.txt", "word " * 9999)
+
+    def full(*args: Any, **options: Any) -> Any:
+        raise ContextFull("the prompt is too long.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "chat", full)
+        with pytest.raises(ContextFull, match=r"too long\. The next message comes without long\.txt\."):
+            list(chat.ask("What is in it?"))
+        with pytest.raises(ContextFull, match=r"too long\.$"):
+            list(chat.ask("And without?"))
+    chat.drop_session()
+    assert text_of(chat.ask("Hello")) == "short" and model.calls[0][1] == [say("Hello")]
 
 
 @pytest.mark.parametrize("lines, message", [

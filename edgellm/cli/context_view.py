@@ -17,11 +17,12 @@ def bar(used: int, of: int, width: int) -> str:
 
 
 def used_tokens(chat: Conversation) -> int:
-    """Tokens of the conversation that the model saw at the end of the last answer."""
-    if chat.last is None:
-        return 0
-    stats = chat.last.stats
-    return min(chat.model.info.context, stats.prompt_tokens + stats.generated_tokens)
+    """Tokens of the conversation that the model saw at the end of the last answer; those kept where none came yet."""
+    if chat.last is not None:
+        held = chat.last.stats.prompt_tokens + chat.last.stats.generated_tokens
+    else:
+        held = chat.session.n_tokens if chat.session is not None and chat.turns else 0
+    return min(chat.model.info.context, held)
 
 
 def lines(chat: Conversation, columns: int) -> list[str]:

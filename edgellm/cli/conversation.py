@@ -1,11 +1,11 @@
 """The turns of one chat: asked, answered, asked again, forgotten."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from edgellm.engine.records import Event
-from edgellm.errors import OptionError
+from edgellm.errors import ContextFull, OptionError
 
 if TYPE_CHECKING:
     from edgellm.cli.keeping import Keeper
@@ -67,22 +67,26 @@ class Conversation:
 
         Raises ContextFull where the message alone is too long for a context that may not slide.
         """
-        turns = [*self.turns, self._with_files({"role": "user", "content": text})]
+        turns, files = [*self.turns, self._with_files(text)], list(self._files)
         if (refusal := self.refuse(text)) is not None:
-            self.turns, self.last = [*turns, {"role": "assistant", "content": refusal}], None
+            self.turns, self.last, self._files = [*turns, {"role": "assistant", "content": refusal}], None, []
             return iter([Event("text", refusal)])
-        return self._answer(turns)
+        return self._answer(turns, files)
 
     def attach(self, name: str, text: str) -> None:
-        """Let the next message come with a document."""
+        """Let a document come with the next message that is answered."""
         self._files.append((name, text))
 
-    def _with_files(self, turn: dict[str, str]) -> dict[str, str]:
+    def _with_files(self, text: str) -> dict[str, str]:
         if not self._files:
-            return turn
-        files, self._files = self._files, []
-        documents = "\n\n".join(f"{name}:\n\n{text.strip()}" for name, text in files)
-        return {**turn, "content": f"{documents}\n\n{turn['content']}", "files": ", ".join(name for name, _ in files)}
+            return {"role": "user", "content": text}
+        documents = "\n\n".join(f"{name}:\n\n{document.strip()}" for name, document in self._files)
+        names = ", ".join(name for name, _ in self._files)
+        return {"role": "user", "content": f"{documents}\n\n{text}", "files": names, "asked": text}
+
+    def _drop(self, files: Sequence[tuple[str, str]]) -> None:
+        """They do not come with the next message."""
+        self._files = [file for file in self._files if file not in files]
 
     def again(self) -> Iterator[Event]:
         """Another answer to the last question. Raises OptionError when nothing was asked."""
@@ -102,13 +106,15 @@ class Conversation:
             self.keeper.leave()
 
     def undo(self) -> str:
-        """Take the last question and its answer back; the question. Raises OptionError where there is none."""
+        """Take the last question and its answer back; the question, and the names of its files. Raises OptionError where there is
+        none.
+        """
         asked = [k for k, turn in enumerate(self.turns) if turn["role"] == "user"]
         if not asked:
             raise OptionError("/undo: nothing was said yet")
-        question = self.turns[asked[-1]]["content"]
+        turn = self.turns[asked[-1]]
         self.turns, self.last = self.turns[: asked[-1]], None
-        return question
+        return f"{turn['asked']} (with {turn['files']})" if "asked" in turn else turn["content"]
 
     def drop_session(self) -> None:
         """Go on without what was computed: another model, or another conversation."""
@@ -127,8 +133,15 @@ class Conversation:
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, *(_message(turn) for turn in (self.turns if turns is None else turns))]
 
-    def _answer(self, turns: Turns) -> Iterator[Event]:
-        self._stream = stream = self._chat(turns)
+    def _answer(self, turns: Turns, files: Sequence[tuple[str, str]] = ()) -> Iterator[Event]:
+        """`files` have come with the last turn once something is said to it."""
+        try:
+            self._stream = stream = self._chat(turns)
+        except ContextFull as error:
+            if not files:
+                raise
+            self._drop(files)
+            raise ContextFull(f"{error} The next message comes without {turns[-1]['files']}.") from error
         try:
             yield from stream.events()
         finally:
@@ -138,6 +151,7 @@ class Conversation:
                 stats = stream.result.stats
                 self.full = self.full or stats.evicted_tokens > 0 or bool(stats.forgotten_messages)
                 self.turns = [*turns, {"role": "assistant", "content": said}]
+                self._drop(files)
                 if self.keeper is not None:
                     self.keeper.note(self)
 

@@ -129,7 +129,7 @@ _FLAGS = {                                           # the library's names, wher
     "pinned": "--pinned", "sinks": "--sinks", "stop": "--stop", "threads": "--threads", "threads_batch": "--threads-batch",
     "temperature": "--temp",
     "chunks": "--chunks", "stride": "--stride", "think_budget": "--think-budget",
-    "draft": "--draft", "schema": "--schema", "choices": "--choices",
+    "draft": "--draft", "logprobs": "--logprobs", "schema": "--schema", "choices": "--choices",
     "regex": "--regex", "grammar": "--grammar",
     **{name: f"--{name.replace('_', '-')}" for name in (
         "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")},

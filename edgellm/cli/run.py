@@ -18,7 +18,7 @@ from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
-    from edgellm.engine.records import Generation
+    from edgellm.engine.records import Generation, TokenLogprobs
     from edgellm.engine.stream import Stream
 
 
@@ -65,6 +65,9 @@ def run(
     grammar: Annotated[Path | None, typer.Option("--grammar", metavar="FILE", show_default=False, help=(
         "The answer is a `start` of the grammar in this file, in Lark's syntax."
     ))] = None,
+    logprobs: Annotated[int | None, typer.Option("--logprobs", metavar="K", show_default=False, help=(
+        "With --json: the log probability of each token, and of the K likeliest."
+    ))] = None,
     raw: Annotated[bool, typer.Option("--raw", help=(
         "No chat template: continue the text as it is. Into a pipe or file, control characters are not filtered."
     ))] = False,
@@ -88,6 +91,8 @@ def run(
 
     prompt = _with_file(prompt, file, raw)
     wanted = form(schema, choices, regex, grammar)
+    if logprobs is not None and not json_:
+        raise OptionError("--logprobs stand in the JSON at the end: give --json, too")
     piped = PipedText()
     if prompt is None:
         check(model)                         # before anybody is asked for a prompt
@@ -96,7 +101,7 @@ def run(
     text = None if prompt is not None else _whole(None, piped, raw)
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
-                             draft=draft, context_policy=context_policy)
+                             draft=draft, context_policy=context_policy, logprobs=logprobs)
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
                          sinks=sinks, pinned=pinned, adapters=options.adapters(lora), force=force or None)
     with open_model(model, load) as opened:
@@ -117,10 +122,10 @@ def run(
         if json_:
             with reading:
                 stream.drain()
-            print(_report(model, stream.result))
+            print(_report(model, stream.result, opened))
         else:
             show(stream.events(), reading, raw=raw, reply=reply, plain=plain)
-        _close(stream, n, stats)
+        _close(stream, n, stats, formed=bool(wanted))
 
 
 def _with_file(prompt: str | None, file: Path | None, raw: bool) -> str | None:
@@ -136,16 +141,22 @@ def _with_file(prompt: str | None, file: Path | None, raw: bool) -> str | None:
     return f"{prompt}\n\n{text}" if prompt else text
 
 
-def _report(name: str, result: Generation) -> str:
+def _report(name: str, result: Generation, model: Model) -> str:
     """An answer as JSON."""
     stats = result.stats
     speeds = {"tokens_per_second": stats.tokens_per_second, "prompt_tokens_per_second": stats.prompt_tokens_per_second}
     return json.dumps({
         "model": name, "text": result.text, "parsed": result.parsed, "thinking": result.thinking, "ids": list(result.token_ids),
         "stop_reason": result.stop_reason, "seed": result.seed, "stats": dataclasses.asdict(stats) | speeds,
+        **({} if result.logprobs is None else {"logprobs": [_logprobs(each, model) for each in result.logprobs]}),
     }, indent=2)
 
 
+def _logprobs(of: TokenLogprobs, model: Model) -> dict[str, Any]:
+    def one(token: int, logprob: float) -> dict[str, Any]:
+        return {"id": token, "text": model.tokenizer.decode([token]), "logprob": logprob}
+
+    return {**one(of.token_id, of.logprob), "top": [one(*each) for each in of.top]}
 
 
 def _whole(prompt: str | None, piped: PipedText, raw: bool) -> str:
@@ -173,13 +184,16 @@ def _continuation(model: Model, text: str, system: str | None, settings: dict[st
     return model.stream(text, **settings)
 
 
-def _close(stream: Stream, n: int | None, stats: bool) -> None:
-    """What stands on stderr after an answer: that it was cut by a limit nobody set, and the figures if wanted."""
+def _close(stream: Stream, n: int | None, stats: bool, *, formed: bool) -> None:
+    """What stands on stderr after an answer: that it was cut by a limit nobody set, or before it was of the form that it was to
+    have (`formed`), and the figures if wanted.
+    """
     from edgellm.cli.format_stats import summary
 
     result = stream.result
-    if result.parse is not None and result.stop_reason != "eog":
-        say(f"cut after {result.stats.generated_tokens} tokens: this is not all of the answer, and no valid JSON")
+    if formed and result.stop_reason != "eog":
+        wrong = "no valid JSON" if result.parse is not None else "not of the form that was asked for"
+        say(f"cut after {result.stats.generated_tokens} tokens: this is not all of the answer, and {wrong}")
     elif result.stop_reason == "loop":
         say("stopped: the answer repeats itself over and over")
     elif n is None and result.stop_reason == "length":
