@@ -23,9 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from tiny_models import Shape
+from variant import Variant
 from variants import CONTEXT, VARIANTS, tokens
 
 from edgellm.arch import load_graph
@@ -58,21 +60,29 @@ def main() -> None:
 def difference(name: str, folder: Path, python: str) -> str:
     """Largest difference as a share of the largest logit, or why there is none."""
     variant = VARIANTS[name]
-    keys = {"{arch}.vocab_size": Shape(**variant.sizes).n_vocab, "tokenizer.ggml.model": "none"}
-    path = replace(variant, metadata={**variant.metadata, **keys}).write(folder / f"{name}.gguf")
+    path = readable(variant).write(folder / f"{name}.gguf")
     with open_gguf(path) as gguf:
         found, graph = load_graph(gguf, min(CONTEXT, variant.sizes.get("context", 128)))
         ids = tokens(found.n_vocab)
         weights = WeightStore(gguf)
         ours = Reference(graph, weights).logits(ids)
         weights.close()
-    np.save(folder / "ids.npy", ids)
-    done = subprocess.run([python, "-c", PEER, str(path), str(folder / "ids.npy"), str(folder / "out.npy")], capture_output=True,
-                          text=True, check=False)
-    if done.returncode:
-        return "llama.cpp cannot load it"
-    theirs = np.load(folder / "out.npy")
-    return f"{np.abs(theirs - ours).max() / np.abs(ours).max():.1e}"
+    theirs = peer_logits(path, ids, python)
+    return "llama.cpp cannot load it" if theirs is None else f"{np.abs(theirs - ours).max() / np.abs(ours).max():.1e}"
+
+
+def readable(variant: Variant) -> Variant:
+    """With the keys that llama.cpp wants of a file without a vocabulary."""
+    keys = {"{arch}.vocab_size": Shape(**variant.sizes).n_vocab, "tokenizer.ggml.model": "none"}
+    return replace(variant, metadata={**variant.metadata, **keys})
+
+
+def peer_logits(path: Path, ids: npt.NDArray[np.int64], python: str) -> npt.NDArray[np.float32] | None:
+    """What llama.cpp computes (ids, n_vocab); None where it cannot load the file."""
+    given, out = path.with_suffix(".ids.npy"), path.with_suffix(".out.npy")
+    np.save(given, ids)
+    done = subprocess.run([python, "-c", PEER, str(path), str(given), str(out)], capture_output=True, text=True, check=False)
+    return None if done.returncode else np.asarray(np.load(out), np.float32)
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ def rounded(rows: Iterable[Any]) -> list[list[float]]:
 def class_of(layout: dict[str, Any]) -> Any:
     """Of models that write text, embed them, or score them."""
     named = layout["config"].get("architectures", [""])[0]
-    if named == "T5EncoderModel":
-        return transformers.T5EncoderModel
+    if named in ("T5EncoderModel", "Mistral4ForCausalLM"):      # which no Auto class knows
+        return getattr(transformers, named)
     if named.removesuffix("ForConditionalGeneration") in SEEING:
         return transformers.AutoModelForImageTextToText
     if "pooling" not in layout:

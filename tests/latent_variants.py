@@ -68,6 +68,17 @@ _DRAFTING = {f"blk.2.nextn.{name}.weight": np.ones(size) for name, size in (
 _MINICPM3 = {"kv_lora_rank": LATENT, "q_lora_rank": Q_LATENT, "qk_nope_head_dim": PLAIN, "qk_rope_head_dim": TURNED,
              "num_key_value_heads": HEADS}
 VARIANTS: Mapping[str, Variant] = {
+    "plm": Variant("plm", "DeepseekV2", _SIZES | {"tied": True}, config=_COMMON | {
+        "first_k_dense_replace": 2, "hidden_act": "relu"}),
+    "mistral4": Variant(
+        "mistral4", "Mistral4", _SIZES,
+        _GROUPS | _YARN_KEYS | {"{arch}.rope.scaling.yarn_log_multiplier": 0.1, "{arch}.expert_group_count": None,
+                                "{arch}.expert_group_used_count": None, "{arch}.expert_gating_func": 1,
+                                "{arch}.expert_weights_norm": True, "{arch}.attention.temperature_scale": 0.3,
+                                "{arch}.attention.temperature_length": 16},
+        _of_short_queries(2) | _many_experts(2, biased=False),
+        _COMMON | {"n_routed_experts": 8, "num_experts_per_tok": 3, "q_lora_rank": Q_LATENT, "norm_topk_prob": True, "head_dim": 48,
+                   "rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
     "minicpm3": Variant("minicpm3", "MiniCPM3", {"tied": True}, config=_MINICPM3),
     "deepseek2-lite": Variant("deepseek2", "DeepseekV2", _SIZES, _YARN_KEYS | _NO_SHORT_QUERIES,
                               config=_COMMON | {"rope_parameters": _YARN}),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from variant import Variant
+from variant import PEER, Variant
 
 
 def _drafting(layer: int) -> dict[str, Any]:
@@ -43,6 +43,12 @@ VARIANTS: Mapping[str, Variant] = {
         "{arch}.attention.sliding_window_pattern": [True, True, True, False]}, _drafting(4), ONE | {
             "num_hidden_layers": 4, "num_experts": 4, "num_shared_experts": 1, "routed_scaling_factor": 2.5,
             "sliding_window": 8, "sliding_window_pattern": 4, "first_k_dense_replace": 1}, drafts=("blk.4.",)),
+    "mimo2": Variant("mimo2", "MiMoV2Flash", {"n_layers": 4, "n_dense": 1}, config=ONE | {
+        "num_hidden_layers": 4, "n_routed_experts": 4, "v_head_dim": 8, "attention_value_scale": 0.7, "sliding_window": 8,
+        "layer_types": ["full_attention", "sliding_attention"] * 2, "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": 0.5}
+            for kind, base in (("full_attention", 10000.0), ("sliding_attention", 5000.0))}}),
+    "smallthinker": Variant("smallthinker", PEER, {"n_layers": 5}, {"{arch}.attention.sliding_window": 4096}),
     "olmoe": Variant("olmoe", "Olmoe", {"n_kv_heads": 4}, config=ONE | {"num_experts": 4}),
     "minimax-m2": Variant("minimax-m2", "MiniMaxM2", {"n_rot": 8, "n_experts": 8, "n_used": 3},
                           config={"num_local_experts": 8, "num_experts_per_tok": 3, "rope_parameters": {

@@ -41,6 +41,7 @@ class Family:
     output_bias: bool = False
     sub_norms: bool = False                      # before the two output matrices
     gated_attention: bool = False                # by a matrix of its own
+    told_widths: int = 1                         # what a file says of the feed-forward's width, in true ones
 
 
 _PLAIN_LN: dict[str, Any] = {"layer_norm": True, "norm_bias": True, "ffn": "plain", "own_head_dim": False}
@@ -56,10 +57,12 @@ FAMILIES: dict[str, Family] = {
     "afmoe": Family(norms=(*PRE, *POST), qk_norm="head", gated_attention=True, keys={"attention.sliding_window": 8}),
     "apertus": Family(qk_norm="head", ffn="plain", bare=_XIELU),
     "arcee": Family(ffn="plain"),
+    "baichuan": Family(),
     "bitnet": Family(sub_norms=True, own_head_dim=False, tied=True, keys={"hidden_act": "relu2"}),
     "bloom": Family(fused_qkv=True, ffn_factor=4, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), rotates=False,
                     one_kv_per_head=True, embedding_norm=True, **_PLAIN_LN),
     "chatglm": Family(ffn="fused", biased=QKV, keys={"rope.dimension_count": 8}),
+    "codeshell": Family(fused_qkv=True, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), **_PLAIN_LN),
     "cohere2": Family(norms=("attn_norm",), layer_norm=True, tied=True, keys={"attention.sliding_window": 8, "logit_scale": 0.3}),
     "command-r": Family(norms=("attn_norm",), layer_norm=True, tied=True, qk_norm="own", own_head_dim=False,
                         keys={"logit_scale": 0.3}),
@@ -85,6 +88,7 @@ FAMILIES: dict[str, Family] = {
     "hunyuan-dense": Family(qk_norm="head"),
     "internlm2": Family(),
     "llama": Family(),
+    "maincoder": Family(qk_norm="head"),
     "minicpm": Family(keys=_MINICPM),
     "mistral3": Family(keys=_YARN),
     "mpt": Family(fused_qkv=True, ffn="plain", ffn_factor=4, layer_norm=True, rotates=False, one_kv_per_head=True,
@@ -92,14 +96,19 @@ FAMILIES: dict[str, Family] = {
     "nemotron": Family(keys={"rope.dimension_count": 8}, **_PLAIN_LN),
     "olmo": Family(norms=(), layer_norm=True, output_norm=False, own_head_dim=False, keys={"attention.clamp_kqv": 1.5}),
     "olmo2": Family(norms=POST, qk_norm="row", own_head_dim=False),
+    "orion": Family(layer_norm=True, norm_bias=True),
+    "pangu-embedded": Family(biased=(*QKV, "attn_output")),
     "phi2": Family(norms=("attn_norm",), biased=(*QKV, "attn_output", "ffn_up", "ffn_down"), output_bias=True,
                    keys={"rope.dimension_count": 8}, **_PLAIN_LN),
     "phi3": Family(fused_qkv=True, ffn="fused"),
+    "qwen": Family(fused_qkv=True, biased=("attn_qkv",), one_kv_per_head=True, own_head_dim=False, told_widths=2),
     "qwen2": Family(biased=QKV),
     "qwen2vl": Family(biased=QKV, keys=_SECTIONS),
     "qwen3": Family(qk_norm="head"),
     "qwen3vl": Family(qk_norm="head", keys=_SECTIONS),
+    "refact": Family(rotates=False),
     "seed_oss": Family(norms=("attn_norm", "post_attention_norm"), biased=QKV),
+    "smallthinker": Family(keys={"attention.sliding_window": 8}),
     "smollm3": Family(),
     "stablelm": Family(layer_norm=True, norm_bias=True, own_head_dim=False, keys={"rope.dimension_count": 4}),
     "bailingmoe2": Family(qk_norm="head", fused_qkv=True),
@@ -112,5 +121,6 @@ FAMILIES: dict[str, Family] = {
     "qwen2moe": Family(biased=QKV),
     "qwen3moe": Family(qk_norm="head"),
     "qwen3vlmoe": Family(qk_norm="head", keys=_SECTIONS),
+    "xverse": Family(),
     "starcoder2": Family(biased=(*QKV, "attn_output", "ffn_up", "ffn_down"), **_PLAIN_LN),
 }

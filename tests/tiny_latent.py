@@ -49,6 +49,20 @@ def minicpm3_block(draw: Draw, s: Any, layer: int) -> dict[str, Array]:
             "attn_output.weight": draw.matrix(s.n_embd, n * value)} | gated(draw, s)
 
 
+def plm_keys(s: Any) -> dict[str, Any]:
+    return {"attention.kv_lora_rank": LATENT, "rope.dimension_count": TURNED, "attention.head_count_kv": s.n_heads,
+            "attention.key_length": PLAIN + TURNED, "attention.value_length": VALUE}
+
+
+def plm_block(draw: Draw, s: Any, layer: int) -> dict[str, Array]:
+    n = s.n_heads
+    return {"attn_norm.weight": draw.vector(s.n_embd), "ffn_norm.weight": draw.vector(s.n_embd),
+            "attn_q.weight": draw.matrix(n * (PLAIN + TURNED), s.n_embd),
+            "attn_kv_a_mqa.weight": draw.matrix(LATENT + TURNED, s.n_embd), "attn_kv_a_norm.weight": draw.vector(LATENT),
+            "attn_kv_b.weight": draw.matrix(n * (PLAIN + VALUE), LATENT), "attn_output.weight": draw.matrix(s.n_embd, n * VALUE),
+            "ffn_up.weight": draw.matrix(s.n_ff, s.n_embd), "ffn_down.weight": draw.matrix(s.n_embd, s.n_ff)}
+
+
 def experts(draw: Draw, s: Any) -> dict[str, Array]:
     """Four experts, half as wide as a feed-forward, and a shared one."""
     n, width = 4, s.n_ff // 2

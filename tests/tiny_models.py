@@ -23,14 +23,17 @@ from tiny_encoders import ENCODERS, encoder_keys, encoder_tensors
 from tiny_families import FAMILIES, Family
 from tiny_gemmas import GEMMAS
 from tiny_hybrids import HYBRIDS
+from tiny_mixed import MIXED
 from tiny_tokenizers import add_tokenizer, vocabulary_size
 
 Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have several element types
 
 # of any shape, which converters never quantise
 FLOATS = ("conv.weight", "conv1d.weight", "ssm_a", "ssm_d", "lerp_fused.weight", "attn_rel_b.weight")
-OWN_BLOCKS = HYBRIDS | GEMMAS | {
+OWN_BLOCKS = HYBRIDS | GEMMAS | MIXED | {
     "deepseek2": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
+    "mistral4": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
+    "plm": Hybrid(tiny_latent.plm_keys, tiny_latent.plm_block, output_norm),
     "minicpm3": Hybrid(tiny_latent.minicpm3_keys, tiny_latent.minicpm3_block, output_norm),
 }
 QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
@@ -136,7 +139,7 @@ def _metadata(arch: str, s: Shape) -> dict[str, Any]:
     norm = "layer_norm_epsilon" if family.layer_norm else "layer_norm_rms_epsilon"
     keys: dict[str, Any] = {
         "block_count": s.n_layers, "context_length": s.context, "embedding_length": s.n_embd,
-        "feed_forward_length": s.n_ff, "attention.head_count": s.n_heads, f"attention.{norm}": s.eps,
+        "feed_forward_length": family.told_widths * s.n_ff, "attention.head_count": s.n_heads, f"attention.{norm}": s.eps,
     }
     if not family.one_kv_per_head:
         keys["attention.head_count_kv"] = s.n_kv_heads

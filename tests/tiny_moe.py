@@ -41,6 +41,8 @@ ROUTINGS = {                                     # of the architectures that are
     "granitemoe": Routing(own_length=False),
     "granitehybrid": Routing(shared=1, own_length=False),
     "jamba": Routing(own_length=False),
+    "mimo2": Routing(bias=True, sigmoid=True),
+    "smallthinker": Routing(sigmoid=True),
     "lfm2moe": Routing(bias=True, sigmoid=True),
     "nemotron_h_moe": Routing(bias=True, shared=2),
 }

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from tiny_models import tiny_model
 
+PEER = "llama.cpp"               # the family of variants that transformers does not know: their gold is llama.cpp's
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:

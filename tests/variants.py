@@ -13,7 +13,7 @@ from latent_variants import VARIANTS as LATENT
 from moe_variants import VARIANTS as MOE
 from ssm_variants import VARIANTS as SSM
 from tiny_draw import Draw
-from variant import Variant
+from variant import PEER, Variant
 
 GOLD = Path(__file__).resolve().parent / "data" / "gold"
 N_TOKENS = 80                    # past the windows (8, 32) and original contexts (16, 64) below
@@ -88,6 +88,7 @@ _MINISTRAL = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "origin
 _OLMO3 = {"{arch}.attention.sliding_window": 8, "{arch}.attention.sliding_window_pattern": [True, True, False, True]}
 _COMMAND_R = {"layer_norm_eps": 1e-5, "logit_scale": 0.3}
 _FALCON = {"layer_norm_epsilon": 1e-5, "ffn_hidden_size": 256, "bias": False, "alibi": False, "parallel_attn": True}
+_STARCODER2 = {"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": True, "sliding_window": None}
 _NEOX = {"layer_norm_eps": 1e-5, "hidden_act": "gelu", "rotary_pct": 0.25} | _partly_rotated(0.25)
 _DELTA = {"layer_types": ["full_attention", "linear_attention", "full_attention"], "linear_conv_kernel_dim": 4,
           "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
@@ -104,11 +105,14 @@ VARIANTS = {
     "arcee": Variant("arcee", "Arcee", {"head_dim": 24}, config={"hidden_act": "relu2"}),
     "bitnet": Variant("bitnet", "BitNet", {"tied": True}, config={"hidden_act": "relu2"}),
     "bitnet-silu": Variant("bitnet", "BitNet", {"tied": True}, {"{arch}.hidden_act": None}, config={"hidden_act": "silu"}),
+    "baichuan": Variant("baichuan", "Llama", {"n_layers": 32, "n_embd": 32, "n_ff": 32, "n_heads": 2}),
+    "baichuan-13b": Variant("baichuan", PEER, {"n_layers": 40, "n_embd": 32, "n_ff": 32, "n_heads": 2}),
     "bloom": Variant("bloom", "Bloom", {"tied": True}, config={"n_layer": 2, "n_head": 4, "layer_norm_epsilon": 1e-5}),
     "bloom-6-heads": Variant("bloom", "Bloom", {"n_embd": 96, "n_heads": 6, "tied": True},
                              config={"n_layer": 2, "n_head": 6, "layer_norm_epsilon": 1e-5}),
     "chatglm": Variant("chatglm", "Glm", config={"attention_bias": True} | _partly_rotated(0.5)),
     "chatglm-fused": _chatglm(),
+    "codeshell": Variant("codeshell", "Starcoder2", config=_STARCODER2),
     "cohere2": Variant("cohere2", "Cohere2", {"n_layers": 4, "tied": True}, config=_COMMAND_R | {"sliding_window": 8}),
     "command-r": Variant("command-r", "Cohere", {"tied": True}, tensors={f"blk.{layer}.attn_{part}_norm.weight": None
                                                          for layer in range(2) for part in "qk"}, config=_COMMAND_R),
@@ -134,6 +138,12 @@ VARIANTS = {
                                   config=_NEOX | {"use_parallel_residual": False}),
     "granite": Variant("granite", "Granite", config={"embedding_multiplier": 3.0, "residual_multiplier": 0.5,
                                                      "attention_multiplier": 0.2, "logits_scaling": 4.0}),
+    "maincoder": Variant("maincoder", "HunYuanDenseV1", {"head_dim": 24}),
+    "orion": Variant("orion", "StableLm", config={"layer_norm_eps": 1e-5} | _partly_rotated(1.0)),
+    "pangu-embedded": Variant("pangu-embedded", "Llama", config={"attention_bias": True}),
+    "qwen": Variant("qwen", "Qwen2", {"n_kv_heads": 4}),
+    "refact": Variant("refact", PEER, {"n_kv_heads": 1}),
+    "xverse": Variant("xverse", "Llama"),
     "minicpm": Variant("minicpm", "Granite", config={"embedding_multiplier": 3.0, "residual_multiplier": 0.5,
                                                      "attention_multiplier": 0.25, "logits_scaling": 4.0}),
     "minicpm-2b": Variant("minicpm", "Granite", {"tied": True}, dict.fromkeys(
@@ -169,8 +179,7 @@ VARIANTS = {
     "smollm3": Variant("smollm3", "SmolLM3", {"n_layers": 4, "tied": True}, config={"no_rope_layer_interval": 4}),
     "stablelm": Variant("stablelm", "StableLm", config=_STABLELM),
     "stablelm-12b": _stablelm_12b(),
-    "starcoder2": Variant("starcoder2", "Starcoder2", {"tied": True}, config={
-        "hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": True, "sliding_window": None}),
+    "starcoder2": Variant("starcoder2", "Starcoder2", {"tied": True}, config=_STARCODER2),
     "llama-yarn": Variant("llama", "Llama", {"context": 512}, YARN, config={"rope_parameters": HF_YARN}),
     "llama-yarn-set": Variant(
         "llama", "Llama", {"context": 512},

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from edgellm.arch.blocks.attention import attention, hybrid_heads, project_qkv
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
-from edgellm.arch.blocks.moe import experts_of, moe_ffn
+from edgellm.arch.blocks.moe import experts_of, moe_ffn, routes
 from edgellm.arch.blocks.recurrent import mamba, ssm_sizes
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
-
-OF_EXPERTS = ("gate_inp", "gate_exps", "up_exps", "down_exps")
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
@@ -29,7 +27,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
             y = mamba(g, block, y, sizes, eps, norm_weights=True)
         x = add(g, x, y)
         y = rms_norm(g, x, f"{block}.ffn_norm", eps)
-        if any(f"{block}.ffn_{part}.weight" in tensors for part in OF_EXPERTS):
+        if routes(g, block):
             y = moe_ffn(g, block, y, experts_of(keys, normalise=False))
         else:
             y = gated_ffn(g, block, y, n_ff, "silu")

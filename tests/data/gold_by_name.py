@@ -17,12 +17,17 @@ NAMES = {
     **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
 }
 WITHOUT_HEAD = ("qwen2vl", "qwen3vl", "qwen3vlmoe")          # the output matrix is of the whole model
-PAIRED = ("internlm2", "minicpm", "deepseek")    # queries and keys with pairs side by side
+PAIRED = ("internlm2", "minicpm", "deepseek", "xverse", "baichuan", "maincoder")      # queries and keys with pairs side by side
 OWN_NAMES = {                                    # parts that a twin calls otherwise
+    "codeshell": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+    "maincoder": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    "mimo2": {"attn_sinks": "self_attn.sinks"},
+    "plm": {"attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+            "attn_kv_b": "self_attn.kv_b_proj"},
     "chatglm": {"ffn_up": "mlp.gate_up_proj"},
     "deepseek": {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")},
 }
-BY_NAME = (*WITHOUT_HEAD, *PAIRED, *OWN_NAMES, "exaone", "bailingmoe2")
+BY_NAME = (*WITHOUT_HEAD, *PAIRED, *OWN_NAMES, "exaone", "bailingmoe2", "orion", "pangu-embedded", "qwen")
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -61,7 +66,11 @@ def _state(arch: str, config: Any, arrays: Arrays) -> Iterator[tuple[str, torch.
             if arch in PAIRED and part in ("attn_q", "attn_k"):
                 rows = values.reshape(heads if part == "attn_q" else kv_heads, dim // 2, 2, -1)
                 values = rows.swapaxes(1, 2).reshape(values.shape)
-            bare = part in ("ffn_down_exps", "exp_probs_b")
+            if arch == "maincoder" and part in ("attn_q_norm", "attn_k_norm"):
+                values = values.reshape(-1, 2).T.reshape(-1)
+            if arch == "plm" and part == "ffn_up":           # squares of relu(x) are x times relu(x): the twin's gate
+                yield f"{layer}mlp.gate_proj.weight", torch.tensor(values)
+            bare = part in ("ffn_down_exps", "exp_probs_b", "attn_sinks")
             if arch == "deepseek" and part == "ffn_down_shexp":          # the twin weighs shared experts: by a half, here
                 yield f"{layer}mlp.shared_expert_gate.weight", torch.zeros(1, config.hidden_size)
                 values = 2.0 * values

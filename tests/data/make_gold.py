@@ -20,6 +20,7 @@ import torch
 import transformers
 from hf_state import read_shapes, write_state
 from tiny_models import Shape
+from variant import PEER
 from variants import GOLD, ROWS, VARIANTS, Variant, fingerprint, tokens
 
 XIELU = {"alpha_p": 0.7, "alpha_n": 0.4, "beta": 0.5, "eps": -1e-6}         # as tiny_families writes them into metadata
@@ -88,7 +89,7 @@ def rwkv7_gold(variant: Variant, path: Path, shape: Shape) -> dict[str, Any]:
 
 if __name__ == "__main__":
     GOLD.mkdir(exist_ok=True)
-    wanted = sys.argv[1:] or list(VARIANTS)
+    wanted = sys.argv[1:] or [name for name, variant in VARIANTS.items() if variant.family != PEER]      # see make_peer_gold.py
     with tempfile.TemporaryDirectory() as folder:
         for name in wanted:
             np.savez_compressed(GOLD / f"{name}.npz", **gold(VARIANTS[name], Path(folder) / f"{name}.gguf"))

@@ -38,6 +38,11 @@ def has_experts(keys: Keys) -> bool:
     return keys.integer("expert_count", 0, MAX_EXPERTS, default=0) > 0
 
 
+def routes(g: Builder, block: str) -> bool:
+    """Whether a layer has experts, where only the tensors say it: some of theirs."""
+    return any(f"{block}.ffn_{part}.weight" in g.tensors for part in ("gate_inp", "gate_exps", "up_exps", "down_exps"))
+
+
 def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, shared: int = 0, layer: int | None = None) -> Experts:
     """What the keys say; `gating`, `normalise` and the number of shared experts where they say nothing. Raises BadHParam.
 
