@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from .errors import BadHParam, Unsupported
 from .families import FAMILIES, Family
+from .settings import Settings
 
 T = TypeVar("T")
 Config = Mapping[str, Any]       # Any: parsed JSON
@@ -24,7 +25,7 @@ FLOATS = frozenset({"logit_scale", "attention.clamp_kqv", "attention.max_alibi_b
 LONGROPE = ("longrope", "su")                    # new name and old
 
 
-def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
+def find_family(config: Config, file: str) -> tuple[Family, Settings]:
     """The family of a folder, and its configuration under common names, with its text part on top. Raises Unsupported."""
     text = config.get("text_config")
     text = text if isinstance(text, Mapping) else {}
@@ -36,9 +37,10 @@ def find_family(config: Config, file: str) -> tuple[Family, dict[str, Any]]:
                               file=file, field="model_type")
         raise Unsupported(f"folders of the model type {str(config.get('model_type'))[:64]!r} cannot be read yet; take a .gguf file "
                           "of the model (docs/files.md lists the types that can be read)", file=file, field="model_type")
-    config = {**config, **text}
-    family = FAMILIES[asked(FAMILIES[kind].instead, config, file) or kind]
-    config = _common_names({**family.defaults, **config}, family)
+    merged = {**config, **text}
+    family = FAMILIES[asked(FAMILIES[kind].instead, merged, file) or kind]
+    config = _common_names(Settings({**family.defaults, **merged}, frozenset(merged)), family)
+    config.saw(*ACTIVATIONS)
     named = next((config[key] for key in ACTIVATIONS if config.get(key) is not None), family.activations[0])
     if named not in family.activations:
         raise Unsupported(f"the activation {str(named)[:40]!r} is none of {', '.join(family.activations)}, which this family uses; "
@@ -59,10 +61,11 @@ def asked(rule: Callable[[Config], T], config: Config, file: str) -> T:
                         "download the folder again", file=file) from error
 
 
-def _common_names(config: dict[str, Any], family: Family) -> dict[str, Any]:
+def _common_names(config: Settings, family: Family) -> Settings:
     """With what the family calls otherwise under the names that others have."""
     found = {common: next((value for key in theirs if (value := _at(config, key)) is not None), None)
              for common, theirs in family.reads.items()}
+    config.saw(*family.reads, *(key.partition(".")[0] for theirs in family.reads.values() for key in theirs))
     return config | found
 
 
@@ -73,7 +76,7 @@ def _at(config: Config, key: str) -> Any:
     return value if not inner else value.get(inner) if isinstance(value, Mapping) else None
 
 
-def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
+def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
     """GGUF's metadata. Values are passed on as they are: the getters of hparams check them. Raises Unsupported (rope scaling)."""
     name, rope = family.architecture, _rope(config)
     keys: dict[str, Any] = {
@@ -84,7 +87,7 @@ def metadata_of(config: Config, family: Family, file: str) -> dict[str, Any]:
         "attention.key_length": config.get("head_dim"), "attention.value_length": config.get("head_dim"),
         "attention.layer_norm_rms_epsilon": _float(config.get("rms_norm_eps")),
         "attention.layer_norm_epsilon": _float(config.get("layer_norm_epsilon")),
-        "rope.dimension_count": _rotated({**config, **rope}),
+        "rope.dimension_count": _rotated(config | rope),
         "rope.freq_base": _float(rope.get("rope_theta")), "rope.freq_base_swa": _float(_sliding_base(config)),
         "attn_logit_softcapping": _float(config.get("attn_logit_softcapping")),
         "final_logit_softcapping": _float(config.get("final_logit_softcapping")),

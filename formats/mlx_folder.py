@@ -23,6 +23,7 @@ from .mlx_pooling import dense_layers, pooling_keys
 from .mlx_source import WHOLE, Rows, Source, nbytes_of, source_of
 from .mlx_tokenizer import tokenizer_metadata
 from .safetensors import SafeTensorsFile, open_safetensors, read_json
+from .settings import Settings
 
 CONFIG = "config.json"
 QUANTISED = ("affine", "mxfp4")
@@ -40,7 +41,7 @@ class Companion:
 class MlxFolder(GGUFFile):
     """An open folder that answers as a GGUF file does. Matrices in MLX's groups have types of their own and companions."""
 
-    def __init__(self, path: str, file: SafeTensorsFile, config: Mapping[str, Any], metadata: dict[str, Any], family: Family,
+    def __init__(self, path: str, file: SafeTensorsFile, config: Settings, metadata: dict[str, Any], family: Family,
                  quantisation: Mapping[str, Any]) -> None:
         self.path, self.paths, self.version, self.alignment = path, file.paths, 0, 1
         self.metadata: dict[str, Any] = metadata
@@ -240,8 +241,8 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
     if not os.path.isfile(os.path.join(folder, CONFIG)):
         raise BadHParam("the folder has no config.json; name a .gguf file, or a folder with config.json and .safetensors files",
                         file=folder)
-    config = read_json(MappedFile(os.path.join(folder, CONFIG)))
-    family, config = find_family({**config, **answer_settings(folder, config)}, folder)
+    read = read_json(MappedFile(os.path.join(folder, CONFIG)))
+    family, config = find_family({**read, **answer_settings(folder, read)}, folder)
     metadata = metadata_of(config, family, folder)
     for key, value in pooling_keys(folder).items():
         metadata.setdefault(f"{family.architecture}.{key}", value)

@@ -25,6 +25,7 @@ from edgellm.tools.hf_pre_tokenizer import recognise
 from edgellm.weights import WeightStore
 
 GOLD = json.loads((Path(__file__).parent / "data" / "hf_gold.json").read_text(encoding="utf-8"))
+UNREAD = "settings of config.json"
 TEXT = "Lily's dog ran 1234 miles!  Wasn't it GREAT? naïve café 😀\n\n\tThe end, 10:45."
 
 
@@ -34,6 +35,17 @@ def test_logits_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
     with edgellm.load(done.path, context=64, kv_type="f32", threads=1, backend="cpu") as model:
         logits = model.logits(IDS)
     assert np.abs(logits[[5, -1]] - np.array(GOLD[kind])).max() <= 1e-4
+    assert not any(UNREAD in note for note in done.notes)
+
+
+def test_settings_that_nothing_reads_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once, with their values; those that are null, or known to change nothing, are not."""
+    more = {"attention_temper": 2.5, "use_rope": False, "scale_emb": None, "hidden_dropout": 0.1, "some_token_id": 7, "_note": 1}
+    folder = write_checkpoint(tmp_path / "hf", "llama", **more)
+    assert run(["convert", str(folder), str(tmp_path / "model.gguf")]) == 0
+    printed = capsys.readouterr().err
+    assert printed.count(UNREAD) == 1 and "attention_temper (2.5), use_rope (false);" in printed
+    assert not any(key in printed for key in ("scale_emb", "dropout", "token_id", "_note", "hidden_size"))
 
 
 @pytest.mark.parametrize("kind", EMBEDDERS)
@@ -42,6 +54,7 @@ def test_vectors_and_scores_are_those_of_transformers(tmp_path: Path, kind: str)
     with edgellm.load(done.path, context=32, threads=1, backend="cpu") as model:
         vector = model.embed(np.array(IDS), normalize=False)
     wanted = np.array(GOLD[kind])
+    assert not any(UNREAD in note for note in done.notes)
     assert np.abs(vector - (chances(wanted) if kind.startswith("qwen3-ranking") else wanted)).max() <= 1e-4
 
 

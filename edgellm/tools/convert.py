@@ -1,6 +1,7 @@
 """A safetensors checkpoint in the Hugging Face layout as a GGUF file: llama.cpp's names, rows, metadata and tokenizer."""
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -29,6 +30,7 @@ FLOAT_TENSORS = re.compile(                      # stay float32, as in llama.cpp
     r"position_embd\.weight|token_types\.weight|rope_.*|.*_norm\.weight|.*\.bias|.*\.ffn_gate_inp(?:_shexp)?\.weight"
     r"|.*conv(?:1d)?\.weight|.*\.ssm_[ad]|.*\.attn_rel_b\.weight|.*\.time_mix_(?:lerp_fused|[wavg][12])\.weight")
 AT_ONCE = 1 << 22                # values that are converted together: 16 MiB in float32
+SHOWN = 40                       # letters of a setting's value
 COMPARED = 1 << 24               # bytes that are compared together
 LARGEST_F16 = 65504.0
 Progress = Callable[[str, int, int], None]
@@ -72,8 +74,16 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
                     writer.write(tensor.name, data)
                 model.drop(tensor.name)
         name = NAMES[metadata["general.file_type"]]
+        notes += _unread(model)
         return Converted(writer.paths[0], metadata["general.architecture"], name, os.stat(writer.paths[0]).st_size, len(plan),
                          tuple(notes))
+
+
+def _unread(model: MlxFolder) -> list[str]:
+    found = model.config.unread(model.family.architecture)
+    listed = ", ".join(f"{key} ({json.dumps(value)[:SHOWN]})" for key, value in found.items())
+    return [f"settings of config.json that have no place in the file: {listed}; where they change what the model computes, compare "
+            "its answers with the original's"] if found else []
 
 
 def _is_copy(model: MlxFolder, name: str, of: str) -> bool:

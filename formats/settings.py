@@ -1,0 +1,82 @@
+"""A configuration that remembers which settings were asked for, so that the others can be named."""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any  # of parsed JSON
+
+IDENTITY = r"architectures|model_type|auto_map|_.*|name|transformers_version|(?:torch_)?dtype|quantization(?:_config)?|custom_\w+"
+TOKENS = r".*token_(?:id|ids|index)|(?:org_)?vocab_size|vocab_size_per_layer_input|tokenizer_class|prefix|.*label.*"
+SENSES = r"(?:text|vision|visual|audio)_\w+|image_\w+|video_\w+|mm_tokens_per_image|.*soft_tokens_per_image|vit_\w+|anyres_\w+"
+TRAINING = (r".*dropout.*|.*_pdrop|initiali[sz]er_\w+|init_\w+|.*aux_loss.*|.*z_loss.*|router_jitter_noise|rescale_\w+|seq_aux"
+            r"|ep_size|.*_xavier_init|.*_init_scale|pretraining_tp|time_step_(?:floor|init_scheme|max|min|scale)|use_l2warp|problem_type"
+            r"|mup_denominator|altup_coef_clip|gradient_\w+|moe_drop_tokens|finetuning_task|task_specific_params")
+RUNNING = (r"use_cache|cache_implementation|output_\w+|return_dict|attn_implementation|attn_mode|fuse_\w+|masked_softmax_fusion"
+           r"|slow_but_exact|reorder_and_upcast_attn|deterministic_flash_attn|residual_in_fp32|use_(?:mamba_kernels|mambapy)"
+           r"|use_associative_scan|(?:mamba_)?chunk_size|mamba_ssm_cache_dtype|num_logits_to_keep|router_dtype|use_flash_attn\w*"
+           r"|moe_shared_expert_overlap|chunk_size_feed_forward|is_decoder|is_encoder_decoder|add_cross_attention|summary_\w+")
+# Tensors have these biases, norms and widths or have them not, and one too many or of another shape is refused.
+TENSORS = (r"(?:\w+_)?bias|\w*qk_?(?:layer)?norm|mamba_rms_norm|(?:mamba_)?expand|d_inner|d_model|n_layer|qk_head_dim|hidden_ratio"
+           r"|type_vocab_size|laurel_rank|moe_shared_expert_intermediate_size|mamba_d_ssm|tie_word_embeddings|n_shared_experts")
+DRAFTS = r"num_nextn_predict_layers|(?:use_)?mtp\w*|num_mtp_\w+"
+HARMLESS = re.compile("|".join((IDENTITY, TOKENS, SENSES, TRAINING, RUNNING, TENSORS, DRAFTS)))
+"""Settings that change nothing in any family: what is computed follows from tensors, or is the same whatever they say."""
+
+WINDOWS = frozenset({"sliding_window", "max_window_layers", "layer_types", "use_sliding_window", "decoder_sparse_step"})
+NEXT = WINDOWS - {"sliding_window"}
+HUNYUAN = frozenset({"add_classification_head", "attention_head_dim", "cla_share_factor", "class_num", "dense_list", "mask_init_id",
+                     "norm_type", "pad_id", "pool_type", "skip_cls_token", "use_rotary_pos_emb", "num_media_embeds"})
+BY_ARCHITECTURE: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "smollm3"), WINDOWS),
+    **dict.fromkeys(("hunyuan-dense", "hunyuan-moe"), HUNYUAN), **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), NEXT),
+    "dots1": NEXT | {"scoring_func"},
+    "smollm3": WINDOWS | {"no_rope_layer_interval"}, "phi3": frozenset({"original_max_position_embeddings"}),
+    "afmoe": frozenset({"global_attn_every_n_layers", "topk_group"}), "bloom": frozenset({"offset_alibi"}),
+    "bailingmoe2": frozenset({"norm_softmax", "use_rmsnorm", "rotary_dim"}), "ernie4_5-moe": frozenset({"moe_norm_min"}),
+    "deepseek2": frozenset({"mlp_layer_types"}), "falcon": frozenset({"multi_query", "num_ln_in_parallel_attn"}),
+    "eurobert": frozenset({"classifier_pooling"}), "exaone4": frozenset({"sliding_window_pattern"}),
+    "exaone-moe": frozenset({"sliding_window_pattern"}), "gemma2": frozenset({"sliding_window_size"}),
+    "gemma3": frozenset({"use_bidirectional_attention"}), "gemma-embedding": frozenset({"use_bidirectional_attention"}),
+    "gpt-oss": frozenset({"experts_per_token", "initial_context_length"}), "granitehybrid": frozenset({"attn_rotary_emb"}),
+    "jamba": frozenset({"expert_layer_offset", "expert_layer_period"}), "mamba": frozenset({"mixer_rms_eps"}),
+    "lfm2": frozenset({"block_ffn_dim_multiplier", "block_multiple_of", "block_dim", "block_use_swiglu", "conv_dim",
+                       "conv_dim_out"}),
+    "mamba2": frozenset({"norm_before_gate"}), "minimax-m2": frozenset({
+        "attn_type_list", "layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta", "max_model_len",
+        "mlp_intermediate_size", "postnorm", "shared_intermediate_size", "shared_moe_mode", "sliding_window"}),
+    "modern-bert": frozenset({"classifier_activation", "classifier_pooling", "sparse_prediction", "sparse_pred_ignore_index"}),
+    "mpt": frozenset({"embedding_fraction", "learned_pos_emb", "norm_type"}), "rwkv7": frozenset({"norm_first", "num_heads"}),
+    "nemotron_h": frozenset({"mamba_hidden_act"}), "nemotron_h_moe": frozenset({"mamba_hidden_act"}),
+    "t5encoder": frozenset({"dense_act_fn", "is_gated_act", "num_decoder_layers", "scale_decoder_outputs"}),
+}
+"""Those that change nothing in the families of one architecture: another setting says it, or none of its graphs has it."""
+
+
+class Settings(Mapping[str, Any]):
+    """config.json. `given`: the keys that the file has; what is joined to it with | was not given."""
+
+    def __init__(self, values: Mapping[str, Any], given: frozenset[str], seen: set[str] | None = None) -> None:
+        self._values, self.given, self._seen = dict(values), given, set() if seen is None else seen
+
+    def __getitem__(self, key: str) -> Any:
+        self._seen.add(key)
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __or__(self, other: Mapping[str, Any]) -> Settings:
+        return Settings({**self._values, **other}, self.given, self._seen)
+
+    def saw(self, *keys: str) -> None:
+        """Count settings as asked for: other names of one that was."""
+        self._seen.update(keys)
+
+    def unread(self, architecture: str) -> dict[str, Any]:
+        """What nobody asked for and may change what the model computes."""
+        harmless = BY_ARCHITECTURE.get(architecture, frozenset())
+        return {key: self._values[key] for key in sorted(self.given - self._seen - harmless)
+                if self._values[key] is not None and not HARMLESS.fullmatch(key)}
