@@ -24,14 +24,18 @@ def main() -> None:
     state = llama_cpp.llama_init_from_model(model, options)
     memory, n_vocab = llama_cpp.llama_get_memory(state), llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
     rng = random.Random(0)
+    held = 0                     # tokens in memory that the next round of the same test needs again
     for line in sys.stdin:
         kind, (length, depth, conversations) = line[:2], [int(part) for part in line[2:].split(",")]
-        llama_cpp.llama_memory_clear(memory, True)
+        same = kind == "tg" and 0 < depth == held and conversations == 1 and llama_cpp.llama_memory_seq_rm(memory, 0, depth, -1)
+        held = depth if kind == "tg" and conversations == 1 else 0
+        if not same:
+            llama_cpp.llama_memory_clear(memory, True)
         if conversations > 1:
             print(together(state, n_vocab, length, depth, conversations), flush=True)
             continue
         tokens = [rng.randrange(n_vocab) for _ in range(length + depth)]
-        if depth:
+        if depth and not same:
             decode(state, tokens[:depth])
         start = time.perf_counter()
         if kind == "pp":

@@ -29,6 +29,7 @@ from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
+DIRECT, PIECE = 8, 32        # of so many queries, rows in codes are not widened in memory; of dims in whole pieces
 SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
 
@@ -86,18 +87,25 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     return kernel
 
 
+def _blocks(kv_type: str, variant: str, isa: Isa) -> list[Any]:
+    """Of two and of four queries. Rows of f32 have been widened, so that they are in the cache."""
+    relative = RELATIVE_VARIANT in variant
+    return [attention_block.build(kv_type, isa, queries, softcap=SOFTCAP_VARIANT in variant,
+                                  alibi=ALIBI_VARIANT in variant and not relative, relative=relative, fetches=kv_type != "f32")
+            for queries in (2, 4)]
+
+
 def _walk(variant: str, isa: Isa) -> Any:
     kv_type = variant.removesuffix(LEARNED_VARIANT)
     for suffix in (RELATIVE_VARIANT, ALIBI_VARIANT, SOFTCAP_VARIANT):
         kv_type = kv_type.removesuffix(suffix)
-    capped, relative = SOFTCAP_VARIANT in variant, RELATIVE_VARIANT in variant
+    relative = RELATIVE_VARIANT in variant
     biased = relative or ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
     row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(kv_type, isa), kv_type in QUANTISED
     rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
-    two, four = (attention_block.build("f32" if widens else kv_type, isa, queries, softcap=capped,
-                                       alibi=biased and not relative, relative=relative)
-                 for queries in (2, 4))
+    two, four = _blocks("f32" if widens else kv_type, variant, isa)
+    two_of_codes, four_of_codes = _blocks(kv_type, variant, isa) if widens else (two, four)
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
     Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
     QUERIES, DIM_K, DIM_V, SCALE, SOFTCAP, SLOPES = ATTENTION.offsets("queries dim_k dim_v scale softcap slopes")
@@ -160,23 +168,30 @@ def _walk(variant: str, isa: Isa) -> Any:
                     store_i64(table, i * entry + 32, load_i64(op, SLOPES) + (head * queries + query) * RELATIVE_ROW * 4)
                 else:
                     store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
+        direct = n <= DIRECT and dim_k % PIECE == 0 and dim_v % PIECE == 0
         while at < end:
             k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(value_row)
-            if widens:
-                widen(k, dim_k, wide)
+            next_k = k + BLOCK * row_bytes(dim_k)
+            if widens and not direct:
+                widen(k, dim_k, wide, v - k if own_values else next_k - k)
                 k, k_values = wide, v
                 v = wide
                 if own_values:
                     v = wide + BLOCK * dim_k * 4
-                    widen(k_values, dim_v, v)
+                    widen(k_values, dim_v, v, next_k - k_values)
             i = 0
             while i < n:
                 here = 4 if n - i > 2 else 2
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
-                    if here == 4:
-                        four(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                    if widens and direct:
+                        if here == 4:
+                            four_of_codes(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                        else:
+                            two_of_codes(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                    elif here == 4:
+                        four(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     else:
-                        two(table, i, k, v, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                        two(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                 i += here
             at += BLOCK
 

@@ -17,33 +17,39 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu import abi
+from edgellm.backends.cpu.kernels import _kv_forms
 from edgellm.backends.cpu.kernels._inline import outline
+from edgellm.backends.cpu.kernels._kv_forms import Form
+from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I32, I64
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
+from edgellm.memory.kv_types import QUANTISED
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 BLOCK, LANES = abi.ATTENTION_BLOCK, 8
 ROW = BLOCK * 4                                  # bytes of a query's scores
 FACTORS = abi.ATTENTION_SCORES - LANES * 4    # where the factors stand
 ENTRY = abi.ATTENTION_ENTRY
-SIZE = {"f32": 4, "f16": 2}
 
 
 def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False,
-          relative: bool = False) -> Any:
-    """block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap): add keys `at` to
-    `at` + 31 to the partials of this many queries. `value_row`: from value to value, in elements.
+          relative: bool = False, fetches: bool = True) -> Any:
+    """block(table, first_query, keys, values, next_keys, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap): add keys
+    `at` to `at` + 31 to the partials of this many queries. `value_row`: from value to value, in elements. With `fetches`, values
+    are on their way to the cache while scores are computed, and the keys at `next_keys` while values are added.
     """
+    codes = kv_type in QUANTISED                 # of which dims are a multiple of a block's
     i64, f32, void = types.int64, types.float32, types.void
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
-    load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}[kv_type], SIZE[kv_type]
-    score = isa.make("score", void, (i64,) * 6, lambda e, *a: _score(e, kv_type, queries, *a))
+    form = _kv_forms.FORMS[kv_type]
+    load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}.get(kv_type), form.bytes_of_eight // LANES
+    score = isa.make("score", void, (i64,) * 7, lambda e, *a: _score(e, form, queries, fetches, *a))
     weights = isa.make("weights", void, (i64, i64, i64, i64, f32, f32),
                        lambda e, *a: _weights(e, queries, softcap, alibi, relative, *a))
-    weigh = isa.make("weigh", void, (i64,) * 7, lambda e, *a: _weigh(e, kv_type, queries, *a))
+    weigh = isa.make("weigh", void, (i64,) * 8, lambda e, *a: _weigh(e, form, queries, fetches, *a))
 
     @outline
     def score_rest(table, keys, dim, scores, first, end):
@@ -67,25 +73,20 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
                 store_f32(sums, at, total)
 
     @outline
-    def block(table, first_query, keys, values, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap):
+    def block(table, first_query, keys, values, next_keys, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap):
         entries = table + first_query * ENTRY
         low = max(load_i64(entries, 8) - at, 0) // LANES * LANES             # later queries see no earlier keys
         high = (min(load_i64(entries, (queries - 1) * ENTRY + 16) - at, BLOCK) + LANES - 1) // LANES * LANES
-        score(entries, keys, dim_k, scores, low, high)
-        if dim_k % LANES:
+        score(entries, keys, values, dim_k, scores, low, high)
+        if not codes and dim_k % LANES:
             score_rest(entries, keys, dim_k, scores, low, high)
         weights(entries, at, part + (rows * dim_v + first_query * 16) * 4, scores, scale, cap)
         sums = part + first_query * dim_v * 4
-        weigh(sums, values, dim_v, value_row, scores, low, high)
-        if dim_v % LANES:
+        weigh(sums, values, next_keys, dim_v, value_row, scores, low, high)
+        if not codes and dim_v % LANES:
             weigh_rest(sums, values, dim_v, value_row, scores, low, high)
 
     return block
-
-
-def _wide(e: Generic, kv_type: str, address: Value) -> Value:
-    """Eight values of a key's or value's row as f32."""
-    return e.load(V8F, address) if kv_type == "f32" else e.from_f16(e.load(vector(I16, LANES), address))
 
 
 def _variables(e: Generic, n: int) -> list[Value]:
@@ -102,11 +103,16 @@ def _multiplied(e: Generic, totals: Sequence[Sequence[Value]], left: Sequence[Va
         e.b.store(e.fma(left[i], right[j], e.b.load(totals[i][j])), totals[i][j])
 
 
-def _score(e: Generic, kv_type: str, queries: int, table: Value, keys: Value, dim: Value, scores: Value, first: Value,
-           end: Value) -> None:
-    """Dot products with keys `first` to `end`, multiples of eight; of whole eights of dims."""
-    b, together = e.b, e.accumulators // queries
-    row = b.mul(dim, I64(SIZE[kv_type]))
+def _fetch(e: Generic, address: Value, nbytes: int) -> None:
+    for line in range(0, nbytes, LINE):
+        e.prefetch(address, line)
+
+
+def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, values: Value, dim: Value,
+           scores: Value, first: Value, end: Value) -> None:
+    """Dot products with keys `first` to `end`, multiples of eight; of whole pieces of dims."""
+    b, together, at_once = e.b, e.accumulators // queries, form.eights
+    row = form.row_bytes(b, dim)
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
     flat = _variables(e, queries * together)
     totals = _rows(flat, together)
@@ -115,10 +121,15 @@ def _score(e: Generic, kv_type: str, queries: int, table: Value, keys: Value, di
         k = [b.add(keys, b.mul(b.add(key, I64(j)), row)) for j in range(together)]
         for total in flat:
             b.store(e.constant(V8F, 0.0), total)
-        with cgutils.for_range(b, b.lshr(dim, I64(3))) as eight:
-            at = b.mul(eight.index, I64(LANES))
-            right = [_wide(e, kv_type, b.add(each, b.mul(at, I64(SIZE[kv_type])))) for each in k]
-            _multiplied(e, totals, [e.load(V8F, b.add(each, b.mul(at, I64(4)))) for each in q], right)
+        with cgutils.for_range(b, b.udiv(dim, I64(LANES * at_once))) as piece:
+            eight = b.mul(piece.index, I64(at_once))
+            if fetches:
+                nbytes = at_once * form.bytes_of_eight * together
+                _fetch(e, b.add(b.add(values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
+            wide = [form.load(e, each, dim, eight, at_once) for each in k]
+            for part in range(at_once):
+                at = b.mul(b.add(eight, I64(part)), I64(LANES * 4))
+                _multiplied(e, totals, [e.load(V8F, b.add(each, at)) for each in q], [each[part] for each in wide])
         sums = [e.sum_of_each([b.load(total) for total in few]) for few in _rows(flat, LANES)]
         at = b.add(scores, b.mul(key, I64(4)))
         for i in range(queries):
@@ -181,12 +192,12 @@ def _capped(e: Generic, x: Value, cap: Value) -> Value:
     return b.fmul(e.splat(cap), tanh)
 
 
-def _weigh(e: Generic, kv_type: str, queries: int, sums: Value, values: Value, dim: Value, value_row: Value, scores: Value,
-           first: Value, end: Value) -> None:
+def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
+           value_row: Value, scores: Value, first: Value, end: Value) -> None:
     """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
     b, wide = e.b, e.accumulators // queries
     factors = [e.splat(e.load(F32, scores, FACTORS + 4 * i)) for i in range(queries)]
-    eights = b.lshr(dim, I64(3))
+    eights, row = b.lshr(dim, I64(3)), form.row_bytes(b, value_row)
     tiles = b.udiv(eights, I64(wide))
 
     def tile(eight: Value, n: int) -> None:
@@ -198,8 +209,11 @@ def _weigh(e: Generic, kv_type: str, queries: int, sums: Value, values: Value, d
         for i, j in product(range(queries), range(n)):
             b.store(b.fmul(e.load(V8F, places[i][j]), factors[i]), totals[i][j])
         with cgutils.for_range_slice(b, first, end, I64(1)) as (key, _):
-            value = b.add(values, b.mul(b.add(b.mul(key, value_row), at), I64(SIZE[kv_type])))
-            right = [_wide(e, kv_type, b.add(value, I64(LANES * j * SIZE[kv_type]))) for j in range(n)]
+            right = form.load(e, b.add(values, b.mul(key, row)), value_row, eight, n)
+            if fetches:
+                nbytes = n * form.bytes_of_eight
+                place = b.add(b.mul(eight, I64(BLOCK * form.bytes_of_eight)), b.mul(key, I64(nbytes)))
+                _fetch(e, b.add(next_keys, place), nbytes)
             weight = b.add(scores, b.mul(key, I64(4)))
             _multiplied(e, totals, [e.splat(e.load(F32, weight, ROW * i)) for i in range(queries)], right)
         for i, j in product(range(queries), range(n)):

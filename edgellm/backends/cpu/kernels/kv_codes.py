@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any  # an IR value has no static type
 
-from edgellm.backends.cpu.simd.base import F32, I8, I16, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 
 LANES, PARTS = 8, 4
@@ -39,13 +39,26 @@ def read(e: Generic, kv_type: str, codes: Any, scale: Any, target: Any) -> None:
     """32 codes as f32."""
     d = e.from_f16(e.splat(e.load(I16, scale)))
     for part in range(PARTS):
-        if kv_type == "q8_0":
-            whole = e.b.sext(e.load(V8B, codes, LANES * part), V8I)
-        else:
-            pair = e.b.zext(e.load(V8B, codes, LANES * (part % 2)), V8I)
-            four = e.constant(V8I, 4)
-            whole = e.b.sub(e.b.lshr(pair, four) if part >= 2 else e.b.and_(pair, e.constant(V8I, 15)), e.constant(V8I, 8))
-        e.store(e.b.fmul(e.b.sitofp(whole, V8F), d), target, 32 * part)
+        e.store(e.b.fmul(eight(e, kv_type, codes, part), d), target, 32 * part)
+
+
+def eight(e: Generic, kv_type: str, codes: Any, place: Any) -> Any:
+    """Codes 8 * place to 8 * place + 7 of a row of blocks, as f32 without scale. A `place` that is known only when the kernel
+    runs (an IR value) is within the first block.
+    """
+    b, known = e.b, isinstance(place, int)
+    if kv_type == "q8_0":
+        at = e.load(V8B, codes, LANES * place) if known else e.load(V8B, b.add(codes, b.mul(place, I64(LANES))))
+        return b.sitofp(b.sext(at, V8I), V8F)
+    four, fifteen, eight = (e.constant(V8I, number) for number in (4, 15, 8))
+    if known:
+        pair = b.zext(e.load(V8B, codes, LANES * (place // PARTS * 2 + place % 2)), V8I)
+        half = b.lshr(pair, four) if place % PARTS >= 2 else b.and_(pair, fifteen)
+    else:
+        pair = b.zext(e.load(V8B, b.add(codes, b.mul(b.and_(place, I64(1)), I64(LANES)))), V8I)
+        shift = e.splat(b.trunc(b.shl(b.and_(place, I64(2)), I64(1)), I32))
+        half = b.and_(b.lshr(pair, shift), fifteen)
+    return b.sitofp(b.sub(half, eight), V8F)
 
 
 def _byte_step(e: Generic, x: Sequence[Any]) -> Any:

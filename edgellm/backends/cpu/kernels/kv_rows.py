@@ -10,6 +10,7 @@ from numba.core import cgutils
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import kv_codes, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
+from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I8, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
@@ -103,8 +104,11 @@ def _room(e: Generic) -> Any:
 
 
 def widen(variant: str, isa: Isa) -> Any:
-    """widen(rows, dim, target): a block of keys or values in codes, row by row, as f32 without gaps; they stay rotated."""
-    load_f16, load_i8, load_u8, store_f32 = isa.load_f16, isa.load_i8, isa.load_u8, isa.store_f32
+    """widen(rows, dim, target, ahead): a block of keys or values in codes, row by row, as f32 without gaps; they stay rotated.
+
+    `ahead`: bytes to what is read next; it is on its way to the cache meanwhile.
+    """
+    load_f16, load_i8, load_u8, store_f32, prefetch = isa.load_f16, isa.load_i8, isa.load_u8, isa.store_f32, isa.prefetch
     bytes_of_row, codes, halves = row(variant), code_bytes(variant), variant == "q4_0"
     read = isa.make("read", void, (i64, i64, i64), lambda e, *at: kv_codes.read(e, variant, *at))
 
@@ -116,9 +120,11 @@ def widen(variant: str, isa: Isa) -> Any:
         return load_i8(rows, j)
 
     @outline
-    def widen(rows, dim, target):
+    def widen(rows, dim, target, ahead):
         for _ in range(abi.ATTENTION_BLOCK):
             scale = rows + codes(dim)
+            for line in range(0, bytes_of_row(dim), LINE):
+                prefetch(rows + ahead, line)
             for block in range(dim // BLOCK):
                 read(rows + block * (BLOCK // 2 if halves else BLOCK), scale + block * SCALE_BYTES, target + block * BLOCK * 4)
             for j in range(dim // BLOCK * BLOCK, dim):
