@@ -4,6 +4,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from edgellm.backends.cpu import system
 from edgellm.backends.cpu.jit import compiler
@@ -11,6 +12,9 @@ from edgellm.backends.cpu.jit import compiler
 pytest_plugins = ["pulled"]                      # its fixtures serve several modules
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
+
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 
 if system.is_arm():                              # numba in this process: LLVM asks more of a processor's name than of its features
     compiler.set_target(system.usable_isas()[-1])

@@ -57,7 +57,7 @@ def _widener(isa: Isa, kv_type: str) -> Any:
     load_i64, emitted = isa.load_i64, kv_rows.widen(kv_type, isa)
 
     def block(record, dim):                      # type: ignore[no-untyped-def]
-        emitted(load_i64(record, 0), dim, load_i64(record, 8))
+        emitted(load_i64(record, 0), dim, load_i64(record, 8), 0)
 
     return numba.cfunc(void(i64, i64), nopython=True, error_model="numpy", boundscheck=False)(block).ctypes
 

@@ -90,7 +90,7 @@ REFUSED: dict[str, tuple[tuple[Misbehaviour, ...], str]] = {
     "wrong bytes": ((corrupt, corrupt), "other bytes"),
     "too long": ((hub_server.too_long,), "more than the"),
     "too long a Content-Length": ((hub_server.lie(10**15),) * 4, "stopped at 0"),
-    "gzip bomb": ((hub_server.compressed,), "compressed"),
+    "gzip bomb": ((hub_server.compressed,) * 4, "compressed"),
     "redirect to a file": ((redirect("file:///etc/passwd"),), "does not follow"),
     "redirect to another scheme": ((redirect("ftp://127.0.0.1/x"),), "does not follow"),
     "redirect to a private address": ((redirect("https://192.168.1.1/x"),), "private network"),
