@@ -29,7 +29,7 @@ def oniguruma(expressions: tuple[str, ...], text: str) -> list[str]:
 
 
 def words(cutter: WordCutter, text: str) -> list[str]:
-    return [word for batch in cutter.words(text) for word in batch]
+    return [word for batch in cutter.words([text]) for word in batch]
 
 
 def some_text(source: random.Random) -> str:
@@ -53,13 +53,25 @@ def test_long_texts_are_cut_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         assert words(cutter, text) == oniguruma(row.expressions, text)
 
 
-def test_symbols_of_few_characters_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_cuts, "MAX_KNOWN", 5)
+def test_characters_are_learnt_as_they_come() -> None:
     row = PRE_TOKENIZERS["qwen2"]
     cutter = WordCutter(row.expressions)
-    for text in ("éa ü١", "éa ü中文字한한글 x٣٤٥", "中文"):
+    for text in ("ab1", "éa ü١", "éa ü中文字한한글 x٣٤٥", "中文", "\x80\x81a\x80"):
         assert words(cutter, text) == oniguruma(row.expressions, text)
-    assert len(cutter._known) <= 5
+
+
+@pytest.mark.parametrize("row", ROWS, ids=ROWS.values())
+def test_several_texts_are_cut_each_by_itself(row) -> None:
+    source, cutter = random.Random(3), WordCutter(row.expressions)
+    for texts in (["a\x81b", "c"], ["a", "b", "c"], *([some_text(source) for _ in range(30)] for _ in range(3))):
+        expected = [word for text in texts for word in ["", *oniguruma(row.expressions, text)]]
+        assert [word for batch in cutter.words(texts) for word in batch] == expected[1:]
+
+
+def test_pieces_that_come_again_are_cut_once() -> None:
+    text = "x1, y22\n" * 500 + "é中1'll \n" * 300
+    for row in ROWS:
+        assert words(WordCutter(row.expressions), text) == oniguruma(row.expressions, text)
 
 
 def test_every_part_of_the_expressions_is_understood() -> None:

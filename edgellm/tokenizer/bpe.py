@@ -5,14 +5,17 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, starmap
-from operator import add
+from itertools import chain, islice, pairwise, starmap
+from operator import add, attrgetter
 from typing import Any
+
+import numpy as np
 
 from edgellm.errors import BadVocab
 from edgellm.tokenizer.pre_tokenizers import PreTokenizer
 from edgellm.tokenizer.spm import BYTE_TEXTS, SPACE
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
+from edgellm.tokenizer.windows import WINDOW, encode_in_windows
 from edgellm.tokenizer.word_cuts import WordCutter
 
 MAX_DIGITS = 900                            # of a run that expressions look ahead over, which is quadratic
@@ -27,7 +30,10 @@ def byte_letters() -> dict[str, int]:
 
 
 BYTE_OF_LETTER = byte_letters()
-LETTERS = "".join(sorted(BYTE_OF_LETTER, key=BYTE_OF_LETTER.__getitem__))
+LETTERS = np.array([ord(letter) for letter in sorted(BYTE_OF_LETTER, key=BYTE_OF_LETTER.__getitem__)], "<u2")   # of each byte
+BETWEEN = -1                                # in the place of an id between two texts
+NO_BYTE = b"\xff"                           # in no UTF-8
+TOKEN_ID = attrgetter("id")
 
 
 class BpeEncoder:
@@ -39,6 +45,7 @@ class BpeEncoder:
         self.vocabulary, self.pre = vocabulary, pre
         self._merges = split_merges(merges, vocabulary.file)
         self._beyond: dict[int, int | None] = {}     # ids that only the model has, and what stands for them
+        self._longest = 0                    # bytes of the longest token
         self._built: tuple[WordCutter, Any] | None = None    # Any: a model of `tokenizers`, whose stubs lack its methods
         self._lock = threading.Lock()
 
@@ -51,8 +58,15 @@ class BpeEncoder:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if self._built is None:
             self.prepare()
-        known: dict[str, list[int]] = {}
-        return [stood_in(self._ids(text, known), self._beyond, self.vocabulary.file) for text in texts]
+        if self.pre.visible_spaces:
+            texts = [text.replace(" ", SPACE) for text in texts]
+        if not self.pre.long_digits:
+            ids = self._ids(texts)
+        else:
+            parts = list(map(_cut_digits, texts))
+            each = iter(self._ids(list(chain.from_iterable(parts))))
+            ids = [list(chain.from_iterable(islice(each, len(some)))) for some in parts]
+        return [stood_in(some, self._beyond, self.vocabulary.file) for some in ids]
 
     def piece(self, token: int) -> bytes:
         text, kind = self.vocabulary.texts[token], self.vocabulary.types[token]
@@ -67,32 +81,50 @@ class BpeEncoder:
         except KeyError:                     # a token that is no byte string: added by somebody, or padding
             return text.encode("utf-8", "surrogateescape")
 
-    def _ids(self, text: str, known: dict[str, list[int]]) -> list[int]:
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        known: dict[str, Sequence[int]] = {"": (BETWEEN,)}
         ids: list[int] = []
-        for words in self._words(text):
-            known |= {word: self._merged(word) for word in set(words).difference(known)}
+        for words in self._words(texts):
+            new = list(set(words).difference(known))
+            known.update(zip(new, map(self._merged, self._spelled(new)), strict=True))
             ids += chain.from_iterable(map(known.__getitem__, words))
-        return ids
+        if len(texts) == 1:
+            return [ids]
+        ends = [-1, *np.flatnonzero(np.array(ids) == BETWEEN).tolist(), len(ids)]
+        return [ids[start + 1:end] for start, end in pairwise(ends)][:len(texts)]
 
-    def _words(self, text: str) -> Iterator[list[str]]:
+    def _words(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        """Words of all texts, with an empty one between two texts."""
         assert self._built is not None
-        if self.pre.drops_spaces:
-            yield [word.lower() if self.pre.lowercase else word for word in text.split()]
+        if not self.pre.drops_spaces:
+            yield from self._built[0].words(texts)
             return
-        if self.pre.visible_spaces:
-            text = text.replace(" ", SPACE)
-        for part in _cut_digits(text) if self.pre.long_digits else (text,):
-            yield from self._built[0].words(part)
+        for at, text in enumerate(texts):
+            words = [word.lower() if self.pre.lowercase else word for word in text.split()]
+            yield ["", *words] if at else words
 
-    def _merged(self, word: str) -> list[int]:
+    def _spelled(self, words: list[str]) -> list[str]:
+        """Words as tokens are written: in letters for bytes, but in vocabularies of plain UTF-8."""
+        if self.pre.visible_spaces or self.pre.drops_spaces or not words:
+            return words
+        data = np.frombuffer(NO_BYTE.join(map(str.encode, words)), np.uint8)
+        return LETTERS[data].tobytes().decode("utf-16-le").split(chr(LETTERS[NO_BYTE[0]]))
+
+    def _merged(self, word: str) -> Sequence[int]:
         assert self._built is not None
         if self.pre.visible_spaces and word.startswith("\n"):
             token = self.vocabulary.ids.get(word)    # merges of these vocabularies know no newlines
             if token is not None and token not in self.vocabulary.control:
                 return [token]
-        if not (self.pre.visible_spaces or self.pre.drops_spaces):
-            word = word.encode().decode("latin-1").translate(LETTERS)
-        return [token.id for token in self._built[1].tokenize(word)]
+        if len(word) > WINDOW > self._longest and not self.pre.drops_spaces:
+            return encode_in_windows(word, self._tokens)
+        return tuple(map(TOKEN_ID, self._built[1].tokenize(word)))      # a tuple: garbage collection leaves it alone
+
+    def _tokens(self, word: str) -> tuple[list[int], list[int]]:
+        """Ids of a word and where they end."""
+        assert self._built is not None
+        tokens = self._built[1].tokenize(word)
+        return [token.id for token in tokens], [token.offsets[1] for token in tokens]
 
     def _model(self) -> Any:
         """BPE without control tokens, so that no user's text can become one, not even through a merge."""
@@ -111,11 +143,11 @@ class BpeEncoder:
         from tokenizers import models
 
         options: dict[str, Any] = {"ignore_merges": self.pre.whole_words, "byte_fallback": self.pre.visible_spaces}
-        unknown = self.vocabulary.special.unknown
+        self._longest, unknown = _longest(vocab), self.vocabulary.special.unknown
         if self.pre.drops_spaces and unknown is not None and self.vocabulary.texts[unknown]:
             vocab = vocab | {self.vocabulary.texts[unknown]: unknown}
             options["unk_token"] = self.vocabulary.texts[unknown]
-        if _longest(starmap(add, self._merges)) <= _longest(vocab):      # at a longer one the package panics
+        if _longest(starmap(add, self._merges)) <= self._longest:      # at a longer one the package panics
             with suppress(Exception):        # it raises no narrower class for a merge of unknown tokens
                 return models.BPE(vocab, self._merges, **options)
         known = [(a, b) for a, b in self._merges if a in vocab and b in vocab and a + b in vocab]

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
 
 from edgellm.errors import BadVocab
-from edgellm.tokenizer.prefixes import Prefixes
+from edgellm.tokenizer.trie import Trie, codes_of
 from edgellm.tokenizer.vocabulary import Vocabulary
 
 ESCAPE = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
@@ -23,27 +24,29 @@ class RwkvEncoder:
         if not self._ids:
             raise BadVocab("has no token that stands for text; convert the model again", file=vocabulary.file,
                            field="tokenizer.ggml.tokens")
-        self._prefixes = Prefixes(self._ids)
+        self._trie: Trie | None = None
+        self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Nothing to build."""
+        with self._lock:
+            if self._trie is None:
+                self._trie = Trie(self._ids)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._trie is None:
+            self.prepare()
         return [self._encode(text) for text in texts]
 
     def _encode(self, text: str) -> list[int]:
-        data, at, out = text.encode(), 0, []
-        unknown = self.vocabulary.special.unknown
-        while at < len(data):
-            for length in self._prefixes.lengths(data, at):
-                token = self._ids.get(data[at:at + length])
-                if token is not None:
-                    out.append(token)
-                    at += length
-                    break
-            else:                            # a byte that the vocabulary lacks
-                out += [] if unknown is None else [unknown]
-                at += 1
+        assert self._trie is not None
+        ids, lengths = self._trie.longest(codes_of(text.encode()))
+        at, out, unknown = 0, list[int](), self.vocabulary.special.unknown
+        while at < len(ids):
+            if lengths[at]:
+                out.append(ids[at])
+            elif unknown is not None:        # a byte that the vocabulary lacks
+                out.append(unknown)
+            at += lengths[at] or 1
         return out
 
     def piece(self, token: int) -> bytes:

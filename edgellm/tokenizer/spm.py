@@ -5,10 +5,12 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from edgellm.errors import BadVocab
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
+from edgellm.tokenizer.windows import OVERLAP, WINDOW, encode_in_windows
 
 SPACE = "▁"                                 # U+2581, sentencepiece's visible space
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6      # sentencepiece_model.proto, SentencePiece.Type; as in GGUF
@@ -37,6 +39,7 @@ class SpmEncoder:
         self.vocabulary, self.options, self.space_prefix = vocabulary, options, options.space_prefix
         self._processor: Any = None          # sentencepiece ships no types
         self._beyond: dict[int, int | None] = {}     # ids that only the model has, and what stands for them
+        self._sizes: list[int] = []          # bytes of tokens, where texts can be cut into windows
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
@@ -47,7 +50,7 @@ class SpmEncoder:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if self._processor is None:
             self.prepare()
-        return [stood_in(self._processor.encode(text), self._beyond, self.vocabulary.file) for text in texts]
+        return [stood_in(self._ids(text), self._beyond, self.vocabulary.file) for text in texts]
 
     def piece(self, token: int) -> bytes:
         text = self.vocabulary.texts[token]
@@ -55,10 +58,24 @@ class SpmEncoder:
             return bytes([int(text[3:5], 16)])
         return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
+    def _ids(self, text: str) -> list[int]:
+        if len(text) > WINDOW and self._sizes:
+            return encode_in_windows(text.replace(" ", SPACE), self._tokens)
+        ids: list[int] = self._processor.encode(text)
+        return ids
+
+    def _tokens(self, text: str) -> tuple[list[int], list[int]]:
+        """Ids of a text with visible spaces, and where they end."""
+        ids: list[int] = self._processor.encode(text)
+        return ids, list(accumulate(map(self._sizes.__getitem__, ids)))
+
     def _build(self) -> Any:
         import sentencepiece
 
         pieces = list(self._pieces())
+        merges = self.options.byte_fallback and not self.options.unigram and not self.options.merge_spaces
+        if merges and all(len(text) < OVERLAP for text, _, kind in pieces if kind == TokenType.USER_DEFINED):
+            self._sizes = [1 if kind == BYTE else len(text) for text, _, kind in pieces]
         processor = sentencepiece.SentencePieceProcessor()
         try:
             processor.LoadFromSerializedProto(model_proto(pieces, self.options))

@@ -1,15 +1,20 @@
 """WordPiece vocabularies (BERT and its kin): words of a normalised text, cut greedily into the longest known tokens."""
 from __future__ import annotations
 
+import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from edgellm.tokenizer.prefixes import Prefixes
+import numpy as np
+
 from edgellm.tokenizer.spm import SPACE
+from edgellm.tokenizer.trie import NO_CODE, Trie, codes_of
 from edgellm.tokenizer.vocabulary import Vocabulary, stood_in
 
 NO_TOKEN = -1
+MAX_KNOWN = 30_000                          # characters that are kept: 4 MB
 # Ranges that BERT's normaliser takes for Chinese characters, each a word of its own.
 CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
            (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
@@ -23,79 +28,81 @@ class WpmOptions:
     strip_accents: bool = True
 
 
+class Letters(dict[int, str]):
+    """What is left of characters, for `str.translate`: with blanks around those that stand alone, nothing of control characters."""
+
+    def __init__(self, options: WpmOptions) -> None:
+        self._options = options
+
+    def __missing__(self, code: int) -> str:
+        letters = unicodedata.normalize("NFD", chr(code)) if self._options.strip_accents else chr(code)
+        left = "".join(map(self._left, letters))
+        if len(self) < MAX_KNOWN:
+            self[code] = left
+        return left
+
+    def _left(self, letter: str) -> str:
+        cased = letter.lower() if self._options.lowercase else letter
+        if letter.isascii():
+            if letter.isalnum():
+                return cased
+            if letter in " \t\n\r":
+                return " "
+            return f" {letter} " if letter.isprintable() else ""
+        category, code = unicodedata.category(letter), ord(letter)
+        if category[0] == "Z":
+            return " "
+        if category in ("Cc", "Cf", "Co", "Cs") or code == 0xFFFD or (category == "Mn" and self._options.strip_accents):
+            return ""
+        alone = category[0] == "P" or any(first <= code <= last for first, last in CHINESE)
+        return f" {cased} " if alone else cased
+
+
 class WpmEncoder:
     """Greedy longest match. Lossy: case, accents and runs of white space are gone after decoding."""
 
     space_prefix = True                     # decoding drops the first word's space; encoding needs none before a text
 
     def __init__(self, vocabulary: Vocabulary, options: WpmOptions) -> None:
-        self.vocabulary, self.options = vocabulary, options
-        self._ids = {text: token for text, token in vocabulary.ids.items() if token not in vocabulary.control}
-        self._prefixes = Prefixes(self._ids)
+        self.vocabulary, self._letters = vocabulary, Letters(options)
+        self._trie: Trie | None = None
+        self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Nothing to build."""
+        control = self.vocabulary.control
+        with self._lock:
+            if self._trie is None:
+                self._trie = Trie({text: token for text, token in self.vocabulary.ids.items() if token not in control})
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        known: dict[str, list[int]] = {}
-        return [self._encode(text, known) for text in texts]
-
-    def _encode(self, text: str, known: dict[str, list[int]]) -> list[int]:
-        out: list[int] = []
-        for word in self._words(text):
-            if word not in known:
-                known[word] = self._pieces(SPACE + word)
-            out += known[word]
+        if self._trie is None:
+            self.prepare()
+        known: dict[str, Sequence[int]] = {}
+        out = []
+        for text in texts:
+            words = list(filter(None, text.translate(self._letters).split(" ")))
+            new = list(set(words).difference(known))
+            known.update(zip(new, self._pieces(new), strict=True))
+            out.append(list(chain.from_iterable(map(known.__getitem__, words))))
         return out
 
     def piece(self, token: int) -> bytes:
         return self.vocabulary.texts[token].replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
-    def _pieces(self, word: str) -> list[int]:
-        out, at = [], 0
-        while at < len(word):
-            for length in self._prefixes.lengths(word, at):
-                token = self._ids.get(word[at:at + length]) if at + length <= len(word) else None
-                if token is not None:
-                    break
-            else:                            # a word with one unknown part is unknown as a whole
-                return stood_in([NO_TOKEN], {NO_TOKEN: self.vocabulary.special.unknown}, self.vocabulary.file)
-            out.append(token)
-            at += length
-        return out
-
-    def _words(self, text: str) -> Iterator[str]:
-        """Words between white space; punctuation and Chinese characters stand alone."""
-        word = ""
-        for letter, alone, blank in map(self._classify, self._normalised(text)):
-            if blank or alone:
-                if word:
-                    yield word
-                word = ""
-            if alone:
-                yield letter
-            elif not blank:
-                word += letter
-        if word:
-            yield word
-
-    def _normalised(self, text: str) -> str:
-        if self.options.strip_accents:
-            text = unicodedata.normalize("NFD", text)
-        return text
-
-    def _classify(self, letter: str) -> tuple[str, bool, bool]:
-        """(what is left of the letter, stands alone, is white space); control characters and accents vanish."""
-        if letter.isascii():
-            if letter.isalnum():
-                return (letter.lower() if self.options.lowercase else letter), False, False
-            if letter in " \t\n\r":
-                return "", False, True
-            return (letter, True, False) if letter.isprintable() else ("", False, False)
-        category, code = unicodedata.category(letter), ord(letter)
-        if category[0] == "Z":
-            return "", False, True
-        if category in ("Cc", "Cf", "Co", "Cs") or code == 0xFFFD or (category == "Mn" and self.options.strip_accents):
-            return "", False, False
-        alone = category[0] == "P" or any(first <= code <= last for first, last in CHINESE)
-        return (letter.lower() if self.options.lowercase else letter), alone, False
+    def _pieces(self, words: list[str]) -> Iterator[Sequence[int]]:
+        """Ids of words; of one with an unknown part only the unknown token."""
+        assert self._trie is not None
+        ends = np.cumsum([len(word) + 2 for word in words], dtype=np.int64)
+        codes = codes_of("".join(f"{SPACE}{word} " for word in words))
+        codes[ends - 1] = NO_CODE
+        ids, lengths = self._trie.longest(codes)
+        at = 0
+        for end in ends.tolist():
+            out = []
+            while at < end - 1 and lengths[at]:
+                out.append(ids[at])
+                at += lengths[at]
+            if at < end - 1:
+                out = stood_in([NO_TOKEN], {NO_TOKEN: self.vocabulary.special.unknown}, self.vocabulary.file)
+            yield tuple(out)
+            at = end
