@@ -4,33 +4,16 @@ from __future__ import annotations
 from typing import Any  # what a Numba function is to the type checker
 
 from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.kernels._past_caches import ALIGNMENT, store_past
 from edgellm.backends.cpu.scan_blocks import OF_HEADS
 from edgellm.backends.cpu.simd import Isa
 
 
 def one_token(isa: Isa) -> Any:
-    """For blocks of `width` columns: 32, eight or one."""
+    """For blocks of `width` columns: 32, eight or one. `last`: whether states are not read again in this step."""
     load_f32, store_f32, load, store = isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
     splat, mul, fma, hsum, zero = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.hsum_f32x8, isa.zero_f32x8
-
-    @inline
-    def thirty_two(before, after, x, b, c, out, d_state, size, factor, skip):
-        v0, v1, v2, v3 = load(x, 0), load(x, 32), load(x, 64), load(x, 96)
-        t0, t1, t2, t3 = mul(splat(size), v0), mul(splat(size), v1), mul(splat(size), v2), mul(splat(size), v3)
-        y0, y1, y2, y3 = zero(), zero(), zero(), zero()
-        for i in range(d_state):
-            key, query, at = splat(load_f32(b, i * 4)), splat(load_f32(c, i * 4)), i * 128
-            s0, s1 = fma(t0, key, load(before, at)), fma(t1, key, load(before, at + 32))
-            s2, s3 = fma(t2, key, load(before, at + 64)), fma(t3, key, load(before, at + 96))
-            store(after, at, s0)
-            store(after, at + 32, s1)
-            store(after, at + 64, s2)
-            store(after, at + 96, s3)
-            y0, y1, y2, y3 = fma(s0, query, y0), fma(s1, query, y1), fma(s2, query, y2), fma(s3, query, y3)
-        store(out, 0, fma(y0, splat(factor), mul(splat(skip), v0)))
-        store(out, 32, fma(y1, splat(factor), mul(splat(skip), v1)))
-        store(out, 64, fma(y2, splat(factor), mul(splat(skip), v2)))
-        store(out, 96, fma(y3, splat(factor), mul(splat(skip), v3)))
+    thirty_two, last_thirty_two = _thirty_two(isa, store), _thirty_two(isa, store_past(isa))
 
     @inline
     def eight(before, after, x, b, c, out, d_state, size, factor, skip):
@@ -53,8 +36,10 @@ def one_token(isa: Isa) -> Any:
         store_f32(out, 0, hsum(y) * factor + skip * value)
 
     @inline
-    def block(width, before, after, x, b, c, out, d_state, size, factor, skip):
-        if width == OF_HEADS:
+    def block(width, before, after, x, b, c, out, d_state, size, factor, skip, last):
+        if width == OF_HEADS and last and after % ALIGNMENT == 0:
+            last_thirty_two(before, after, x, b, c, out, d_state, size, factor, skip)
+        elif width == OF_HEADS:
             thirty_two(before, after, x, b, c, out, d_state, size, factor, skip)
         elif width == 8:
             eight(before, after, x, b, c, out, d_state, size, factor, skip)
@@ -62,6 +47,32 @@ def one_token(isa: Isa) -> Any:
             single(before, after, x, b, c, out, d_state, size, factor, skip)
 
     return block
+
+
+def _thirty_two(isa: Isa, store_state: Any) -> Any:
+    load_f32, load, store = isa.load_f32, isa.load_f32x8, isa.store_f32x8
+    splat, mul, fma, zero = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.zero_f32x8
+
+    @inline
+    def thirty_two(before, after, x, b, c, out, d_state, size, factor, skip):
+        v0, v1, v2, v3 = load(x, 0), load(x, 32), load(x, 64), load(x, 96)
+        t0, t1, t2, t3 = mul(splat(size), v0), mul(splat(size), v1), mul(splat(size), v2), mul(splat(size), v3)
+        y0, y1, y2, y3 = zero(), zero(), zero(), zero()
+        for i in range(d_state):
+            key, query, at = splat(load_f32(b, i * 4)), splat(load_f32(c, i * 4)), i * 128
+            s0, s1 = fma(t0, key, load(before, at)), fma(t1, key, load(before, at + 32))
+            s2, s3 = fma(t2, key, load(before, at + 64)), fma(t3, key, load(before, at + 96))
+            store_state(after, at, s0)
+            store_state(after, at + 32, s1)
+            store_state(after, at + 64, s2)
+            store_state(after, at + 96, s3)
+            y0, y1, y2, y3 = fma(s0, query, y0), fma(s1, query, y1), fma(s2, query, y2), fma(s3, query, y3)
+        store(out, 0, fma(y0, splat(factor), mul(splat(skip), v0)))
+        store(out, 32, fma(y1, splat(factor), mul(splat(skip), v1)))
+        store(out, 64, fma(y2, splat(factor), mul(splat(skip), v2)))
+        store(out, 96, fma(y3, splat(factor), mul(splat(skip), v3)))
+
+    return thirty_two
 
 
 def two_tokens(isa: Isa) -> Any:

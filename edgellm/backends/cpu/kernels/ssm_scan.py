@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kernels import _exp2, _softplus, _ssm_blocks
+from edgellm.backends.cpu.kernels import _exp2, _past_caches, _softplus, _ssm_blocks
 from edgellm.backends.cpu.kernels._decayed import LEAST, ONE, kept, stack
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
@@ -96,6 +96,7 @@ def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
     splat, mul, softplus, exp2, table = isa.splat_f32x8, isa.mul_f32x8, _softplus.build(isa), _exp2.build(isa), stack(isa, 17)
     one_token, two_tokens, held = _ssm_blocks.one_token(isa), _ssm_blocks.two_tokens(isa), kept(isa)
+    stored = _past_caches.stored(isa)
     arguments = SSM_SCAN.reader(isa, "step x x_stride dt dt_stride b b_stride c c_stride out out_stride a d bias heads n d_state "
                                      "groups targets state_at")
 
@@ -137,8 +138,10 @@ def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
                                taken, factor, load_f32(number, 4) / later, later, skip)
                     token, factor = token + 2, later
                 else:
-                    one_token(width, before, after, source, keys, queries, target, d_state, taken, factor, skip)
+                    one_token(width, before, after, source, keys, queries, target, d_state, taken, factor, skip, tokens == 1)
                     token += 1
                 store_f32(after, room, factor)
+        if tokens == 1:
+            stored()
 
     return by_head
