@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from llvmlite import ir
+
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 
@@ -216,13 +218,25 @@ def _iq4_nl(e: Generic, block: Blocks) -> Unit:
     return _table(e, _nibbles(e, block, 2), [_scale(e, block)], lambda: _turned_nibbles(e, block, 2))
 
 
+def _first_bytes(e: Generic, block: Blocks) -> Value:
+    """i8x8 of the first byte of each block. On x86 integer units put them together, of which LLVM must not know: those that shuffle
+    have the most to do.
+    """
+    if e.is_neon:
+        return e.pack([e.load(I8, block(j), 0) for j in range(8)])
+    word = I64(0)
+    for j in range(8):
+        word = e.b.or_(word, e.b.shl(e.b.zext(e.load(I8, block(j), 0), I64), I64(8 * j)))
+    return e.cast(e.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [word], False), V8B)
+
+
 def _mxfp4(e: Generic, block: Blocks) -> Unit:
     """The scale is 2^(exponent - 128), half of E8M0's, because the table is doubled."""
-    exponent = e.b.zext(e.pack([e.load(I8, block(j), 0) for j in range(8)]), V8I)
-    normal = e.b.shl(e.b.sub(exponent, e.constant(V8I, 1)), e.constant(V8I, 23))
-    zero = e.b.icmp_signed("==", exponent, e.constant(V8I, 0))
-    tiny = e.b.select(zero, e.constant(V8I, 0x200000), e.constant(V8I, 0x400000))
-    bits = e.b.select(e.b.icmp_signed("<", exponent, e.constant(V8I, 2)), tiny, normal)
+    exponent = e.b.zext(_first_bytes(e, block), V8I)
+    normal = e.b.sub(e.b.shl(exponent, e.constant(V8I, 23)), e.constant(V8I, 1 << 23))
+    one, few = e.constant(V8I, 1 << 21), e.b.shl(exponent, e.constant(V8I, 21))
+    tiny = e.b.add(e.b.select(e.b.icmp_signed("<", few, one), few, one), one)               # 2^-128, or else 2^-127
+    bits = e.b.select(e.b.icmp_signed(">", normal, tiny), normal, tiny)
     table, nibbles = [value + 16 for value in FP4_VALUES], _nibbles(e, block, 1)
     return Unit(lambda q, h: e.lookup(table, nibbles(q, h)), [e.cast(bits, vector(F32, 8))], most=28, offset=16,
                 turned=lambda: [e.lookup(table, each) for each in _turned_nibbles(e, block, 1)])
