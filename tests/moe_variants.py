@@ -49,6 +49,8 @@ VARIANTS: Mapping[str, Variant] = {
             kind: {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": 0.5}
             for kind, base in (("full_attention", 10000.0), ("sliding_attention", 5000.0))}}),
     "smallthinker": Variant("smallthinker", PEER, {"n_layers": 5}, {"{arch}.attention.sliding_window": 4096}),
+    "phimoe": Variant("phimoe", "Phimoe", config={
+        "num_local_experts": 4, "num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True, "sliding_window": None}),
     "olmoe": Variant("olmoe", "Olmoe", {"n_kv_heads": 4}, config=ONE | {"num_experts": 4}),
     "minimax-m2": Variant("minimax-m2", "MiniMaxM2", {"n_rot": 8, "n_experts": 8, "n_used": 3},
                           config={"num_local_experts": 8, "num_experts_per_tok": 3, "rope_parameters": {

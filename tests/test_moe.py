@@ -49,6 +49,7 @@ def test_routing() -> None:
     assert routed([1, 3, 2, 0], normalise=True, scale=2.0) == [0, 1.4621, 0.5379, 0]
     assert routed([1, 1, 1, 1]) == [0.25, 0.25, 0, 0], "of equal experts the first"
     assert routed([0, 0, 0, 0], gating="sigmoid", bias=[0.0, -1.0, 1.0, 0.5]) == [0, 0, 0.5, 0.5], "a bias only selects"
+    assert routed([1, 3, 2.95, 0], gating="sparsemixer") == [0, 0.5125, 1, 0], "a share of those nearby, without the first"
     # Groups of two: softmax takes the one with the largest expert, sigmoid that with the largest sum.
     assert routed([3, -9, 2, 2], groups=2) != routed([3, -9, 2, 2], groups=2, groups_used=2)
     assert routed([3, -9, 2, 2], k=1, groups=2, groups_used=1)[0] > 0

@@ -1,9 +1,10 @@
 """Tensors and metadata of tiny models whose layers have heads or feed-forwards of different sizes, as `tiny_models` writes them."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from tiny_draw import Array, Draw, Hybrid, Shape, feed_forward, output_norm
+from tiny_draw import Array, Draw, Hybrid, Shape, attention, feed_forward, gated, output_norm
 
 
 def slides(layer: int) -> bool:
@@ -29,6 +30,51 @@ def mimo2_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     return found | feed_forward(draw, s, layer, "mimo2")
 
 
+def deci_heads(s: Shape) -> list[tuple[int, int, int]]:
+    """Heads, key heads and width of each layer: attention, a matrix, no attention, nothing."""
+    kinds = ((s.n_heads, s.n_kv_heads, s.n_ff), (s.n_heads, 0, s.n_ff // 2), (0, 0, s.n_ff), (0, 0, 0))
+    return [kinds[layer % 4] for layer in range(s.n_layers)]
+
+
+def deci_keys(s: Shape) -> dict[str, Any]:
+    heads, kv_heads, widths = (list(each) for each in zip(*deci_heads(s), strict=True))
+    return {"attention.head_count": heads, "attention.head_count_kv": kv_heads, "feed_forward_length": widths}
+
+
+def deci_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    heads, kv_heads, width = deci_heads(s)[layer]
+    found: dict[str, Array] = {}
+    if heads:
+        found["attn_norm.weight"] = draw.vector(s.n_embd)
+    if kv_heads:
+        found |= {name: array for name, array in attention(draw, s).items() if not name.endswith("_norm.weight")}
+    elif heads:
+        found["attn_output.weight"] = draw.matrix(s.n_embd, s.n_embd)
+    return found | ({"ffn_norm.weight": draw.vector(s.n_embd)} | gated(draw, s, width) if width else {})
+
+
+def openelm_sizes(s: Shape, layer: int) -> Shape:
+    """Every second layer has half of the heads, and is half as wide."""
+    share = 2 if slides(layer) else 1
+    return replace(s, n_heads=s.n_heads // share, n_kv_heads=s.n_kv_heads // share, n_ff=s.n_ff // share)
+
+
+def openelm_keys(s: Shape) -> dict[str, Any]:
+    sizes = [openelm_sizes(s, layer) for layer in range(s.n_layers)]
+    return {"attention.head_count": [each.n_heads for each in sizes], "feed_forward_length": [each.n_ff for each in sizes],
+            "attention.head_count_kv": [each.n_kv_heads for each in sizes]}
+
+
+def openelm_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    s = openelm_sizes(s, layer)
+    n_q, n_kv = s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
+    return {"attn_norm.weight": draw.vector(s.n_embd), "ffn_norm.weight": draw.vector(s.n_embd),
+            "attn_qkv.weight": draw.matrix(n_q + 2 * n_kv, s.n_embd), "attn_output.weight": draw.matrix(s.n_embd, n_q),
+            "attn_q_norm.weight": draw.vector(s.head_dim), "attn_k_norm.weight": draw.vector(s.head_dim)} | gated(draw, s)
+
+
 MIXED = {
+    "deci": Hybrid(deci_keys, deci_block, output_norm),
+    "openelm": Hybrid(openelm_keys, openelm_block, output_norm),
     "mimo2": Hybrid(mimo2_keys, mimo2_block, output_norm),
 }

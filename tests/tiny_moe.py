@@ -41,6 +41,7 @@ ROUTINGS = {                                     # of the architectures that are
     "granitemoe": Routing(own_length=False),
     "granitehybrid": Routing(shared=1, own_length=False),
     "jamba": Routing(own_length=False),
+    "phimoe": Routing(own_length=False),
     "mimo2": Routing(bias=True, sigmoid=True),
     "smallthinker": Routing(sigmoid=True),
     "lfm2moe": Routing(bias=True, sigmoid=True),

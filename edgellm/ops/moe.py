@@ -15,7 +15,8 @@ from edgellm.graph import Builder, Graph, Node, Value
 from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
 from edgellm.ops.dense import ACTIVATIONS, ONE
 
-Gating = Literal["softmax", "sigmoid"]
+Gating = Literal["softmax", "sigmoid", "sparsemixer"]
+NEAR = np.float32(0.02)          # SparseMixer: twice the jitter of its makers' configurations
 MAX_GROUPS = 63                                  # of experts, of which some are chosen first: a set of them is an int64
 TINY = np.float32(1e-20)                         # keeps a sum of weights from being 0
 
@@ -27,6 +28,8 @@ def topk(g: Builder, logits: Value, k: int, gating: Gating, *, normalise: bool, 
 
     Probabilities are softmax or sigmoid of the logits. `bias` (E,) counts in the selection only. Of several groups of experts
     the best `groups_used` are left: by the largest probability in them, with sigmoid by the sum of the two largest.
+    sparsemixer (Liu et al. 2024, "GRIN"): of two experts, each weighs its share of a softmax over those logits that are within NEAR
+    of its own, without the other one where that was chosen first.
     normalise: weights sum to 1 (softmax after the selection is the same); they are then multiplied by `scale`.
     """
     return g.emit("topk", (logits,), g.n(logits), () if bias is None else (bias,), k=k, gating=gating, normalise=normalise,
@@ -36,8 +39,10 @@ def topk(g: Builder, logits: Value, k: int, gating: Gating, *, normalise: bool, 
 def _check_topk(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
     yield from same_length(node, inputs, graph)
     k, groups, used = (integer(node, attr) for attr in ("k", "groups", "groups_used"))
-    if node.attrs["gating"] not in ("softmax", "sigmoid"):
+    if node.attrs["gating"] not in ("softmax", "sigmoid", "sparsemixer"):
         yield f"has no gating {node.attrs['gating']}"
+    if node.attrs["gating"] == "sparsemixer" and (k != 2 or groups > 1 or node.weights or node.attrs["normalise"]):
+        yield "mixes two experts, of no groups and without a bias"
     if node.n % groups or used > groups or groups > MAX_GROUPS or not k <= node.n // groups * used:
         yield f"cannot take {k} of {node.n} experts from {used} of {groups} groups"
 
@@ -47,6 +52,8 @@ def _topk_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
 
 
 def _topk(run: Run, node: Node, logits: Array) -> Array:
+    if node.attrs["gating"] == "sparsemixer":
+        return _sparsemixer(logits) * np.float32(number(node, "scale"))
     if node.attrs["gating"] == "softmax":
         probabilities = np.exp(logits - logits.max(axis=-1, keepdims=True))
         probabilities /= probabilities.sum(axis=-1, keepdims=True)
@@ -59,6 +66,19 @@ def _topk(run: Run, node: Node, logits: Array) -> Array:
         weights = weights / (weights.sum(axis=-1, keepdims=True) + TINY)
     found = np.zeros_like(logits)
     np.put_along_axis(found, chosen, weights * np.float32(number(node, "scale")), axis=-1)
+    return found
+
+
+def _sparsemixer(logits: Array) -> Array:
+    left, found = logits.copy(), np.zeros_like(logits)
+    for _ in range(2):
+        chosen = left.argmax(axis=-1)[:, None]
+        top = np.take_along_axis(left, chosen, axis=-1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            far = (top - logits) / np.maximum(np.abs(logits), top) > NEAR
+        near = np.where(far, np.float32(0.0), np.exp(left - top))
+        np.put_along_axis(found, chosen, np.reciprocal(near.sum(axis=-1, keepdims=True)), axis=-1)
+        np.put_along_axis(left, chosen, np.float32(-np.inf), axis=-1)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: Mixtral, Qwen 2 and 3, OLMoE, Granite; and dense Granite, whose keys they share."""
+"""Mixtures of experts: Mixtral, Phi, Qwen 2 and 3, OLMoE, Granite; and dense Granite, whose keys they share."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -46,7 +46,19 @@ def normalised(wanted: bool) -> Any:
     return refuses
 
 
+def phimoe(config: Config) -> dict[str, object]:
+    """The size of cos and sin is a setting, where others have it follow from the contexts."""
+    return counts(config) | {"rope.scaling.attn_factor": (config.get("rope_scaling") or {}).get("long_mscale")}
+
+
+def one_size(config: Config) -> str:
+    scaling = config.get("rope_scaling") or {}
+    return "" if scaling.get("short_mscale") == scaling.get("long_mscale") else "rope_scaling"
+
+
 FAMILIES = (
+    Family("phimoe", ("phimoe",), INNER | MIXTRAL, keys=phimoe, slides=True, refuses=one_size,
+           only={"router_jitter_noise": (0.01,), "num_experts_per_tok": (2,)}),
     Family("llama", ("mixtral",), INNER | MIXTRAL, paired_rows=True, slides=True, keys=counts),
     Family("qwen3moe", ("qwen3_moe",), INNER | EXPERTS, keys=counts, refuses=normalised(True)),
     Family("qwen2moe", ("qwen2_moe",), INNER | EXPERTS, keys=counts, refuses=normalised(False),

@@ -97,6 +97,7 @@ FAMILIES = (
            defaults={"layer_norm_eps": 1e-5, "use_parallel_residual": False}),
     Family("nemotron", ("nemotron",), INNER, activations=("relu2",), norms_from_zero=True,
            reads={"layer_norm_epsilon": ("norm_eps",), "rms_norm_eps": ()}),
+    Family("jais2", ("jais2",), INNER, activations=("relu2",), reads=EPSILON),
     Family("command-r", ("cohere",), INNER, reads=EPSILON, keys=logit_scale),
     Family("cohere2", ("cohere2",), INNER, reads=EPSILON, keys=logit_scale, slides=True,
            only={"order_of_interleaved_layers": ("local_attn_first",), "use_parallel_block": (True,), "rotary_pct": (1, 1.0)}),

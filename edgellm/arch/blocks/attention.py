@@ -53,17 +53,17 @@ def heads_of(keys: Keys, slides: Sequence[bool] = ()) -> tuple[Heads, ...]:
 
 
 def hybrid_heads(keys: Keys) -> tuple[Heads | None, ...]:
-    """The same for models some of whose layers have no attention: None where the file says 0 key heads."""
+    """The same for models some of whose layers have no attention: None where the file says 0 heads or 0 key heads."""
     return _layer_heads(keys, 0)
 
 
 def _layer_heads(keys: Keys, fewest: int, slides: Sequence[bool] = ()) -> tuple[Heads | None, ...]:
-    n_heads = keys.per_layer("attention.head_count")
+    n_heads = keys.per_layer("attention.head_count", fewest)
     n_kv_heads = keys.per_layer("attention.head_count_kv", fewest, default=n_heads)
     softcap = keys.optional("attn_logit_softcapping")
-    if not keys.has("attention.key_length") and len(set(n_heads)) > 1:
+    if not keys.has("attention.key_length") and len({n for n in n_heads if n}) > 1:
         raise keys.bad("attention.key_length", "is missing, though layers have different numbers of heads")
-    return tuple(replace(_heads(keys, n, n_kv, softcap, short), causal=keys.causal) if n_kv else None
+    return tuple(replace(_heads(keys, n, n_kv, softcap, short), causal=keys.causal) if n and n_kv else None
                  for n, n_kv, short in zip(n_heads, n_kv_heads, slides or (False,) * keys.n_layers, strict=True))
 
 

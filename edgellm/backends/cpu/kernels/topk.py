@@ -9,6 +9,7 @@ import numpy as np
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.words import TOPK
+from edgellm.ops.moe import NEAR
 
 ZERO, ONE, TINY = np.float32(0.0), np.float32(1.0), np.float32(1e-20)
 LEAST = np.float32(-np.inf)
@@ -16,7 +17,8 @@ LEAST = np.float32(-np.inf)
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
-    probabilities = {"softmax": _softmax, "sigmoid": _sigmoid}[variant](isa)
+    probabilities = {"softmax": _softmax, "sigmoid": _sigmoid, "sparsemixer": _copied}[variant](isa)
+    mix = _sparsemixer(isa) if variant == "sparsemixer" else _unchanged
     arguments = TOPK.reader(isa, "step x x_stride out out_stride chosen chosen_stride n k normalise count")
     scale_at = TOPK.at("scale")
     choose = _choose(isa, by_largest=variant == "softmax")
@@ -28,6 +30,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             p, mine = out + row * out_stride, chosen + row * chosen_stride
             probabilities(x + row * x_stride, p, n)
             choose(op, p, mine)
+            mix(x + row * x_stride, p, mine, n)
             total = ZERO
             for slot in range(k):
                 total += load_f32(p, load_i32(mine, slot * 4) * 4)
@@ -71,6 +74,47 @@ def _sigmoid(isa: Isa) -> Any:
             store_f32(p, i * 4, ONE / (ONE + first(exp(splat(-load_f32(x, i * 4))))))
 
     return sigmoid
+
+
+def _copied(isa: Isa) -> Any:
+    load_f32, store_f32 = isa.load_f32, isa.store_f32
+
+    @inline
+    def copied(x, p, n):
+        for i in range(n):
+            store_f32(p, i * 4, load_f32(x, i * 4))
+
+    return copied
+
+
+@inline
+def _unchanged(x, p, chosen, n):
+    pass
+
+
+def _sparsemixer(isa: Isa) -> Any:
+    """The weights of two experts in the place of their logits."""
+    load_i32, load_f32, store_f32 = isa.load_i32, isa.load_f32, isa.store_f32
+    splat, exp, first_of = isa.splat_f32x8, isa.exp_f32x8, isa.first_f32x8
+
+    @inline
+    def share(x, n, top, other):
+        total = ZERO
+        for i in range(n):
+            value = load_f32(x, i * 4)
+            if i != other and not (top - value) / max(abs(value), top) > NEAR:
+                total += first_of(exp(splat(value - top)))
+        return ONE / total
+
+    @inline
+    def sparsemixer(x, p, chosen, n):
+        first, second = load_i32(chosen, 0), load_i32(chosen, 4)
+        if load_f32(x, second * 4) > load_f32(x, first * 4):
+            first, second = second, first
+        store_f32(p, first * 4, share(x, n, load_f32(x, first * 4), -1))
+        store_f32(p, second * 4, share(x, n, load_f32(x, second * 4), first))
+
+    return sparsemixer
 
 
 def _choose(isa: Isa, *, by_largest: bool) -> Any:

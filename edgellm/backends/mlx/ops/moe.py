@@ -10,12 +10,14 @@ from edgellm.backends.mlx.matrices import Picked
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.dense import ACTIVATIONS, within_f16
 from edgellm.graph import Node
-from edgellm.ops.moe import TINY
+from edgellm.ops.moe import NEAR, TINY
 
 
 @op("topk")
 def topk(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     attrs, softmax = node.attrs, node.attrs["gating"] == "softmax"
+    if attrs["gating"] == "sparsemixer":
+        return _sparsemixer(x[0]) * number(node, "scale")
     probabilities = mx.softmax(x[0], axis=-1, precise=True) if softmax else mx.sigmoid(x[0])
     scores = probabilities + weights.vectors[node.weights[0]] if node.weights else probabilities
     groups, used = cast(int, attrs["groups"]), cast(int, attrs["groups_used"])
@@ -29,6 +31,17 @@ def topk(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     if attrs["normalise"]:
         found = found / (found.sum(axis=-1, keepdims=True) + float(TINY))
     return mx.put_along_axis(mx.zeros(x[0].shape), chosen, found * number(node, "scale"), axis=-1)
+
+
+def _sparsemixer(logits: Array) -> Array:
+    left, found = logits, mx.zeros(logits.shape)
+    for _ in range(2):
+        chosen, top = mx.argmax(left, axis=-1, keepdims=True), left.max(axis=-1, keepdims=True)
+        far = (top - logits) / mx.maximum(mx.abs(logits), top) > float(NEAR)
+        near = mx.where(far, 0.0, mx.exp(left - top))
+        found = mx.put_along_axis(found, chosen, 1.0 / near.sum(axis=-1, keepdims=True), axis=-1)
+        left = mx.put_along_axis(left, chosen, mx.array(-mx.inf), axis=-1)
+    return found
 
 
 def _best(scores: Array, k: int) -> Array:
