@@ -16,6 +16,7 @@ import edgellm
 from edgellm.errors import BadVocab, EdgeError, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.tools.convert import convert
+from edgellm.tools.verify import verify
 
 GOLD = json.loads((DATA / "hf_gold.json").read_text(encoding="utf-8"))
 ANSWERS = [7, 11]                # ids of "yes" and "no"
@@ -49,6 +50,7 @@ def test_a_reranker_compares_two_tokens(tmp_path: Path, mark: str) -> None:
     """The first score is the probability of "yes" among both answers, by the logits of transformers' causal model."""
     folder = write_reranker(tmp_path / (mark if "-" in mark else "hf"), mark)
     done = convert(folder, tmp_path / "model.gguf", type_name="F32")
+    assert [finding.status for finding in verify(done.path) if finding.check == "tensors"] == ["ok"]
     with edgellm.load(done.path, context=32, threads=1, backend="cpu") as model:
         scores = model.embed(np.array(IDS))[0]
     both = np.exp(np.array(GOLD["qwen3"][-1])[ANSWERS])
@@ -142,6 +144,7 @@ def test_the_world_vocabulary(tmp_path: Path) -> None:
         assert ids == [258, 262, 259, 33, 260, 257, 261, 0x99 + 1]
         assert model.tokenizer.decode(ids) == "Lily's dog é\n\n’" and model.tokenizer.eog_ids == {0, 257}
         assert model.tokenizer.decode(model.tokenizer.encode(story_text(2))) == story_text(2)
+    assert {finding.status for finding in verify(done.path)} <= {"ok", "skipped"}
     for line in ("300 'a' 1", "1 'a' 2", "1 a 1", "x 'a' 1", "1 " + "(" * 99 + " 1", "1 7 1"):
         path.write_text(line + "\n")
         with pytest.raises(BadVocab, match="line 1"):

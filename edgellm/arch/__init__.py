@@ -58,10 +58,15 @@ def load_graph(gguf: GGUFFile, context: int | None = None) -> tuple[Keys, Graph]
 
     Raises Unsupported, BadHParam, BadVocab, BadTensorInfo and ShapeMismatch.
     """
+    keys, graph, left_out = build_graph(gguf, context)
+    verify(graph, gguf.tensors, file=keys.file, left_out=left_out)
+    return keys, graph
+
+
+def build_graph(gguf: GGUFFile, context: int | None = None) -> tuple[Keys, Graph, tuple[str, ...]]:
+    """Keys, graph, and how names of tensors begin that it leaves out, before anything is held against the file's tensors."""
     architecture, keys = _open(gguf)
     shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
     builder = Builder(shapes, context or keys.context_length, pooling_of(keys))
     architecture.build(keys, shapes, builder)
-    graph = builder.graph()
-    verify(graph, gguf.tensors, file=keys.file, left_out=builder.left_out)
-    return keys, graph
+    return keys, builder.graph(), builder.left_out

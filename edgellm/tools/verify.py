@@ -10,15 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from edgellm.arch import find, load_graph
+from edgellm.arch import build_graph, find, load_graph
 from edgellm.catalogue import entries, entry_of
 from edgellm.errors import EdgeError, Unsupported
 from edgellm.formats.codecs import CODECS, Codec
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_file_type import file_type
 from edgellm.formats.opening import open_model
-from edgellm.graph import Builder
-from edgellm.hparams import Keys, architecture_of
+from edgellm.hparams import architecture_of
 from edgellm.spec import UNUSED, matrices, vectors
 from edgellm.tools.finding import Finding
 from edgellm.tools.verify_text import template_findings, tokenizer_findings
@@ -158,11 +157,13 @@ def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
         yield Finding("tensors", "error", _short(error, gguf))
         return
     wanted: dict[str, tuple[int, ...]] = {}
+    left_out: tuple[str, ...] = ()
     with contextlib.suppress(EdgeError):         # load_graph says the same below
-        wanted = _wanted(gguf, architecture)
+        _, graph, left_out = build_graph(gguf)
+        wanted = matrices(graph) | vectors(graph)
     missing = [name for name in wanted if name not in gguf.tensors]
     unused = [name for name in gguf.tensors if name not in wanted] if wanted else []
-    strange = [name for name in unused if not UNUSED.fullmatch(name)]
+    strange = [name for name in unused if not UNUSED.fullmatch(name) and not name.startswith(left_out)]
     if missing:
         yield Finding("tensors", "error", f"{len(missing)} are missing: {_some(missing)}; get a complete file")
     if strange:
@@ -177,16 +178,6 @@ def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
         return
     beside = f"; {len(unused)} are not needed: {_some(unused)}" if unused else ""
     yield Finding("tensors", "ok", f"all {len(wanted)} that {architecture} needs are there{beside}")
-
-
-def _wanted(gguf: GGUFFile, architecture: str) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the tensors that the graph reads, whatever the file has."""
-    keys = Keys(gguf)
-    shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
-    builder = Builder(shapes, keys.context_length)
-    find(architecture, gguf.path).build(keys, shapes, builder)
-    graph = builder.graph()
-    return matrices(graph) | vectors(graph)
 
 
 def _some(names: list[str]) -> str:

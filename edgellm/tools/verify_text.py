@@ -11,6 +11,7 @@ from edgellm.errors import EdgeError, NoTokenizer
 from edgellm.formats.gguf import GGUFFile
 from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.tokenizer.bpe import BYTE_OF_LETTER
+from edgellm.tokenizer.rwkv import unescaped
 from edgellm.tokenizer.spm import BYTE_TEXTS
 from edgellm.tokenizer.vocabulary import PREFIX, TokenType
 from edgellm.tools.finding import Finding
@@ -26,6 +27,7 @@ TOOLS = ({"type": "function", "function": {"name": TOOL, "description": "The hei
 USER, SYSTEM = {"role": "user", "content": QUESTION}, {"role": "system", "content": RULE}
 ANSWER = {"role": "assistant", "content": "Mount Everest."}
 CONTROL_LOOKING = re.compile(r"<\|[\w.-]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]")
+RERANK = "rerank"                # of rerankers: a form for a query and a document, in no template language
 Conversation = Sequence[Mapping[str, Any]]
 
 
@@ -44,7 +46,11 @@ def tokenizer_findings(gguf: GGUFFile) -> Iterator[Finding]:
         return
     found = [Finding("tokenizer", "warning", _short(str(one.message), gguf)) for one in caught]
     kind = str(gguf.metadata.get(PREFIX + "model"))
-    found += [*_special(tokenizer), *_bytes(tokenizer, kind), *_round_trips(tokenizer, kind)]
+    found += [*_special(tokenizer), *_bytes(tokenizer, kind)]
+    try:
+        found += _round_trips(tokenizer, kind)
+    except EdgeError as error:                   # a text that no token stands for
+        found.append(Finding("tokenizer", "warning", _short(str(error), gguf)))
     yield from found
     if not found:
         ends = ", ".join(repr(tokenizer.token_text(token)) for token in sorted(tokenizer.eog_ids)[:4])
@@ -68,10 +74,18 @@ def _special(tokenizer: Tokenizer) -> Iterator[Finding]:
 def _bytes(tokenizer: Tokenizer, kind: str) -> Iterator[Finding]:
     if kind == "bert":
         return
-    texts = BYTE_TEXTS if kind == "llama" or tokenizer.token_id("<0x0A>") is not None else BYTE_OF_LETTER
-    missing = [text for text in texts if tokenizer.token_id(text) is None]
+    if kind == "rwkv":
+        single = {unescaped(text) for text in tokenizer.vocabulary.texts}
+        missing = [f"{byte}" for byte in range(256) if bytes([byte]) not in single]
+    else:
+        missing = _missing_texts(tokenizer, kind)
     if missing:
         yield Finding("tokenizer", "warning", f"{len(missing)} of 256 byte tokens are missing: some characters cannot be written")
+
+
+def _missing_texts(tokenizer: Tokenizer, kind: str) -> list[str]:
+    texts = BYTE_TEXTS if kind == "llama" or tokenizer.token_id("<0x0A>") is not None else BYTE_OF_LETTER
+    return [text for text in texts if tokenizer.token_id(text) is None]
 
 
 def _round_trips(tokenizer: Tokenizer, kind: str) -> Iterator[Finding]:
@@ -86,7 +100,8 @@ def _round_trips(tokenizer: Tokenizer, kind: str) -> Iterator[Finding]:
 
 def template_findings(gguf: GGUFFile) -> Iterator[Finding]:
     """Whether each template renders: a question, a conversation, with a system message, with tools."""
-    variants = template_variants(gguf.metadata, file=gguf.path)
+    found = template_variants(gguf.metadata, file=gguf.path)
+    variants = {name: source for name, source in found.items() if name != RERANK}
     if not variants:
         yield Finding("template", "skipped", "the file carries no chat template")
         return

@@ -75,10 +75,10 @@ def rwkv7(config: Config) -> dict[str, object]:
 
 
 def first_values(config: Config) -> dict[str, Floats]:
-    """The first layer's values are mixed with none before them; llama.cpp wants these tensors all the same."""
+    """The first layer's values are mixed with none before them; llama.cpp wants these tensors all the same, whatever they hold."""
     width, short = config["hidden_size"], rank(config, "a")
     shapes = {"v0": (width,), "v1": (short, width), "v2": (width, short)}
-    return {f"blk.0.time_mix_{name}.weight": np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    return {f"blk.0.time_mix_{name}.weight": np.ones(shape, np.float32) for name, shape in shapes.items()}
 
 
 def other_graph(config: Config) -> str:
