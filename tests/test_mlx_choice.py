@@ -51,10 +51,11 @@ def test_a_mac_with_room_runs_on_mlx_and_says_so(tmp_path: Path, monkeypatch: py
         assert model.backend == "cpu" and "does not fit" in model.info.place
 
 
-def test_keys_and_values_that_mlx_does_not_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(edgellm.EdgeError, match=r"q8_0.*choose f16 or f32"):
-        backend_choice.kv_types("mlx", "q8_0")
+def test_forms_of_keys_and_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert backend_choice.kv_types("mlx", None) == ("f16",) and backend_choice.kv_types("auto", None) == ("f16", "q8_0")
-    monkeypatch.setattr(device, "is_apple_silicon", lambda: True)
-    with edgellm.load(tiny_model(tmp_path / "m.gguf"), kv_type="q8_0") as model:
-        assert model.backend == "cpu" and "q8_0" in model.info.place
+    with pytest.raises(edgellm.EdgeError, match=r"q5_0.*choose one of f16"):
+        backend_choice.kv_types("mlx", "q5_0")
+    for name, value in (("is_apple_silicon", True), ("has_metal", True), ("working_set", 1 << 30)):
+        monkeypatch.setattr(device, name, lambda value=value: value)
+    with edgellm.load(tiny_model(tmp_path / "m.gguf"), kv_type="q4_0") as model:
+        assert model.backend == "mlx" and model.info.kv_type == "q4_0"

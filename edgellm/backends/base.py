@@ -254,8 +254,7 @@ class Backend(Protocol):
 
     name: str
     chunk: int                                   # tokens of a prompt in one step, at most
-    kv_types: tuple[str, ...]                    # forms of keys and values that it keeps
-    kv_tried: tuple[str, ...]                    # those that are taken unasked: the first that fits
+    kv_tried: tuple[str, ...]                    # forms of keys and values that are taken unasked: the first that fits
     copies_weights: bool                         # or maps them, so that they are the file's pages
 
     def require(self) -> None:

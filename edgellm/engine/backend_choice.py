@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from edgellm.backends import ACCELERATOR, BACKENDS, find
 from edgellm.backends.base import Backend, BackendNeed, BackendOptions
 from edgellm.engine import context as contexts
-from edgellm.errors import OptionError, shown
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.memory.kv_types import check_kv_type
@@ -29,12 +28,9 @@ def check_name(backend: str) -> None:
 
 def kv_types(backend: str, asked: str | None) -> tuple[str, ...]:
     """Forms of keys and values to try, the best first. Raises OptionError for one that there is not."""
-    taken = BACKENDS["cpu" if backend == "auto" else backend]
     if asked is None:
-        return taken.kv_tried
+        return BACKENDS["cpu" if backend == "auto" else backend].kv_tried
     check_kv_type(asked)
-    if asked not in taken.kv_types:
-        raise OptionError(f"kv_type={shown(asked)} is for the CPU back end; with MLX choose {' or '.join(taken.kv_types)}.")
     return (asked,)
 
 
@@ -45,12 +41,9 @@ def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, 
     cpu = find("cpu")
     if not all(cpu.reads(tensor.type) for tensor in gguf.tensors.values()):
         ACCELERATOR.require()
-        kv_types(ACCELERATOR.name, kv_type)
         return Place(ACCELERATOR, "running through MLX, which alone reads these weights")
     if not ACCELERATOR.belongs_here():
         return Place(cpu)
-    if kv_type not in ACCELERATOR.kv_types:
-        return Place(cpu, f"running on the CPU, which alone keeps keys and values in {kv_type}")
     if not ACCELERATOR.is_there():
         return Place(cpu, "running on the CPU: MLX is missing or finds no GPU here")
     layout = contexts.plan(graph, context, sinks, ACCELERATOR)

@@ -52,8 +52,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     `sinks` of the conversation included; None takes what it was trained for, or as much of that as a quarter of the free memory
     holds, but 4096 at least; half of that, a quarter or an eighth where memory is short. Older tokens than that are forgotten
     one by one, and counted (learned positions cannot slide: such a model stops there). An embedding model reads a text whole,
-    of at most so many tokens. `kv_type`: how keys and values are kept, "f16", "q8_0" (half the memory), "q4_0" (a quarter; both CPU
-    only) or "f32"; None takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`.
+    of at most so many tokens. `kv_type`: how keys and values are kept, "f16", "q8_0" (half the memory), "q4_0" (a
+    quarter) or "f32"; None takes f16, or q8_0 where memory is short. What was taken for lack of memory is said in `info.place`.
     `parallel`: how many conversations are computed at a time, in shared steps, and kept when they are over; each has keys and
     values of its own.
     `context_policy`: what happens when the context is full. "ring" forgets the oldest tokens one by one, while an answer is

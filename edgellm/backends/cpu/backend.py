@@ -7,7 +7,6 @@ from edgellm.backends.base import BackendNeed, BackendOptions, Executable, Findi
 from edgellm.formats.ggml_types import MLX, GGMLType
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
-from edgellm.memory.kv_types import KV_TYPES
 from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
@@ -19,7 +18,6 @@ class CpuBackend:
 
     name = "cpu"
     chunk = 256                                  # enough to share one unpacking of the weights
-    kv_types: tuple[str, ...] = KV_TYPES
     kv_tried: tuple[str, ...] = ("f16", "q8_0")
     copies_weights = False
 

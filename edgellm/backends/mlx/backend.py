@@ -22,7 +22,6 @@ class MlxBackend:
 
     name = "mlx"
     chunk = 1024                                 # GPUs need many tokens for their matrix units
-    kv_types: tuple[str, ...] = ("f16", "f32")
     kv_tried: tuple[str, ...] = ("f16",)
     copies_weights = True
 

@@ -42,12 +42,15 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Keys and values. `spec`: how its keys are rotated, None where they are not or where something follows the rotation."""
+    """Keys and values. `spec`: how its keys are rotated, None where they are not or where something follows the rotation.
+    `kv_type`: how they are kept.
+    """
 
     memory: KVSpec
     memory_class: int
     sinks: int
     spec: RopeSpec | None
+    kv_type: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The states of one conversation in MLX: keys and values (1, kv heads, slots, dim), growing until the ring is whole; recurrent
-states (slots, ...)."""
+"""The states of one conversation in MLX: keys and values (1, kv heads, slots, dim, or bytes of codes), growing until the ring is
+whole; recurrent states (slots, ...)."""
 from __future__ import annotations
 
 import struct
@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, TypeAlias
 import mlx.core as mx
 import numpy as np
 
+from edgellm.backends.mlx.kv_codes import kv_array
 from edgellm.memory.layout import RECURRENT, MemoryLayout
 
 Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
@@ -15,7 +16,6 @@ Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's type
 STEP = 256                       # slots by which it grows, and the sizes that attention is traced for
 NUMBER = struct.Struct("<q")
 LISTS = ("keys", "values", "sinks", "recurrent")
-DTYPES = {"f32": mx.float32, "f16": mx.float16}
 
 
 class KVCache:
@@ -27,11 +27,10 @@ class KVCache:
 
     def __init__(self, layout: MemoryLayout, kv_type: str) -> None:
         self.layout, self.turned = layout, 0
-        dtype = DTYPES[kv_type]
-        self.lists = [[mx.zeros((1, 1, 0, 1), dtype)] * len(layout.layers) for _ in LISTS]
+        self.lists = [[mx.zeros((1, 1, 0, 1))] * len(layout.layers) for _ in LISTS]
         for state, layer, index in layout.kv:
-            self.keys[state] = mx.zeros((1, layer.n_kv_heads, 0, layer.dim_k), dtype)
-            self.values[state] = mx.zeros((1, layer.n_kv_heads, 0, layer.dim_v), dtype)
+            self.keys[state] = kv_array(kv_type, layer.n_kv_heads, layer.dim_k)
+            self.values[state] = kv_array(kv_type, layer.n_kv_heads, layer.dim_v)
             self.sinks[state] = mx.zeros((1, layer.n_kv_heads, layout.classes[index].sinks, layer.dim_k), mx.float32)
         for state, spec in layout.recurrent:
             self.recurrent[state] = mx.zeros((layout.state_slots, *spec.shape), mx.float32)
@@ -68,10 +67,10 @@ class KVCache:
         return other
 
     def save(self, file: BinaryIO) -> None:
-        """By how much sinks are turned; keys, values and sinks: slots (int64), then bytes as f32; recurrent states: their bytes."""
+        """By how much sinks are turned; keys, values and sinks: slots (int64), then codes or f32; recurrent states: their bytes."""
         file.write(NUMBER.pack(self.turned))
         for array in (*self.keys, *self.values, *self.sinks):
-            file.write(NUMBER.pack(array.shape[2]) + np.array(array.astype(mx.float32)).tobytes())
+            file.write(NUMBER.pack(array.shape[2]) + np.array(array.astype(_stored(array))).tobytes())
         for array in self.recurrent:
             file.write(np.array(array.astype(mx.float32)).tobytes())
 
@@ -85,8 +84,9 @@ class KVCache:
                 index, n, (_, heads, _, dim) = layout.layer_class[state], _number(file), array.shape
                 if not 0 <= n <= (0 if index == RECURRENT else layout.classes[index].slots):
                     raise ValueError(f"{n} slots are more than the layout has")
-                data = file.read(heads * n * dim * 4)
-                arrays[state] = mx.array(np.frombuffer(data, np.float32).reshape(1, heads, n, dim)).astype(array.dtype)
+                kind = np.uint8 if array.dtype == mx.uint8 else np.float32
+                data = file.read(heads * n * dim * np.dtype(kind).itemsize)
+                arrays[state] = mx.array(np.frombuffer(data, kind).reshape(1, heads, n, dim)).astype(array.dtype)
         for state, array in enumerate(cache.recurrent):
             data = file.read(array.size * 4)
             cache.recurrent[state] = mx.array(np.frombuffer(data, np.float32).reshape(array.shape))
@@ -101,6 +101,11 @@ class KVCache:
                 if missing > 0:
                     held[layer] = mx.pad(held[layer], [(0, 0), (0, 0), (0, missing), (0, 0)])
                     mx.eval(held[layer])         # one after the other: the old one is freed before the next is copied
+
+
+def _stored(array: Array) -> Array:
+    """The type of an array in a file."""
+    return mx.uint8 if array.dtype == mx.uint8 else mx.float32
 
 
 def _number(file: BinaryIO) -> int:

@@ -30,12 +30,12 @@ Floats = npt.NDArray[np.float32]
 class Walk:
     """A graph with its weights. Nothing of a step is kept here but traces."""
 
-    def __init__(self, graph: Graph, store: WeightStore, weights: Weights, layout: MemoryLayout, *, widen: bool,
+    def __init__(self, graph: Graph, store: WeightStore, weights: Weights, layout: MemoryLayout, *, kv_type: str, widen: bool,
                  trace: bool) -> None:
         self._graph, self._weights, self._layout, self._widen, self._trace = graph, weights, layout, widen, trace
         self.output, = graph.outputs             # its name
         self._traces: dict[Shape, Callable[..., Any]] = {}
-        self._layers = [_layer(graph, state, layout) for state in range(len(graph.states))]
+        self._layers = [_layer(graph, state, layout, kv_type) for state in range(len(graph.states))]
         self._tables = {(use.name, source): _row_source(store[use.name], source) for use, source in _looked_up(graph)}
         specs = {spec for node in graph.nodes if isinstance(spec := node.attrs.get("rope"), RopeSpec)}
         self._turning = {spec: frequencies(spec, None if spec.factors is None else store[spec.factors].array()) for spec in specs}
@@ -131,14 +131,14 @@ class Walk:
         )
 
 
-def _layer(graph: Graph, state: int, layout: MemoryLayout) -> Layer | None:
+def _layer(graph: Graph, state: int, layout: MemoryLayout, kv_type: str) -> Layer | None:
     of = layout.layer_class[state]
     if of == RECURRENT:
         return None
     written = next(node for index, node in enumerate(graph.nodes)
                    if DECLARED[node.op].effect == "write" and state_of(graph, index) == state)
     spec = graph.nodes[written.inputs[0]].attrs.get("rope")
-    return Layer(layout.kv_spec(state), of, layout.classes[of].sinks, spec if isinstance(spec, RopeSpec) else None)
+    return Layer(layout.kv_spec(state), of, layout.classes[of].sinks, spec if isinstance(spec, RopeSpec) else None, kv_type)
 
 
 def _looked_up(graph: Graph) -> Iterator[tuple[WeightUse, str]]:

@@ -8,9 +8,11 @@ import mlx.core as mx
 import numpy as np
 
 from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Weights
+from edgellm.backends.mlx.kv_codes import decode, encode, rotated
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.dense import capped, turned
 from edgellm.graph import Node
+from edgellm.memory.kv_types import QUANTISED
 from edgellm.ops.attention import REACH, alibi_slopes, relative_biases
 
 
@@ -19,7 +21,7 @@ def kv_write(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Ar
     state = cast(int, node.attrs["state"])
     layer, shape = inputs.layer(state), inputs.shape
     k, *v = (_by_head(a, layer.memory.n_kv_heads) for a in x)
-    held = store(inputs.held[state], k, v[0] if v else None, inputs.slots[layer.memory_class],
+    held = store(layer, inputs.held[state], k, v[0] if v else None, inputs.slots[layer.memory_class],
                  shape.new_sinks if layer.sinks else 0)
     if shape.turning and layer.sinks and layer.spec:
         held = turn_sinks(layer, held, *inputs.turns[layer.spec])
@@ -38,6 +40,8 @@ def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
         n = len(inputs.slots[layer.memory_class])
         mask = (_causal(end, n) if mask is None else mask)[inputs.output_rows]
         distances = None if distances is None else distances[inputs.output_rows]
+    coded = layer.kv_type in QUANTISED
+    q = rotated(q.astype(mx.float32)) if coded else q
     # One query serves all keys where it is not rotated, and where the sinks' keys can be turned on instead.
     serves_once = len(x) == 1 or (shape.single and layer.spec is not None)
     if node.attrs["softcap"] or node.attrs["max_bias"] or node.weights or (shape.beyond and layer.sinks and not serves_once):
@@ -48,6 +52,7 @@ def attend(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
         y = attend_twice(layer, held, node, q, q_sink, _causal(end, q.shape[2]) if mask is None else mask, bias, learned)
     else:
         y = attend_once(layer, held, number(node, "scale"), q, end, mask, inputs.widen)
+    y = rotated(y.astype(mx.float32)) if coded else y
     return y.swapaxes(1, 2).reshape(q.shape[2], -1)
 
 
@@ -73,17 +78,22 @@ def _relative(table: Array, distances: Array) -> Array:
     return mx.take(biases, mx.clip(-distances, -REACH, REACH) + REACH, axis=0).transpose(2, 0, 1)[None]
 
 
-def store(held: Held, k: Array, v: Array | None, slots: Array, new_sinks: int) -> Held:
+def store(layer: Layer, held: Held, k: Array, v: Array | None, slots: Array, new_sinks: int) -> Held:
     """k (1, kv heads, T, dim) and v, where keys do not hold it, in their slots, in place; the first `new_sinks` tokens are kept for
     themselves, too.
     """
     sinks = held.sinks
     if new_sinks:
         sinks = _placed(sinks, k[:, :, :new_sinks], slots[:new_sinks])
-    keys, values = _placed(held.keys, k.astype(held.keys.dtype), slots), held.values
+    keys, values = _placed(held.keys, _kept(layer, held.keys, k), slots), held.values
     if v is not None:
-        values = _placed(values, v.astype(values.dtype), slots)
+        values = _placed(values, _kept(layer, values, v), slots)
     return Held(keys, values, sinks, held.recurrent)
+
+
+def _kept(layer: Layer, held: Array, x: Array) -> Array:
+    """Keys or values in the form in which they are held."""
+    return encode(x.astype(mx.float32), layer.kv_type) if layer.kv_type in QUANTISED else x.astype(held.dtype)
 
 
 def _placed(held: Array, new: Array, slots: Array) -> Array:
@@ -96,14 +106,21 @@ def _placed(held: Array, new: Array, slots: Array) -> Array:
 def turn_sinks(layer: Layer, held: Held, cos: Array, sin: Array) -> Held:
     """The sinks' keys rotated on to where the newest token wants them: queries at true positions then fit them, too."""
     assert layer.spec is not None
-    keys = turned(held.sinks, layer.spec, cos, sin).astype(held.keys.dtype)
+    keys = _kept(layer, held.keys, turned(held.sinks, layer.spec, cos, sin))
     return replace(held, keys=mx.slice_update(held.keys, keys, mx.array([0]), axes=(2,)))
 
 
-def _seen(layer: Layer, held: Held, end: int) -> tuple[Array, Array]:
-    """Keys and values of the first `end` slots."""
-    keys = held.keys[:, :, :end]
-    return keys, keys[..., :layer.memory.dim_v] if layer.memory.v_is_k_prefix else held.values[:, :, :end]
+def _seen(layer: Layer, held: Held, end: int, widen: bool) -> tuple[Array, Array]:
+    """Keys and values of the first `end` slots, in f16, or in f32 where they are or `widen` says so; codes stay rotated."""
+    memory = layer.memory
+
+    def numbers(rows: Array, dim: int) -> Array:
+        if layer.kv_type in QUANTISED:
+            return decode(rows[:, :, :end], dim, layer.kv_type, mx.float32 if widen else mx.float16)
+        return rows[:, :, :end].astype(mx.float32) if widen else rows[:, :, :end]
+
+    keys = numbers(held.keys, memory.dim_k)
+    return keys, keys[..., :memory.dim_v] if memory.v_is_k_prefix else numbers(held.values, memory.dim_v)
 
 
 def attend_once(layer: Layer, held: Held, scale: float, q: Array, end: int, mask: Array | None, widen: bool) -> Array:
@@ -111,9 +128,7 @@ def attend_once(layer: Layer, held: Held, scale: float, q: Array, end: int, mask
 
     `mask` (T, end); None: all of them, causally. `widen`: f16 keys as f32.
     """
-    keys, values = _seen(layer, held, end)
-    if widen:
-        keys, values = keys.astype(mx.float32), values.astype(mx.float32)
+    keys, values = _seen(layer, held, end, widen)
     how = mask if mask is not None else "causal" if q.shape[2] > 1 else None
     return mx.fast.scaled_dot_product_attention(q.astype(keys.dtype), keys, values, scale=scale, mask=how)
 
@@ -124,7 +139,7 @@ def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, 
     further key without a value, in float32.
     """
     groups, end = (1, layer.memory.n_kv_heads, -1, layer.memory.dim_k), mask.shape[-1]
-    keys, values = (a.astype(mx.float32) for a in _seen(layer, held, end))
+    keys, values = _seen(layer, held, end, True)
     scores = q.reshape(groups) @ keys.swapaxes(2, 3)
     if layer.sinks:
         own = q_sink.reshape(groups) @ held.sinks.swapaxes(2, 3)
