@@ -174,6 +174,11 @@ def test_commands_of_saved_chats(model: edgellm.Model, tmp_path: Path, capsys: p
     assert [turn["content"] for turn in chat.turns[::2]] == ["one", "two"]
     with pytest.raises(SessionError, match="already"):
         carry_out("/save lakes", chat)
+    (tmp_path / "notes.txt").write_text("The Elbe is long. " * 2000)
+    carry_out(f"/file {tmp_path}/notes.txt", chat)
+    assert "but the context has 4,096: the model will not see all of it" in capsys.readouterr().err
+    carry_out("/undo", chat)
+    assert "taken back: notes.txt" in capsys.readouterr().err
     (tmp_path / "notes.txt").write_text("The Elbe is long.")
     carry_out(f"/file {tmp_path}/notes.txt", chat)
     ask(chat, "How long?")

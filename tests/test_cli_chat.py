@@ -90,7 +90,10 @@ def test_a_file_comes_with_the_next_message_that_is_answered() -> None:
     """Stopped while the prompt is read, the message is not said, and its file waits for the next one."""
     chat, model = conversation(FakeStream(""), "fine", "more", "again")
     chat.attach("notes.txt", "The Elbe is long.\n")
-    assert list(chat.ask("How long?")) == [] and chat.turns == []
+    assert list(chat.ask("How long?")) == [] and chat.turns == [] and chat.attached == "notes.txt"
+    chat.attach("more.txt", "x")
+    assert chat.undo() == "notes.txt, more.txt" and chat.attached == ""
+    chat.attach("notes.txt", "The Elbe is long.\n")
     assert text_of(chat.ask("How long is it?")) == "fine"
     with_file = {"role": "user", "content": "notes.txt:\n\nThe Elbe is long.\n\nHow long is it?", "pinned": True}
     assert model.calls[1][1] == [with_file]

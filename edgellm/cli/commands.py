@@ -137,7 +137,7 @@ COMMANDS = {
     "exit": Command("", "leave", _leave),
     "clear": Command("", "forget the conversation", _clear),
     "regen": Command("", "make the last answer again", _regenerate),
-    "undo": Command("", "take the last question and its answer back", session_commands.undo),
+    "undo": Command("", "take the last question and its answer back, or a file not yet sent", session_commands.undo),
     "fork": Command("[NAME]", "go on as another chat; the one so far stays saved as it is", session_commands.fork),
     "file": Command("PATH", "let the next message come with a text file, which stays in the context", session_commands.file),
     "save": Command("[NAME]", "save this chat now, or under a name", session_commands.save),

@@ -18,7 +18,7 @@ def bar(used: int, of: int, width: int) -> str:
 
 def used_tokens(chat: Conversation) -> int:
     """Tokens of the conversation that the model saw at the end of the last answer; those kept where none came yet."""
-    if chat.last is not None:
+    if chat.last is not None and chat.last.stats.generated_tokens:
         held = chat.last.stats.prompt_tokens + chat.last.stats.generated_tokens
     else:
         held = chat.session.n_tokens if chat.session is not None and chat.turns else 0

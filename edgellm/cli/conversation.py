@@ -77,12 +77,16 @@ class Conversation:
         """Let a document come with the next message that is answered."""
         self._files.append((name, text))
 
+    @property
+    def attached(self) -> str:
+        """The names of the files that come with the next message."""
+        return ", ".join(name for name, _ in self._files)
+
     def _with_files(self, text: str) -> dict[str, str]:
         if not self._files:
             return {"role": "user", "content": text}
         documents = "\n\n".join(f"{name}:\n\n{document.strip()}" for name, document in self._files)
-        names = ", ".join(name for name, _ in self._files)
-        return {"role": "user", "content": f"{documents}\n\n{text}", "files": names, "asked": text}
+        return {"role": "user", "content": f"{documents}\n\n{text}", "files": self.attached, "asked": text}
 
     def _drop(self, files: Sequence[tuple[str, str]]) -> None:
         """They do not come with the next message."""
@@ -106,9 +110,12 @@ class Conversation:
             self.keeper.leave()
 
     def undo(self) -> str:
-        """Take the last question and its answer back; the question, and the names of its files. Raises OptionError where there is
-        none.
+        """Take files back that wait for the next message, else the last question and its answer; what that was. Raises OptionError
+        where there is nothing.
         """
+        if names := self.attached:
+            self._files = []
+            return names
         asked = [k for k, turn in enumerate(self.turns) if turn["role"] == "user"]
         if not asked:
             raise OptionError("/undo: nothing was said yet")

@@ -78,8 +78,8 @@ def _print(conversation: Conversation, events: Iterator[Event], interactive: boo
         show(events, reading, plain=conversation.plain)
     result = conversation.last
     if result is not None:
-        _remark(result)
-    if interactive and result is not None:
+        _remark(result, conversation.attached)
+    if interactive and result is not None and result.stats.generated_tokens:
         _status(conversation, result)
     if conversation.full and not full:
         say(FULL)
@@ -98,10 +98,10 @@ def _status(conversation: Conversation, result: Generation) -> None:
     print(f"{DIM}{clean(text)[: columns(sys.stderr) - 1]}{NORMAL}", file=sys.stderr, flush=True)
 
 
-def _remark(result: Generation) -> None:
-    """What became of an answer that did not end by itself."""
+def _remark(result: Generation, attached: str) -> None:
+    """What became of an answer that did not end by itself. `attached`: files that now wait for the next message."""
     if result.stop_reason == "cancelled":
-        say("(stopped)")
+        say(f"(stopped; {attached} still comes with your next message, unless /undo takes it back)" if attached else "(stopped)")
     elif result.stop_reason in CUT:
         thinking = " of thinking" if not result.text and result.thinking else ""
         n = result.stats.generated_tokens

@@ -51,7 +51,9 @@ def file(chat: Conversation, rest: str) -> None:
         raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file") from error
     n = len(chat.model.tokenizer.encode(text))
     chat.attach(path.name, text)
-    say(f"{path.name}, {n:,} tokens, comes with your next message and stays in the context")
+    context = chat.model.info.context
+    fits = "and stays in the context" if n < context else f"but the context has {context:,}: the model will not see all of it"
+    say(f"{path.name}, {n:,} tokens, comes with your next message {fits}")
 
 
 def save(chat: Conversation, rest: str) -> None:
