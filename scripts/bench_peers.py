@@ -4,8 +4,9 @@
                        [--tests pp512,tg128,tg128@4096] [--isa avx2,avx512vnni] [--rounds 5] [--json docs/speed.json]
 
 PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower rung; it
-counts twice, with and without its repacked or AMX weights. COMMAND is llama-bench, of llama.cpp or of ik_llama.cpp, with options
-of a configuration: "ik repacked=./llama-bench -rtr 1". Give several of both; the ratio is to the best of all, in each round.
+counts twice, with and without its repacked or AMX weights, each with or without flash attention, whichever is faster. COMMAND is
+llama-bench, of llama.cpp or of ik_llama.cpp, with options of a configuration: "ik repacked=./llama-bench -rtr 1". Give several of
+both; the ratio is to the best of all, in each round.
 
 A test is ppN (a prompt of N tokens), tgN (N tokens one by one), tgN@D (the same after D tokens), tgNxB or tgNxB@D (N tokens of each
 of B conversations in shared steps; the tokens of all count). `--isa` forces our instruction set, one after the other. The last

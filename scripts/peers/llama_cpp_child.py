@@ -21,20 +21,32 @@ def main() -> None:
     options = llama_cpp.llama_context_default_params()
     options.n_ctx, options.n_batch, options.n_ubatch, options.n_seq_max = context * most, AT_ONCE, 512, most
     options.n_threads = options.n_threads_batch = threads
-    state = llama_cpp.llama_init_from_model(model, options)
-    memory, n_vocab = llama_cpp.llama_get_memory(state), llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-    rng = random.Random(0)
-    held = 0                     # tokens in memory that the next round of the same test needs again
+    states = []
+    for attention in (llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO, llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED):
+        options.flash_attn_type = attention
+        if state := llama_cpp.llama_init_from_model(model, options):
+            states.append(State(state, llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))))
     for line in sys.stdin:
         kind, (length, depth, conversations) = line[:2], [int(part) for part in line[2:].split(",")]
-        same = kind == "tg" and 0 < depth == held and conversations == 1 and llama_cpp.llama_memory_seq_rm(memory, 0, depth, -1)
-        held = depth if kind == "tg" and conversations == 1 else 0
+        print(min(state.measured(kind, length, depth, conversations) for state in states), flush=True)
+
+
+class State:
+    """A context of llama.cpp; `held`: tokens in its memory that the next round of the same test needs again."""
+
+    def __init__(self, state: Pointer, n_vocab: int) -> None:
+        self._state, self._n_vocab, self._held, self._rng = state, n_vocab, 0, random.Random(0)
+
+    def measured(self, kind: str, length: int, depth: int, conversations: int) -> float:
+        """Seconds of a test."""
+        memory, state, single = llama_cpp.llama_get_memory(self._state), self._state, kind == "tg" and conversations == 1
+        same = single and 0 < depth == self._held and llama_cpp.llama_memory_seq_rm(memory, 0, depth, -1)
+        self._held = depth if single else 0
         if not same:
             llama_cpp.llama_memory_clear(memory, True)
         if conversations > 1:
-            print(together(state, n_vocab, length, depth, conversations), flush=True)
-            continue
-        tokens = [rng.randrange(n_vocab) for _ in range(length + depth)]
+            return together(state, self._n_vocab, length, depth, conversations)
+        tokens = [self._rng.randrange(self._n_vocab) for _ in range(length + depth)]
         if depth and not same:
             decode(state, tokens[:depth])
         start = time.perf_counter()
@@ -43,7 +55,7 @@ def main() -> None:
         else:
             for token in tokens[depth:]:
                 decode(state, [token])
-        print(time.perf_counter() - start, flush=True)
+        return time.perf_counter() - start
 
 
 def together(state: Pointer, n_vocab: int, length: int, depth: int, conversations: int) -> float:
