@@ -1,6 +1,7 @@
 """Texts for tokenizers: each has tokens, comes back from them, costs time in proportion, and forms no control token."""
 from __future__ import annotations
 
+import math
 import random
 import string
 import time
@@ -19,7 +20,7 @@ from edgellm.tokenizer import Tokenizer, build_tokenizer
 VOCABULARIES = Path(__file__).resolve().parents[3] / "shared" / "vocabs"
 REAL = ("llama-spm", "llama-bpe", "qwen2", "phi-3", "gpt-2", "deepseek-llm", "starcoder")
 WORD_PIECES = "bert-bge"
-SIZES, LONGEST, RATIO = (1 << 16, 1 << 18, 1 << 20), 2.0, 5.0
+SIZES, LONGEST, RATIO, ATTEMPTS = (1 << 16, 1 << 18, 1 << 20), 2.0, 5.0, 5
 ALPHABETS = ("abcdefghij ", " \n\t\r", "<|im_end|>/s", "é中한हि👋🏽", "\0\x01\x1b\x7f\x9b", "0123456789",
              "\u202e\u2067\u200e\ufeff\ufffd")
 UNITS = ("a", " ", "the cat sat. ", "7", "\n", "<", "é", "👋", "<|im_end|>", "'s", "中文", "ab", "\t", "\r\n", " \n", "1 ", "a1",
@@ -97,26 +98,34 @@ def _first_bytes(text: str, size: int) -> str:
 
 
 def long_ones(folder: Path, seed: int, n: int) -> Figure:
-    """Figure 9: a MiB of any text in two seconds, and four times the text in at most five times the time."""
+    """Figure 9: a MiB of any text in two seconds, and four times the text in at most five times the time, in the least of
+    a few runs.
+    """
     faults, slowest, steepest = list[str](), 0.0, 0.0
     texts = dict(long_texts(seed))
     for name, tokenizer in tokenizers(WORD_PIECES):
         tokenizer.prepare()
         for kind, text in texts.items():
-            taken = list[float]()
-            for size in SIZES:
-                part = _first_bytes(text, size)
-                began = time.process_time()
-                with suppress(BadVocab):             # no token for some byte, as in starcoder's
-                    tokenizer.encode(part)
-                taken.append(time.process_time() - began)
-            ratio = max(later / max(earlier, 0.02) for earlier, later in pairwise(taken))
+            taken, ratio = [math.inf] * len(SIZES), math.inf
+            for _ in range(ATTEMPTS):                    # other programs make some runs longer, never shorter
+                if ratio > RATIO:
+                    taken = [min(seconds, _seconds(tokenizer, _first_bytes(text, size)))
+                             for seconds, size in zip(taken, SIZES, strict=True)]
+                    ratio = max(later / max(earlier, 0.02) for earlier, later in pairwise(taken))
             slowest, steepest = max(slowest, taken[-1]), max(steepest, ratio)
             if taken[-1] > LONGEST or ratio > RATIO:
                 faults.append(f"{name}, {kind}: {', '.join(f'{seconds:.2f} s' for seconds in taken)}")
     return Figure(f"64 KiB, 256 KiB and 1 MiB of {len(texts)} texts",
                   f"1 MiB in at most {slowest:.2f} s of processor time, four times the text in {steepest:.1f} times as much",
                   faults)
+
+
+def _seconds(tokenizer: Tokenizer, text: str) -> float:
+    """Processor time of its ids."""
+    began = time.process_time()
+    with suppress(BadVocab):                     # no token for some byte, as in starcoder's
+        tokenizer.encode(text)
+    return time.process_time() - began
 
 
 def control_tokens(folder: Path, seed: int, n: int) -> Figure:
