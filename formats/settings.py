@@ -8,7 +8,7 @@ from typing import Any  # of parsed JSON
 IDENTITY = r"architectures|model_type|auto_map|_.*|name|transformers_version|(?:torch_)?dtype|quantization(?:_config)?|custom_\w+"
 TOKENS = r".*token_(?:id|ids|index)|(?:org_)?vocab_size|vocab_size_per_layer_input|tokenizer_class|prefix|.*label.*"
 SENSES = r"(?:text|vision|visual|audio)_\w+|image_\w+|video_\w+|mm_tokens_per_image|.*soft_tokens_per_image|vit_\w+|anyres_\w+"
-TRAINING = (r".*dropout.*|.*_pdrop|initiali[sz]er_\w+|init_\w+|.*aux_loss.*|.*z_loss.*|router_jitter_noise|rescale_\w+|seq_aux"
+TRAINING = (r".*dropout.*|.*_pdrop|initiali[sz]er_\w+|init_\w+|.*aux_loss.*|.*z_loss.*|\w+_jitter_noise|rescale_\w+|seq_aux"
             r"|ep_size|.*_xavier_init|.*_init_scale|pretraining_tp|time_step_(?:floor|init_scheme|max|min|scale)|use_l2warp|problem_type"
             r"|mup_denominator|altup_coef_clip|gradient_\w+|moe_drop_tokens|finetuning_task|task_specific_params")
 RUNNING = (r"use_cache|cache_implementation|output_\w+|return_dict|attn_implementation|attn_mode|fuse_\w+|masked_softmax_fusion"
@@ -30,7 +30,8 @@ BY_ARCHITECTURE: dict[str, frozenset[str]] = {
     **dict.fromkeys(("qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "smollm3"), WINDOWS),
     **dict.fromkeys(("hunyuan-dense", "hunyuan-moe"), HUNYUAN), **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), NEXT),
     "dots1": NEXT | {"scoring_func"},
-    "smollm3": WINDOWS | {"no_rope_layer_interval"}, "phi3": frozenset({"original_max_position_embeddings"}),
+    **dict.fromkeys(("phi3", "phimoe"), frozenset({"original_max_position_embeddings"})),
+    "smollm3": WINDOWS | {"no_rope_layer_interval"},
     "afmoe": frozenset({"global_attn_every_n_layers", "topk_group"}), "bloom": frozenset({"offset_alibi"}),
     "bailingmoe2": frozenset({"norm_softmax", "use_rmsnorm", "rotary_dim"}), "ernie4_5-moe": frozenset({"moe_norm_min"}),
     "deepseek2": frozenset({"mlp_layer_types"}), "falcon": frozenset({"multi_query", "num_ln_in_parallel_attn"}),

@@ -204,13 +204,15 @@ def test_drawn_drafts_keep_the_distribution(path: Path, others: dict[str, Path],
     assert (found < 5) if rule == "right" else (found > 5), found
 
 
-def test_a_seed_gives_the_same_answer_with_drafts(path: Path, others: dict[str, Path], always: None) -> None:
+def test_a_seed_gives_the_same_answer_with_drafts(path: Path, others: dict[str, Path], always: None,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     with edgellm.load(path, context=96) as model:
         plain, drafted = (model.generate(PROMPT, draft=draft, seed=9, temperature=1.5, max_tokens=40)
                           for draft in (None, others["same"]))
         free = model.generate(PROMPT, draft=others["same"], temperature=1.5, max_tokens=60, ignore_eos=True)
     assert plain.token_ids == drafted.token_ids
-    assert free.stats.accepted_tokens > 0.9 * free.stats.drafted_tokens, "its own distribution: every guess is right"
+    assert free.stats.accepted_tokens > 0.9 * free.stats.drafted_tokens > 0, "its own distribution: every guess is right"
 
 
 def test_a_recurrent_model_takes_back_what_a_small_one_guessed(tmp_path: Path, others: dict[str, Path], always: None,

@@ -18,7 +18,7 @@ SLIDING_BASE = 10000.0           # rope base of sliding layers where the file na
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Pre-norm blocks of partly rotated attention; the tensors say which layers have experts and sinks. The last ones draft."""
+    """Blocks of partly rotated attention; the tensors say which layers have experts, which learned sinks. The last ones draft."""
     eps, heads = norm_epsilon(keys), heads_of(keys)
     drafting = keys.integer("nextn_predict_layers", 0, keys.n_layers - 1, default=0)
     windows, experts = layer_windows(keys, 1, drafting=drafting), experts_of(keys, gating="sigmoid", normalise=True)
@@ -32,8 +32,8 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
             g.leave_out(f"{block}.")
             continue
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        sinks = f"{block}.attn_sinks" if f"{block}.attn_sinks.weight" in tensors else None
-        y = rotated_attention(g, head, q, k, v, ropes[windows[layer] is not None], windows[layer], sinks)
+        learned_sinks = f"{block}.attn_sinks" if f"{block}.attn_sinks.weight" in tensors else None
+        y = rotated_attention(g, head, q, k, v, ropes[windows[layer] is not None], windows[layer], learned_sinks)
         x = add(g, x, matmul(g, scale(g, y, scale_of_values), f"{block}.attn_output", keys.n_embd))
         y = rms_norm(g, x, f"{block}.ffn_norm", eps)
         x = add(g, x, moe_ffn(g, block, y, experts) if routes(g, block) else gated_ffn(g, block, y, n_ff, "silu"))
