@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tiny_encoders import writers
 from tiny_models import tiny_model
 
 from edgellm import arch
@@ -86,7 +87,16 @@ def mixed(n: int, rounds: int, longest: int) -> list[list[int]]:
                           ("mamba2", "Q4_0", "f16"), ("gemma4", "F32", "f16")])
 def test_together_as_alone(tmp_path: Path, name: str, quant: str, kv_type: str, n: int) -> None:
     path = tiny_model(tmp_path / "m.gguf", name, quant, window=24)
-    steps = mixed(n, 20, 40)
+    hold_together_to_alone(path, kv_type, n, mixed(n, 20, 40))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", writers())
+def test_together_as_alone_in_every_architecture(tmp_path: Path, name: str) -> None:
+    hold_together_to_alone(tiny_model(tmp_path / "m.gguf", name, "Q8_0"), "f16", 2, mixed(2, 8, 20))
+
+
+def hold_together_to_alone(path: Path, kv_type: str, n: int, steps: Sequence[Sequence[int]]) -> None:
     with ready(path, kv_type=kv_type) as executable, ready(path, kv_type=kv_type, threads=1) as other:
         together = [Conversation(executable, i) for i in range(n)]
         run(executable, together, steps)
