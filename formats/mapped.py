@@ -5,6 +5,7 @@ import contextlib
 import mmap
 import os
 import stat
+import weakref
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,7 @@ class MappedFile:
             os.close(self._descriptor)
             raise
         self._data: Bytes | None = np.frombuffer(self._map, np.uint8)
+        self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)      # also where nobody closes the file
 
     @property
     def buffer(self) -> mmap.mmap:
@@ -80,7 +82,7 @@ class MappedFile:
         if self._map is None:
             return
         self._data, kept, self._map = None, self._map, None
-        os.close(self._descriptor)
+        self._close_descriptor()
         with contextlib.suppress(BufferError):      # views are alive: they keep the map, and it goes with the last
             kept.close()
 

@@ -5,7 +5,7 @@ import fcntl
 import os
 import pty
 import re
-import select
+import selectors
 import signal
 import struct
 import subprocess
@@ -51,7 +51,10 @@ class Terminal:
 
     def read(self, seconds: float) -> bool:
         """Read what is shown within some seconds; whether there was anything."""
-        if not select.select([self._leader], [], [], max(0.0, seconds))[0]:
+        with selectors.DefaultSelector() as selector:        # select() takes no number above 1023
+            selector.register(self._leader, selectors.EVENT_READ)
+            shown = selector.select(max(0.0, seconds))
+        if not shown:
             return False
         try:
             new = os.read(self._leader, 4096).decode(errors="replace")

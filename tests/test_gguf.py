@@ -260,3 +260,13 @@ def test_shared_models_agree_with_the_package(shared: Path) -> None:
     for path in paths:
         with open_gguf(path) as file:
             _agree(file, path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to count open files")
+def test_a_file_that_nobody_closes_is_closed_with_its_last_reference(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf())
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        open_gguf(path)
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
