@@ -1,6 +1,7 @@
 """The public names as a program uses them: what importing costs, loading and its errors, chat, and the ring against the paper."""
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -68,6 +69,17 @@ def loader() -> Loader:
 def model(loader: Loader, path: Path) -> Iterator[edgellm.Model]:
     with loader.load(path, context=64) as model:
         yield model
+
+
+def test_an_answer_needs_no_module_of_other_uses(model: edgellm.Model, path: Path) -> None:
+    model.generate("a", max_tokens=2, temperature=0)         # compiles what the kernel cache lacks
+    code = f"""
+import sys, edgellm
+with edgellm.load({os.fspath(path)!r}, context=64) as model:
+    model.generate("a b a b", max_tokens=2, temperature=0)
+print(*sys.modules)"""
+    needless = {"asyncio", "ssl", "numba", "numpy.ma", "jinja2", "rich", "typer", "huggingface_hub", "llguidance", "sentencepiece"}
+    assert not needless & set(run(code).split())
 
 
 def test_load_options_are_checked(path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.engine.async_ import AHEAD
+from edgellm.engine.async_worker import AHEAD
 
 OPTIONS: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
 

@@ -1,12 +1,9 @@
 """Generation under asyncio: each answer is computed in a thread of its own, and cancelling its task ends the computing."""
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, Unpack, overload  # Any: what a task returns
+from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +12,12 @@ from edgellm.chat import Message
 from edgellm.engine.chat_options import ChatKeywords
 from edgellm.engine.events import EventMaker
 from edgellm.engine.generation_options import GenerationKeywords
-from edgellm.engine.records import Event, Eviction, Generation, Piece, PromptRead
+from edgellm.engine.records import Event, Generation, Piece, PromptRead
 from edgellm.engine.stream import Stream
 from edgellm.errors import OptionError
 
-AHEAD = 8                                        # pieces that may be computed before they are asked for
+if TYPE_CHECKING:                                # asyncio is 3 MB, which most programs never need
+    from edgellm.engine.async_worker import AsyncWorker
 
 Prompt = str | Sequence[int] | npt.NDArray[np.integer]
 
@@ -58,7 +56,9 @@ class AsyncTwins:
                     **options: Unpack[ChatKeywords]) -> Generation | AsyncStream:
         """`chat` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
         if options.get("run_tools") and not stream:
-            return await asyncio.to_thread(lambda: self.chat(messages, **options))
+            from asyncio import to_thread
+
+            return await to_thread(lambda: self.chat(messages, **options))
         answer = AsyncStream(lambda: self.chat(messages, stream=True, **options))
         return answer if stream else await answer.drain()
 
@@ -67,12 +67,12 @@ class AsyncStream:
     """Iterate over it with `async for` for the pieces; after the end `result` is the whole Generation.
 
     `aclose()`, or leaving its `async with` block, ends it early; so does cancelling the task that reads it, or dropping it.
-    Computing is at most `AHEAD` tokens ahead of the reader.
+    Computing is at most `async_worker.AHEAD` tokens ahead of the reader.
     """
 
     def __init__(self, begin: Callable[[], Stream]) -> None:
         self._begin: Callable[[], Stream] = begin
-        self._worker: _Worker | None = None
+        self._worker: AsyncWorker | None = None
         self._result: Generation | None = None
         self._failed = self._reports = False
 
@@ -83,8 +83,10 @@ class AsyncStream:
             raise OptionError("result is there when the stream has ended; read it to its end or close it first.")
         return self._result
 
-    def _started(self) -> _Worker:
-        self._worker = self._worker or _Worker(self._begin, self._reports)
+    def _started(self) -> AsyncWorker:
+        from edgellm.engine.async_worker import AsyncWorker
+
+        self._worker = self._worker or AsyncWorker(self._begin, self._reports)
         return self._worker
 
     def __aiter__(self) -> Self:
@@ -143,66 +145,3 @@ class AsyncStream:
     def __del__(self) -> None:
         if self._worker is not None:
             self._worker.cancel()
-
-
-class _Worker:
-    """The thread that computes one answer, and the queue that brings its pieces to the event loop. It knows no AsyncStream."""
-
-    def __init__(self, begin: Callable[[], Stream], reports: bool) -> None:
-        """`reports`: also tell how far the prompt is read."""
-        self._begin, self._loop, self._reports = begin, asyncio.get_running_loop(), reports
-        self._items: asyncio.Queue[Piece | PromptRead | Generation | BaseException] = asyncio.Queue()
-        self._room = threading.Semaphore(AHEAD)
-        self._stream: Stream | None = None
-        self._cancelled = False
-        self._tasks: set[asyncio.Task[Any]] = set()
-        # A thread for each: one that reads several streams in turn would let each take the other's place in the model's queue.
-        threading.Thread(target=self._run, name="edgellm-async", daemon=True).start()
-
-    async def next(self) -> Piece | PromptRead | Generation | BaseException:
-        """What comes next: pieces, and at the end the result, or what the computing raised."""
-        task = asyncio.current_task()
-        if task is not None and task not in self._tasks:     # it may be cancelled while it does something else with a piece
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
-        try:
-            item = await self._items.get()
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
-        self._room.release()
-        return item
-
-    def evicted(self) -> Eviction | None:
-        """As `Stream.evicted`."""
-        return self._stream.evicted() if self._stream is not None else None
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            self.cancel()
-
-    def cancel(self) -> None:
-        """End the computing at the next token, from any thread, without waiting."""
-        self._cancelled = True                   # before the stream is looked for: `_run` does it the other way round
-        if self._stream is not None:
-            self._stream.cancel()
-        self._room.release()
-
-    def _run(self) -> None:
-        with contextlib.suppress(RuntimeError):              # the event loop is closed: nobody waits for anything
-            try:
-                self._stream = stream = self._begin()
-                if self._cancelled:
-                    stream.cancel()
-                for item in stream.items() if self._reports else stream:
-                    self._tell(item)
-                    self._room.acquire()
-                self._tell(stream.result)
-            except BaseException as error:
-                if self._stream is not None:
-                    self._stream.cancel()
-                self._tell(error)
-
-    def _tell(self, item: Piece | PromptRead | Generation | BaseException) -> None:
-        self._loop.call_soon_threadsafe(self._items.put_nowait, item)

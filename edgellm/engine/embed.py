@@ -1,7 +1,6 @@
 """Vectors of texts: many documents in a step, each by itself, with the pooling that the file names."""
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,7 +32,9 @@ class AsyncEmbedding:
 
     async def aembed(self: _Model, texts: Texts, *, normalize: bool = True, progress: EmbedProgress | None = None) -> Vectors:
         """`embed` in a thread of its own. A cancelled task does not wait for it; it goes on to its end."""
-        return await asyncio.to_thread(self.embed, texts, normalize=normalize, progress=progress)
+        from asyncio import to_thread
+
+        return await to_thread(self.embed, texts, normalize=normalize, progress=progress)
 
 
 def documents(model: Model, texts: Texts) -> list[TokenIds]:

@@ -75,7 +75,7 @@ class WordCutter:
         new = symbols == UNKNOWN
         if new.any():
             with self._lock:
-                self._learn(np.unique(codes[new]))
+                self._learn(np.array(sorted(set(codes[new].tolist())), np.uint32))    # np.unique would import numpy.ma
             symbols = self._table[codes]
         return symbols.tobytes().decode("latin-1")
 

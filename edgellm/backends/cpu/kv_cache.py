@@ -87,7 +87,7 @@ class KVCache:
             targets[0, 1:] = ((slot - memory.sinks) % PAGE_SLOTS, PAGE_SLOTS) if index else (slot, sink_slots(memory))
             return
         slots, pages = spans[:, 0], _pages(memory, spans[:, 0])
-        for index in np.unique(pages).tolist():
+        for index in sorted(set(pages.tolist())):    # np.unique would import numpy.ma
             self._own(memory_class, index)
         np.take(self._addresses[memory_class], pages, out=targets[:, 0])
         is_sink = pages == 0
