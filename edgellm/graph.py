@@ -20,7 +20,8 @@ class RopeSpec:
 
     `style`: "norm" rotates neighbours (2i, 2i+1), "neox" rotates (i, i + n_rot/2); dims past `n_rot` stay as they are.
     Angle of pair i at position p: p * base**(-2i/n_rot) / factors[i] * freq_scale, then YaRN's mix if `yarn` is set.
-    cos and sin are multiplied by `magnitude`, and at position p by 1 + growth * log(1 + p // every) if `temperature` is set.
+    cos and sin are multiplied by `magnitude`, and at position p by 1 + growth * log(1 + (p + ahead) // every) if `temperature` says
+    so.
     """
 
     n_rot: int
@@ -31,7 +32,7 @@ class RopeSpec:
     magnitude: float = 1.0
     yarn: tuple[float, float, float, int] | None = None   # (ext_factor, beta_fast, beta_slow, original context)
     yarn_whole_pairs: bool = True                # whether YaRN's range is cut to whole pairs
-    temperature: tuple[float, int] | None = None          # (growth, every)
+    temperature: tuple[float, int, int] | None = None     # (growth, every, ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class KVSpec:
     """State of attention: keys and values, a row per token. `window`: tokens that are seen, the newest included; None: all.
 
     `causal`: only earlier tokens are seen; otherwise those after it as well, of a window half to each side.
+    `chunked`: windows stand side by side; a token sees those of its own window that came before it (Llama 4).
     """
 
     n_kv_heads: int
@@ -47,6 +49,7 @@ class KVSpec:
     window: int | None = None
     v_is_k_prefix: bool = False                  # MLA: a value is the first dim_v dims of its key
     causal: bool = True
+    chunked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ def _state_text(state: StateSpec) -> str:
     window = "all" if state.window is None else str(state.window)
     values = f"the first {state.dim_v} of a key" if state.v_is_k_prefix else str(state.dim_v)
     both = "" if state.causal else ", both ways"
+    both += ", side by side" * state.chunked
     return f"kv heads {state.n_kv_heads}, keys {state.dim_k}, values {values}, window {window}{both}"
 
 

@@ -35,8 +35,8 @@ def cos_sin(spec: RopeSpec, positions: npt.NDArray[np.int64], turning: Float64s,
     """The tables (T, n_rot/2) of what `frequencies` gave, for tokens at `positions` (T,)."""
     angles, size = positions[:, None] * turning, np.full((len(positions), 1), magnitude)
     if spec.temperature is not None:
-        growth, every = spec.temperature
-        size *= 1.0 + growth * np.log1p(positions[:, None] // every)
+        growth, every, ahead = spec.temperature
+        size *= 1.0 + growth * np.log1p((positions[:, None] + ahead) // every)
     return (size * np.cos(angles)).astype(np.float32), (size * np.sin(angles)).astype(np.float32)
 
 

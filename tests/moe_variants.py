@@ -18,6 +18,7 @@ def _drafting(layer: int) -> dict[str, Any]:
         f"{block}.{name}.weight": np.ones(shape) for name, shape in shapes.items()}
 
 
+_LLAMA4 = {"num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 96}
 ONE = {"num_hidden_layers": 2, "moe_intermediate_size": 96, "num_experts_per_tok": 2}
 VARIANTS: Mapping[str, Variant] = {
     "mixtral": Variant("llama", "Mixtral", {"n_experts": 6}, config={"num_local_experts": 6, "sliding_window": None}),
@@ -48,6 +49,14 @@ VARIANTS: Mapping[str, Variant] = {
         "layer_types": ["full_attention", "sliding_attention"] * 2, "rope_parameters": {
             kind: {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": 0.5}
             for kind, base in (("full_attention", 10000.0), ("sliding_attention", 5000.0))}}),
+    "llama4": Variant("llama4", "Llama4", {"n_layers": 5, "n_used": 1}, config=_LLAMA4 | {
+        "num_hidden_layers": 5, "attention_chunk_size": 8, "floor_scale": 16}),
+    "llama4-maverick": Variant(
+        "llama4", "Llama4", {"n_layers": 4, "n_experts": 128, "n_dense": 3}, {
+            "{arch}.interleave_moe_layer_step": 4, "{arch}.leading_dense_block_count": None,
+            "{arch}.attention.sliding_window": None, "{arch}.attention.temperature_length": None}, config=_LLAMA4 | {
+                "num_hidden_layers": 4, "num_local_experts": 128, "num_experts_per_tok": 2, "interleave_moe_layer_step": 4,
+                "use_qk_norm": False}),
     "smallthinker": Variant("smallthinker", PEER, {"n_layers": 5}, {"{arch}.attention.sliding_window": 4096}),
     "phimoe": Variant("phimoe", "Phimoe", config={
         "num_local_experts": 4, "num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True, "sliding_window": None}),

@@ -247,7 +247,9 @@ def test_documents_begin_where_their_sums_are_the_same() -> None:
 
 
 def test_windows_reach_to_both_sides() -> None:
-    layout = plan_documents([KVSpec(1, 8, 8, 4, causal=False), KVSpec(1, 8, 8, 2)], context=8, chunk=512)
-    both, past = place([5], [0], layout).spans
+    layers = [KVSpec(1, 8, 8, 4, causal=False), KVSpec(1, 8, 8, 2), KVSpec(1, 8, 8, 2, chunked=True)]
+    layout = plan_documents(layers, context=8, chunk=512)
+    both, past, side_by_side = place([5], [0], layout).spans
     assert both[:, 2:].tolist() == [[0, 3], [0, 4], [0, 5], [1, 4], [2, 3]]
     assert past[:, 2:].tolist() == [[0, 1], [0, 2], [1, 2], [2, 2], [3, 2]]
+    assert side_by_side[:, 2:].tolist() == [[0, 1], [0, 2], [2, 1], [2, 2], [4, 1]]

@@ -92,6 +92,7 @@ FAMILIES: dict[str, Family] = {
                    keys={"attention.max_alibi_bias": 8.0}),
     "jais2": Family(biased=(*QKV, "attn_output", "ffn_up", "ffn_down"), **_PLAIN_LN),
     "llama": Family(),
+    "llama4": Family(keys={"attention.sliding_window": 8, "interleave_moe_layer_step": 1, "attention.temperature_length": 16}),
     "maincoder": Family(qk_norm="head"),
     "minicpm": Family(keys=_MINICPM),
     "mistral3": Family(keys=_YARN),

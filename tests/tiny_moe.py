@@ -24,6 +24,7 @@ class Routing:
 
 
 ROUTINGS = {                                     # of the architectures that are made of experts
+    "llama4": Routing(shared=1),
     "qwen3moe": Routing(),
     "qwen3vlmoe": Routing(),
     "bailingmoe2": Routing(bias=True, shared=1, sigmoid=True),
@@ -58,7 +59,7 @@ def metadata(arch: str, s: Shape) -> dict[str, Any]:
         keys["expert_feed_forward_length"] = s.n_ff
     if arch in ("qwen2moe", "ernie4_5-moe", "granitehybrid", "nemotron_h_moe"):
         keys["expert_shared_feed_forward_length"] = family.shared * s.n_ff
-    elif family.shared:
+    elif family.shared and arch != "llama4":
         keys["expert_shared_count"] = family.shared
     if family.sigmoid:
         keys |= {"expert_gating_func": 2}

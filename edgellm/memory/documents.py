@@ -40,7 +40,7 @@ def place(lengths: Sequence[int], starts: Sequence[int], layout: MemoryLayout) -
 
 def _spans(position: npt.NDArray[np.int64], start: npt.NDArray[np.int64], n: npt.NDArray[np.int64], memory: MemoryClass) -> Spans:
     reach = memory.window - 1 if memory.causal else memory.window // 2
-    first = np.maximum(position - reach, 0)
+    first = position - position % memory.window if memory.chunked else np.maximum(position - reach, 0)
     end = position + 1 if memory.causal else np.minimum(position + reach + 1, n)
     spans = np.zeros((len(position), 4), np.int32)
     spans[:, 0], spans[:, 2], spans[:, 3] = start + position, start + first, end - first

@@ -21,6 +21,7 @@ class MemoryClass:
     `kept` of the first tokens stay, unless a conversation keeps more of them, up to all `sinks`; then it sees less of its ring.
 
     Where it is not `causal`, a token sees those after it as well: of a document all, or half of the window to each side.
+    Where it is `chunked`, windows begin at multiples of their length.
     """
 
     sinks: int
@@ -28,6 +29,7 @@ class MemoryClass:
     ring: int                                    # at least window + chunk - 1: a chunk never evicts what its first tokens see
     causal: bool = True
     fewest: int | None = None                    # tokens that stay in every conversation; None: all sinks
+    chunked: bool = False
 
     @property
     def kept(self) -> int:
@@ -97,7 +99,7 @@ def plan_memory(layers: Sequence[StateSpec], *, context: int, sinks: int, chunk:
             continue
         wanted = full
         if layer.window is not None and layer.window < context:
-            wanted = MemoryClass(0, layer.window, ring(layer.window))
+            wanted = MemoryClass(0, layer.window, ring(layer.window), chunked=layer.chunked)
         if wanted not in classes:
             classes.append(wanted)
         layer_class.append(classes.index(wanted))
@@ -112,7 +114,7 @@ def plan_documents(layers: Sequence[KVSpec], *, context: int, chunk: int) -> Mem
     layer_class = []
     for layer in layers:
         whole = context if layer.causal else 2 * context
-        wanted = MemoryClass(0, min(layer.window or whole, whole), slots, layer.causal)
+        wanted = MemoryClass(0, min(layer.window or whole, whole), slots, layer.causal, chunked=layer.chunked)
         if wanted not in classes:
             classes.append(wanted)
         layer_class.append(classes.index(wanted))

@@ -12,15 +12,16 @@ Spans = npt.NDArray[np.int32]                    # (T, 4): slot, visible sinks, 
 class Ring:
     """One memory class in use: position p lives in slot p where it is kept, else in `sinks + (p - kept) % ring`.
 
-    A token at position p sees those kept, 0..min(kept, p + 1) - 1, and the positions max(kept, p - window + 1)..p.
+    A token at position p sees those kept, 0..min(kept, p + 1) - 1, and the positions max(kept, p - window + 1)..p; of a chunked
+    class, which keeps none, those from p - p % window on.
     Resident ring positions are always one run that ends at the newest token; `oldest` is where it starts.
     """
 
-    __slots__ = ("kept", "oldest", "ring", "sinks", "window")
+    __slots__ = ("chunked", "kept", "oldest", "ring", "sinks", "window")
 
     def __init__(self, memory: MemoryClass, kept: int | None = None) -> None:
         """`kept`: how many of the first tokens stay, None for as many as the class has it."""
-        self.sinks, self.ring = memory.sinks, memory.ring
+        self.sinks, self.ring, self.chunked = memory.sinks, memory.ring, memory.chunked
         self.kept = memory.kept if kept is None else kept
         self.window = memory.window + memory.kept - self.kept
         self.oldest = self.kept
@@ -34,11 +35,15 @@ class Ring:
         """The slot that holds `position`."""
         return position if position < self.kept else self.sinks + (position - self.kept) % self.ring
 
+    def _first(self, position: int) -> int:
+        """The oldest ring position that a token there sees."""
+        return position - position % self.window if self.chunked else max(self.kept, position - self.window + 1)
+
     def place(self, start: int, n: int) -> Spans:
         """Spans (n, 4) int32 of the tokens at positions start..start + n - 1, n at most the layout's chunk."""
         sinks, kept, window, ring = self.sinks, self.kept, self.window, self.ring
         position = np.arange(start, start + n, dtype=np.int64)
-        first = np.maximum(position - (window - 1), kept)
+        first = position - position % window if self.chunked else np.maximum(position - (window - 1), kept)
         spans = np.empty((n, 4), np.int32)
         spans[:, 0] = np.where(position < kept, position, sinks + (position - kept) % ring)
         spans[:, 1] = np.minimum(position + 1, kept)
@@ -52,7 +57,7 @@ class Ring:
         if position < kept:
             out[0] = (position, position + 1, sinks, 0)
             return
-        first, ring = max(kept, position - self.window + 1), self.ring
+        first, ring = self._first(position), self.ring
         out[0] = (sinks + (position - kept) % ring, kept, sinks + (first - kept) % ring, position - first + 1)
 
     def reserve(self, end: int) -> None:
@@ -61,7 +66,7 @@ class Ring:
 
     def can_truncate(self, length: int) -> bool:
         """Whether everything that the next token at position `length` sees is still resident."""
-        first = max(self.kept, length - self.window + 1)
+        first = self._first(length)
         return first >= length or first >= self.oldest
 
     def truncate(self, length: int) -> None:

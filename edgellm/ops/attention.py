@@ -124,7 +124,8 @@ def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Arra
     distance = run.positions[:, None] - run.positions[None, :]
     seen = distance >= 0 if spec.causal else distance == distance
     if spec.window is not None:
-        seen &= distance < spec.window if spec.causal else abs(distance) <= spec.window // 2
+        reach = run.positions[:, None] % spec.window + 1 if spec.chunked else spec.window
+        seen &= distance < reach if spec.causal else abs(distance) <= spec.window // 2
     keys, values = run.held[state]
     learned: Array | None = None
     relative: Array | None = None

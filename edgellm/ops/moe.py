@@ -167,6 +167,24 @@ def _expert_sum(run: Run, node: Node, x: Array, weights: Array, factors: Array |
     return total
 
 
+# --- slot_scale -------------------------------------------------------------------------------------------------------
+def slot_scale(g: Builder, x: Value, weights: Value, k: int) -> Value:
+    """x (T, k * n), each of its k parts times the weight of its expert. `weights`: what `topk` gives."""
+    return g.emit("slot_scale", (x, weights), g.n(x), k=k)
+
+
+def _check_slot_scale(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from same_length(node, inputs[:1], graph)
+    if node.n % integer(node, "k"):
+        yield f"cannot split {node.n} among {node.attrs['k']} experts"
+
+
+def _slot_scale(run: Run, node: Node, x: Array, weights: Array) -> Array:
+    k = integer(node, "k")
+    y: Array = x.reshape(len(x), k, -1) * np.take_along_axis(weights, best(weights, k), axis=-1)[..., None]
+    return y.reshape(x.shape)
+
+
 # --- glu_clamped, gated_by --------------------------------------------------------------------------------------------
 def glu_clamped(g: Builder, gate: Value, up: Value, limit: float) -> Value:
     """gelu_quick(min(gate, limit)) * (up within +-limit, plus 1): gpt-oss."""
@@ -204,6 +222,7 @@ OPS = (
     OpSpec("expert_matmul", _expert_matmul, (2,), frozenset({"k", "start", "rows"}), _check_expert_matmul, _expert_matmul_weights,
            (1, 2)),
     OpSpec("expert_sum", _expert_sum, (2, 3), frozenset({"k"}), _check_expert_sum, _expert_sum_weights, (1, 2)),
+    OpSpec("slot_scale", _slot_scale, (2,), frozenset({"k"}), _check_slot_scale),
     OpSpec("glu_clamped", _glu_clamped, (2,), frozenset({"limit"})),
     OpSpec("gated_by", _gated_by, (2,), check=_check_gated_by, weights=_gated_by_weights, weight_counts=(1,)),
 )

@@ -1,15 +1,25 @@
-"""Experts in models most of whose layers slide: Trinity and K-EXAONE."""
+"""Experts in models most of whose layers slide: Trinity, K-EXAONE and Llama 4."""
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
-from ._family import Family
+import numpy as np
+
+from ._family import INNER, Family
+from ._pieces import Order, Piece, Rows, Shape
 from .routed import BIAS, SHARED, SIGMOID
 
 Config = Mapping[str, Any]
 TRINITY = SHARED | {"post_attention_layernorm": "post_attention_norm", "pre_mlp_layernorm": "ffn_norm",
                     "post_mlp_layernorm": "post_ffw_norm", "self_attn.gate_proj": "attn_gate", "mlp.router.gate": "ffn_gate_inp"}
+
+
+LLAMA4 = INNER | {"feed_forward.router": "ffn_gate_inp"} | {
+    f"feed_forward.{place}{part}_proj": f"ffn_{part}{suffix}" for part in ("gate", "up", "down")
+    for place, suffix in (("", ""), ("shared_expert.", "_shexp"))}
+TURNED = {"feed_forward.experts.gate_up_proj": "ffn_turned_exps.weight",
+          "feed_forward.experts.down_proj": "ffn_turned_down_exps.weight"}
 
 
 def trinity(config: Config) -> dict[str, object]:
@@ -39,7 +49,46 @@ def dense_first(config: Config) -> str:
     return "" if kinds in (None, usual) else "mlp_layer_types"
 
 
+def side(which: int) -> Order:
+    """The left half of all columns, or the right one."""
+    def columns(config: Config, shape: Shape) -> Rows:
+        half = shape[-1] // 2
+        return np.arange(which * half, (which + 1) * half)
+
+    return columns
+
+
+def llama4(config: Config) -> dict[str, object]:
+    """A key for what llama.cpp takes for granted only where it is something else."""
+    kinds, others = config.get("layer_types"), {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1}
+    chunk, every, growth = (None if config.get(name, usual) == usual else config[name] for name, usual in others.items())
+    full = kinds is not None and set(kinds) == {"full_attention"}
+    return {"feed_forward_length": config.get("intermediate_size_mlp"),
+            "expert_feed_forward_length": config.get("intermediate_size"), "expert_count": config.get("num_local_experts"),
+            "expert_used_count": config.get("num_experts_per_tok"),
+            "interleave_moe_layer_step": config.get("interleave_moe_layer_step", 1),
+            "attention.sliding_window": 0 if full else chunk,
+            "attention.temperature_length": every, "attention.temperature_scale": growth}
+
+
+def llama4_refuses(config: Config) -> str:
+    """What no key says: norms of queries and keys but with 128 experts, and which layers rotate and have experts."""
+    n, step = config["num_hidden_layers"], config.get("interleave_moe_layer_step", 1)
+    if bool(config.get("use_qk_norm", True)) is (config.get("num_local_experts") == 128):
+        return "use_qk_norm"
+    if config.get("moe_layers") not in (None, [*range(step - 1, n, step)]):
+        return "moe_layers"
+    turned = [int((layer + 1) % 4 != 0) for layer in range(n)]
+    full = config.get("layer_types") == ["full_attention"] * n
+    return "" if (config.get("no_rope_layers") or turned) == ([1] * n if full else turned) else "no_rope_layers"
+
+
 FAMILIES = (
+    Family("llama4", ("llama4_text",), LLAMA4, bare=TURNED, keys=llama4, refuses=llama4_refuses,
+           pieces={"ffn_turned_exps": (Piece("ffn_gate_exps", columns=side(0), turned=True),
+                                       Piece("ffn_up_exps", columns=side(1), turned=True)),
+                   "ffn_turned_down_exps": (Piece("ffn_down_exps", turned=True),)},
+           only={"no_rope_layer_interval": (4,), "attn_temperature_tuning": (True, 4), "attention_bias": (False,)}),
     Family("afmoe", ("afmoe",), TRINITY, bare={"mlp.expert_bias": "exp_probs_b.bias"}, keys=trinity, slides=True,
            defaults={"mup_enabled": False},
            only={"mup_enabled": (True,), "score_func": ("sigmoid",), "route_norm": (True,), "n_group": (1,)}),

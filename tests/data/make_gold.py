@@ -35,7 +35,7 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
                                        eos_token_id=2)
     if variant.arch == "mpt":
         return transformers.MptConfig(vocab_size=shape.n_vocab, **dict(variant.config))
-    seeing = ("gemma3", "gemma3n", "gemma4", "qwen35", "qwen35moe", *gold_by_name.WITHOUT_HEAD)
+    seeing = ("gemma3", "gemma3n", "gemma4", "llama4", "qwen35", "qwen35moe", *gold_by_name.WITHOUT_HEAD)
     text = "TextConfig" if variant.arch in seeing else "Config"
     common = {
         "vocab_size": shape.n_vocab, "hidden_size": shape.n_embd, "intermediate_size": shape.n_ff,

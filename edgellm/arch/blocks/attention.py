@@ -26,6 +26,7 @@ class Heads:
     softcap: float | None = None
     causal: bool = True                          # whether a token sees only what comes before it
     max_bias: float = 0.0
+    chunked: bool = False                        # whether windows stand side by side
 
     @property
     def n_q(self) -> int:
@@ -41,7 +42,7 @@ class Heads:
         return self.n_kv * self.dim_v
 
     def spec(self, window: int | None = None) -> KVSpec:
-        return KVSpec(self.n_kv, self.dim_k, self.dim_v, window, causal=self.causal)
+        return KVSpec(self.n_kv, self.dim_k, self.dim_v, window, causal=self.causal, chunked=self.chunked and window is not None)
 
 
 def heads_of(keys: Keys, slides: Sequence[bool] = ()) -> tuple[Heads, ...]:

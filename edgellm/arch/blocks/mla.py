@@ -32,7 +32,7 @@ class Latent:
     split: bool
     scale: float
     rope: RopeSpec
-    growth: tuple[float, int] | None
+    growth: tuple[float, int, int] | None
 
 
 def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm") -> Latent:

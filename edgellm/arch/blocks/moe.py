@@ -8,7 +8,7 @@ from edgellm.arch.blocks.ffn import gated_ffn, plain_ffn
 from edgellm.graph import Builder, Value
 from edgellm.hparams import MAX_LAYERS, MAX_WIDTH, Keys
 from edgellm.ops.dense import activation, add, matmul, mul, scaled_by
-from edgellm.ops.moe import MAX_GROUPS, Gating, expert_matmul, expert_sum, gated_by, glu_clamped, topk
+from edgellm.ops.moe import MAX_GROUPS, Gating, expert_matmul, expert_sum, gated_by, glu_clamped, slot_scale, topk
 
 MAX_EXPERTS = 2**16
 MAX_USED = 256                                   # experts of one token
@@ -32,6 +32,7 @@ class Experts:
     clamp: float | None = None                   # gpt-oss: limit of gate and up, in the place of `act`
     plain: bool = False                          # down(act(up(x))), without a gate
     latent: int = 0                              # row length between two more matrices around routed experts; 0: none
+    weighs_inputs: bool = False                  # whether weights multiply what goes into an expert, not what comes out
 
 
 def has_experts(keys: Keys) -> bool:
@@ -100,6 +101,8 @@ def _inner(g: Builder, block: str, x: Value, weights: Value, experts: Experts) -
         up = expert_matmul(g, x, weights, f"{block}.ffn_up_exps", k, n_ff)
     if experts.clamp is not None:
         return glu_clamped(g, gate, up, experts.clamp)
+    if experts.weighs_inputs:                    # the other factor, up's, comes with the sum: all but the activation is linear
+        gate = slot_scale(g, gate, weights, k)
     return mul(g, activation(g, experts.act, gate), up)
 
 

@@ -57,9 +57,9 @@ def _magnitude_and_yarn(keys: Keys, kind: str, factor: float, original: int) -> 
     return magnitude * (replaced or yarn_magnitude(factor)), (ext_factor, beta_fast, beta_slow, original)
 
 
-def temperature(keys: Keys) -> tuple[float, int] | None:
+def temperature(keys: Keys) -> tuple[float, int, int] | None:
     """By how much queries grow, and each time after how many tokens; None where the file has none of it."""
     growth = keys.optional("attention.temperature_scale")
     every = keys.integer("attention.temperature_length", 0, MAX_CONTEXT, default=0) or keys.integer(
         "rope.scaling.original_context_length", 0, MAX_CONTEXT, default=0) or keys.context_length
-    return None if growth is None else (growth, every)
+    return None if growth is None else (growth, every, 0)

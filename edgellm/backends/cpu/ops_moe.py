@@ -10,6 +10,7 @@ from edgellm.backends.cpu.emitters import count_word, emitter, float_word, trait
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import BUCKETS, EXPERT_ROWS, EXPERTS, GATED_BY, TOPK
+from edgellm.backends.cpu.words_moe import SLOT_SCALE
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node
 
@@ -88,6 +89,17 @@ def _expert_rows(plan: PlanBuilder, node: Node, columns: int, quantise: str | No
         buckets=buckets.at, experts=plan.values[choice].n, count=count_word(node)), whole=(x, buckets), writes=(out,),
         pieces=REPLICATED)
     return out
+
+
+@emitter("slot_scale")
+def slot_scale(plan: PlanBuilder, index: int, node: Node) -> None:
+    (source, choice), k = node.inputs, cast(int, node.attrs["k"])
+    x, weights, chosen = plan.values[source], plan.values[choice], cast(Value, plan.derived(choice, CHOSEN))
+    out = plan.output(index)
+    plan.add("slot_scale:rows", SLOT_SCALE(
+        x=x.at, x_stride=x.stride, weights=weights.at, weights_stride=weights.stride, chosen=chosen.at,
+        chosen_stride=chosen.stride, out=out.at, out_stride=out.stride, n=node.n // k, slots=k, count=count_word(node)),
+        reads=(x,), whole=(weights, chosen), writes=(out,), pieces=node.n, by_rows=node.rows == "T")
 
 
 @emitter("gated_by")

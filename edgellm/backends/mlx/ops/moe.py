@@ -71,6 +71,12 @@ def expert_sum(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> 
     return (y * mx.take_along_axis(x[-1], experts, axis=-1)[..., None]).sum(axis=1)
 
 
+@op("slot_scale")
+def slot_scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    k = cast(int, node.attrs["k"])
+    return (x[0].reshape(len(x[0]), k, -1) * mx.take_along_axis(x[1], _best(x[1], k), axis=-1)[..., None]).reshape(x[0].shape)
+
+
 @op("glu_clamped")
 def glu_clamped(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     limit = number(node, "limit")
