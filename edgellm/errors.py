@@ -84,7 +84,7 @@ class ContextFull(EdgeError):
 
 
 class NumericError(EdgeError):
-    """The model produced logits that are not numbers."""
+    """The model produced NaN or Inf logits."""
 
 
 class BackendError(EdgeError):

@@ -11,7 +11,7 @@ from edgellm.graph import RopeSpec
 Float64s = npt.NDArray[np.float64]
 
 
-@np.errstate(all="ignore")       # damaged factors end as logits that are no numbers, and those are refused
+@np.errstate(all="ignore")       # damaged factors end as NaN or Inf logits, and those are refused
 def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[Float64s, float]:
     """Radians per position of each pair (n_rot/2,), and the magnitude of cos and sin.
 

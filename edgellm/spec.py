@@ -37,7 +37,7 @@ def check_graph(graph: Graph) -> None:
         raise GraphError("has no outputs")
     for name, value in graph.outputs.items():
         if not 0 <= value < len(graph.nodes) or graph.nodes[value].rows == "T":
-            raise GraphError(f"output {name} %{value} is no value with the wanted rows, or a row per segment")
+            raise GraphError(f"output {name} %{value} is not a value with the wanted rows, or a row per segment")
 
 
 def _check_states(graph: Graph) -> None:
@@ -58,7 +58,7 @@ def _check_states(graph: Graph) -> None:
 def _faults(graph: Graph, index: int, node: Node) -> Iterator[str]:
     spec = OPS.get(node.op)
     if spec is None:
-        yield "is no op"
+        yield "is not an op"
         return
     if len(node.inputs) not in spec.inputs or any(not 0 <= value < index for value in node.inputs):
         yield f"cannot take inputs {node.inputs}"

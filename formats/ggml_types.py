@@ -102,9 +102,9 @@ TYPES_BY_NAME: dict[str, GGMLType] = {kind.name: kind for kind in TYPES.values()
 
 
 def row_bytes(kind: GGMLType, n: int) -> int:
-    """Bytes of one row of `n` elements. ValueError if `n` is no whole number of blocks or the layout is unknown."""
+    """Bytes of one row of `n` elements. ValueError if `n` is not a whole number of blocks or the layout is unknown."""
     if not kind.has_layout:
         raise ValueError(f"{kind.name} of {kind.origin} has no known layout")
     if n % kind.block:
-        raise ValueError(f"a row of {n} elements is no whole number of {kind.name} blocks of {kind.block}")
+        raise ValueError(f"a row of {n} elements is not a whole number of {kind.name} blocks of {kind.block}")
     return n // kind.block * kind.block_bytes

@@ -78,7 +78,7 @@ def _read_version(cursor: Cursor) -> int:
     start = cursor.file.buffer[:8]
     if start[:4] != b"GGUF"[:len(start)]:
         kind = next((name for magic, name in _FOREIGN if start.startswith(magic)), f"starts with {start[:4]!r}")
-        cursor.fail(BadMagic, f"is no GGUF file ({kind}); give the path of a GGUF model", "magic")
+        cursor.fail(BadMagic, f"is not a GGUF file ({kind}); give the path of a GGUF model", "magic")
     cursor.take(4, "magic", "the magic number")
     version = int(cursor.number(U32, "version", "the version"))
     if version in (2, 3):
@@ -104,7 +104,7 @@ def _read_key(cursor: Cursor, index: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        cursor.fail(BadHParam, f"the key {raw[:40]!r} is no UTF-8{AGAIN}", field, at)
+        cursor.fail(BadHParam, f"the key {raw[:40]!r} is not UTF-8{AGAIN}", field, at)
 
 
 def _read_value(cursor: Cursor, key: str, kind: int) -> Any:
@@ -165,5 +165,5 @@ def _check_alignment(cursor: Cursor, kind: int, value: Any, at: int) -> int:
     if TYPE_NAMES[kind] != "u32":
         cursor.fail(BadAlignment, f"has type {TYPE_NAMES[kind]} and must be u32{MADE}", field, at)
     if value == 0 or value & (value - 1):
-        cursor.fail(BadAlignment, f"{value} is no power of two{MADE}", field, at + 4)
+        cursor.fail(BadAlignment, f"{value} is not a power of two{MADE}", field, at + 4)
     return int(value)

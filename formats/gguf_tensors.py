@@ -44,7 +44,7 @@ def read_tensors(cursor: Cursor, n_tensors: int, alignment: int, part: int) -> t
         places[name] = at = cursor.at
         offset = int(cursor.number(U64, name, "the tensor's offset"))
         if offset % alignment:
-            message = f"the tensor's offset {offset} is no multiple of the alignment {alignment}"
+            message = f"the tensor's offset {offset} is not a multiple of the alignment {alignment}"
             cursor.fail(BadAlignment, message + MADE, name, at)
         if offset != expected:
             cursor.fail(BadTensorInfo, f"the tensor's offset is {offset} where {expected} comes next{MADE}", name, at)
@@ -73,7 +73,7 @@ def _read_name(cursor: Cursor, index: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        cursor.fail(BadTensorInfo, f"the name {raw!r} is no UTF-8{AGAIN}", field, at)
+        cursor.fail(BadTensorInfo, f"the name {raw!r} is not UTF-8{AGAIN}", field, at)
 
 
 def _read_shape(cursor: Cursor, name: str) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ def _read_type(cursor: Cursor, name: str, shape: tuple[int, ...]) -> tuple[GGMLT
         cursor.fail(Unsupported, kind.refusal, name, at)
     columns = shape[-1] if shape else 1
     if columns % kind.block:
-        message = f"rows of {columns} elements are no whole number of {kind.name} blocks of {kind.block}"
+        message = f"rows of {columns} elements are not a whole number of {kind.name} blocks of {kind.block}"
         cursor.fail(BadTensorInfo, message + MADE, name, at)
     n_bytes = math.prod(shape[:-1]) * row_bytes(kind, columns)
     if n_bytes > _INT64_MAX:

@@ -31,7 +31,7 @@ Value = Any                  # bool | int | float | str | StringArray | numeric 
 class StringArray(Sequence[str]):
     """The strings of one metadata array, decoded when asked for.
 
-    Bytes that are no UTF-8 become U+FFFD; `raw` keeps them. Iterating is the fast way to all of them (0.2 us each).
+    Bytes that are not UTF-8 become U+FFFD; `raw` keeps them. Iterating is the fast way to all of them (0.2 us each).
     ValueError once the file was closed.
     """
 

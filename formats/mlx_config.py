@@ -169,7 +169,7 @@ def rope_divisors(config: Config, file: str) -> dict[str, npt.NDArray[np.float32
 
 def _factors(values: object, name: str, file: str) -> npt.NDArray[np.float32]:
     if not isinstance(values, list) or not all(isinstance(_float(x), float) and abs(x) < MAX_NUMBER for x in values):
-        problem = f"longrope's {name}_factor is no list of numbers; download the folder again"
+        problem = f"longrope's {name}_factor is not a list of numbers; download the folder again"
         raise BadHParam(problem, file=file, field="rope_scaling")
     return np.array(values, np.float32)
 

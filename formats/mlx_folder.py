@@ -146,7 +146,7 @@ class MlxFolder(GGUFFile):
         base = name.removesuffix(".weight")
         scales = self._file.tensors.get(f"{base}.scales")
         if info.dtype != "U32" or scales is None or len(shape) != 2:
-            raise Unsupported(f"is {info.dtype}, which is no weight that edgellm can read; get the model whose weights are "
+            raise Unsupported(f"is {info.dtype}, which is not a weight that edgellm can read; get the model whose weights are "
                               "floats, or MLX's affine or mxfp4", file=self.path, field=name)
         own = self._quantisation.get(base)
         settings = {**self._quantisation, **own} if isinstance(own, Mapping) else self._quantisation
@@ -251,7 +251,7 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
         file = file if wrap is None else wrap(file, config)
         quantisation = config.get("quantization") or config.get("quantization_config") or {}
         if not isinstance(quantisation, Mapping):
-            raise BadHParam("quantization is no object; download the folder again", file=folder, field="quantization")
+            raise BadHParam("quantization is not an object; download the folder again", file=folder, field="quantization")
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
         made = {**rope_divisors(config, folder), **asked(family.made, config, folder), **dense_layers(folder)}
         for name, values in made.items():
@@ -271,7 +271,7 @@ def paired_rows(n: int, heads: int, path: str, name: str, turned: int = 0) -> Ro
     `turned`: how many rows of a head are rotated, 0 for all.
     """
     if n % (2 * heads) or turned % 2 or turned > n // heads:
-        raise ShapeMismatch(f"{n} rows are no whole number of pairs for {heads} heads", file=path, field=name)
+        raise ShapeMismatch(f"{n} rows are not a whole number of pairs for {heads} heads", file=path, field=name)
     rows, turned = np.arange(n).reshape(heads, -1), turned or n // heads
     pairs = rows[:, :turned].reshape(heads, 2, -1).swapaxes(1, 2).reshape(heads, -1)
     return np.concatenate([pairs, rows[:, turned:]], axis=1).reshape(-1)

@@ -40,11 +40,11 @@ def _entries(path: str) -> list[Any]:
     try:
         entries = json.loads(bytes(file.data)) if file.size <= MAX_BYTES else None
     except (ValueError, RecursionError) as error:
-        raise BadHParam(f"is no JSON ({str(error)[:80]}); download the folder again", file=path) from error
+        raise BadHParam(f"is not JSON ({str(error)[:80]}); download the folder again", file=path) from error
     finally:
         file.close()
     if not isinstance(entries, list):
-        raise BadHParam("is no list of modules; download the folder again", file=path)
+        raise BadHParam("is not a list of modules; download the folder again", file=path)
     return entries
 
 
@@ -75,6 +75,6 @@ def dense_layers(folder: str) -> dict[str, npt.NDArray[np.float32]]:
                 raise Unsupported("has more than two dense layers behind the pooling", file=folder, field=MODULES)
             with open_safetensors(place) as file:
                 if file.tensors.keys() != {"linear.weight"}:
-                    raise Unsupported("is no dense layer of one matrix", file=place, field="Dense")
+                    raise Unsupported("is not a dense layer of one matrix", file=place, field="Dense")
                 found[DENSE[len(found)]] = np.array(file.array("linear.weight"), np.float32)
     return found

@@ -54,7 +54,7 @@ def _merges(values: Any, path: str) -> list[str]:
     pairs = [" ".join(pair) if isinstance(pair, list) and all(isinstance(part, str) for part in pair) else pair for pair in pairs]
     wrong = next((pair for pair in pairs if not isinstance(pair, str)), None)
     if wrong is not None:
-        raise BadVocab(f"{str(wrong)[:40]!r} is no merge of two texts; download the folder again", file=path, field="merges")
+        raise BadVocab(f"{str(wrong)[:40]!r} is not a merge of two texts; download the folder again", file=path, field="merges")
     return pairs
 
 

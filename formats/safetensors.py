@@ -189,7 +189,7 @@ def _read_index(path: str) -> dict[str, str]:
         raise BadHParam("is missing or empty; download the folder again", file=path, field="weight_map")
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or not _SHARD.fullmatch(shard):
-            message = f"the shard {str(shard)[:80]!r} is no plain file name that ends in .safetensors"
+            message = f"the shard {str(shard)[:80]!r} is not a plain file name that ends in .safetensors"
             raise BadHParam(message, file=path, field=name)
     return weight_map
 
@@ -200,7 +200,7 @@ def _read_header(file: MappedFile, part: int) -> tuple[list[SafeTensorInfo], dic
     length = int.from_bytes(file.buffer[:8], "little")
     start = 8 + length
     if file.size > 8 and file.buffer[8] != ord("{"):
-        raise BadMagic("is no safetensors file: its header does not begin with '{'", file=file.path, offset=8)
+        raise BadMagic("is not a safetensors file: its header does not begin with '{'", file=file.path, offset=8)
     if length > MAX_HEADER_BYTES:
         message = f"a header of {length} bytes is larger than {MAX_HEADER_BYTES}{_AGAIN}"
         raise LimitExceeded(message, file=file.path, offset=0)
@@ -229,9 +229,9 @@ def _tensor(file: MappedFile, name: str, entry: Any, part: int, start: int) -> S
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise fail(BadType, f"dtype {str(dtype)[:40]!r} is none that edgellm can read; convert the model to BF16")
     if not _are_sizes(shape) or len(shape) > MAX_DIMS:
-        raise fail(BadTensorInfo, f"the shape {str(shape)[:80]} is no list of up to {MAX_DIMS} sizes{_AGAIN}")
+        raise fail(BadTensorInfo, f"the shape {str(shape)[:80]} is not a list of up to {MAX_DIMS} sizes{_AGAIN}")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise fail(BadTensorInfo, f"data_offsets {str(offsets)[:80]} are no begin and end{_AGAIN}")
+        raise fail(BadTensorInfo, f"data_offsets {str(offsets)[:80]} are not begin and end{_AGAIN}")
     n_bytes = math.prod(shape) * DTYPE_BYTES[dtype]
     if n_bytes != offsets[1] - offsets[0]:
         raise fail(BadTensorInfo, f"{dtype} {shape} needs {n_bytes} bytes and has {offsets[1] - offsets[0]}{_AGAIN}")
@@ -258,7 +258,7 @@ def _check_places(file: MappedFile, tensors: list[SafeTensorInfo], start: int) -
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _constant(name: str) -> float:

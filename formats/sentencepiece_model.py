@@ -105,4 +105,4 @@ def _varint(path: str, data: bytes, at: int) -> tuple[int, int]:
 
 
 def _fail(path: str, problem: str) -> NoReturn:
-    raise BadVocab(f"is no SentencePiece model: it {problem}; download it again", file=path)
+    raise BadVocab(f"is not a SentencePiece model: it {problem}; download it again", file=path)

@@ -41,7 +41,7 @@ class NewTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its data. ValueError if a row is no whole number of blocks."""
+        """Bytes of its data. ValueError if a row is not a whole number of blocks."""
         return math.prod(self.shape[:-1]) * row_bytes(self.type, self.shape[-1] if self.shape else 1)
 
 
@@ -61,7 +61,7 @@ class GGUFWriter:
         self._path = os.fspath(path)
         self.alignment = int(metadata.get(ALIGNMENT, 32))
         if self.alignment < 1 or self.alignment & (self.alignment - 1):
-            raise BadAlignment(f"{self.alignment} is no power of two", file=self._path, field=ALIGNMENT)
+            raise BadAlignment(f"{self.alignment} is not a power of two", file=self._path, field=ALIGNMENT)
         self._check(tensors)
         self._parts = self._divide(tensors, split_bytes, split_tensors)
         if len(self._parts) > MAX_PARTS:
@@ -143,7 +143,7 @@ class GGUFWriter:
                 message = f"the tensor has {len(tensor.shape)} dimensions and may have {MAX_DIMS}"
                 raise BadTensorInfo(message, file=self._path, field=name)
             if not tensor.type.has_layout or columns % tensor.type.block:
-                message = f"rows of {columns} elements are no whole number of {tensor.type.name} blocks"
+                message = f"rows of {columns} elements are not a whole number of {tensor.type.name} blocks"
                 raise BadTensorInfo(message, file=self._path, field=name)
             seen.add(name)
 

@@ -89,7 +89,7 @@ class _Cache:
         self.keys, self.values = (np.zeros((n_heads, capacity, dims), np.float32) for dims in (dims_k, dims_v))
 
     def append(self, k: Array, v: Array) -> tuple[Array, Array]:
-        """Store one token (heads, 1, dims), dropping the oldest that is no sink; all that is kept, (heads, n, dims)."""
+        """Store one token (heads, 1, dims), dropping the oldest that is not a sink; all that is kept, (heads, n, dims)."""
         if self.n == self.capacity:
             for held in (self.keys, self.values):
                 held[:, self.sinks:-1] = held[:, self.sinks + 1:].copy()

@@ -163,7 +163,7 @@ def test_chat(model: edgellm.Model) -> None:
     prompt = model.tokenizer.encode("<|endoftext|><|im_start|>user\nhello ", add_special=False, parse_special=True)
     prompt += model.tokenizer.encode("<|im_end|> world", add_special=False)
     prompt += model.tokenizer.encode("<|im_end|>\n<|im_start|>assistant\n", add_special=False, parse_special=True)
-    assert sum(token == end for token in prompt) == 1, "what the user says is no control token"
+    assert sum(token == end for token in prompt) == 1, "what the user says is not a control token"
     assert model.generate(prompt, max_tokens=6, temperature=0).token_ids == answer.token_ids
     stream = model.chat(messages, stream=True, max_tokens=6, temperature=0)
     assert "".join(stream) == answer.text == stream.result.text

@@ -189,5 +189,5 @@ def test_the_files_own_templates() -> None:
     assert find_template({"tokenizer.chat_template": " \n"}, tokenizer, file="f").source == BUILT_IN["chatml"]
     with pytest.raises(TemplateError, match=r"f has no chat template 'nope'; it has default, tool_use"):
         find_template(metadata, tokenizer, file="f", variant="nope")
-    with pytest.raises(TemplateError, match=r"f: tokenizer\.chat_template is no text but int; convert the model again"):
+    with pytest.raises(TemplateError, match=r"f: tokenizer\.chat_template is not a text but int; convert the model again"):
         find_template({"tokenizer.chat_template": 5}, tokenizer, file="f")

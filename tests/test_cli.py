@@ -106,7 +106,7 @@ def test_run_hands_the_answers_form_on(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["--schema", '{"not": {}}'], "'not'"), (["--schema", "{"], "--schema '{': is no JSON"),
+    (["--schema", '{"not": {}}'], "'not'"), (["--schema", "{"], "--schema '{': is not JSON"),
     (["--schema", "gone"], "--schema gone: "),
     (["--choices", '["a"'], "--choices"), (["--choices", ","], "choices has"), (["--regex", "("], "unclosed group"),
     (["--grammar", "gone"], "--grammar gone: cannot be read"), (["--regex", "a", "--choices", "a,b"], "choices and regex"),
@@ -366,7 +366,7 @@ def test_model_errors_are_one_line(
 
 def test_files_that_are_no_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "empty.gguf").touch()
-    (tmp_path / "text.gguf").write_text("hello, this is no model at all, only text")
+    (tmp_path / "text.gguf").write_text("hello, this is not a model at all, only text")
     os.mkfifo(tmp_path / "fifo.gguf")
     (tmp_path / "loop.gguf").symlink_to(tmp_path / "loop.gguf")
     with socket.socket(socket.AF_UNIX) as listener:

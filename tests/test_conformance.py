@@ -165,6 +165,6 @@ def test_keys_that_are_no_numbers_do_not_outlive_their_conversation(tmp_path: Pa
     path = tiny_model(tmp_path / "m.gguf", tensors={"token_embd.weight": table})
     with edgellm.load(str(path), context=64) as model:
         wanted = model.generate([1, 2, 3], max_tokens=5, temperature=0).token_ids
-        with pytest.raises(edgellm.EdgeError, match="not numbers"):
+        with pytest.raises(edgellm.EdgeError, match="NaN or Inf"):
             model.generate([1, 7, 3, 4, 5, 6], max_tokens=5, temperature=0)
         assert model.generate([1, 2, 3], max_tokens=5, temperature=0).token_ids == wanted

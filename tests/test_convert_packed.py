@@ -106,7 +106,7 @@ def test_every_value_is_the_checkpoints(tmp_path: Path, kind: str, method: str, 
     assert found.keys() == wanted.keys()
     for name, array in wanted.items():
         assert (np.abs(found[name] - array) <= loose * np.abs(array)).all(), name
-    plainer = {"F32"} if bits == 3 else set()              # matrices whose rows are no whole words
+    plainer = {"F32"} if bits == 3 else set()              # matrices whose rows are not whole words
     smaller = {"Q4_0": set(), "F16": {"Q4_0"}}.get(expected, {"Q4_1", "Q4_0"})           # by chance some allow it
     assert expected in types and types <= {expected} | smaller | plainer
     assert any(expected in note for note in done.notes)

@@ -94,7 +94,7 @@ def test_variants_agree_with_transformers(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("isa", system.usable_isas())
 @pytest.mark.parametrize(("n_heads", "n_embd"), [(4, 64), (6, 60)])
 def test_biases_by_distance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, n_heads: int, n_embd: int) -> None:
-    """More keys than a block, heads that are no power of two, dims past the last eight; the same bits in any steps."""
+    """More keys than a block, numbers of heads that are not powers of two, dims past the last eight; the same bits in any steps."""
     monkeypatch.setenv("EDGELLM_ISA", isa)
     path = tiny_model(tmp_path / "m.gguf", "bloom", n_layers=1, n_heads=n_heads, n_embd=n_embd)
     with ready(path, chunk=16) as (executable, reference):

@@ -61,7 +61,7 @@ def test_gelu_keeps_its_digits_where_it_is_small() -> None:
 
 @pytest.mark.parametrize("isa", system.usable_isas())
 def test_clamp_and_xielu(isa: str) -> None:
-    """As the references have them; what is no number stays so."""
+    """As the references have them; NaN stays NaN."""
     linker = jit.Linker()                        # it owns the code
     addresses = jit.kernel_addresses(["elementwise:clamp", "elementwise:xielu"], isa, linker)
     clamp, limit = addresses["elementwise:clamp"], int(np.float32(1.5).view(np.uint32))

@@ -313,7 +313,7 @@ def test_an_interrupted_step_leaves_the_model_usable(loader: Loader, model: Mode
 
 def test_no_numbers(loader: Loader, model: Model) -> None:
     loader.toy.logits_of = lambda seen: np.full(model.n_vocab, math.nan, np.float32)
-    with pytest.raises(NumericError, match="not numbers"):
+    with pytest.raises(NumericError, match="NaN or Inf"):
         model.generate(PROMPT)
     loader.toy.logits_of = loader.toy.turned
     assert model.generate(PROMPT, max_tokens=2, **GREEDY).stats.generated_tokens == 2

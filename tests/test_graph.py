@@ -117,7 +117,7 @@ def _changed(index: int, **fields: Any) -> Callable[[Graph], Graph]:
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (_changed(1, op="batch_norm"), "%1 batch_norm: is no op"),
+    (_changed(1, op="batch_norm"), "%1 batch_norm: is not an op"),
     (_changed(1, inputs=(5,)), "%1 rms_norm: cannot take inputs"),
     (_changed(1, inputs=()), "%1 rms_norm: cannot take inputs"),
     (_changed(2, weights=()), "%2 matmul: cannot take weights"),

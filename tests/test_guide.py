@@ -14,7 +14,7 @@ from edgellm.catalogue import bundled, entries, resolve
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "scripts" / "guide"))
 
-from corpus.commands import unknown_names  # noqa: E402  # the folder of scripts is no package
+from corpus.commands import unknown_names  # noqa: E402  # the folder of scripts is not a package
 from evaluate import HERE, Report, known_commands, mark, talk  # noqa: E402
 from rubric import read_questions  # noqa: E402
 

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts" / "guide"))
 
-from batches import batches  # the folder of scripts is no package
+from batches import batches  # the folder of scripts is not a package
 from corpus.intents import intents, meanings
 from tokenizer import Conversations, GuideTokenizer, train_tokenizer
 from write_corpus import as_line, conversations

@@ -14,7 +14,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parent.parent / "scripts" / "guide"
 sys.path.append(str(FOLDER))
 
-from corpus import commands, facts, patterns  # noqa: E402  # the folder of scripts is no package
+from corpus import commands, facts, patterns  # noqa: E402  # the folder of scripts is not a package
 from corpus.grammar import expand, expression, normalise, parse  # noqa: E402
 from corpus.intents import intents, slots  # noqa: E402
 from rubric import appears, read_questions  # noqa: E402

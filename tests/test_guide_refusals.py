@@ -13,7 +13,7 @@ from edgellm.cli.guide import CODE, FACTS, LANGUAGE, refusal
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "scripts" / "guide"))
 
-from rubric import read_questions  # noqa: E402  # the folder of scripts is no package
+from rubric import read_questions  # noqa: E402  # the folder of scripts is not a package
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
         return form == "q8_whole" and self.rung.whole_blocks
 
     def order(self, form: str, rows: int) -> str:
-        """How codes lie in so many rows that are no tile."""
+        """How codes lie in so many rows, which make no tile."""
         if self.rung.lanes_from and rows >= self.rung.lanes_from:
             return "lanes"
         return "blocks" if self.whole(form) else "halves"
@@ -199,7 +199,7 @@ def test_panel_of_several_groups(kernels: Kernels) -> None:
 
 @pytest.mark.parametrize("name", COMMON)
 def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
-    """Any bytes, scales that are infinite or no numbers included, to the very bits of the codec."""
+    """Any bytes, scales that are infinite or NaN included, to the very bits of the codec."""
     k = {1: 45, 32: 96, 64: 192, 128: 384, 256: 512}[TRAITS[name].block]
     rng = np.random.default_rng(5)
     raw = rng.integers(0, 256, (50, k // TRAITS[name].block * TRAITS[name].block_bytes), np.uint8)

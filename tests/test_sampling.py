@@ -195,7 +195,7 @@ def test_dry(history: list[int], allowed: int) -> None:
 
 
 def test_dry_breaker_that_spans_tokens() -> None:
-    """`<|>` is begun inside `x<` and completed by `|` and `>`: what stands before it is no repetition."""
+    """`<|>` is begun inside `x<` and completed by `|` and `>`: what stands before it is not a repetition."""
     again = [0, 1, 2, 0, 1]
     broken = [0, 1, 2, 5, 6, 7, 0, 1]
     options = SamplingOptions(dry_multiplier=1.0, dry_sequence_breakers=("<|>",), dry_allowed_length=3)
@@ -246,7 +246,7 @@ def test_no_numbers_no_token(options: dict[str, float]) -> None:
         for place in (0, 777, 4999):
             logits = np.linspace(-4, 4, 5000, dtype=np.float32)
             logits[place] = bad
-            with pytest.raises(NumericError, match="not numbers"):
+            with pytest.raises(NumericError, match="NaN or Inf"):
                 sampler.sample(logits, array("i", [1, 2]))
     with pytest.raises(NumericError, match="no token is left"):
         sampler.sample(np.full(5000, -np.inf, np.float32), array("i", [1, 2]))

@@ -172,7 +172,7 @@ def test_without_thinking_all_is_answer(loader: Loader, model: edgellm.Model) ->
     assert (result.thinking, result.text) == ("", "Paris </think>.")
     lets_say(loader, model, "Hm.</think>Paris.")
     result = model.generate("What?", temperature=0)
-    assert (result.thinking, result.text) == ("", "Hm.</think>Paris."), "a prompt that is no conversation is not looked into"
+    assert (result.thinking, result.text) == ("", "Hm.</think>Paris."), "a prompt that is not a conversation is not looked into"
 
 
 def test_cut_while_it_thinks(loader: Loader, model: edgellm.Model) -> None:

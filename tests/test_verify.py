@@ -113,7 +113,7 @@ def test_faults_of_tokenizers(tmp_path: Path, metadata: dict[str, object], statu
 @pytest.mark.parametrize(("template", "status", "message"), [
     ("{% for m in messages %}", "error", "the template 'default'"), ("{{ raise_exception('no') }}", "error", "no"),
     ("nothing", "warning", "leaves out what the user says"),
-    ("{{ messages[0].content }}<|eot_id|>", "warning", "<|eot_id|>, which is no token"),
+    ("{{ messages[0].content }}<|eot_id|>", "warning", "<|eot_id|>, which is not a token"),
     ("{{ messages[0].content }}{% if tools %}{{ tools.nothing.here }}{% endif %}", "warning", "with tools"),
 ])
 def test_faults_of_templates(tmp_path: Path, template: str, status: str, message: str) -> None:

@@ -87,7 +87,7 @@ def parameters(text: str) -> float:
     """A count like 596M or 7.24B as a number. ValueError for anything else."""
     match = COUNT.fullmatch(text)
     if match is None or not float(match[1]):
-        raise ValueError(f"{_shown(text)} is no count of parameters like 596M or 7.2B")
+        raise ValueError(f"{_shown(text)} is not a count of parameters like 596M or 7.2B")
     return float(match[1]) * {"K": 1e3, "M": 1e6, "B": 1e9}[match[2]]
 
 
@@ -115,7 +115,7 @@ def parse(text: str) -> Catalogue:
 def _entry(table: dict[str, Any]) -> Entry:
     name = _take(table, "name", str, "an entry")
     if not NAME.fullmatch(name):
-        raise ValueError(f"{_shown(name)} is no name for an entry: lower case letters, digits, dots and dashes")
+        raise ValueError(f"{_shown(name)} is not a name for an entry: lower case letters, digits, dots and dashes")
     repository = _take(table, "repository", str, name, None)
     sampling = _take(table, "sampling", dict, name, {})
     if unknown := sampling.keys() - SAMPLING:
@@ -165,7 +165,7 @@ def _file(table: Any, repository: str | None, name: str) -> ModelFile:
 def _bundled(table: dict[str, Any], type_name: str, where: str) -> ModelFile:
     path = _take(table, "bundled", str, where)
     if not BUNDLED.fullmatch(path):
-        raise ValueError(f"{where}: bundled = {_shown(path)} is no name of a .gguf file in lower case")
+        raise ValueError(f"{where}: bundled = {_shown(path)} is not a name of a .gguf file in lower case")
     piece = {"path": path} | {key: table.pop(key) for key in ("size", "sha256") if key in table}
     _nothing_left(table, where)
     return ModelFile(type_name, "", (_part(piece, where),), bundled=True)
@@ -178,7 +178,7 @@ def _part(table: Any, where: str) -> Part:
     sha256 = _take(table, "sha256", str, where, None)
     _nothing_left(table, where)
     if not path.endswith(".gguf") or not path.isprintable() or path.startswith("/") or "\\" in path or ".." in path.split("/"):
-        raise ValueError(f"{where}: {_shown(path)} is no path of a .gguf file inside a repository")
+        raise ValueError(f"{where}: {_shown(path)} is not a path of a .gguf file inside a repository")
     if not 0 < size < 2 ** 63 or (sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256)):
         raise ValueError(f"{where}: {path} needs a positive size and a sha256 of 64 hex digits")
     return Part(path, size, sha256)
@@ -187,7 +187,7 @@ def _part(table: Any, where: str) -> Part:
 def _number(value: Any, where: str) -> float:
     """A finite number; `memory_gb` and the sampling options are such."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER <= value <= MAX_NUMBER:
-        raise ValueError(f"{where} = {_shown(value)} is no number below {MAX_NUMBER:g}")
+        raise ValueError(f"{where} = {_shown(value)} is not a number below {MAX_NUMBER:g}")
     return float(value)
 
 

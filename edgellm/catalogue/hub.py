@@ -149,7 +149,7 @@ class Hub:
         if self.offline:
             raise DownloadError(f"{repository} is not fetched because HF_HUB_OFFLINE is set; unset it to use the network")
         if not re.match(r"https?://[^/]", self.endpoint):
-            raise DownloadError(f"HF_ENDPOINT={self.endpoint} is no address of a hub; give one that begins with https://")
+            raise DownloadError(f"HF_ENDPOINT={self.endpoint} is not an address of a hub; give one that begins with https://")
         token = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         answer = request(method, url, {**headers, **token}, home=self.endpoint, limits=self.limits, final=final)
         if answer.status in (200, 206) or (final and answer.status in REDIRECTS):
@@ -203,11 +203,11 @@ def _parsed(body: bytes, host: str) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise DownloadError(f"{host} gives an answer that is not JSON, so it is no hub; check HF_ENDPOINT") from error
+        raise DownloadError(f"{host} gives an answer that is not JSON, so it is not a hub; check HF_ENDPOINT") from error
 
 
 def _listed(item: Any, repository: str, commit: str) -> RemoteFile | None:
-    """One line of a listing; None for folders and for what is no file."""
+    """One line of a listing; None for folders and for what is not a file."""
     if not isinstance(item, dict) or item.get("type") != "file" or not isinstance(item.get("path"), str):
         return None
     lfs = item.get("lfs")

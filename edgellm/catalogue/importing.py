@@ -25,7 +25,7 @@ def import_model(file: Path, name: str | None = None, *, copy: bool = False,
                  progress: Progress = lambda file, done, total: None) -> tuple[str, Path]:
     """Give `file` (of a split model, any part) a name in our folder: a hard link, else a symbolic one; with `copy` its bytes.
 
-    Returns the name and the new path. Raises the FormatErrors for a file that is no sound model, and OptionError for a name that
+    Returns the name and the new path. Raises the FormatErrors for a file that is not a sound model, and OptionError for a name that
     is taken or cannot be one.
     """
     sweep()

@@ -72,7 +72,7 @@ def meant(text: str) -> tuple[str, str]:
     if text.startswith((HUB_PREFIX, OLLAMA_PREFIX)):
         return text, ""
     if spelling.ADDRESS.match(text) and not spelling.LIBRARY.fullmatch(text):
-        raise ModelNotFound(f"{_shown(text)} is no model's page on the hub: download the file and give its path, or write "
+        raise ModelNotFound(f"{_shown(text)} is not a model's page on the hub: download the file and give its path, or write "
                             "hf:owner/repository[:TYPE or :FILE.gguf]")
     choices = spelling.variants(text, entries())
     if not choices:
@@ -99,7 +99,7 @@ def _page(text: str) -> str | None:
 def on_disk(name: str) -> Path | None:
     """The file that a name means, if it is on this machine. Raises ModelNotFound for a name that can mean nothing."""
     if "\0" in name or not name.strip():
-        raise ModelNotFound(f"{_shown(name)} is no name of a model: give a .gguf file or a name of the catalogue")
+        raise ModelNotFound(f"{_shown(name)} is not a name of a model: give a .gguf file or a name of the catalogue")
     if name.startswith(OLLAMA_PREFIX):
         wanted = name.removesuffix(":latest")
         return next((model.path for model in stores.named("ollama") if model.name == wanted), None)
@@ -120,7 +120,7 @@ def hub_name(text: str) -> HubName | None:
         owner, name, wanted = repository.split("/", 2)
         repository = f"{owner}/{name}"
     if not REPOSITORY.fullmatch(repository):
-        raise ModelNotFound(f"{_shown(text)} is no model of the hub: write hf:owner/repository[:TYPE or :FILE.gguf]")
+        raise ModelNotFound(f"{_shown(text)} is not a model of the hub: write hf:owner/repository[:TYPE or :FILE.gguf]")
     return HubName(repository, wanted)
 
 

@@ -142,7 +142,7 @@ def _split(url: str, home: str, *, base: str = "") -> SplitResult:
             raise ValueError(whole)
         return urlsplit(whole)
     except ValueError as error:
-        raise DownloadError(f"{home} leads to {url[:200]!r}, which is no address; check HF_ENDPOINT") from error
+        raise DownloadError(f"{home} leads to {url[:200]!r}, which is not an address; check HF_ENDPOINT") from error
 
 
 def _check_scheme(parts: SplitResult, url: str, own: Origin) -> None:

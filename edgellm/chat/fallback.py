@@ -72,7 +72,7 @@ BUILT_IN = {name: source for _, name, source, _ in KNOWN}
 def template_variants(metadata: Mapping[str, Any], *, file: str) -> dict[str, str]:
     """The templates that a file brings, by name; the usual one is "default". Raises TemplateError for one that is not a text."""
     if not isinstance(metadata.get(KEY, ""), str):
-        raise TemplateError(f"{file}: {KEY} is no text but {type(metadata[KEY]).__name__}; convert the model again")
+        raise TemplateError(f"{file}: {KEY} is not a text but {type(metadata[KEY]).__name__}; convert the model again")
     found = {}
     if isinstance(metadata.get(KEY), str) and metadata[KEY].strip():
         found["default"] = metadata[KEY]
@@ -85,7 +85,7 @@ def template_variants(metadata: Mapping[str, Any], *, file: str) -> dict[str, st
 def find_template(metadata: Mapping[str, Any], tokenizer: ChatTokenizer, *, file: str, variant: str | None = None) -> ChatTemplate:
     """The file's template (its `variant` if named), else the built-in one that fits its vocabulary, else ChatML.
 
-    Raises TemplateError where a named variant does not exist, or the file's template is no text. Nothing is compiled before
+    Raises TemplateError where a named variant does not exist, or the file's template is not a text. Nothing is compiled before
     the template's first use.
     """
     bos, eos = (tokenizer.token_text(token) if token is not None else "" for token in (tokenizer.bos_id, tokenizer.eos_id))

@@ -124,7 +124,7 @@ def _reading(model: Model, wanted: bool) -> Iterator[Read | None]:
 
 
 def _tests(p: str, n: str, pairs: list[str], d: str) -> list[Test]:
-    """At each depth: prompts, then generations, then both together; a length of 0 is no test."""
+    """At each depth: prompts, then generations, then both together; a length of 0 means no test."""
     from edgellm.cli.measuring import Test
 
     prompts, lengths, depths = _numbers("-p", p), _numbers("-n", n), _numbers("-d", d)

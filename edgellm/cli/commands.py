@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgellm.engine.records import Event
 
 INDENT = 20                                      # columns of the names in a list
-HELP = {                                         # what is no command
+HELP = {                                         # topics beside the commands
     '"""': 'begins and ends a message of several lines; so does a backslash at a line\'s end, or Alt-Enter',
     "Tab": "completes commands, options, models and paths",
     "Ctrl-C": "stops an answer; twice at the prompt, or Ctrl-D, leaves",

@@ -32,7 +32,7 @@ def _schema(given: str) -> Any:                  # Any: JSON
     try:
         return json.loads(text)
     except ValueError as error:
-        raise OptionError(f"--schema {shown(given)}: is no JSON ({error}); give a JSON schema or a file with one") from error
+        raise OptionError(f"--schema {shown(given)}: is not JSON ({error}); give a JSON schema or a file with one") from error
 
 
 def _choices(given: str) -> list[str]:
@@ -41,7 +41,7 @@ def _choices(given: str) -> list[str]:
     try:
         found: list[str] = json.loads(given)
     except ValueError as error:
-        raise OptionError(f'--choices {shown(given)}: is no JSON list ({error}); give e.g. ["yes", "no"], or yes,no') from error
+        raise OptionError(f'--choices {shown(given)}: is not a JSON list ({error}); give e.g. ["yes", "no"], or yes,no') from error
     return found
 
 

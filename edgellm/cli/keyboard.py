@@ -20,7 +20,7 @@ MOST = 1 << 20                                   # characters that are kept
 def quiet() -> Iterator[None]:
     """While the block runs, the terminal on stdin does not show what is typed. Ctrl-C and Ctrl-Z work as before.
 
-    Where stdin is no terminal, and on Windows, where consoles show no keys that nobody reads, nothing is done.
+    Where stdin is not a terminal, and on Windows, where consoles show no keys that nobody reads, nothing is done.
     """
     if sys.platform == "win32" or not sys.stdin.isatty():
         yield

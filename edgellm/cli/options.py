@@ -29,7 +29,7 @@ Model = Annotated[str, typer.Argument(
     help="A .gguf file, a name from the catalogue (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE].",
 )]
 Predict = Annotated[int | None, typer.Option(
-    "-n", "--predict", "--n-predict", metavar="N", show_default=False,
+    "-n", "--predict", "--n-predict", metavar="N", show_default=False, callback=number(-1),
     help="Stop after N tokens; -1: only where the model stops. Default: as many as the context holds.",
 )]
 Temperature = Annotated[float | None, typer.Option(

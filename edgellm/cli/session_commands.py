@@ -85,7 +85,7 @@ def copy(chat: Conversation, rest: str) -> None:
     if len(data) > MOST_COPIED:
         raise OptionError(f"/copy: the answer has {len(data):,} bytes, and terminals take {MOST_COPIED:,} at most")
     if not understands_escapes(sys.stderr):
-        raise OptionError("/copy: this is no terminal with a clipboard")
+        raise OptionError("/copy: this is not a terminal with a clipboard")
     sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\a")
     sys.stderr.flush()
     say(f"{len(answers[-1]):,} characters went to the clipboard, if your terminal lets programs write it")

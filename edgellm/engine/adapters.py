@@ -220,8 +220,8 @@ def _alpha(gguf: GGUFFile, architecture: str) -> float:
     """`adapter.lora.alpha`, once the file is known to be an adapter of this architecture."""
     kind, of = gguf.metadata.get("general.type"), gguf.metadata.get("general.architecture")
     if kind != "adapter" or gguf.metadata.get("adapter.type") != "lora":
-        raise Unsupported(f"is no LoRA adapter (its general.type is {shown(kind)}); give a GGUF file that edgellm convert made of "
-                          "one", file=gguf.path)
+        raise Unsupported(f"is not a LoRA adapter (its general.type is {shown(kind)}); give a GGUF file that edgellm "
+                          "convert made of one", file=gguf.path)
     if of != architecture:
         raise Unsupported(f"is an adapter of a {shown(of)} model, and this one is {architecture}; take the adapter of this model",
                           file=gguf.path, field="general.architecture")
@@ -232,7 +232,7 @@ def _alpha(gguf: GGUFFile, architecture: str) -> float:
 
 
 def _names(gguf: GGUFFile) -> list[str]:
-    """The weights that a file adapts. Raises Unsupported for tensors that are no factors, BadTensorInfo for half a pair."""
+    """The weights that a file adapts. Raises Unsupported for tensors that are not factors, BadTensorInfo for half a pair."""
     found: dict[str, set[str]] = {}
     for name in gguf.tensors:
         base, dot, half = name.rpartition(".")

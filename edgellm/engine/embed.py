@@ -81,7 +81,7 @@ def compute(model: Model, ids: Sequence[TokenIds], progress: EmbedProgress | Non
     found = np.concatenate(rows) if rows else np.empty((0, model.info.embedding), np.float32)
     if not np.isfinite(found).all():
         index = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
-        raise NumericError(f"the vector of text {index} has values that are not numbers; the model's file may be damaged: fetch it "
+        raise NumericError(f"the vector of text {index} has NaN or Inf values; the model's file may be damaged: fetch it "
                            "again.")
     return found
 

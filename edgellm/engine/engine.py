@@ -307,7 +307,7 @@ class Engine:
     def _fail(self, task: Task, error: Exception) -> None:
         """An error of one task alone: its reader gets it."""
         if isinstance(error, NumericError) and task.conversation is not None:
-            self._cache.forget(task.conversation)        # keys that are no numbers would spoil what is computed beside them
+            self._cache.forget(task.conversation)        # keys that are NaN would spoil what is computed beside them
         task.error = error
         task.abort()
         self.turns.leave(task)

@@ -16,7 +16,7 @@ from edgellm.spec import uses
 BASE_BYTES = (50 if sys.platform == "linux" else 95) << 20       # Python, NumPy, kernels; LLVM, where its pages stay
 TOKENIZER_BYTES = 410                            # per token, of vocabularies of 32,000 to 152,000
 START_BYTES, START_TOKEN_BYTES = 90 << 20, 850   # while a model is loaded, before its weights are read
-SMALLEST_CONTEXT = 256                           # tokens: a shorter one is no way out
+SMALLEST_CONTEXT = 256                           # tokens: a shorter one does not help
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class Generating(AsyncTwins):
         source = self._source()
         model = source.model
         if isinstance(messages, str) or not isinstance(messages, Sequence):
-            raise OptionError('messages is no list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
+            raise OptionError('messages is not a list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
         tools = toolbox(options.get("tools"), model.template)
         if options.get("run_tools"):
             if stream or tools is None:

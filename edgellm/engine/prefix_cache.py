@@ -100,7 +100,7 @@ class PrefixCache:
             self._kept = [one for one in self._kept if not one.idle or one is wanted]
 
     def forget(self, conversation: Conversation) -> None:
-        """Drop a conversation whose keys may be wrong or not numbers."""
+        """Drop a conversation whose keys may be wrong or NaN."""
         user = conversation.user() if conversation.user is not None else None
         if user is not None:
             user.conversation = None

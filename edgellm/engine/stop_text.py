@@ -14,7 +14,7 @@ class StopText:
         self._stops = (*given, *more)
         for stop in self._stops:
             if not isinstance(stop, str) or not stop:
-                raise OptionError(f"stop={shown(stop)} is no stop text; give a text of at least one character, or a list of them.")
+                raise OptionError(f"stop={shown(stop)} is not a stop text; give a text that is not empty, or a list of them.")
         self._longest = max(map(len, self._stops), default=0)
         self._held = ""
 

@@ -53,7 +53,7 @@ def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
     if given is None:
         return None
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
-        raise OptionError("tools is no list; give functions, or descriptions with a name and parameters.")
+        raise OptionError("tools is not a list; give functions, or descriptions with a name and parameters.")
     tools, functions = list[Tool](), dict[str, Function]()
     for each in given:
         if callable(each):

@@ -185,7 +185,7 @@ def _checked(processors: Sequence[Processor]) -> tuple[Processor, ...]:
     found = processors if isinstance(processors, Sequence) else (processors,)
     for processor in found:
         if not callable(processor):
-            raise OptionError(f"processors has {shown(processor)}, which is no function; give functions (ids, logits) -> logits.")
+            raise OptionError(f"processors has {shown(processor)}, not a function; give functions (ids, logits) -> logits.")
     return tuple(found)
 
 
@@ -193,5 +193,5 @@ def _check_peak(peak: float) -> None:
     if peak == -math.inf:
         raise NumericError("no token is left: every logit is -inf; allow a token in logit_bias or in your processors.")
     if not math.isfinite(peak):
-        raise NumericError(f"the model produced logits that are not numbers ({peak}); its file may be damaged: fetch it "
+        raise NumericError(f"the model produced NaN or Inf logits ({peak}); its file may be damaged: fetch it "
                            "again.")

@@ -193,7 +193,7 @@ def model_defaults(metadata: Mapping[str, object], file: str) -> dict[str, int |
             number = _RULES[option].kind(value)
             _RULES[option].check(option, number)
         except (OptionError, TypeError, ValueError, OverflowError) as error:
-            message = f"{shown(value)} is no value for {option}; correct the key or convert the model again"
+            message = f"{shown(value)} is not a value for {option}; correct the key or convert the model again"
             raise BadHParam(message, file=file, field=key) from error
         found[option] = number
     return found

@@ -78,7 +78,7 @@ class BpeEncoder:
             return text.encode("utf-8", "surrogateescape")
         try:
             return bytes([BYTE_OF_LETTER[letter] for letter in text])
-        except KeyError:                     # a token that is no byte string: added by somebody, or padding
+        except KeyError:                     # a token that is not a byte string: added by somebody, or padding
             return text.encode("utf-8", "surrogateescape")
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:

@@ -14,7 +14,7 @@ class Encoder(Protocol):
         """Ids of each of several texts that hold no special token. Never a control id, whatever a text says."""
 
     def piece(self, token: int) -> bytes:
-        """The bytes of a token that is no control token."""
+        """The bytes of a token that is not a control token."""
 
     def prepare(self) -> None:
         """Build what `encode` needs; called by `encode` where nobody did before."""

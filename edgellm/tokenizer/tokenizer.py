@@ -174,7 +174,7 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Text of `ids`. Control tokens are left out, or with `skip_special=False` shown by their text.
 
-        The space that encoding puts before a text is taken away again; bytes that are no UTF-8 become U+FFFD. SPM vocabularies
+        The space that encoding puts before a text is taken away again; bytes that are not UTF-8 become U+FFFD. SPM vocabularies
         write spaces as U+2581, so that there a text which holds U+2581 comes back with spaces in its place.
         """
         return self.decode_bytes(ids, skip_special=skip_special).decode("utf-8", "replace")

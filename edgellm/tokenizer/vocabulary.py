@@ -213,7 +213,7 @@ def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos:
     kinds = set(types)
     for kind in kinds - set(TokenType):
         where = types.index(kind)
-        raise reader.fault("token_type", f"entry {where} is {kind}, which is no token type; convert the model again")
+        raise reader.fault("token_type", f"entry {where} is {kind}, which is not a token type; convert the model again")
     if TokenType.BYTE in kinds:
         for i, kind in enumerate(types):
             if kind == TokenType.BYTE and not BYTE_TEXT.fullmatch(texts[i]):

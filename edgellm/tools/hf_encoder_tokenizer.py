@@ -76,11 +76,12 @@ def _bert_normalizer(whole: Json, path: str) -> tuple[bool, bool]:
 def _unigram(model: Json, whole: Json, rows: int, path: str) -> dict[str, Any]:
     vocab, unknown = model.get("vocab"), model.get("unk_id")
     if not isinstance(vocab, list) or len(vocab) > rows:
-        raise BadVocab(f"its vocabulary is no list of at most {rows} pieces; download the folder again", file=path, field="vocab")
+        raise BadVocab(f"its vocabulary is not a list of at most {rows} pieces; download the folder again", file=path,
+                       field="vocab")
     tokens, types, scores = [f"[PAD{i}]" for i in range(rows)], [UNUSED] * rows, [UNSEEN] * rows
     for token, entry in enumerate(vocab):
         if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], (int, float))):
-            raise BadVocab(f"{str(entry)[:40]!r} is no piece with a score; download the folder again", file=path, field="vocab")
+            raise BadVocab(f"{str(entry)[:40]!r} is not a piece with a score; download the folder again", file=path, field="vocab")
         byte = bool(model.get("byte_fallback")) and len(entry[0]) == 6 and entry[0].startswith("<0x")
         _put(tokens, types, token, entry[0], UNKNOWN if token == unknown else BYTE if byte else NORMAL, path)
         scores[token] = float(entry[1])
@@ -106,7 +107,7 @@ def _bytes(text: Any, path: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
     try:
         return np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
     except (binascii.Error, TypeError, ValueError) as error:
-        raise BadVocab("is no base64; download the folder again", file=path, field="precompiled_charsmap") from error
+        raise BadVocab("is not base64; download the folder again", file=path, field="precompiled_charsmap") from error
 
 
 def _flat(entry: Any, inner: str) -> Iterator[Json]:

@@ -42,7 +42,7 @@ def convert_lora(folder: str | os.PathLike[str], out: str | os.PathLike[str], *,
         raise OptionError(f"--type {type_name}: adapters are {', '.join(PLAIN)}.")
     folder = os.path.abspath(folder)
     if not os.path.isfile(os.path.join(folder, CONFIG)):
-        raise Unreadable(f"has no {CONFIG}, so it is no PEFT adapter", file=folder)
+        raise Unreadable(f"has no {CONFIG}, so it is not a PEFT adapter", file=folder)
     settings = read_json(MappedFile(os.path.join(folder, CONFIG)))
     _check(settings, folder)
     place = _base(settings, base)
@@ -122,7 +122,7 @@ def _placed(array: Floats, ours: str, family: Family, config: Json, path: str) -
     if not family.paired_rows or heads is None:
         return array
     if not isinstance(heads, int) or heads < 1:
-        raise BadHParam(f"{heads!r} is no number of heads", file=path, field=ours)
+        raise BadHParam(f"{heads!r} is not a number of heads", file=path, field=ours)
     return array[paired_rows(len(array), heads, path, ours)]
 
 

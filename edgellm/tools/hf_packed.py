@@ -43,9 +43,9 @@ class Grouped:
         """The smallest GGUF type that holds the matrix exactly, and why it is no smaller one."""
         halves = self.scales.astype(np.float16).astype(np.float32)
         if not self.group or self.group % BLOCK or self.q.shape[1] % BLOCK:
-            return "F16", "their groups are no runs of 32 columns"
+            return "F16", "their groups are not runs of 32 columns"
         if (halves != self.scales).any():
-            return "F16", "their scales are no F16 numbers"
+            return "F16", "their scales are not F16 numbers"
         if self.q.max(initial=0) <= 15:
             if (self.zeros == 8).all():
                 return "Q4_0", ""

@@ -53,5 +53,5 @@ def _entry(line: str, number: int, path: str) -> tuple[int, bytes]:
             raise ValueError("no literal of so many bytes")
         return int(token), text
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        raise BadVocab(f"line {number} is no entry of a vocabulary ({str(error)[:60]}); download the folder again",
+        raise BadVocab(f"line {number} is not an entry of a vocabulary ({str(error)[:60]}); download the folder again",
                        file=path) from error

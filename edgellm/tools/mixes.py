@@ -66,7 +66,7 @@ _ROLES = (                                       # the first part that a name ha
     ("attn_qkv.weight", "qkv"), ("attn_kv_b.weight", "kv_b"), ("attn_v.weight", "v"), ("attn_k.weight", "k"),
     ("attn_q.weight", "q"), ("attn_output.weight", "attn_output"), ("ffn_up", "up"), ("ffn_gate", "gate"), ("ffn_down", "down"),
 )
-_FALLBACKS = {                                   # for rows that are no whole number of superblocks
+_FALLBACKS = {                                   # for rows that are not a whole number of superblocks
     "IQ1_S": "IQ4_NL", "IQ1_M": "IQ4_NL", "IQ2_XXS": "IQ4_NL", "IQ2_XS": "IQ4_NL", "IQ2_S": "IQ4_NL", "IQ3_XXS": "IQ4_NL",
     "IQ3_S": "IQ4_NL", "IQ4_XS": "IQ4_NL", "Q2_K": "Q4_0", "Q3_K": "Q4_0", "TQ1_0": "Q4_0", "TQ2_0": "Q4_0", "Q2_0": "Q4_0",
     "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0",
@@ -137,7 +137,7 @@ def _type_of(info: TensorInfo, rules: _Rules, wishes: Wishes) -> str:
 
 
 def _fitting(info: TensorInfo, kind: str) -> str:
-    """The type, or the one that takes its place where the rows are no whole number of its blocks."""
+    """The type, or the one that takes its place where the rows are not a whole number of its blocks."""
     columns = info.shape[-1]
     if columns % TYPES_BY_NAME[kind].block == 0:
         return kind

@@ -122,7 +122,7 @@ def _template(name: str, source: str, tokenizer: Tokenizer | None) -> Finding:
     if problem:
         return Finding("template", "error", problem)
     notes = [] if QUESTION in text else [f"{name!r} leaves out what the user says"]
-    notes += [f"{name!r} writes {token}, which is no token of the vocabulary" for token in _strange(text, tokenizer)]
+    notes += [f"{name!r} writes {token}, which is not a token of the vocabulary" for token in _strange(text, tokenizer)]
     if problem := _rendered(template, [USER, ANSWER, USER])[1]:
         notes.append(problem)
     text, problem = _rendered(template, [SYSTEM, USER])

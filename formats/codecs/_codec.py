@@ -40,11 +40,11 @@ class Codec:
         object.__setattr__(self, "n", kind.block)
 
     def dequantize(self, raw: Bytes) -> Floats:
-        """(..., row bytes) uint8 -> (..., row elements) f32. ValueError if a row is no whole number of blocks."""
+        """(..., row bytes) uint8 -> (..., row elements) f32. ValueError if a row is not a whole number of blocks."""
         *leading, row = raw.shape
         size = self.dtype.itemsize
         if row % size:
-            raise ValueError(f"rows of {row} bytes are no whole number of {self.name} blocks of {size} bytes")
+            raise ValueError(f"rows of {row} bytes are not a whole number of {self.name} blocks of {size} bytes")
         blocks = np.ascontiguousarray(raw).reshape(-1).view(self.dtype)
         out = np.empty((len(blocks), self.n), np.float32)
         with np.errstate(all="ignore"):              # damaged scales may be inf or NaN: they decode to inf or NaN
@@ -53,13 +53,13 @@ class Codec:
         return out.reshape(*leading, row // size * self.n)
 
     def quantize(self, values: npt.NDArray[np.floating[Any]], importance: Floats | None = None) -> Bytes:
-        """(..., row elements) float -> (..., row bytes) uint8. ValueError if a row is no whole number of blocks.
+        """(..., row elements) float -> (..., row bytes) uint8. ValueError if a row is not a whole number of blocks.
 
         importance (row elements,): how much squared errors of each column cost, as an importance matrix has it.
         """
         *leading, row = values.shape
         if row % self.n:
-            raise ValueError(f"rows of {row} elements are no whole number of {self.name} blocks of {self.n}")
+            raise ValueError(f"rows of {row} elements are not a whole number of {self.name} blocks of {self.n}")
         rows = np.ascontiguousarray(values, np.float32).reshape(-1, row)
         x = rows.reshape(-1, self.n)
         blocks = np.zeros(len(x), self.dtype)

@@ -32,7 +32,7 @@ def appears(word: str, text: str) -> bool:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """The questions of a file. Raises ValueError for an entry that is no question."""
+    """The questions of a file. Raises ValueError for an entry that is not a question."""
     found = []
     for entry in tomllib.loads(path.read_text(encoding="utf-8"))["question"]:
         if unknown := entry.keys() - {"topic", "ask", "all", "none", "before"}:

@@ -48,7 +48,7 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
         common |= {"query_pre_attn_scalar": shape.head_dim, "use_bidirectional_attention": False}
     if variant.arch == "falcon":
         del common["head_dim"]
-    if variant.family == "Dots1":                # its defaults are no numbers
+    if variant.family == "Dots1":                # its defaults are not numbers
         common |= {"layer_types": ["full_attention"] * shape.n_layers, "sliding_window": None}
     return getattr(transformers, variant.family + text)(**common | dict(variant.config))
 

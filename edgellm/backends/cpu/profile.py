@@ -15,7 +15,7 @@ from edgellm.backends.cpu.plan import Record
 from edgellm.backends.cpu.pool import Pool, Program
 
 KERNEL = "lap:lap"                               # what is linked for it
-WAITS, WAKES = "(waiting at barriers)", "(waking threads)"       # kinds that are no kernel's
+WAITS, WAKES = "(waiting at barriers)", "(waking threads)"       # kinds that are not of a kernel
 CALIBRATION = 0.02                               # seconds in which the clock's ticks are counted at least
 TRIES = 9                                        # to read two clocks at once
 _Lap = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)

@@ -109,7 +109,7 @@ class StepBlock:
                 state.recurrent.write_to(step.state_slots[mine], self.state_targets[mine])
         for (index, _, rows), work in self._work.items():
             work.fill(step, index, rows)
-        with np.errstate(all="ignore"):          # damaged factors give logits that are no numbers, which is an error of its own
+        with np.errstate(all="ignore"):          # damaged factors give NaN or Inf logits, which is an error of its own
             for (_, kind), table in self._tables.items():
                 table.fill(step.positions if kind == "true" else step.sink_positions, step.output_rows)
 

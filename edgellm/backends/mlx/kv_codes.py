@@ -46,7 +46,7 @@ def _hadamard(n: int) -> npt.NDArray[np.float32]:
 
 
 def encode(x: Array, kv_type: str) -> Array:
-    """x (..., dim) f32 as rows of bytes. What is no finite number makes its block's scale one that is none either."""
+    """x (..., dim) f32 as rows of bytes. A value that is not finite makes the scale of its block not finite either."""
     dim = x.shape[-1]
     whole = mx.pad(rotated(x), [(0, 0)] * (x.ndim - 1) + [(0, -dim % BLOCK)])
     blocks = whole.reshape(*x.shape[:-1], -1, BLOCK)

@@ -202,7 +202,7 @@ def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
 
 
 def _unpack(raw: Bytes, kind: str, traits: GroupTraits) -> tuple[Any, Any, Any]:
-    with np.errstate(all="ignore"):                          # damaged scales end as logits that are no numbers
+    with np.errstate(all="ignore"):                          # damaged scales end as NaN or Inf logits
         return traits.unpack(np.ascontiguousarray(raw).reshape(-1).view(CODECS[kind].dtype))
 
 

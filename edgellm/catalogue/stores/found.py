@@ -47,7 +47,7 @@ def gguf_files(folder: Path) -> Iterator[Path]:
 
 
 def found(name: str, path: Path, *, sha256: str | None = None) -> Found | None:
-    """A record of the model at `path`; None where a part is missing or is no GGUF file."""
+    """A record of the model at `path`; None where a part is missing or is not a GGUF file."""
     paths = tuple(path.with_name(part) for part in parts_of(path.name))
     if not all(is_gguf(part) for part in paths):
         return None

@@ -35,7 +35,7 @@ def _value(node: ast.expr) -> Any:
     match node:
         case ast.Constant():
             if isinstance(node.value, bytes | complex) or node.value is Ellipsis:
-                raise ValueError("is no JSON")
+                raise ValueError("is not JSON")
             return node.value
         case ast.Name(id=name) if name in WORDS:
             return WORDS[name]
@@ -45,7 +45,7 @@ def _value(node: ast.expr) -> Any:
             return {str(_value(key)): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None}
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return -number
-    raise ValueError("is no literal")
+    raise ValueError("is not a literal")
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:

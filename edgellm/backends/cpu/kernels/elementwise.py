@@ -85,7 +85,7 @@ def _functions(isa: Isa) -> dict[str, Any]:
 
     @inline
     def relu(x):
-        return larger(splat(0.0), x)                # what is no number stays so
+        return larger(splat(0.0), x)                # NaN stays NaN
 
     @inline
     def relu_squared(x):
@@ -93,7 +93,7 @@ def _functions(isa: Isa) -> dict[str, Any]:
 
     @inline
     def clamp(x, unused, limit):
-        return smaller(limit, larger(sub(splat(0.0), limit), x))             # what is no number stays so
+        return smaller(limit, larger(sub(splat(0.0), limit), x))             # NaN stays NaN
 
     @inline
     def xielu(x, unused, numbers):

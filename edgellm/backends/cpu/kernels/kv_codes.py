@@ -15,7 +15,7 @@ TRIED = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15)
 
 
 def write(e: Generic, kv_type: str, source: Any, codes: Any, scale: Any) -> None:
-    """Round 32 f32. What is no finite number makes the scale one that is none either, so that it shows in the result."""
+    """Round 32 f32. A value that is not finite makes the scale not finite either, so that it shows in the result."""
     x = [e.load(V8F, source, 32 * part) for part in range(PARTS)]
     odd = _all(e, [e.b.fsub(each, each) for each in x], e.b.fadd)
     step = _byte_step(e, x) if kv_type == "q8_0" else _half_byte_step(e, x, source)

@@ -124,7 +124,7 @@ class Generic:
         return self.b.fadd(self.b.fmul(a, b), c)
 
     def larger(self, a: Value, b: Value) -> Value:
-        """The larger of two; b where one is no number."""
+        """The larger of two; b where one is NaN."""
         return self.b.select(self.b.fcmp_ordered(">", a, b), a, b)
 
     def smaller(self, a: Value, b: Value) -> Value:
