@@ -18,6 +18,10 @@ def _drafting(layer: int) -> dict[str, Any]:
         f"{block}.{name}.weight": np.ones(shape) for name, shape in shapes.items()}
 
 
+_GRANITE_SWA = {
+    "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2, "logits_scaling": 4.0,
+    "sliding_window": 8, "layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"],
+    "layer_rope_theta": [10000.0, 0.0, 10000.0, 10000.0, 0.0]}
 _LLAMA4 = {"num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 96}
 ONE = {"num_hidden_layers": 2, "moe_intermediate_size": 96, "num_experts_per_tok": 2}
 VARIANTS: Mapping[str, Variant] = {
@@ -79,6 +83,9 @@ VARIANTS: Mapping[str, Variant] = {
     "granitemoe": Variant("granitemoe", "GraniteMoe", config={
         "num_local_experts": 4, "num_experts_per_tok": 2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
         "attention_multiplier": 0.2, "logits_scaling": 4.0}),
+    "granite_swa": Variant("granite_swa", "GraniteSWA", {"n_layers": 5, "tied": True}, config=_GRANITE_SWA),
+    "granite_swa-experts": Variant("granite_swa", "GraniteMoeSWA", {"n_layers": 5, "n_experts": 4}, config=_GRANITE_SWA | {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 96}),
     "gpt-oss": Variant("gpt-oss", "GptOss", {"n_used": 2}, config={
         "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2, "rope_parameters": {

@@ -108,6 +108,8 @@ FAMILIES: dict[str, Family] = {
     "phi3": Family(fused_qkv=True, ffn="fused"),
     "phimoe": Family(layer_norm=True, norm_bias=True, biased=(*QKV, "attn_output"), output_bias=True, keys={
         "attention.layer_norm_rms_epsilon": 1e-5, "attention.layer_norm_epsilon": None}),
+    "plamo3": Family(norms=(*PRE, *POST), qk_norm="head", fused_qkv=True, ffn="fused", keys={
+        "attention.sliding_window": 8, "attention.sliding_window_pattern": 2, "rope.freq_base_swa": 5000.0}),
     "qwen": Family(fused_qkv=True, biased=("attn_qkv",), one_kv_per_head=True, own_head_dim=False, told_widths=2),
     "qwen2": Family(biased=QKV),
     "qwen2vl": Family(biased=QKV, keys=_SECTIONS),

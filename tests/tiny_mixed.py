@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from tiny_draw import Array, Draw, Hybrid, Shape, attention, feed_forward, gated, output_norm
 
 
@@ -73,7 +74,30 @@ def openelm_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
             "attn_q_norm.weight": draw.vector(s.head_dim), "attn_k_norm.weight": draw.vector(s.head_dim)} | gated(draw, s)
 
 
+def granite_swa_keys(s: Shape) -> dict[str, Any]:
+    """The first of four layers sees everything, the second of three does not rotate."""
+    layers = range(s.n_layers)
+    keys = {"attention.sliding_window": s.window or 8, "attention.sliding_window_pattern": [i % 4 > 0 for i in layers],
+            "attention.rope_pattern": [i % 3 != 1 for i in layers], "embedding_scale": 3.0, "residual_scale": 0.5,
+            "attention.scale": 0.2, "logit_scale": 4.0}
+    return keys | ({"expert_shared_feed_forward_length": s.n_ff} if s.n_experts else {})
+
+
+def granite_swa_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm")}
+    found |= {name: array for name, array in attention(draw, s).items() if not name.endswith("_norm.weight")}
+    found["attn_sinks.weight"] = draw.vector(s.n_heads, mean=0.0, deviation=1.0)
+    if not s.n_experts:
+        return found | gated(draw, s)
+    experts = draw.experts(s, "granite_swa")
+    both = [experts.pop(f"ffn_{part}_exps.weight") for part in ("gate", "up")]
+    return found | experts | {"ffn_gate_up_exps.weight": np.concatenate(both, axis=1),
+                              "ffn_up_shexp.weight": draw.matrix(2 * s.n_ff, s.n_embd),
+                              "ffn_down_shexp.weight": draw.matrix(s.n_embd, s.n_ff)}
+
+
 MIXED = {
+    "granite_swa": Hybrid(granite_swa_keys, granite_swa_block, output_norm),
     "deci": Hybrid(deci_keys, deci_block, output_norm),
     "openelm": Hybrid(openelm_keys, openelm_block, output_norm),
     "mimo2": Hybrid(mimo2_keys, mimo2_block, output_norm),

@@ -81,6 +81,14 @@ def _unused_values(n: int) -> dict[str, Any]:
     return {f"blk.0.time_mix_v{part}.weight": np.ones(size) for part, size in (("0", n), ("1", (12, n)), ("2", (n, 12)))}
 
 
+def _plamo3(n_layers: int) -> dict[str, Any]:
+    """Norms after the halves of a block, which real files name without .weight."""
+    draw, tensors = Draw(np.random.default_rng(8)), dict[str, Any]()
+    for name in (f"blk.{layer}.post_{part}_norm" for layer in range(n_layers) for part in ("attention", "ffw")):
+        tensors |= {f"{name}.weight": None, name: draw.vector(64)}
+    return tensors
+
+
 SLIDING, FULL = "sliding_attention", "full_attention"
 _STABLELM = {"layer_norm_eps": 1e-5} | _partly_rotated(0.25)
 _MINISTRAL = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
@@ -145,6 +153,7 @@ VARIANTS = {
     "maincoder": Variant("maincoder", "HunYuanDenseV1", {"head_dim": 24}),
     "orion": Variant("orion", "StableLm", config={"layer_norm_eps": 1e-5} | _partly_rotated(1.0)),
     "pangu-embedded": Variant("pangu-embedded", "Llama", config={"attention_bias": True}),
+    "plamo3": Variant("plamo3", PEER, {"n_layers": 3, "tied": True}, tensors=_plamo3(3)),
     "qwen": Variant("qwen", "Qwen2", {"n_kv_heads": 4}),
     "refact": Variant("refact", PEER, {"n_kv_heads": 1}),
     "xverse": Variant("xverse", "Llama"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
+import numpy as np
+
 from ._family import INNER, Family
 from ._pieces import FLAT, Piece, half
 from .qwen2 import windows
@@ -16,6 +18,13 @@ MIXTRAL = {"block_sparse_moe.gate": "ffn_gate_inp"} | {
     f"block_sparse_moe.experts.*.w{number}": f"ffn_{part}_exps" for number, part in ((1, "gate"), (2, "down"), (3, "up"))}
 GRANITE = {"block_sparse_moe.router.layer": "ffn_gate_inp", "block_sparse_moe.input_linear": "ffn_gate_up_exps",
            "block_sparse_moe.output_linear": "ffn_down_exps"}
+
+GRANITE_SWA = {"block_sparse_moe.router": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
+               "block_sparse_moe.input_linear": "ffn_gate_up_exps", "block_sparse_moe.output_linear": "ffn_down_exps",
+               "shared_mlp.input_linear": "ffn_up_shexp", "shared_mlp.output_linear": "ffn_down_shexp"}
+SWA_EXPERTS = {"self_attn.sinks": "attn_sinks.weight", "block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+               "block_sparse_moe.experts.down_proj": "ffn_down_exps.weight"}
+SLIDING = "sliding_attention"
 
 
 def counts(config: Config) -> dict[str, object]:
@@ -32,6 +41,24 @@ def granite(config: Config) -> dict[str, object]:
              "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}
     found = {key: config.get(name) for key, name in names.items()}
     return counts(config) | {key: float(value) if type(value) is int else value for key, value in found.items()}
+
+
+def granite_swa(config: Config) -> dict[str, object]:
+    """Layers whose own base is 0 do not rotate."""
+    n, bases = config["num_hidden_layers"], config.get("layer_rope_theta")
+    kinds = config.get("layer_types") or ["full_attention" if layer % 4 == 0 else SLIDING for layer in range(n)]
+    turned = config.get("no_rope_layers") if bases is None else [base != 0 for base in bases]
+    return granite(config) | {
+        "attention.sliding_window": config.get("sliding_window", 128),
+        "attention.sliding_window_pattern": np.array([kind == SLIDING for kind in kinds]),
+        "attention.rope_pattern": None if turned is None else np.array([bool(each) for each in turned]),
+        "expert_shared_feed_forward_length": config.get("shared_intermediate_size") or None}
+
+
+def one_base(config: Config) -> str:
+    """GGUF has one base for all layers that rotate."""
+    base = (config.get("rope_parameters") or {}).get("rope_theta", config.get("rope_theta", 10000.0))
+    return "" if {each for each in config.get("layer_rope_theta") or () if each} <= {base} else "layer_rope_theta"
 
 
 def normalised(wanted: bool) -> Any:
@@ -65,6 +92,8 @@ FAMILIES = (
            pieces={"ffn_gate_inp_shexp": FLAT}),
     Family("olmoe", ("olmoe",), INNER | EXPERTS, keys=counts, refuses=normalised(False)),
     Family("granite", ("granite",), INNER, paired_rows=True, keys=granite),
+    Family("granite_swa", ("granite_swa", "granitemoe_swa"), INNER | GRANITE_SWA, bare=SWA_EXPERTS, paired_rows=True,
+           keys=granite_swa, slides=True, refuses=one_base),
     Family("granitemoe", ("granitemoe",), INNER | GRANITE, paired_rows=True, keys=granite,
            pieces={"ffn_gate_up_exps": (Piece("ffn_gate_exps", half(0)), Piece("ffn_up_exps", half(1)))}),
 )

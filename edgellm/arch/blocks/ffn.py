@@ -22,11 +22,11 @@ def gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str, suffix: str
     return matmul(g, mul(g, activation(g, act, gate), up), f"{block}.ffn_down{suffix}", g.n(x))
 
 
-def fused_gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str) -> Value:
+def fused_gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str, suffix: str = "") -> Value:
     """The same with gate and up in one tensor, gate first."""
-    both = matmul(g, x, f"{block}.ffn_up", 2 * n_ff)
+    both = matmul(g, x, f"{block}.ffn_up{suffix}", 2 * n_ff)
     gate, up = columns(g, both, 0, n_ff), columns(g, both, n_ff, 2 * n_ff)
-    return matmul(g, mul(g, activation(g, act, gate), up), f"{block}.ffn_down", g.n(x))
+    return matmul(g, mul(g, activation(g, act, gate), up), f"{block}.ffn_down{suffix}", g.n(x))
 
 
 def plain_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str, suffix: str = "") -> Value:
