@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -148,6 +149,27 @@ def test_a_step_that_was_stopped_changes_nothing(tmp_path: Path, monkeypatch: py
         with pytest.raises(StepStopped):
             executable.submit(batch).wait(stop)
         assert np.array_equal(feed(executable, state, sequence, IDS[20:], 11), whole[20:])
+
+
+def test_pages_go_to_the_next_conversation_once_nobody_holds_them(tmp_path: Path) -> None:
+    def pages(state: Any) -> set[int]:
+        return {id(page) for page in state.recurrent._table if page is not None}
+
+    with ready(tiny_model(tmp_path / "m.gguf", "lfm2", n_layers=3)) as executable:
+        state, sequence = executable.new_state(), Sequence(executable.layout)
+        whole = feed(executable, state, sequence, IDS, 20)
+        fork, forked, held = state.fork(), sequence.fork(), pages(state)
+        del state
+        second = executable.new_state()
+        assert np.array_equal(feed(executable, second, Sequence(executable.layout), IDS, 20), whole)
+        assert not pages(second) & held
+        forked.truncate(len(IDS) - 2)
+        assert np.array_equal(feed(executable, fork, forked, IDS[-2:], 1), whole[-2:])
+        held = pages(second)
+        del second
+        third = executable.new_state()
+        assert np.array_equal(feed(executable, third, Sequence(executable.layout), IDS, 20), whole)
+        assert pages(third) == held
 
 
 # --- the engine ------------------------------------------------------------------------------------------------------------

@@ -83,10 +83,10 @@ class PageTable(Generic[P]):
             other._held = list(self._held)
         return other
 
-    def release(self) -> None:
-        """Let go of all pages."""
+    def release(self) -> list[P]:
+        """Let go of all pages; those that nobody else holds."""
         with _COUNTING:
-            held_here, self._held = self._held, [None] * len(self._held)
+            held_here, self._held = [held for held in self._held if held is not None], [None] * len(self._held)
             for held in held_here:
-                if held is not None:
-                    held.holders -= 1
+                held.holders -= 1
+            return [held.page for held in held_here if not held.holders]

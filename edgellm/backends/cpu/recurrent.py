@@ -17,12 +17,15 @@ from edgellm.memory.state_ring import StateSlots
 
 @dataclass(frozen=True, slots=True)
 class RecurrentLayout:
-    """Where states lie in a page of `nbytes`. `zeros`: what a conversation starts from."""
+    """Where states lie in a page of `nbytes`. `zeros`: what a conversation starts from. `spare`: pages of conversations that are
+    gone, at most as many as one has, for the next: memory that was written before is had sooner than new one.
+    """
 
     at: Mapping[int, int]                        # by state
     nbytes: int
     slots: int
     zeros: Page
+    spare: list[Page]
 
     @classmethod
     def plan(cls, layout: MemoryLayout) -> RecurrentLayout:
@@ -30,7 +33,7 @@ class RecurrentLayout:
         for state, spec in layout.recurrent:
             at[state] = end
             end += -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
-        return cls(at, end, layout.state_slots, new_page(end))
+        return cls(at, end, layout.state_slots, new_page(end), [])
 
 
 class RecurrentStates:
@@ -59,7 +62,10 @@ class RecurrentStates:
         return address_of(self._table.own(slot, self._new, lambda page: self._new()))
 
     def _new(self) -> Page:
-        return new_page(self._layout.nbytes)
+        try:
+            return self._layout.spare.pop()
+        except IndexError:
+            return new_page(self._layout.nbytes)
 
     @property
     def nbytes(self) -> int:
@@ -87,4 +93,5 @@ class RecurrentStates:
 
     def __del__(self) -> None:
         if hasattr(self, "_table"):
-            self._table.release()
+            spare = self._layout.spare
+            spare += self._table.release()[: max(0, self._layout.slots - len(spare))]
