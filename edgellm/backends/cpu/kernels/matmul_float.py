@@ -41,10 +41,12 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     tile = isa.make("tile", types.void, (i64,) * 8, lambda e, *args: _tile(e, variant, *args))
     arguments = MATMUL.reader(isa, "step weights row_bytes n k x x_stride count")
 
+    of_product = MATMUL.reader(isa, "weights row_bytes k x x_stride")
+
     @inline
     def untiled(op, first, end, begin, columns):
         """Rows and columns from the first until the end of each, by threes as far as they go."""
-        step, w, row_bytes, n, k, x, x_stride, count = arguments(op)
+        w, row_bytes, k, x, x_stride = of_product(op)
         threes = begin + (columns - begin) // COLUMNS * COLUMNS
         for row0 in range(first, end, ROWS):
             for c in range(begin, threes, COLUMNS):
