@@ -95,8 +95,8 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
     if family.slides:
         keys["attention.sliding_window"] = config.get("sliding_window")
         keys["attention.sliding_window_pattern"] = _pattern(config)
-    keys |= _scaling(config, rope, file, family)
-    keys |= {key: _float(value) if key in FLOATS else value for key, value in asked(family.keys, config, file).items()}
+    own = {key: _float(value) if key in FLOATS else value for key, value in asked(family.keys, config, file).items()}
+    keys |= _scaling(config, rope, file, family, own) | own
     found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
     return {"general.architecture": name, "general.name": file.rstrip("/").rpartition("/")[2], **found}
 
@@ -129,37 +129,57 @@ def _sliding_base(config: Config) -> object:
     return sliding.get("rope_theta") if isinstance(sliding, Mapping) else config.get("rope_local_base_freq")
 
 
-def _scaling(config: Config, rope: Config, file: str, family: Family) -> dict[str, Any]:
+def _scaling(config: Config, rope: Config, file: str, family: Family, own: Config) -> dict[str, Any]:
+    """Keys of scaled angles; `own`: those that the family adds."""
     kind = _kind(rope)
     if kind in ("default", "llama3", *family.own_ropes):
         return {}
     if kind in LONGROPE:
         old = rope.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
         return {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": old,
-                "rope.scaling.attn_factor": _magnitude(config.get("max_position_embeddings"), old)}
+                "rope.scaling.attn_factor": _float(rope.get("attention_factor")) or _magnitude(
+                    rope.get("factor"), config.get("max_position_embeddings"), old)}
     if kind not in ("linear", "yarn"):
         raise Unsupported(f"rope scaling of the type {str(kind)[:64]!r} cannot be read from a folder yet; take a .gguf file of the "
                           "model", file=file, field="rope_scaling")
+    if kind == "yarn" and rope.get("truncate", True) is not family.whole_pairs:
+        raise Unsupported(f"yarn's bounds are {'' if family.whole_pairs else 'not '}rounded to whole pairs in GGUF's "
+                          f"{family.architecture}, other than this setting says; edgellm cannot run the model", file=file,
+                          field="rope_scaling.truncate")
     return {
         "rope.scaling.type": kind, "rope.scaling.factor": _float(rope.get("factor")),
         "rope.scaling.original_context_length": rope.get("original_max_position_embeddings"),
-        "rope.scaling.yarn_attn_factor": _float(rope.get("attention_factor")),
+        "rope.scaling.yarn_attn_factor": _float(rope.get("attention_factor")) or (
+            _yarn_magnitude(rope, file) if own.get("rope.scaling.yarn_log_multiplier") is None else None),
         "rope.scaling.yarn_beta_fast": _float(rope.get("beta_fast")), "rope.scaling.yarn_beta_slow": _float(rope.get("beta_slow")),
     }
+
+
+def _yarn_magnitude(rope: Config, file: str) -> float | None:
+    """The factor of cos and sin where yarn has one magnitude for them and another for scores, None where it follows."""
+    own, every = rope.get("mscale"), rope.get("mscale_all_dim")
+    if not own or not every:
+        return None
+    try:
+        growth = 0.1 * math.log(max(float(rope["factor"]), 1.0))
+        return (growth * float(own) + 1.0) / (growth * float(every) + 1.0)
+    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        raise BadHParam(f"yarn's scaling is incomplete: {str(error)[:80]}", file=file, field="rope_scaling") from error
 
 
 def _kind(rope: Config) -> object:
     return rope.get("rope_type") or rope.get("type") or "default"
 
 
-def _magnitude(context: object, old: object) -> float:
-    """Longrope's factor of cos and sin, as in transformers' modeling_rope_utils."""
-    if not (isinstance(context, int) and isinstance(old, int) and MAX_NUMBER > context > old > 1):
+def _magnitude(factor: object, context: object, old: object) -> float:
+    """Longrope's factor of cos and sin, as in transformers' modeling_rope_utils. `factor`: context / old where it is none."""
+    if not (isinstance(context, int) and isinstance(old, int) and max(context, old) < MAX_NUMBER and old > 1):
         return 1.0
-    return math.sqrt(1.0 + math.log(context / old) / math.log(old))
+    growth = factor if isinstance(factor, (int, float)) and factor < MAX_NUMBER else context / old
+    return math.sqrt(1.0 + math.log(growth) / math.log(old)) if growth > 1 else 1.0
 
 
-def rope_divisors(config: Config, file: str) -> dict[str, npt.NDArray[np.float32]]:
+def rope_divisors(config: Settings, file: str) -> dict[str, npt.NDArray[np.float32]]:
     """Divisors of each pair's frequency (n_rot/2,) by GGUF's names of tensors; {} for scalings without any. Raises BadHParam."""
     rope = _rope(config)
     if _kind(rope) in LONGROPE:
@@ -174,10 +194,11 @@ def _factors(values: object, name: str, file: str) -> npt.NDArray[np.float32]:
     return np.array(values, np.float32)
 
 
-def _llama3(config: Config, rope: Config, file: str) -> npt.NDArray[np.float32]:
+def _llama3(config: Settings, rope: Config, file: str) -> npt.NDArray[np.float32]:
     """As in transformers' modeling_rope_utils."""
     try:
-        dims = int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+        turned: Any = _rotated(config | rope)
+        dims = int(turned or config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
         base, factor = float(rope["rope_theta"]), float(rope["factor"])
         low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
         old = float(rope["original_max_position_embeddings"])
@@ -189,10 +210,8 @@ def _llama3(config: Config, rope: Config, file: str) -> npt.NDArray[np.float32]:
 
 
 def _pattern(config: Config) -> Any:
-    kinds = config.get("layer_types")
-    if isinstance(kinds, list):
-        return np.array([kind == SLIDING for kind in kinds])
-    return config.get("sliding_window_pattern") or config.get("_sliding_window_pattern")
+    kinds, period = config.get("layer_types"), config.get("sliding_window_pattern") or config.get("_sliding_window_pattern")
+    return np.array([kind == SLIDING for kind in kinds]) if isinstance(kinds, list) else period
 
 
 def _float(value: object) -> object:

@@ -19,6 +19,7 @@ from edgellm.weights import WeightStore
 GOLD: dict[str, list[list[float]]] = json.loads((DATA / "hf_gold.json").read_text(encoding="utf-8"))
 FP4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0], np.float32)
 BLOCK = "model.layers.0"
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 
 
 def test_mxfp4_experts_stay_mxfp4(tmp_path: Path) -> None:
@@ -152,6 +153,15 @@ def test_what_gemma_3_leaves_out() -> None:
     assert {key: keys[f"gemma3.{key}"] for key in wanted} == wanted
 
 
+@pytest.mark.parametrize(("kind", "share"), [("glm4", 0.5), ("glm4_moe", 0.5), ("nemotron", 0.5), ("phi", 0.5), ("stablelm", 0.25),
+                                             ("bamba", 0.5)])
+def test_the_share_of_a_head_that_is_rotated_where_nothing_is_said(kind: str, share: float) -> None:
+    """What transformers takes then."""
+    config = {key: value for key, value in config_of(kind).items() if key not in ("partial_rotary_factor", "rope_parameters")}
+    family, settings = find_family(config | {"head_dim": 16}, "")
+    assert metadata_of(settings, family, "")[f"{family.architecture}.rope.dimension_count"] == 16 * share
+
+
 def test_steps_without_a_limit(tmp_path: Path) -> None:
     """Python writes Infinity into config.json; a finite limit would ask for another graph."""
     folder = write_checkpoint(tmp_path / "hf", "mamba2", time_step_limit=[0.0, float("inf")])
@@ -174,6 +184,15 @@ def test_steps_without_a_limit(tmp_path: Path) -> None:
     ("qwen3_next", {"mlp_only_layers": [0]}, "mlp_only_layers"), ("mamba", {"use_bias": True}, "use_bias"),
     ("minimax_m2", {"scoring_func": "softmax"}, "scoring_func"),
     ("bloom", {"apply_residual_connection_post_layernorm": True}, "apply"),
+    ("smollm3", {"use_sliding_window": True, "sliding_window": 4}, "use_sliding_window"),
+    ("smollm3", {"no_rope_layers": None, "no_rope_layer_interval": 2}, "no_rope_layer_interval"),
+    ("dots1", {"sliding_window": 4, "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+    ("exaone4", {"sliding_window": 4, "layer_types": ["full_attention"] * 4}, "layer_types"),
+    ("olmoe", {"clip_qkv": 2.0}, "clip_qkv"), ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ("llama", {"rope_parameters": YARN | {"truncate": False}}, "rope_scaling.truncate"),
+    ("gpt_oss", {"rope_scaling": YARN, "rope_parameters": None}, "rope_scaling.truncate"),
+    ("ministral3", {"rope_parameters": YARN | {"mscale": 0.5, "mscale_all_dim": 1.0}}, "mscale"),
+    ("cohere2", {"use_gated_activation": False}, "use_gated_activation"),
 ])
 def test_settings_that_ask_for_another_graph_are_refused(tmp_path: Path, kind: str, config: dict[str, Any], field: str) -> None:
     with pytest.raises(Unsupported, match=field):

@@ -36,6 +36,11 @@ def nothing(config: Config) -> str:
     return ""
 
 
+def scaling(config: Config) -> Config:
+    """Settings of angles, under their old name or their new one."""
+    return config.get("rope_scaling") or config.get("rope_parameters") or {}
+
+
 def no_keys(config: Config) -> Mapping[str, object]:
     return {}
 
@@ -62,7 +67,8 @@ class Family:
     where a configuration says nothing. `reads`: their names of what others call `hidden_size` and so on, the first that is there
     counts. `keys`: GGUF's keys that other families do not have, without the architecture's name. `values`: bare names of a layer
     whose number becomes a key's value for that layer. `made`: tensors that follow from the configuration. `own_ropes`: scalings
-    of angles that `made` has. `merged_tokenizer`: see mlx_tokenizer. `blocks`: how GGUF names of layers begin.
+    of angles that `made` has. `whole_pairs`: whether yarn's ramp begins and ends at whole pairs. `merged_tokenizer`: see
+    mlx_tokenizer. `blocks`: how GGUF names of layers begin.
     """
 
     architecture: str
@@ -90,6 +96,7 @@ class Family:
     values: Mapping[str, str] = field(default_factory=dict)
     made: Callable[[Config], Mapping[str, npt.NDArray[np.float32]]] = no_tensors
     own_ropes: frozenset[str] = frozenset()
+    whole_pairs: bool = True
     merged_tokenizer: str = ""
     blocks: str = "blk"
 

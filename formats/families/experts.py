@@ -6,7 +6,7 @@ from typing import Any  # of parsed JSON
 
 import numpy as np
 
-from ._family import INNER, Family
+from ._family import INNER, Family, scaling
 from ._pieces import FLAT, Piece, half
 from .qwen2 import windows
 
@@ -18,6 +18,12 @@ MIXTRAL = {"block_sparse_moe.gate": "ffn_gate_inp"} | {
     f"block_sparse_moe.experts.*.w{number}": f"ffn_{part}_exps" for number, part in ((1, "gate"), (2, "down"), (3, "up"))}
 GRANITE = {"block_sparse_moe.router.layer": "ffn_gate_inp", "block_sparse_moe.input_linear": "ffn_gate_up_exps",
            "block_sparse_moe.output_linear": "ffn_down_exps"}
+SHARED_MLP = {"shared_mlp.output_linear": "ffn_down", "shared_mlp.input_linear": "ffn_gate_up"}
+SHARED_EXPERT = {theirs: f"{ours}_shexp" for theirs, ours in SHARED_MLP.items()}
+HALVES: dict[str, tuple[Piece, ...]] = {
+    f"ffn_gate_up_{kind}": (Piece(f"ffn_gate_{kind}", half(0)), Piece(f"ffn_up_{kind}", half(1)))
+    for kind in ("exps", "shexp")}
+UNSCALED = {"attention_multiplier": 1.0}         # of Granite's scores, where nothing is said
 
 GRANITE_SWA = {"block_sparse_moe.router": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
                "block_sparse_moe.input_linear": "ffn_gate_up_exps", "block_sparse_moe.output_linear": "ffn_down_exps",
@@ -41,6 +47,10 @@ def granite(config: Config) -> dict[str, object]:
              "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}
     found = {key: config.get(name) for key, name in names.items()}
     return counts(config) | {key: float(value) if type(value) is int else value for key, value in found.items()}
+
+
+def granite_shared(config: Config) -> dict[str, object]:
+    return granite(config) | {"expert_shared_feed_forward_length": config.get("shared_intermediate_size")}
 
 
 def granite_swa(config: Config) -> dict[str, object]:
@@ -75,12 +85,11 @@ def normalised(wanted: bool) -> Any:
 
 def phimoe(config: Config) -> dict[str, object]:
     """The size of cos and sin is a setting, where others have it follow from the contexts."""
-    return counts(config) | {"rope.scaling.attn_factor": (config.get("rope_scaling") or {}).get("long_mscale")}
+    return counts(config) | {"rope.scaling.attn_factor": scaling(config).get("long_mscale")}
 
 
 def one_size(config: Config) -> str:
-    scaling = config.get("rope_scaling") or {}
-    return "" if scaling.get("short_mscale") == scaling.get("long_mscale") else "rope_scaling"
+    return "" if scaling(config).get("short_mscale") == scaling(config).get("long_mscale") else "rope_scaling"
 
 
 FAMILIES = (
@@ -90,10 +99,11 @@ FAMILIES = (
     Family("qwen3moe", ("qwen3_moe",), INNER | EXPERTS, keys=counts, refuses=normalised(True)),
     Family("qwen2moe", ("qwen2_moe",), INNER | EXPERTS, keys=counts, refuses=normalised(False),
            pieces={"ffn_gate_inp_shexp": FLAT}),
-    Family("olmoe", ("olmoe",), INNER | EXPERTS, keys=counts, refuses=normalised(False)),
-    Family("granite", ("granite",), INNER, paired_rows=True, keys=granite),
+    Family("olmoe", ("olmoe",), INNER | EXPERTS, keys=counts, refuses=normalised(False), only={"clip_qkv": ()}),
+    Family("granite", ("granite",), INNER, paired_rows=True, keys=granite, defaults=UNSCALED),
     Family("granite_swa", ("granite_swa", "granitemoe_swa"), INNER | GRANITE_SWA, bare=SWA_EXPERTS, paired_rows=True,
            keys=granite_swa, slides=True, refuses=one_base),
-    Family("granitemoe", ("granitemoe",), INNER | GRANITE, paired_rows=True, keys=granite,
-           pieces={"ffn_gate_up_exps": (Piece("ffn_gate_exps", half(0)), Piece("ffn_up_exps", half(1)))}),
+    Family("granitemoe", ("granitemoe",), INNER | GRANITE, paired_rows=True, keys=granite, pieces=HALVES, defaults=UNSCALED),
+    Family("granitemoe", ("granitemoeshared",), INNER | GRANITE | SHARED_EXPERT, paired_rows=True, keys=granite_shared,
+           pieces=HALVES, defaults=UNSCALED),
 )

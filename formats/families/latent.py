@@ -37,7 +37,7 @@ def depth(config: Config) -> str:
 FAMILIES = (
     Family("mistral4", ("mistral4",), LATENT, keys=mistral4, refuses=one_magnitude, bare=PACKED,
            pieces={"attn_kv_b": KEYS_AND_VALUES, "ffn_gate_up_exps": BOTH},
-           only={"rope_interleave": (True,), "n_group": (1,)}),
+           only={"rope_interleave": (True,), "n_group": (1,), "moe_layer_freq": (1,)}),
     Family("minicpm3", ("minicpm3",), LATENT, keys=minicpm3, refuses=depth,
            defaults={"scale_depth": DEPTH}, only={"scale_emb": (EMBEDDING,), "dim_model_base": (WIDTH,)}),
 )

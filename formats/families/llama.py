@@ -13,9 +13,13 @@ Config = Mapping[str, Any]
 
 
 def every_fourth(config: Config) -> str:
-    """SmolLM3's graph leaves every fourth layer unrotated; `no_rope_layers` has a 1 for those that are rotated."""
+    """SmolLM3's graph leaves every fourth layer unrotated, and none slides; `no_rope_layers` has a 1 for those that are rotated."""
     rotated = config.get("no_rope_layers")
     usual = [int((layer + 1) % 4 != 0) for layer in range(len(rotated))] if isinstance(rotated, list) else rotated
+    if rotated is None and config.get("no_rope_layer_interval", 4) != 4:
+        return "no_rope_layer_interval"
+    if config.get("use_sliding_window") and config.get("sliding_window"):
+        return "use_sliding_window"
     return "" if rotated is None or rotated == usual else "no_rope_layers"
 
 
@@ -45,10 +49,12 @@ SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ff
              "self_attn.inner_attn_ln": "attn_sub_norm", "mlp.ffn_layernorm": "ffn_sub_norm"}
 
 FAMILIES = (
-    Family("llama", ("llama",), INNER, paired_rows=True),
+    Family("llama", ("llama",), INNER, paired_rows=True,
+           only={"partial_rotary_factor": (1,), "rope_parameters.partial_rotary_factor": (1,)}),
     Family("llama", ("internlm3",), INNER, paired_rows=True, own_ropes=frozenset({"dynamic"})),
     Family("llama", ("mistral",), INNER, paired_rows=True, slides=True),
-    Family("mistral3", ("ministral3",), INNER, paired_rows=True, slides=True, keys=ministral),
+    Family("mistral3", ("ministral3",), INNER, paired_rows=True, slides=True, keys=ministral,
+           only={"rope_parameters.mscale": (1,)}),
     Family("arcee", ("arcee",), INNER, activations=("relu2",), paired_rows=True),
     Family("ernie4_5", ("ernie4_5",), INNER),
     Family("seed_oss", ("seed_oss",), INNER | {"post_attention_layernorm": "post_attention_norm"}),

@@ -8,8 +8,8 @@ from typing import Any  # of parsed JSON
 import numpy as np
 
 from ._family import INNER, OUTER, Family
-from ._pieces import CONVOLUTION, DECAY, GATE_AND_UP, Floats, Piece, Shape, column, half, minus_exp
-from .experts import GRANITE, granite
+from ._pieces import CONVOLUTION, DECAY, GATE_AND_UP, Floats, Piece, Shape, column, minus_exp
+from .experts import GRANITE, HALVES, SHARED_EXPERT, SHARED_MLP, UNSCALED, granite
 from .hybrid import FULL, attends, kinds
 
 Config = Mapping[str, Any]
@@ -82,9 +82,11 @@ def granite_hybrid(config: Config) -> dict[str, object]:
 
 
 def bamba(config: Config) -> dict[str, object]:
+    """Half of each head is rotated, whatever a configuration says."""
     attending, layers = config.get("attn_layer_indices") or [], range(config["num_hidden_layers"])
+    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     return of_hybrids(config) | attends(config, [FULL if layer in attending else "" for layer in layers]) | {
-        "rope.scaling.finetuned": True}
+        "rope.scaling.finetuned": True, "rope.dimension_count": size // 2}
 
 
 def nemotron_kinds(config: Config) -> list[str]:
@@ -133,6 +135,7 @@ def mixed(config: Config, values: Floats) -> Floats:
 FALCON_H1 = MAMBA2 | {
     "token_embd": times("embedding_multiplier"), "output": times("lm_head_multiplier"), "attn_q": times("attention_in_multiplier"),
     "attn_k": times("attention_in_multiplier", "key_multiplier"), "attn_v": times("attention_in_multiplier"),
+    "attn_q.bias": times(), "attn_k.bias": times("key_multiplier"), "attn_v.bias": times(),
     "attn_output": times("attention_out_multiplier"), "ffn_gate": times("mlp_multipliers.0"),
     "ffn_down": times("mlp_multipliers.1"), "ssm_in": (Piece(values=mixed, keeps=True),), "ssm_out": times("ssm_out_multiplier")}
 
@@ -151,7 +154,6 @@ def tied_factors(config: Config) -> str:
     return "tie_word_embeddings" if config.get("tie_word_embeddings") and len(ends) > 1 else ""
 
 
-SHARED_MLP = {"shared_mlp.output_linear": "ffn_down", "shared_mlp.input_linear": "ffn_gate_up"}
 NEMOTRON = inside("mixer", MIXER | {
     "q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "up_proj": "ffn_up",
     "down_proj": "ffn_down", "gate": "ffn_gate_inp", "experts.*.up_proj": "ffn_up_exps", "experts.*.down_proj": "ffn_down_exps",
@@ -161,8 +163,6 @@ NEMOTRON_BARE = inside("mixer", STATES) | {"mixer.gate.e_score_correction_bias":
 JAMBA = INNER | inside("mamba", MIXER) | FEED_FORWARD | {"pre_ff_layernorm": "ffn_norm", "feed_forward.router": "ffn_gate_inp"} | {
     f"feed_forward.experts.*.{part}_proj": f"ffn_{part}_exps" for part in ("gate", "up", "down")}
 HYBRID = INNER | inside("mamba", MIXER)
-HALVES = (Piece("ffn_gate_exps", half(0)), Piece("ffn_up_exps", half(1)))
-SHARED_HALVES = (Piece("ffn_gate_shexp", half(0)), Piece("ffn_up_shexp", half(1)))
 NO_BIASES = {"mamba_proj_bias": (False,), "normalization_function": ("rmsnorm",)}
 EPSILON = {"rms_norm_eps": ("layer_norm_epsilon", "norm_eps", "rms_norm_eps"), "layer_norm_epsilon": ()}
 
@@ -177,12 +177,12 @@ FAMILIES = (
     Family("falcon-h1", ("falcon_h1",), HYBRID | FEED_FORWARD, FINAL, pieces=FALCON_H1,
            keys=of_hybrids, bare=inside("mamba", STATES) | {"pre_ff_layernorm.weight": "ffn_norm"}, refuses=tied_factors,
            only=NO_BIASES | {"mamba_norm_before_gate": (False,)}),
-    Family("granitehybrid", ("granitemoehybrid",), HYBRID | GRANITE | {
-        f"{theirs}": f"{ours}_shexp" for theirs, ours in SHARED_MLP.items()}, keys=granite_hybrid, bare=inside("mamba", STATES),
-        pieces=MAMBA2 | {"ffn_gate_up_exps": HALVES, "ffn_gate_up_shexp": SHARED_HALVES}, paired_rows=True, only=NO_BIASES,
-        refuses=limited_steps, instead=lambda config: "" if config.get("num_local_experts") else "granitemoehybrid, dense"),
+    Family("granitehybrid", ("granitemoehybrid",), HYBRID | GRANITE | SHARED_EXPERT, keys=granite_hybrid,
+           bare=inside("mamba", STATES), pieces=MAMBA2 | HALVES, paired_rows=True, only=NO_BIASES, refuses=limited_steps,
+           defaults=UNSCALED, instead=lambda config: "" if config.get("num_local_experts") else "granitemoehybrid, dense"),
     Family("granitehybrid", ("granitemoehybrid, dense",), HYBRID | SHARED_MLP, keys=granite_hybrid, bare=inside("mamba", STATES),
-           pieces=MAMBA2 | {"ffn_gate_up": GATE_AND_UP}, paired_rows=True, only=NO_BIASES, refuses=limited_steps),
+           pieces=MAMBA2 | {"ffn_gate_up": GATE_AND_UP}, paired_rows=True, only=NO_BIASES, refuses=limited_steps,
+           defaults=UNSCALED),
     Family("granitehybrid", ("bamba",), HYBRID | FEED_FORWARD | {"pre_ff_layernorm": "ffn_norm"}, FINAL, pieces=MAMBA2, keys=bamba,
            bare=inside("mamba", STATES), paired_rows=True, only=NO_BIASES, refuses=limited_steps),
     Family("nemotron_h", ("nemotron_h",), NEMOTRON, MAMBA_ENDS, activations=("relu2",), pieces=MAMBA2, keys=nemotron,

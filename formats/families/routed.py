@@ -6,7 +6,7 @@ from typing import Any  # of parsed JSON
 
 import numpy as np
 
-from ._family import INNER, Family
+from ._family import INNER, Family, scaling
 from ._pieces import FLAT, Order, Piece, Rows, Shape, rows_of
 from .experts import EXPERTS, MIXTRAL
 
@@ -26,11 +26,6 @@ OSS_EXPERTS = {"self_attn.sinks": "attn_sinks.weight", "mlp.experts.gate_up_proj
                "mlp.experts.gate_up_proj_bias": "ffn_gate_up_exps.bias",
                "mlp.experts.down_proj": "ffn_turned_down_exps.weight", "mlp.experts.down_proj_blocks": "ffn_down_exps.weight",
                "mlp.experts.down_proj_bias": "ffn_down_exps.bias"}
-
-
-def scaling(config: Config) -> Config:
-    """Settings of angles, under their old name or their new one."""
-    return config.get("rope_scaling") or config.get("rope_parameters") or {}
 
 
 def single(value: object) -> object:
@@ -65,8 +60,8 @@ def latent(config: Config) -> dict[str, object]:
 
 def one_magnitude(config: Config) -> str:
     """GGUF has one number for both of yarn's magnitudes."""
-    every = scaling(config).get("mscale_all_dim")
-    return "" if scaling(config).get("mscale", every) == every else "rope_scaling"
+    own, every = scaling(config).get("mscale"), scaling(config).get("mscale_all_dim")
+    return "" if own in ((None, every) if every else (None, 0, 1)) else "rope_scaling"
 
 
 def of_keys(config: Config, shape: Shape) -> Rows:
@@ -133,6 +128,13 @@ def gpt_oss(config: Config) -> dict[str, object]:
             "expert_feed_forward_length": config.get("intermediate_size"), "expert_gating_func": OF_CHOSEN}
 
 
+def none_slides(config: Config) -> str:
+    """A window in the layers behind the first `max_window_layers`, or in those that `layer_types` names, asks for another graph."""
+    kinds, first = config.get("layer_types"), config.get("max_window_layers", config["num_hidden_layers"])
+    slides = "sliding_attention" in kinds if kinds else first < config["num_hidden_layers"]
+    return ("layer_types" if kinds else "max_window_layers") if slides and config.get("sliding_window") else ""
+
+
 BY_TURNS = tuple(enumerate(("ffn_gate_exps", "ffn_up_exps")))
 GATES_AND_PRODUCTS = {                           # by turns, of experts that multiply from the left (MXFP4) or from the right
     "ffn_gate_up_exps": tuple(Piece(name, every_second(i)) for i, name in BY_TURNS),
@@ -144,8 +146,8 @@ KEYS_AND_VALUES = (Piece("attn_k_b", of_keys, shape=by_head, turned=True), Piece
 
 FAMILIES = (
     Family("glm4moe", ("glm4_moe",), SHARED | {"post_attention_layernorm": "post_attention_norm"}, bare=BIAS, keys=shared,
-           only={"norm_topk_prob": (True,)}),
-    Family("dots1", ("dots1",), SHARED, bare=BIAS, keys=shared, slides=True),
+           only={"norm_topk_prob": (True,)}, defaults={"partial_rotary_factor": 0.5}),
+    Family("dots1", ("dots1",), SHARED, bare=BIAS, keys=shared, refuses=none_slides),
     Family("ernie4_5-moe", ("ernie4_5_moe",), SHARED, pieces={"exp_probs_b": FLAT}, keys=ernie, refuses=ernie_refuses,
            bare={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"}, only={"moe_use_aux_free": (True,)}),
     Family("hunyuan-moe", ("hunyuan_v1_moe",), HUNYUAN, keys=hunyuan, own_ropes=frozenset({"dynamic"}),
@@ -155,8 +157,7 @@ FAMILIES = (
                                                                               "qk_norm_type": ("per_layer",)},
            bare={"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"}),
     Family("gpt-oss", ("gpt_oss",), GPT_OSS, bare=OSS_EXPERTS, pieces=GATES_AND_PRODUCTS, keys=gpt_oss, slides=True,
-           only={"swiglu_limit": (7.0,), "swiglu_alpha": (1.702,), "rope_scaling.truncate": (False,),
-                 "rope_parameters.truncate": (False,)}),
+           whole_pairs=False, only={"swiglu_limit": (7.0,), "swiglu_alpha": (1.702,)}),
     Family("deepseek2", ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"), LATENT, bare=BIAS, keys=latent,
            pieces={"attn_kv_b": KEYS_AND_VALUES}, refuses=one_magnitude,
            only={"moe_layer_freq": (1,), "rope_interleave": (True,), "scoring_func": ("softmax", "sigmoid"),
