@@ -45,7 +45,8 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
         """How codes lie in so many rows, which make no tile."""
         if self.rung.lanes_from and rows >= self.rung.lanes_from:
             return "lanes"
-        return "blocks" if self.whole(form) else "halves"
+        order = "blocks" if self.whole(form) else "halves"
+        return f"apart, {order}" if self.rung.rows_apart else order
 
 
 @pytest.fixture(scope="module", params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow)
@@ -90,14 +91,20 @@ def parts(rows: Array, k: int, order: str = "halves") -> tuple[Array, Floats, Ar
     packed = np.ascontiguousarray(rows[:, : blocks * 48])
     codes = packed[:, : blocks * BLOCK]
     numbers = packed[:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks)
+    if order.startswith("apart, "):              # of a unit: blocks 0 4 1 5 2 6 3 7, the first halves of two, then the second ones
+        units = k // UNIT + (k % UNIT > UNIT // 2)
+        order, apart, codes = order.removeprefix("apart, "), codes[:, : units * UNIT], codes[:, units * UNIT :]
+        before = apart.reshape(len(rows), units, 4, 2, 2, 16).transpose(0, 1, 4, 2, 3, 5).reshape(apart.shape)
+    else:
+        before = codes[:, :0]
     if order == "halves":
-        codes = codes.reshape(-1, blocks // 4, 2, 4, 16).swapaxes(2, 3)
+        codes = codes.reshape(len(rows), codes.shape[1] // 128, 2, 4, 16).swapaxes(2, 3)
     if order == "lanes":                         # of a unit: blocks 0 2 4 6 1 3 5 7, four codes of each at a time
         lanes = [0, 4, 1, 5, 2, 6, 3, 7]
         codes = codes.reshape(-1, blocks // 8, 8, 8, 4)[:, :, :, lanes].swapaxes(2, 3)
         numbers = numbers.reshape(-1, 4, blocks // 8, 8)[..., lanes].reshape(-1, 4, blocks)
     numbers = numbers.swapaxes(1, 2)
-    codes = codes.reshape(-1, blocks, BLOCK).view(np.int8)
+    codes = np.concatenate([before, codes.reshape(len(rows), -1)], axis=1).reshape(-1, blocks, BLOCK).view(np.int8)
     return codes, numbers[..., 0].copy().view(np.float32), -numbers[..., 1:].transpose(2, 0, 1)
 
 

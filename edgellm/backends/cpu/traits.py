@@ -4,7 +4,9 @@ This module knows no numba: plans are built from it also where all kernels come 
 
 The "q8" form of a row of k activations, k padded with zeros to whole units of 256, b = k / 32 blocks after padding:
     [0, 32 b)     int8 codes, nearest integer of x / d; of every four blocks the first 16 codes of each, then the second 16
-                  ("q8_whole", for types whose half blocks have scales of their own: on most rungs block after block)
+                  ("q8_whole", for types whose half blocks have scales of their own: on most rungs block after block);
+                  on rungs with `rows_apart`, but in a last unit of four blocks or fewer: the first 16 codes of blocks 0 and 4,
+                  then the second 16, the same of blocks 1 and 5, and so on
     [32 b, 36 b)  f32 d of each block, its largest magnitude / 127
     [36 b, 40 b)  i32 minus the sum of the block's codes
     [40 b, 44 b)  i32 minus the sum of the codes of the block's first half; [44 b, 48 b) of its second half

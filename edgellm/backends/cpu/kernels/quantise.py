@@ -35,11 +35,11 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def block_writer(variant: str, isa: Isa) -> Any:
     """Writes one block of one of some rows; whoever has the last block clears those after it."""
-    i64, whole = types.int64, {"q8": False, "q8_whole": isa.rung.whole_blocks}[variant]
-    apart = BLOCK // 2 if whole else 2 * BLOCK   # bytes from the first half of a block to its second
-    to_row = isa.make("to_row", types.void, (i64, i64, i64, i64), lambda e, x, *to: _to_row(e, apart, *_rounded(e, x), *to))
+    i64, whole, rows_apart = types.int64, {"q8": False, "q8_whole": isa.rung.whole_blocks}[variant], isa.rung.rows_apart
+    halves_apart = BLOCK // 2 if whole else 2 * BLOCK        # bytes from the first half of a block to its second
+    to_row = isa.make("to_row", types.void, (i64,) * 5, lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
-    clear_row = isa.make("clear_row", types.void, (i64, i64, i64), lambda e, *to: _to_row(e, apart, *_nothing(e), *to))
+    clear_row = isa.make("clear_row", types.void, (i64,) * 4, lambda e, *to: _to_row(e, *_nothing(e), *to))
     clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, *_nothing(e), *to))
     to_lanes = isa.make("to_lanes", types.void, (i64,) * 4, lambda e, x, *to: _to_lanes(e, *_rounded(e, x), *to))
     clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 3, lambda e, *to: _to_lanes(e, *_nothing(e), *to))
@@ -68,13 +68,17 @@ def block_writer(variant: str, isa: Isa) -> Any:
                 else:
                     clear_lanes(codes, scales, blocks * 4)
             else:
-                codes, scales = to + block * BLOCK, to + blocks * BLOCK + block * 4
-                if not whole:
+                codes, scales, apart = to + block * BLOCK, to + blocks * BLOCK + block * 4, halves_apart
+                unit = block // BLOCKS_PER_UNIT
+                if rows_apart and filled - unit * BLOCKS_PER_UNIT > BLOCKS_PER_UNIT // 2:
+                    codes = to + unit * UNIT + block % 4 * 2 * BLOCK + block % BLOCKS_PER_UNIT // 4 * BLOCK // 2
+                    apart = BLOCK
+                elif not whole:
                     codes = to + block // 4 * 4 * BLOCK + block % 4 * BLOCK // 2
                 if block < filled:
-                    to_row(source, codes, scales, blocks * 4)
+                    to_row(source, codes, apart, scales, blocks * 4)
                 else:
-                    clear_row(codes, scales, blocks * 4)
+                    clear_row(codes, apart, scales, blocks * 4)
             block += 1
 
     return write
@@ -107,9 +111,9 @@ def _nothing(e: Generic) -> tuple[Any, list[Any]]:
     return e.constant(V32B, 0), [e.constant(F32, 0.0), *[e.constant(I32, 0)] * 3]
 
 
-def _to_row(e: Generic, apart: int, values: Any, parts: list[Any], codes: Any, scales: Any, section: Any) -> None:
-    for half in (0, 1):
-        e.store(e.pick(values, range(16 * half, 16 * half + 16)), codes, apart * half)
+def _to_row(e: Generic, values: Any, parts: list[Any], codes: Any, apart: Any, scales: Any, section: Any) -> None:
+    for half, at in enumerate((codes, e.b.add(codes, apart))):
+        e.store(e.pick(values, range(16 * half, 16 * half + 16)), at)
     for part in parts:
         e.store(part, scales)
         scales = e.b.add(scales, section)

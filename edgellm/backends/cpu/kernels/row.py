@@ -39,7 +39,7 @@ def row_totals(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
     b, whole = e.b, e.b.sdiv(k, I64(UNIT))
     row = _Row(e, name, shape, weights, k, columns)
     if name in unpack_grids.UNPACK:
-        _add_late(e, name, row, whole)
+        _add_late(row.e, name, row, whole)
         return [b.load(total) for total in row.totals]
     with cgutils.for_range(b, whole) as loop:
         row.add(loop.index, None, BLOCKS)
@@ -58,7 +58,7 @@ def _add_late(e: Generic, name: str, row: _Row, units: Value) -> None:
     points, late = _Points(e, name, row, units), _Late(e, row)
     with cgutils.for_range(e.b, units) as loop:
         points.put(e.b.add(loop.index, I64(1)))
-        unit = row.opened(loop.index, None, points.of(loop.index))
+        unit = row.opened(loop.index, points.of(loop.index))
         dots, offset = unit_dots(e, row.shape, unit, len(row.columns)), offset_of(row.shape, unit, len(row.columns))
         sums = [dots(codes) for codes, _ in row.addresses(loop.index)]
         late.weigh(offset)
@@ -71,7 +71,7 @@ class _Row:
 
     def __init__(self, e: Generic, name: str, shape: Shape, weights: Value, k: Value, columns: Sequence[Value]) -> None:
         b, units = e.b, e.b.sdiv(e.b.add(k, I64(UNIT - 1)), I64(UNIT))
-        self.e, self.name, self.shape, self.weights, self.columns = e, name, shape, weights, columns
+        self.e, self.of_few, self.name, self.shape, self.weights, self.columns = e.of_row(), e, name, shape, weights, columns
         self.section, self.first_scales = b.mul(units, I64(SCALES_BYTES)), b.mul(units, I64(UNIT))
         self.totals = [cgutils.alloca_once(b, V8F) for _ in columns]
         for total in self.totals:
@@ -80,10 +80,13 @@ class _Row:
     def at(self, index: Value) -> Value:
         return self.e.b.add(self.weights, self.e.b.mul(index, I64(raw_unit_bytes(self.name))))
 
-    def opened(self, index: Value, last: Value | None, points: Value | None = None, blocks: int = BLOCKS) -> Unit:
+    def opened(self, index: Value, points: Value | None = None) -> Unit:
+        return self._opened(self.e, index, None, points)
+
+    def _opened(self, e: Generic, index: Value, last: Value | None, points: Value | None = None, blocks: int = BLOCKS) -> Unit:
         at = self.at(index)
-        prefetch(self.e, at, raw_unit_bytes(self.name) * blocks // BLOCKS)
-        return open_unit(self.e, self.name, at, last, points)
+        prefetch(e, at, raw_unit_bytes(self.name) * blocks // BLOCKS)
+        return open_unit(e, self.name, at, last, points)
 
     def addresses(self, index: Value) -> list[tuple[Value, Value]]:
         """Where each column has the codes of a unit, and the d of its blocks."""
@@ -93,9 +96,9 @@ class _Row:
 
     def add(self, index: Value, last: Value | None, blocks: int) -> None:
         """A unit, of which not all blocks need exist."""
-        b, unit = self.e.b, self.opened(index, last, None, blocks)
-        addresses = self.addresses(index)
-        sums = unit_step(self.e, self.shape, unit, [b.load(total) for total in self.totals], addresses, self.section, blocks)
+        b, e = self.e.b, self.e if blocks == BLOCKS else self.of_few
+        unit, addresses = self._opened(e, index, last, None, blocks), self.addresses(index)
+        sums = unit_step(e, self.shape, unit, [b.load(total) for total in self.totals], addresses, self.section, blocks)
         for value, total in zip(sums, self.totals, strict=True):
             b.store(value, total)
 

@@ -82,6 +82,8 @@ def codes_offset(block: int, half: int, whole: bool) -> int:
 
 def _vector_offset(e: Generic, whole: bool, q: int, h: int) -> int:
     """Where the activations lie that go with the vector `codes(q, h)` of a unit."""
+    if e.apart:
+        return (2 * q + h) * BLOCK
     return (2 * q + h) * e.together * BLOCK // 2 if whole else codes_offset(q * e.together, h, whole)
 
 
@@ -183,6 +185,8 @@ def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[S
     if shape.n_scales == 1:
         sums = [dot(list(zip(ws, xs, strict=True))) for ws, xs in zip(w, x, strict=True)]
         return [_lanes_to_blocks(e, sums + [e.constant(sums[0].type, 0)] * (BLOCKS // e.together - len(sums)))]
+    if e.apart:
+        return [_fours(e, [dot([(ws[h], xs[h])]) for ws, xs in zip(w, x, strict=True)]) for h in (0, 1)]
     sums = [dot([pair]) for ws, xs in zip(w, x, strict=True) for pair in zip(ws, xs, strict=True)]
     sums += [e.constant(sums[0].type, 0)] * (2 * BLOCKS // e.together - len(sums))
     if e.together == 2:                          # a block each; per 128 bits of the fours: a half of four blocks
@@ -198,7 +202,10 @@ def _pair_sums(e: Generic, shape: Shape, w: Sequence[Sequence[Value]], x: Sequen
     if shape.n_scales == 1:
         halves = [e.b.add(first, second) for first, second in products]
         halves += [e.constant(halves[0].type, 0)] * (BLOCKS // e.together - len(halves))
-        return [e.pick(e.fours_of_pairs(_fours(e, halves)), [4 * (j % 2) + j // 2 for j in range(8)])]
+        sums = e.fours_of_pairs(_fours(e, halves))
+        return [sums if e.apart else e.pick(sums, [4 * (j % 2) + j // 2 for j in range(8)])]
+    if e.apart:
+        return [e.fours_of_pairs(_fours(e, [pair[h] for pair in products])) for h in (0, 1)]
     blocks = [each for pair in products for each in pair]
     blocks += [e.constant(blocks[0].type, 0)] * (BLOCKS - len(blocks))
     first, last = (e.fours_of_pairs(_fours(e, part)) for part in (blocks[:4], blocks[4:]))
@@ -207,6 +214,9 @@ def _pair_sums(e: Generic, shape: Shape, w: Sequence[Sequence[Value]], x: Sequen
 
 def _two_pair_sums(e: Generic, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]) -> list[Value]:
     """`_pair_sums` of half blocks with larger codes: of each four additions the first are of i16."""
+    if e.apart:
+        halves = [[e.pair_products(ws[h], xs[h]) for ws, xs in zip(w, x, strict=True)] for h in (0, 1)]
+        return [_of_pairs(e, [e.fours_of_pairs(each) for each in _pairs(e, half)]) for half in halves]
     rows = [e.pair_products(a, b) for ws, xs in zip(w, x, strict=True) for a, b in zip(ws, xs, strict=True)]
     rows += [e.constant(rows[0].type, 0)] * (BLOCKS - len(rows))
     first, last = (_of_pairs(e, [e.fours_of_pairs(each) for each in _pairs(e, part)]) for part in (rows[:4], rows[4:]))
@@ -215,6 +225,8 @@ def _two_pair_sums(e: Generic, w: Sequence[Sequence[Value]], x: Sequence[Sequenc
 
 def _lanes_to_blocks(e: Generic, sums: Sequence[Value]) -> Value:
     """Four i32x8 or two i32x16, in which four lanes each belong to a block, to one i32x8."""
+    if e.apart:
+        return _fours(e, sums)
     if e.together == 2:
         return e.pick(_fours(e, sums), [4 * (j % 2) + j // 2 for j in range(8)])
     a, b = sums

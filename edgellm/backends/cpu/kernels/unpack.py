@@ -91,13 +91,17 @@ def _of_places(e: Generic, values: Value, shifts: Sequence[int]) -> Value:
     return e.b.fmul(values, e.constant(values.type, [2.0**-shift for shift in shifts])) if e.wide_codes else values
 
 
-def _few(e: Generic, q: int) -> range:
+def _few(e: Generic, q: int) -> Sequence[int]:
     """The blocks of the q-th few."""
+    if e.apart:
+        return q, q + 4
     return range(q * e.together, (q + 1) * e.together)
 
 
 def _halves(e: Generic, q: int, h: int) -> list[tuple[int, int]]:
-    """The half blocks (block, half) of vector h of the q-th few, by whole blocks."""
+    """The half blocks (block, half) of vector h of the q-th few, by whole blocks where these do not lie apart."""
+    if e.apart:
+        return [(j, h) for j in _few(e, q)]
     first = (2 * q + h) * e.together
     return [divmod(first + i, 2) for i in range(e.together)]
 
@@ -207,8 +211,11 @@ def _q8_0(e: Generic, block: Blocks) -> Unit:
         few = _few(e, q)
         if e.is_neon:
             return e.load(V16B, block(few[0]), 2 + 16 * h)
-        lanes = [*range(16 * h, 16 * h + 16), *range(32 + 16 * h, 48 + 16 * h)]
-        signed = e.join_all([e.pick(pairs(j), lanes) for j in few[::2]])
+        if e.apart:
+            signed = e.each_sixteen(block, few, 2 + 16 * h)
+        else:
+            lanes = [*range(16 * h, 16 * h + 16), *range(32 + 16 * h, 48 + 16 * h)]
+            signed = e.join_all([e.pick(pairs(j), lanes) for j in few[::2]])
         return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed
 
     return Unit(codes, [_scale(e, block)], most=255 if offset else 128, offset=offset, signed=not offset)
@@ -267,10 +274,28 @@ def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]
     """32 bytes for every two blocks, whole: low nibbles are the first block."""
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)
-        pieces = [(j // 2 * 2 - few[0] + h) for j in few]
-        return taken(e, e.sixteens(p, offset + few[0] * 16, pieces), [j % 2 * 4 for j in few], 15)
+        first = few[0] // 2 * 2
+        pieces = [j // 2 * 2 - first + h for j in few]
+        return taken(e, e.sixteens(p, offset + first * 16, pieces), [j % 2 * 4 for j in few], 15)
 
     return codes
+
+
+def _bit_of_each(e: Generic, p: Value, offset: int) -> Callable[[Sequence[tuple[int, int]], int, int], Value]:
+    """What takes a bit of each code of some half blocks (block, half) to a place: 32 bytes have a bit for each block."""
+    @cache
+    def moved(half: int) -> Value:               # of blocks that lie apart the last four's bits go to the places of the first
+        both = e.cast(e.sixteens(p, offset, [half, half]), V8I)
+        return e.cast(e.b.lshr(both, e.constant(V8I, [0] * 4 + [4] * 4)), V32B)
+
+    def taken(halves: Sequence[tuple[int, int]], place: int, mask: int) -> Value:
+        if e.apart:
+            block, half = halves[0]
+            return _shifted(e, moved(half), [block - place] * 2, mask)
+        both = e.sixteens(p, offset, [half for _, half in halves])
+        return _shifted(e, both, [j - place for j, _ in halves], mask)
+
+    return taken
 
 
 def _q4_k(e: Generic, block: Blocks) -> Unit:
@@ -280,12 +305,10 @@ def _q4_k(e: Generic, block: Blocks) -> Unit:
 
 def _q5_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
-    nibbles = _pair_nibbles(e, p, 48, _shifted)
+    nibbles, fifth = _pair_nibbles(e, p, 48, _shifted), _bit_of_each(e, p, 16)
 
     def codes(q: int, h: int) -> Value:
-        few = _few(e, q)
-        high = _shifted(e, e.sixteens(p, 16 + 16 * h, [0] * len(few)), [j - 4 for j in few], 16)
-        return e.b.or_(nibbles(q, h), high)
+        return e.b.or_(nibbles(q, h), fifth([(j, h) for j in _few(e, q)], 4, 16))
 
     return _q4_or_q5_k(e, p, codes, most=31)
 
@@ -296,8 +319,8 @@ def _q6_k(e: Generic, block: Blocks) -> Unit:
     def codes(q: int, h: int) -> Value:
         halves = _halves(e, q, h)
         half = halves[0][0] // 4
-        low = e.sixteens(p, half * 64, [j % 2 * 2 + side for j, side in halves])
-        high = e.sixteens(p, 128 + half * 32, [side for _, side in halves])
+        low = e.sixteens(p, half * 64, [(j // 4 - half) * 4 + j % 2 * 2 + side for j, side in halves])
+        high = e.sixteens(p, 128 + half * 32, [(j // 4 - half) * 2 + side for j, side in halves])
         return e.b.or_(_shifted(e, low, [j % 4 // 2 * 4 for j, _ in halves], 15),
                        _shifted(e, high, [j % 4 * 2 - 4 for j, _ in halves], 48))
 
@@ -308,7 +331,8 @@ def _twos(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Cod
     """Two bits a code: 32 bytes for every four blocks."""
     def codes(q: int, h: int) -> Value:
         halves = _halves(e, q, h)
-        both = e.sixteens(p, offset + halves[0][0] // 4 * 32, [side for _, side in halves])
+        half = halves[0][0] // 4
+        both = e.sixteens(p, offset + half * 32, [(j // 4 - half) * 2 + side for j, side in halves])
         return taken(e, both, [j % 4 * 2 for j, _ in halves], 3)
 
     return codes
@@ -324,12 +348,10 @@ def _q2_k(e: Generic, block: Blocks) -> Unit:
 
 def _q3_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
-    twos = _twos(e, p, 32, _shifted)
+    twos, third = _twos(e, p, 32, _shifted), _bit_of_each(e, p, 0)
 
     def codes(q: int, h: int) -> Value:
-        halves = _halves(e, q, h)
-        high = e.sixteens(p, 0, [side for _, side in halves])
-        return e.b.or_(twos(q, h), _shifted(e, high, [j - 2 for j, _ in halves], 4))
+        return e.b.or_(twos(q, h), third(_halves(e, q, h), 2, 4))
 
     low = e.load(V8B, p, 96)
     fours = e.join(_low_bits(e, low, 0, 15), _low_bits(e, low, 4, 15))
@@ -348,7 +370,7 @@ def _iq4_xs(e: Generic, block: Blocks) -> Unit:
     high = field(e.b.zext(e.load(I16, p, 2), I32), 2)
     scales = e.b.or_(field(e.load(I32, p, 4), 4), e.b.shl(high, e.constant(V8I, 4)))
     d = e.b.fmul(_half(e, p, 0), e.b.sitofp(e.b.sub(scales, e.constant(V8I, 32)), vector(F32, 8)))
-    both = cache(lambda q: e.sixteens(p, 8 + 16 * e.together * q, range(e.together)))
+    both = cache(lambda q: e.sixteens(p, 8 + 16 * _few(e, q)[0], [j - _few(e, q)[0] for j in _few(e, q)]))
     return _table(e, lambda q, h: _low_bits(e, both(q), 4 * h, 15), [d])
 
 

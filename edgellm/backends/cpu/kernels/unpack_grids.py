@@ -119,12 +119,18 @@ def _within(lanes: Iterable[int]) -> list[int]:
 
 
 def _groups(e: Generic, thirty_two: Value) -> Callable[[int], Value]:
-    """The halves of i8x32, as often as they fill a vector. Of 256 bits LLVM would take bytes by shuffles across the middle."""
+    """The halves of i8x32, as often as they fill a vector; both in one where blocks lie apart. Of 256 bits LLVM would take bytes by
+    shuffles across the middle.
+    """
+    if e.apart:
+        return lambda g: thirty_two
     hide = e.opaque if e.together == 2 else lambda value: value
     return cache(lambda g: hide(e.pick(thirty_two, [*range(16 * g, 16 * g + 16)] * e.together)))
 
 
 def _loaded_groups(e: Generic, p: Value, offset: int) -> Callable[[int], Value]:
+    if e.apart:
+        return cache(lambda g: e.load(V32B, p, offset))
     return cache(lambda g: e.sixteens(p, offset + 16 * g, [0] * e.together))
 
 

@@ -1,7 +1,7 @@
 """How types of one bit, of two and of base 3 open up, and NVFP4, written as IR: see unpack.py."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,7 +25,8 @@ def _tq2_0(e: Generic, block: Blocks) -> Unit:
 
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)
-        return _shifted(e, e.sixteens(p, few[0] // 4 * 32, [h] * len(few)), [j % 4 * 2 for j in few], 3)
+        half = few[0] // 4
+        return _shifted(e, e.sixteens(p, half * 32, [(j // 4 - half) * 2 + h for j in few]), [j % 4 * 2 for j in few], 3)
 
     return Unit(codes, [_half(e, p, 64)], most=3, offset=1)
 
@@ -47,12 +48,14 @@ def _q2_0(e: Generic, block: Blocks) -> Unit:
 def _q1_0(e: Generic, block: Blocks) -> Unit:
     """A bit each: twice the bit, less 1."""
     @cache
-    def sixteen(of: int) -> Value:
-        return e.load(V16B, block(of), 2)
+    def sixteens(of: Sequence[int]) -> Value:
+        return e.join_all([e.load(V16B, block(each), 2) for each in of])
 
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)
-        spread = e.pick(sixteen(few[0] // 4), [4 * (j % 4) + 2 * h + i // 8 for j in few for i in range(16)])
+        octets = [4 * (j % 4) + 2 * h + i // 8 for j in few for i in range(16)]
+        of = (0, 1) if e.apart else (few[0] // 4,)
+        spread = e.pick(sixteens(of), [octet + i // 16 * 16 * (len(of) - 1) for i, octet in enumerate(octets)])
         bit = e.constant(spread.type, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in range(spread.type.count)])
         there = e.b.icmp_unsigned("==", e.b.and_(spread, bit), bit)
         return e.b.and_(e.b.sext(there, spread.type), e.constant(spread.type, 2))

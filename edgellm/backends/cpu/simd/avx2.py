@@ -18,6 +18,7 @@ class Avx2(Generic):
 
     name: ClassVar[str] = "avx2"
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
+    rows_apart: ClassVar[bool] = True
     lanes_from: ClassVar[int | None] = 3
     tiled_from: ClassVar[int] = 32
     tile_groups: ClassVar[int] = 2

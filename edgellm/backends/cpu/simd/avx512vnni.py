@@ -18,6 +18,7 @@ class Avx512Vnni(AvxVnni):
     """Needs no VBMI, which the first processors with VNNI lack."""
 
     name: ClassVar[str] = "avx512vnni"
+    rows_apart: ClassVar[bool] = False
     lanes_from: ClassVar[int | None] = 3
     lane_rows: ClassVar[int] = 2
     together: ClassVar[int] = 4

@@ -36,6 +36,7 @@ class Generic:
     wide_codes: ClassVar[bool] = False           # whether `dot` takes unsigned codes up to 255 well; all take them up to 127
     is_neon: ClassVar[bool] = False              # an AArch64 rung: kernels that suit 128-bit vectors better take their place
     together: ClassVar[int] = 2                  # blocks whose halves (16 codes each) fill a vector
+    rows_apart: ClassVar[bool] = False           # whether one or two columns are multiplied by vectors of blocks q and q + 4
     whole_blocks: ClassVar[bool] = True          # whether types of `Traits.whole` do come by whole blocks
     accumulators: ClassVar[int] = 8              # f32x8 that loops of products keep in registers, beside what they multiply
     lanes_from: ClassVar[int | None] = None      # columns from which on those that are in no tile are for block_lanes.py
@@ -54,11 +55,17 @@ class Generic:
     tiles: ClassVar[bool] = False                # whether blocks of sixteen rows by sixteen columns are `tile_products`
 
     def __init__(self, builder: Any) -> None:
-        self.b = builder
+        self.b, self.apart = builder, False
 
     def of_one_row(self) -> Generic:
         """The rung that opens units for block_lanes.py, whose vectors have the lanes of a single row."""
         return self
+
+    def of_row(self) -> Generic:
+        """The rung that opens whole units for row.py: `apart` where that spares shuffles, as sums have block j in lane j."""
+        rung = type(self)(self.b)
+        rung.apart = self.rows_apart
+        return rung
 
     # --- constants, memory, lanes -------------------------------------------------------------------------------------
     def constant(self, kind: Any, value: float | Sequence[float]) -> Value:
