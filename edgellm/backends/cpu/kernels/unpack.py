@@ -267,7 +267,8 @@ def _q4_or_q5_k(e: Generic, p: Value, codes: Codes, most: int, places: Sequence[
     minima = eight(bits(second, 0, 0x3F3F3F3F), e.b.or_(bits(last, 4, 0x0F0F0F0F), bits(second, 2, 0x30303030)))
     both = e.from_f16(e.cast(e.splat(e.load(I32, p), 4), vector(I16, 8)))
     factors = _of_places(e, both, [places[0], 0, places[1], 0] * 2)
-    return Unit(codes, [e.b.fmul(e.pick(factors, [0, 2] * 4), scales)], most, minima=[e.b.fmul(e.pick(factors, [1] * 8), minima)])
+    d, least = (e.pick(factors, lanes) for lanes in ([0, 2, 0, 2, 4, 6, 4, 6], [1, 1, 3, 3, 5, 5, 7, 7]))     # within 128 bits
+    return Unit(codes, [e.b.fmul(d, scales)], most, minima=[e.b.fmul(least, minima)])
 
 
 def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Codes:
