@@ -3,15 +3,15 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice, pairwise, starmap
-from operator import add, attrgetter
+from itertools import chain, islice, pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from edgellm.errors import BadVocab
+from edgellm.tokenizer.merges import Merges
 from edgellm.tokenizer.pre_tokenizers import PreTokenizer
 from edgellm.tokenizer.spm import BYTE_TEXTS, SPACE
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
@@ -43,7 +43,7 @@ class BpeEncoder:
 
     def __init__(self, vocabulary: Vocabulary, pre: PreTokenizer, merges: Sequence[str]) -> None:
         self.vocabulary, self.pre = vocabulary, pre
-        self._merges = split_merges(merges, vocabulary.file)
+        self._merges: Merges | None = Merges(merges, vocabulary.file)
         self._beyond: dict[int, int | None] = {}     # ids that only the model has, and what stands for them
         self._longest = 0                    # bytes of the longest token
         self._built: tuple[WordCutter, Any] | None = None    # Any: a model of `tokenizers`, whose stubs lack its methods
@@ -53,7 +53,7 @@ class BpeEncoder:
         with self._lock:
             if self._built is None:
                 self._built = WordCutter(self.pre.expressions), self._model()
-                self._merges = []            # 30 MB for 280k merges, of no use any more
+                self._merges = None          # of no use any more
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if self._built is None:
@@ -113,7 +113,7 @@ class BpeEncoder:
     def _merged(self, word: str) -> Sequence[int]:
         assert self._built is not None
         if self.pre.visible_spaces and word.startswith("\n"):
-            token = self.vocabulary.ids.get(word)    # merges of these vocabularies know no newlines
+            token = self.vocabulary.find(word)    # merges of these vocabularies know no newlines
             if token is not None and token not in self.vocabulary.control:
                 return [token]
         if len(word) > WINDOW > self._longest and not self.pre.drops_spaces:
@@ -128,9 +128,9 @@ class BpeEncoder:
 
     def _model(self) -> Any:
         """BPE without control tokens, so that no user's text can become one, not even through a merge."""
-        control = self.vocabulary.control
-        vocab = {text: token for text, token in self.vocabulary.ids.items() if token not in control}
-        special = self.vocabulary.special
+        texts, control, special = self.vocabulary.texts, self.vocabulary.control, self.vocabulary.special
+        hidden = control | texts.shadowed.keys()
+        vocab = {text: token for token, text in enumerate(texts) if token not in hidden}
         unknown = None if special.unknown in special.end | {special.bos} else special.unknown    # starcoder's is its end
         for text in BYTE_TEXTS if self.pre.visible_spaces else BYTE_OF_LETTER:       # without them `tokenizers` drops characters
             if text not in vocab:
@@ -142,31 +142,17 @@ class BpeEncoder:
         """BPE with all merges, or where some make tokens that `vocab` lacks, with those whose tokens are known."""
         from tokenizers import models
 
+        assert self._merges is not None
         options: dict[str, Any] = {"ignore_merges": self.pre.whole_words, "byte_fallback": self.pre.visible_spaces}
-        self._longest, unknown = _longest(vocab), self.vocabulary.special.unknown
+        unknown = self.vocabulary.special.unknown
+        self._longest = max(map(len, map(str.encode, vocab)), default=0)
         if self.pre.drops_spaces and unknown is not None and self.vocabulary.texts[unknown]:
-            vocab = vocab | {self.vocabulary.texts[unknown]: unknown}
+            vocab[self.vocabulary.texts[unknown]] = unknown
             options["unk_token"] = self.vocabulary.texts[unknown]
-        if _longest(starmap(add, self._merges)) <= self._longest:      # at a longer one the package panics
+        if self._merges.longest <= self._longest:        # at a longer one the package panics
             with suppress(Exception):        # it raises no narrower class for a merge of unknown tokens
                 return models.BPE(vocab, self._merges, **options)
-        known = [(a, b) for a, b in self._merges if a in vocab and b in vocab and a + b in vocab]
-        return models.BPE(vocab, known, **options)
-
-
-def _longest(texts: Iterable[str]) -> int:
-    """Bytes of the longest text."""
-    return max(map(len, map(str.encode, texts)), default=0)
-
-
-def split_merges(merges: Sequence[str], file: str) -> list[tuple[str, str]]:
-    """Pairs of merges written "left right". Raises BadVocab for one without a blank."""
-    pairs: list[Any] = [tuple(merge.split(" ")) for merge in merges]      # Any: of unknown length until checked
-    if set(map(len, pairs)) - {2} or "" in set(chain.from_iterable(pairs)):
-        i = next(i for i, pair in enumerate(pairs) if len(pair) != 2 or "" in pair)
-        raise BadVocab(f"entry {i} is {merges[i][:40]!r}, not two token texts with a blank between; convert the model again",
-                       file=file, field="tokenizer.ggml.merges")
-    return pairs
+        return models.BPE(vocab, self._merges.among(vocab), **options)
 
 
 def _cut_digits(text: str) -> list[str]:

@@ -100,12 +100,12 @@ def _eaters(reader: VocabularyReader, vocabulary: Vocabulary) -> tuple[frozenset
     """Special tokens that swallow white space. GGUF does not say which: known by the model's name, as in llama.cpp."""
     name, pre = str(reader.metadata.get("general.name", "")).lower(), reader.string("pre") or ""
     architecture = str(reader.metadata.get("general.architecture", ""))
-    mask = next((text for text in ("<mask>", "[MASK]") if text in vocabulary.ids), None)
+    mask = next((token for text in ("<mask>", "[MASK]") if (token := vocabulary.find(text)) is not None), None)
     masked = pre.startswith("jina-v2") or "modern-bert" in name or architecture in ("nomic-bert-moe", "jina-bert-v3")
     if mask is not None and masked:
-        return frozenset({vocabulary.ids[mask]}), frozenset()
+        return frozenset({mask}), frozenset()
     if "phi-3" in name or "phi3" in name:
-        spared = {vocabulary.ids.get(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
+        spared = {vocabulary.find(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
         special = {i for i, kind in enumerate(vocabulary.types) if kind == TokenType.USER_DEFINED} | vocabulary.control
         return frozenset(), frozenset(special - spared)
     return frozenset(), frozenset()

@@ -20,13 +20,13 @@ class Plamo2Encoder:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        scores = vocabulary.scores or (0.0,) * len(vocabulary)
+        scores, shadowed = vocabulary.scores or (0.0,) * len(vocabulary), vocabulary.texts.shadowed
         self._bytes: dict[int, int] = {}
         self._pieces: dict[str, tuple[int, int]] = {}    # id and cost
         for i, (text, kind, score) in enumerate(zip(vocabulary.texts, vocabulary.types, scores, strict=True)):
             if kind == TokenType.BYTE:
                 self._bytes[int(text[3:5], 16)] = i
-            elif text and i not in vocabulary.control and vocabulary.ids[text] == i and math.isfinite(score):
+            elif text and i not in vocabulary.control and i not in shadowed and math.isfinite(score):
                 cost = math.floor(abs(score) * 1e4 + 0.5) * (-1 if score > 0 else 1)
                 if -cost > INVALID:
                     self._pieces[text] = i, cost

@@ -31,6 +31,7 @@ class RwkvEncoder:
         with self._lock:
             if self._trie is None:
                 self._trie = Trie(self._ids)
+                self._ids = {}               # the trie has them
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if self._trie is None:

@@ -34,3 +34,5 @@ NOT_END_BESIDE = (
     (frozenset({"<|flush|>", "<|calls|>"}), "<|end|>"),
     (frozenset({"<|tool_response>"}), "</s>"),
 )
+
+WITH_A_ROLE = END_OF_GENERATION | FILL_IN | FILL_IN_END | {text for _, text in NOT_END_BESIDE}

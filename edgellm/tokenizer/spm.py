@@ -87,10 +87,10 @@ class SpmEncoder:
     def _pieces(self) -> Iterator[tuple[bytes, float, int]]:
         """Pieces as sentencepiece accepts them: each text once, one UNKNOWN, all 256 bytes."""
         vocabulary, seen_unknown = self.vocabulary, False
-        count = len(vocabulary)
+        count, shadowed = len(vocabulary), vocabulary.texts.shadowed
         scores = vocabulary.scores or (0.0,) * count
         for i, (text, kind) in enumerate(zip(vocabulary.texts, vocabulary.types, strict=True)):
-            if vocabulary.ids[text] != i or not text or "\0" in text or len(text.encode("utf-8", "replace")) > MAX_PIECE:
+            if i in shadowed or not text or "\0" in text or len(text.encode("utf-8", "replace")) > MAX_PIECE:
                 yield _placeholder(i), 0.0, CONTROL
             elif kind == TokenType.UNKNOWN:
                 yield text.encode("utf-8", "replace"), 0.0, CONTROL if seen_unknown else UNKNOWN
@@ -116,7 +116,8 @@ class SpmEncoder:
         present = {vocabulary.texts[i].upper() for i in bytes_}
         for byte, text in enumerate(BYTE_TEXTS):
             if text.upper() not in present:
-                stand_in = vocabulary.ids.get(chr(byte), unknown) if byte < 128 else unknown
+                letter = vocabulary.find(chr(byte)) if byte < 128 else None
+                stand_in = unknown if letter is None else letter
                 self._beyond[count + len(self._beyond)] = stand_in
                 yield text.encode(), 0.0, BYTE
 

@@ -33,14 +33,15 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary, encoder: Encoder, manners: Manners) -> None:
         self.vocabulary, self._encoder, self._manners = vocabulary, encoder, manners
         self._pieces: dict[int, bytes] = {}
-        types, texts = vocabulary.types, vocabulary.texts
+        types, texts, last = vocabulary.types, vocabulary.texts, vocabulary.texts.shadowed
         ours = [i for i, kind in enumerate(types)
-                if kind == TokenType.USER_DEFINED and vocabulary.ids[texts[i]] not in vocabulary.control]
+                if kind == TokenType.USER_DEFINED and last.get(i, i) not in vocabulary.control]
         if sum(min(len(texts[i]), LONGEST) for i in {*ours, *vocabulary.control}) > MAX_SPECIAL:
             raise BadVocab(f"the special tokens have more than {MAX_SPECIAL} characters together, as none of a real model; "
                            "convert the model again", file=vocabulary.file, field="tokenizer.ggml.tokens")
         self._user_defined = compile_matcher(texts[i] for i in ours)
         self._special = compile_matcher([texts[i] for i in ours] + [texts[i] for i in vocabulary.control])
+        self._special_ids = {texts[i]: last.get(i, i) for i in (*ours, *vocabulary.control)}
         edges = {text[at] for i in vocabulary.control if (text := texts[i]) for at in (0, -1)}
         self._edges = re.compile("[" + re.escape("".join(sorted(edges))) + "]") if edges else None
 
@@ -102,7 +103,7 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """The id of a token by its exact text in the file, or None."""
-        return self.vocabulary.ids.get(text)
+        return self.vocabulary.find(text)
 
     def prepare(self) -> None:
         """Build the encoder now (0.2-0.6 s for 150k merges), for example in a thread beside the weights."""
@@ -220,7 +221,7 @@ class Tokenizer:
         if pattern is None:
             yield text
             return
-        ids, control = self.vocabulary.ids, self.vocabulary.control
+        ids, control = self._special_ids, self.vocabulary.control
         start = at = span = 0
         while match := pattern.search(text, at):
             left, right = match.span()

@@ -3,13 +3,16 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from edgellm.errors import BadVocab
-from edgellm.tokenizer.special_texts import END_OF_GENERATION, FILL_IN, FILL_IN_END, FILL_IN_ROLES, NOT_END_BESIDE
+from edgellm.formats.gguf_values import StringArray
+from edgellm.tokenizer.special_texts import END_OF_GENERATION, FILL_IN, FILL_IN_END, FILL_IN_ROLES, NOT_END_BESIDE, WITH_A_ROLE
+from edgellm.tokenizer.texts import Texts
 
 PREFIX = "tokenizer.ggml."
 MAX_TOKENS = 1 << 24                        # no published vocabulary has more than 2^19
@@ -52,18 +55,21 @@ class SpecialIds:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Token texts, types and scores, all of one length. `ids` maps a text to its (last) id."""
+    """Token texts, types and scores, all of one length."""
 
     file: str
-    texts: tuple[str, ...]
-    types: tuple[int, ...]                  # TokenType values
-    scores: tuple[float, ...] | None
-    ids: dict[str, int]
+    texts: Texts
+    types: bytes                            # TokenType values
+    scores: Sequence[float] | None
     special: SpecialIds
     control: frozenset[int]                 # ids that no user's text turns into: CONTROL, UNKNOWN, end of generation
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def find(self, text: str) -> int | None:
+        """The (last) id of the token with this text."""
+        return self.texts.find(text)
 
 
 class VocabularyReader:
@@ -111,6 +117,8 @@ class VocabularyReader:
             raise self.fault(key, f"is not an array of strings but {_shown(value)}; convert the model again")
         if len(value) > MAX_TOKENS:
             raise self.fault(key, f"has {len(value)} entries, more than any vocabulary")
+        if isinstance(value, StringArray):
+            return value
         texts = list(value)
         if set(map(type, texts)) - {str}:
             wrong = next(i for i, text in enumerate(texts) if type(text) is not str)
@@ -156,11 +164,11 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
 
     Raises BadVocab: arrays missing, of other lengths or types, ids out of range.
     """
-    texts = reader.strings("tokens")
-    if not texts:
+    found = reader.strings("tokens")
+    if not found:
         raise reader.fault("tokens", "is missing or empty; convert the model again with its tokenizer")
-    count = len(texts)
-    ids = {text: i for i, text in enumerate(texts)}
+    count, texts = len(found), Texts(found)
+    ids = {text: token for text in WITH_A_ROLE if (token := texts.find(text)) is not None}
     bos = reader.token_id("bos_token_id", count, reader.token_id("cls_token_id", count, bos))
     eos = reader.token_id("eos_token_id", count, eos)
     unknown = reader.token_id("unknown_token_id", count, unknown)
@@ -182,7 +190,7 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
     if text_may_end:
         control = {i for i in control if types[i] != TokenType.NORMAL}
     special = SpecialIds(bos, eos, unknown, separator, frozenset(end), fill_in, _suppressed(reader, count))
-    return Vocabulary(reader.file, tuple(texts), tuple(types), tuple(scores) if scores is not None else None, ids, special,
+    return Vocabulary(reader.file, texts, bytes(types), array("d", scores) if scores is not None else None, special,
                       frozenset(control))
 
 

@@ -69,10 +69,10 @@ class WpmEncoder:
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        control = self.vocabulary.control
         with self._lock:
             if self._trie is None:
-                self._trie = Trie({text: token for text, token in self.vocabulary.ids.items() if token not in control})
+                hidden = self.vocabulary.control | self.vocabulary.texts.shadowed.keys()
+                self._trie = Trie({text: token for token, text in enumerate(self.vocabulary.texts) if token not in hidden})
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if self._trie is None:

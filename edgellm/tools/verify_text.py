@@ -66,7 +66,7 @@ def _special(tokenizer: Tokenizer) -> Iterator[Finding]:
         if token is not None and tokenizer.token_type(token) in (TokenType.NORMAL, TokenType.BYTE, TokenType.UNUSED):
             text = f"the {name} token {token} ({tokenizer.token_text(token)!r}) is not marked as a control token"
             yield Finding("tokenizer", "warning", f"{text}: other programs may take it for text")
-    twice = len(tokenizer.vocabulary.texts) - len(tokenizer.vocabulary.ids)
+    twice = len(tokenizer.vocabulary.texts.shadowed)
     if twice:
         yield Finding("tokenizer", "warning", f"{twice} tokens have the text of another one, and can never be used")
 
