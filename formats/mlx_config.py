@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import BadHParam, Unsupported
-from .families import FAMILIES, Family
+from .families import FAMILIES, USUAL, Family
 from .settings import Settings
 
 T = TypeVar("T")
@@ -39,7 +39,8 @@ def find_family(config: Config, file: str) -> tuple[Family, Settings]:
                           "of the model (docs/files.md lists the types that can be read)", file=file, field="model_type")
     merged = {**config, **text}
     family = FAMILIES[asked(FAMILIES[kind].instead, merged, file) or kind]
-    config = _common_names(Settings({**family.defaults, **merged}, frozenset(merged)), family)
+    usual = _usual(next(kind for kind in (text.get("model_type"), kind) if kind in FAMILIES), merged, family)
+    config = _common_names(Settings({**usual, **family.defaults, **merged}, frozenset(merged)), family, usual)
     config.saw(*ACTIVATIONS)
     named = next((config[key] for key in ACTIVATIONS if config.get(key) is not None), family.activations[0])
     if named not in family.activations:
@@ -61,9 +62,15 @@ def asked(rule: Callable[[Config], T], config: Config, file: str) -> T:
                         "download the folder again", file=file) from error
 
 
-def _common_names(config: Settings, family: Family) -> Settings:
+def _usual(kind: str, config: Config, family: Family) -> dict[str, object]:
+    """What transformers takes where a configuration says nothing, under this name or under another that the family reads."""
+    named = {name for common, theirs in family.reads.items() if config.keys() & {common, *theirs} for name in (common, *theirs)}
+    return {key: value for key, value in USUAL.get(kind, {}).items() if key not in named}
+
+
+def _common_names(config: Settings, family: Family, usual: Config) -> Settings:
     """With what the family calls otherwise under the names that others have."""
-    found = {common: next((value for key in theirs if (value := _at(config, key)) is not None), None)
+    found = {common: next((value for key in theirs if (value := _at(config, key)) is not None), usual.get(common))
              for common, theirs in family.reads.items()}
     config.saw(*family.reads, *(key.partition(".")[0] for theirs in family.reads.values() for key in theirs))
     return config | found

@@ -156,7 +156,7 @@ def test_the_world_vocabulary(tmp_path: Path) -> None:
     ("rwkv7", {"norm_eps": 1e-5}, "norm_eps"), ("bailing_moe_v2", {"architectures": ["BailingMoeForCausalLM"]}, "architectures"),
     ("bailing_moe_v2", {"norm_head": True}, "norm_head"), ("bailing_moe_v2", {"score_function": "softmax"}, "score_function"),
     ("exaone", {"activation_function": "gelu"}, "hidden_act"),
-    ("qwen3_vl_moe", {"text_config": {}}, "hidden_size"), ("internlm2", {"num_attention_heads": 3}, "wqkv|head"),
+    ("qwen3_vl_moe", {"text_config": {}}, "token_embd"), ("internlm2", {"num_attention_heads": 3}, "wqkv|head"),
     ("minicpm", {"num_hidden_layers": "two"}, "minicpm"),
     ("qwen2_vl", {"rope_scaling": {"type": "mrope", "mrope_section": 3}}, "qwen2_vl"),
 ])

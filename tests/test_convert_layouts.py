@@ -162,6 +162,24 @@ def test_the_share_of_a_head_that_is_rotated_where_nothing_is_said(kind: str, sh
     assert metadata_of(settings, family, "")[f"{family.architecture}.rope.dimension_count"] == 16 * share
 
 
+@pytest.mark.parametrize(("config", "wanted"), [
+    ({"model_type": "llava", "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}},
+     {"block_count": 32, "attention.head_count": 32, "feed_forward_length": 11008, "attention.layer_norm_rms_epsilon": 1e-5}),
+    ({"model_type": "mistral", "num_attention_heads": 40}, {"attention.head_count": 40, "attention.sliding_window": 4096}),
+    ({"model_type": "mistral", "sliding_window": None}, {"attention.sliding_window": None}),
+    ({"model_type": "deepseek_v3", "n_group": 1}, {"expert_group_count": 1, "expert_weights_norm": True,
+                                                   "expert_weights_scale": 2.5}),
+    ({"model_type": "falcon", "n_layer": 3}, {"block_count": 3}), ({"model_type": "cohere"}, {"rope.freq_base": 500000.0}),
+    ({"model_type": "modernbert", "global_rope_theta": 80000.0}, {"rope.freq_base": 80000.0, "rope.freq_base_swa": 10000.0}),
+])
+def test_what_transformers_takes_where_nothing_is_said(config: dict[str, Any], wanted: dict[str, object]) -> None:
+    """A setting that is null, or has another name, is said."""
+    family, settings = find_family(config, "")
+    keys = metadata_of(settings, family, "")
+    assert {key: keys.get(f"{family.architecture}.{key}") for key in wanted} == wanted
+    assert not settings.unread(family.architecture).keys() & {"sliding_window", "n_group"}
+
+
 def test_steps_without_a_limit(tmp_path: Path) -> None:
     """Python writes Infinity into config.json; a finite limit would ask for another graph."""
     folder = write_checkpoint(tmp_path / "hf", "mamba2", time_step_limit=[0.0, float("inf")])

@@ -152,8 +152,8 @@ def test_its_tokenizer_and_template(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "text", "message"), [
     ("config.json", '{"model_type": "rwkv"}', "rwkv"),
     ("config.json", "{", "JSON is broken"),
-    ("config.json", '{"model_type": "llama"}', "is missing"),
-    ("config.json", '{"model_type": "gpt2", "n_embd": "x"}', "is missing"),
+    ("config.json", '{"model_type": "llama"}', "for 32 heads"),
+    ("config.json", '{"model_type": "gpt2", "n_embd": "x"}', "is not an integer"),
     ("config.json", json.dumps({"model_type": "phi3"} | CONFIG | {"rope_scaling": {"type": "su"}}), "long_factor"),
     ("config.json", json.dumps({"model_type": "phi3", **CONFIG, "rope_scaling": {"type": "su", "long_factor": ["a"]}}), "numbers"),
     ("model.safetensors", "xx", "model.safetensors"),

@@ -6,8 +6,9 @@ from pkgutil import iter_modules
 
 from ._family import PREFIX, Family, part_of
 from ._pieces import Piece, Shape, minus_exp, plus_one, rows_of
+from ._usual import USUAL
 
-__all__ = ["FAMILIES", "PREFIX", "Family", "Piece", "Shape", "minus_exp", "part_of", "plus_one", "rows_of"]
+__all__ = ["FAMILIES", "PREFIX", "USUAL", "Family", "Piece", "Shape", "minus_exp", "part_of", "plus_one", "rows_of"]
 
 FAMILIES: dict[str, Family] = {
     model_type: family

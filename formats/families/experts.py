@@ -23,7 +23,6 @@ SHARED_EXPERT = {theirs: f"{ours}_shexp" for theirs, ours in SHARED_MLP.items()}
 HALVES: dict[str, tuple[Piece, ...]] = {
     f"ffn_gate_up_{kind}": (Piece(f"ffn_gate_{kind}", half(0)), Piece(f"ffn_up_{kind}", half(1)))
     for kind in ("exps", "shexp")}
-UNSCALED = {"attention_multiplier": 1.0}         # of Granite's scores, where nothing is said
 
 GRANITE_SWA = {"block_sparse_moe.router": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
                "block_sparse_moe.input_linear": "ffn_gate_up_exps", "block_sparse_moe.output_linear": "ffn_down_exps",
@@ -100,10 +99,10 @@ FAMILIES = (
     Family("qwen2moe", ("qwen2_moe",), INNER | EXPERTS, keys=counts, refuses=normalised(False),
            pieces={"ffn_gate_inp_shexp": FLAT}),
     Family("olmoe", ("olmoe",), INNER | EXPERTS, keys=counts, refuses=normalised(False), only={"clip_qkv": ()}),
-    Family("granite", ("granite",), INNER, paired_rows=True, keys=granite, defaults=UNSCALED),
+    Family("granite", ("granite",), INNER, paired_rows=True, keys=granite),
     Family("granite_swa", ("granite_swa", "granitemoe_swa"), INNER | GRANITE_SWA, bare=SWA_EXPERTS, paired_rows=True,
            keys=granite_swa, slides=True, refuses=one_base),
-    Family("granitemoe", ("granitemoe",), INNER | GRANITE, paired_rows=True, keys=granite, pieces=HALVES, defaults=UNSCALED),
+    Family("granitemoe", ("granitemoe",), INNER | GRANITE, paired_rows=True, keys=granite, pieces=HALVES),
     Family("granitemoe", ("granitemoeshared",), INNER | GRANITE | SHARED_EXPERT, paired_rows=True, keys=granite_shared,
-           pieces=HALVES, defaults=UNSCALED),
+           pieces=HALVES),
 )

@@ -124,6 +124,7 @@ QWEN35 = BOTH_EXPERTS | {
 SPLIT = BOTH_EXPERTS | {"attn_qkvz": (Piece("attn_qkv", mixed), Piece("attn_gate", gates)), "ssm_conv1d": CONVOLUTION,
                         "ssm_a": DECAY}
 NORMS = frozenset({"ssm_norm"})
+QUARTER = {"partial_rotary_factor": 0.25}
 
 FAMILIES = (
     Family("lfm2", ("lfm2",), LFM2, LFM2_ENDS, pieces={"shortconv.conv": CONVOLUTION}, keys=lfm2,
@@ -133,9 +134,9 @@ FAMILIES = (
            bare={"feed_forward.expert_bias": "exp_probs_b.bias"}, reads={"rms_norm_eps": ("norm_eps",)},
            only={"conv_bias": (False,), "norm_topk_prob": (True,)}),
     Family("qwen3next", ("qwen3_next",), DELTA, bare=DELTA_BARE, pieces=SPLIT, keys=delta, refuses=other_graph,
-           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True),
+           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, defaults=QUARTER),
     Family("qwen35", ("qwen3_5_text", "qwen3_5"), DELTA, bare=DELTA_BARE, pieces=QWEN35, keys=delta, refuses=other_graph,
-           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True),
+           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, defaults=QUARTER),
     Family("qwen35moe", ("qwen3_5_moe_text", "qwen3_5_moe"), DELTA, bare=DELTA_BARE, pieces=QWEN35, keys=delta, refuses=other_graph,
-           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True),
+           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, defaults=QUARTER),
 )

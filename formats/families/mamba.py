@@ -9,7 +9,7 @@ import numpy as np
 
 from ._family import INNER, OUTER, Family
 from ._pieces import CONVOLUTION, DECAY, GATE_AND_UP, Floats, Piece, Shape, column, minus_exp
-from .experts import GRANITE, HALVES, SHARED_EXPERT, SHARED_MLP, UNSCALED, granite
+from .experts import GRANITE, HALVES, SHARED_EXPERT, SHARED_MLP, granite
 from .hybrid import FULL, attends, kinds
 
 Config = Mapping[str, Any]
@@ -60,7 +60,7 @@ def mamba2(heads: str, length: str, state: str, kernel: str, groups: str) -> Cal
     def keys(config: Config) -> dict[str, object]:
         n, dim = config[heads], config[length]
         if dim == "auto":
-            dim = config.get("mamba_expand", 2) * config["hidden_size"] // n
+            dim = (config.get("mamba_d_ssm") or config.get("mamba_expand", 2) * config["hidden_size"]) // n
         return {"ssm.conv_kernel": config.get(kernel), "ssm.state_size": config.get(state), "ssm.time_step_rank": n,
                 "ssm.group_count": config.get(groups), "ssm.inner_size": n * dim}
 
@@ -147,9 +147,11 @@ def limited_steps(config: Config) -> str:
 
 
 def tied_factors(config: Config) -> str:
-    """An embedding that is the head too has one factor."""
+    """An embedding that is the head too has one factor; norms come behind the gate."""
     if key := limited_steps(config):
         return key
+    if config.get("mamba_rms_norm") and config.get("mamba_norm_before_gate"):
+        return "mamba_norm_before_gate"
     ends = {config.get(key, 1.0) for key in ("embedding_multiplier", "lm_head_multiplier")}
     return "tie_word_embeddings" if config.get("tie_word_embeddings") and len(ends) > 1 else ""
 
@@ -176,13 +178,12 @@ FAMILIES = (
            only={"use_bias": (False,), "rms_norm": (True,)}, refuses=limited_steps),
     Family("falcon-h1", ("falcon_h1",), HYBRID | FEED_FORWARD, FINAL, pieces=FALCON_H1,
            keys=of_hybrids, bare=inside("mamba", STATES) | {"pre_ff_layernorm.weight": "ffn_norm"}, refuses=tied_factors,
-           only=NO_BIASES | {"mamba_norm_before_gate": (False,)}),
+           only=NO_BIASES),
     Family("granitehybrid", ("granitemoehybrid",), HYBRID | GRANITE | SHARED_EXPERT, keys=granite_hybrid,
            bare=inside("mamba", STATES), pieces=MAMBA2 | HALVES, paired_rows=True, only=NO_BIASES, refuses=limited_steps,
-           defaults=UNSCALED, instead=lambda config: "" if config.get("num_local_experts") else "granitemoehybrid, dense"),
+           instead=lambda config: "" if config.get("num_local_experts") else "granitemoehybrid, dense"),
     Family("granitehybrid", ("granitemoehybrid, dense",), HYBRID | SHARED_MLP, keys=granite_hybrid, bare=inside("mamba", STATES),
-           pieces=MAMBA2 | {"ffn_gate_up": GATE_AND_UP}, paired_rows=True, only=NO_BIASES, refuses=limited_steps,
-           defaults=UNSCALED),
+           pieces=MAMBA2 | {"ffn_gate_up": GATE_AND_UP}, paired_rows=True, only=NO_BIASES, refuses=limited_steps),
     Family("granitehybrid", ("bamba",), HYBRID | FEED_FORWARD | {"pre_ff_layernorm": "ffn_norm"}, FINAL, pieces=MAMBA2, keys=bamba,
            bare=inside("mamba", STATES), paired_rows=True, only=NO_BIASES, refuses=limited_steps),
     Family("nemotron_h", ("nemotron_h",), NEMOTRON, MAMBA_ENDS, activations=("relu2",), pieces=MAMBA2, keys=nemotron,
