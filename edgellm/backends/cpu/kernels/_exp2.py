@@ -21,11 +21,18 @@ def build(isa: Isa) -> Any:
 
 
 def _exp2(e: Generic, x: Any) -> Any:
-    b = e.b
-    x = e.smaller(e.constant(V8F, MOST), e.larger(e.constant(V8F, LEAST), x))
-    shifted = b.fadd(x, e.constant(V8F, MAGIC))
-    r = b.fsub(x, b.fsub(shifted, e.constant(V8F, MAGIC)))
-    p = e.constant(V8F, FACTORS[0])
+    return side_by_side(e, x)[0]
+
+
+def side_by_side(e: Generic, *given: Any) -> list[Any]:
+    """2^x of several vectors, operation by operation: one vector after the other, each would wait for its own operations."""
+    b, magic = e.b, e.constant(V8F, MAGIC)
+    xs = [e.smaller(e.constant(V8F, MOST), e.larger(e.constant(V8F, LEAST), x)) for x in given]
+    shifted = [b.fadd(x, magic) for x in xs]
+    rounded = [b.fsub(each, magic) for each in shifted]
+    rests = [b.fsub(x, each) for x, each in zip(xs, rounded, strict=True)]
+    powers = [e.constant(V8F, FACTORS[0])] * len(xs)
     for factor in (*FACTORS[1:], 1.0):
-        p = e.fma(p, r, e.constant(V8F, factor))
-    return b.fmul(p, e.cast(b.shl(e.cast(shifted, V8I), e.constant(V8I, 23)), V8F))
+        powers = [e.fma(p, r, e.constant(V8F, factor)) for p, r in zip(powers, rests, strict=True)]
+    scales = [e.cast(b.shl(e.cast(each, V8I), e.constant(V8I, 23)), V8F) for each in shifted]
+    return [b.fmul(p, scale) for p, scale in zip(powers, scales, strict=True)]

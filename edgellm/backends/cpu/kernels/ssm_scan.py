@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any  # what an IR value is to the type checker
 
 import numpy as np
+from numba import types
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import _exp2, _past_caches, _softplus, _ssm_blocks
@@ -18,6 +20,8 @@ from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.scan_blocks import OF_COLUMNS, OF_HEADS
 from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd.base import F32, F32X8
+from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.words import SSM_SCAN
 
 LOG2_E = np.float32(math.log2(math.e))
@@ -31,6 +35,8 @@ def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
     splat, mul, fma, hsum, zero = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.hsum_f32x8, isa.zero_f32x8
     softplus, exp2, table, prefetch = _softplus.build(isa), _exp2.build(isa), stack(isa, 8 * OF_COLUMNS), isa.prefetch
+    one, two = (isa.make(f"numbers_{n}", types.UniTuple(F32X8, 2), (types.int64,) * 5 + (F32X8,) * 6,
+                         lambda e, *args, n=n: _numbers(e, n, *args)) for n in (1, 2))
     arguments = SSM_SCAN.reader(isa, "step x x_stride dt dt_stride b b_stride c c_stride out out_stride a d n d_state groups "
                                      "targets state_at")
 
@@ -48,13 +54,12 @@ def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
         size0, size1 = load(steps, 0), load(steps, 32)
         v0, v1 = load(x, 0), load(x, 32)
         t0, t1, y0, y1 = mul(size0, v0), mul(size1, v1), zero(), zero()
-        for i in range(d_state):
-            key, query, at = splat(load_f32(b, i * 4)), splat(load_f32(c, i * 4)), i * 64
-            s0 = fma(t0, key, mul(load(before, at), exp2(mul(size0, load(a, at)))))
-            s1 = fma(t1, key, mul(load(before, at + 32), exp2(mul(size1, load(a, at + 32)))))
-            store(after, at, s0)
-            store(after, at + 32, s1)
-            y0, y1 = fma(s0, query, y0), fma(s1, query, y1)
+        for i in range(0, d_state // 2 * 2, 2):
+            at = i * 64
+            y0, y1 = two(before + at, after + at, a + at, b + i * 4, c + i * 4, size0, size1, t0, t1, y0, y1)
+        if d_state % 2:
+            i, at = d_state - 1, (d_state - 1) * 64
+            y0, y1 = one(before + at, after + at, a + at, b + i * 4, c + i * 4, size0, size1, t0, t1, y0, y1)
         store(out, 0, fma(load(d, 0), v0, y0))
         store(out, 32, fma(load(d, 32), v1, y1))
 
@@ -89,6 +94,23 @@ def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
                     single(before, after, source, sizes, keys, queries, target, a + j * d_state, d + j, d_state)
 
     return by_column
+
+
+def _numbers(e: Generic, n: int, before: Any, after: Any, a: Any, b: Any, c: Any, size0: Any, size1: Any, t0: Any, t1: Any,
+             y0: Any, y1: Any) -> list[Any]:
+    """The next `n` numbers of the states of sixteen columns: they decay and take their input; the sums of what is read of them.
+
+    As IR, for operations stay in this order: decays side by side.
+    """
+    sums, halves = [y0, y1], [(number, half) for number in range(n) for half in range(2)]
+    decays = _exp2.side_by_side(e, *(e.b.fmul((size0, size1)[half], e.load(V8F, a, 64 * number + 32 * half))
+                                     for number, half in halves))
+    for (number, half), decay in zip(halves, decays, strict=True):
+        key, query = (e.splat(e.load(F32, each, 4 * number)) for each in (b, c))
+        s = e.fma((t0, t1)[half], key, e.b.fmul(e.load(V8F, before, 64 * number + 32 * half), decay))
+        e.store(s, after, 64 * number + 32 * half)
+        sums[half] = e.fma(s, query, sums[half])
+    return sums
 
 
 def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
