@@ -3,35 +3,47 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
+from types import SimpleNamespace
 from typing import Any  # what a Numba function is to the type checker
+
+from numba import types
 
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
-from edgellm.backends.cpu.simd import Isa
+from edgellm.backends.cpu.simd import Isa, Vec
+from edgellm.backends.cpu.simd.base import F32, vector
+from edgellm.backends.cpu.simd.table import OPERATIONS
 from edgellm.backends.cpu.words import ELEMENTWISE
 
 # erfc(z) = t * exp(-z^2 + polynomial in t), t = 1 / (1 + z/2), with a relative error below 1.2e-7 for z >= 0: Press et al.,
 # "Numerical Recipes in C", 2nd edition, section 6.2, `erfcc`. From the highest power down.
 ERFC = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223)
 
+WIDE = 32                                        # values that are computed side by side
+
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     load, store, splat = isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8
-    extract = isa.first_f32x8
-    function, value = _functions(isa)[variant], ELEMENTWISE.at("value")
+    extract, wide = isa.first_f32x8, _wide(isa)
+    load_wide, store_wide, splat_wide = wide.load_f32x8, wide.store_f32x8, wide.splat_f32x8
+    function, of_wide, value = _functions(isa)[variant], _functions(wide)[variant], ELEMENTWISE.at("value")
     constants = isa.load_i64 if variant == "xielu" else inline(lambda op, at: splat(load_f32(op, at)))
+    of_constants = isa.load_i64 if variant == "xielu" else inline(lambda op, at: splat_wide(load_f32(op, at)))
     arguments = ELEMENTWISE.reader(isa, "step a a_stride b b_stride out out_stride n count")
 
     def elementwise(op, ith, nth):
         step, a, a_stride, b, b_stride, out, out_stride, n, count = arguments(op)
-        rows, constant = load_i64(step, count * 8), constants(op, value)
+        rows, constant, wide_constant = load_i64(step, count * 8), constants(op, value), of_constants(op, value)
         at, last = first_item(rows, n, ith, nth), first_item(rows, n, ith + 1, nth)
         while at < last:
             row, j = at // n, at % n
             end = min(n, j + last - at)
             at += end - j
             p, q, t = a + row * a_stride, b + row * b_stride, out + row * out_stride
+            while j + WIDE <= end:
+                store_wide(t, j * 4, of_wide(load_wide(p, j * 4), load_wide(q, j * 4), wide_constant))
+                j += WIDE
             while j + 8 <= end:
                 store(t, j * 4, function(load(p, j * 4), load(q, j * 4), constant))
                 j += 8
@@ -42,7 +54,20 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     return elementwise
 
 
-def _functions(isa: Isa) -> dict[str, Any]:
+def _wide(isa: Isa) -> Any:
+    """The operations of `_functions` on WIDE values: one vector after the other, each would wait for its own operations."""
+    kind, pair = Vec("f32", WIDE), (types.int64, types.int64)
+    made: dict[str, Any] = {"load_f32": isa.load_f32}
+    for name in ("add", "sub", "mul", "div", "fma", "larger", "smaller", "exp"):
+        _, arguments, emit = OPERATIONS[f"{name}_f32x8"]
+        made[f"{name}_f32x8"] = isa.make(f"{name}_wide", kind, (kind,) * len(arguments), emit)
+    made["splat_f32x8"] = isa.make("splat_wide", kind, (types.float32,), lambda e, x: e.splat(x, WIDE))
+    made["load_f32x8"] = isa.make("load_wide", kind, pair, lambda e, a, o: e.load(vector(F32, WIDE), e.b.add(a, o)))
+    made["store_f32x8"] = isa.make("store_wide", types.void, (*pair, kind), lambda e, a, o, v: e.store(v, e.b.add(a, o)))
+    return SimpleNamespace(**made)
+
+
+def _functions(isa: Any) -> dict[str, Any]:
     add, sub, mul, div, fma = isa.add_f32x8, isa.sub_f32x8, isa.mul_f32x8, isa.div_f32x8, isa.fma_f32x8
     splat, exp, larger, smaller = isa.splat_f32x8, isa.exp_f32x8, isa.larger_f32x8, isa.smaller_f32x8
     load_f32 = isa.load_f32

@@ -69,7 +69,11 @@ class Avx512Vnni(AvxVnni):
         return result if len(places) == 32 else self.pick(result, range(len(places)))
 
     def times_power(self, p: Any, n: Any, n_bits: Any) -> Any:
-        return self.call("llvm.x86.avx512.mask.scalef.ps.256", p.type, p, n, p, I8(-1))
+        if p.type.count == 8:
+            return self.call("llvm.x86.avx512.mask.scalef.ps.256", p.type, p, n, p, I8(-1))
+        half = p.type.count // 2
+        parts = ([self.pick(each, range(first, first + half)) for each in (p, n, n_bits)] for first in (0, half))
+        return self.join(*(self.times_power(*part) for part in parts))
 
     def pick_in_one(self, a: Any, lanes: Sequence[int]) -> Any:
         kind = ir.FunctionType(a.type, [a.type, a.type])
