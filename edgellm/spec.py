@@ -93,8 +93,8 @@ def vectors(graph: Graph) -> dict[str, Shape]:
 
 
 def _bare(shape: Shape) -> Shape:
-    """Without leading ones, which llama-quantize drops."""
-    return shape[next((i for i, n in enumerate(shape) if n != 1), len(shape) - 1):]
+    """Without dimensions of one, of which files have more or less."""
+    return tuple(n for n in shape if n != 1)
 
 
 def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.PathLike[str] = "",

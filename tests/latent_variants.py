@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from tiny_draw import Draw
-from tiny_latent import LATENT, PLAIN, Q_LATENT, TURNED, VALUE
+from tiny_latent import KDA, LATENT, PLAIN, Q_LATENT, TURNED, VALUE
 from variant import Variant
 
 HEADS, WIDTH = 4, 64
@@ -79,6 +79,10 @@ VARIANTS: Mapping[str, Variant] = {
         _of_short_queries(2) | _many_experts(2, biased=False),
         _COMMON | {"n_routed_experts": 8, "num_experts_per_tok": 3, "q_lora_rank": Q_LATENT, "norm_topk_prob": True, "head_dim": 48,
                    "rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
+    "kimi-linear": Variant("kimi-linear", "KimiLinear", {"n_layers": 4, "n_kv_heads": HEADS}, config=_COMMON | {
+        "num_local_experts": 4, "rms_norm_eps": 1e-5, "routed_scaling_factor": 2.5, "linear_head_dim": KDA,
+        "linear_num_heads": HEADS, "mlp_layer_types": ["dense", *["sparse"] * 3],
+        "layer_types": ["linear_attention", "full_attention"] * 2}),
     "minicpm3": Variant("minicpm3", "MiniCPM3", {"tied": True}, config=_MINICPM3),
     "deepseek2-lite": Variant("deepseek2", "DeepseekV2", _SIZES, _YARN_KEYS | _NO_SHORT_QUERIES,
                               config=_COMMON | {"rope_parameters": _YARN}),

@@ -87,7 +87,7 @@ def test_nothing_fusible_is_left(arch: str, tmp_path: Path) -> None:
         routed = {"jamba": 1, "nemotron_h_moe": 0}.get(arch, 2 * (arch in ROUTINGS))
         rows = {"gemma4": 7, "gemma3n": 11}      # both halves, rows per layer, and these rows' two parts
         assert ops["add"] == rows.get(arch, 4 if arch in (*twice, *gated) else routed or int(
-            arch in ("gpt2", "deepseek2", "mistral4")))
+            arch in ("gpt2", "deepseek2", "mistral4", "kimi-linear")))
 
 
 def finished(g: Builder, value: Value) -> Graph:

@@ -16,6 +16,7 @@ from edgellm.backends.cpu.emitters import float_word
 from edgellm.backends.cpu.ops_recurrent import rates_by_blocks
 from edgellm.backends.cpu.ops_rwkv import SCRATCH_ROWS
 from edgellm.backends.cpu.words import DELTA_NET, SSM_SCAN, Words
+from edgellm.backends.cpu.words_kda import KDA
 from edgellm.backends.cpu.words_rwkv import WKV7
 from edgellm.graph import Node
 from edgellm.ops import OPS
@@ -104,10 +105,21 @@ def wkv7(heads: int, dim: int) -> Case:
                 {"weights": np.stack([*weights.values()]), "scratch": np.zeros(SCRATCH_ROWS * dim, np.float32)}, n * (dim + 1))
 
 
+def kda(heads: int, dim: int) -> Case:
+    """Decays from nearly 1 to nearly 0, each dim its own."""
+    rng, n = np.random.default_rng(dim), heads * dim
+    inputs = {name: rng.standard_normal((TOKENS, n), np.float32) for name in "qkv"}
+    inputs |= {"decay": rng.uniform(0, 1, (TOKENS, n)).astype(np.float32) ** 2,
+               "beta": rng.standard_normal((TOKENS, heads), np.float32)}
+    return Case(f"kda:{'narrow' if dim % 32 else 'wide'}", KDA, "kda", inputs, {}, n, {"heads": heads, "eps": 1e-6},
+                {"heads": heads, "dim": dim, "eps": float_word(1e-6)}, {}, n * dim)
+
+
 CASES: Mapping[str, Callable[[], Case]] = {
     "mamba": lambda: ssm_scan(64, 1, 1, 16), "mamba, odd": lambda: ssm_scan(46, 1, 2, 24),
     "mamba 2": lambda: ssm_scan(4, 64, 1, 128), "mamba 2, odd": lambda: ssm_scan(4, 75, 2, 24),
     "delta net": lambda: delta_net(16, 64, grouped=False), "delta net, narrow": lambda: delta_net(24, 40, grouped=True),
+    "kda": lambda: kda(3, 64), "kda, narrow": lambda: kda(5, 24),
     "rwkv 7": lambda: wkv7(3, 64), "rwkv 7, narrow": lambda: wkv7(5, 24),
 }
 

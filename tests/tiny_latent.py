@@ -63,6 +63,33 @@ def plm_block(draw: Draw, s: Any, layer: int) -> dict[str, Array]:
             "ffn_up.weight": draw.matrix(s.n_ff, s.n_embd), "ffn_down.weight": draw.matrix(s.n_embd, s.n_ff)}
 
 
+KDA = 16                                         # of a head's dims in layers that keep a state
+
+
+def kimi_keys(s: Any) -> dict[str, Any]:
+    """Every second layer attends, the others keep a state."""
+    return metadata(s) | {"attention.head_count_kv": [layer % 2 for layer in range(s.n_layers)], "kda.head_dim": KDA,
+                          "ssm.conv_kernel": 4, "expert_gating_func": 2, "expert_weights_scale": 2.5,
+                          "attention.value_length": None}
+
+
+def kimi_block(draw: Draw, s: Any, layer: int) -> dict[str, Array]:
+    """Convolutions have four dimensions in files, as the rates of heads have."""
+    biased = {"exp_probs_b.bias": draw.vector(4, mean=0.0)} if layer else {}
+    found, n, inner = block(draw, s, layer) | biased, s.n_heads, s.n_heads * KDA
+    if layer % 2:
+        return found
+    found = {name: array for name, array in found.items() if not name.startswith("attn_") or name == "attn_norm.weight"}
+    for part in "qkv":
+        found |= {f"attn_{part}.weight": draw.matrix(inner, s.n_embd),
+                  f"ssm_conv1d_{part}.weight": draw.matrix(inner, 4).reshape(1, inner, 1, 4)}
+    for part in "fg":
+        found |= {f"ssm_{part}_a.weight": draw.matrix(KDA, s.n_embd), f"ssm_{part}_b.weight": draw.matrix(inner, KDA)}
+    return found | {"ssm_beta.weight": draw.matrix(n, s.n_embd), "ssm_a": -draw.vector(1, 1, n, 1),
+                    "ssm_norm.weight": draw.vector(KDA), "ssm_dt.bias": draw.vector(inner, mean=-1.0),
+                    "attn_output.weight": draw.matrix(s.n_embd, inner)}
+
+
 def experts(draw: Draw, s: Any) -> dict[str, Array]:
     """Four experts, half as wide as a feed-forward, and a shared one."""
     n, width = 4, s.n_ff // 2

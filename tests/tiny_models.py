@@ -29,11 +29,13 @@ from tiny_tokenizers import add_tokenizer, vocabulary_size
 Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have several element types
 
 # of any shape, which converters never quantise
-FLOATS = ("conv.weight", "conv1d.weight", "ssm_a", "ssm_d", "lerp_fused.weight", "attn_rel_b.weight")
+FLOATS = ("conv.weight", "conv1d.weight", "conv1d_q.weight", "conv1d_k.weight", "conv1d_v.weight", "ssm_a",
+          "ssm_d", "lerp_fused.weight", "attn_rel_b.weight")
 OWN_BLOCKS = HYBRIDS | GEMMAS | MIXED | {
     "deepseek2": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
     "mistral4": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
     "plm": Hybrid(tiny_latent.plm_keys, tiny_latent.plm_block, output_norm),
+    "kimi-linear": Hybrid(tiny_latent.kimi_keys, tiny_latent.kimi_block, output_norm),
     "minicpm3": Hybrid(tiny_latent.minicpm3_keys, tiny_latent.minicpm3_block, output_norm),
 }
 QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",

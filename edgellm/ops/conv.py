@@ -32,7 +32,7 @@ def _weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
 
 
 def _reference(run: Run, node: Node, x: Array) -> Array:
-    size, weight = integer(node, "size"), run.weight(node.weights[0])
+    size, weight = integer(node, "size"), run.weight(node.weights[0]).reshape(node.n, -1)
     before = np.concatenate([np.zeros((size - 1, node.n), np.float32), x])
     y: Array = sum((weight[:, j] * before[j : j + len(x)] for j in range(size)), np.zeros_like(x))
     return y + run.weight(node.weights[1]) if len(node.weights) == 2 else y

@@ -31,11 +31,11 @@ class Latent:
     q_latent: int                                # of the row that queries are made of, 0 where it is the layer's input
     split: bool
     scale: float
-    rope: RopeSpec
+    rope: RopeSpec | None                        # None: nothing is turned
     growth: tuple[float, int, int] | None
 
 
-def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm") -> Latent:
+def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm", *, rotates: bool = True) -> Latent:
     """Those of all layers. Raises BadHParam."""
     split = keys.has("attention.key_length_mla")
     suffix = "_mla" if split else ""
@@ -53,7 +53,8 @@ def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm"
     return Latent(
         n, keys.integer("attention.kv_lora_rank", 1, MAX_WIDTH), dim_k - turned, turned,
         keys.integer(f"attention.value_length{suffix}", 1, MAX_WIDTH, default=max(keys.n_embd // n, 1)),
-        keys.integer("attention.q_lora_rank", 0, MAX_WIDTH, default=0), split, scale, spec, temperature(keys))
+        keys.integer("attention.q_lora_rank", 0, MAX_WIDTH, default=0), split, scale, spec if rotates else None,
+        temperature(keys))
 
 
 def latent_attention(g: Builder, block: str, x: Value, heads: Latent, eps: float) -> Value:
@@ -65,10 +66,10 @@ def latent_attention(g: Builder, block: str, x: Value, heads: Latent, eps: float
     else:
         q = matmul(g, x, f"{block}.attn_q", n * (plain + heads.turned))
     q_plain = head_columns(g, q, n, 0, plain)
-    q_turned = rope(g, head_columns(g, q, n, plain, plain + heads.turned), heads.rope, n)
+    q_turned = _turned(g, head_columns(g, q, n, plain, plain + heads.turned), heads, n)
     both = matmul(g, x, f"{block}.attn_kv_a_mqa", heads.latent + heads.turned)
     short = rms_norm(g, columns(g, both, 0, heads.latent), f"{block}.attn_kv_a_norm", eps)
-    k_turned = rope(g, columns(g, both, heads.latent, heads.latent + heads.turned), heads.rope, 1)
+    k_turned = _turned(g, columns(g, both, heads.latent, heads.latent + heads.turned), heads, 1)
     if heads.split:
         q = join(g, head_matmul(g, q_plain, f"{block}.attn_k_b", n, heads.latent), q_turned, n)
         spec = KVSpec(1, heads.latent + heads.turned, heads.latent, v_is_k_prefix=True)
@@ -82,9 +83,13 @@ def latent_attention(g: Builder, block: str, x: Value, heads: Latent, eps: float
     return attend(g, _grown(g, join(g, q_plain, q_turned, n), heads), state, n, heads.scale)
 
 
+def _turned(g: Builder, x: Value, heads: Latent, n: int) -> Value:
+    return x if heads.rope is None else rope(g, x, heads.rope, n)
+
+
 def _grown(g: Builder, q: Value, heads: Latent) -> Value:
     """Queries that grow with their position: turned by no angle, with the size that rotations may have."""
     if heads.growth is None:
         return q
     dim = g.n(q) // heads.n
-    return rope(g, q, RopeSpec(dim, "norm", heads.rope.base, freq_scale=0.0, temperature=heads.growth), heads.n)
+    return rope(g, q, RopeSpec(dim, "norm", 10000.0, freq_scale=0.0, temperature=heads.growth), heads.n)

@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.cpu import abi, ops_adapters, ops_altup, ops_heads, ops_moe, ops_recurrent, ops_rwkv
+from edgellm.backends.cpu import abi, ops_adapters, ops_altup, ops_heads, ops_kda, ops_moe, ops_recurrent, ops_rwkv
 from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Own, Value
 from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_word, traits_of
@@ -28,7 +28,7 @@ from edgellm.ops.dense import xielu_numbers
 __all__ = ["EMITTERS"]
 LARGEST_GROUP = 64                               # queries that read keys together: 10 % faster than 16 after 4096 tokens, on Zen 3
 GROUPS_OF_THREAD = 8                             # at least: later ones see more keys, and threads shall end together
-assert ops_adapters and ops_altup and ops_heads and ops_moe and ops_recurrent and ops_rwkv         # add their own
+assert ops_adapters and ops_altup and ops_heads and ops_kda and ops_moe and ops_recurrent and ops_rwkv         # add their own
 
 
 @emitter("embed")

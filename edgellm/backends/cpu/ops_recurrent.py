@@ -18,9 +18,9 @@ from edgellm.graph import Node
 @emitter("causal_conv")
 def causal_conv(plan: PlanBuilder, index: int, node: Node) -> None:
     x, state, out = plan.values[node.inputs[0]], cast(int, node.attrs["state"]), plan.output(index)
-    taps = np.ascontiguousarray(plan.weights[node.weights[0]].array().T, np.float32)         # a row of weights for each input row
+    taps = plan.weights[node.weights[0]].array().reshape(node.n, -1).T           # a row of weights for each input row
     plan.add("conv:causal", CONV(
-        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, weights=plan.keep(taps),
+        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, weights=plan.keep(np.ascontiguousarray(taps, np.float32)),
         bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0, n=node.n, size=cast(int, node.attrs["size"]),
         targets=plan.step.state_targets.ctypes.data, state_at=plan.recurrent.at[state], segments=plan.step.segments.ctypes.data),
         reads=(x,), writes=(out,), pieces=node.n)

@@ -1,0 +1,34 @@
+"""Kimi Delta Attention, token by token."""
+from __future__ import annotations
+
+import mlx.core as mx
+
+from edgellm.backends.mlx.inputs import Array, Inputs, Weights
+from edgellm.backends.mlx.ops._table import number, op
+from edgellm.backends.mlx.ops.scan import advance, integer, softplus
+from edgellm.graph import Node
+
+
+@op("decays")
+def decays(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    heads = integer(node, "heads")
+    rates, steps = (weights.vectors[name] for name in node.weights)
+    return mx.exp(mx.repeat(rates.reshape(heads), node.n // heads) * softplus(x[0].astype(mx.float32) + steps))
+
+
+@op("kda")
+def kda(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    heads, n = integer(node, "heads"), len(x[0])
+    dim = node.n // heads
+    q, k, v, decay = (part.astype(mx.float32).reshape(n, heads, dim) for part in x[:4])
+    q, k = (part * mx.rsqrt(mx.sum(mx.square(part), axis=-1, keepdims=True) + number(node, "eps")) for part in (q, k))
+    q, gate = q * dim**-0.5, mx.sigmoid(x[4].astype(mx.float32))
+    state, out, kept = inputs.before(integer(node, "state")), list[Array](), list[Array]()
+    for t in range(n):
+        state = state * decay[t, :, :, None]
+        change = (v[t] - (k[t, :, None] @ state)[:, 0]) * gate[t, :, None]
+        state = state + k[t, :, :, None] * change[:, None]
+        out.append((q[t, :, None] @ state).reshape(-1))
+        advance(inputs, t, state, kept)
+    inputs.keep(integer(node, "state"), kept)
+    return mx.stack(out)

@@ -1,0 +1,74 @@
+"""Kimi Delta Attention (Kimi Team 2025, "Kimi Linear"): a gated delta rule each of whose key dims decays by itself."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from edgellm.graph import Builder, Graph, Node, RecurrentSpec, Value
+from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
+from edgellm.ops.dense import ONE
+from edgellm.ops.scan import check_state, softplus
+
+
+# --- decays -----------------------------------------------------------------------------------------------------------
+def decays(g: Builder, x: Value, name: str, heads: int) -> Value:
+    """exp(A * softplus(x + dt)) (T, n), with dt `name.ssm_dt.bias` (n,), and A `name.ssm_a` (negative) of each head."""
+    return g.emit("decays", (x,), g.n(x), (f"{name}.ssm_a", f"{name}.ssm_dt.bias"), heads=heads)
+
+
+def _check_decays(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from same_length(node, inputs, graph)
+    if node.n % integer(node, "heads"):
+        yield f"cannot split {node.n} into {node.attrs['heads']} heads"
+
+
+def _decays_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    rates, steps = node.weights
+    return WeightUse(rates, (integer(node, "heads"), 1), "vector"), WeightUse(steps, (node.n,), "vector")
+
+
+def _decays(run: Run, node: Node, x: Array) -> Array:
+    heads = integer(node, "heads")
+    rates, steps = (run.weight(name) for name in node.weights)
+    y: Array = np.exp(np.repeat(rates.reshape(heads), node.n // heads) * softplus(x + steps))
+    return y
+
+
+# --- kda --------------------------------------------------------------------------------------------------------------
+def kda(g: Builder, q: Value, k: Value, v: Value, decay: Value, beta: Value, *, heads: int, eps: float) -> Value:
+    """By heads, (T, n) as q, k, v and `decay`: S (d, d), zeros at first, has a row for each dim of a key.
+
+    S *= decay; S += k (sigmoid(beta) * (v - k S)); y = q S / sqrt(d). Queries and keys are divided by their lengths here, to whose
+    squares `eps` is added; beta (T, heads).
+    """
+    dim = g.n(q) // heads
+    state = g.state(RecurrentSpec((heads, dim, dim)))
+    return g.emit("kda", (q, k, v, decay, beta), g.n(q), state=state, heads=heads, eps=eps)
+
+
+def _check_kda(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    heads = integer(node, "heads")
+    if node.n % (8 * heads) or [x.n for x in inputs] != [node.n] * 4 + [heads]:
+        yield f"cannot give {node.n} of {heads} heads from inputs of {[x.n for x in inputs]}"
+    yield from check_state(node, graph, (heads, node.n // heads, node.n // heads))
+
+
+def _kda(run: Run, node: Node, q: Array, k: Array, v: Array, decay: Array, beta: Array) -> Array:
+    n, heads, eps = len(q), integer(node, "heads"), np.float32(number(node, "eps"))
+    q, k, v, decay = (x.reshape(n, heads, -1) for x in (q, k, v, decay))
+    q, k = (x / np.sqrt(np.sum(np.square(x), axis=-1, keepdims=True) + eps) for x in (q, k))
+    q, gate, dim = q * np.float32(q.shape[-1] ** -0.5), ONE / (ONE + np.exp(-beta)), q.shape[-1]
+    state, out = np.zeros((heads, dim, dim), np.float32), np.empty_like(v)
+    for t in range(n):
+        state = state * decay[t, :, :, None]
+        change = (v[t] - np.einsum("hk,hkv->hv", k[t], state)) * gate[t, :, None]
+        state = state + k[t, :, :, None] * change[:, None, :]
+        out[t] = np.einsum("hk,hkv->hv", q[t], state)
+    return out.reshape(n, -1)
+
+
+OPS = (
+    OpSpec("decays", _decays, attrs=frozenset({"heads"}), check=_check_decays, weights=_decays_weights, weight_counts=(2,)),
+    OpSpec("kda", _kda, (5,), frozenset({"state", "heads", "eps"}), _check_kda, effect="update"),
+)
