@@ -135,7 +135,13 @@ def unit_dots(e: Generic, shape: Shape, unit: Unit, n_columns: int, blocks: int 
 
     if not _by_signs(unit, n_columns):
         w = [[unit.codes(q, h) for h in (0, 1)] for q in quads]
-        return lambda codes: _block_sums(e, shape, shape.signed, shape.most, w, activations(codes))
+        places = e.constant(V8I, unit.places) if unit.places else None
+
+        def sums(codes: Value) -> list[Value]:
+            multiples = _block_sums(e, shape, unit.signed, unit.most, w, activations(codes))
+            return [e.b.ashr(each, places) for each in multiples] if places else multiples
+
+        return sums
     assert isinstance(unit, SignedUnit)          # its sizes are small: sums of them need less care, and have no offset
     sizes, negative = ([[of(q, h) for h in (0, 1)] for q in quads] for of in (unit.sizes, unit.negative))
 

@@ -30,6 +30,7 @@ class Unit:
 
     Scales and minima are f32x8 over the eight blocks: one vector, or two where each half block has its own. Codes are unsigned
     up to `most`, or signed; `offset` is a power of two. A block's codes may be multiples by a power of two, and its scale smaller.
+    `places`: of rows whose blocks lie apart, codes of block j are multiples by 2^places[j], which their scales do not know of.
     With a `factor` (f32x8) scales are i32x8, and it multiplies their sum. `turned`, where it takes less than to turn `codes`: all
     codes as block_lanes.py wants them, eight i8x32 of which each has four neighbours of every block.
     """
@@ -42,6 +43,7 @@ class Unit:
     signed: bool = False
     factor: Sequence[Value] = ()
     turned: Callable[[], Sequence[Value]] | None = field(default=None, kw_only=True)
+    places: Sequence[int] = field(default=(), kw_only=True)
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -85,6 +87,19 @@ def _in_place(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Val
         return _shifted(e, codes, shifts, mask)
     masks = [(mask << shift) - (mask << shift >> 7 << 8) for shift in shifts for _ in range(16)]
     return e.b.and_(codes, e.constant(codes.type, masks))
+
+
+def _near_place(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Value:
+    """`_shifted`, but of blocks that lie apart every other code of two bits stays a multiple by four: see `_near_places`."""
+    if not _near_places(e):
+        return _shifted(e, codes, shifts, mask)
+    shift = shifts[0]
+    return _shifted(e, codes, [shift // 4 * 4] * len(shifts), mask << shift % 4)
+
+
+def _near_places(e: Generic) -> Sequence[int]:
+    """`Unit.places` of such codes: half the shifts are worth less than a shift of the sums."""
+    return [0, 2] * 4 if e.apart and not e.wide_codes else ()
 
 
 def _of_places(e: Generic, values: Value, shifts: Sequence[int]) -> Value:
@@ -150,6 +165,12 @@ def _fifth_bits(e: Generic, block: Blocks, offset: int, codes: Codes) -> Codes:
 def _half(e: Generic, address: Value, offset: int) -> Value:
     """One f16, in all eight lanes, as f32."""
     return e.from_f16(e.splat(e.load(I16, address, offset)))
+
+
+def _two_halves(e: Generic, address: Value, offset: int) -> list[Value]:
+    """Two f16 side by side, each in all eight lanes, as f32: converted together, and spread within 128 bits."""
+    both = e.from_f16(e.cast(e.splat(e.load(I32, address, offset), 4), vector(I16, 8)))
+    return [e.pick(both, lanes) for lanes in ([0, 0, 2, 2, 4, 4, 6, 6], [1, 1, 3, 3, 5, 5, 7, 7])]
 
 
 def _eights(e: Generic, sixteen: Value) -> list[Value]:
@@ -265,10 +286,8 @@ def _q4_or_q5_k(e: Generic, p: Value, codes: Codes, most: int, places: Sequence[
     first, second, last = (e.load(I32, p, 4 * i) for i in (1, 2, 3))
     scales = eight(bits(first, 0, 0x3F3F3F3F), e.b.or_(bits(last, 0, 0x0F0F0F0F), bits(first, 2, 0x30303030)))
     minima = eight(bits(second, 0, 0x3F3F3F3F), e.b.or_(bits(last, 4, 0x0F0F0F0F), bits(second, 2, 0x30303030)))
-    both = e.from_f16(e.cast(e.splat(e.load(I32, p), 4), vector(I16, 8)))
-    factors = _of_places(e, both, [places[0], 0, places[1], 0] * 2)
-    d, least = (e.pick(factors, lanes) for lanes in ([0, 2, 0, 2, 4, 6, 4, 6], [1, 1, 3, 3, 5, 5, 7, 7]))     # within 128 bits
-    return Unit(codes, [e.b.fmul(d, scales)], most, minima=[e.b.fmul(least, minima)])
+    d, least = _two_halves(e, p, 0)
+    return Unit(codes, [e.b.fmul(_of_places(e, d, [*places] * 4), scales)], most, minima=[e.b.fmul(least, minima)])
 
 
 def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Codes:
@@ -341,10 +360,18 @@ def _twos(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Cod
 
 def _q2_k(e: Generic, block: Blocks) -> Unit:
     p = block(0)
-    both = e.load(V16B, p, 0)
-    minima = _by_halves(e, _half(e, p, 82), _low_bits(e, both, 4, 15))
-    scales = _by_halves(e, _of_places(e, _half(e, p, 80), [0, 2, 4, 6] * 2), _low_bits(e, both, 0, 15))
-    return Unit(_twos(e, p, 16, _in_place), scales, most=192 if e.wide_codes else 3, minima=minima)
+    pairs = e.b.zext(e.load(vector(I16, 8), p, 0), V8I)
+
+    def numbers(d: Value, shift: int) -> list[Value]:
+        fields = [e.b.and_(e.b.lshr(pairs, e.constant(V8I, shift + 8 * half)), e.constant(V8I, 15)) for half in (0, 1)]
+        return [e.b.fmul(d, e.b.sitofp(each, V8F)) for each in fields]
+
+    d, least = _two_halves(e, p, 80)
+    scales, minima = numbers(_of_places(e, d, [0, 2, 4, 6] * 2), 0), numbers(least, 4)
+    if e.wide_codes:
+        return Unit(_twos(e, p, 16, _in_place), scales, most=192, minima=minima)
+    places = _near_places(e)
+    return Unit(_twos(e, p, 16, _near_place), scales, most=12 if places else 3, minima=minima, places=places)
 
 
 def _q3_k(e: Generic, block: Blocks) -> Unit:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from edgellm.backends.cpu.kernels.unpack import FP4_VALUES, Unit, _few, _half, _halves, _low_bits, _shifted
+from edgellm.backends.cpu.kernels.unpack import FP4_VALUES, Unit, _few, _half, _halves, _low_bits, _near_place, _near_places
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V16B, V32B, Blocks, Generic
 
@@ -26,9 +26,10 @@ def _tq2_0(e: Generic, block: Blocks) -> Unit:
     def codes(q: int, h: int) -> Value:
         few = _few(e, q)
         half = few[0] // 4
-        return _shifted(e, e.sixteens(p, half * 32, [(j // 4 - half) * 2 + h for j in few]), [j % 4 * 2 for j in few], 3)
+        return _near_place(e, e.sixteens(p, half * 32, [(j // 4 - half) * 2 + h for j in few]), [j % 4 * 2 for j in few], 3)
 
-    return Unit(codes, [_half(e, p, 64)], most=3, offset=1)
+    places = _near_places(e)
+    return Unit(codes, [_half(e, p, 64)], most=12 if places else 3, offset=1, places=places)
 
 
 def _q2_0(e: Generic, block: Blocks) -> Unit:
@@ -94,8 +95,28 @@ def _tq1_0(e: Generic, block: Blocks) -> Unit:
     def piece(j: int, h: int) -> Value:
         return e.pick(wide(j), range(16 * h, 16 * h + 16)) if j < 5 else narrow(2 * (j - 5) + h)
 
+    @cache
+    def same(n: int, offset: int) -> Value:
+        """`wide` or `narrow` of 16 bytes, in both halves of a vector."""
+        return _tripled(e, same(n - 1, offset)) if n else turned(e.sixteens(p, offset, [0, 0]))
+
+    def last() -> Value:
+        fours = turned(e.cast(e.splat(e.load(I32, p, 48)), V32B))
+        powers, low = e.constant(V16H, [3 ** (i // 2 % 4) for i in range(16)]), e.constant(V16H, 0xFF)
+        words = e.cast(fours, V16H)
+        even = e.b.and_(e.b.mul(words, powers), low)
+        return e.cast(e.b.or_(even, e.b.mul(e.b.and_(words, e.constant(V16H, -256)), powers)), V32B)
+
+    def apart(q: int, h: int) -> Value:
+        """Blocks q and q + 4: blends take any port, other ways to join halves of vectors do not."""
+        if q == 0:
+            high = same(4, 16 * h)
+        else:
+            high = last() if (q, h) == (3, 1) else same(2 * (q - 1) + h, 32)
+        return e.shuffle(same(q, 16 * h), high, [*range(16), *range(48, 64)])
+
     def codes(q: int, h: int) -> Value:
-        digits = e.join_all([piece(j, h) for j in _few(e, q)])
+        digits = apart(q, h) if e.apart else e.join_all([piece(j, h) for j in _few(e, q)])
         over = [e.b.sext(e.b.icmp_signed(">", digits, e.constant(digits.type, least - 128)), digits.type) for least in (85, 170)]
         return e.b.sub(e.constant(digits.type, 0), e.b.add(*over))
 
