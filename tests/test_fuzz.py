@@ -125,5 +125,5 @@ def test_a_full_context_of_learned_positions_forgets_nothing(tmp_path: Path) -> 
 
 def test_a_template_that_is_a_number(tmp_path: Path) -> None:
     path = tiny_model(tmp_path / "t.gguf", tokenizer="spm", metadata={"tokenizer.chat_template": 5})
-    with pytest.raises(TemplateError, match="no text but int"):
+    with pytest.raises(TemplateError, match="not a text but int"):
         edgellm.load(path)

@@ -167,8 +167,8 @@ def test_what_is_no_adapter_of_this_model(tmp_path: Path) -> None:
             edgellm.load(base, adapters=[file])
 
     refused(Unsupported, "a.gguf.*'qwen2' model, and this one is llama", arch="qwen2")
-    refused(Unsupported, "no LoRA adapter", **{"general.type": "model"})
-    refused(Unsupported, "no LoRA adapter", **{"adapter.type": "control"})
+    refused(Unsupported, "not a LoRA adapter", **{"general.type": "model"})
+    refused(Unsupported, "not a LoRA adapter", **{"adapter.type": "control"})
     refused(Unsupported, r"blk.9.attn_q.weight.lora_a.*does not have", {"blk.9.attn_q.weight": (a, b)})
     refused(Unsupported, "output_norm.weight.lora_a", {"output_norm.weight": (a, b)})
     refused(ShapeMismatch, rf"{name}.lora_a.*\(64, 32\)", {name: (a, b[:32])})
@@ -239,7 +239,7 @@ def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypa
         assert app.run(["run", str(base), "hello", "-n", "8", "--temp", "0", *lora]) == 0
         answers.append(capsys.readouterr().out)
     assert answers[0] == answers[1] != answers[2]
-    assert app.run(["run", str(base), "hello", "--lora", str(base)]) == 3 and "no LoRA adapter" in capsys.readouterr().err
+    assert app.run(["run", str(base), "hello", "--lora", str(base)]) == 3 and "not a LoRA adapter" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("values", "kind"), [
