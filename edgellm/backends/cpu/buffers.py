@@ -1,4 +1,4 @@
-"""Memory of one plan: row buffers that values share when their lives do not overlap, all aligned to cache lines."""
+"""Memory of one plan: row buffers in one block, which values share when their lives do not overlap, aligned to cache lines."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -58,32 +58,36 @@ class Value:
 
 
 class Arena:
-    """Hands out buffers by size and takes them back; a buffer handed out again is as good as a new one.
+    """Hands out buffers and takes them back; memory that is handed out again is as good as new.
 
     A buffer that was given back rests until threads have met in every table of records: its next use would make them meet.
     """
 
-    def __init__(self) -> None:
-        self._blocks: list[npt.NDArray[np.uint8]] = []
-        self._addresses: list[int] = []
-        self._sizes: list[int] = []
-        self._free: set[int] = set()
+    def __init__(self, reserve: int = 0) -> None:
+        """`reserve`: bytes that buffers share; one that finds no room there gets memory of its own, which others share then."""
+        self._blocks: list[tuple[npt.NDArray[np.uint8], int, int]] = []      # with their aligned start and end
+        self._highest: list[int] = []                        # end of what was handed out of each
+        self._buffers: dict[int, tuple[int, int]] = {}       # handed out, by number: start and end
+        self._free: list[tuple[int, int]] = []               # start and end, sorted; no two touch
         self._resting: dict[int, set[str]] = {}              # the tables in which threads have to meet yet
+        self._count = 0
+        if reserve:
+            self._grow(reserve)
 
     def take(self, rows: int, row_bytes: int, n: int, *, own: bool = False) -> Value:
-        """A buffer of `rows` rows of at least `row_bytes` bytes; the smallest free one that fits, else a new one."""
+        """A buffer of `rows` rows of at least `row_bytes` bytes: the first place where it fits, else a new one."""
         stride = -(-row_bytes // ALIGNMENT) * ALIGNMENT
-        fitting = [index for index in self._free if self._sizes[index] >= rows * stride]
-        if fitting:
-            index = min(fitting, key=self._sizes.__getitem__)
-            self._free.remove(index)
-        else:
-            block, address = aligned(rows * stride)
-            index = len(self._blocks)
-            self._blocks.append(block)
-            self._addresses.append(address)
-            self._sizes.append(rows * stride)
-        return Value(self._addresses[index], stride, n, index, own)
+        size, index = rows * stride, self._count
+        if not any(end - start >= size for start, end in self._free):
+            self._grow(size)
+        place = next(i for i, (start, end) in enumerate(self._free) if end - start >= size)
+        start, end = self._free[place]
+        self._free[place : place + 1] = [(start + size, end)] if end - start > size else []
+        self._buffers[index] = start, start + size
+        block = self._block_of(start)
+        self._highest[block] = max(self._highest[block], start + size)
+        self._count += 1
+        return Value(start, stride, n, index, own)
 
     def give_back(self, buffer: int) -> None:
         self._resting[buffer] = set(TABLES)
@@ -93,15 +97,31 @@ class Arena:
         for buffer, tables in list(self._resting.items()):
             tables.discard(table)
             if not tables:
-                self._free.add(buffer)
+                self._join(*self._buffers.pop(buffer))
                 del self._resting[buffer]
 
     @property
     def nbytes(self) -> int:
-        return sum(self._sizes)
+        """Bytes that were handed out at some time."""
+        return sum(highest - start for highest, (_, start, _) in zip(self._highest, self._blocks, strict=True))
 
     def block(self, value: Value) -> npt.NDArray[np.uint8]:
         """The bytes of a value's buffer, from its aligned start."""
-        block = self._blocks[value.buffer]
-        start = self._addresses[value.buffer] - block.ctypes.data
-        return block[start : start + self._sizes[value.buffer]]
+        start, end = self._buffers[value.buffer]
+        memory = self._blocks[self._block_of(start)][0]
+        return memory[start - memory.ctypes.data : end - memory.ctypes.data]
+
+    def _grow(self, size: int) -> None:
+        memory, start = aligned(size)
+        self._blocks.append((memory, start, start + size))
+        self._highest.append(start)
+        self._join(start, start + size)
+
+    def _block_of(self, address: int) -> int:
+        return next(i for i, (_, start, end) in enumerate(self._blocks) if start <= address < end)
+
+    def _join(self, start: int, end: int) -> None:
+        """Add a range to the free ones, as one with those that it touches. Blocks never touch: each is longer than its range."""
+        touching = [each for each in self._free if each[1] == start or each[0] == end]
+        whole = min([start, *(each[0] for each in touching)]), max([end, *(each[1] for each in touching)])
+        self._free = sorted([*(each for each in self._free if each not in touching), whole])

@@ -28,6 +28,7 @@ from edgellm.weights import WeightStore
 
 OWN_COLUMNS = 1 << 14                            # of a row that each thread computes for itself rather than wait for the others
 SHARES = (16, 8, 4, 2)                           # chunks per thread where threads take chunks as they get through with them
+RESERVE = 2                                      # times what values need at once, for copies of them and buffers at rest
 CHUNK_BYTES = 1 << 17                            # of weights that a chunk has at least: some 10 microseconds of reading
 
 Mode = Literal["one", "many", "ragged"]          # which table
@@ -70,14 +71,14 @@ class PlanBuilder:
         self.threads, self.threads_batch, self.most_threads = threads, threads_batch, max(threads, threads_batch)
         self.max_segments, self.kv, self.recurrent = max_segments, KVLayout.plan(layout, kv_type), RecurrentLayout.plan(layout)
         self.step = StepBlock(layout, max_tokens, max_outputs, max_segments)
-        self.arena = Arena()
+        self._last_use = _last_uses(graph)
+        self.arena = Arena(RESERVE * self._most_alive())
         self.records: list[Record] = []
         self.one, self.many, self.ragged = Barriers(), Barriers(), Barriers()     # of steps of one token, of several, with merges
         self.kept: list[npt.NDArray[np.generic]] = []        # arrays whose addresses stand in records
         self._vectors: dict[str, int] = {}
         self._derived: dict[tuple[int, str], Value] = {}     # (node, kernel) -> the quantised copy that it makes
         self.values: dict[int, Value] = {}
-        self._last_use = _last_uses(graph)
         self._owner: dict[int, int] = {}                     # view -> the node whose buffer it shares
         self._scratch: dict[int, int] = {}
 
@@ -115,6 +116,16 @@ class PlanBuilder:
     def produced_locally(self, value: Value, pieces: int) -> bool:
         """Whether, in a step of one token, each thread has just written its own of these pieces."""
         return self.one.produced_locally(Use(value.buffer, partition_of_one(value, pieces, self.threads), False))
+
+    def _most_alive(self) -> int:
+        """Bytes of values that are alive at the same time, at most; outputs have memory of their own."""
+        change = np.zeros(len(self.graph.nodes) + 1, np.int64)
+        for index, node in enumerate(self.graph.nodes):
+            if not OPS[node.op].is_view and index not in self.graph.outputs.values():
+                nbytes = self.rows(index) * node.n * 4
+                change[index] += nbytes
+                change[self._last_use[index] + 1] -= nbytes
+        return int(change.cumsum().max())
 
     def rows(self, index: int) -> int:
         """The most rows that node `index` can have."""
