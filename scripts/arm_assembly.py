@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from edgellm.backends.cpu.traits import TRAITS
 
 ROOT = Path(__file__).resolve().parent.parent
-CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "apple-m2": "i8mm"}       # processor -> rung
+CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "apple-m2": "i8mm"}       # processor -> ISA level
 TYPES = [name for name, traits in TRAITS.items() if traits.quantise]
 PRODUCTS = {"sdot": 16, "smmla": 32, "smull": 8, "smull2": 8, "smlal": 8, "smlal2": 8}       # instruction -> products it makes
 CORES, CLOCK, SUSTAINED, MEMORY = 4, 2.4e9, 3.0, 11.5e9
@@ -41,7 +41,7 @@ class Loop:
 
     @property
     def products(self) -> int:
-        """Multiplications of two codes that a turn makes."""
+        """Multiplications of two quants that a turn makes."""
         return sum(PRODUCTS.get(name, 0) * n for name, n in self.counts.items())
 
     @property

@@ -20,7 +20,7 @@ TRIPLE = "aarch64-unknown-linux-gnu"
 def pretend(isa: str, cpu: str | None = None) -> None:
     """Let numba, and our kernels' sources, take this process for one on an AArch64 machine. Call before numba is imported.
 
-    `cpu`: LLVM's name of another processor than the rung is compiled for, to see what would be scheduled for it.
+    `cpu`: LLVM's name of another processor than the ISA level is compiled for, to see what would be scheduled for it.
     """
     assert "numba" not in sys.modules
     platform.machine = lambda: "aarch64"

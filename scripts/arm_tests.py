@@ -49,11 +49,11 @@ for kernel in sys.argv[2:]:
 
 
 def tests(cpu: str) -> list[list[str]]:
-    """Arguments of pytest, one list for each run: what depends on the processor, on its own rung."""
-    rung = CPUS[cpu]
-    return [["tests/test_matmul_kernels.py", "-k", rung], ["tests/test_simd.py", "-k", f"{rung} or ladder or told_apart"],
+    """Arguments of pytest, one list for each run: what depends on the processor, on its own ISA level."""
+    isa_level = CPUS[cpu]
+    return [["tests/test_matmul_kernels.py", "-k", isa_level], ["tests/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"],
             [*CODECS * (cpu == next(iter(CPUS))), "tests/test_ring.py", "tests/test_arm.py"],
-            ["tests/test_streaming.py", "-k", "keys_in_codes"],
+            ["tests/test_streaming.py", "-k", "keys_in_quants"],
             ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
 
 
@@ -65,15 +65,15 @@ def emulated(folder: Path, cpu: str, *arguments: str, kept: bool = False) -> sub
 
 
 def prepare(folder: Path, cpu: str) -> bool:
-    """All kernels of the processor's own rung to its cache."""
-    rung, answer = CPUS[cpu], folder / f"key-{cpu}"
-    code = f"from edgellm.backends.cpu.jit import cache as o; open({str(answer)!r}, 'w').write(o.cache_key({rung!r}))"
+    """All kernels of the processor's own ISA level to its cache."""
+    isa_level, answer = CPUS[cpu], folder / f"key-{cpu}"
+    code = f"from edgellm.backends.cpu.jit import cache as o; open({str(answer)!r}, 'w').write(o.cache_key({isa_level!r}))"
     if emulated(folder, cpu, "-c", code).returncode:
         return False
     cache = folder / f"cache-{cpu}" / "kernels"
-    command = [sys.executable, str(ROOT / "scripts" / "arm_cross.py"), answer.read_text(), str(cache), rung, *KERNELS]
+    command = [sys.executable, str(ROOT / "scripts" / "arm_cross.py"), answer.read_text(), str(cache), isa_level, *KERNELS]
     return subprocess.run(command, check=False).returncode == 0 and not emulated(
-        folder, cpu, "-c", COMPARE, rung, *COMPARED).returncode
+        folder, cpu, "-c", COMPARE, isa_level, *COMPARED).returncode
 
 
 def suite(folder: Path, cpu: str, runs: list[list[str]]) -> str:

@@ -3,8 +3,8 @@
     .venv/bin/python scripts/bench_peers.py MODEL.gguf ... [--peer PYTHON] [--bench "NAME=COMMAND"] [--threads 1,2]
                        [--tests pp512,tg128,tg128@4096] [--isa avx2,avx512vnni] [--rounds 5] [--json docs/speed.json]
 
-PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower rung; it
-counts twice, with and without its repacked or AMX weights, each with or without flash attention, whichever is faster. COMMAND is
+PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower ISA level;
+it counts twice, with and without its repacked or AMX weights, each with or without flash attention, whichever is faster. COMMAND is
 llama-bench, of llama.cpp or of ik_llama.cpp, with options of a configuration: "ik repacked=./llama-bench -rtr 1". Give several of
 both; the ratio is to the best of all, in each round.
 
@@ -120,7 +120,8 @@ def main() -> None:
     tests = [Test.parse(name) for name in options.tests.split(",")]
     names = [*(name for _ in options.peer for name in PEERS), *(name for name, _ in options.bench)]
     peers = " / ".join(names) or "peer"
-    print(f"| model | rung | threads | test | edgellm t/s | {peers} t/s | ratio to best | of a read | MiB beside weights and KV |")
+    print(f"| model | ISA level | threads | test | edgellm t/s | {peers} t/s | ratio to best | of a read "
+          "| MiB beside weights and KV |")
     print("|---|---|--:|---|--:|--:|--:|--:|--:|")
     rows = []
     for model in options.models:

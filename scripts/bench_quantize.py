@@ -58,7 +58,7 @@ def same(ours: GGUFFile, theirs: GGUFFile) -> str:
 
 
 def _same_values(ours: GGUFFile, theirs: GGUFFile, name: str) -> bool:
-    """Blocks whose scale is zero may have any codes."""
+    """Blocks whose scale is zero may have any quants."""
     kind = ours.tensors[name].type
     a, b = (file.raw(name).reshape(-1, kind.block_bytes) for file in (ours, theirs))
     decode = CODECS[kind.name].dequantize

@@ -96,7 +96,7 @@ class Loaded:
 
     def barrier(self) -> float:
         """Seconds of a barrier of all threads with nothing before it."""
-        timed = self.executable._timed["one"][0]
+        timed = self.executable._timed["decode"][0]
         table = np.repeat(timed.table[:, :1], BARRIERS, axis=1)
         table[:, :, abi.BARRIER_AFTER] = 1
         program, pool = Program(table), self.executable._pool

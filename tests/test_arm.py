@@ -1,4 +1,4 @@
-"""AArch64 and small boards with all of them faked: features, rungs, thermal readings, contexts that fit."""
+"""AArch64 and small boards with all of them faked: features, ISA levels, thermal readings, contexts that fit."""
 from __future__ import annotations
 
 import re
@@ -17,16 +17,17 @@ from edgellm.errors import NotEnoughMemory
 PI4, PI5, M2 = {16: 0x8FB, 26: 0}, {16: 0x119FFB, 26: 0}, {16: 0x119FFB, 26: 1 << 13 | 1 << 14}
 
 
-@pytest.mark.parametrize(("words", "rungs"), [
+@pytest.mark.parametrize(("words", "isa_levels"), [
     (PI4, ("generic", "neon")), (PI5, ("generic", "neon", "dotprod")), (M2, ("generic", "neon", "dotprod", "i8mm")),
     ({16: 0, 26: 0}, ("generic", "neon")),
 ])
-def test_rungs_by_the_auxiliary_vector(words: dict[int, int], rungs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isa_levels_by_the_auxiliary_vector(words: dict[int, int], isa_levels: tuple[str, ...],
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
     features = arm.from_hwcaps(words) | {"neon"}
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     monkeypatch.setattr(system, "host_features", lambda: features)
-    assert system.usable_isas() == rungs
-    assert all(rung in arm.TARGETS for rung in rungs[1:])
+    assert system.usable_isas() == isa_levels
+    assert all(isa_level in arm.TARGETS for isa_level in isa_levels[1:])
 
 
 def test_cpuinfo_counts_what_all_cores_have(tmp_path: Path) -> None:

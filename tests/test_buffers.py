@@ -16,7 +16,7 @@ def bytes_of(value: Value, rows: int) -> range:
 def free(arena: Arena, value: Value) -> None:
     arena.give_back(value.buffer)
     for table in TABLES:
-        arena.threads_met(table)
+        arena.barrier(table)
 
 
 def test_small_buffers_share_the_place_of_a_large_one() -> None:
@@ -37,7 +37,7 @@ def test_a_buffer_rests_until_threads_have_met_in_every_table() -> None:
     arena.give_back(first.buffer)
     for table in TABLES:
         assert arena.take(1, 64, 16).address != first.address
-        arena.threads_met(table)
+        arena.barrier(table)
     assert arena.take(1, 256, 64).address == first.address
 
 

@@ -169,7 +169,7 @@ def test_quantises_one_bit_by_sign_and_mean() -> None:
 
 
 def test_quantises_two_bits_by_the_widest() -> None:
-    """`quantize_row_q2_0_ref`: codes -1, 0 and 1, halves away from zero."""
+    """`quantize_row_q2_0_ref`: quants -1, 0 and 1, halves away from zero."""
     x = np.zeros((1, 64), np.float32)
     x[0, :6] = [-2, 1, 0.9999, -1, 2, -0.9]
     assert CODECS["Q2_0"].dequantize(CODECS["Q2_0"].quantize(x))[0, :6].tolist() == [-2, 2, 0, -2, 2, 0]
@@ -179,8 +179,8 @@ def test_nvfp4_scales() -> None:
     """Every E4M3 that is a number finds itself again; what is wider than 448 becomes 448 (`ggml_fp32_to_ue4m3`)."""
     from edgellm.formats.codecs import nvfp4
 
-    codes = np.arange(0x7F, dtype=np.uint8)
-    assert np.array_equal(nvfp4._e4m3(2 * nvfp4._half_scale(codes)), codes)
+    quants = np.arange(0x7F, dtype=np.uint8)
+    assert np.array_equal(nvfp4._e4m3(2 * nvfp4._half_scale(quants)), quants)
     assert nvfp4._e4m3(np.array([1e9, 449, 2**-11], np.float32)).tolist() == [0x7E, 0x7E, 0]
     assert not nvfp4._half_scale(np.array([0, 0x7F, 0x80], np.uint8)).any()
 

@@ -87,7 +87,7 @@ def test_vectors_equal_gold(entry: Entry, judge: Callable[..., tuple[bool, dict[
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", system.usable_isas()[:-1])
 @pytest.mark.parametrize("entry", [e for e in runnable() if e["arch"] in ("llama", "gemma3")], ids=lambda entry: entry["name"])
-def test_lower_rungs_of_the_ladder(entry: Entry, isa: str, judge: Callable[..., tuple[bool, dict[str, float]]],
+def test_lower_isa_levels(entry: Entry, isa: str, judge: Callable[..., tuple[bool, dict[str, float]]],
                                    monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGELLM_ISA", isa)
     check(entry, judge)

@@ -60,13 +60,13 @@ def test_mxfp4_experts_stay_mxfp4(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("scale", "name"), [((2, 1), "weight_scale_inv"), ((48, 1), "weight_scale"), ((), "weight_scale")])
 def test_eight_bit_floats_times_their_scales(tmp_path: Path, scale: tuple[int, ...], name: str) -> None:
     """One scale for blocks of 32 rows, for each row, or for all."""
-    codes = np.tile(np.array([0x38, 0xB8, 0x7E, 0x01, 0x40, 0x00, 0x08, 0x3C], np.uint8), (48, 4))
+    quants = np.tile(np.array([0x38, 0xB8, 0x7E, 0x01, 0x40, 0x00, 0x08, 0x3C], np.uint8), (48, 4))
     values = np.tile(np.array([1.0, -1.0, 448.0, 2.0**-9, 2.0, 0.0, 2.0**-6, 1.5], np.float32), (48, 4))
     scales = 2.0 ** -np.arange(np.prod(scale, dtype=int)).reshape(scale).astype(np.float32)
     matrix = f"{BLOCK}.mlp.up_proj"
     tensors = {key: array for key, array in tensors_of("llama").items() if key != f"{matrix}.weight"}
     folder = write_checkpoint(tmp_path / "hf", "llama", quantization_config={"quant_method": "fp8", "weight_block_size": [32, 32]})
-    write_safetensors(folder / "model.safetensors", tensors | {f"{matrix}.weight": codes, f"{matrix}.{name}": scales},
+    write_safetensors(folder / "model.safetensors", tensors | {f"{matrix}.weight": quants, f"{matrix}.{name}": scales},
                       {f"{matrix}.weight": "F8_E4M3"})
     done = convert(folder, tmp_path / "model.gguf")
     weights = WeightStore(open_gguf(done.path))
@@ -74,7 +74,7 @@ def test_eight_bit_floats_times_their_scales(tmp_path: Path, scale: tuple[int, .
     assert weights["blk.0.ffn_up.weight"].type.name == "BF16"
     assert np.array_equal(weights["blk.0.ffn_up.weight"].array(), values * spread)
     weights.close()
-    wrong = {f"{matrix}.weight": codes, f"{matrix}.{name}": np.ones((3, 5), np.float32)}
+    wrong = {f"{matrix}.weight": quants, f"{matrix}.{name}": np.ones((3, 5), np.float32)}
     write_safetensors(folder / "model.safetensors", tensors | wrong, {f"{matrix}.weight": "F8_E4M3"})
     with pytest.raises(BadTensorInfo, match="up_proj"):
         convert(folder, tmp_path / "model.gguf")

@@ -1,4 +1,4 @@
-"""The CPU back end against the reference interpreter: every architecture, type, rung, thread count and step size."""
+"""The CPU back end against the reference interpreter: every architecture, type, ISA level, thread count and step size."""
 from __future__ import annotations
 
 import gc
@@ -184,7 +184,7 @@ def test_results_do_not_depend_on_threads_or_step_size(tmp_path: Path, quant: st
 @pytest.mark.parametrize(("isa", "quant"), [
     pytest.param(isa, quant, marks=[] if quant == "Q4_K" or isa == system.usable_isas()[-1] else pytest.mark.slow)
     for quant in ("F16", "Q4_K", "IQ4_NL") for isa in system.usable_isas()])
-def test_every_rung_of_the_ladder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, quant: str) -> None:
+def test_every_isa_level_of_the_ladder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, quant: str) -> None:
     monkeypatch.setenv("EDGELLM_ISA", isa)
     with ready(tiny_model(tmp_path / "m.gguf", "gemma3", quant), kv_type="f16") as (executable, reference):
         assert executable.isa == isa
@@ -232,7 +232,7 @@ def test_half_precision_cache_is_close(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kv_type", "name", "most"), [*(("q8_0", name, 0.03) for name in (*FIRST, "bloom", "gemma2", "deepseek2")),
                                                        ("q4_0", "llama", 0.3), ("q4_0", "gemma2", 0.3)])
-def test_a_cache_of_codes_is_close(tmp_path: Path, kv_type: str, name: str, most: float) -> None:
+def test_a_cache_of_quants_is_close(tmp_path: Path, kv_type: str, name: str, most: float) -> None:
     """Rounding to 127 or 8 steps of the largest of 32; the same for any threads and any steps, as in the other forms."""
     path = tiny_model(tmp_path / "m.gguf", name)
     with ready(path, kv_type=kv_type, threads=1) as (one, reference):
@@ -243,7 +243,7 @@ def test_a_cache_of_codes_is_close(tmp_path: Path, kv_type: str, name: str, most
         np.testing.assert_array_equal(logits(several, TOKENS, 1), expected)
 
 
-def test_unknown_rung_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_isa_level_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGELLM_ISA", "sse9")
     with pytest.raises(OptionError, match=r"sse9.*generic"):
         jit.choose_isa()
@@ -264,7 +264,7 @@ def test_prompts_and_tokens_have_threads_of_their_own(tmp_path: Path, threads: i
         expected = logits(one, TOKENS)
     with ready(path, threads=threads, threads_batch=threads_batch) as (executable, _):
         assert (executable.threads, executable.threads_batch) == (threads, threads_batch)
-        assert executable._programs["one"].threads == threads and executable._programs["many"].threads == threads_batch
+        assert executable._programs["decode"].threads == threads and executable._programs["batch"].threads == threads_batch
         for chunk in (1, 5, 1, 8):                           # those that are not wanted wait, park, and wake up again
             np.testing.assert_array_equal(logits(executable, TOKENS, chunk), expected)
             time.sleep(0.02)
@@ -292,7 +292,7 @@ def test_a_step_that_was_interrupted_is_finished_first(tmp_path: Path) -> None:
     """Ctrl-C between the start of a plan and this thread's walk leaves the others at the first barrier."""
     with ready(tiny_model(tmp_path / "m.gguf"), threads=3) as (executable, _):
         expected = logits(executable, TOKENS)
-        pool, program = executable._pool, executable._programs["many"]
+        pool, program = executable._pool, executable._programs["batch"]
         assert pool is not None
         for _ in range(20):
             pool._start(pool._address, program.address, 0)

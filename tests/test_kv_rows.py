@@ -1,4 +1,4 @@
-"""Rows of keys and values in their forms, on every rung: what is written, rotated and rounded, and codes read again."""
+"""Rows of keys and values in their forms, on every ISA level: what is written, rotated and rounded, and quants read again."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.kernels import kv_rows, rotation
-from edgellm.backends.cpu.kernels.kv_codes import TRIED
+from edgellm.backends.cpu.kernels.kv_quants import TRIED
 from edgellm.backends.cpu.simd import Isa, load_isa
 from edgellm.errors import BackendError, OptionError
 from edgellm.memory.kv_types import BLOCK, KV_TYPES, QUANTISED, check_kv_type, kv_row_bytes
@@ -135,25 +135,25 @@ def blocks_of(values: Floats) -> Floats:
 def nearest(values: Floats, steps: Floats, low: int, high: int) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         inverse = np.where(steps != 0, np.float32(1) / steps, np.float32(0))
-    codes: Floats = np.clip(np.rint(values * inverse), low, high)
-    return codes
+    quants: Floats = np.clip(np.rint(values * inverse), low, high)
+    return quants
 
 
 def halves(rows: Bytes, dim: int) -> Floats:
-    """Codes of "q4_0": the second half of a block stands in the upper halves of its bytes."""
+    """Quants of "q4_0": the second half of a block stands in the upper halves of its bytes."""
     pairs = rows[:, : -(-dim // BLOCK) * BLOCK // 2].reshape(ROWS, -1, BLOCK // 2)
-    codes: Floats = np.concatenate([pairs & 15, pairs >> 4], axis=2).reshape(ROWS, -1)[:, :dim].astype(np.float32) - 8
-    return codes
+    quants: Floats = np.concatenate([pairs & 15, pairs >> 4], axis=2).reshape(ROWS, -1)[:, :dim].astype(np.float32) - 8
+    return quants
 
 
 @pytest.mark.parametrize("dim", DIMS)
 def test_bytes_are_the_nearest_steps(keep: dict[str, Any], rotate: Any, dim: int) -> None:
     values = values_of(dim)
     rows, values = kept(keep, "q8_0", values), rotated(rotate, values)
-    codes, scales = rows[:, :dim].view(np.int8), rows[:, dim:].copy().view(np.float16)
+    quants, scales = rows[:, :dim].view(np.int8), rows[:, dim:].copy().view(np.float16)
     np.testing.assert_array_equal(scales, (np.abs(blocks_of(values)).max(axis=2) / np.float32(127)).astype(np.float16))
-    np.testing.assert_array_equal(codes, nearest(values, steps_of(scales, dim), -127, 127))
-    assert not codes[3].any() and np.abs(codes).max() == 127
+    np.testing.assert_array_equal(quants, nearest(values, steps_of(scales, dim), -127, 127))
+    assert not quants[3].any() and np.abs(quants).max() == 127
 
 
 @pytest.mark.parametrize("dim", DIMS)
@@ -161,28 +161,28 @@ def test_halves_of_bytes_are_the_nearest_of_the_best_steps(keep: dict[str, Any],
     values = np.clip(values_of(dim), -1000, 1000)
     rows, values = kept(keep, "q4_0", values), rotated(rotate, values)
     scales = rows[:, -(-dim // BLOCK) * BLOCK // 2 :].copy().view(np.float16)
-    codes = halves(rows, dim)
-    np.testing.assert_array_equal(codes, nearest(values, steps_of(scales, dim), -8, 7))
+    quants = halves(rows, dim)
+    np.testing.assert_array_equal(quants, nearest(values, steps_of(scales, dim), -8, 7))
     blocks = blocks_of(values)
     largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[..., None], 2)
     errors = []
     for part in TRIED:
         steps = np.float32(-part / 8) * largest
         errors.append(((nearest(blocks, steps, -8, 7) * steps - blocks) ** 2).sum(axis=2))
-    ours = (blocks_of(codes * steps_of(scales, dim) - values) ** 2).sum(axis=2)
+    ours = (blocks_of(quants * steps_of(scales, dim) - values) ** 2).sum(axis=2)
     normal, slack = np.abs(scales) > 1e-4, 1e-6 * (blocks**2).sum(axis=2)       # smaller scales have few bits in f16
     assert normal.sum() > normal.size // 4 and (ours <= np.min(errors, axis=0) * 1.02 + slack)[normal].all()
-    assert not codes[3].any()
+    assert not quants[3].any()
 
 
 @pytest.mark.parametrize("dim", DIMS)
-def test_widened_codes_are_codes_times_steps(keep: dict[str, Any], widen: dict[str, Any], dim: int) -> None:
+def test_widened_quants_are_quants_times_steps(keep: dict[str, Any], widen: dict[str, Any], dim: int) -> None:
     for kv_type in QUANTISED:
         rows, out = kept(keep, kv_type, values_of(dim)), np.full((ROWS + 1, dim), 7, np.float32)
         call(widen[kv_type], dim, rows, out)
-        codes = rows[:, :dim].view(np.int8).astype(np.float32) if kv_type == "q8_0" else halves(rows, dim)
+        quants = rows[:, :dim].view(np.int8).astype(np.float32) if kv_type == "q8_0" else halves(rows, dim)
         scales = rows[:, kv_row_bytes(kv_type, dim) - -(-dim // BLOCK) * 2 :].copy().view(np.float16)
-        np.testing.assert_array_equal(out[:-1], codes * steps_of(scales, dim))
+        np.testing.assert_array_equal(out[:-1], quants * steps_of(scales, dim))
         assert (out[-1] == 7).all()
 
 

@@ -1,4 +1,4 @@
-"""Products, embeddings and quantised activations of every type on every rung, against the codecs and float64."""
+"""Products, embeddings and quantised activations of every type on every ISA level, against the codecs and float64."""
 from __future__ import annotations
 
 import ctypes
@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import abi, jit, system
-from edgellm.backends.cpu.simd import RUNGS
+from edgellm.backends.cpu.simd import ISA_LEVELS
 from edgellm.backends.cpu.simd.generic import Generic
-from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, TRAITS, UNIT, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS, TRAITS, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import EMBED, MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
 
@@ -31,40 +31,40 @@ SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (9, 3), (35, 37), (16, 16), (17, 29)
 
 
 class Kernels(dict[str, Callable[[int, int, int], None]]):
-    """By their ids, of one rung."""
+    """By their ids, of one ISA level."""
 
-    def __init__(self, rung: type[Generic], items: Iterable[tuple[str, Callable[[int, int, int], None]]]) -> None:
+    def __init__(self, isa_level: type[Generic], items: Iterable[tuple[str, Callable[[int, int, int], None]]]) -> None:
         super().__init__(items)
-        self.rung = rung
+        self.level = isa_level
 
     def whole(self, form: str) -> bool:
         """Whether rows of this form have whole blocks."""
-        return form == "q8_whole" and self.rung.whole_blocks
+        return form == "q8_whole" and self.level.whole_blocks
 
     def order(self, form: str, rows: int) -> str:
-        """How codes lie in so many rows, which make no tile."""
-        if self.rung.lanes_from and rows >= self.rung.lanes_from:
+        """How quants lie in so many rows, which make no tile."""
+        if self.level.lanes_from and rows >= self.level.lanes_from:
             return "lanes"
         order = "blocks" if self.whole(form) else "halves"
-        return f"apart, {order}" if self.rung.rows_apart else order
+        return f"apart, {order}" if self.level.rows_apart else order
 
 
 @pytest.fixture(scope="module", params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow)
                                         for isa in system.usable_isas()])
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
-    """All kernels of one rung, as the back end gets them: compiled for that rung alone, linked from object code."""
+    """All kernels of one ISA level, as the back end gets them: compiled for that ISA level alone, linked from object code."""
     linker = jit.Linker()
     yield compiled(COMMON, request.param, linker)
     assert linker                                # the code lives as long as it does
 
 
-def compiled(names: Iterable[str], rung: str, linker: jit.Linker) -> Kernels:
-    """What some types need, on one rung."""
+def compiled(names: Iterable[str], isa_level: str, linker: jit.Linker) -> Kernels:
+    """What some types need, on one ISA level."""
     rows = [TRAITS[name] for name in names]
     ids = {kernel for traits in rows for kernel in (traits.matmul, traits.embed, traits.quantise) if kernel}
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    found = jit.kernel_addresses(ids, rung, linker)
-    return Kernels(RUNGS[rung], ((kernel, signature(address)) for kernel, address in found.items()))
+    found = jit.kernel_addresses(ids, isa_level, linker)
+    return Kernels(ISA_LEVELS[isa_level], ((kernel, signature(address)) for kernel, address in found.items()))
 
 
 def run(kernel: Callable[[int, int, int], None], words: Array, threads: int = 1) -> None:
@@ -82,36 +82,37 @@ def quantise(kernels: Kernels, x: Floats, threads: int = 1, form: str = "q8") ->
 
 
 def parts(rows: Array, k: int, order: str = "halves") -> tuple[Array, Floats, Array]:
-    """Codes (T, blocks, 32), scales (T, blocks), and sums (3, T, blocks): of blocks, of first and of second halves.
+    """Quants (T, blocks, 32), scales (T, blocks), and sums (3, T, blocks): of blocks, of first and of second halves.
 
-    Of less than a tile of rows: how tiles lie depends on the rung, and products of them are held against those of single rows.
+    Of less than a tile of rows: how tiles lie depends on the ISA level, and products of them are held against those of single rows.
     """
     assert len(rows) < TILE_COLUMNS
-    blocks = -(-k // UNIT) * UNIT // BLOCK
+    blocks = -(-k // SUPERBLOCK) * SUPERBLOCK // BLOCK
     packed = np.ascontiguousarray(rows[:, : blocks * 48])
-    codes = packed[:, : blocks * BLOCK]
+    quants = packed[:, : blocks * BLOCK]
     numbers = packed[:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks)
-    if order.startswith("apart, "):              # of a unit: blocks 0 4 1 5 2 6 3 7, the first halves of two, then the second ones
-        units = k // UNIT + (k % UNIT > UNIT // 2)
-        order, apart, codes = order.removeprefix("apart, "), codes[:, : units * UNIT], codes[:, units * UNIT :]
-        before = apart.reshape(len(rows), units, 4, 2, 2, 16).transpose(0, 1, 4, 2, 3, 5).reshape(apart.shape)
+    if order.startswith("apart, "):              # blocks 0 4 1 5 2 6 3 7, of two the first halves, then the second ones
+        superblocks = k // SUPERBLOCK + (k % SUPERBLOCK > SUPERBLOCK // 2)
+        apart, quants = np.split(quants, [superblocks * SUPERBLOCK], axis=1)
+        order = order.removeprefix("apart, ")
+        before = apart.reshape(len(rows), superblocks, 4, 2, 2, 16).transpose(0, 1, 4, 2, 3, 5).reshape(apart.shape)
     else:
-        before = codes[:, :0]
+        before = quants[:, :0]
     if order == "halves":
-        codes = codes.reshape(len(rows), codes.shape[1] // 128, 2, 4, 16).swapaxes(2, 3)
-    if order == "lanes":                         # of a unit: blocks 0 2 4 6 1 3 5 7, four codes of each at a time
+        quants = quants.reshape(len(rows), quants.shape[1] // 128, 2, 4, 16).swapaxes(2, 3)
+    if order == "lanes":                         # of a superblock: blocks 0 2 4 6 1 3 5 7, four quants of each at a time
         lanes = [0, 4, 1, 5, 2, 6, 3, 7]
-        codes = codes.reshape(-1, blocks // 8, 8, 8, 4)[:, :, :, lanes].swapaxes(2, 3)
+        quants = quants.reshape(-1, blocks // 8, 8, 8, 4)[:, :, :, lanes].swapaxes(2, 3)
         numbers = numbers.reshape(-1, 4, blocks // 8, 8)[..., lanes].reshape(-1, 4, blocks)
     numbers = numbers.swapaxes(1, 2)
-    codes = np.concatenate([before, codes.reshape(len(rows), -1)], axis=1).reshape(-1, blocks, BLOCK).view(np.int8)
-    return codes, numbers[..., 0].copy().view(np.float32), -numbers[..., 1:].transpose(2, 0, 1)
+    quants = np.concatenate([before, quants.reshape(len(rows), -1)], axis=1).reshape(-1, blocks, BLOCK).view(np.int8)
+    return quants, numbers[..., 0].copy().view(np.float32), -numbers[..., 1:].transpose(2, 0, 1)
 
 
 def meaning(rows: Array, k: int, order: str = "halves") -> Array:
     """What quantised rows stand for, (T, k) f64."""
-    codes, scales, _ = parts(rows, k, order)
-    values: Array = (codes.astype(np.float64) * scales[..., None]).reshape(len(rows), -1)[:, :k]
+    quants, scales, _ = parts(rows, k, order)
+    values: Array = (quants.astype(np.float64) * scales[..., None]).reshape(len(rows), -1)[:, :k]
     return values
 
 
@@ -228,18 +229,18 @@ def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
 def test_quantised_activations(kernels: Kernels, k: int, form: str) -> None:
     x = np.random.default_rng(6).standard_normal((5, k), np.float32) * np.array([[1], [1e-20], [1e30], [0], [1e-3]], np.float32)
     rows = quantise(kernels, x, form=form)
-    codes, scales, sums = parts(rows, k, kernels.order(form, len(rows)))
+    quants, scales, sums = parts(rows, k, kernels.order(form, len(rows)))
     filled = k // BLOCK
     blocks = x.reshape(5, filled, BLOCK)
     assert np.array_equal(scales[:, :filled], np.abs(blocks).max(axis=-1) / np.float32(127))
-    assert not codes[:, filled:].any() and not scales[:, filled:].any() and not sums[:, :, filled:].any()
+    assert not quants[:, filled:].any() and not scales[:, filled:].any() and not sums[:, :, filled:].any()
     exact = np.divide(blocks, scales[:, :filled, None], where=scales[:, :filled, None] > 0, out=np.zeros_like(blocks))
-    assert np.abs(codes[:, :filled] - exact).max() <= 0.5001             # x * (1 / d) for x / d: an ulp or two from a half
-    halves = codes.reshape(5, -1, 2, BLOCK // 2).sum(axis=-1, dtype=np.int32)
+    assert np.abs(quants[:, :filled] - exact).max() <= 0.5001            # x * (1 / d) for x / d: an ulp or two from a half
+    halves = quants.reshape(5, -1, 2, BLOCK // 2).sum(axis=-1, dtype=np.int32)
     for got, total in zip(sums, (halves.sum(axis=-1, dtype=np.int32), halves[..., 0], halves[..., 1]), strict=True):
         assert np.array_equal(got, total)
     for threads in (2, 3):
-        padding = slice(0, -(-k // UNIT) * UNIT // BLOCK * 48)
+        padding = slice(0, -(-k // SUPERBLOCK) * SUPERBLOCK // BLOCK * 48)
         assert np.array_equal(rows[:, padding], quantise(kernels, x, threads, form)[:, padding])
 
 

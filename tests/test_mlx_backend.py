@@ -89,11 +89,11 @@ def test_errs_less_than_the_cpu_back_end(tmp_path: Path, quant: str) -> None:
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
-def test_codes_are_packed_as_mlx_reads_them(bits: int) -> None:
-    codes = np.random.default_rng(bits).integers(0, 1 << bits, (3, 64)).astype(np.uint8)
+def test_quants_are_packed_as_mlx_reads_them(bits: int) -> None:
+    quants = np.random.default_rng(bits).integers(0, 1 << bits, (3, 64)).astype(np.uint8)
     ones, zeros = mx.ones((3, 2)), mx.zeros((3, 2))
-    read = mx.dequantize(mx.array(packed(codes, bits).view(np.uint32)), ones, zeros, group_size=32, bits=bits)
-    np.testing.assert_array_equal(np.array(read), codes)
+    read = mx.dequantize(mx.array(packed(quants, bits).view(np.uint32)), ones, zeros, group_size=32, bits=bits)
+    np.testing.assert_array_equal(np.array(read), quants)
 
 
 def a_weight(quant: str, values: Floats) -> Weight:
@@ -121,7 +121,7 @@ def test_bytes_are_as_announced(quant: str) -> None:
 @pytest.mark.parametrize(("quant", "limit"), [("TQ1_0", 1e-6), ("TQ2_0", 1e-6), ("Q1_0", 1e-6), ("Q2_0", 1e-6), ("NVFP4", 1e-6),
                                               ("IQ3_S", 2e-3), ("IQ1_S", 1e-3)])
 def test_rare_types_agree_with_their_codecs(quant: str, limit: float) -> None:
-    """Random codes; d alone is exact in f16, products of d and a scale are rounded to it."""
+    """Random quants; d alone is exact in f16, products of d and a scale are rounded to it."""
     rng, codec = np.random.default_rng(3), CODECS[quant]
     raw = rng.integers(0, 256, (24, 512 // codec.n * codec.dtype.itemsize), np.uint8)
     blocks = raw.view(codec.dtype)
@@ -275,7 +275,7 @@ def test_the_next_token_is_computed_while_the_reader_has_this_one(tmp_path: Path
 
 
 def test_memory_is_bounded_and_given_back(tmp_path: Path) -> None:
-    """Peak while loading and answering at most 1.25 x the file, for the types whose codes MLX has; after close nothing is left."""
+    """Peak while loading and answering at most 1.25 x the file, for the types whose quants MLX has; after close nothing is left."""
     path = tiny_model(tmp_path / "m.gguf", quant="Q4_K", n_embd=1024, n_ff=4096, n_layers=8, head_dim=64, n_heads=16, n_vocab=512)
     mx.clear_cache()
     before = mx.get_active_memory()

@@ -50,9 +50,9 @@ def a_folder(path: Path, kind: str, *, bits: int = 0, config: dict[str, Any] | N
         value = mx.array(array[order] - (1.0 if family.norms_from_zero and part.endswith("norm") else 0.0))
         tensors[f"{other}.{suffix}"] = value
         if bits and array.ndim == 2:
-            codes, scales, biases = mx.quantize(value, group_size=32, bits=bits)
-            tensors |= {f"{other}.weight": codes, f"{other}.scales": scales, f"{other}.biases": biases}
-            value = mx.dequantize(codes, scales, biases, group_size=32, bits=bits)
+            quants, scales, biases = mx.quantize(value, group_size=32, bits=bits)
+            tensors |= {f"{other}.weight": quants, f"{other}.scales": scales, f"{other}.biases": biases}
+            value = mx.dequantize(quants, scales, biases, group_size=32, bits=bits)
             values[name] = np.array(value)[np.argsort(order)]
     weights.close()
     folder = path / "model"

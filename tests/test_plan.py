@@ -47,14 +47,14 @@ def plan_of(folder: Path, name: str, threads: int, n_layers: int, quant: str = "
 def barriers_of_a_layer(folder: Path, name: str, threads: int) -> tuple[int, int]:
     """In steps of one token, and of several."""
     short, long = (plan_of(folder, name, threads, n_layers) for n_layers in (2, 3))
-    one, many = (sum(b.before) - sum(a.before) for a, b in ((short.one, long.one), (short.many, long.many)))
-    return one, many
+    decode, batch = (sum(b.before) - sum(a.before) for a, b in ((short.decode, long.decode), (short.batch, long.batch)))
+    return decode, batch
 
 
 @pytest.mark.parametrize("name", writers())
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_a_layer_has_few_barriers(tmp_path: Path, name: str, threads: int) -> None:
-    one, many = barriers_of_a_layer(tmp_path, name, threads)
+    decode, batch = barriers_of_a_layer(tmp_path, name, threads)
     # the choice, rows by expert, shared experts beside the others
     routing = name in (*ROUTINGS, "qwen35moe", "qwen3next", "deepseek2", "mistral4", "kimi-linear")
     gates = 3 * (name in ("qwen35", "qwen35moe", "qwen3next"))   # of heads, which are copied apart from queries
@@ -65,8 +65,8 @@ def test_a_layer_has_few_barriers(tmp_path: Path, name: str, threads: int) -> No
     rows = {"gemma4": 1, "gemma3n": 5}.get(name, 0)              # of a token, beside the one that all have
     both = 4 * (name == "falcon-h1")             # attention and a recurrent layer
     wanted = int(name == "lfm2")                 # its third layer needs all rows for less than its second
-    assert one <= 8 + routing + gates + both + more + 2 * rows
-    assert many <= 10 + 7 * routing + gates + both + more_of_many + wanted + 6 * rows
+    assert decode <= 8 + routing + gates + both + more + 2 * rows
+    assert batch <= 10 + 7 * routing + gates + both + more_of_many + wanted + 6 * rows
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
@@ -84,12 +84,12 @@ def test_activations_are_rounded_once_for_each_input(tmp_path: Path) -> None:
 def test_both_programs_end_with_a_barrier_and_differ_in_their_own_places(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "llama", 3, 2)
     addresses = {record.kernel: 1 for record in plan.records}
-    one, many = plan.program(addresses, "one"), plan.program(addresses, "many")
-    assert one.barriers == sum(plan.one.before) + 1 and many.barriers == sum(plan.many.before) + 1
-    assert (many.table[..., :SCRATCH] == many.table[:1, :, :SCRATCH]).all() and not many.table[..., abi.WHOLE].any()
-    alone = one.table[0, :, abi.WHOLE] == 1
-    assert (one.table[0, alone] != one.table[1, alone]).any(axis=1).all()             # each has its own place for the result
-    assert (one.table[0, ~alone, : abi.FIRST_ARGUMENT] == one.table[1, ~alone, : abi.FIRST_ARGUMENT]).all()
+    decode, batch = plan.program(addresses, "decode"), plan.program(addresses, "batch")
+    assert decode.barriers == sum(plan.decode.before) + 1 and batch.barriers == sum(plan.batch.before) + 1
+    assert (batch.table[..., :SCRATCH] == batch.table[:1, :, :SCRATCH]).all() and not batch.table[..., abi.REPLICATED].any()
+    replicated = decode.table[0, :, abi.REPLICATED] == 1
+    assert (decode.table[0, replicated] != decode.table[1, replicated]).any(axis=1).all()  # each has its own place for the result
+    assert (decode.table[0, ~replicated, : abi.FIRST_ARGUMENT] == decode.table[1, ~replicated, : abi.FIRST_ARGUMENT]).all()
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -105,7 +105,7 @@ def test_chunks_go_to_whoever_comes_first_and_give_the_same(tmp_path: Path, monk
         with edgellm.load(path, backend="cpu", threads=threads, context=64) as model:
             executable = model.engine.check()
             assert isinstance(executable, CpuExecutable)
-            for program, single in ((executable._programs["one"], True), (executable._programs["many"], False)):
+            for program, single in ((executable._programs["decode"], True), (executable._programs["batch"], False)):
                 shared = products_in_chunks(program.table[0], executable._plan.records, single)
                 assert executable.threads == threads
                 assert 2 * sum(shared) > len(shared) if threads > 1 else not any(shared)
@@ -122,8 +122,8 @@ def test_equal_cores_share_a_single_token_equally(tmp_path: Path, monkeypatch: p
     addresses = {record.kernel: 1 for record in plan.records}
     for differ in (False, True):
         monkeypatch.setattr(system, "cores_differ", lambda differ=differ: differ)
-        assert plan.program(addresses, "one").table[..., abi.CHUNKS].any() == differ
-        assert plan.program(addresses, "many").table[..., abi.CHUNKS].any()
+        assert plan.program(addresses, "decode").table[..., abi.CHUNKS].any() == differ
+        assert plan.program(addresses, "batch").table[..., abi.CHUNKS].any()
 
 
 def products_in_chunks(table: npt.NDArray[np.int64], records: Sequence[Record], single: bool) -> list[bool]:
@@ -140,14 +140,14 @@ def products_in_chunks(table: npt.NDArray[np.int64], records: Sequence[Record], 
 
 def test_chunks_of_records() -> None:
     """As many as the bytes are worth, and only where all cuts of a row stay the same for chunks as they are for threads."""
-    product = Record("matmul", (), 4096, (Use("out", ("one", 1), True),), False, False, 64 << 20, 0, None)
+    product = Record("matmul", (), 4096, (Use("out", ("decode", 1), True),), False, False, 64 << 20, 0, None)
     gate = replace(product, kernel="glu", weight_bytes=0)
     assert _chunks_of([product], 2, True) == 32 and _chunks_of([product, product, gate], 6, True) == 48
     assert _chunks_of([replace(product, weight_bytes=1 << 20)], 2, True) == 8
     assert _chunks_of([replace(product, weight_bytes=1 << 18)], 2, True) == 0, "less than 128 KiB a chunk"
     heads = replace(gate, kernel="rope", pieces=8)
     assert _chunks_of([product, heads], 2, True) == 8 and _chunks_of([product, heads], 3, True) == 0
-    key = replace(product, pieces=512, uses=(Use("k", ("one", 2), True),))
+    key = replace(product, pieces=512, uses=(Use("k", ("decode", 2), True),))
     assert _chunks_of([product, key], 3, True) == 6, "nothing in common"
     assert _chunks_of([product, heads], 3, False) == 48, "rows of several tokens are nobody's pieces"
     assert _chunks_of([product, replace(gate, by_thread=True)], 2, True) == _chunks_of([gate], 2, True) == 0
@@ -186,12 +186,13 @@ def test_a_thread_that_is_held_up_leaves_its_chunks_to_others() -> None:
 
 def test_barriers() -> None:
     barriers = Barriers()
-    assert not barriers.add([Use("a", ("one", 1), True)])
-    assert not barriers.add([Use("a", ("one", 1), False), Use("b", None, True)])      # the same part of a
-    assert barriers.produced_locally(Use("a", ("one", 1), False)) and not barriers.produced_locally(Use("a", ("one", 2), False))
-    assert barriers.add([Use("a", ("one", 2), False)])
+    assert not barriers.add([Use("a", ("decode", 1), True)])
+    assert not barriers.add([Use("a", ("decode", 1), False), Use("b", None, True)])   # the same part of a
+    assert barriers.produced_locally(Use("a", ("decode", 1), False))
+    assert not barriers.produced_locally(Use("a", ("decode", 2), False))
+    assert barriers.add([Use("a", ("decode", 2), False)])
     assert not barriers.add([Use("a", None, False)])                                  # readers never wait for readers
-    assert barriers.add([Use("a", ("one", 2), True)])
+    assert barriers.add([Use("a", ("decode", 2), True)])
     assert barriers.add([Use("a", None, True)]) and barriers.add([Use("a", None, True)])
 
 

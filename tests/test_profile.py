@@ -29,7 +29,7 @@ def test_a_profiled_step_is_a_real_one(tmp_path: Path, name: str, threads: int) 
         rest = np.array(TOKENS[17:], np.int32)
         step = StepBatch.single(state, rest, sequence.place(len(rest)), np.arange(len(rest), dtype=np.int32))
         assert np.array_equal(executable.submit(step).wait()["logits"], plain[17:])
-        for mode, times in (("many", found[0]), ("one", found[1])):
+        for mode, times in (("batch", found[0]), ("decode", found[1])):
             records = [executable._plan.records[number].kernel for number in executable._plan.chosen(mode)]
             calls = {kind.kind: kind.calls for kind in times.kinds if kind.kind not in OWN_KINDS}
             assert calls == {kernel: records.count(kernel) for kernel in records}
@@ -43,6 +43,6 @@ def test_parts_are_of_the_clock_that_python_reads(tmp_path: Path) -> None:
         batch = StepBatch.single(executable.new_state(), np.array([1], np.int32), Sequence(executable.layout).place(1),
                                  np.zeros(1, np.int32))
         executable.profile(batch)
-        clock = executable._timed["one"][1]
+        clock = executable._timed["decode"][1]
         assert isinstance(clock, Clock)
         assert clock.tick_seconds() == pytest.approx(clock.tick_seconds(), rel=0.01) and clock.ticks() < clock.ticks()

@@ -281,7 +281,7 @@ def test_all_kernels_do_what_codecs_do() -> None:
 
 
 @pytest.mark.slow
-def test_kernels_on_the_generic_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_on_the_generic_isa_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGELLM_ISA", "generic")
     check_kernels(["Q8_0", "Q5_0", "MXFP4", "Q3_K", "Q4_K", "IQ4_NL"], [])
 

@@ -1,4 +1,6 @@
-"""Kernels of the types that few files have: those of test_matmul_kernels.py, on the best rung first, elsewhere in the slow run."""
+"""Kernels of the types that few files have: those of test_matmul_kernels.py, on the best ISA level first, elsewhere in the slow
+run.
+"""
 from __future__ import annotations
 
 from typing import Any
@@ -10,14 +12,14 @@ from edgellm.backends.cpu import jit, system
 
 BEST = system.usable_isas()[-1]
 QUICK = ("IQ2_S", "IQ1_M", "TQ1_0", "NVFP4")      # signs and points of a grid, moved points, base 3, blocks of 64
-CASES = [pytest.param(name, rung, marks=[] if rung == BEST and name in QUICK else pytest.mark.slow, id=f"{name}-{rung}")
-         for name in common.RARE for rung in system.usable_isas()]
+CASES = [pytest.param(name, isa_level, marks=[] if isa_level == BEST and name in QUICK else pytest.mark.slow,
+                      id=f"{name}-{isa_level}") for name in common.RARE for isa_level in system.usable_isas()]
 
 
-@pytest.mark.parametrize(("name", "rung"), CASES)
-def test_products_and_embeddings(name: str, rung: str) -> None:
+@pytest.mark.parametrize(("name", "isa_level"), CASES)
+def test_products_and_embeddings(name: str, isa_level: str) -> None:
     linker = jit.Linker()
-    kernels: Any = common.compiled([name], rung, linker)
+    kernels: Any = common.compiled([name], isa_level, linker)
     common.test_embedding_is_the_codecs(kernels, name)
     common.test_products(kernels, name)
     common.test_nothing_is_read_past_the_last_row(kernels, name)

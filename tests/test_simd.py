@@ -1,4 +1,4 @@
-"""Every SIMD operation against NumPy, on every rung of the ladder that this machine can run."""
+"""Every SIMD operation against NumPy, on every ISA level of the ladder that this machine can run."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import system
-from edgellm.backends.cpu.simd import F32X8, I8X32, I32X8, RUNGS, Isa, load_isa
+from edgellm.backends.cpu.simd import F32X8, I8X32, I32X8, ISA_LEVELS, Isa, load_isa
 from edgellm.backends.cpu.simd.generic import V8F, V32B
 
 Array = npt.NDArray[Any]
@@ -30,12 +30,12 @@ def call(function: Callable[..., None], *arrays: Array) -> None:
 
 
 def make(isa: Isa, inputs: int, emit: Callable[..., Any]) -> Any:
-    """A Numba function of `inputs` addresses and the address of its result, which `emit(rung, *addresses)` gives."""
+    """A Numba function of `inputs` addresses and the address of its result, which `emit(ISA level, *addresses)` gives."""
     return isa.make("tested", void, (i64,) * (inputs + 1), lambda e, *a: e.store(emit(e, *a[:-1]), a[-1]))
 
 
 def test_the_ladder_is_the_one_that_the_system_knows() -> None:
-    assert tuple(RUNGS) == system.ISAS
+    assert tuple(ISA_LEVELS) == system.ISAS
     with pytest.raises(AttributeError, match="no_such"):
         _ = load_isa("generic").no_such
 
@@ -185,8 +185,8 @@ def test_integers_and_threads(isa: Isa) -> None:
 @pytest.mark.parametrize("most", [3, 15, 31, 63, 127, 255, -128])
 def test_dot_is_exact(isa: Isa, most: int) -> None:
     """Eight pairs, random and with all products at their extreme, where 16-bit sums would overflow."""
-    if most == 255 and not isa.rung.wide_codes:
-        pytest.skip(f"{isa.name} takes codes up to 127")
+    if most == 255 and not isa.level.wide_quants:
+        pytest.skip(f"{isa.name} takes quants up to 127")
     signed = most < 0
     dot = make(isa, 2, lambda e, w, x: e.dot([(e.load(V32B, w, 32 * i), e.load(V32B, x, 32 * i)) for i in range(8)],
                                              signed, abs(most)))

@@ -11,7 +11,7 @@ from edgellm import folders
 from edgellm.backends.cpu import system
 
 
-def test_this_machine_has_cores_and_a_lowest_rung() -> None:
+def test_this_machine_has_cores_and_a_lowest_isa_level() -> None:
     assert 1 <= system.usable_cores() <= (os.cpu_count() or 1)
     assert system.usable_isas()[0] == "generic"
 
@@ -89,12 +89,12 @@ def test_cache_folder_of_each_platform(monkeypatch: pytest.MonkeyPatch, platform
     assert folders.user_cache() == Path(expected)
 
 
-def test_other_processors_have_the_generic_rung_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processors_have_the_generic_isa_level_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     assert system.usable_isas() == ("generic",)
 
 
-def test_old_x86_has_the_generic_rung_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_x86_has_the_generic_isa_level_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(system, "host_features", lambda: frozenset({"sse2", "avx"}))
     assert system.usable_isas() == ("generic",)

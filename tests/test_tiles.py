@@ -1,4 +1,5 @@
-"""The rung of the tile unit: its layouts with tiles computed otherwise, its instructions as LLVM writes them, and the trial."""
+"""The ISA level of the tile unit: its layouts with tiles computed otherwise, its instructions as LLVM writes them, and the trial.
+"""
 from __future__ import annotations
 
 import os
@@ -11,16 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from own_rungs import columns_give_what_each_alone_gives, compiled, quantisers
+from own_isa_levels import columns_give_what_each_alone_gives, compiled, quantisers
 from test_matmul_kernels import Kernels, quantise
 
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.jit import selftest
 from edgellm.backends.cpu.kernels import amx_selftest as selftest_kernel
-from edgellm.backends.cpu.simd import RUNGS, Isa
+from edgellm.backends.cpu.simd import ISA_LEVELS, Isa
 from edgellm.backends.cpu.simd.amx import configuration
 
-# One of each kind: codes with an offset, of all bytes, with minima, in place, with scales of half blocks, of a table.
+# One of each kind: quants with an offset, of all bytes, with mins, in place, with scales of half blocks, of a table.
 TYPES = ["Q4_0", "Q8_0", "Q5_1", "Q4_K", "Q2_K", "Q6_K", "IQ4_XS"]
 QUICK = ["Q4_K"]
 pytestmark = pytest.mark.skipif(not system.is_x86(), reason="tiles of this form are x86's")
@@ -28,18 +29,18 @@ pytestmark = pytest.mark.skipif(not system.is_x86(), reason="tiles of this form 
 
 @pytest.fixture(scope="module")
 def isa() -> Isa:
-    """The rung below the tile unit's, or the portable one on processors without vectors of 512 bits, with tiles by plain arithmetic
-    in the layout that the tile unit wants.
+    """The ISA level below the tile unit's, or the portable one on processors without vectors of 512 bits, with tiles by plain
+    arithmetic in the layout that the tile unit wants.
     """
     best = "avx512vnni" if "avx512vnni" in system.usable_isas() else "generic"
     portable = {"name": "tiles", "tiles": True, "tile_rows": 16, "tiled_from": 16, "tile_columns": ((16,), (16,))}
-    return Isa(type("Tiles", (RUNGS[best],), portable))
+    return Isa(type("Tiles", (ISA_LEVELS[best],), portable))
 
 
 @pytest.fixture(scope="module")
 def kernels(isa: Isa) -> Iterator[Kernels]:
     kept = quantisers(isa)
-    yield Kernels(isa.rung, ((kernel, function.ctypes) for kernel, function in kept.items()))
+    yield Kernels(isa.level, ((kernel, function.ctypes) for kernel, function in kept.items()))
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in TYPES])
@@ -51,10 +52,10 @@ def test_products_of_tiles(kernels: Kernels, isa: Isa, name: str) -> None:
 def test_a_tile_of_activations_has_whole_rows(kernels: Kernels) -> None:
     x = np.random.default_rng(1).standard_normal((17, 256), np.float32)
     rows = quantise(kernels, x)
-    record = rows[:16].reshape(-1)[: 8 * 768].reshape(8, 768)            # of the only unit, block by block
-    codes = np.stack([block[:512].view(np.int8).reshape(16, 32) for block in record], axis=1)
+    record = rows[:16].reshape(-1)[: 8 * 768].reshape(8, 768)            # of the only superblock, block by block
+    quants = np.stack([block[:512].view(np.int8).reshape(16, 32) for block in record], axis=1)
     d = np.stack([block[512:576].view(np.float32) for block in record], axis=1)
-    assert np.abs(codes * d[..., None] - x[:16].reshape(16, 8, 32)).max() <= 0.51 * d.max()
+    assert np.abs(quants * d[..., None] - x[:16].reshape(16, 8, 32)).max() <= 0.51 * d.max()
 
 
 def case() -> tuple[npt.NDArray[np.int8], npt.NDArray[np.uint8]]:
@@ -132,16 +133,16 @@ def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_verdicts(program: str, verdict: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever becomes of the other process, this one goes on; a verdict is found once and kept."""
     monkeypatch.setenv("EDGELLM_CACHE", str(tmp_path))
-    started: list[int] = []
+    accumulator_init: list[int] = []
     really = subprocess.run
 
     def run(command: list[str], **options: Any) -> Any:
-        started.append(1)
+        accumulator_init.append(1)
         return really([sys.executable, "-c", program], **options)
 
     monkeypatch.setattr(selftest.subprocess, "run", run)
     assert selftest.verdict() == verdict and selftest.verdict() == verdict
-    assert len(started) == 1
+    assert len(accumulator_init) == 1
 
 
 def test_the_program_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

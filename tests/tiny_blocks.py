@@ -22,7 +22,7 @@ def raw_type(array: npt.NDArray[np.float32], kind: gguf.GGMLQuantizationType, se
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     rng, n_blocks = np.random.default_rng(seed), array.size // block
     blocks = rng.integers(0, 256, (n_blocks, block_bytes), np.uint8)
-    spread = rng.uniform(0.7, 1.3, n_blocks)         # one per block, so that minima stay in step with scales
+    spread = rng.uniform(0.7, 1.3, n_blocks)         # one per block, so that mins stay in step with scales
     for offset, typical in SCALES[kind.name].items():
         blocks[:, offset:offset + 2] = (spread * typical).astype(np.float16)[:, None].view(np.uint8)
     return blocks.reshape(*array.shape[:-1], -1)

@@ -43,10 +43,10 @@ def nibbles(qs: Bytes, half: int = 16) -> Bytes:
     return (groups & np.uint8(15)).reshape(len(qs), -1)
 
 
-def pack_nibbles(codes: Ints, half: int = 16) -> Bytes:
-    """The way back: (blocks, n) codes 0..15 -> (blocks, n / 2)."""
-    groups = codes.astype(np.uint8).reshape(len(codes), -1, 2, half)
-    return (groups[:, :, 0] & np.uint8(15) | groups[:, :, 1] << np.uint8(4)).reshape(len(codes), -1)
+def pack_nibbles(quants: Ints, half: int = 16) -> Bytes:
+    """The way back: (blocks, n) quants 0..15 -> (blocks, n / 2)."""
+    groups = quants.astype(np.uint8).reshape(len(quants), -1, 2, half)
+    return (groups[:, :, 0] & np.uint8(15) | groups[:, :, 1] << np.uint8(4)).reshape(len(quants), -1)
 
 
 def bits(field: Bytes, width: int, per: int = 32) -> Bytes:
@@ -56,11 +56,11 @@ def bits(field: Bytes, width: int, per: int = 32) -> Bytes:
     return (groups & np.uint8((1 << width) - 1)).reshape(len(field), -1)
 
 
-def pack_bits(codes: Ints, width: int, per: int = 32) -> Bytes:
-    """The way back: (blocks, n) codes of `width` bits -> (blocks, n * width / 8)."""
+def pack_bits(quants: Ints, width: int, per: int = 32) -> Bytes:
+    """The way back: (blocks, n) quants of `width` bits -> (blocks, n * width / 8)."""
     shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
-    groups = codes.astype(np.uint8).reshape(len(codes), -1, 8 // width, per) << shifts
-    packed: Bytes = np.bitwise_or.reduce(groups, axis=2).reshape(len(codes), -1)
+    groups = quants.astype(np.uint8).reshape(len(quants), -1, 8 // width, per) << shifts
+    packed: Bytes = np.bitwise_or.reduce(groups, axis=2).reshape(len(quants), -1)
     return packed
 
 
@@ -69,13 +69,13 @@ def fifth_bits(qh: Bytes) -> Bytes:
     return np.unpackbits(qh, axis=-1, bitorder="little")
 
 
-def pack_fifth_bits(codes: Ints) -> Bytes:
-    """(blocks, 32) codes 0..31 -> (blocks, 4)."""
-    return np.packbits(codes.astype(np.uint8) >> np.uint8(4), axis=-1, bitorder="little")
+def pack_fifth_bits(quants: Ints) -> Bytes:
+    """(blocks, 32) quants 0..31 -> (blocks, 4)."""
+    return np.packbits(quants.astype(np.uint8) >> np.uint8(4), axis=-1, bitorder="little")
 
 
 def scales_and_mins(packed: Bytes) -> tuple[Bytes, Bytes]:
-    """The 12 bytes of Q4_K and Q5_K -> 8 scales and 8 minima of 6 bits each (`get_scale_min_k4` in ggml-quants.c)."""
+    """The 12 bytes of Q4_K and Q5_K -> 8 scales and 8 mins of 6 bits each (`get_scale_min_k4` in ggml-quants.c)."""
     low, middle, high = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
     scales = np.concatenate([low & 63, high & 15 | low >> 2 & 48], axis=-1)
     mins = np.concatenate([middle & 63, high >> 4 | middle >> 2 & 48], axis=-1)

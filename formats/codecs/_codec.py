@@ -12,7 +12,7 @@ from ..ggml_types import TYPES_BY_NAME
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[Any]          # integer codes of any width
+Ints = npt.NDArray[Any]          # integer quants of any width
 Blocks = npt.NDArray[np.void]    # structured: one element is one block
 
 _GROUP_ELEMENTS = 1 << 18        # values decoded at a time: bounds the temporaries to a few MiB for any tensor

@@ -1,8 +1,8 @@
 """Scales for groups of values: the searches that quantisers of the K and IQ4 types share, candidate for candidate llama.cpp's.
 
-Each minimises a weighted squared error over a list of scales, then takes the least-squares scale of the codes found there. Sums run
-from first to last in float32, as in `make_qx_quants`, `make_qkx2_quants`, `make_qp_quants` and `make_q3_quants` of ggml-quants.c,
-so that files come out as llama-quantize makes them. x and weights: (..., n); scales: (..., 1).
+Each minimises a weighted squared error over a list of scales, then takes the least-squares scale of the quants found there. Sums
+run from first to last in float32, as in `make_qx_quants`, `make_qkx2_quants`, `make_qp_quants` and `make_q3_quants` of
+ggml-quants.c, so that files come out as llama-quantize makes them. x and weights: (..., n); scales: (..., 1).
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ._codec import Floats, Ints
 
 TINY = np.float32(1e-15)         # GROUP_MAX_EPS: groups below are zeros
-_ROUNDS = 5                      # passes over the codes, one code at a time
+_ROUNDS = 5                      # passes over the quants, one code at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +37,35 @@ def total(x: Floats) -> Floats:
 
 
 def symmetric(x: Floats, weights: Floats, top: int) -> tuple[Floats, Ints]:
-    """Scale of either sign and codes in -top..top-1 with x ~ scale * code."""
+    """Scale of either sign and quants in -top..top-1 with x ~ scale * code."""
     extreme = np.take_along_axis(x, np.abs(x).argmax(axis=-1)[..., None], axis=-1)
-    codes = _codes(x * (np.float32(-top) / extreme), -top, top - 1)
-    xl, ll = _products(x, weights, codes)
+    quants = _quants(x * (np.float32(-top) / extreme), -top, top - 1)
+    xl, ll = _products(x, weights, quants)
     scale = np.where(ll == 0, np.float32(0), xl / ll)
     best = scale * xl
     for step in range(-9, 10):
         if step:
-            candidate = _codes(x * (-(np.float32(top) + np.float32(0.1) * np.float32(step)) / extreme), -top, top - 1)
+            candidate = _quants(x * (-(np.float32(top) + np.float32(0.1) * np.float32(step)) / extreme), -top, top - 1)
             xl, ll = _products(x, weights, candidate)
             better = (ll > 0) & (xl * xl > best * ll)
-            codes = np.where(better, candidate, codes)
+            quants = np.where(better, candidate, quants)
             scale = np.where(better, xl / ll, scale)
             best = np.where(better, scale * xl, best)
     zeros = np.abs(extreme) < TINY
-    return np.where(zeros, np.float32(0), scale), np.where(zeros, -top, codes)
+    return np.where(zeros, np.float32(0), scale), np.where(zeros, -top, quants)
 
 
 def affine(x: Floats, weights: Floats, top: int, steps: Steps) -> tuple[Floats, Floats, Ints]:
-    """Scale and minimum >= 0 and codes in 0..top with x ~ scale * code - minimum. Candidates begin at the best minimum so far."""
+    """Scale and minimum >= 0 and quants in 0..top with x ~ scale * code - minimum. Candidates begin at the best minimum so far."""
     low, high = np.minimum(x.min(axis=-1, keepdims=True), np.float32(0)), x.max(axis=-1, keepdims=True)
     sum_w, sum_x = total(weights), total(weights * x)
     inverse: Floats = np.divide(np.float32(top), high - low)
-    codes, minimum = _codes(inverse * (x - low), 0, top), low
+    quants, minimum = _quants(inverse * (x - low), 0, top), low
     scale: Floats = np.reciprocal(inverse)
-    best = _error(x, weights, scale, minimum, codes, steps.absolute)
+    best = _error(x, weights, scale, minimum, quants, steps.absolute)
     for step in range(steps.count + 1):
         stretched: np.float32 = np.float32(steps.first) + np.float32(steps.by) * np.float32(step) + np.float32(top)
-        candidate = _codes(stretched / (high - minimum) * (x - minimum), 0, top)
+        candidate = _quants(stretched / (high - minimum) * (x - minimum), 0, top)
         wl = weights * candidate
         sum_l, sum_ll, sum_xl = total(wl), total(wl * candidate), total(wl * x)
         determinant = sum_w * sum_ll - sum_l * sum_l
@@ -76,48 +76,48 @@ def affine(x: Floats, weights: Floats, top: int, steps: Steps) -> tuple[Floats, 
         new_minimum = np.where(above, np.float32(0), new_minimum)
         error = _error(x, weights, new_scale, new_minimum, candidate, steps.absolute)
         better = (determinant > 0) & (error < best)
-        codes, best = np.where(better, candidate, codes), np.where(better, error, best)
+        quants, best = np.where(better, candidate, quants), np.where(better, error, best)
         scale, minimum = np.where(better, new_scale, scale), np.where(better, new_minimum, minimum)
     flat = high <= low
-    return np.where(flat, np.float32(0), scale), np.float32(0) - np.where(flat, low, minimum), np.where(flat, np.float32(0), codes)
+    return np.where(flat, np.float32(0), scale), np.float32(0) - np.where(flat, low, minimum), np.where(flat, np.float32(0), quants)
 
 
 def positive(x: Floats, weights: Floats, top: int) -> tuple[Floats, Ints]:
-    """For x >= 0: scale and codes in 0..top, the codes then improved one by one."""
+    """For x >= 0: scale and quants in 0..top, the quants then improved one by one."""
     high = x.max(axis=-1, keepdims=True)
     inverse = np.float32(top) / high
-    codes = np.rint(inverse * x)
-    best = total(_squares(x - (np.float32(1) / inverse) * codes, weights))
+    quants = np.rint(inverse * x)
+    best = total(_squares(x - (np.float32(1) / inverse) * quants, weights))
     for step in range(-4, 5):
         if step:
             candidate = (np.float32(0.1) * np.float32(step) + np.float32(top)) / high
-            codes = np.minimum(np.rint(candidate * x), np.float32(top))
-            error = total(_squares(x - (np.float32(1) / candidate) * codes, weights))
+            quants = np.minimum(np.rint(candidate * x), np.float32(top))
+            error = total(_squares(x - (np.float32(1) / candidate) * quants, weights))
             inverse, best = np.where(error < best, candidate, inverse), np.minimum(error, best)
-    codes = np.minimum(np.rint(inverse * x), np.float32(top))
-    xl, ll, codes = _improve(x, weights, codes, 0, top)
+    quants = np.minimum(np.rint(inverse * x), np.float32(top))
+    xl, ll, quants = _improve(x, weights, quants, 0, top)
     zeros = high < TINY
-    return np.where(zeros | (ll <= 0), np.float32(0), xl / ll), np.where(zeros, np.float32(0), codes)
+    return np.where(zeros | (ll <= 0), np.float32(0), xl / ll), np.where(zeros, np.float32(0), quants)
 
 
 def one_by_one(x: Floats, top: int) -> Floats:
-    """Scale of either sign with x ~ scale * code, codes in -top..top-1, improved one by one; weights are x squared."""
+    """Scale of either sign with x ~ scale * code, quants in -top..top-1, improved one by one; weights are x squared."""
     extreme = np.take_along_axis(x, np.abs(x).argmax(axis=-1)[..., None], axis=-1)
-    codes = _codes(np.float32(-top) / extreme * x, -top, top - 1)
-    xl, ll, _ = _improve(x, x * x, codes, -top, top - 1)
+    quants = _quants(np.float32(-top) / extreme * x, -top, top - 1)
+    xl, ll, _ = _improve(x, x * x, quants, -top, top - 1)
     return np.where((np.abs(extreme) < TINY) | (ll <= 0), np.float32(0), xl / ll)
 
 
 def codebook(x: Floats, weights: Floats, values: npt.NDArray[np.float32]) -> Floats:
     """Scale of either sign with x ~ scale * values[i]; values ascend, the first is the widest."""
     extreme = np.take_along_axis(x, np.abs(x).argmax(axis=-1)[..., None], axis=-1)
-    codes = values[nearest(np.float32(1) / (-extreme / values[0]) * x, values)]
-    xl, ll = total(weights * codes * x), total(weights * codes * codes)
+    quants = values[nearest(np.float32(1) / (-extreme / values[0]) * x, values)]
+    xl, ll = total(weights * quants * x), total(weights * quants * quants)
     scale = np.where(ll > 0, xl / ll, np.float32(0))
     best = scale * xl
     for step in range(-7, 8):
-        codes = values[nearest((np.float32(step) + values[0]) / extreme * x, values)]
-        xl, ll = total(weights * codes * x), total(weights * codes * codes)
+        quants = values[nearest((np.float32(step) + values[0]) / extreme * x, values)]
+        xl, ll = total(weights * quants * x), total(weights * quants * quants)
         better = (ll > 0) & (xl * xl > best * ll)
         scale = np.where(better, xl / ll, scale)
         best = np.where(better, scale * xl, best)
@@ -132,13 +132,13 @@ def importance_weights(x: Floats, importance: Floats, mean_square: Floats) -> Fl
 
 def quantise(x: Floats, scale: Floats, bottom: int, top: int) -> Ints:
     """Nearest integers to x / scale in bottom..top; 0 where the scale is 0."""
-    return np.where(scale == 0, 0, _codes(x / scale, bottom, top)).astype(np.int32)
+    return np.where(scale == 0, 0, _quants(x / scale, bottom, top)).astype(np.int32)
 
 
 def by_widest(x: Floats, widest: Floats, top: int) -> Ints:
-    """Codes in 0..top of x >= 0, such that the widest has the last one."""
+    """Quants in 0..top of x >= 0, such that the widest has the last one."""
     factor: Floats = np.divide(np.float32(top), widest)
-    return np.where(widest > 0, _codes(factor * x, 0, top), 0).astype(np.int32)
+    return np.where(widest > 0, _quants(factor * x, 0, top), 0).astype(np.int32)
 
 
 def nearest(x: Floats, values: npt.NDArray[np.float32]) -> Ints:
@@ -146,40 +146,40 @@ def nearest(x: Floats, values: npt.NDArray[np.float32]) -> Ints:
     return np.searchsorted((values[1:] + values[:-1]) / 2, x, side="right")
 
 
-def _codes(x: Floats, bottom: int, top: int) -> Floats:
-    codes: Floats = np.clip(np.rint(x), np.float32(bottom), np.float32(top))
-    return codes
+def _quants(x: Floats, bottom: int, top: int) -> Floats:
+    quants: Floats = np.clip(np.rint(x), np.float32(bottom), np.float32(top))
+    return quants
 
 
-def _products(x: Floats, weights: Floats, codes: Floats) -> tuple[Floats, Floats]:
-    return total(weights * x * codes), total(weights * codes * codes)
+def _products(x: Floats, weights: Floats, quants: Floats) -> tuple[Floats, Floats]:
+    return total(weights * x * quants), total(weights * quants * quants)
 
 
 def _squares(difference: Floats, weights: Floats) -> Floats:
     return weights * difference * difference
 
 
-def _error(x: Floats, weights: Floats, scale: Floats, minimum: Floats, codes: Floats, absolute: bool) -> Floats:
-    difference = scale * codes + minimum - x
+def _error(x: Floats, weights: Floats, scale: Floats, minimum: Floats, quants: Floats, absolute: bool) -> Floats:
+    difference = scale * quants + minimum - x
     return total(weights * (np.abs(difference) if absolute else difference * difference))
 
 
-def _improve(x: Floats, weights: Floats, codes: Floats, bottom: int, top: int) -> tuple[Floats, Floats, Floats]:
-    """Change one code after the other where that makes the least-squares fit better; sums of w x l, w l l, and the codes."""
-    codes = codes.copy()
-    xl, ll = (sums[..., 0] for sums in _products(x, weights, codes))
+def _improve(x: Floats, weights: Floats, quants: Floats, bottom: int, top: int) -> tuple[Floats, Floats, Floats]:
+    """Change one code after the other where that makes the least-squares fit better; sums of w x l, w l l, and the quants."""
+    quants = quants.copy()
+    xl, ll = (sums[..., 0] for sums in _products(x, weights, quants))
     moving = np.ones(xl.shape, np.bool_)
     for _ in range(_ROUNDS):
         changed = np.zeros(xl.shape, np.bool_)
         for i in range(x.shape[-1]):
-            value, w, code = x[..., i], weights[..., i], codes[..., i]
+            value, w, code = x[..., i], weights[..., i], quants[..., i]
             rest_xl, rest_ll = xl - w * value * code, ll - w * code * code
-            new = _codes(np.divide(value * rest_ll, rest_xl), bottom, top)
+            new = _quants(np.divide(value * rest_ll, rest_xl), bottom, top)
             new_xl, new_ll = rest_xl + w * value * new, rest_ll + w * new * new
             better = moving & (rest_xl > 0) & (new != code) & (new_ll > 0) & (new_xl * new_xl * ll > xl * xl * new_ll)
             if bottom == 0:
                 better &= rest_ll > 0
-            codes[..., i] = np.where(better, new, code)
+            quants[..., i] = np.where(better, new, code)
             xl, ll, changed = np.where(better, new_xl, xl), np.where(better, new_ll, ll), changed | better
         moving = changed
-    return xl[..., None], ll[..., None], codes
+    return xl[..., None], ll[..., None], quants

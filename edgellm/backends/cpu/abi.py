@@ -36,7 +36,7 @@ STEP: Final = 1                                  # address of the step block
 FIRST_ARGUMENT: Final = 2
 MOST_ARGUMENTS: Final = 27
 CHUNKS: Final = 29                               # above 0: threads take so many chunks of all from here to the next barrier
-WHOLE: Final = 30                                # 1: every thread does all of it, for itself
+REPLICATED: Final = 30                           # 1: every thread does all of it, for itself
 BARRIER_AFTER: Final = 31                        # 1: all threads meet after this record
 
 # The step block: int64 words.

@@ -24,7 +24,7 @@ SYSCTLS: dict[str, tuple[bytes, ...]] = {       # macOS: the second name is that
 # Windows: PF_ARM_* of winnt.h; the last two are of its 2024 releases, older systems answer no to them
 WINDOWS = {"neon": 19, "lse": 34, "dotprod": 43, "i8mm": 66, "bf16": 68}
 
-# What each rung is compiled for: a processor whose order of instructions suits it, less what the rung does not ask for.
+# What each ISA level is compiled for: a processor whose order of instructions suits it, less what the ISA level does not ask for.
 TARGETS: dict[str, tuple[str, str]] = {
     "neon": ("cortex-a72", "-aes,-sha2,-crc"),
     "dotprod": ("cortex-a76", "-aes,-sha2,-crc,-rcpc,-fullfp16,-ssbs,+dotprod,+lse"),

@@ -1,7 +1,7 @@
-"""Where the threads that walk a plan must meet: only before a record that would get into the way of what others still do.
+"""Barriers between the records of a plan: before a record with a read-after-write, write-after-read or write-after-write hazard.
 
-A record says of each buffer that it touches how threads cut it up among them. Two records whose cuts are equal never touch what
-another thread has: a thread may go on from the one to the other alone. An unknown cut (None) is equal to nothing.
+A record says of each buffer that it touches how threads partition it. Between two records with equal partitions there is no
+hazard: a thread goes on from one to the other without a barrier. An unknown partition (None) is equal to nothing.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Use:
     """What a record does with one buffer."""
 
     buffer: object
-    cut: Partition
+    partition: Partition
     writes: bool
 
 
@@ -27,11 +27,11 @@ class Barriers:
     """The barriers of one table of records, found while it grows."""
 
     def __init__(self) -> None:
-        self._uses: dict[object, set[Use]] = {}              # since threads met last, by buffer
-        self.before: list[bool] = []                         # per record: whether threads meet before it
+        self._uses: dict[object, set[Use]] = {}              # since the last barrier, by buffer
+        self.before: list[bool] = []                         # per record: whether a barrier stands before it
 
     def add(self, uses: Sequence[Use]) -> bool:
-        """Append a record; whether threads meet before it."""
+        """Append a record; whether a barrier stands before it."""
         waits = any(self._conflict(use) for use in uses)
         if waits:
             self._uses.clear()
@@ -41,7 +41,7 @@ class Barriers:
         return waits
 
     def _conflict(self, use: Use) -> bool:
-        return any((use.writes or other.writes) and (use.cut is None or use.cut != other.cut)
+        return any((use.writes or other.writes) and (use.partition is None or use.partition != other.partition)
                    for other in self._uses.get(use.buffer, ()))
 
     def produced_locally(self, use: Use) -> bool:
@@ -50,15 +50,15 @@ class Barriers:
 
 
 def partition_of_rows(value: Value) -> Partition:
-    """Several rows, of which each thread takes some that follow each other: as `kernels/_share.py` cuts them."""
+    """Several rows, of which each thread takes some that follow each other: as `kernels/_partition.py` divides them."""
     return "rows", value.stride
 
 
 def partition_of_one(value: Value, pieces: int | None, threads: int) -> Partition:
     """A single row in `pieces` equal pieces, of which thread i takes those from pieces * i // threads on."""
-    if value.own:
+    if value.replicated:
         return "own", value.stride
     if not pieces:
         return None
-    even = pieces % threads == 0                 # then the cut is the same as that of any other number of pieces that is even
-    return "one", value.address, value.n, threads if even else pieces
+    even = pieces % threads == 0                 # then the partition is the same as that of any other number of pieces that is even
+    return "decode", value.address, value.n, threads if even else pieces

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 ALIGNMENT = 64
-TABLES = ("one", "many", "ragged")               # of records: see plan.py
+TABLES = ("decode", "batch", "ragged")           # of records: see plan.py
 
 
 def aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
@@ -17,7 +17,7 @@ def aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class PerThread:
     """An address that differs from thread to thread in a step of one token: thread i's lies i * `step` bytes further.
 
     `always`: in a step of several tokens, too.
@@ -35,26 +35,26 @@ class Kernel:
     name: str
 
 
-Argument = int | Own | Kernel                    # of a record
+Argument = int | PerThread | Kernel              # of a record
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """Where the rows of a graph value lie: first row's address, bytes between rows, columns, and the buffer they belong to.
 
-    `own`: in a step of one token each thread computes the value for itself, thread i in the place of row i.
+    `replicated`: in a step of one token each thread computes the value for itself, thread i in the place of row i.
     """
 
     address: int
     stride: int
     n: int
     buffer: int
-    own: bool = False
+    replicated: bool = False
 
     @property
-    def at(self) -> int | Own:
+    def at(self) -> int | PerThread:
         """The address, as an argument of a record."""
-        return Own(self.address, self.stride) if self.own else self.address
+        return PerThread(self.address, self.stride) if self.replicated else self.address
 
 
 class Arena:
@@ -74,7 +74,7 @@ class Arena:
         if reserve:
             self._grow(reserve)
 
-    def take(self, rows: int, row_bytes: int, n: int, *, own: bool = False) -> Value:
+    def take(self, rows: int, row_bytes: int, n: int, *, replicated: bool = False) -> Value:
         """A buffer of `rows` rows of at least `row_bytes` bytes: the first place where it fits, else a new one."""
         stride = -(-row_bytes // ALIGNMENT) * ALIGNMENT
         size, index = rows * stride, self._count
@@ -87,12 +87,12 @@ class Arena:
         block = self._block_of(start)
         self._highest[block] = max(self._highest[block], start + size)
         self._count += 1
-        return Value(start, stride, n, index, own)
+        return Value(start, stride, n, index, replicated)
 
     def give_back(self, buffer: int) -> None:
         self._resting[buffer] = set(TABLES)
 
-    def threads_met(self, table: str) -> None:
+    def barrier(self, table: str) -> None:
         """A barrier has been set in a table."""
         for buffer, tables in list(self._resting.items()):
             tables.discard(table)

@@ -23,7 +23,7 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
 MAX_OUTPUTS = 32                                 # rows of logits in one step; 128k words in f32 are half a MiB a row
-MODES: tuple[Mode, ...] = ("one", "many", "ragged")
+MODES: tuple[Mode, ...] = ("decode", "batch", "ragged")
 MAX_SEGMENTS = 32                                # conversations in one step
 PART = 2 << 30                                   # bytes of weights times tokens that are computed in one go
 EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
@@ -126,7 +126,7 @@ class CpuExecutable:
         pool, mode = self._fill(batch)
         started = time.perf_counter()
         try:
-            if mode == "one":
+            if mode == "decode":
                 pool.run(self._programs[mode])
             else:
                 self._run_parts(pool, mode, len(batch.tokens), stop)
@@ -143,7 +143,7 @@ class CpuExecutable:
         states = [segment.state for segment in batch.segments]
         self._pool.state = states                # an interrupted plan goes on writing to them
         self._plan.step.fill(batch)
-        return self._pool, "one" if len(batch.tokens) == 1 else "ragged" if self._plan.step.has_merges else "many"
+        return self._pool, "decode" if len(batch.tokens) == 1 else "ragged" if self._plan.step.has_merges else "batch"
 
     def _run_parts(self, pool: Pool, mode: Mode, tokens: int, stop: Callable[[], bool]) -> None:
         """Walk the plan in parts, so that Ctrl-C and `stop` need not wait for all of it."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from edgellm.backends.cpu import abi, ops_adapters, ops_altup, ops_heads, ops_kda, ops_moe, ops_recurrent, ops_rwkv
 from edgellm.backends.cpu.barriers import REPLICATED
-from edgellm.backends.cpu.buffers import Own, Value
+from edgellm.backends.cpu.buffers import PerThread, Value
 from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_word, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
@@ -44,15 +44,15 @@ def embed(plan: PlanBuilder, index: int, node: Node) -> None:
 @emitter("rms_norm", "layer_norm")
 def norm(plan: PlanBuilder, index: int, node: Node) -> None:
     groups = cast(int, node.attrs.get("groups", 1))
-    x, out = plan.values[node.inputs[0]], plan.output(index, own=groups == 1)
+    x, out = plan.values[node.inputs[0]], plan.output(index, replicated=groups == 1)
     scale, bias = [*(plan.vector(name) for name in node.weights), 0, 0][:2]
-    own = groups > 1 and (node.op == "layer_norm" or node.attrs["own"])              # a weight for each group
-    scale_stride = node.n // groups * 4 if own and node.weights else 0
+    replicated = groups > 1 and (node.op == "layer_norm" or node.attrs["own"])       # a weight for each group
+    scale_stride = node.n // groups * 4 if replicated and node.weights else 0
     plan.add(f"norm:{node.op}", NORM(
         x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, scale=scale, scale_stride=scale_stride, bias=bias,
         n=node.n // groups, groups=groups, eps=float_word(cast(float, node.attrs["eps"])), count=count_word(node)),
         reads=(x,), writes=(out,),
-        pieces=REPLICATED if out.own else groups, by_rows=node.rows == "T")
+        pieces=REPLICATED if out.replicated else groups, by_rows=node.rows == "T")
 
 
 @emitter("matmul")
@@ -66,7 +66,7 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     residual = plan.values[node.inputs[1]] if len(node.inputs) > 1 else None
     out = plan.output(index)
     per_thread = scratch_bytes(weight.type.name, columns)
-    scratch = Own(plan.scratch(plan.most_threads * per_thread), per_thread, always=True) if per_thread else 0
+    scratch = PerThread(plan.scratch(plan.most_threads * per_thread), per_thread, always=True) if per_thread else 0
     plan.add(traits.matmul, MATMUL(
         weights=weight.address, row_bytes=row_bytes(weight.type, columns), n=node.n, k=columns, x=x.at, x_stride=x.stride,
         out=out.at, out_stride=out.stride, bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
@@ -84,10 +84,10 @@ def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Val
     if ready is not None:
         return ready
     x, node = plan.values[source], plan.graph.nodes[source]
-    own = x.own or not plan.produced_locally(x, columns // BLOCK)
-    out = plan.derive(source, kernel, q8_row_bytes(columns), own=own)
+    replicated = x.replicated or not plan.produced_locally(x, columns // BLOCK)
+    out = plan.derive(source, kernel, q8_row_bytes(columns), replicated=replicated)
     plan.add(kernel, QUANTISE(x=x.at, x_stride=x.stride, k=columns, out=out.at, out_stride=out.stride, count=count_word(node)),
-             reads=(x,), writes=(out,), pieces=REPLICATED if own else columns // BLOCK, by_rows=node.rows == "T")
+             reads=(x,), writes=(out,), pieces=REPLICATED if replicated else columns // BLOCK, by_rows=node.rows == "T")
     return out
 
 
@@ -196,12 +196,12 @@ def head_columns(plan: PlanBuilder, index: int, node: Node) -> None:
 
 @emitter("glu")
 def glu(plan: PlanBuilder, index: int, node: Node) -> None:
-    _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}", own=False)
+    _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}", replicated=False)
 
 
 @emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_squared", "tanh", "sigmoid")
 def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
-    _elementwise(plan, index, node, f"elementwise:{node.op}", own=node.op in ("add", "mul"))
+    _elementwise(plan, index, node, f"elementwise:{node.op}", replicated=node.op in ("add", "mul"))
 
 
 CONSTANTS = {"scale": "value", "clamp": "limit", "softcap": "cap", "glu_clamped": "limit"}     # the attribute that is a constant
@@ -210,35 +210,36 @@ CONSTANTS = {"scale": "value", "clamp": "limit", "softcap": "cap", "glu_clamped"
 @emitter(*CONSTANTS)
 def with_constant(plan: PlanBuilder, index: int, node: Node) -> None:
     value = float_word(cast(float, node.attrs[CONSTANTS[node.op]]))
-    _elementwise(plan, index, node, f"elementwise:{node.op}", value, own=node.op == "scale")
+    _elementwise(plan, index, node, f"elementwise:{node.op}", value, replicated=node.op == "scale")
 
 
 @emitter("scaled_by")
 def scaled_by(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = node.weights[0]
     if node.attrs["one"]:
-        _elementwise(plan, index, node, "elementwise:scale", float_word(float(plan.weights[weight].array()[0])), own=True)
+        _elementwise(plan, index, node, "elementwise:scale", float_word(float(plan.weights[weight].array()[0])), replicated=True)
     else:
-        _elementwise(plan, index, node, "elementwise:mul", own=True, vector=plan.vector(weight))
+        _elementwise(plan, index, node, "elementwise:mul", replicated=True, vector=plan.vector(weight))
 
 
 @emitter("xielu")
 def xielu(plan: PlanBuilder, index: int, node: Node) -> None:
     numbers = plan.keep(np.array(xielu_numbers(node), np.float32))
-    _elementwise(plan, index, node, "elementwise:xielu", numbers, own=False)
+    _elementwise(plan, index, node, "elementwise:xielu", numbers, replicated=False)
 
 
-def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: int = 0, *, own: bool, vector: int = 0) -> None:
-    """`value`: the constant's word. `own`: of a single row each thread computes all, as what comes after it needs all.
+def _elementwise(plan: PlanBuilder, index: int, node: Node, kernel: str, value: int = 0, *, replicated: bool,
+                 vector: int = 0) -> None:
+    """`value`: the constant's word. `replicated`: of a single row each thread computes all, as what comes after it needs all.
 
     `vector`: the address of the second operand, where it is the same for all rows.
     """
     a, b = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
-    out = (None if own else plan.in_place(index, node.inputs[0])) or plan.output(index, own=own)
+    out = (None if replicated else plan.in_place(index, node.inputs[0])) or plan.output(index, replicated=replicated)
     plan.add(kernel, ELEMENTWISE(
         a=a.at, a_stride=a.stride, b=vector or b.at, b_stride=0 if vector else b.stride, out=out.at, out_stride=out.stride,
         n=node.n, value=value, count=count_word(node)), reads=(a, b), writes=(out,),
-        pieces=REPLICATED if out.own else node.n, by_rows=node.rows == "T")
+        pieces=REPLICATED if out.replicated else node.n, by_rows=node.rows == "T")
 
 
 @emitter("slice")
@@ -248,10 +249,10 @@ def take_columns(plan: PlanBuilder, index: int, node: Node) -> None:
 
 @emitter("select")
 def select(plan: PlanBuilder, index: int, node: Node) -> None:
-    x, out = plan.values[node.inputs[0]], plan.output(index, own=True)
+    x, out = plan.values[node.inputs[0]], plan.output(index, replicated=True)
     plan.add("select:rows", SELECT(
         x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, wanted=plan.step.output_rows.ctypes.data, n=node.n),
-        whole=(x,), writes=(out,), pieces=REPLICATED if out.own else None)
+        whole=(x,), writes=(out,), pieces=REPLICATED if out.replicated else None)
 
 
 @emitter("pool")

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import cast
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.buffers import Kernel, Own, Value
+from edgellm.backends.cpu.buffers import Kernel, PerThread, Value
 from edgellm.backends.cpu.emitters import count_word, emitter, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
@@ -31,8 +31,8 @@ def head_matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     plan.add("heads:products", HEAD_PRODUCTS(
         kernel=Kernel(traits.matmul), weights=weight.address, row_bytes=one_row, head_bytes=n * one_row, n=n, k=columns, x=x.at,
         x_stride=x_stride, x_head_bytes=x_head_bytes, out=out.at, out_stride=out.stride, heads=heads, count=count_word(node),
-        scratch=Own(plan.scratch(plan.most_threads * scratch), scratch, always=True) if scratch else 0,
-        work=Own(plan.scratch(plan.most_threads * work), work, always=True)), reads=(x,), writes=(out,), pieces=heads,
+        scratch=PerThread(plan.scratch(plan.most_threads * scratch), scratch, always=True) if scratch else 0,
+        work=PerThread(plan.scratch(plan.most_threads * work), work, always=True)), reads=(x,), writes=(out,), pieces=heads,
         weight_bytes=heads * n * one_row, weight_rows=heads * n)
 
 
@@ -43,7 +43,7 @@ def _quantised(plan: PlanBuilder, node: Node, heads: int, columns: int, kernel: 
     if ready is not None:
         return ready
     x, one_row = plan.values[source], q8_row_bytes(columns)
-    out = plan.derive(source, f"{form} of {heads} heads", heads * one_row, own=False)
+    out = plan.derive(source, f"{form} of {heads} heads", heads * one_row, replicated=False)
     plan.add(f"heads:{form}", HEAD_ROWS(
         x=x.at, x_stride=x.stride, k=columns, out=out.at, row_bytes=one_row, head_bytes=one_row * plan.rows(source), heads=heads,
         count=count_word(node)), reads=(x,), writes=(out,), pieces=heads, by_rows=node.rows == "T")

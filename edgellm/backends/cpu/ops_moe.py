@@ -5,7 +5,7 @@ from typing import cast
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.barriers import REPLICATED
-from edgellm.backends.cpu.buffers import Kernel, Own, Value
+from edgellm.backends.cpu.buffers import Kernel, PerThread, Value
 from edgellm.backends.cpu.emitters import count_word, emitter, float_word, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import q8_row_bytes, scratch_bytes
@@ -20,10 +20,10 @@ CHOSEN, SORTED = "topk:chosen", "experts:buckets"        # what is derived from 
 @emitter("topk")
 def topk(plan: PlanBuilder, index: int, node: Node) -> None:
     attrs, k = node.attrs, cast(int, node.attrs["k"])
-    x, out = plan.values[node.inputs[0]], plan.output(index, own=True)
-    chosen = plan.derive(index, CHOSEN, 4 * k, own=out.own)
-    buckets = plan.derive(index, SORTED, k * abi.PAIR + -(-node.n * abi.BUCKET // plan.rows(index)), own=out.own)
-    pieces = REPLICATED if out.own else None
+    x, out = plan.values[node.inputs[0]], plan.output(index, replicated=True)
+    chosen = plan.derive(index, CHOSEN, 4 * k, replicated=out.replicated)
+    buckets = plan.derive(index, SORTED, k * abi.PAIR + -(-node.n * abi.BUCKET // plan.rows(index)), replicated=out.replicated)
+    pieces = REPLICATED if out.replicated else None
     plan.add(f"topk:{attrs['gating']}", TOPK(
         x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, chosen=chosen.at, chosen_stride=chosen.stride,
         bias=plan.vector(node.weights[0]) if node.weights else 0, n=node.n, k=k, normalise=int(cast(bool, attrs["normalise"])),
@@ -65,8 +65,8 @@ def _experts(plan: PlanBuilder, index: int, node: Node, kernel: str, *, rows: in
         x_slots=int(slot_columns > 0), out=out.at, out_stride=out.stride, bias=bias and bias + start * 4,
         bias_bytes=stored_rows * 4, slots=k, chosen=chosen.at, buckets=buckets.at, experts=experts, gates=gates.at,
         gates_stride=gates.stride, count=count_word(node),
-        scratch=Own(plan.scratch(plan.most_threads * scratch_size), scratch_size, always=True) if scratch_size else 0,
-        work=Own(plan.scratch(plan.most_threads * work_size), work_size, always=True), work_floats=floats),
+        scratch=PerThread(plan.scratch(plan.most_threads * scratch_size), scratch_size, always=True) if scratch_size else 0,
+        work=PerThread(plan.scratch(plan.most_threads * work_size), work_size, always=True), work_floats=floats),
         whole=(x, chosen, buckets, gates), writes=(out,), pieces=node.n, weight_rows=rows, weight_bytes=k * rows * one_row)
 
 
@@ -83,7 +83,7 @@ def _expert_rows(plan: PlanBuilder, node: Node, columns: int, quantise: str | No
         return ready
     x, buckets = plan.values[source], cast(Value, plan.derived(choice, SORTED))
     one_row = _activation_bytes(columns, quantise)
-    out = plan.derive(source, f"{form} for {choice}", k * one_row, own=True)
+    out = plan.derive(source, f"{form} for {choice}", k * one_row, replicated=True)
     plan.add(f"expert_rows:{form}", EXPERT_ROWS(
         x=x.at, x_stride=x.stride, slot_bytes=slot_columns * 4, k=columns, out=out.at, row_bytes=one_row, slots=k,
         buckets=buckets.at, experts=plan.values[choice].n, count=count_word(node)), whole=(x, buckets), writes=(out,),
@@ -105,8 +105,8 @@ def slot_scale(plan: PlanBuilder, index: int, node: Node) -> None:
 @emitter("gated_by")
 def gated_by(plan: PlanBuilder, index: int, node: Node) -> None:
     y, x = (plan.values[value] for value in node.inputs)
-    out = plan.output(index, own=True)
+    out = plan.output(index, replicated=True)
     plan.add("gated_by:rows", GATED_BY(
         y=y.at, y_stride=y.stride, x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride,
         weight=plan.vector(node.weights[0]), n=node.n, k=x.n, count=count_word(node)), reads=(y, x), writes=(out,),
-        pieces=REPLICATED if out.own else None, by_rows=node.rows == "T")
+        pieces=REPLICATED if out.replicated else None, by_rows=node.rows == "T")

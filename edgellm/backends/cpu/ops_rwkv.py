@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from edgellm.backends.cpu.buffers import Own
+from edgellm.backends.cpu.buffers import PerThread
 from edgellm.backends.cpu.emitters import emitter, float_word
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.words_rwkv import TOKEN_SHIFT, WKV7
@@ -42,5 +42,5 @@ def wkv7(plan: PlanBuilder, index: int, node: Node) -> None:
         gate_stride=gate.stride if gate else 0, out=out.at, out_stride=out.stride, weights=plan.keep(weights), heads=heads, dim=dim,
         eps=float_word(cast(float, node.attrs["eps"])), targets=plan.step.state_targets.ctypes.data,
         state_at=plan.recurrent.at[cast(int, node.attrs["state"])], segments=plan.step.segments.ctypes.data,
-        scratch=Own(plan.scratch(plan.most_threads * scratch), scratch, always=True)),
+        scratch=PerThread(plan.scratch(plan.most_threads * scratch), scratch, always=True)),
         reads=(r, w, k, v, a, *more), writes=(out,), pieces=heads)

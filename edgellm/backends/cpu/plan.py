@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.barriers import REPLICATED, Barriers, Partition, Use, partition_of_one, partition_of_rows
-from edgellm.backends.cpu.buffers import Arena, Argument, Kernel, Own, Value, aligned
+from edgellm.backends.cpu.buffers import Arena, Argument, Kernel, PerThread, Value, aligned
 from edgellm.backends.cpu.kv_cache import KVLayout
 from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.recurrent import RecurrentLayout
@@ -26,12 +26,12 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.ops import OPS
 from edgellm.weights import WeightStore
 
-OWN_COLUMNS = 1 << 14                            # of a row that each thread computes for itself rather than wait for the others
-SHARES = (16, 8, 4, 2)                           # chunks per thread where threads take chunks as they get through with them
+REPLICATED_COLUMNS = 1 << 14                     # of a row that each thread computes for itself rather than wait for the others
+SHARES = (16, 8, 4, 2)                           # chunks per thread with dynamic scheduling
 RESERVE = 2                                      # times what values need at once, for copies of them and buffers at rest
 CHUNK_BYTES = 1 << 17                            # of weights that a chunk has at least: some 10 microseconds of reading
 
-Mode = Literal["one", "many", "ragged"]          # which table
+Mode = Literal["decode", "batch", "ragged"]      # which table
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Record:
     weight_rows: int | None = None               # that threads share in steps of several tokens; None: as many as pieces
 
     @property
-    def alone(self) -> bool:
+    def replicated(self) -> bool:
         """Whether, in a step of one token, every thread does all of it."""
         return self.pieces == REPLICATED
 
@@ -74,7 +74,7 @@ class PlanBuilder:
         self._last_use = _last_uses(graph)
         self.arena = Arena(RESERVE * self._most_alive())
         self.records: list[Record] = []
-        self.one, self.many, self.ragged = Barriers(), Barriers(), Barriers()     # of steps of one token, of several, with merges
+        self.decode, self.batch, self.ragged = Barriers(), Barriers(), Barriers()  # of steps of one token, of several, with merges
         self.kept: list[npt.NDArray[np.generic]] = []        # arrays whose addresses stand in records
         self._vectors: dict[str, int] = {}
         self._derived: dict[tuple[int, str], Value] = {}     # (node, kernel) -> the quantised copy that it makes
@@ -94,28 +94,28 @@ class PlanBuilder:
         they share several rows row by row. `weight_rows`: where they are not as many as the pieces.
         """
         assert len(arguments) <= abi.MOST_ARGUMENTS
-        one, many = list[Use](), list[Use]()
+        decode, batch = list[Use](), list[Use]()
         for values, is_whole, is_write in ((reads, False, False), (whole, True, False), (writes, False, True)):
             for value in values:
-                buffer, cut_one, cut_many = value, cast(Partition, None), cast(Partition, None)
+                buffer, decode_partition, batch_partition = value, cast(Partition, None), cast(Partition, None)
                 if isinstance(value, Value):
-                    assert value.own or not is_write or pieces != REPLICATED
-                    buffer, cut_one = value.buffer, partition_of_one(value, None if is_whole else pieces, self.threads)
-                    cut_many = partition_of_rows(value) if by_rows and not is_whole else None
-                one.append(Use(buffer, cut_one, is_write))
-                many.append(Use(buffer, cut_many, is_write))
-        self.records.append(Record(kernel, tuple(arguments), pieces, tuple(one), by_thread, merges, weight_bytes,
+                    assert value.replicated or not is_write or pieces != REPLICATED
+                    buffer, decode_partition = value.buffer, partition_of_one(value, None if is_whole else pieces, self.threads)
+                    batch_partition = partition_of_rows(value) if by_rows and not is_whole else None
+                decode.append(Use(buffer, decode_partition, is_write))
+                batch.append(Use(buffer, batch_partition, is_write))
+        self.records.append(Record(kernel, tuple(arguments), pieces, tuple(decode), by_thread, merges, weight_bytes,
                                    key_bytes, memory_class, weight_rows))
-        if self.one.add(one):
-            self.arena.threads_met("one")
-        if self.many.add(() if merges else many):
-            self.arena.threads_met("many")
-        if self.ragged.add(many):
-            self.arena.threads_met("ragged")
+        if self.decode.add(decode):
+            self.arena.barrier("decode")
+        if self.batch.add(() if merges else batch):
+            self.arena.barrier("batch")
+        if self.ragged.add(batch):
+            self.arena.barrier("ragged")
 
     def produced_locally(self, value: Value, pieces: int) -> bool:
         """Whether, in a step of one token, each thread has just written its own of these pieces."""
-        return self.one.produced_locally(Use(value.buffer, partition_of_one(value, pieces, self.threads), False))
+        return self.decode.produced_locally(Use(value.buffer, partition_of_one(value, pieces, self.threads), False))
 
     def _most_alive(self) -> int:
         """Bytes of values that are alive at the same time, at most; outputs have memory of their own."""
@@ -135,10 +135,11 @@ class PlanBuilder:
         """What hazards on a state's memory are named by: the layers of a model that reads documents share theirs."""
         return "kv", self.layout.layer_class[state] if self.layout.documents else (state,)
 
-    def output(self, index: int, *, own: bool = False) -> Value:
-        """A fresh f32 buffer for node `index`; `own` where each thread may compute it for itself."""
+    def output(self, index: int, *, replicated: bool = False) -> Value:
+        """A fresh f32 buffer for node `index`; `replicated` where each thread may compute it for itself."""
         node = self.graph.nodes[index]
-        value = self._take(index, node.n * 4, own=own and index not in self.graph.outputs.values() and node.n <= OWN_COLUMNS)
+        replicated = replicated and index not in self.graph.outputs.values() and node.n <= REPLICATED_COLUMNS
+        value = self._take(index, node.n * 4, replicated=replicated)
         self.values[index] = value
         return value
 
@@ -146,7 +147,7 @@ class PlanBuilder:
         """The buffer of node `of` for node `index`, where nothing else reads it any more; None where something does."""
         value = self.values[of]
         watched = of in self._owner or of in self._owner.values() or any(node == of for node, _ in self._derived)
-        if value.own or watched or self._last_use[of] > index or value.n != self.graph.nodes[index].n:
+        if value.replicated or watched or self._last_use[of] > index or value.n != self.graph.nodes[index].n:
             return None
         self.values[index] = self.values.pop(of)
         return value
@@ -160,15 +161,15 @@ class PlanBuilder:
     def derived(self, index: int, kind: str) -> Value | None:
         return self._derived.get((index, kind))
 
-    def derive(self, index: int, kind: str, row_bytes: int, *, own: bool) -> Value:
+    def derive(self, index: int, kind: str, row_bytes: int, *, replicated: bool) -> Value:
         """A buffer for another form of node `index` (its quantised copy), which lives as long as the node does."""
-        value = self._take(index, row_bytes, own=own)
+        value = self._take(index, row_bytes, replicated=replicated)
         self._derived[index, kind] = value
         return value
 
-    def _take(self, index: int, row_bytes: int, *, own: bool) -> Value:
-        rows = max(self.rows(index), self.threads) if own else self.rows(index)
-        return self.arena.take(rows, row_bytes, self.graph.nodes[index].n, own=own)
+    def _take(self, index: int, row_bytes: int, *, replicated: bool) -> Value:
+        rows = max(self.rows(index), self.threads) if replicated else self.rows(index)
+        return self.arena.take(rows, row_bytes, self.graph.nodes[index].n, replicated=replicated)
 
     def vector(self, name: str) -> int:
         """Address of a weight as f32 values: the file's own bytes where they are f32, else a small copy."""
@@ -219,12 +220,12 @@ class PlanBuilder:
 
     def chosen(self, mode: Mode) -> list[int]:
         """The numbers of the records of a table."""
-        return [number for number, record in enumerate(self.records) if mode != "many" or not record.merges]
+        return [number for number, record in enumerate(self.records) if mode != "batch" or not record.merges]
 
     def program(self, addresses: Mapping[str, int], mode: Mode) -> Program:
         """What threads walk in steps of a kind. `addresses`: of the kernels."""
-        one, barriers = mode == "one", {"one": self.one, "many": self.many, "ragged": self.ragged}[mode]
-        threads, chosen = self.threads if one else self.threads_batch, self.chosen(mode)
+        decode, barriers = mode == "decode", {"decode": self.decode, "batch": self.batch, "ragged": self.ragged}[mode]
+        threads, chosen = self.threads if decode else self.threads_batch, self.chosen(mode)
         table = np.zeros((threads, len(chosen), abi.RECORD_WORDS), np.int64)
         for place, number in enumerate(chosen):
             record, words = self.records[number], table[:, place]
@@ -232,37 +233,37 @@ class PlanBuilder:
             words[:, abi.STEP] = self.step.words.ctypes.data
             for ith in range(threads):
                 words[ith, abi.FIRST_ARGUMENT : abi.FIRST_ARGUMENT + len(record.arguments)] = [
-                    _resolved(argument, ith, one, addresses) for argument in record.arguments]
-            words[:, abi.WHOLE] = one and record.alone
+                    _resolved(argument, ith, decode, addresses) for argument in record.arguments]
+            words[:, abi.REPLICATED] = decode and record.replicated
             if barriers.before[number]:
                 table[:, place - 1, abi.BARRIER_AFTER] = 1
         table[:, -1, abi.BARRIER_AFTER] = 1              # the step ends when all threads are through
-        if not one or system.cores_differ():                 # a single token on equal cores is read 2 % faster in equal shares
+        if not decode or system.cores_differ():              # a single token on equal cores is read 2 % faster in equal shares
             records, ends = [self.records[number] for number in chosen], table[0, :, abi.BARRIER_AFTER]
-            for place, chunks in _chunks(records, ends, threads, one=one):
+            for place, chunks in _chunks(records, ends, threads, decode=decode):
                 table[:, place, abi.CHUNKS] = chunks
         return Program(table)
 
 
-def _resolved(argument: Argument, ith: int, one: bool, addresses: Mapping[str, int]) -> int:
+def _resolved(argument: Argument, ith: int, decode: bool, addresses: Mapping[str, int]) -> int:
     if isinstance(argument, Kernel):
         return addresses[argument.name]
-    if isinstance(argument, Own):
-        return argument.address + ith * argument.step * (one or argument.always)
+    if isinstance(argument, PerThread):
+        return argument.address + ith * argument.step * (decode or argument.always)
     return argument
 
 
-def _chunks(records: Sequence[Record], ends: npt.NDArray[np.int64], threads: int, *, one: bool) -> Iterator[tuple[int, int]]:
-    """(place, chunks) of records from which on, to the next barrier, threads take chunks as they get through with them.
+def _chunks(records: Sequence[Record], ends: npt.NDArray[np.int64], threads: int, *, decode: bool) -> Iterator[tuple[int, int]]:
+    """(place, chunks) of records from which on, to the next barrier, chunks are scheduled dynamically.
 
-    Slower cores, or such that others use as well, then get less of the products. Steps go together to a barrier as each chunk
-    touches what is its own alone, which must hold for chunks as it does for threads. `ends`: 1 where threads meet afterwards.
+    Slower or busy cores then get less of the products. Records run together up to a barrier because each chunk touches only what
+    is its own, which must hold for chunks as it does for threads. `ends`: 1 where a barrier follows.
     """
     first = 0
     for end in (np.flatnonzero(ends) + 1).tolist():
-        while one and first < end and records[first].alone:
+        while decode and first < end and records[first].replicated:
             first += 1
-        chunks = _chunks_of(records[first:end], threads, one)
+        chunks = _chunks_of(records[first:end], threads, decode)
         if chunks:
             yield first, chunks
         first = end
@@ -278,11 +279,11 @@ def _pieces_of_common_buffers(records: Sequence[Record]) -> list[set[int]]:
     return list(found.values())
 
 
-def _chunks_of(records: Sequence[Record], threads: int, one: bool) -> int:
+def _chunks_of(records: Sequence[Record], threads: int, decode: bool) -> int:
     """How many chunks these records make; 0 where threads share them as ever."""
-    if threads == 1 or any(record.by_thread or (one and record.alone) for record in records):
+    if threads == 1 or any(record.by_thread or (decode and record.replicated) for record in records):
         return 0
-    common = _pieces_of_common_buffers(records) if one else []
+    common = _pieces_of_common_buffers(records) if decode else []
     rows = min((record.weight_rows or record.pieces or 0 for record in records if record.weight_bytes), default=0)
     nbytes = sum(record.weight_bytes for record in records)
     for chunks in (share * threads for share in SHARES):

@@ -16,7 +16,7 @@ ARM_ISAS = ("generic", "neon", "dotprod", "i8mm")
 ISAS = (*X86_ISAS, *ARM_ISAS[1:])
 _AVX2 = frozenset({"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"})
 _AVX512 = _AVX2 | {"avx512f", "avx512cd", "avx512vl", "avx512bw", "avx512dq", "avx512vnni"}
-# What a rung needs: one of these sets. AVX-512 machines can run the code of "avxvnni" in another encoding, which serves tests.
+# What an ISA level needs: one of these sets. AVX-512 machines can run the code of "avxvnni" in another encoding, for tests.
 ISA_NEEDS: dict[str, tuple[frozenset[str], ...]] = {
     "generic": (frozenset(),),
     "avx2": (_AVX2,),
@@ -59,12 +59,12 @@ def is_zen() -> bool:
 
 
 def is_arm() -> bool:
-    """A processor of 64 bits; those of 32 have the generic rung only."""
+    """A processor of 64 bits; those of 32 have the generic ISA level only."""
     return platform.machine().lower() in ("aarch64", "arm64")
 
 
 def usable_isas() -> tuple[str, ...]:
-    """The rungs of the ladder that this machine can run, lowest first."""
+    """The ISA levels of the ladder that this machine can run, lowest first."""
     ladder = X86_ISAS if is_x86() else ARM_ISAS if is_arm() else ("generic",)
     if len(ladder) == 1:
         return ladder

@@ -2,19 +2,19 @@
 
 This module knows no numba: plans are built from it also where all kernels come from the cache.
 
-The "q8" form of a row of k activations, k padded with zeros to whole units of 256, b = k / 32 blocks after padding:
-    [0, 32 b)     int8 codes, nearest integer of x / d; of every four blocks the first 16 codes of each, then the second 16
-                  ("q8_whole", for types whose half blocks have scales of their own: on most rungs block after block);
-                  on rungs with `rows_apart`, but in a last unit of four blocks or fewer: the first 16 codes of blocks 0 and 4,
+The "q8" form of a row of k activations, k padded with zeros to whole superblocks of 256, b = k / 32 blocks after padding:
+    [0, 32 b)     int8 quants, nearest integer of x / d; of every four blocks the first 16 quants of each, then the second 16
+                  ("q8_whole", for types whose half blocks have scales of their own: on most ISA levels block after block);
+at ISA levels with `rows_apart`, but in a last superblock of four blocks or fewer: the first 16 quants of blocks 0 and 4,
                   then the second 16, the same of blocks 1 and 5, and so on
     [32 b, 36 b)  f32 d of each block, its largest magnitude / 127
-    [36 b, 40 b)  i32 minus the sum of the block's codes
-    [40 b, 44 b)  i32 minus the sum of the codes of the block's first half; [44 b, 48 b) of its second half
-Of T rows, `lanes_from` of the rung at least, a unit's codes come four at a time instead, codes 0 to 3 of each block, then 4 to 7,
-and so on; blocks, and their numbers in the other sections, in the order 0 2 4 6 1 3 5 7.
-Of T rows, `tiled_from` of the rung at least, every whole sixteen, in the place of these rows, are a tile instead: for block j of
-every unit, and then unit by unit, a record of 768 bytes: for g = 0..7 the codes 4 g to 4 g + 3 of the sixteen rows (on rungs with
-`tiles`: all codes of the first row, then of the second, and so on), then their d, and their three sums likewise.
+    [36 b, 40 b)  i32 minus the sum of the block's quants
+    [40 b, 44 b)  i32 minus the sum of the quants of the block's first half; [44 b, 48 b) of its second half
+Of T rows, `lanes_from` of the ISA level at least, a superblock's quants come four at a time instead, quants 0 to 3 of each block,
+then 4 to 7, and so on; blocks, and their numbers in the other sections, in the order 0 2 4 6 1 3 5 7. Of T rows, `tiled_from` of
+the ISA level at least, every whole sixteen, in the place of these rows, are a tile instead: for block j of every superblock, and
+then superblock by superblock, a record of 768 bytes: for g = 0..7 the quants 4 g to 4 g + 3 of the sixteen rows (at ISA levels with
+`tiles`: all quants of the first row, then of the second, and so on), then their d, and their three sums likewise.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 
-UNIT = 256                                       # elements that a kernel takes at a time
+SUPERBLOCK = 256                                 # elements that a kernel takes at a time
 BLOCK = 32                                       # activations that share a scale
 ROW_ALIGNMENT = 64
 TILE_COLUMNS = 16                                # activation rows of a tile
@@ -57,7 +57,7 @@ class Traits:
 
     @property
     def whole(self) -> bool:
-        """Whether its codes, and those of its activations, come by whole blocks on rungs with `whole_blocks`."""
+        """Whether its quants, and those of its activations, come by whole blocks at ISA levels with `whole_blocks`."""
         return self.activation == "q8_whole"
 
     @property
@@ -73,7 +73,7 @@ class Traits:
 _FLOATS = ("F32", "F16", "BF16")
 _BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "IQ4_XS",
            "IQ1_S", "IQ2_XXS", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0")
-_HALF_BLOCKS = ("Q2_K", "Q3_K", "Q6_K", "IQ1_M", "IQ2_XS", "IQ2_S", "NVFP4")          # scales for 16 codes
+_HALF_BLOCKS = ("Q2_K", "Q3_K", "Q6_K", "IQ1_M", "IQ2_XS", "IQ2_S", "NVFP4")          # scales for 16 quants
 
 TRAITS: dict[str, Traits] = {
     **{name: Traits(name, "f32", 1e-6) for name in _FLOATS},
@@ -84,17 +84,17 @@ TRAITS: dict[str, Traits] = {
 
 def q8_row_bytes(k: int) -> int:
     """Bytes of a row of k activations in a "q8" form, with the padding to the next row; k is a multiple of 32."""
-    return -(-_units(k) * UNIT * 48 // BLOCK // ROW_ALIGNMENT) * ROW_ALIGNMENT
+    return -(-_superblocks(k) * SUPERBLOCK * 48 // BLOCK // ROW_ALIGNMENT) * ROW_ALIGNMENT
 
 
 def scratch_bytes(name: str, k: int) -> int:
-    """Bytes per thread that a product with rows of k elements needs for a tile's sums, a unit of rows and a panel."""
+    """Bytes per thread that a product with rows of k elements needs for a tile's sums, a superblock of rows and a panel."""
     if TRAITS[name].activation == "f32":
         return 0
-    row_unit = UNIT + 4 * UNIT // BLOCK * 4      # codes, and at most two vectors each of scales and minima
-    group = 16 * row_unit
-    return PANEL_ROWS * TILE_COLUMNS * 4 + group + max(PANEL_BYTES, group * _units(k))
+    row_superblock = SUPERBLOCK + 4 * SUPERBLOCK // BLOCK * 4  # quants, and at most two vectors each of scales and mins
+    group = 16 * row_superblock
+    return PANEL_ROWS * TILE_COLUMNS * 4 + group + max(PANEL_BYTES, group * _superblocks(k))
 
 
-def _units(k: int) -> int:
-    return -(-k // UNIT)
+def _superblocks(k: int) -> int:
+    return -(-k // SUPERBLOCK)

@@ -1,4 +1,4 @@
-"""How each block type becomes codes, steps and offsets of MLX's affine groups: w = step * code + low, in NumPy."""
+"""How each block type becomes quants, steps and offsets of MLX's affine groups: w = step * code + low, in NumPy."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from edgellm.formats.ggml_types import MLX, GGMLType
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 Blocks = npt.NDArray[np.void]    # structured: one element is one block
-Groups = tuple[Bytes, Floats, Floats]            # codes (blocks, n), step and low (blocks, n / group)
+Groups = tuple[Bytes, Floats, Floats]            # quants (blocks, n), step and low (blocks, n / group)
 
 GROUP = 32                       # elements: the smallest group that mx.quantized_matmul takes
 HALF = 16                        # elements of a group of Q2_K, Q3_K and Q6_K
@@ -25,14 +25,14 @@ HALF = 16                        # elements of a group of Q2_K, Q3_K and Q6_K
 
 @dataclass(frozen=True, slots=True)
 class GroupTraits:
-    """One block type: bits of its codes, elements per step, and the unpacker. Codes are exact; steps are rounded to f16."""
+    """One block type: bits of its quants, elements per step, and the unpacker. Quants are exact; steps are rounded to f16."""
 
     bits: int
     group: int
     unpack: Callable[[Blocks], Groups]
 
     def nbytes(self, elements: int) -> int:
-        """Bytes that MLX holds for so many weights: codes, and per group of them f16 step and low, twice where halves differ."""
+        """Bytes that MLX holds for so many weights: quants, and per group of them f16 step and low, twice where halves differ."""
         return elements * self.bits // 8 + elements // self.mlx_group * 4 * (self.mlx_group // self.group)
 
     @property
@@ -45,8 +45,8 @@ def _f32(field: npt.NDArray[Any]) -> Floats:     # Any: f16, i8 or u8
     return field.astype(np.float32)
 
 
-def _symmetric(step: Floats, codes: Bytes, zero: int) -> Groups:
-    return codes, step, step * np.float32(-zero)
+def _symmetric(step: Floats, quants: Bytes, zero: int) -> Groups:
+    return quants, step, step * np.float32(-zero)
 
 
 def _q4_0(blocks: Blocks) -> Groups:
@@ -58,8 +58,8 @@ def _q4_1(blocks: Blocks) -> Groups:
 
 
 def _fifth(blocks: Blocks) -> Bytes:
-    codes: Bytes = nibbles(blocks["qs"]) | fifth_bits(blocks["qh"]) << np.uint8(4)
-    return codes
+    quants: Bytes = nibbles(blocks["qs"]) | fifth_bits(blocks["qh"]) << np.uint8(4)
+    return quants
 
 
 def _q5_0(blocks: Blocks) -> Groups:
@@ -88,8 +88,8 @@ def _q5_k(blocks: Blocks) -> Groups:
 
 
 def _q6_k(blocks: Blocks) -> Groups:
-    codes = nibbles(blocks["ql"], 64) | bits(blocks["qh"], 2) << np.uint8(4)
-    return _symmetric(_f32(blocks["d"])[:, None] * _f32(blocks["scales"]), codes, 32)
+    quants = nibbles(blocks["ql"], 64) | bits(blocks["qh"], 2) << np.uint8(4)
+    return _symmetric(_f32(blocks["d"])[:, None] * _f32(blocks["scales"]), quants, 32)
 
 
 def _q2_k(blocks: Blocks) -> Groups:
@@ -100,8 +100,8 @@ def _q2_k(blocks: Blocks) -> Groups:
 def _q3_k(blocks: Blocks) -> Groups:
     packed = blocks["scales"]
     scales = (nibbles(packed[:, :8], 8) | bits(packed[:, 8:], 2, 4) << np.uint8(4)).astype(np.int8) - np.int8(32)
-    codes = bits(blocks["qs"], 2) | bits(blocks["hmask"], 1) << np.uint8(2)
-    return _symmetric(_f32(blocks["d"])[:, None] * _f32(scales), codes, 4)
+    quants = bits(blocks["qs"], 2) | bits(blocks["hmask"], 1) << np.uint8(2)
+    return _symmetric(_f32(blocks["d"])[:, None] * _f32(scales), quants, 4)
 
 
 _CODEBOOK = (iq4_nl.VALUES + 128).astype(np.uint8)
@@ -147,8 +147,8 @@ def _iq3_s(blocks: Blocks) -> Groups:
 def _iq1_s(blocks: Blocks) -> Groups:
     """-1, 0 and 1, moved by an eighth with all of their group: the offset has the move."""
     step, shift, index = iq1_s.parts(blocks)
-    codes = (grid("IQ1_S")[index] + np.int8(1)).view(np.uint8)
-    return codes.reshape(len(blocks), -1), step, step * (shift - np.float32(1))
+    quants = (grid("IQ1_S")[index] + np.int8(1)).view(np.uint8)
+    return quants.reshape(len(blocks), -1), step, step * (shift - np.float32(1))
 
 
 TRAITS = {
@@ -173,14 +173,14 @@ def mlx_bytes(kind: GGMLType, elements: int) -> int:
     return traits.nbytes(elements) if traits else elements // kind.block * kind.block_bytes
 
 
-def packed(codes: Bytes, width: int) -> Bytes:
-    """Codes (rows, n) of `width` bits as MLX packs them, one after the other from the lowest bit: (rows, n * width / 8)."""
-    words = np.ascontiguousarray(codes).view("<u8")          # 8 codes in 8 bytes, pushed together in three rounds
+def packed(quants: Bytes, width: int) -> Bytes:
+    """Quants (rows, n) of `width` bits as MLX packs them, one after the other from the lowest bit: (rows, n * width / 8)."""
+    words = np.ascontiguousarray(quants).view("<u8")         # 8 quants in 8 bytes, pushed together in three rounds
     for lanes in (8, 16, 32):
         low = np.uint64(sum(((1 << lanes) - 1) << at for at in range(0, 64, 2 * lanes)))
         gap = np.uint64(lanes - lanes // 8 * width)
         words = words & low | (words & ~low) >> gap
-    return words.view(np.uint8).reshape(*words.shape, 8)[..., :width].reshape(len(codes), -1)
+    return words.view(np.uint8).reshape(*words.shape, 8)[..., :width].reshape(len(quants), -1)
 
 
 def halves(step: Floats) -> tuple[Floats, Floats]:

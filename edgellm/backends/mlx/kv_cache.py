@@ -1,4 +1,4 @@
-"""The states of one conversation in MLX: keys and values (1, kv heads, slots, dim, or bytes of codes), growing until the ring is
+"""The states of one conversation in MLX: keys and values (1, kv heads, slots, dim, or bytes of quants), growing until the ring is
 whole; recurrent states (slots, ...)."""
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, TypeAlias
 import mlx.core as mx
 import numpy as np
 
-from edgellm.backends.mlx.kv_codes import kv_array
+from edgellm.backends.mlx.kv_quants import kv_array
 from edgellm.memory.layout import RECURRENT, MemoryLayout
 
 Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
@@ -67,7 +67,8 @@ class KVCache:
         return other
 
     def save(self, file: BinaryIO) -> None:
-        """By how much sinks are turned; keys, values and sinks: slots (int64), then codes or f32; recurrent states: their bytes."""
+        """By how much sinks are turned; keys, values and sinks: slots (int64), then quants or f32; recurrent states: their bytes.
+        """
         file.write(NUMBER.pack(self.turned))
         for array in (*self.keys, *self.values, *self.sinks):
             file.write(NUMBER.pack(array.shape[2]) + np.array(array.astype(_stored(array))).tobytes())

@@ -85,15 +85,15 @@ class Dense:
 
 
 class Affine:
-    """Codes with one step and offset per 32 weights, as in mx.quantize."""
+    """Quants with one step and offset per 32 weights, as in mx.quantize."""
 
-    def __init__(self, codes: Array, steps: Array, lows: Array, bits: int, half: bool, group: int = GROUP) -> None:
-        self._codes, self._steps, self._lows, self._bits, self._group = codes, steps, lows, bits, group
+    def __init__(self, quants: Array, steps: Array, lows: Array, bits: int, half: bool, group: int = GROUP) -> None:
+        self._quants, self._steps, self._lows, self._bits, self._group = quants, steps, lows, bits, group
         self._type = steps.dtype if half else mx.float32
         self.narrow = self._type == mx.float16
 
     def __call__(self, x: Array) -> Array:
-        y = mx.quantized_matmul(x.astype(self._type), self._codes, self._steps, self._lows, transpose=True,
+        y = mx.quantized_matmul(x.astype(self._type), self._quants, self._steps, self._lows, transpose=True,
                                 group_size=self._group, bits=self._bits)
         return y.astype(mx.float32)
 
@@ -104,13 +104,13 @@ class Affine:
 
     @property
     def arrays(self) -> list[Array]:
-        return [self._codes, self._steps, self._lows]
+        return [self._quants, self._steps, self._lows]
 
 
 class AffineHalves:
     """Groups of 16: the mean of two neighbours' steps, and half their difference with a sign that changes every 16 columns.
 
-    w = (mean + sign * difference) of both step and offset, so x @ W.T is a product of x and one of sign * x with the same codes.
+    w = (mean + sign * difference) of both step and offset, so x @ W.T is a product of x and one of sign * x with the same quants.
     """
 
     def __init__(self, mean: Affine, difference: Affine, columns: int) -> None:
@@ -133,12 +133,12 @@ class Float4:
 
     narrow = False
 
-    def __init__(self, codes: Array, scales: Array, half: bool, mode: str = "mxfp4") -> None:
-        self._codes, self._scales, self._mode, self._group = codes, scales, mode, FLOAT4[mode]
+    def __init__(self, quants: Array, scales: Array, half: bool, mode: str = "mxfp4") -> None:
+        self._quants, self._scales, self._mode, self._group = quants, scales, mode, FLOAT4[mode]
         self._type = mx.bfloat16 if half else mx.float32     # half floats end before the scales do
 
     def __call__(self, x: Array) -> Array:
-        y = mx.quantized_matmul(x.astype(self._type), self._codes, self._scales, transpose=True, group_size=self._group,
+        y = mx.quantized_matmul(x.astype(self._type), self._quants, self._scales, transpose=True, group_size=self._group,
                                 bits=4, mode=self._mode)
         return y.astype(mx.float32)
 
@@ -149,7 +149,7 @@ class Float4:
 
     @property
     def arrays(self) -> list[Array]:
-        return [self._codes, self._scales]
+        return [self._quants, self._scales]
 
 
 def load_matrix(weight: Weight, half: bool) -> Matrix:
@@ -196,9 +196,9 @@ def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
         _put(stores[0], at, mx.array(packed(unpacked.reshape(len(raw), -1), traits.bits).view(np.uint32)))
         for store, value in zip(stores[1:], values, strict=True):
             _put(store, at, mx.array(value).astype(store.dtype))
-    codes, *ends = stores
-    mean = Affine(codes, ends[0], ends[1], traits.bits, half, traits.mlx_group)
-    return AffineHalves(mean, Affine(codes, ends[2], ends[3], traits.bits, half), columns) if paired else mean
+    quants, *ends = stores
+    mean = Affine(quants, ends[0], ends[1], traits.bits, half, traits.mlx_group)
+    return AffineHalves(mean, Affine(quants, ends[2], ends[3], traits.bits, half), columns) if paired else mean
 
 
 def _unpack(raw: Bytes, kind: str, traits: GroupTraits) -> tuple[Any, Any, Any]:
@@ -217,24 +217,24 @@ def _step_type(weight: Weight) -> Any:
 
 def _load_mxfp4(weight: Weight, half: bool) -> Matrix:
     rows, columns = weight.shape
-    codes, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // GROUP), mx.uint8)
+    quants, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // GROUP), mx.uint8)
     for at, raw in _pieces(weight):
         blocks = np.ascontiguousarray(raw).reshape(-1).view(mxfp4.DTYPE)
-        _put(codes, at, mx.array(packed(nibbles(blocks["qs"]).reshape(len(raw), -1), 4).view(np.uint32)))
+        _put(quants, at, mx.array(packed(nibbles(blocks["qs"]).reshape(len(raw), -1), 4).view(np.uint32)))
         _put(scales, at, mx.array(np.ascontiguousarray(blocks["e"]).reshape(len(raw), -1)))
-    return Float4(codes, scales, half)
+    return Float4(quants, scales, half)
 
 
 def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
     rows, columns = weight.shape
-    codes, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // FLOAT4["nvfp4"]), mx.uint8)
+    quants, scales = mx.zeros((rows, columns // 8), mx.uint32), mx.zeros((rows, columns // FLOAT4["nvfp4"]), mx.uint8)
     for at, raw in _pieces(weight):
         blocks = np.ascontiguousarray(raw).reshape(-1).view(nvfp4.DTYPE)
-        _put(codes, at, mx.array(packed(nibbles(blocks["qs"], 8).reshape(len(raw), -1), 4).view(np.uint32)))
+        _put(quants, at, mx.array(packed(nibbles(blocks["qs"], 8).reshape(len(raw), -1), 4).view(np.uint32)))
         # ggml takes 0x7F for 0 and no notice of a sign, which no writer sets; MLX has no 480, which is its 0xFF.
         number = np.where(blocks["d"] == 0x7F, 0, np.minimum(blocks["d"] & 0x7F, 0x7E)).astype(np.uint8)
         _put(scales, at, mx.array(number.reshape(len(raw), -1)))
-    matrix = Float4(codes, scales, half, "nvfp4")
+    matrix = Float4(quants, scales, half, "nvfp4")
     try:
         mx.eval(matrix(mx.zeros((1, columns))))
     except ValueError as error:
@@ -246,13 +246,13 @@ def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
 def _load_own(weight: Weight, half: bool) -> Matrix:
     """A matrix that MLX quantised itself: copied as it is."""
     bits, group = width_of(weight), weight.type.block
-    codes = mx.zeros((weight.shape[0], weight.shape[1] * bits // 32), mx.uint32)
+    quants = mx.zeros((weight.shape[0], weight.shape[1] * bits // 32), mx.uint32)
     for at, raw in _pieces(weight):
-        _put(codes, at, mx.array(raw.view(np.uint32)))
+        _put(quants, at, mx.array(raw.view(np.uint32)))
     ends = [mx.array(part.data).view(TYPES[part.dtype]) for part in weight.companions]
     if len(ends) == 1:
-        return Float4(codes, ends[0], half)
-    return Affine(codes, ends[0], ends[1], bits, half, group)
+        return Float4(quants, ends[0], half)
+    return Affine(quants, ends[0], ends[1], bits, half, group)
 
 
 def width_of(weight: Weight) -> int:
@@ -262,12 +262,12 @@ def width_of(weight: Weight) -> int:
 
 def table_rows(weight: Weight, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
     """Rows (T, columns) f32 of a table in MLX's own groups."""
-    codes = mx.array(np.ascontiguousarray(weight.data[ids]).view(np.uint32))
+    quants = mx.array(np.ascontiguousarray(weight.data[ids]).view(np.uint32))
     ends = [mx.array(part.data[ids]).view(TYPES[part.dtype]) for part in weight.companions]
     if len(ends) == 1:
-        return np.array(mx.dequantize(codes, ends[0], group_size=GROUP, bits=4, mode="mxfp4").astype(mx.float32))
+        return np.array(mx.dequantize(quants, ends[0], group_size=GROUP, bits=4, mode="mxfp4").astype(mx.float32))
     ends = [end.astype(mx.float32) for end in ends]
-    return np.array(mx.dequantize(codes, *ends, group_size=weight.type.block, bits=width_of(weight)))
+    return np.array(mx.dequantize(quants, *ends, group_size=weight.type.block, bits=width_of(weight)))
 
 
 def _pieces(weight: Weight) -> Iterator[tuple[int, Bytes]]:

@@ -19,7 +19,7 @@ from edgellm.backends.cpu import system
 
 MAGIC = b"edgellm kernel 1"
 MAX_OBJECT = 1 << 26                             # 64 MiB: no kernel comes near it
-KEPT_FOLDERS = 8                                 # of other versions and rungs; older ones go when a new one is made
+KEPT_FOLDERS = 8                                 # of other versions and ISA levels; older ones go when a new one is made
 KEPT_OBJECTS = 4                                 # of one kernel, of other states of its sources
 CPU = Path(__file__).resolve().parent.parent
 ROOT = CPU.parents[2]

@@ -24,7 +24,7 @@ LIBC = frozenset({YIELD_SYMBOL, "syscall", "sqrtf", "memcpy", "memset", "memmove
 def set_target(isa: str) -> None:
     """Fix the processor that Numba compiles for; call before numba is imported.
 
-    Each rung gets its own features and none that only this host has, so that what is tested here is what other machines run;
+    Each ISA level gets its own features and none that only this host has, so that what is tested here is what other machines run;
     the highest ones, of 512 bits, get the host itself.
     """
     if isa == "generic":
@@ -39,7 +39,7 @@ def set_target(isa: str) -> None:
 
 
 def compile_kernel(kernel: str, isa: str) -> KernelObject:
-    """Compile `module:variant` for one rung of the ladder; the caller has called `set_target`."""
+    """Compile `module:variant` for one ISA level of the ladder; the caller has called `set_target`."""
     from numba import cfunc, types
 
     from edgellm.backends.cpu.simd import load_isa

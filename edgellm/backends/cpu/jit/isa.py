@@ -9,7 +9,7 @@ from edgellm.errors import OptionError
 
 
 def choose_isa() -> str:
-    """The best rung this machine can run, or the one that EDGELLM_ISA forces. AMX has to pass its self-test first."""
+    """The best ISA level this machine can run, or the one that EDGELLM_ISA forces. AMX has to pass its self-test first."""
     usable = system.usable_isas()
     forced = os.environ.get("EDGELLM_ISA")
     if not forced:

@@ -22,7 +22,7 @@ from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 TIMES, ROUNDS = 500, 5
 SECONDS = 120.0                                  # to compile two small kernels and run them, on a machine that is busy
 VERDICT = "verdict"
-CASES = ((BLOCK, False), (BLOCK, True), (BLOCK // 2, False), (BLOCK // 2, True))     # codes of a product; whether they are signed
+CASES = ((BLOCK, False), (BLOCK, True), (BLOCK // 2, False), (BLOCK // 2, True))     # quants of a product; whether they are signed
 SUMS = 4 * 16 * TILE_COLUMNS                     # bytes of the sums of one
 
 
@@ -75,7 +75,7 @@ def _try() -> str:
 
 
 def exact(x: Any, w: Any) -> list[Any]:
-    """The sums of each case: i8 activations (16, 32) and bytes of weights (8, 16, 4), fours of codes of sixteen rows."""
+    """The sums of each case: i8 activations (16, 32) and bytes of weights (8, 16, 4), fours of quants of sixteen rows."""
     import numpy as np
 
     found = []

@@ -1,4 +1,5 @@
-"""2^x of eight values, for decays: half the work of the rungs' exp, as what is far from 1 need not be told from 0 or infinity."""
+"""2^x of eight values, for decays: half the work of the ISA levels' exp, as what is far from 1 need not be told from 0 or infinity.
+"""
 from __future__ import annotations
 
 from typing import Any  # what an IR value and a Numba function are to the type checker

@@ -75,14 +75,14 @@ def _at(e: Generic, address: Any, offset: Any) -> Any:
     return e.b.add(address, offset)
 
 
-def _store_codes(e: Generic, address: Any, offset: Any, codes: Any) -> None:
-    e.store(e.b.trunc(e.b.fptosi(codes, V16I), V16B), _at(e, address, offset))
+def _store_quants(e: Generic, address: Any, offset: Any, quants: Any) -> None:
+    e.store(e.b.trunc(e.b.fptosi(quants, V16I), V16B), _at(e, address, offset))
 
 
 load = make_intrinsic("load16", F32X16, (i64, i64), lambda builder, a, o: (e := Generic(builder)).load(V16F, _at(e, a, o)))
 store = make_intrinsic("store16", void, (i64, i64, F32X16), lambda builder, a, o, v: (e := Generic(builder)).store(v, _at(e, a, o)))
-store_codes = make_intrinsic("store_codes16", void, (i64, i64, F32X16),          # whole numbers to bytes
-                             lambda builder, a, o, v: _store_codes(Generic(builder), a, o, v))
+store_quants = make_intrinsic("store_quants16", void, (i64, i64, F32X16),        # whole numbers to bytes
+                              lambda builder, a, o, v: _store_quants(Generic(builder), a, o, v))
 
 
 def from_half(e: Generic, source: Any, out: Any, native: bool, brain: bool) -> None:
@@ -97,18 +97,18 @@ def from_half(e: Generic, source: Any, out: Any, native: bool, brain: bool) -> N
     e.store(value, out)
 
 
-# An output of a packer: where sixteen bytes go, and what is put together there: (first code, shift right, mask, shift left).
+# An output of a packer: where sixteen bytes go, and what is put together there: (first quant, shift right, mask, shift left).
 Pieces = tuple[tuple[int, int, int, int], ...]
 
 
 def packer(outputs: tuple[tuple[int, Pieces], ...]) -> Callable[[Any, Any, Any], None]:
-    """Writes the IR that packs bytes of codes at one address into the fields of a block at another."""
-    def emit(e: Generic, codes: Any, block: Any) -> None:
+    """Writes the IR that packs bytes of quants at one address into the fields of a block at another."""
+    def emit(e: Generic, quants: Any, block: Any) -> None:
         b = e.b
         for place, pieces in outputs:
             total = None
             for source, right, mask, left in pieces:
-                part = e.load(V16B, codes, source)
+                part = e.load(V16B, quants, source)
                 if right:
                     part = b.lshr(part, e.constant(V16B, right))
                 part = b.and_(part, e.constant(V16B, mask))

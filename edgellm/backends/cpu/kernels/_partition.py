@@ -20,7 +20,7 @@ def first_item(rows, pieces, ith, nth):
 
 def tiles(isa: Isa) -> Any:
     """Of some rows of activations, how many are in tiles; the others are after them."""
-    least = isa.rung.tiled_from
+    least = isa.level.tiled_from
 
     @inline
     def tiled(rows):
@@ -31,7 +31,7 @@ def tiles(isa: Isa) -> Any:
 
 def lanes(isa: Isa) -> Any:
     """Whether of so many rows of activations those that are in no tile have a lane per block; see traits.py."""
-    least = isa.rung.lanes_from or 1 << 62
+    least = isa.level.lanes_from or 1 << 62
 
     @inline
     def in_lanes(rows):

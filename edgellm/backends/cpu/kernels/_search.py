@@ -26,24 +26,24 @@ def rounder(bottom: int, top: int) -> Any:
     low, high = F(bottom), F(top)
 
     @inline
-    def codes(x):
+    def quants(x):
         return nearest(smaller(larger(x, splat(low)), splat(high)))
 
-    return codes
+    return quants
 
 
 def symmetric(n: int, top: int) -> Any:
-    """-> scale, and the factor and magnitude that `symmetric_codes` takes."""
+    """-> scale, and the factor and magnitude that `symmetric_quants` takes."""
     factors = tuple(-(F(top) + F(0.1) * F(step)) for step in range(-9, 10) if step)
-    codes, start, last = rounder(-top, top - 1), F(-top), len(factors)
+    quants, start, last = rounder(-top, top - 1), F(-top), len(factors)
 
     @inline
     def sums(x, weights, factor):
         xl, ll = splat(ZERO), splat(ZERO)
         for i in range(n):
             value, w = load(x, i * LANE_BYTES), load(weights, i * LANE_BYTES)
-            code = codes(factor * value)
-            xl, ll = xl + w * value * code, ll + w * code * code
+            quant = quants(factor * value)
+            xl, ll = xl + w * value * quant, ll + w * quant * quant
         return xl, ll
 
     @inline
@@ -69,21 +69,21 @@ def symmetric(n: int, top: int) -> Any:
     return search
 
 
-def symmetric_codes(top: int) -> Any:
-    """-> the code of x by the factor and magnitude that `symmetric` found."""
-    codes, none = rounder(-top, top - 1), F(-top)
+def symmetric_quants(top: int) -> Any:
+    """-> the quant of x by the factor and magnitude that `symmetric` found."""
+    quants, none = rounder(-top, top - 1), F(-top)
 
     @inline
-    def code(x, factor, most):
-        return where_greater(splat(TINY), most, splat(none), codes(factor * x))
+    def quant(x, factor, most):
+        return where_greater(splat(TINY), most, splat(none), quants(factor * x))
 
-    return code
+    return quant
 
 
 def affine(n: int, top: int, steps: _fit.Steps) -> Any:
-    """(x, weights, scratch for codes) -> scale, minimum, and the factor and start of the codes found."""
+    """(x, weights, scratch for quants) -> scale, minimum, and the factor and start of the quants found."""
     factors = tuple(F(steps.first) + F(steps.by) * F(step) + F(top) for step in range(steps.count + 1))
-    codes, high_code, last, absolute = rounder(0, top), F(top), steps.count + 1, steps.absolute
+    quants, high_quant, last, absolute = rounder(0, top), F(top), steps.count + 1, steps.absolute
 
     @inline
     def error(x, weights, found, scale, minimum):
@@ -104,20 +104,20 @@ def affine(n: int, top: int, steps: _fit.Steps) -> Any:
             low, high = smaller(value, low), larger(value, high)
             sum_w, sum_x = sum_w + w, sum_x + w * value
         low = smaller(low, splat(ZERO))
-        factor, minimum, start = splat(high_code) / (high - low), low, low
+        factor, minimum, start = splat(high_quant) / (high - low), low, low
         scale = splat(ONE) / factor
         for i in range(n):
-            store(found, i * LANE_BYTES, codes(factor * (load(x, i * LANE_BYTES) - low)))
+            store(found, i * LANE_BYTES, quants(factor * (load(x, i * LANE_BYTES) - low)))
         best = error(x, weights, found, scale, minimum)
         for step in range(last):
             candidate = splat(factors[step]) / (high - minimum)
             sum_l, sum_ll, sum_xl = splat(ZERO), splat(ZERO), splat(ZERO)
             for i in range(n):
                 value = load(x, i * LANE_BYTES)
-                code = codes(candidate * (value - minimum))
-                store(found, i * LANE_BYTES, code)
-                wl = load(weights, i * LANE_BYTES) * code
-                sum_l, sum_ll, sum_xl = sum_l + wl, sum_ll + wl * code, sum_xl + wl * value
+                quant = quants(candidate * (value - minimum))
+                store(found, i * LANE_BYTES, quant)
+                wl = load(weights, i * LANE_BYTES) * quant
+                sum_l, sum_ll, sum_xl = sum_l + wl, sum_ll + wl * quant, sum_xl + wl * value
             determinant = sum_w * sum_ll - sum_l * sum_l
             new_scale = (sum_w * sum_xl - sum_x * sum_l) / determinant
             new_minimum = (sum_ll * sum_x - sum_l * sum_xl) / determinant
@@ -136,29 +136,30 @@ def affine(n: int, top: int, steps: _fit.Steps) -> Any:
 
 
 def _improver(n: int, bottom: int, top: int) -> Any:
-    """(x, weights, codes) -> sums of w x l and w l l after codes were changed one by one. Lanes that are done stay as they are."""
+    """(x, weights, quants) -> sums of w x l and w l l after quants were changed one by one. Lanes that are done stay as they are.
+    """
     rounded, positive = rounder(bottom, top), bottom == 0
 
     @inline
-    def improve(x, weights, codes):
+    def improve(x, weights, quants):
         xl, ll = splat(ZERO), splat(ZERO)
         for i in range(n):
-            value, w, code = load(x, i * LANE_BYTES), load(weights, i * LANE_BYTES), load(codes, i * LANE_BYTES)
-            xl, ll = xl + w * value * code, ll + w * code * code
+            value, w, quant = load(x, i * LANE_BYTES), load(weights, i * LANE_BYTES), load(quants, i * LANE_BYTES)
+            xl, ll = xl + w * value * quant, ll + w * quant * quant
         for _ in range(5):
             changed = splat(ZERO)
             for i in range(n):
-                value, w, code = load(x, i * LANE_BYTES), load(weights, i * LANE_BYTES), load(codes, i * LANE_BYTES)
-                rest_xl, rest_ll = xl - w * value * code, ll - w * code * code
+                value, w, quant = load(x, i * LANE_BYTES), load(weights, i * LANE_BYTES), load(quants, i * LANE_BYTES)
+                rest_xl, rest_ll = xl - w * value * quant, ll - w * quant * quant
                 new = rounded(value * rest_ll / rest_xl)
                 new_xl, new_ll = rest_xl + w * value * new, rest_ll + w * new * new
                 gain = where_greater(rest_xl, splat(ZERO), new_xl * new_xl * ll, splat(-INFINITE))
-                gain = where_equal(new, code, splat(-INFINITE), gain)
+                gain = where_equal(new, quant, splat(-INFINITE), gain)
                 gain = where_greater(new_ll, splat(ZERO), gain, splat(-INFINITE))
                 if positive:
                     gain = where_greater(rest_ll, splat(ZERO), gain, splat(-INFINITE))
                 bar = xl * xl * new_ll
-                store(codes, i * LANE_BYTES, where_greater(gain, bar, new, code))
+                store(quants, i * LANE_BYTES, where_greater(gain, bar, new, quant))
                 changed = where_greater(gain, bar, splat(ONE), changed)
                 xl, ll = where_greater(gain, bar, new_xl, xl), where_greater(gain, bar, new_ll, ll)
             if largest(changed) == ZERO:
@@ -169,11 +170,11 @@ def _improver(n: int, bottom: int, top: int) -> Any:
 
 
 def one_by_one(n: int, top: int) -> Any:
-    """(x, weights = x squared, scratch for codes) -> scale."""
+    """(x, weights = x squared, scratch for quants) -> scale."""
     improve, rounded, start = _improver(n, -top, top - 1), rounder(-top, top - 1), F(-top)
 
     @inline
-    def search(x, weights, codes):
+    def search(x, weights, quants):
         extreme, most = splat(ZERO), splat(ZERO)
         for i in range(n):
             value = load(x, i * LANE_BYTES)
@@ -181,8 +182,8 @@ def one_by_one(n: int, top: int) -> Any:
             extreme, most = where_greater(size, most, value, extreme), larger(size, most)
         factor = splat(start) / extreme
         for i in range(n):
-            store(codes, i * LANE_BYTES, rounded(factor * load(x, i * LANE_BYTES)))
-        xl, ll = improve(x, weights, codes)
+            store(quants, i * LANE_BYTES, rounded(factor * load(x, i * LANE_BYTES)))
+        xl, ll = improve(x, weights, quants)
         scale = where_greater(ll, splat(ZERO), xl / ll, splat(ZERO))
         return where_greater(splat(TINY), most, splat(ZERO), scale)
 
@@ -190,7 +191,7 @@ def one_by_one(n: int, top: int) -> Any:
 
 
 def positive(n: int, top: int) -> Any:
-    """(x >= 0, weights, codes out) -> scale."""
+    """(x >= 0, weights, quants out) -> scale."""
     shifts = tuple(F(0.1) * F(step) + F(top) for step in range(-4, 5) if step)
     improve, rounded, high, last = _improver(n, 0, top), rounder(0, top), F(top), len(shifts)
 
@@ -204,7 +205,7 @@ def positive(n: int, top: int) -> Any:
         return total
 
     @inline
-    def search(x, weights, codes):
+    def search(x, weights, quants):
         most = splat(ZERO)
         for i in range(n):
             most = larger(load(x, i * LANE_BYTES), most)
@@ -215,10 +216,10 @@ def positive(n: int, top: int) -> Any:
             worse = error(x, weights, candidate)
             factor, best = where_greater(best, worse, candidate, factor), smaller(worse, best)
         for i in range(n):
-            store(codes, i * LANE_BYTES, rounded(factor * load(x, i * LANE_BYTES)))
-        xl, ll = improve(x, weights, codes)
+            store(quants, i * LANE_BYTES, rounded(factor * load(x, i * LANE_BYTES)))
+        xl, ll = improve(x, weights, quants)
         for i in range(n):
-            store(codes, i * LANE_BYTES, where_greater(splat(TINY), most, splat(ZERO), load(codes, i * LANE_BYTES)))
+            store(quants, i * LANE_BYTES, where_greater(splat(TINY), most, splat(ZERO), load(quants, i * LANE_BYTES)))
         scale = where_greater(ll, splat(ZERO), xl / ll, splat(ZERO))
         return where_greater(splat(TINY), most, splat(ZERO), scale)
 
@@ -250,8 +251,8 @@ def codebook(n: int, values: Any) -> Any:
         xl, ll = splat(ZERO), splat(ZERO)
         for i in range(n):
             value, w = load(x, i * LANE_BYTES), load(weights, i * LANE_BYTES)
-            code = value_of(factor * value)
-            xl, ll = xl + w * code * value, ll + w * code * code
+            quant = value_of(factor * value)
+            xl, ll = xl + w * quant * value, ll + w * quant * quant
         return xl, ll
 
     @inline

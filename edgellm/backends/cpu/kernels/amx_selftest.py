@@ -38,7 +38,7 @@ def _tiles(e: Generic, x: Any, w: Any, out: Any, times: Any) -> None:
 
 
 def _dots(e: Generic, x: Any, w: Any, out: Any, times: Any) -> None:
-    """As much work by dot products of unsigned codes, in the same places."""
+    """As much work by dot products of unsigned quants, in the same places."""
     kind = vector(I32, 16)
     for number, (depth, _) in enumerate(CASES):
         with cgutils.for_range(e.b, times):

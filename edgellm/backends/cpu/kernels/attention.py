@@ -5,7 +5,7 @@ Queries of one key/value head go together by fours: a block of keys and values i
 make chunks of 256 slots, a page each; each gives a partial (weighted values, maximum, sum of weights), and these are merged in
 order. What is to be done is listed beforehand (attention_work.py).
 
-Keys and values in codes are widened to f32 block by block, once for all queries of a group, in memory of the thread's own. They
+Keys and values in quants are widened to f32 block by block, once for all queries of a group, in memory of the thread's own. They
 stand there rotated (rotation.py): queries are rotated too, and the result back.
 
 Keys that hold their values (MLA) lie once in a page, where the values' place is that of the keys.
@@ -29,7 +29,7 @@ from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
-DIRECT, PIECE = 8, 32        # of so many queries, rows in codes are not widened in memory; of dims in whole pieces
+DIRECT, PIECE = 8, 32        # of so many queries, rows in quants are not widened in memory; of dims in whole pieces
 SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
 
@@ -105,7 +105,7 @@ def _walk(variant: str, isa: Isa) -> Any:
     row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(kv_type, isa), kv_type in QUANTISED
     rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
     two, four = _blocks("f32" if widens else kv_type, variant, isa)
-    two_of_codes, four_of_codes = _blocks(kv_type, variant, isa) if widens else (two, four)
+    two_of_quants, four_of_quants = _blocks(kv_type, variant, isa) if widens else (two, four)
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
     Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
     QUERIES, DIM_K, DIM_V, SCALE, SOFTCAP, SLOPES = ATTENTION.offsets("queries dim_k dim_v scale softcap slopes")
@@ -185,9 +185,9 @@ def _walk(variant: str, isa: Isa) -> Any:
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
                     if widens and direct:
                         if here == 4:
-                            four_of_codes(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            four_of_quants(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                         else:
-                            two_of_codes(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            two_of_quants(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     elif here == 4:
                         four(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     else:

@@ -41,7 +41,7 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
     `at` to `at` + 31 to the partials of this many queries. `value_row`: from value to value, in elements. With `fetches`, values
     are on their way to the cache while scores are computed, and the keys at `next_keys` while values are added.
     """
-    codes = kv_type in QUANTISED                 # of which dims are a multiple of a block's
+    quants = kv_type in QUANTISED                # of which dims are a multiple of a block's
     i64, f32, void = types.int64, types.float32, types.void
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     form = _kv_forms.FORMS[kv_type]
@@ -78,12 +78,12 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
         low = max(load_i64(entries, 8) - at, 0) // LANES * LANES             # later queries see no earlier keys
         high = (min(load_i64(entries, (queries - 1) * ENTRY + 16) - at, BLOCK) + LANES - 1) // LANES * LANES
         score(entries, keys, values, dim_k, scores, low, high)
-        if not codes and dim_k % LANES:
+        if not quants and dim_k % LANES:
             score_rest(entries, keys, dim_k, scores, low, high)
         weights(entries, at, part + (rows * dim_v + first_query * 16) * 4, scores, scale, cap)
         sums = part + first_query * dim_v * 4
         weigh(sums, values, next_keys, dim_v, value_row, scores, low, high)
-        if not codes and dim_v % LANES:
+        if not quants and dim_v % LANES:
             weigh_rest(sums, values, dim_v, value_row, scores, low, high)
 
     return block

@@ -54,20 +54,20 @@ def _floats(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
 
 
 def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
-    """n blocks: scale * (code - offset), minus the minimum where the type has one."""
+    """n blocks: scale * (quant - offset), minus the minimum where the type has one."""
     b, traits = e.b, TRAITS[name]
     with cgutils.for_range(b, n) as loop:
         address = b.add(source, b.mul(loop.index, I64(traits.block_bytes)))
         target = b.add(out, b.mul(loop.index, I64(traits.block * 4)))
-        unit = UNPACK[name](e, Blocks(lambda j: address))                    # a short block is in all places of a unit
+        superblock = UNPACK[name](e, Blocks(lambda j: address))              # a short block is in all places of a superblock
         for j in range(traits.block // BLOCK):
             q, place = divmod(j, e.together)
             for part in range(BLOCK // LANES):
                 half, first = part * LANES // 16, 16 * place + part * LANES % 16
                 which, lane = divmod(BLOCK * place + part * LANES, 16 * e.together) if traits.whole else (half, first)
-                few = e.pick(unit.codes(q, which), range(lane, lane + LANES))
-                whole = b.sub((b.sext if unit.signed else b.zext)(few, V8I), e.constant(V8I, unit.offset))
-                value = b.fmul(e.splat(e.lane(unit.scales[half % len(unit.scales)], j)), b.sitofp(whole, V8F))
-                if unit.minima:
-                    value = b.fsub(value, e.splat(e.lane(unit.minima[half % len(unit.minima)], j)))
+                few = e.pick(superblock.quants(q, which), range(lane, lane + LANES))
+                whole = b.sub((b.sext if superblock.signed else b.zext)(few, V8I), e.constant(V8I, superblock.offset))
+                value = b.fmul(e.splat(e.lane(superblock.scales[half % len(superblock.scales)], j)), b.sitofp(whole, V8F))
+                if superblock.mins:
+                    value = b.fsub(value, e.splat(e.lane(superblock.mins[half % len(superblock.mins)], j)))
                 e.store(value, target, (j * BLOCK + part * LANES) * 4)

@@ -19,37 +19,37 @@ from edgellm.formats.codecs.iq4_nl import VALUES
 F = np.float32
 ZERO, ONE = F(0), F(1)
 BIG = F(12582912.0)                              # added and taken away, it rounds to the nearest integer
-UNIT = 256
-# Scratch: values and weights and codes of sixteen groups, a vector per element; then vectors of one number per group.
-X, W, CODES = 0, 32 * LANE_BYTES, 64 * LANE_BYTES
-SCALES, MINIMA, FACTORS, STARTS, COSTS, COST_LANES, SCALE_LANES, SCALE_CODES, MIN_CODES, BYTES = (
+SUPERBLOCK = 256
+# Scratch: values and weights and quants of sixteen groups, a vector per element; then vectors of one number per group.
+X, W, QUANTS = 0, 32 * LANE_BYTES, 64 * LANE_BYTES
+SCALES, MINIMA, FACTORS, STARTS, COSTS, COST_LANES, SCALE_LANES, SCALE_QUANTS, MIN_QUANTS, BYTES = (
     96 * LANE_BYTES + place * LANE_BYTES for place in (0, 1, 2, 3, 4, 5, 21, 37, 53, 69))
-SCRATCH_BYTES = BYTES + UNIT
+SCRATCH_BYTES = BYTES + SUPERBLOCK
 i64, f32, void = types.int64, types.float32, types.void
-load, store, splat, first, store_codes = _lanes.load, _lanes.store, _lanes.splat, _lanes.first, _lanes.store_codes
+load, store, splat, first, store_quants = _lanes.load, _lanes.store, _lanes.splat, _lanes.first, _lanes.store_quants
 magnitude, root = _lanes.magnitude, _lanes.root
 
 
 def _nibbles(place: int, half: int, groups: int) -> tuple[tuple[int, _lanes.Pieces], ...]:
-    """Per `half` bytes the low nibbles from the first codes, the high ones from the next."""
+    """Per `half` bytes the low nibbles from the first quants, the high ones from the next."""
     return tuple((place + g * half + h, ((2 * g * half + h, 0, 15, 0), ((2 * g + 1) * half + h, 0, 15, 4)))
                  for g in range(groups) for h in range(0, half, 16))
 
 
 def _pairs(place: int, right: int) -> tuple[tuple[int, _lanes.Pieces], ...]:
-    """Two bits of each of 256 codes, `right` bits up: four runs of 32 to a byte."""
+    """Two bits of each of 256 quants, `right` bits up: four runs of 32 to a byte."""
     return tuple((place + 32 * half + h, tuple((128 * half + 32 * k + h, right, 3, 2 * k) for k in range(4)))
                  for half in (0, 1) for h in (0, 16))
 
 
 def _singles(place: int, right: int) -> tuple[tuple[int, _lanes.Pieces], ...]:
-    """One bit of each of 256 codes: eight runs of 32 to a byte."""
+    """One bit of each of 256 quants: eight runs of 32 to a byte."""
     return tuple((place + h, tuple((32 * g + h, right, 1, g) for g in range(8))) for h in (0, 16))
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A block of `n_groups` groups: how many lanes it takes, and how the bytes of its codes are packed."""
+    """A block of `n_groups` groups: how many lanes it takes, and how the bytes of its quants are packed."""
 
     n_groups: int
     elements: int
@@ -57,9 +57,9 @@ class Layout:
 
 
 LAYOUTS = {
-    "Q2_K": Layout(16, UNIT, _pairs(16, 0)), "Q3_K": Layout(16, UNIT, _pairs(32, 0) + _singles(0, 2)),
-    "Q4_K": Layout(8, UNIT, _nibbles(16, 32, 4)), "Q5_K": Layout(8, UNIT, _nibbles(48, 32, 4) + _singles(16, 4)),
-    "Q6_K": Layout(16, UNIT, _nibbles(0, 64, 2) + _pairs(128, 4)), "IQ4_XS": Layout(8, UNIT, _nibbles(8, 16, 8)),
+    "Q2_K": Layout(16, SUPERBLOCK, _pairs(16, 0)), "Q3_K": Layout(16, SUPERBLOCK, _pairs(32, 0) + _singles(0, 2)),
+    "Q4_K": Layout(8, SUPERBLOCK, _nibbles(16, 32, 4)), "Q5_K": Layout(8, SUPERBLOCK, _nibbles(48, 32, 4) + _singles(16, 4)),
+    "Q6_K": Layout(16, SUPERBLOCK, _nibbles(0, 64, 2) + _pairs(128, 4)), "IQ4_XS": Layout(8, SUPERBLOCK, _nibbles(8, 16, 8)),
     "IQ4_NL": Layout(1, 32, _nibbles(2, 16, 1)),
     "Q4_0": Layout(1, 32), "Q4_1": Layout(1, 32), "Q5_0": Layout(1, 32), "Q5_1": Layout(1, 32),
 }
@@ -160,7 +160,7 @@ def _method(name: str, isa: Isa, weighted: bool) -> tuple[Any, Any]:
 
 
 # --- scale and minimum: Q2_K, Q4_K, Q5_K ------------------------------------------------------------------------------
-_TOPS = {"Q2_K": (16, 3, 15), "Q4_K": (32, 15, 63), "Q5_K": (32, 31, 63)}      # elements of a group, last code, last scale
+_TOPS = {"Q2_K": (16, 3, 15), "Q4_K": (32, 15, 63), "Q5_K": (32, 31, 63)}      # elements of a group, last quant, last scale
 _STEPS = {"Q2_K": _fit.Steps(-0.5, 0.1, 15, absolute=True), "Q4_K": _fit.Steps(-1.0, 0.1, 20), "Q5_K": _fit.Steps(-0.5, 0.1, 15)}
 
 
@@ -183,7 +183,7 @@ def _affine_search(name: str, weighted: bool) -> Any:
                 store(scratch, W + i * LANE_BYTES, average + magnitude(load(scratch, X + i * LANE_BYTES)))
         for i in range(n):
             costs = costs + load(scratch, W + i * LANE_BYTES)
-        scale, minimum, _, _ = search(scratch + X, scratch + W, scratch + CODES)
+        scale, minimum, _, _ = search(scratch + X, scratch + W, scratch + QUANTS)
         store(scratch, SCALES, scale)
         store(scratch, MINIMA, minimum)
         store(scratch, COSTS, costs)
@@ -193,7 +193,7 @@ def _affine_search(name: str, weighted: bool) -> Any:
 
 def _affine_finish(name: str, isa: Isa, weighted: bool) -> Any:
     n, top, last = _TOPS[name]
-    groups, high = UNIT // n, F(last)
+    groups, high = SUPERBLOCK // n, F(last)
     fields = CODECS[name].dtype.fields
     assert fields is not None
     d_at, dmin_at, scales_at = fields["d"][1], fields["dmin"][1], fields["scales"][1]
@@ -204,44 +204,44 @@ def _affine_finish(name: str, isa: Isa, weighted: bool) -> Any:
     fit_scales = _scale_search(isa, groups, _search.positive(groups, last))
 
     @inline
-    def by_widest(values, codes, scratch):
-        """Codes such that the widest has the last one -> the step."""
+    def by_widest(values, quants, scratch):
+        """Quants such that the widest has the last one -> the step."""
         most = ZERO
         for j in range(groups):
             most = max(most, load_f32(values, j * 4))
         for j in range(groups):
-            code = ZERO
+            quant = ZERO
             if most > ZERO:
-                code = (min(max(high / most * load_f32(values, j * 4), ZERO), high) + BIG) - BIG
-            store_i8(codes, j, int(code))
+                quant = (min(max(high / most * load_f32(values, j * 4), ZERO), high) + BIG) - BIG
+            store_i8(quants, j, int(quant))
         return most / high
 
     @inline
     def finish(x, block, lane, scratch):
         steps, lows = scratch + SCALES + lane * 4, scratch + MINIMA + lane * 4
         if weighted:
-            d = fit_scales(steps, scratch + COSTS + lane * 4, scratch + SCALE_CODES, scratch)
-            dmin = fit_scales(lows, scratch + COSTS + lane * 4, scratch + MIN_CODES, scratch)
+            d = fit_scales(steps, scratch + COSTS + lane * 4, scratch + SCALE_QUANTS, scratch)
+            dmin = fit_scales(lows, scratch + COSTS + lane * 4, scratch + MIN_QUANTS, scratch)
         else:
-            d = by_widest(steps, scratch + SCALE_CODES, scratch)
-            dmin = by_widest(lows, scratch + MIN_CODES, scratch)
+            d = by_widest(steps, scratch + SCALE_QUANTS, scratch)
+            dmin = by_widest(lows, scratch + MIN_QUANTS, scratch)
         store_f16(block, d_at, d)
         store_f16(block, dmin_at, dmin)
         d, dmin = load_f16(block, d_at), load_f16(block, dmin_at)
         for j in range(groups):
-            step = d * F(load_u8(scratch + SCALE_CODES, j))
-            low = dmin * F(load_u8(scratch + MIN_CODES, j))
+            step = d * F(load_u8(scratch + SCALE_QUANTS, j))
+            low = dmin * F(load_u8(scratch + MIN_QUANTS, j))
             for i in range(j * n, j * n + n, LANES):
                 if step == ZERO:
-                    store_codes(scratch, BYTES + i, splat(ZERO))
+                    store_quants(scratch, BYTES + i, splat(ZERO))
                 else:
-                    store_codes(scratch, BYTES + i, rounded((load(x, i * 4) + splat(low)) / splat(step)))
+                    store_quants(scratch, BYTES + i, rounded((load(x, i * 4) + splat(low)) / splat(step)))
         for j in range(groups if nibble_scales else 4):
-            sc, m = load_u8(scratch + SCALE_CODES, j), load_u8(scratch + MIN_CODES, j)
+            sc, m = load_u8(scratch + SCALE_QUANTS, j), load_u8(scratch + MIN_QUANTS, j)
             if nibble_scales:
                 store_i8(block, scales_at + j, sc | m << 4)
             else:
-                sc2, m2 = load_u8(scratch + SCALE_CODES, j + 4), load_u8(scratch + MIN_CODES, j + 4)
+                sc2, m2 = load_u8(scratch + SCALE_QUANTS, j + 4), load_u8(scratch + MIN_QUANTS, j + 4)
                 store_i8(block, scales_at + j, sc | sc2 >> 4 << 6)
                 store_i8(block, scales_at + 4 + j, m | m2 >> 4 << 6)
                 store_i8(block, scales_at + 8 + j, (sc2 & 15) | (m2 & 15) << 4)
@@ -251,17 +251,17 @@ def _affine_finish(name: str, isa: Isa, weighted: bool) -> Any:
 
 
 def _scale_search(isa: Isa, groups: int, search: Any) -> Any:
-    """(scales, their costs, bytes for codes, scratch) -> the scale of scales; all lanes do the same."""
+    """(scales, their costs, bytes for quants, scratch) -> the scale of scales; all lanes do the same."""
     load_f32, store_i8 = isa.load_f32, isa.store_i8
 
     @inline
-    def fit(values, costs, codes, scratch):
+    def fit(values, costs, quants, scratch):
         for j in range(groups):
             store(scratch, SCALE_LANES + j * LANE_BYTES, splat(load_f32(values, j * 4)))
             store(scratch, COST_LANES + j * LANE_BYTES, splat(load_f32(costs, j * 4)))
-        scale = search(scratch + SCALE_LANES, scratch + COST_LANES, scratch + CODES)
+        scale = search(scratch + SCALE_LANES, scratch + COST_LANES, scratch + QUANTS)
         for j in range(groups):
-            store_i8(codes, j, int(first(load(scratch, CODES + j * LANE_BYTES))))
+            store_i8(quants, j, int(first(load(scratch, QUANTS + j * LANE_BYTES))))
         return first(scale)
 
     return fit
@@ -270,7 +270,7 @@ def _scale_search(isa: Isa, groups: int, search: Any) -> Any:
 # --- scale of either sign: Q3_K, Q6_K ---------------------------------------------------------------------------------
 def _symmetric_search(name: str, weighted: bool) -> Any:
     one_by_one = name == "Q3_K" and not weighted
-    by_codes, by_scales = _search.one_by_one(16, 4), _search.symmetric(16, 4 if name == "Q3_K" else 32)
+    by_quants, by_scales = _search.one_by_one(16, 4), _search.symmetric(16, 4 if name == "Q3_K" else 32)
 
     @inline
     def find(scratch):
@@ -281,7 +281,7 @@ def _symmetric_search(name: str, weighted: bool) -> Any:
                 store(scratch, W + i * LANE_BYTES, value * value)
             costs = costs + load(scratch, W + i * LANE_BYTES)
         if one_by_one:
-            scale = by_codes(scratch + X, scratch + W, scratch + CODES)
+            scale = by_quants(scratch + X, scratch + W, scratch + QUANTS)
         else:
             scale, _, _ = by_scales(scratch + X, scratch + W)
         store(scratch, SCALES, scale)
@@ -304,7 +304,7 @@ def _symmetric_finish(name: str, isa: Isa, weighted: bool) -> Any:
 
     @inline
     def by_widest(scratch):
-        """Codes such that the widest scale has the most negative one -> the step."""
+        """Quants such that the widest scale has the most negative one -> the step."""
         widest = ZERO
         for j in range(16):
             value = load_f32(scratch, SCALES + j * 4)
@@ -313,50 +313,50 @@ def _symmetric_finish(name: str, isa: Isa, weighted: bool) -> Any:
         empty = widest == ZERO if is_q3 else abs(widest) < tiny
         factor = bottom / widest
         for j in range(16):
-            code = none
+            quant = none
             if not empty:
-                code = (min(max(factor * load_f32(scratch, SCALES + j * 4), bottom), -bottom - ONE) + BIG) - BIG
-            store_i8(scratch, SCALE_CODES + j, int(code))
+                quant = (min(max(factor * load_f32(scratch, SCALES + j * 4), bottom), -bottom - ONE) + BIG) - BIG
+            store_i8(scratch, SCALE_QUANTS + j, int(quant))
         return ZERO if empty else ONE / factor
 
     @inline
     def finish(x, block, lane, scratch):
         if is_q3 and weighted:
-            d = by_search(scratch + SCALES, scratch + COSTS, scratch + SCALE_CODES, scratch)
+            d = by_search(scratch + SCALES, scratch + COSTS, scratch + SCALE_QUANTS, scratch)
         else:
             d = by_widest(scratch)
         store_f16(block, d_at, d)
         d = load_f16(block, d_at)
         for j in range(16):
-            step = d * F(load_i8(scratch, SCALE_CODES + j))
+            step = d * F(load_i8(scratch, SCALE_QUANTS + j))
             if step == ZERO:
-                store_codes(scratch, BYTES + j * 16, splat(middle))
+                store_quants(scratch, BYTES + j * 16, splat(middle))
             else:
-                store_codes(scratch, BYTES + j * 16, rounded(load(x, j * 64) / splat(step)) + splat(middle))
+                store_quants(scratch, BYTES + j * 16, rounded(load(x, j * 64) / splat(step)) + splat(middle))
         if is_q3:
             for j in range(4):
-                a, b = load_i8(scratch, SCALE_CODES + j) + 32, load_i8(scratch, SCALE_CODES + j + 4) + 32
-                c, e = load_i8(scratch, SCALE_CODES + j + 8) + 32, load_i8(scratch, SCALE_CODES + j + 12) + 32
+                a, b = load_i8(scratch, SCALE_QUANTS + j) + 32, load_i8(scratch, SCALE_QUANTS + j + 4) + 32
+                c, e = load_i8(scratch, SCALE_QUANTS + j + 8) + 32, load_i8(scratch, SCALE_QUANTS + j + 12) + 32
                 store_i8(block, scales_at + j, (a & 15) | (c & 15) << 4)
                 store_i8(block, scales_at + 4 + j, (b & 15) | (e & 15) << 4)
                 store_i8(block, scales_at + 8 + j, a >> 4 | b >> 4 << 2 | c >> 4 << 4 | e >> 4 << 6)
         else:
             for j in range(16):
-                store_i8(block, scales_at + j, load_i8(scratch, SCALE_CODES + j))
+                store_i8(block, scales_at + j, load_i8(scratch, SCALE_QUANTS + j))
         pack(scratch + BYTES, block)
 
     return finish
 
 
 def _symmetric_scales(top: int) -> Any:
-    """`symmetric` with its codes stored, as `_scale_search` wants it."""
-    find, code_of = _search.symmetric(16, top), _search.symmetric_codes(top)
+    """`symmetric` with its quants stored, as `_scale_search` wants it."""
+    find, quant_of = _search.symmetric(16, top), _search.symmetric_quants(top)
 
     @inline
-    def search(x, weights, codes):
+    def search(x, weights, quants):
         scale, factor, most = find(x, weights)
         for j in range(16):
-            store(codes, j * LANE_BYTES, code_of(load(x, j * LANE_BYTES), factor, most))
+            store(quants, j * LANE_BYTES, quant_of(load(x, j * LANE_BYTES), factor, most))
         return scale
 
     return search
@@ -385,8 +385,8 @@ def _codebook_finish(name: str, isa: Isa, index: Any) -> Any:
         d = load_f32(scratch, SCALES + lane * 4)
         inverse = ONE / d if d != ZERO else ZERO
         store_f16(block, 0, d)
-        store_codes(scratch, BYTES, index(splat(inverse) * load(x, 0)))
-        store_codes(scratch, BYTES + LANES, index(splat(inverse) * load(x, LANE_BYTES)))
+        store_quants(scratch, BYTES, index(splat(inverse) * load(x, 0)))
+        store_quants(scratch, BYTES + LANES, index(splat(inverse) * load(x, LANE_BYTES)))
         pack(scratch + BYTES, block)
 
     @inline
@@ -401,18 +401,18 @@ def _codebook_finish(name: str, isa: Isa, index: Any) -> Any:
         store_f16(block, 0, d)
         scales_h = 0
         for j in range(8):
-            code = (min(max(factor * load_f32(scratch, SCALES + (lane + j) * 4), low), high) + BIG) - BIG
-            step = d * code
+            quant = (min(max(factor * load_f32(scratch, SCALES + (lane + j) * 4), low), high) + BIG) - BIG
+            step = d * quant
             inverse = ONE / step if step != ZERO else ZERO
             for i in (0, 1):
-                store_codes(scratch, BYTES + j * 32 + i * LANES, index(splat(inverse) * load(x, (j * 2 + i) * LANE_BYTES)))
-            sc = int(code) + 32
+                store_quants(scratch, BYTES + j * 32 + i * LANES, index(splat(inverse) * load(x, (j * 2 + i) * LANE_BYTES)))
+            sc = int(quant) + 32
             scales_h |= sc >> 4 << 2 * j
-            store_i8(scratch, SCALE_CODES + j, sc & 15)
+            store_i8(scratch, SCALE_QUANTS + j, sc & 15)
         store_i8(block, 2, scales_h & 255)
         store_i8(block, 3, scales_h >> 8)
         for j in range(4):
-            store_i8(block, 4 + j, load_u8(scratch, SCALE_CODES + 2 * j) | load_u8(scratch, SCALE_CODES + 2 * j + 1) << 4)
+            store_i8(block, 4 + j, load_u8(scratch, SCALE_QUANTS + 2 * j) | load_u8(scratch, SCALE_QUANTS + 2 * j + 1) << 4)
         pack(scratch + BYTES, block)
 
     return finish_nl if name == "IQ4_NL" else finish_xs
@@ -424,7 +424,7 @@ _BLOCK_TOPS = {"Q4_0": 8, "Q5_0": 16, "Q4_1": 15, "Q5_1": 31}
 
 def _block_search(name: str) -> Any:
     symmetric, top = name in ("Q4_0", "Q5_0"), _BLOCK_TOPS[name]
-    by_scale, code_of = _search.symmetric(32, top), _search.symmetric_codes(top)
+    by_scale, quant_of = _search.symmetric(32, top), _search.symmetric_quants(top)
     by_both, rounded, middle = _search.affine(32, top, _fit.WITH_IMPORTANCE), _search.rounder(0, top), F(top)
 
     @inline
@@ -432,15 +432,15 @@ def _block_search(name: str) -> Any:
         scale, factor, most = by_scale(scratch + X, scratch + W)
         store(scratch, SCALES, scale)
         for i in range(32):
-            store(scratch, CODES + i * LANE_BYTES, code_of(load(scratch, X + i * LANE_BYTES), factor, most) + splat(middle))
+            store(scratch, QUANTS + i * LANE_BYTES, quant_of(load(scratch, X + i * LANE_BYTES), factor, most) + splat(middle))
 
     @inline
     def find_affine(scratch):
-        scale, minimum, factor, start = by_both(scratch + X, scratch + W, scratch + CODES)
+        scale, minimum, factor, start = by_both(scratch + X, scratch + W, scratch + QUANTS)
         store(scratch, SCALES, scale)
         store(scratch, MINIMA, splat(ZERO) - minimum)
         for i in range(32):
-            store(scratch, CODES + i * LANE_BYTES, rounded(factor * (load(scratch, X + i * LANE_BYTES) - start)))
+            store(scratch, QUANTS + i * LANE_BYTES, rounded(factor * (load(scratch, X + i * LANE_BYTES) - start)))
 
     return find_symmetric if symmetric else find_affine
 
@@ -455,7 +455,7 @@ def _block_finish(name: str, isa: Isa) -> Any:
         if with_minimum:
             store_f16(block, 2, load_f32(scratch, MINIMA + lane * 4))
         for i in range(32):
-            store_f32(scratch, COST_LANES + i * 4, load_f32(scratch, CODES + i * LANE_BYTES + lane * 4))
+            store_f32(scratch, COST_LANES + i * 4, load_f32(scratch, QUANTS + i * LANE_BYTES + lane * 4))
         store_halves(block, load(scratch, COST_LANES), load(scratch, COST_LANES + LANE_BYTES))
 
     return finish

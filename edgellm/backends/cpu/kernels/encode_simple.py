@@ -37,7 +37,7 @@ def build(name: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def store_32(isa: Isa, name: str) -> Any:
-    """(block, codes of both halves) -> nibbles, and fifth bits where the type has them."""
+    """(block, quants of both halves) -> nibbles, and fifth bits where the type has them."""
     fields = CODECS[name].dtype.fields
     assert fields is not None
     qs, qh = fields["qs"][1], fields["qh"][1] if "qh" in fields else None
@@ -48,8 +48,8 @@ def store_32(isa: Isa, name: str) -> Any:
         nibbles = [b.and_(half, e.constant(V16B, 15)) for half in halves]
         e.store(b.or_(nibbles[0], b.shl(nibbles[1], e.constant(V16B, 4))), block, qs)
         if qh is not None:
-            codes = e.join(*halves)
-            e.store(b.bitcast(b.icmp_unsigned(">", codes, e.constant(codes.type, 15)), I32), block, qh)
+            quants = e.join(*halves)
+            e.store(b.bitcast(b.icmp_unsigned(">", quants, e.constant(quants.type, 15)), I32), block, qh)
 
     return isa.make("store_32", void, (i64, F32X16, F32X16), emit)
 
@@ -105,7 +105,7 @@ def _affine(name: str, isa: Isa) -> Any:
 
 
 def _q8_0(name: str, isa: Isa) -> Any:
-    store_f16, store_codes, most = isa.store_f16, _lanes.store_codes, F(127)
+    store_f16, store_quants, most = isa.store_f16, _lanes.store_quants, F(127)
     rounded = isa.make("away", F32X16, (F32X16,), _away)
 
     @inline
@@ -114,8 +114,8 @@ def _q8_0(name: str, isa: Isa) -> Any:
         d = largest(larger(magnitude(low), magnitude(high))) / most
         inverse = splat(ONE / d if d != ZERO else ZERO)
         store_f16(out, 0, d)
-        store_codes(out, 2, rounded(low * inverse))
-        store_codes(out, 2 + LANES, rounded(high * inverse))
+        store_quants(out, 2, rounded(low * inverse))
+        store_quants(out, 2 + LANES, rounded(high * inverse))
 
     return block
 
@@ -139,7 +139,7 @@ def _mxfp4(name: str, isa: Isa) -> Any:
     store, store_i8 = store_32(isa, name), isa.store_i8
     exponent = isa.make("exponent", i64, (f32,), _exponent)
     half_scale = isa.make("half_scale", f32, (i64,), _half_scale)
-    codes = isa.make("e2m1", F32X16, (F32X16, f32), _e2m1)
+    quants = isa.make("e2m1", F32X16, (F32X16, f32), _e2m1)
 
     @inline
     def block(x, out):
@@ -147,7 +147,7 @@ def _mxfp4(name: str, isa: Isa) -> Any:
         e = exponent(largest(larger(magnitude(low), magnitude(high))))
         d = half_scale(e)
         store_i8(out, 0, e)
-        store(out, codes(low, d), codes(high, d))
+        store(out, quants(low, d), quants(high, d))
 
     return block
 
@@ -169,12 +169,12 @@ def _half_scale(e: Generic, exponent: Any) -> Any:
 
 
 def _e2m1(e: Generic, x: Any, d: Any) -> Any:
-    """Codes of the values nearest to x / d, the smaller of two; zeros have no sign."""
+    """Quants of the values nearest to x / d, the smaller of two; zeros have no sign."""
     b, size, step = e.b, _lanes._magnitude(e, x), e.splat(d, LANES)
-    best, code = size, e.constant(V16F, 0.0)
+    best, quant = size, e.constant(V16F, 0.0)
     for index, value in enumerate((1, 2, 3, 4, 6, 8, 12), start=1):
         error = _lanes._magnitude(e, b.fsub(b.fmul(e.constant(V16F, float(value)), step), size))
         nearer = b.fcmp_ordered("<", error, best)
-        best, code = b.select(nearer, error, best), b.select(nearer, e.constant(V16F, float(index)), code)
-    negative = b.and_(b.fcmp_ordered("<", x, e.constant(V16F, 0.0)), b.fcmp_ordered(">", code, e.constant(V16F, 0.0)))
-    return b.select(negative, b.fadd(code, e.constant(V16F, 8.0)), code)
+        best, quant = b.select(nearer, error, best), b.select(nearer, e.constant(V16F, float(index)), quant)
+    negative = b.and_(b.fcmp_ordered("<", x, e.constant(V16F, 0.0)), b.fcmp_ordered(">", quant, e.constant(V16F, 0.0)))
+    return b.select(negative, b.fadd(quant, e.constant(V16F, 8.0)), quant)

@@ -22,7 +22,7 @@ STRIDE, THREADS, MOST_THREADS = abi.STRIDE * LINE_BYTES, abi.PROGRAM_THREADS * 8
 FUTEX_WAIT, FUTEX_WAKE = 128, 129                # private to this process
 EVERYBODY = 2**31 - 1
 NEXT, CHUNKS = abi.NEXT * LINE_BYTES, abi.CHUNKS * 8
-WHOLE, BARRIER_AFTER = abi.WHOLE * 8, abi.BARRIER_AFTER * 8
+REPLICATED, BARRIER_AFTER = abi.REPLICATED * 8, abi.BARRIER_AFTER * 8
 BARRIER_SPINS, IDLE_SPINS = abi.BARRIER_SPINS, abi.IDLE_SPINS
 
 
@@ -57,7 +57,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                 while record + RECORD_BYTES < end and load_i64(record, BARRIER_AFTER) == 0:
                     record += RECORD_BYTES
                 take_chunks(block, first, record, chunks)
-            elif load_i64(record, WHOLE) == 1:
+            elif load_i64(record, REPLICATED) == 1:
                 call_kernel(load_i64(record, 0), record, 0, 1)
             else:
                 call_kernel(load_i64(record, 0), record, ith, nth)

@@ -1,4 +1,4 @@
-"""The forms of keys and values as kernels see them: bytes of a row, writing a row, and widening rows of codes to f32."""
+"""The forms of keys and values as kernels see them: bytes of a row, writing a row, and widening rows of quants to f32."""
 from __future__ import annotations
 
 from typing import Any  # what a Numba function is to the type checker
@@ -8,7 +8,7 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kernels import kv_codes, rotation
+from edgellm.backends.cpu.kernels import kv_quants, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.simd import Isa
@@ -21,7 +21,7 @@ i64, void = types.int64, types.void
 
 def row(variant: str) -> Any:
     """row(dim): bytes of a row, as memory/kv_types.py has it."""
-    size, codes = {"f32": 4, "f16": 2}.get(variant, 0), code_bytes(variant)
+    size, quants = {"f32": 4, "f16": 2}.get(variant, 0), quant_bytes(variant)
 
     @inline
     def plain(dim):
@@ -29,25 +29,25 @@ def row(variant: str) -> Any:
 
     @inline
     def scaled(dim):
-        return codes(dim) + (dim + BLOCK - 1) // BLOCK * SCALE_BYTES
+        return quants(dim) + (dim + BLOCK - 1) // BLOCK * SCALE_BYTES
 
     return scaled if variant in QUANTISED else plain
 
 
-def code_bytes(variant: str) -> Any:
-    """code_bytes(dim): bytes of a row's codes, behind which its scales stand."""
+def quant_bytes(variant: str) -> Any:
+    """code_bytes(dim): bytes of a row's quants, behind which its scales stand."""
     whole = variant == "q4_0"
 
     @inline
-    def code_bytes(dim):
+    def quant_bytes(dim):
         return (dim + BLOCK - 1) // BLOCK * (BLOCK // 2) if whole else dim
 
-    return code_bytes
+    return quant_bytes
 
 
 def put(variant: str, isa: Isa) -> Any:
     """put(source, target, dim): one row of f32 into the cache."""
-    return _put_codes(variant, isa) if variant in QUANTISED else _put_floats(variant, isa)
+    return _put_quants(variant, isa) if variant in QUANTISED else _put_floats(variant, isa)
 
 
 def _put_floats(variant: str, isa: Isa) -> Any:
@@ -67,17 +67,17 @@ def _put_floats(variant: str, isa: Isa) -> Any:
     return put
 
 
-def _put_codes(variant: str, isa: Isa) -> Any:
+def _put_quants(variant: str, isa: Isa) -> Any:
     """Blocks are rotated in memory of their own, and rounded there; the last may be filled up with zeros."""
     load_f32, store_f32, load_u8, store_i8 = isa.load_f32, isa.store_f32, isa.load_u8, isa.store_i8
-    rotate, codes, halves = rotation.rotate(isa), code_bytes(variant), variant == "q4_0"
+    rotate, quants, halves = rotation.rotate(isa), quant_bytes(variant), variant == "q4_0"
     room = isa.make("room", i64, (), _room)
-    write = isa.make("write", void, (i64, i64, i64), lambda e, *at: kv_codes.write(e, variant, *at))
+    write = isa.make("write", void, (i64, i64, i64), lambda e, *at: kv_quants.write(e, variant, *at))
 
     @outline
     def put(source, target, dim):
         spare = room()
-        scale, rounded = target + codes(dim), spare + BLOCK * 4
+        scale, rounded = target + quants(dim), spare + BLOCK * 4
         for first in range(0, dim, BLOCK):
             n = min(BLOCK, dim - first)
             for j in range(n):
@@ -99,21 +99,21 @@ def _put_codes(variant: str, isa: Isa) -> Any:
 
 
 def _room(e: Generic) -> Any:
-    """The address of memory for a block of f32 and its codes."""
+    """The address of memory for a block of f32 and its quants."""
     return e.b.ptrtoint(cgutils.alloca_once(e.b, vector(I8, BLOCK * 5)), I64)
 
 
 def widen(variant: str, isa: Isa) -> Any:
-    """widen(rows, dim, target, ahead): a block of keys or values in codes, row by row, as f32 without gaps; they stay rotated.
+    """widen(rows, dim, target, ahead): a block of keys or values in quants, row by row, as f32 without gaps; they stay rotated.
 
     `ahead`: bytes to what is read next; it is on its way to the cache meanwhile.
     """
     load_f16, load_i8, load_u8, store_f32, prefetch = isa.load_f16, isa.load_i8, isa.load_u8, isa.store_f32, isa.prefetch
-    bytes_of_row, codes, halves = row(variant), code_bytes(variant), variant == "q4_0"
-    read = isa.make("read", void, (i64, i64, i64), lambda e, *at: kv_codes.read(e, variant, *at))
+    bytes_of_row, quants, halves = row(variant), quant_bytes(variant), variant == "q4_0"
+    read = isa.make("read", void, (i64, i64, i64), lambda e, *at: kv_quants.read(e, variant, *at))
 
     @inline
-    def code(rows, j):
+    def quant(rows, j):
         if halves:
             pair = load_u8(rows, j // BLOCK * (BLOCK // 2) + j % (BLOCK // 2))
             return (pair >> 4 if j % BLOCK >= BLOCK // 2 else pair & 15) - 8
@@ -122,13 +122,13 @@ def widen(variant: str, isa: Isa) -> Any:
     @outline
     def widen(rows, dim, target, ahead):
         for _ in range(abi.ATTENTION_BLOCK):
-            scale = rows + codes(dim)
+            scale = rows + quants(dim)
             for line in range(0, bytes_of_row(dim), LINE):
                 prefetch(rows + ahead, line)
             for block in range(dim // BLOCK):
                 read(rows + block * (BLOCK // 2 if halves else BLOCK), scale + block * SCALE_BYTES, target + block * BLOCK * 4)
             for j in range(dim // BLOCK * BLOCK, dim):
-                store_f32(target, j * 4, np.float32(code(rows, j)) * load_f16(scale, j // BLOCK * SCALE_BYTES))
+                store_f32(target, j * 4, np.float32(quant(rows, j)) * load_f16(scale, j // BLOCK * SCALE_BYTES))
             rows += bytes_of_row(dim)
             target += dim * 4
 

@@ -1,4 +1,4 @@
-"""Products of block-quantised weights with "q8" activations: out = x W' (+ bias) (+ residual), for all block types and rungs.
+"""Products of block-quantised weights with "q8" activations: out = x W' (+ bias) (+ residual), for all block types and ISA levels.
 
 Few columns read the raw rows one after the other, a sequential stream, up to four columns at a time, or up to sixteen in the way
 of block_lanes.py. Tiles of sixteen columns pass over a panel of rows that are unpacked into the thread's scratch. Results are the
@@ -17,22 +17,22 @@ from edgellm.backends.cpu.kernels import block_lanes, neon_rows, output, panel, 
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import lanes, tiles
 from edgellm.backends.cpu.kernels.row import row_totals
-from edgellm.backends.cpu.kernels.unit import Shape, shape_of
+from edgellm.backends.cpu.kernels.superblock import Shape, shape_of
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.simd.neon import Neon
-from edgellm.backends.cpu.traits import BLOCK, PANEL_BYTES, PANEL_ROWS, TILE_COLUMNS, UNIT
+from edgellm.backends.cpu.traits import BLOCK, PANEL_BYTES, PANEL_ROWS, SUPERBLOCK, TILE_COLUMNS
 from edgellm.backends.cpu.words import MATMUL
 
-BLOCKS = UNIT // BLOCK
+BLOCKS = SUPERBLOCK // BLOCK
 LANE_COLUMNS, TOTALS_BYTES = block_lanes.COLUMNS, block_lanes.ROWS * 32
 i64, f32, void = types.int64, types.float32, types.void
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    few, many = (_lanes_or_pairs if isa.rung.lanes_from else _few_columns)(variant, isa), _many_columns(variant, isa)
-    load_i64, tile_rows = isa.load_i64, isa.rung.tile_rows
+    few, many = (_lanes_or_pairs if isa.level.lanes_from else _few_columns)(variant, isa), _many_columns(variant, isa)
+    load_i64, tile_rows = isa.load_i64, isa.level.tile_rows
     arguments, tiled_rows = MATMUL.reader(isa, "step n count"), tiles(isa)
 
     def matmul(op, ith, nth):
@@ -100,7 +100,7 @@ def _lanes_or_pairs(variant: str, isa: Isa) -> Any:
 
 def _dots(variant: str, isa: Isa) -> Callable[[int], Any]:
     """Functions that multiply eight rows of weights by so many columns."""
-    shape = shape_of(variant, isa.rung)
+    shape = shape_of(variant, isa.level)
 
     def dots(n: int) -> Any:
         return isa.make(f"rows_by_{n}", types.UniTuple(F32X8, n), (i64,) * (4 + n),
@@ -127,7 +127,7 @@ def _store(isa: Isa) -> Any:
 
 def _block_lanes(variant: str, isa: Isa) -> Any:
     """Some rows of weights by columns that lie in rows with a lane per block, eight rows by sixteen columns at a time."""
-    shape, store = shape_of(variant, isa.rung), _store(isa)
+    shape, store = shape_of(variant, isa.level), _store(isa)
     arguments = MATMUL.reader(isa, "weights row_bytes k x x_stride scratch")
     accumulate = isa.make("accumulate", void, (i64,) * 8, lambda e, *a: block_lanes.accumulate(e, variant, shape, *a))
     summed = isa.make("summed", F32X8, (i64,), lambda e, totals: block_lanes.summed(e, totals, _transposed))
@@ -148,15 +148,15 @@ def _block_lanes(variant: str, isa: Isa) -> Any:
 
 def _many_columns(variant: str, isa: Isa) -> Any:
     """Some groups of rows by whole tiles of columns."""
-    load_f32, rung, shape = isa.load_f32, isa.rung, shape_of(variant, isa.rung)
+    load_f32, isa_level, shape = isa.load_f32, isa.level, shape_of(variant, isa.level)
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
-    tile_rows, panel_bytes = rung.tile_rows, rung.panel_bytes
+    tile_rows, panel_bytes = isa_level.tile_rows, isa_level.panel_bytes
     totals_bytes = tile_rows * TILE_COLUMNS * 4
-    record, row_unit = panel.record_bytes(rung, shape), panel.row_unit_bytes(shape)
+    record, row_superblock = panel.record_bytes(isa_level, shape), panel.row_superblock_bytes(shape)
     lanes = Vec("f32", tile_rows)
     unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: panel.unpack_group(e, variant, shape, *a))
     multiply = isa.make("multiply", void, (i64,) * 5, lambda e, *a: panel.multiply(e, shape, *a))
-    side_by_side = rung.tile_groups
+    side_by_side = isa_level.tile_groups
     multiply_several = (isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
                         if side_by_side > 1 else None)
     put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, lanes))
@@ -167,14 +167,14 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     @inline
     def many(op, first, end, columns):
         w, row_bytes, n, k, x, x_stride, totals = arguments(op)
-        units, blocks = (k + UNIT - 1) // UNIT, (k + BLOCK - 1) // BLOCK
-        pass_bytes, x_pass_bytes = units * record, units * panel.X_RECORD
+        superblocks, blocks = (k + SUPERBLOCK - 1) // SUPERBLOCK, (k + BLOCK - 1) // BLOCK
+        pass_bytes, x_pass_bytes = superblocks * record, superblocks * panel.X_RECORD
         group_bytes = pass_bytes * BLOCKS
         at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes) // side_by_side * side_by_side)
         if side_by_side <= PANEL_BYTES // group_bytes:
             at_once = max(at_once, side_by_side)
         rows = totals + PANEL_ROWS * TILE_COLUMNS * 4
-        groups = rows + tile_rows * row_unit
+        groups = rows + tile_rows * row_superblock
         begin_tiles()
         for group in range(first, end, at_once):
             here = min(at_once, end - group)
@@ -184,13 +184,14 @@ def _many_columns(variant: str, isa: Isa) -> Any:
             for c in range(0, columns, TILE_COLUMNS):
                 for block in range(BLOCKS):
                     at, x_at = groups + block * pass_bytes, x + c * x_stride + block * x_pass_bytes
-                    n_units, alone = max(1, (blocks - block + BLOCKS - 1) // BLOCKS), 0      # those that have such a block
+                    n_superblocks, alone = max(1, (blocks - block + BLOCKS - 1) // BLOCKS), 0  # those that have such a block
                     if side_by_side > 1:
                         alone = here // side_by_side * side_by_side
                         for i in range(0, alone, side_by_side):
-                            multiply_several(at + i * group_bytes, group_bytes, n_units, x_at, totals + i * totals_bytes, block)
+                            multiply_several(at + i * group_bytes, group_bytes, n_superblocks, x_at, totals + i * totals_bytes,
+                                             block)
                     for i in range(alone, here):
-                        multiply(at + i * group_bytes, n_units, x_at, totals + i * totals_bytes, block)
+                        multiply(at + i * group_bytes, n_superblocks, x_at, totals + i * totals_bytes, block)
                 for column in range(TILE_COLUMNS):           # whose rows lie side by side
                     for i in range(here):
                         row, at = (group + i) * tile_rows, totals + (i * TILE_COLUMNS + column) * tile_rows * 4

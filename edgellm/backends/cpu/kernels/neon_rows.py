@@ -1,10 +1,10 @@
 """Few columns on AArch64, as IR: raw rows by up to four columns, four blocks at a time.
 
-The sums are those of unit.py, operation by operation; only the way of the integers is another. A vector has half a block. Block
-j of four has a chain of dot products of its own, and pairwise additions make one vector of the four chains.
-One column takes two rows at once, so that activations are loaded once for both, and its chains run on from block to block to the
-row's end: what one block gave is the difference of two states, exact even where the chain has overflowed. That saves the zeroing
-of an accumulator per block, a tenth of all instructions.
+The sums are those of superblock.py, operation by operation; only the way of the integers is another. A vector has half a block.
+Block j of four has a chain of dot products of its own, and pairwise additions make one vector of the four chains. One column takes
+two rows at once, so that activations are loaded once for both, and its chains run on from block to block to the row's end: what one
+block gave is the difference of two states, exact even where the chain has overflowed. That saves the zeroing of an accumulator per
+block, a tenth of all instructions.
 """
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from typing import Any
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.neon_unpack import ANCHOR, numbers_of_four
-from edgellm.backends.cpu.kernels.unit import (
+from edgellm.backends.cpu.kernels.superblock import (
     BLOCKS,
     Shape,
-    codes_offset,
-    open_unit,
-    raw_unit_bytes,
-    started,
+    accumulator_init,
+    open_superblock,
+    quants_offset,
+    raw_superblock_bytes,
     sums_section,
     weighed,
 )
-from edgellm.backends.cpu.kernels.unpack import Unit
+from edgellm.backends.cpu.kernels.unpack import Superblock
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import V16B
 from edgellm.backends.cpu.simd.neon import V4F, V4I, Neon
-from edgellm.backends.cpu.traits import TRAITS, UNIT
+from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 Load = Callable[..., Value]                      # (block, half)
@@ -68,20 +68,21 @@ def accumulate(e: Neon, name: str, shape: Shape, weights: Value, row_bytes: Valu
 
 def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, columns: Sequence[Value]) -> list[list[_State]]:
     """One or two rows from end to end by some columns; all streams run through."""
-    b, raw_unit, whole = e.b, raw_unit_bytes(name), e.b.sdiv(k, I64(UNIT))
-    units = b.sdiv(b.add(k, I64(UNIT - 1)), I64(UNIT))
-    section, first_scales = b.mul(units, I64(BLOCKS * 4)), b.mul(units, I64(UNIT))
+    b, raw_superblock, whole = e.b, raw_superblock_bytes(name), e.b.sdiv(k, I64(SUPERBLOCK))
+    superblocks = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
+    section, first_scales = b.mul(superblocks, I64(BLOCKS * 4)), b.mul(superblocks, I64(SUPERBLOCK))
     states = [[_new_state(e, chained=len(columns) == 1) for _ in columns] for _ in rows]
 
-    def add_unit(weights: Sequence[Value], codes: Sequence[Value], scales: Sequence[Value], last: Value | None) -> None:
-        opened = [open_unit(e, name, row, last) for row in weights]
+    def add_superblock(weights: Sequence[Value], quants: Sequence[Value], scales: Sequence[Value], last: Value | None) -> None:
+        opened = [open_superblock(e, name, row, last) for row in weights]
         for group in range(GROUPS):
-            _add_group(e, shape, opened, states, list(zip(codes, scales, strict=True)), section, group)
+            _add_group(e, shape, opened, states, list(zip(quants, scales, strict=True)), section, group)
 
     anchor = I64(ANCHOR.get(name, 0))
     streams = [*(b.add(row, anchor) for row in rows), *columns, *(b.add(x, first_scales) for x in columns)]
     streams.append(b.add(rows[0], I64(PREFETCH)))
-    strides = [*[raw_unit] * len(rows), *[UNIT] * len(columns), *[BLOCKS * 4] * len(columns), raw_unit * len(rows)]
+    strides = [*[raw_superblock] * len(rows), *[SUPERBLOCK] * len(columns), *[BLOCKS * 4] * len(columns),
+               raw_superblock * len(rows)]
     variables = [cgutils.alloca_once_value(b, stream) for stream in streams]
     for stream, variable in zip(streams, variables, strict=True):
         b.store(stream, variable)
@@ -91,17 +92,17 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
         return [b.sub(row, anchor) for row in at[: len(rows)]], at[len(rows) : -len(columns)], at[-len(columns) :], ahead
 
     with cgutils.for_range(b, whole):
-        row, code, scale, ahead = here()
-        for line in range(-(-raw_unit * len(rows) // 64)):
+        row, quant, scale, ahead = here()
+        for line in range(-(-raw_superblock * len(rows) // 64)):
             e.prefetch(ahead, 64 * line)
-        add_unit(row, code, scale, None)
+        add_superblock(row, quant, scale, None)
         for stride, variable in zip(strides, variables, strict=True):
             b.store(e.plain(b.add(b.load(variable), I64(stride))), variable)     # plain: LLVM would add offsets to bases instead
-    if TRAITS[name].block != UNIT:
-        rest = b.srem(k, I64(UNIT))
+    if TRAITS[name].block != SUPERBLOCK:
+        rest = b.srem(k, I64(SUPERBLOCK))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
-            row, code, scale, _ = here()
-            add_unit(row, code, scale, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
+            row, quant, scale, _ = here()
+            add_superblock(row, quant, scale, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
     return states
 
 
@@ -117,45 +118,47 @@ def _new_state(e: Neon, chained: bool) -> _State:
     return _State(totals, [variable(V4I) for _ in range(GROUP)], variable(V4I))
 
 
-def _add_group(e: Neon, shape: Shape, units: Sequence[Unit], states: Sequence[Sequence[_State]],
+def _add_group(e: Neon, shape: Shape, superblocks: Sequence[Superblock], states: Sequence[Sequence[_State]],
                columns: Sequence[tuple[Value, Value]], section: Value, group: int) -> None:
-    """Four blocks of each row by each column, of which the addresses are given: of the unit's codes and of the d of its blocks."""
+    """Four blocks of each row by each column, of which the addresses are given: of the superblock's quants and of the d of its
+    blocks.
+    """
     places = range(GROUP * group, GROUP * group + GROUP)
-    opened = [[[unit.codes(j, h) for h in (0, 1)] for j in places] for unit in units] if len(columns) > 1 else None
-    for c, (codes, scales) in enumerate(columns):
+    opened = [[[each.quants(j, h) for h in (0, 1)] for j in places] for each in superblocks] if len(columns) > 1 else None
+    for c, (quants, scales) in enumerate(columns):
         mine = [of_row[c] for of_row in states]
-        load = cache(lambda j, h, turn=0, codes=codes: e.load(V16B, codes, codes_offset(j, h, shape.whole)))
+        load = cache(lambda j, h, turn=0, quants=quants: e.load(V16B, quants, quants_offset(j, h, shape.whole)))
 
-        def code(row: int, j: int, h: int) -> Value:
-            return opened[row][j % GROUP][h] if opened else units[row].codes(j, h)
+        def quant(row: int, j: int, h: int) -> Value:
+            return opened[row][j % GROUP][h] if opened else superblocks[row].quants(j, h)
 
-        dots = (_whole_blocks if shape.n_scales == 1 else _half_blocks)(e, shape, mine, code, load, places)
-        offsets, sums, d = _numbers(e, shape, scales, section, group, rows=len(units))
-        for unit, state, parts in zip(units, mine, dots, strict=True):
+        dots = (_whole_blocks if shape.n_scales == 1 else _half_blocks)(e, shape, mine, quant, load, places)
+        offsets, sums, d = _numbers(e, shape, scales, section, group, rows=len(superblocks))
+        for superblock, state, parts in zip(superblocks, mine, dots, strict=True):
             if offsets:
                 parts = [e.b.add(dot, each) for dot, each in zip(parts, offsets, strict=True)]
-            scales_, minima, factor = numbers_of_four(e, unit, group)
+            scales_, mins, factor = numbers_of_four(e, superblock, group)
             total = state.totals[group]
-            value = weighed(e, e.b.load(total), parts, scales_, minima, sums, d, factor)
+            value = weighed(e, e.b.load(total), parts, scales_, mins, sums, d, factor)
             e.b.store(e.done_here([value])[0], total)
 
 
-def _whole_blocks(e: Neon, shape: Shape, states: Sequence[_State], code: Load, x: Load, places: range) -> list[list[Value]]:
+def _whole_blocks(e: Neon, shape: Shape, states: Sequence[_State], quant: Load, x: Load, places: range) -> list[list[Value]]:
     """For each row an i32x4 of the dot products of four blocks. Two blocks at a time: their activations stay for both rows."""
     ends: list[list[Value]] = [[] for _ in states]
     for two in (places[:2], places[2:]):
         for row, (state, mine) in enumerate(zip(states, ends, strict=True)):
-            mine += e.done_here([_chain(e, shape, state, j, [(code(row, j, h), x(j, h)) for h in (0, 1)]) for j in two])
+            mine += e.done_here([_chain(e, shape, state, j, [(quant(row, j, h), x(j, h)) for h in (0, 1)]) for j in two])
     return [[_totals(e, state, mine)] for state, mine in zip(states, ends, strict=True)]
 
 
-def _half_blocks(e: Neon, shape: Shape, states: Sequence[_State], code: Load, x: Load, places: range) -> list[list[Value]]:
+def _half_blocks(e: Neon, shape: Shape, states: Sequence[_State], quant: Load, x: Load, places: range) -> list[list[Value]]:
     """For each row two i32x4: of first and of second halves. A second row begins with the halves that the first has ended with."""
     dots = []
     for row, state in enumerate(states):
         mine = {}
         for h in (0, 1) if row == 0 else (1, 0):
-            ends = [_chain(e, shape, state, j, [(code(row, j, h), x(j, h, row * (1 - h)))]) for j in places]
+            ends = [_chain(e, shape, state, j, [(quant(row, j, h), x(j, h, row * (1 - h)))]) for j in places]
             mine[h] = _totals(e, state, e.done_here(ends))
         dots.append([mine[0], mine[1]])
     return dots
@@ -181,13 +184,13 @@ def _totals(e: Neon, state: _State, ends: Sequence[Value]) -> Value:
 
 def _numbers(e: Neon, shape: Shape, scales: Value, section: Value, group: int,
              rows: int) -> tuple[list[Value], list[Value], Value]:
-    """A column's numbers for four blocks: what offsets of codes add, sums for minima, and d."""
+    """A column's numbers for four blocks: what offsets of quants add, sums for mins, and d."""
     def load(kind: Any, part: int) -> Value:
         return e.load(kind, e.b.add(scales, e.b.mul(section, I64(part))), 16 * group)
 
     offsets = [load(V4I, sums_section(h, shape.n_scales)) for h in range(shape.n_scales)] if shape.offset else []
     if rows > 1:                                 # one shift for all rows
-        offsets = [started(e, shape.offset, each) for each in offsets]
+        offsets = [accumulator_init(e, shape.offset, each) for each in offsets]
     else:                                        # a multiply-add: of a known number LLVM makes a shift and a sum
         offsets = [e.b.mul(each, e.plain(e.constant(V4I, shape.offset))) for each in offsets]
-    return offsets, [load(V4I, sums_section(h, shape.n_minima)) for h in range(shape.n_minima)], load(V4F, 0)
+    return offsets, [load(V4I, sums_section(h, shape.n_mins)) for h in range(shape.n_mins)], load(V4F, 0)

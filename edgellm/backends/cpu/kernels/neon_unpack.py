@@ -1,4 +1,5 @@
-"""The types of 256 that AArch64 opens up in fewer instructions than unpack.py: bit inserts for codes, scalars for packed scales."""
+"""The types of 256 that AArch64 opens up in fewer instructions than unpack.py: bit inserts for quants, scalars for packed scales.
+"""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -7,35 +8,35 @@ from functools import cache
 from typing import Any
 
 from edgellm.backends.cpu.kernels.openers import UNPACK
-from edgellm.backends.cpu.kernels.unpack import Codes, Unit
+from edgellm.backends.cpu.kernels.unpack import Quants, Superblock
 from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, I64
 from edgellm.backends.cpu.simd.generic import V8I, V16B, Blocks, Generic
 from edgellm.backends.cpu.simd.neon import V4F, V4I, V8B, V8H, Neon
 
 Value = Any                                      # ir.Value: llvmlite has no static types
-ANCHOR = {"Q6_K": 192}                           # where a pointer to a unit best points: at what is loaded without an offset
+ANCHOR = {"Q6_K": 192}                           # where a pointer to a superblock best points: at what is loaded without an offset
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedUnit(Unit):
-    """A unit that also gives the numbers of four blocks at a time, where they are needed: `four(group)` is their scales, minima and
-    factor. Those of all blocks, made at once, would take the registers of sums.
+class GroupedSuperblock(Superblock):
+    """A superblock that also gives the numbers of four blocks at a time, where they are needed: `four(group)` is their scales, mins
+    and factor. Those of all blocks, made at once, would take the registers of sums.
     """
 
     four: Callable[[int], tuple[Sequence[Value], Sequence[Value], Sequence[Value]]] = lambda group: ((), (), ())
 
 
-def numbers_of_four(e: Neon, unit: Unit, group: int) -> tuple[Sequence[Value], Sequence[Value], Sequence[Value]]:
-    """Scales, minima and factor of blocks 4 group to 4 group + 3."""
-    if isinstance(unit, GroupedUnit):
-        return unit.four(group)
-    scales, minima, factor = ([e.pick(each, range(4 * group, 4 * group + 4)) for each in vectors] for vectors in
-                              (unit.scales, unit.minima, unit.factor))
-    return scales, minima, factor
+def numbers_of_four(e: Neon, superblock: Superblock, group: int) -> tuple[Sequence[Value], Sequence[Value], Sequence[Value]]:
+    """Scales, mins and factor of blocks 4 group to 4 group + 3."""
+    if isinstance(superblock, GroupedSuperblock):
+        return superblock.four(group)
+    scales, mins, factor = ([e.pick(each, range(4 * group, 4 * group + 4)) for each in vectors] for vectors in
+                            (superblock.scales, superblock.mins, superblock.factor))
+    return scales, mins, factor
 
 
-def open_blocks(e: Generic, name: str, blocks: Blocks) -> Unit:
-    """The unit of a type: opened here on AArch64 where we know better, else as everywhere."""
+def open_blocks(e: Generic, name: str, blocks: Blocks) -> Superblock:
+    """The superblock of a type: opened here on AArch64 where we know better, else as everywhere."""
     if isinstance(e, Neon) and name in _OWN:
         return _OWN[name](e, blocks)
     return UNPACK[name](e, blocks)
@@ -46,8 +47,8 @@ def _half(e: Neon, address: Value, offset: int) -> Value:
     return e.splat(e.b.fpext(e.cast(e.load(I16, address, offset), F16), F32))
 
 
-def _q4_or_q5_k(e: Neon, p: Value, codes: Codes, most: int) -> Unit:
-    """Scales and minima of six bits, in 12 bytes: see unpack.py. Two words of eight bytes have first the scales, then the minima
+def _q4_or_q5_k(e: Neon, p: Value, quants: Quants, most: int) -> Superblock:
+    """Scales and mins of six bits, in 12 bytes: see unpack.py. Two words of eight bytes have first the scales, then the mins
     of four blocks each.
     """
     def bits(value: Value, shift: int, mask: int) -> Value:
@@ -63,35 +64,35 @@ def _q4_or_q5_k(e: Neon, p: Value, codes: Codes, most: int) -> Unit:
         both = e.widen(e.cast((low, high)[group], V8B), signed=False)
         return [e.b.fmul(_first(e, d), e.pick(both, range(4)))], [e.b.fmul(_first(e, least), e.pick(both, range(4, 8)))], ()
 
-    return _grouped(e, codes, most, four)
+    return _grouped(e, quants, most, four)
 
 
 def _first(e: Neon, eight: Value) -> Value:
     return e.pick(eight, range(4))
 
 
-def _grouped(e: Neon, codes: Codes, most: int, four: Callable[[int], Any], offset: int = 0, signed: bool = False) -> Unit:
-    """A unit whose numbers are all given by `four`."""
-    scales, minima, factor = ([e.join(a, b) for a, b in zip(*both, strict=True)] for both in zip(four(0), four(1), strict=True))
-    return GroupedUnit(codes, scales, most, offset, minima, signed, factor, four)
+def _grouped(e: Neon, quants: Quants, most: int, four: Callable[[int], Any], offset: int = 0, signed: bool = False) -> Superblock:
+    """A superblock whose numbers are all given by `four`."""
+    scales, mins, factor = ([e.join(a, b) for a, b in zip(*both, strict=True)] for both in zip(four(0), four(1), strict=True))
+    return GroupedSuperblock(quants, scales, most, offset, mins, signed, factor, four)
 
 
-def _pair_nibbles(e: Neon, p: Value, offset: int) -> Codes:
+def _pair_nibbles(e: Neon, p: Value, offset: int) -> Quants:
     both = cache(lambda pair, h: e.load(V16B, p, offset + 32 * pair + 16 * h))
     return lambda j, h: e.field(both(j // 2, h), j % 2 * 4, 15)
 
 
-def _q4_k(e: Neon, block: Blocks) -> Unit:
+def _q4_k(e: Neon, block: Blocks) -> Superblock:
     return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16), most=15)
 
 
-def _q5_k(e: Neon, block: Blocks) -> Unit:
+def _q5_k(e: Neon, block: Blocks) -> Superblock:
     p = block(0)
     nibbles, high = _pair_nibbles(e, p, 48), cache(lambda pair, h: e.load(V16B, p, 16 + 16 * h))      # again: registers are few
     return _q4_or_q5_k(e, p, lambda j, h: e.b.or_(nibbles(j, h), e.field(high(j // 2, h), j - 4, 16)), most=31)
 
 
-def _q6_k(e: Neon, block: Blocks) -> Unit:
+def _q6_k(e: Neon, block: Blocks) -> Superblock:
     """Of every four blocks the first two have the low nibbles of 64 bytes, the others the high ones; each byte of 32 more has two
     bits for each of them.
     """
@@ -108,11 +109,11 @@ def _q6_k(e: Neon, block: Blocks) -> Unit:
 
     d, sixteen = _half(e, p, 208), e.load(V16B, p, 192)
     scales = [e.b.sext(e.plain(e.b.sext(e.pick(sixteen, range(h, 16, 2)), V8H)), V8I) for h in (0, 1)]
-    return Unit(lambda j, h: four(j // 4, h)[j % 4], scales, most=63, offset=32, factor=[d])
+    return Superblock(lambda j, h: four(j // 4, h)[j % 4], scales, most=63, offset=32, factor=[d])
 
 
-def _fifths(e: Neon, block: Blocks, offset: int) -> Codes:
-    """All ones in each byte whose code has its fifth bit, from the 32 bits at `offset`."""
+def _fifths(e: Neon, block: Blocks, offset: int) -> Quants:
+    """All ones in each byte whose quant has its fifth bit, from the 32 bits at `offset`."""
     @cache
     def bits(j: int) -> Value:
         return e.cast(e.splat(e.load(I32, block(j), offset), 4), V16B)
@@ -125,7 +126,7 @@ def _fifths(e: Neon, block: Blocks, offset: int) -> Codes:
     return ones
 
 
-def _nibbles(e: Neon, block: Blocks, offset: int) -> Codes:
+def _nibbles(e: Neon, block: Blocks, offset: int) -> Quants:
     both = cache(lambda j: e.load(V16B, block(j), offset))
     return lambda j, h: e.field(both(j), 4 * h, 15)
 
@@ -135,11 +136,11 @@ def _halves_of_four(e: Neon, p: Value, group: int) -> Value:
     return e.from_f16(e.pack([e.load(I16, address) for address in (p(4 * group + i) for i in range(4))]))
 
 
-def _q5_0(e: Neon, block: Blocks) -> Unit:
+def _q5_0(e: Neon, block: Blocks) -> Superblock:
     return _grouped(e, _five_bits(e, block, 2), 31, lambda group: ([_halves_of_four(e, block, group)], (), ()), offset=16)
 
 
-def _q5_1(e: Neon, block: Blocks) -> Unit:
+def _q5_1(e: Neon, block: Blocks) -> Superblock:
     def four(group: int) -> tuple[list[Value], list[Value], tuple[Value, ...]]:
         least = _halves_of_four(e, lambda j: e.b.add(block(j), I64(2)), group)
         return [_halves_of_four(e, block, group)], [e.b.fneg(least)], ()
@@ -147,27 +148,27 @@ def _q5_1(e: Neon, block: Blocks) -> Unit:
     return _grouped(e, _five_bits(e, block, 4), 31, four)
 
 
-def _five_bits(e: Neon, block: Blocks, first: int) -> Codes:
-    """Bit 4 of the codes from 32 bits, which lie at `first` and have the nibbles behind them."""
+def _five_bits(e: Neon, block: Blocks, first: int) -> Quants:
+    """Bit 4 of the quants from 32 bits, which lie at `first` and have the nibbles behind them."""
     ones, nibbles = _fifths(e, block, first), _nibbles(e, block, first + 4)
     return lambda j, h: e.b.or_(nibbles(j, h), e.b.and_(ones(j, h), e.constant(V16B, 16)))
 
 
-def _q2_k(e: Neon, block: Blocks) -> Unit:
+def _q2_k(e: Neon, block: Blocks) -> Superblock:
     """Bits 2 j and 2 j + 1 of 32 bytes are four blocks; of each half's byte the nibbles are its scale and its minimum."""
     p, twos = block(0), cache(lambda group, h: e.load(V16B, block(0), 16 + 32 * group + 16 * h))
     d, least = (_half(e, p, 80 + 2 * i) for i in (0, 1))
 
     def four(group: int) -> tuple[list[Value], list[Value], tuple[Value, ...]]:
         both = e.load(V8B, p, 8 * group)
-        scales, minima = (e.widen(e.field(both, shift, 15), signed=False) for shift in (0, 4))
+        scales, mins = (e.widen(e.field(both, shift, 15), signed=False) for shift in (0, 4))
         return ([e.b.fmul(_first(e, d), e.pick(scales, range(h, 8, 2))) for h in (0, 1)],
-                [e.b.fmul(_first(e, least), e.pick(minima, range(h, 8, 2))) for h in (0, 1)], ())
+                [e.b.fmul(_first(e, least), e.pick(mins, range(h, 8, 2))) for h in (0, 1)], ())
 
     return _grouped(e, lambda j, h: e.field(twos(j // 4, h), j % 4 * 2, 3), 3, four)
 
 
-def _q3_k(e: Neon, block: Blocks) -> Unit:
+def _q3_k(e: Neon, block: Blocks) -> Superblock:
     """Scales of six bits, less 32: of each half, nibbles of eight bytes and two bits of one of four bytes."""
     p, twos = block(0), cache(lambda group, h: e.load(V16B, block(0), 32 + 32 * group + 16 * h))
     d, top = _half(e, p, 108), cache(lambda group, h: e.load(V16B, block(0), 16 * h))
@@ -180,13 +181,13 @@ def _q3_k(e: Neon, block: Blocks) -> Unit:
         scales = e.widen(e.b.sub(six, e.constant(V8B, 32)), signed=True)
         return [e.b.fmul(_first(e, d), e.pick(scales, range(h, 8, 2))) for h in (0, 1)], (), ()
 
-    def codes(j: int, h: int) -> Value:
+    def quants(j: int, h: int) -> Value:
         return e.b.or_(e.field(twos(j // 4, h), j % 4 * 2, 3), e.field(top(j // 4, h), j - 2, 4))
 
-    return _grouped(e, codes, 7, four, offset=4)
+    return _grouped(e, quants, 7, four, offset=4)
 
 
-def _mxfp4(e: Neon, block: Blocks) -> Unit:
+def _mxfp4(e: Neon, block: Blocks) -> Superblock:
     """Scales: 2^(exponent - 128), see unpack.py."""
     shared = UNPACK["MXFP4"](e, block)
 
@@ -196,10 +197,10 @@ def _mxfp4(e: Neon, block: Blocks) -> Unit:
         tiny = e.b.shl(e.constant(V4I, 0x200000), exponent)
         return [e.cast(e.b.select(e.b.icmp_signed("<", exponent, e.constant(V4I, 2)), tiny, normal), V4F)], (), ()
 
-    return _grouped(e, shared.codes, shared.most, four, shared.offset, shared.signed)
+    return _grouped(e, shared.quants, shared.most, four, shared.offset, shared.signed)
 
 
-def _iq4_xs(e: Neon, block: Blocks) -> Unit:
+def _iq4_xs(e: Neon, block: Blocks) -> Superblock:
     """Scales of six bits, less 32: four from the nibbles of a block's half byte, two from 16 bits."""
     p = block(0)
     d, shared = _half(e, p, 0), UNPACK["IQ4_XS"](e, block)
@@ -212,10 +213,10 @@ def _iq4_xs(e: Neon, block: Blocks) -> Unit:
         six = e.b.or_(field(p, 4 + 2 * group, 4), e.b.shl(field(p, 2 + group, 2), e.constant(V4I, 4)))
         return [e.b.fmul(_first(e, d), e.b.sitofp(e.b.sub(six, e.constant(V4I, 32)), V4F))], (), ()
 
-    return _grouped(e, shared.codes, shared.most, four, shared.offset, shared.signed)
+    return _grouped(e, shared.quants, shared.most, four, shared.offset, shared.signed)
 
 
-_OWN: dict[str, Callable[[Neon, Blocks], Unit]] = {
+_OWN: dict[str, Callable[[Neon, Blocks], Superblock]] = {
     "Q5_0": _q5_0, "Q5_1": _q5_1, "MXFP4": _mxfp4, "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k,
     "IQ4_XS": _iq4_xs,
 }

@@ -1,9 +1,10 @@
 """Many columns, as IR: a group of weight rows unpacked and interleaved, and tiles of them by sixteen columns.
 
-A group has as many rows as a vector of the rung has lanes of 32 bits. In a panel it is, for block j of every unit, and then
-unit by unit, a record: eight vectors of four codes of every row, then vectors of scales and of minima, with a lane per row. Of
-signed codes, on rungs with `sign_sums`, sizes take their place, and what `dots` starts from and masks of the negative ones follow.
-A tile of activations has records in the same order: for four codes at a time those of sixteen columns, then their d and sums.
+A group has as many rows as a vector of the ISA level has lanes of 32 bits. In a panel it is, for block j of every superblock, and
+then superblock by superblock, a record: eight vectors of four quants of every row, then vectors of scales and of mins, with a lane
+per row. Of signed quants, at ISA levels with `sign_sums`, sizes take their place, and what `dots` starts from and masks of the
+negative ones follow. A tile of activations has records in the same order: for four quants at a time those of sixteen columns, then
+their d and sums.
 """
 from __future__ import annotations
 
@@ -16,19 +17,19 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import neon_tile
-from edgellm.backends.cpu.kernels.unit import (
+from edgellm.backends.cpu.kernels.superblock import (
     VECTOR_BYTES,
     Shape,
-    open_unit,
-    raw_unit_bytes,
-    started,
+    accumulator_init,
+    open_superblock,
+    raw_superblock_bytes,
     sums_section,
     unpack_step,
     weighed,
 )
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
-from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, TRAITS, UNIT
+from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS, TRAITS
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 X_RECORD = TILE_COLUMNS * (BLOCK + 16)           # bytes of a block of a tile of activations
@@ -41,69 +42,70 @@ def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
     return e.tile_rows * (BLOCK + 4 * (shape.n_vectors + n_sums) + (BLOCK if n_sums else 0))
 
 
-def codes_at(e: Generic, shape: Shape, w: Value, g: int) -> Any:
-    """The g-th four codes of all rows of the record at `w`, as `dots` takes them."""
+def quants_at(e: Generic, shape: Shape, w: Value, g: int) -> Any:
+    """The g-th four quants of all rows of the record at `w`, as `dots` takes them."""
     kind, size = vector(I8, 4 * e.tile_rows), 4 * e.tile_rows
-    codes = e.load(kind, w, size * g)
-    return (codes, e.load(kind, w, record_bytes(e, shape) - size * (8 - g))) if sign_sums(e, shape) else codes
+    quants = e.load(kind, w, size * g)
+    return (quants, e.load(kind, w, record_bytes(e, shape) - size * (8 - g))) if sign_sums(e, shape) else quants
 
 
 def starts_at(e: Generic, shape: Shape, w: Value, index: int) -> Value:
-    """What the dots of signed codes, or of their first or second half, start from."""
+    """What the dots of signed quants, or of their first or second half, start from."""
     return e.load(vector(I32, e.tile_rows), w, e.tile_rows * (BLOCK + 4 * (shape.n_vectors + index)))
 
 
 def sign_sums(e: Generic | type[Generic], shape: Shape) -> int:
-    """How many vectors of i32 the record of a block ends with: what dot products of signed codes start from, for each scale."""
+    """How many vectors of i32 the record of a block ends with: what dot products of signed quants start from, for each scale."""
     return shape.n_scales if shape.signed and e.sign_sums else 0
 
 
-def row_unit_bytes(shape: Shape) -> int:
-    """Bytes of one unit of one row before it is interleaved with others."""
-    return UNIT + VECTOR_BYTES * shape.n_vectors
+def row_superblock_bytes(shape: Shape) -> int:
+    """Bytes of one superblock of one row before it is interleaved with others."""
+    return SUPERBLOCK + VECTOR_BYTES * shape.n_vectors
 
 
 def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, rows: Value,
                  out: Value) -> None:
-    """A group of rows of k weights, `row_bytes` apart, to a panel at `out`; `rows` is space for one unit of them. Only `left`
+    """A group of rows of k weights, `row_bytes` apart, to a panel at `out`; `rows` is space for one superblock of them. Only `left`
     rows exist; the last of them stands for those that do not.
     """
     b = e.b
-    units, whole = b.sdiv(b.add(k, I64(UNIT - 1)), I64(UNIT)), b.sdiv(k, I64(UNIT))
+    superblocks, whole = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK)), b.sdiv(k, I64(SUPERBLOCK))
 
     def unpack(index: Value, last: Value | None) -> None:
-        source = b.add(weights, b.mul(index, I64(raw_unit_bytes(name))))
+        source = b.add(weights, b.mul(index, I64(raw_superblock_bytes(name))))
         with cgutils.for_range(b, I64(e.tile_rows)) as row:
             here = b.select(b.icmp_signed("<", row.index, left), row.index, b.sub(left, I64(1)))
-            unit = open_unit(e, name, b.add(source, b.mul(here, row_bytes)), last)
-            unpack_step(e, shape, unit, b.add(rows, b.mul(row.index, I64(row_unit_bytes(shape)))))
-        _to_panel(e, shape, rows, b.add(out, b.mul(index, I64(record_bytes(e, shape)))), b.mul(units, I64(record_bytes(e, shape))))
+            superblock = open_superblock(e, name, b.add(source, b.mul(here, row_bytes)), last)
+            unpack_step(e, shape, superblock, b.add(rows, b.mul(row.index, I64(row_superblock_bytes(shape)))))
+        record = I64(record_bytes(e, shape))
+        _to_panel(e, shape, rows, b.add(out, b.mul(index, record)), b.mul(superblocks, record))
 
     with cgutils.for_range(b, whole) as loop:
         unpack(loop.index, None)
-    if TRAITS[name].block != UNIT:
-        rest = b.srem(k, I64(UNIT))
+    if TRAITS[name].block != SUPERBLOCK:
+        rest = b.srem(k, I64(SUPERBLOCK))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
             unpack(whole, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
     if sign_sums(e, shape):
-        with cgutils.for_range(b, b.mul(units, I64(UNIT // BLOCK))) as loop:
+        with cgutils.for_range(b, b.mul(superblocks, I64(SUPERBLOCK // BLOCK))) as loop:
             _split_signs(e, shape, b.add(out, b.mul(loop.index, I64(record_bytes(e, shape)))))
 
 
 def _split_signs(e: Generic, shape: Shape, record: Value) -> None:
-    """Signed codes of a record to sizes, sums and masks."""
+    """Signed quants of a record to sizes, sums and masks."""
     size = 4 * e.tile_rows
-    codes = [e.load(vector(I8, size), record, size * g) for g in range(8)]
-    for index, part in enumerate([codes] if shape.n_scales == 1 else [codes[:4], codes[4:]]):
+    quants = [e.load(vector(I8, size), record, size * g) for g in range(8)]
+    for index, part in enumerate([quants] if shape.n_scales == 1 else [quants[:4], quants[4:]]):
         e.store(e.negatives(part), record, e.tile_rows * (BLOCK + 4 * (shape.n_vectors + index)))
-    for g, (sizes, negative) in enumerate(map(e.parted, codes)):
+    for g, (sizes, negative) in enumerate(map(e.parted, quants)):
         e.store(sizes, record, size * g)
         e.store(negative, record, record_bytes(e, shape) - size * (8 - g))
 
 
 def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Value) -> None:
-    """A unit of a group of rows to its place in a panel, where its blocks are `pass_bytes` apart."""
-    b, row_unit = e.b, row_unit_bytes(shape)
+    """A superblock of a group of rows to its place in a panel, where its blocks are `pass_bytes` apart."""
+    b, row_superblock = e.b, row_superblock_bytes(shape)
     with cgutils.for_range(b, I64(4)) as four:                   # four blocks' first halves, second halves, of the other four
         first = b.mul(b.lshr(four.index, I64(1)), I64(4))
         to = b.add(out, b.mul(b.and_(four.index, I64(1)), I64(e.tile_rows * BLOCK // 2)))
@@ -113,22 +115,22 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
                 halves = b.add(b.mul(b.add(first, block.index), I64(2)), b.and_(four.index, I64(1)))
                 source = b.add(rows, b.mul(halves, I64(BLOCK // 2)))
             at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
-            for g, value in enumerate(e.panel_words(interleaved(e, source, row_unit))):
+            for g, value in enumerate(e.panel_words(interleaved(e, source, row_superblock))):
                 e.store(_centred(e, shape, value), at, g * 4 * e.tile_rows)
     for index in range(shape.n_vectors):
         for first_block in (0, 4):
-            source = b.add(rows, I64(UNIT + VECTOR_BYTES * index + 4 * first_block))
-            for i, value in enumerate(interleaved(e, source, row_unit)):
+            source = b.add(rows, I64(SUPERBLOCK + VECTOR_BYTES * index + 4 * first_block))
+            for i, value in enumerate(interleaved(e, source, row_superblock)):
                 at = b.add(out, b.mul(pass_bytes, I64(first_block + i)))
                 e.store(value, at, e.tile_rows * (BLOCK + 4 * index))
 
 
 def _centred(e: Generic, shape: Shape, words: Value) -> Value:
-    """Codes without their offset, for tiles, which take signed ones as well as others."""
+    """Quants without their offset, for tiles, which take signed ones as well as others."""
     if not (e.tiles and shape.offset):
         return words
-    codes = e.cast(words, vector(I8, 4 * e.tile_rows))
-    return e.b.sub(codes, e.constant(codes.type, (shape.offset + 128) % 256 - 128))
+    quants = e.cast(words, vector(I8, 4 * e.tile_rows))
+    return e.b.sub(quants, e.constant(quants.type, (shape.offset + 128) % 256 - 128))
 
 
 def interleaved(e: Generic, rows: Value, stride: int) -> list[Value]:
@@ -144,17 +146,17 @@ def interleaved(e: Generic, rows: Value, stride: int) -> list[Value]:
     return [mix(a, b, pattern) for a, b in (low, high) for pattern in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
-def multiply(e: Generic, shape: Shape, panel: Value, units: Value, x: Value, totals: Value, block: Value) -> None:
+def multiply(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value) -> None:
     """Pass `block` (0..7) of a group by a tile: records of that block at `panel` and `x`; sums are added to `totals`, which the
     first pass sets: for each column a vector with a lane per row.
     """
     first_column = 0
-    for columns in e.split_tile(shape.n_scales, shape.n_minima, shape.signed):
-        _multiply_columns(e, shape, panel, units, x, totals, block, range(first_column, first_column + columns))
+    for columns in e.split_tile(shape.n_scales, shape.n_mins, shape.signed):
+        _multiply_columns(e, shape, panel, superblocks, x, totals, block, range(first_column, first_column + columns))
         first_column += columns
 
 
-def _multiply_columns(e: Generic, shape: Shape, panel: Value, units: Value, x: Value, totals: Value, block: Value,
+def _multiply_columns(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,
                       columns: range) -> None:
     b, kind, record = e.b, vector(F32, e.tile_rows), record_bytes(e, shape)
     sums = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in columns]
@@ -162,9 +164,9 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, units: Value, x: V
         b.store(e.constant(kind, 0.0), each)
     block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.is_neon else _tile_block
     if e.tiles:
-        ahead = _Ahead(e, shape, panel, units, x)
+        ahead = _Ahead(e, shape, panel, superblocks, x)
         ahead.multiply(I64(0))
-    with cgutils.for_range(b, units) as loop:
+    with cgutils.for_range(b, superblocks) as loop:
         w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
         if e.tiles:
             ahead.multiply(b.add(loop.index, I64(1)))
@@ -183,31 +185,31 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, units: Value, x: V
 class _Ahead:
     """Sums of a tile's blocks by `tile_products`, made while those of the block before are weighed."""
 
-    def __init__(self, e: Generic, shape: Shape, panel: Value, units: Value, x: Value) -> None:
-        self.e, self.shape, self.panel, self.units, self.x = e, shape, panel, units, x
+    def __init__(self, e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value) -> None:
+        self.e, self.shape, self.panel, self.superblocks, self.x = e, shape, panel, superblocks, x
         self.size, self.depth = 4 * TILE_COLUMNS * e.tile_rows, BLOCK // shape.n_scales
         line = ir.ArrayType(vector(I32, e.tile_rows), TILE_COLUMNS)
         self.space = e.b.ptrtoint(cgutils.alloca_once(e.b, line, 2 * shape.n_scales), I64)
 
-    def _place(self, unit: Value) -> Value:
-        """Where the sums of a unit's block are kept until those of the next but one."""
+    def _place(self, superblock: Value) -> Value:
+        """Where the sums of a superblock's block are kept until those of the next but one."""
         b = self.e.b
-        return b.add(self.space, b.mul(b.and_(unit, I64(1)), I64(self.shape.n_scales * self.size)))
+        return b.add(self.space, b.mul(b.and_(superblock, I64(1)), I64(self.shape.n_scales * self.size)))
 
-    def multiply(self, unit: Value) -> None:
-        """After the last unit, that one again: its sums are then in both places."""
+    def multiply(self, superblock: Value) -> None:
+        """After the last superblock, that one again: its sums are then in both places."""
         e, b = self.e, self.e.b
-        here = b.select(b.icmp_signed("<", unit, self.units), unit, b.sub(self.units, I64(1)))
+        here = b.select(b.icmp_signed("<", superblock, self.superblocks), superblock, b.sub(self.superblocks, I64(1)))
         w = b.add(self.panel, b.mul(here, I64(record_bytes(e, self.shape))))
-        x, out = b.add(self.x, b.mul(here, I64(X_RECORD))), self._place(unit)
+        x, out = b.add(self.x, b.mul(here, I64(X_RECORD))), self._place(superblock)
         signed = bool(self.shape.offset) or self.shape.signed
         for half in range(self.shape.n_scales):
             e.tile_products(b.add(x, I64(half * self.depth)), BLOCK, b.add(w, I64(half * self.depth * e.tile_rows)), self.depth,
                             signed, b.add(out, I64(half * self.size)), half)
 
-    def dots(self, unit: Value) -> Callable[[int, Sequence[int]], list[Value]]:
+    def dots(self, superblock: Value) -> Callable[[int, Sequence[int]], list[Value]]:
         """What `_tile_block` asks: sums of the only block or of a half, for some columns."""
-        e, place = self.e, self._place(unit)
+        e, place = self.e, self._place(superblock)
         return lambda index, some: [e.load(vector(I32, e.tile_rows), place, index * self.size + 4 * e.tile_rows * c) for c in some]
 
 
@@ -226,23 +228,23 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
             return [starts_at(e, shape, w, index)] * len(some)
         if not shape.offset:
             return [None] * len(some)
-        return [started(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) for c in some]
+        return [accumulator_init(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) for c in some]
 
     def products(index: int, some: Sequence[int]) -> list[Value]:
         groups = range(index * parts, (index + 1) * parts)
         fours = [[lambda g=g, c=c: e.cast(e.splat(e.load(I32, x, 4 * (TILE_COLUMNS * g + c)), rows), kind) for g in groups]
                  for c in some]
-        return e.dots([codes[g] for g in groups], fours, shape.signed, shape.most, starts(index, some))
+        return e.dots([quants[g] for g in groups], fours, shape.signed, shape.most, starts(index, some))
 
-    codes = [cache(lambda g=g: codes_at(e, shape, w, g)) for g in range(BLOCK // 4)]
+    quants = [cache(lambda g=g: quants_at(e, shape, w, g)) for g in range(BLOCK // 4)]
     factors = [cache(lambda index=index: e.load(floats, w, rows * (BLOCK + 4 * index)))
-               for index in range(shape.n_scales + shape.n_minima)]
+               for index in range(shape.n_scales + shape.n_mins)]
     results = []
     for some in [[c] for c in columns] if dots or (e.column_by_column and shape.n_scales > 1) else [list(columns)]:
         parts_of = [(dots or products)(index, some) for index in range(shape.n_scales)]
-        scales, minima = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
+        scales, mins = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
         for i, c in enumerate(some):
-            sums = [word(I32, c, sums_section(index, shape.n_minima)) for index in range(shape.n_minima)]
+            sums = [word(I32, c, sums_section(index, shape.n_mins)) for index in range(shape.n_mins)]
             total = totals[c - columns[0]]
-            results.append(weighed(e, total, [each[i] for each in parts_of], scales, minima, sums, word(F32, c, 0)))
+            results.append(weighed(e, total, [each[i] for each in parts_of], scales, mins, sums, word(F32, c, 0)))
     return results

@@ -1,6 +1,6 @@
 """Several groups of a panel by a tile of activations at once, as IR: a vector of activations is loaded once for all of them.
 
-On rungs with `tile_groups`. Results are the same as those of `panel.multiply` for each of the groups, bit by bit.
+On ISA levels with `tile_groups`. Results are the same as those of `panel.multiply` for each of the groups, bit by bit.
 """
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS, codes_at, record_bytes, sign_sums, starts_at
-from edgellm.backends.cpu.kernels.unit import Shape, started, sums_section, weighed
+from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS, quants_at, record_bytes, sign_sums, starts_at
+from edgellm.backends.cpu.kernels.superblock import Shape, accumulator_init, sums_section, weighed
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
@@ -19,7 +19,7 @@ from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 Value = Any                                      # ir.Value: llvmlite has no static types
 
 
-def multiply(e: Generic, shape: Shape, panel: Value, group_bytes: Value, units: Value, x: Value, totals: Value,
+def multiply(e: Generic, shape: Shape, panel: Value, group_bytes: Value, superblocks: Value, x: Value, totals: Value,
              block: Value) -> None:
     """`panel.multiply` of `tile_groups` groups, `group_bytes` apart; their totals follow each other."""
     b, kind, columns = e.b, vector(F32, e.tile_rows), e.tile_group_columns
@@ -31,9 +31,9 @@ def multiply(e: Generic, shape: Shape, panel: Value, group_bytes: Value, units: 
             step(b.mul(loop.index, I64(size)))
 
     each(lambda at: e.store(e.constant(kind, 0.0), b.add(sums, at)))
-    with cgutils.for_range(b, units) as unit:
-        w = b.add(panel, b.mul(unit.index, I64(record)))
-        at = b.add(x, b.mul(unit.index, I64(X_RECORD)))
+    with cgutils.for_range(b, superblocks) as superblock:
+        w = b.add(panel, b.mul(superblock.index, I64(record)))
+        at = b.add(x, b.mul(superblock.index, I64(X_RECORD)))
         with cgutils.for_range(b, I64(TILE_COLUMNS // columns)) as some:
             _block(e, shape, [b.add(w, b.mul(group_bytes, I64(r))) for r in range(e.tile_groups)],
                    b.add(at, b.mul(some.index, I64(4 * columns))), b.add(sums, b.mul(some.index, I64(size * columns))))
@@ -55,21 +55,21 @@ def _block(e: Generic, shape: Shape, groups: Sequence[Value], x: Value, totals: 
     def starts(index: int) -> list[list[Value | None]]:
         if sign_sums(e, shape):
             return [[starts_at(e, shape, w, index)] * len(columns) for w in groups]
-        by_column = [started(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) if shape.offset else None
+        by_column = [accumulator_init(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) if shape.offset else None
                      for c in columns]
         return [by_column] * len(groups)
 
     def products(index: int) -> list[list[Value]]:
         fours = range(index * parts, (index + 1) * parts)
-        weights = [[lambda g=g, w=w: codes_at(e, shape, w, g) for g in fours] for w in groups]
-        codes = [[lambda g=g, c=c: e.cast(e.splat(e.load(I32, x, 4 * (TILE_COLUMNS * g + c)), rows), kind) for g in fours]
-                 for c in columns]
-        return e.dots_of_groups(weights, codes, shape.signed, shape.most, starts(index))
+        weights = [[lambda g=g, w=w: quants_at(e, shape, w, g) for g in fours] for w in groups]
+        quants = [[lambda g=g, c=c: e.cast(e.splat(e.load(I32, x, 4 * (TILE_COLUMNS * g + c)), rows), kind) for g in fours]
+                  for c in columns]
+        return e.dots_of_groups(weights, quants, shape.signed, shape.most, starts(index))
 
     dots = [products(index) for index in range(shape.n_scales)]
-    factors = [[e.load(floats, w, rows * (BLOCK + 4 * index)) for index in range(shape.n_scales + shape.n_minima)] for w in groups]
+    factors = [[e.load(floats, w, rows * (BLOCK + 4 * index)) for index in range(shape.n_scales + shape.n_mins)] for w in groups]
     for c in columns:
-        sums, d = [word(I32, c, sums_section(index, shape.n_minima)) for index in range(shape.n_minima)], word(F32, c, 0)
+        sums, d = [word(I32, c, sums_section(index, shape.n_mins)) for index in range(shape.n_mins)], word(F32, c, 0)
         for r, each in enumerate(factors):
             at = 4 * rows * (r * TILE_COLUMNS + c)
             e.store(weighed(e, e.load(floats, totals, at), [part[r][c] for part in dots], each[: shape.n_scales],

@@ -12,10 +12,10 @@ from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
-from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS, UNIT
+from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS
 from edgellm.backends.cpu.words import QUANTISE
 
-BLOCKS_PER_UNIT = UNIT // BLOCK
+BLOCKS_PER_SUPERBLOCK = SUPERBLOCK // BLOCK
 V32B = vector(I8, BLOCK)
 
 
@@ -35,7 +35,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def block_writer(variant: str, isa: Isa) -> Any:
     """Writes one block of one of some rows; whoever has the last block clears those after it."""
-    i64, whole, rows_apart = types.int64, {"q8": False, "q8_whole": isa.rung.whole_blocks}[variant], isa.rung.rows_apart
+    i64, whole, rows_apart = types.int64, {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.rows_apart
     halves_apart = BLOCK // 2 if whole else 2 * BLOCK        # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64,) * 5, lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
@@ -47,45 +47,46 @@ def block_writer(variant: str, isa: Isa) -> Any:
 
     @inline
     def write(source, out, out_stride, row, rows, block, filled):
-        units = (filled + BLOCKS_PER_UNIT - 1) // BLOCKS_PER_UNIT
-        blocks = units * BLOCKS_PER_UNIT
+        superblocks = (filled + BLOCKS_PER_SUPERBLOCK - 1) // BLOCKS_PER_SUPERBLOCK
+        blocks = superblocks * BLOCKS_PER_SUPERBLOCK
         last = block + 1 if block + 1 < filled else blocks
         while block < last:
             to = out + row * out_stride
             if row < tiled_rows(rows):
                 column = row % TILE_COLUMNS
-                place = block % BLOCKS_PER_UNIT * units + block // BLOCKS_PER_UNIT
+                place = block % BLOCKS_PER_SUPERBLOCK * superblocks + block // BLOCKS_PER_SUPERBLOCK
                 to += place * X_RECORD - column * out_stride
                 if block < filled:
                     to_tile(source, to, column)
                 else:
                     clear_tile(to, column)
             elif in_lanes(rows):
-                unit, lane = block // BLOCKS_PER_UNIT, block % 2 * 4 + block % BLOCKS_PER_UNIT // 2
-                codes, scales = to + unit * UNIT + lane * 4, to + blocks * BLOCK + (unit * BLOCKS_PER_UNIT + lane) * 4
+                superblock, lane = block // BLOCKS_PER_SUPERBLOCK, block % 2 * 4 + block % BLOCKS_PER_SUPERBLOCK // 2
+                quants = to + superblock * SUPERBLOCK + lane * 4
+                scales = to + blocks * BLOCK + (superblock * BLOCKS_PER_SUPERBLOCK + lane) * 4
                 if block < filled:
-                    to_lanes(source, codes, scales, blocks * 4)
+                    to_lanes(source, quants, scales, blocks * 4)
                 else:
-                    clear_lanes(codes, scales, blocks * 4)
+                    clear_lanes(quants, scales, blocks * 4)
             else:
-                codes, scales, apart = to + block * BLOCK, to + blocks * BLOCK + block * 4, halves_apart
-                unit = block // BLOCKS_PER_UNIT
-                if rows_apart and filled - unit * BLOCKS_PER_UNIT > BLOCKS_PER_UNIT // 2:
-                    codes = to + unit * UNIT + block % 4 * 2 * BLOCK + block % BLOCKS_PER_UNIT // 4 * BLOCK // 2
+                quants, scales, apart = to + block * BLOCK, to + blocks * BLOCK + block * 4, halves_apart
+                superblock = block // BLOCKS_PER_SUPERBLOCK
+                if rows_apart and filled - superblock * BLOCKS_PER_SUPERBLOCK > BLOCKS_PER_SUPERBLOCK // 2:
+                    quants = to + superblock * SUPERBLOCK + block % 4 * 2 * BLOCK + block % BLOCKS_PER_SUPERBLOCK // 4 * BLOCK // 2
                     apart = BLOCK
                 elif not whole:
-                    codes = to + block // 4 * 4 * BLOCK + block % 4 * BLOCK // 2
+                    quants = to + block // 4 * 4 * BLOCK + block % 4 * BLOCK // 2
                 if block < filled:
-                    to_row(source, codes, apart, scales, blocks * 4)
+                    to_row(source, quants, apart, scales, blocks * 4)
                 else:
-                    clear_row(codes, apart, scales, blocks * 4)
+                    clear_row(quants, apart, scales, blocks * 4)
             block += 1
 
     return write
 
 
 def _rounded(e: Generic, x: Any) -> tuple[Any, list[Any]]:
-    """Codes (i8x32) of 32 values at x, and their scale and sums. Infinite and undefined values make the scale undefined, so that
+    """Quants (i8x32) of 32 values at x, and their scale and sums. Infinite and undefined values make the scale undefined, so that
     they show in the result.
     """
     b = e.b
@@ -111,18 +112,18 @@ def _nothing(e: Generic) -> tuple[Any, list[Any]]:
     return e.constant(V32B, 0), [e.constant(F32, 0.0), *[e.constant(I32, 0)] * 3]
 
 
-def _to_row(e: Generic, values: Any, parts: list[Any], codes: Any, apart: Any, scales: Any, section: Any) -> None:
-    for half, at in enumerate((codes, e.b.add(codes, apart))):
+def _to_row(e: Generic, values: Any, parts: list[Any], quants: Any, apart: Any, scales: Any, section: Any) -> None:
+    for half, at in enumerate((quants, e.b.add(quants, apart))):
         e.store(e.pick(values, range(16 * half, 16 * half + 16)), at)
     for part in parts:
         e.store(part, scales)
         scales = e.b.add(scales, section)
 
 
-def _to_lanes(e: Generic, values: Any, parts: list[Any], codes: Any, scales: Any, section: Any) -> None:
+def _to_lanes(e: Generic, values: Any, parts: list[Any], quants: Any, scales: Any, section: Any) -> None:
     words = e.cast(values, V8I)
     for g in range(BLOCK // 4):
-        e.store(e.lane(words, g), codes, UNIT // 8 * g)
+        e.store(e.lane(words, g), quants, SUPERBLOCK // 8 * g)
     for part in parts:
         e.store(part, scales)
         scales = e.b.add(scales, section)

@@ -1,7 +1,8 @@
-"""How each block type opens up: a unit of 256 weights as codes, scales and minima, written as IR. One function per type.
+"""How each block type opens up: a superblock of 256 weights as quants, scales and mins, written as IR. One function per type.
 
-Layouts: ggml-common.h of llama.cpp. A value is scale * (code - offset) - minimum, in f32 and in this order, as the codecs have it.
-Codes come by halves of blocks, because that is how nibbles lie: the first (or second) 16 codes of as many blocks as fill a vector.
+Layouts: ggml-common.h of llama.cpp. A value is scale * (quant - offset) - minimum, in f32 and in this order, as the codecs have it.
+Quants come by halves of blocks, because that is how nibbles lie: the first (or second) 16 quants of as many blocks as fill a
+vector.
 """
 from __future__ import annotations
 
@@ -16,30 +17,30 @@ from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 
 Value = Any                                      # ir.Value: llvmlite has no static types
-Codes = Callable[[int, int], Value]
+Quants = Callable[[int, int], Value]
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 FP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)      # E2M1, doubled
 V8B, V4I = vector(I8, 8), vector(I32, 4)
-BLOCK_OF = (0, 2, 4, 6, 1, 3, 5, 7)              # lane -> its block, where codes are turned: what turning within 128 bits gives
+BLOCK_OF = (0, 2, 4, 6, 1, 3, 5, 7)              # lane -> its block, where quants are turned: what turning within 128 bits gives
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """256 weights. `codes(q, h)`, i8 lanes: half h (16 codes) of each block of the q-th few, as many as the rung has `together`;
-    or (`Traits.whole`) the first or second half of these blocks, each of them whole.
+class Superblock:
+    """256 weights. `quants(q, h)`, i8 lanes: half h (16 quants) of each block of the q-th few, as many as the ISA level has
+    `together`; or (`Traits.whole`) the first or second half of these blocks, each of them whole.
 
-    Scales and minima are f32x8 over the eight blocks: one vector, or two where each half block has its own. Codes are unsigned
-    up to `most`, or signed; `offset` is a power of two. A block's codes may be multiples by a power of two, and its scale smaller.
-    `places`: of rows whose blocks lie apart, codes of block j are multiples by 2^places[j], which their scales do not know of.
-    With a `factor` (f32x8) scales are i32x8, and it multiplies their sum. `turned`, where it takes less than to turn `codes`: all
-    codes as block_lanes.py wants them, eight i8x32 of which each has four neighbours of every block.
+    Scales and mins are f32x8 over the eight blocks: one vector, or two where each half block has its own. Quants are unsigned
+    up to `most`, or signed; `offset` is a power of two. A block's quants may be multiples by a power of two, and its scale smaller.
+    `places`: of rows whose blocks lie apart, quants of block j are multiples by 2^places[j], which their scales do not know of.
+    With a `factor` (f32x8) scales are i32x8, and it multiplies their sum. `turned`, where it takes less than to turn `quants`: all
+    quants as block_lanes.py wants them, eight i8x32 of which each has four neighbours of every block.
     """
 
-    codes: Codes
+    quants: Quants
     scales: Sequence[Value]
     most: int
     offset: int = 0
-    minima: Sequence[Value] = ()
+    mins: Sequence[Value] = ()
     signed: bool = False
     factor: Sequence[Value] = ()
     turned: Callable[[], Sequence[Value]] | None = field(default=None, kw_only=True)
@@ -47,25 +48,25 @@ class Unit:
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
-def _low_bits(e: Generic, codes: Value, shift: int, mask: int) -> Value:
-    """(codes >> shift) & mask of each byte; shift < 0: to the left."""
+def _low_bits(e: Generic, quants: Value, shift: int, mask: int) -> Value:
+    """(quants >> shift) & mask of each byte; shift < 0: to the left."""
     if e.is_neon:
-        return e.field(codes, shift, mask)
+        return e.field(quants, shift, mask)
     if shift:
-        wide = vector(I16, codes.type.count // 2)
+        wide = vector(I16, quants.type.count // 2)
         move = e.b.lshr if shift > 0 else e.b.shl
-        codes = e.cast(move(e.cast(codes, wide), e.constant(wide, abs(shift))), codes.type)
-    return e.b.and_(codes, e.constant(codes.type, mask))
+        quants = e.cast(move(e.cast(quants, wide), e.constant(wide, abs(shift))), quants.type)
+    return e.b.and_(quants, e.constant(quants.type, mask))
 
 
-def _shifted(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Value:
-    """(codes >> shift) & mask of each byte, a shift for every 16 bytes; < 0: to the left. No bit of `mask` may come from outside
+def _shifted(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Value:
+    """(quants >> shift) & mask of each byte, a shift for every 16 bytes; < 0: to the left. No bit of `mask` may come from outside
     its byte.
     """
     if e.is_neon:                                # one shift: 16 bytes are all there is
-        return e.field(codes, shifts[0], mask)
-    wide = vector(I32, codes.type.count // 4)
-    words = e.cast(codes, wide)
+        return e.field(quants, shifts[0], mask)
+    wide = vector(I32, quants.type.count // 4)
+    words = e.cast(quants, wide)
 
     def each(amounts: Sequence[int]) -> Value:
         return e.constant(wide, [amount for amount in amounts for _ in range(4)])
@@ -76,34 +77,34 @@ def _shifted(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Valu
         words = e.b.shl(words, each([-shift for shift in shifts]))
     else:                                        # a rotation where the processor has it
         words = e.call(f"llvm.fshr.v{wide.count}i32", wide, words, words, each([shift % 32 for shift in shifts]))
-    return e.b.and_(e.cast(words, codes.type), e.constant(codes.type, mask))
+    return e.b.and_(e.cast(words, quants.type), e.constant(quants.type, mask))
 
 
-def _in_place(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Value:
-    """`_shifted`, but the codes stay where they are, as multiples by 2^shift, where the rung takes such large ones: shifts are a
-    sixth of the work on a row. `_of_places` is what their scales have to be multiplied with.
+def _in_place(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Value:
+    """`_shifted`, but the quants stay where they are, as multiples by 2^shift, where the ISA level takes such large ones: shifts
+    are a sixth of the work on a row. `_of_places` is what their scales have to be multiplied with.
     """
-    if not e.wide_codes:
-        return _shifted(e, codes, shifts, mask)
+    if not e.wide_quants:
+        return _shifted(e, quants, shifts, mask)
     masks = [(mask << shift) - (mask << shift >> 7 << 8) for shift in shifts for _ in range(16)]
-    return e.b.and_(codes, e.constant(codes.type, masks))
+    return e.b.and_(quants, e.constant(quants.type, masks))
 
 
-def _near_place(e: Generic, codes: Value, shifts: Sequence[int], mask: int) -> Value:
-    """`_shifted`, but of blocks that lie apart every other code of two bits stays a multiple by four: see `_near_places`."""
+def _near_place(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Value:
+    """`_shifted`, but of blocks that lie apart every other quant of two bits stays a multiple by four: see `_near_places`."""
     if not _near_places(e):
-        return _shifted(e, codes, shifts, mask)
+        return _shifted(e, quants, shifts, mask)
     shift = shifts[0]
-    return _shifted(e, codes, [shift // 4 * 4] * len(shifts), mask << shift % 4)
+    return _shifted(e, quants, [shift // 4 * 4] * len(shifts), mask << shift % 4)
 
 
 def _near_places(e: Generic) -> Sequence[int]:
-    """`Unit.places` of such codes: half the shifts are worth less than a shift of the sums."""
-    return [0, 2] * 4 if e.apart and not e.wide_codes else ()
+    """`Superblock.places` of such quants: half the shifts are worth less than a shift of the sums."""
+    return [0, 2] * 4 if e.apart and not e.wide_quants else ()
 
 
 def _of_places(e: Generic, values: Value, shifts: Sequence[int]) -> Value:
-    return e.b.fmul(values, e.constant(values.type, [2.0**-shift for shift in shifts])) if e.wide_codes else values
+    return e.b.fmul(values, e.constant(values.type, [2.0**-shift for shift in shifts])) if e.wide_quants else values
 
 
 def _few(e: Generic, q: int) -> Sequence[int]:
@@ -121,7 +122,7 @@ def _halves(e: Generic, q: int, h: int) -> list[tuple[int, int]]:
     return [divmod(first + i, 2) for i in range(e.together)]
 
 
-def _nibbles(e: Generic, block: Blocks, offset: int) -> Codes:
+def _nibbles(e: Generic, block: Blocks, offset: int) -> Quants:
     """16 bytes of each block: low nibbles are its first half, high nibbles its second."""
     @cache
     def both(q: int) -> Value:
@@ -131,16 +132,16 @@ def _nibbles(e: Generic, block: Blocks, offset: int) -> Codes:
 
 
 def _turned_nibbles(e: Generic, block: Blocks, offset: int) -> list[Value]:
-    """`_nibbles` turned: four codes at a time of every block."""
+    """`_nibbles` turned: four quants at a time of every block."""
     both = e.turned([e.each_sixteen(block, _few(e, q), offset) for q in range(4)])
     return [_low_bits(e, each, shift, 15) for shift in (0, 4) for each in both]
 
 
-def _turned_fifth_bits(e: Generic, block: Blocks, offset: int, codes: Sequence[Value]) -> list[Value]:
-    """`_fifth_bits` of turned codes."""
+def _turned_fifth_bits(e: Generic, block: Blocks, offset: int, quants: Sequence[Value]) -> list[Value]:
+    """`_fifth_bits` of turned quants."""
     words = e.cast(e.pack([e.load(I32, block(j), offset) for j in BLOCK_OF]), V32B)
     results = []
-    for g, low in enumerate(codes):
+    for g, low in enumerate(quants):
         octets = e.pick(words, [i // 4 * 4 + g // 2 for i in range(32)])
         bits = e.constant(V32B, [1 << i + 4 * (g % 2) if i + 4 * (g % 2) < 7 else -128 for i in (0, 1, 2, 3)] * 8)
         there = e.b.sext(e.b.icmp_unsigned("==", e.b.and_(octets, bits), bits), V32B)
@@ -148,12 +149,12 @@ def _turned_fifth_bits(e: Generic, block: Blocks, offset: int, codes: Sequence[V
     return results
 
 
-def _fifth_bits(e: Generic, block: Blocks, offset: int, codes: Codes) -> Codes:
-    """`codes` with 16 added where a block's 32 bits have a one."""
+def _fifth_bits(e: Generic, block: Blocks, offset: int, quants: Quants) -> Quants:
+    """`quants` with 16 added where a block's 32 bits have a one."""
     words = cache(lambda q: e.each_four(block, _few(e, q), offset))
 
     def with_bits(q: int, h: int) -> Value:
-        low, places = codes(q, h), range(16 * e.together)
+        low, places = quants(q, h), range(16 * e.together)
         octets = e.pick(words(q), [i // 16 * 16 + 2 * h + i % 16 // 8 for i in places])
         bit = e.b.and_(octets, e.constant(low.type, [(1 << i % 8) - (256 if i % 8 == 7 else 0) for i in places]))
         there = e.b.icmp_unsigned("!=", bit, e.constant(low.type, 0))
@@ -185,12 +186,12 @@ def _by_halves(e: Generic, d: Value, sixteen: Value, signed: bool = False) -> li
     return [e.b.fmul(d, e.b.sitofp(each, V8F)) for each in (first, shift(pairs, e.constant(V8I, 8)))]
 
 
-def _table(e: Generic, nibbles: Codes, scales: Sequence[Value], turned: Callable[[], Sequence[Value]] | None = None) -> Unit:
-    """Codes of the IQ4 table; offset where the rung likes that better than signed ones."""
-    offset = 128 if e.wide_codes else 0
+def _table(e: Generic, nibbles: Quants, scales: Sequence[Value], turned: Callable[[], Sequence[Value]] | None = None) -> Superblock:
+    """Quants of the IQ4 table; offset where the ISA level likes that better than signed ones."""
+    offset = 128 if e.wide_quants else 0
     table = [(value + offset + 128) % 256 - 128 for value in IQ4_VALUES]
-    return Unit(lambda q, h: e.lookup(table, nibbles(q, h)), scales, most=255 if offset else 127, offset=offset, signed=not offset,
-                turned=turned and (lambda: [e.lookup(table, each) for each in turned()]))
+    return Superblock(lambda q, h: e.lookup(table, nibbles(q, h)), scales, most=255 if offset else 127, offset=offset,
+                      signed=not offset, turned=turned and (lambda: [e.lookup(table, each) for each in turned()]))
 
 
 # --- types of 32 ------------------------------------------------------------------------------------------------------
@@ -204,31 +205,31 @@ def _scale_and_minimum(e: Generic, block: Blocks) -> tuple[Value, Value]:
     return d, e.b.fneg(m)
 
 
-def _q4_0(e: Generic, block: Blocks) -> Unit:
-    return Unit(_nibbles(e, block, 2), [_scale(e, block)], most=15, offset=8, turned=lambda: _turned_nibbles(e, block, 2))
+def _q4_0(e: Generic, block: Blocks) -> Superblock:
+    return Superblock(_nibbles(e, block, 2), [_scale(e, block)], most=15, offset=8, turned=lambda: _turned_nibbles(e, block, 2))
 
 
-def _q4_1(e: Generic, block: Blocks) -> Unit:
+def _q4_1(e: Generic, block: Blocks) -> Superblock:
     d, m = _scale_and_minimum(e, block)
-    return Unit(_nibbles(e, block, 4), [d], most=15, minima=[m], turned=lambda: _turned_nibbles(e, block, 4))
+    return Superblock(_nibbles(e, block, 4), [d], most=15, mins=[m], turned=lambda: _turned_nibbles(e, block, 4))
 
 
-def _q5_0(e: Generic, block: Blocks) -> Unit:
-    return Unit(_fifth_bits(e, block, 2, _nibbles(e, block, 6)), [_scale(e, block)], most=31, offset=16,
-                turned=lambda: _turned_fifth_bits(e, block, 2, _turned_nibbles(e, block, 6)))
+def _q5_0(e: Generic, block: Blocks) -> Superblock:
+    return Superblock(_fifth_bits(e, block, 2, _nibbles(e, block, 6)), [_scale(e, block)], most=31, offset=16,
+                      turned=lambda: _turned_fifth_bits(e, block, 2, _turned_nibbles(e, block, 6)))
 
 
-def _q5_1(e: Generic, block: Blocks) -> Unit:
+def _q5_1(e: Generic, block: Blocks) -> Superblock:
     d, m = _scale_and_minimum(e, block)
-    return Unit(_fifth_bits(e, block, 4, _nibbles(e, block, 8)), [d], most=31, minima=[m],
-                turned=lambda: _turned_fifth_bits(e, block, 4, _turned_nibbles(e, block, 8)))
+    return Superblock(_fifth_bits(e, block, 4, _nibbles(e, block, 8)), [d], most=31, mins=[m],
+                      turned=lambda: _turned_fifth_bits(e, block, 4, _turned_nibbles(e, block, 8)))
 
 
-def _q8_0(e: Generic, block: Blocks) -> Unit:
-    offset = 128 if e.wide_codes else 0
+def _q8_0(e: Generic, block: Blocks) -> Superblock:
+    offset = 128 if e.wide_quants else 0
     pairs = cache(lambda j: e.join(e.load(V32B, block(j), 2), e.load(V32B, block(j + 1), 2)))
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         few = _few(e, q)
         if e.is_neon:
             return e.load(V16B, block(few[0]), 2 + 16 * h)
@@ -239,10 +240,10 @@ def _q8_0(e: Generic, block: Blocks) -> Unit:
             signed = e.join_all([e.pick(pairs(j), lanes) for j in few[::2]])
         return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed
 
-    return Unit(codes, [_scale(e, block)], most=255 if offset else 128, offset=offset, signed=not offset)
+    return Superblock(quants, [_scale(e, block)], most=255 if offset else 128, offset=offset, signed=not offset)
 
 
-def _iq4_nl(e: Generic, block: Blocks) -> Unit:
+def _iq4_nl(e: Generic, block: Blocks) -> Superblock:
     return _table(e, _nibbles(e, block, 2), [_scale(e, block)], lambda: _turned_nibbles(e, block, 2))
 
 
@@ -258,7 +259,7 @@ def _first_bytes(e: Generic, block: Blocks) -> Value:
     return e.cast(e.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [word], False), V8B)
 
 
-def _mxfp4(e: Generic, block: Blocks) -> Unit:
+def _mxfp4(e: Generic, block: Blocks) -> Superblock:
     """The scale is 2^(exponent - 128), half of E8M0's, because the table is doubled."""
     exponent = e.b.zext(_first_bytes(e, block), V8I)
     normal = e.b.sub(e.b.shl(exponent, e.constant(V8I, 23)), e.constant(V8I, 1 << 23))
@@ -266,43 +267,43 @@ def _mxfp4(e: Generic, block: Blocks) -> Unit:
     tiny = e.b.add(e.b.select(e.b.icmp_signed("<", few, one), few, one), one)               # 2^-128, or else 2^-127
     bits = e.b.select(e.b.icmp_signed(">", normal, tiny), normal, tiny)
     table, nibbles = [value + 16 for value in FP4_VALUES], _nibbles(e, block, 1)
-    return Unit(lambda q, h: e.lookup(table, nibbles(q, h)), [e.cast(bits, vector(F32, 8))], most=28, offset=16,
-                turned=lambda: [e.lookup(table, each) for each in _turned_nibbles(e, block, 1)])
+    return Superblock(lambda q, h: e.lookup(table, nibbles(q, h)), [e.cast(bits, vector(F32, 8))], most=28, offset=16,
+                      turned=lambda: [e.lookup(table, each) for each in _turned_nibbles(e, block, 1)])
 
 
 # --- types of 256 -----------------------------------------------------------------------------------------------------
-def _q4_or_q5_k(e: Generic, p: Value, codes: Codes, most: int, places: Sequence[int] = (0, 0)) -> Unit:
-    """Eight scales and eight minima of six bits, in 12 bytes: those of blocks 0 to 3 in the low bits of the first eight bytes, of
-    blocks 4 to 7 in the nibbles of the last four and the top bits of the first eight. `places`: of codes of even and odd blocks.
+def _q4_or_q5_k(e: Generic, p: Value, quants: Quants, most: int, places: Sequence[int] = (0, 0)) -> Superblock:
+    """Eight scales and eight mins of six bits, in 12 bytes: those of blocks 0 to 3 in the low bits of the first eight bytes, of
+    blocks 4 to 7 in the nibbles of the last four and the top bits of the first eight. `places`: of quants of even and odd blocks.
     """
     def bits(word: Value, shift: int, mask: int) -> Value:
         return e.b.and_(e.b.lshr(word, I32(shift)), I32(mask))
 
     def eight(low: Value, high: Value) -> Value:
-        """f32x8 of the bytes of two words. Integer units put them together: those of vectors have enough to do."""
+        """f32x8 of the bytes of two words. Integer superblocks put them together: those of vectors have enough to do."""
         both = e.b.or_(e.b.zext(low, I64), e.b.shl(e.b.zext(high, I64), I64(32)))
         return e.b.sitofp(e.b.zext(e.cast(both, V8B), V8I), V8F)
 
     first, second, last = (e.load(I32, p, 4 * i) for i in (1, 2, 3))
     scales = eight(bits(first, 0, 0x3F3F3F3F), e.b.or_(bits(last, 0, 0x0F0F0F0F), bits(first, 2, 0x30303030)))
-    minima = eight(bits(second, 0, 0x3F3F3F3F), e.b.or_(bits(last, 4, 0x0F0F0F0F), bits(second, 2, 0x30303030)))
+    mins = eight(bits(second, 0, 0x3F3F3F3F), e.b.or_(bits(last, 4, 0x0F0F0F0F), bits(second, 2, 0x30303030)))
     d, least = _two_halves(e, p, 0)
-    return Unit(codes, [e.b.fmul(_of_places(e, d, [*places] * 4), scales)], most, minima=[e.b.fmul(least, minima)])
+    return Superblock(quants, [e.b.fmul(_of_places(e, d, [*places] * 4), scales)], most, mins=[e.b.fmul(least, mins)])
 
 
-def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Codes:
+def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Quants:
     """32 bytes for every two blocks, whole: low nibbles are the first block."""
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         few = _few(e, q)
         first = few[0] // 2 * 2
         pieces = [j // 2 * 2 - first + h for j in few]
         return taken(e, e.sixteens(p, offset + first * 16, pieces), [j % 2 * 4 for j in few], 15)
 
-    return codes
+    return quants
 
 
 def _bit_of_each(e: Generic, p: Value, offset: int) -> Callable[[Sequence[tuple[int, int]], int, int], Value]:
-    """What takes a bit of each code of some half blocks (block, half) to a place: 32 bytes have a bit for each block."""
+    """What takes a bit of each quant of some half blocks (block, half) to a place: 32 bytes have a bit for each block."""
     @cache
     def moved(half: int) -> Value:               # of blocks that lie apart the last four's bits go to the places of the first
         both = e.cast(e.sixteens(p, offset, [half, half]), V8I)
@@ -318,25 +319,25 @@ def _bit_of_each(e: Generic, p: Value, offset: int) -> Callable[[Sequence[tuple[
     return taken
 
 
-def _q4_k(e: Generic, block: Blocks) -> Unit:
-    most = 240 if e.wide_codes else 15
+def _q4_k(e: Generic, block: Blocks) -> Superblock:
+    most = 240 if e.wide_quants else 15
     return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16, _in_place), most, [0, 4])
 
 
-def _q5_k(e: Generic, block: Blocks) -> Unit:
+def _q5_k(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
     nibbles, fifth = _pair_nibbles(e, p, 48, _shifted), _bit_of_each(e, p, 16)
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         return e.b.or_(nibbles(q, h), fifth([(j, h) for j in _few(e, q)], 4, 16))
 
-    return _q4_or_q5_k(e, p, codes, most=31)
+    return _q4_or_q5_k(e, p, quants, most=31)
 
 
-def _q6_k(e: Generic, block: Blocks) -> Unit:
+def _q6_k(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         halves = _halves(e, q, h)
         half = halves[0][0] // 4
         low = e.sixteens(p, half * 64, [(j // 4 - half) * 4 + j % 2 * 2 + side for j, side in halves])
@@ -344,21 +345,21 @@ def _q6_k(e: Generic, block: Blocks) -> Unit:
         return e.b.or_(_shifted(e, low, [j % 4 // 2 * 4 for j, _ in halves], 15),
                        _shifted(e, high, [j % 4 * 2 - 4 for j, _ in halves], 48))
 
-    return Unit(codes, _by_halves(e, _half(e, p, 208), e.load(V16B, p, 192), signed=True), most=63, offset=32)
+    return Superblock(quants, _by_halves(e, _half(e, p, 208), e.load(V16B, p, 192), signed=True), most=63, offset=32)
 
 
-def _twos(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Codes:
-    """Two bits a code: 32 bytes for every four blocks."""
-    def codes(q: int, h: int) -> Value:
+def _twos(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Quants:
+    """Two bits a quant: 32 bytes for every four blocks."""
+    def quants(q: int, h: int) -> Value:
         halves = _halves(e, q, h)
         half = halves[0][0] // 4
         both = e.sixteens(p, offset + half * 32, [(j // 4 - half) * 2 + side for j, side in halves])
         return taken(e, both, [j % 4 * 2 for j, _ in halves], 3)
 
-    return codes
+    return quants
 
 
-def _q2_k(e: Generic, block: Blocks) -> Unit:
+def _q2_k(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
     pairs = e.b.zext(e.load(vector(I16, 8), p, 0), V8I)
 
@@ -367,28 +368,28 @@ def _q2_k(e: Generic, block: Blocks) -> Unit:
         return [e.b.fmul(d, e.b.sitofp(each, V8F)) for each in fields]
 
     d, least = _two_halves(e, p, 80)
-    scales, minima = numbers(_of_places(e, d, [0, 2, 4, 6] * 2), 0), numbers(least, 4)
-    if e.wide_codes:
-        return Unit(_twos(e, p, 16, _in_place), scales, most=192, minima=minima)
+    scales, mins = numbers(_of_places(e, d, [0, 2, 4, 6] * 2), 0), numbers(least, 4)
+    if e.wide_quants:
+        return Superblock(_twos(e, p, 16, _in_place), scales, most=192, mins=mins)
     places = _near_places(e)
-    return Unit(_twos(e, p, 16, _near_place), scales, most=12 if places else 3, minima=minima, places=places)
+    return Superblock(_twos(e, p, 16, _near_place), scales, most=12 if places else 3, mins=mins, places=places)
 
 
-def _q3_k(e: Generic, block: Blocks) -> Unit:
+def _q3_k(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
     twos, third = _twos(e, p, 32, _shifted), _bit_of_each(e, p, 0)
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         return e.b.or_(twos(q, h), third(_halves(e, q, h), 2, 4))
 
     low = e.load(V8B, p, 96)
     fours = e.join(_low_bits(e, low, 0, 15), _low_bits(e, low, 4, 15))
     high = e.cast(e.b.lshr(e.splat(e.load(I32, p, 104), 4), e.constant(V4I, [0, 2, 4, 6])), V16B)
     scales = e.b.sub(e.b.or_(fours, _low_bits(e, _low_bits(e, high, 0, 3), -4, 48)), e.constant(V16B, 32))
-    return Unit(codes, _by_halves(e, _half(e, p, 108), scales, signed=True), most=7, offset=4)
+    return Superblock(quants, _by_halves(e, _half(e, p, 108), scales, signed=True), most=7, offset=4)
 
 
-def _iq4_xs(e: Generic, block: Blocks) -> Unit:
+def _iq4_xs(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
 
     def field(value: Value, width: int) -> Value:
@@ -402,7 +403,7 @@ def _iq4_xs(e: Generic, block: Blocks) -> Unit:
     return _table(e, lambda q, h: _low_bits(e, both(q), 4 * h, 15), [d])
 
 
-UNPACK: dict[str, Callable[[Generic, Blocks], Unit]] = {
+UNPACK: dict[str, Callable[[Generic, Blocks], Superblock]] = {
     "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0, "IQ4_NL": _iq4_nl, "MXFP4": _mxfp4,
     "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_XS": _iq4_xs,
 }

@@ -1,6 +1,6 @@
-"""How the IQ types with grids open up, written as IR: see unpack.py. Points come from tables, eight (or four) codes at a time.
+"""How the IQ types with grids open up, written as IR: see unpack.py. Points come from tables, eight (or four) quants at a time.
 
-Of all signs of a unit a vector is made first, a bit for each code in the order of codes; sums of one column then take the
+Of all signs of a superblock a vector is made first, a bit for each quant in the order of quants; sums of one column then take the
 activations with these signs and the points as they are in the table.
 """
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgellm.backends.cpu.kernels._tables import Numbers, hidden, put, room, table
-from edgellm.backends.cpu.kernels.unpack import Codes, Unit, _few, _half, _halves
+from edgellm.backends.cpu.kernels.unpack import Quants, Superblock, _few, _half, _halves
 from edgellm.backends.cpu.simd.base import F64, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 from edgellm.formats.codecs._grids import grid
@@ -24,28 +24,28 @@ V8H, V16H, V32H = vector(I16, 8), vector(I16, 16), vector(I16, 32)
 
 
 @dataclass(frozen=True, slots=True)
-class SignedUnit(Unit):
-    """A unit that also gives the sizes of its codes, at most `widest`, and which of them are negative (i1 lanes)."""
+class SignedSuperblock(Superblock):
+    """A superblock that also gives the sizes of its quants, at most `widest`, and which of them are negative (i1 lanes)."""
 
-    sizes: Codes = lambda q, h: None
-    negative: Codes = lambda q, h: None
+    sizes: Quants = lambda q, h: None
+    negative: Quants = lambda q, h: None
     widest: int = 0
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 def _pieces(e: Generic, q: int, h: int, whole: bool) -> list[tuple[int, int]]:
-    """The half blocks (block, half) in the vector codes(q, h)."""
+    """The half blocks (block, half) in the vector quants(q, h)."""
     return _halves(e, q, h) if whole else [(j, h) for j in _few(e, q)]
 
 
 def _packed(points: Any, plus: int = 0, times: int = 1) -> list[int]:
     """Points as integers, the first coordinate in the lowest byte."""
-    codes = (points.astype(np.int64) * times + plus).astype(np.uint8)
-    return [int.from_bytes(row.tobytes(), "little") for row in codes]
+    quants = (points.astype(np.int64) * times + plus).astype(np.uint8)
+    return [int.from_bytes(row.tobytes(), "little") for row in quants]
 
 
 def _looked_up(e: Generic, base: Value, index: Index, pieces: Sequence[tuple[int, int]], coordinates: int, scaled: bool) -> Value:
-    """Codes of half blocks from the table at `base`. `scaled`: an index counts bytes."""
+    """Quants of half blocks from the table at `base`. `scaled`: an index counts bytes."""
     per_half, size = 16 // coordinates, F64 if coordinates == 8 else I32     # of two doubles the second is loaded into its place
     numbers = [2 * per_half * j + per_half * half + i for j, half in pieces for i in range(per_half)]
     offsets = [index(n) if scaled else e.b.mul(index(n), I64(coordinates)) for n in numbers]
@@ -68,8 +68,8 @@ def _bytes(e: Generic, address: Value, offset: int) -> Index:
     return lambda i: e.b.zext(e.load(I8, address, offset + i), I64)
 
 
-def _negative(e: Generic, signs: Callable[[int], Value], whole: bool) -> Codes:
-    """Which codes have their bit set: `signs(g)`, in each 128 bits, are the 16 bytes of blocks 4 g to 4 g + 3."""
+def _negative(e: Generic, signs: Callable[[int], Value], whole: bool) -> Quants:
+    """Which quants have their bit set: `signs(g)`, in each 128 bits, are the 16 bytes of blocks 4 g to 4 g + 3."""
     def lanes(q: int, h: int) -> Value:
         pieces = _pieces(e, q, h, whole)
         group = signs(pieces[0][0] // 4)
@@ -80,16 +80,16 @@ def _negative(e: Generic, signs: Callable[[int], Value], whole: bool) -> Codes:
     return cache(lanes)
 
 
-def _signed(e: Generic, sizes: Codes, negative: Codes, scales: Sequence[Value], widest: int) -> Unit:
-    """Sizes and signs put together; offset where the rung likes that better than signed codes."""
-    offset = 128 if e.wide_codes else 0
+def _signed(e: Generic, sizes: Quants, negative: Quants, scales: Sequence[Value], widest: int) -> Superblock:
+    """Sizes and signs put together; offset where the ISA level likes that better than signed quants."""
+    offset = 128 if e.wide_quants else 0
     sizes = cache(sizes)
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         signed = e.negated(sizes(q, h), negative(q, h))
         return e.b.xor(signed, e.constant(signed.type, -128)) if offset else signed
 
-    return SignedUnit(codes, scales, 255 if offset else widest, offset, (), not offset, (), sizes, negative, widest)
+    return SignedSuperblock(quants, scales, 255 if offset else widest, offset, (), not offset, (), sizes, negative, widest)
 
 
 def _even(e: Generic, sevens: Value) -> Value:
@@ -152,7 +152,7 @@ def _nibble_scales(e: Generic, p: Value, offset: int) -> list[Value]:
 
 
 # --- two and three bits -----------------------------------------------------------------------------------------------
-def _iq2_xxs(e: Generic, block: Blocks) -> Unit:
+def _iq2_xxs(e: Generic, block: Blocks) -> Superblock:
     """Of each block four bytes of points, then a word of four signs of seven bits and a scale."""
     p = block(0)
     base = table(e, "iq2_xxs", _packed(grid("IQ2_XXS")), 64)
@@ -165,7 +165,7 @@ def _iq2_xxs(e: Generic, block: Blocks) -> Unit:
                    negative, [d], 43)
 
 
-def _iq2_xs(e: Generic, block: Blocks) -> Unit:
+def _iq2_xs(e: Generic, block: Blocks) -> Superblock:
     """Words of nine bits of a point and seven of its signs; a nibble of scale for each half block."""
     p = block(0)
     base = table(e, "iq2_xs", _packed(grid("IQ2_XS")), 64)
@@ -178,7 +178,7 @@ def _iq2_xs(e: Generic, block: Blocks) -> Unit:
                    _negative(e, _groups(e, _even(e, sevens)), whole=True), scales, 43)
 
 
-def _iq2_s(e: Generic, block: Blocks) -> Unit:
+def _iq2_s(e: Generic, block: Blocks) -> Superblock:
     """Points of eight bits and two more of each four in a byte; signs of their own; a nibble of scale for each half block."""
     p = block(0)
     base = table(e, "iq2_s", _packed(grid("IQ2_S")), 64)
@@ -189,8 +189,8 @@ def _iq2_s(e: Generic, block: Blocks) -> Unit:
                    _negative(e, _loaded_groups(e, p, 34), whole=True), scales, 43)
 
 
-def _iq3_xxs(e: Generic, block: Blocks) -> Unit:
-    """A byte for each point of four codes, then a word of each block: four signs of seven bits and a scale."""
+def _iq3_xxs(e: Generic, block: Blocks) -> Superblock:
+    """A byte for each point of four quants, then a word of each block: four signs of seven bits and a scale."""
     p = block(0)
     base = table(e, "iq3_xxs", _packed(grid("IQ3_XXS")), 32)
     words = e.load(V8I, p, 66)
@@ -200,7 +200,7 @@ def _iq3_xxs(e: Generic, block: Blocks) -> Unit:
     return _signed(e, lambda q, h: _looked_up(e, base, points, _pieces(e, q, h, False), 4, False), negative, [d], 62)
 
 
-def _iq3_s(e: Generic, block: Blocks) -> Unit:
+def _iq3_s(e: Generic, block: Blocks) -> Superblock:
     """Points of eight bits and a ninth one apart; signs of their own; a nibble of scale for each block."""
     p = block(0)
     base = table(e, "iq3_s", _packed(grid("IQ3_S")), 32)
@@ -211,24 +211,24 @@ def _iq3_s(e: Generic, block: Blocks) -> Unit:
                    _negative(e, _loaded_groups(e, p, 74), whole=False), [_odd(e, _half(e, p, 0), sc)], 15)
 
 
-# --- one bit: points of -1, 0 and 1, moved by an eighth; codes are eight times as large and their scales smaller --------
+# --- one bit: points of -1, 0 and 1, moved by an eighth; quants are eight times as large and their scales smaller --------
 _ONE_BIT_OFFSET = 16
 
 
-def _moved(e: Generic, index: Index, moves: Callable[[int], Value], scales: Sequence[Value], whole: bool) -> Unit:
-    """`moves(g)`: 1 or -1 for each eight codes of blocks 4 g to 4 g + 3, in each 128 bits."""
+def _moved(e: Generic, index: Index, moves: Callable[[int], Value], scales: Sequence[Value], whole: bool) -> Superblock:
+    """`moves(g)`: 1 or -1 for each eight quants of blocks 4 g to 4 g + 3, in each 128 bits."""
     base = table(e, "iq1", _packed(grid("IQ1_S"), plus=_ONE_BIT_OFFSET, times=8), 64)
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         pieces = _pieces(e, q, h, whole)
         spread = e.pick(moves(pieces[0][0] // 4), _within(4 * (j % 4) + 2 * half + i // 8 for j, half in pieces for i in range(16)))
         return e.b.add(_looked_up(e, base, index, pieces, 8, True), spread)
 
     eighth = e.constant(V8F, 0.125)
-    return Unit(codes, [e.b.fmul(each, eighth) for each in scales], most=25, offset=_ONE_BIT_OFFSET)
+    return Superblock(quants, [e.b.fmul(each, eighth) for each in scales], most=25, offset=_ONE_BIT_OFFSET)
 
 
-def _iq1_s(e: Generic, block: Blocks) -> Unit:
+def _iq1_s(e: Generic, block: Blocks) -> Superblock:
     """Points of eight bits, and three more of each of four in a word of the block, with its scale and the sign of its move."""
     p = block(0)
     words = e.load(V8H, p, 34)
@@ -239,7 +239,7 @@ def _iq1_s(e: Generic, block: Blocks) -> Unit:
     return _moved(e, _numbers(e, "IQ1_S", block), _groups(e, moves), [_odd(e, _half(e, p, 0), sc)], whole=False)
 
 
-def _iq1_m(e: Generic, block: Blocks) -> Unit:
+def _iq1_m(e: Generic, block: Blocks) -> Superblock:
     """Points of eight bits, and a nibble each: three more bits and the sign of its move; scales of half blocks in three bits of
     four words, whose top bits are d.
     """
@@ -257,7 +257,7 @@ def _iq1_m(e: Generic, block: Blocks) -> Unit:
     return _moved(e, _numbers(e, "IQ1_M", block), _groups(e, moves), [_odd(e, d, each) for each in sc], whole=True)
 
 
-# --- numbers of points, or where they are in the table, from several places of a unit ------------------------------------
+# --- numbers of points, or where they are in the table, from several places of a superblock ------------------------------------
 def _high_bits(e: Generic, p: Value, low: int, high: Callable[[int], Value], step: int, bits: int, per: int) -> list[Value]:
     """8 * (byte | bits << 8) of 32 points: bytes at `low`; `high(i)`: what has the others of point i, each `step` further left."""
     offsets = []
@@ -303,7 +303,7 @@ POINTS: dict[str, Callable[[Generic, Value], list[Value]]] = {
     "IQ2_XS": _iq2_xs_points, "IQ2_S": _iq2_s_points, "IQ3_S": _iq3_s_points, "IQ1_S": _iq1_s_points, "IQ1_M": _iq1_m_points,
 }
 POINTS_BYTES = 128                               # of the most of them
-UNPACK: dict[str, Callable[[Generic, Blocks], Unit]] = {
+UNPACK: dict[str, Callable[[Generic, Blocks], Superblock]] = {
     "IQ2_XXS": _iq2_xxs, "IQ2_XS": _iq2_xs, "IQ2_S": _iq2_s, "IQ3_XXS": _iq3_xxs, "IQ3_S": _iq3_s,
     "IQ1_S": _iq1_s, "IQ1_M": _iq1_m,
 }

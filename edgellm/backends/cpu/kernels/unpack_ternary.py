@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from edgellm.backends.cpu.kernels.unpack import FP4_VALUES, Unit, _few, _half, _halves, _low_bits, _near_place, _near_places
+from edgellm.backends.cpu.kernels.unpack import FP4_VALUES, Superblock, _few, _half, _halves, _low_bits, _near_place, _near_places
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V16B, V32B, Blocks, Generic
 
@@ -19,22 +19,22 @@ def _repeated(e: Generic, block: Blocks, times: int) -> Value:
     return e.pick(few, [j // times for j in range(8)])
 
 
-def _tq2_0(e: Generic, block: Blocks) -> Unit:
-    """Two bits a code: 32 bytes for every four blocks."""
+def _tq2_0(e: Generic, block: Blocks) -> Superblock:
+    """Two bits a quant: 32 bytes for every four blocks."""
     p = block(0)
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         few = _few(e, q)
         half = few[0] // 4
         return _near_place(e, e.sixteens(p, half * 32, [(j // 4 - half) * 2 + h for j in few]), [j % 4 * 2 for j in few], 3)
 
     places = _near_places(e)
-    return Unit(codes, [_half(e, p, 64)], most=12 if places else 3, offset=1, places=places)
+    return Superblock(quants, [_half(e, p, 64)], most=12 if places else 3, offset=1, places=places)
 
 
-def _q2_0(e: Generic, block: Blocks) -> Unit:
-    """Two bits a code, neighbours in a byte: four bytes of a half block become its 16 codes."""
-    def codes(q: int, h: int) -> Value:
+def _q2_0(e: Generic, block: Blocks) -> Superblock:
+    """Two bits a quant, neighbours in a byte: four bytes of a half block become its 16 quants."""
+    def quants(q: int, h: int) -> Value:
         few = _few(e, q)
         fours = [e.load(I32, block(j // 2), 2 + 8 * (j % 2) + 4 * h) for j in few]
         wide = vector(I32, 4 * len(few))
@@ -43,16 +43,16 @@ def _q2_0(e: Generic, block: Blocks) -> Unit:
         words = e.b.and_(e.b.or_(words, e.b.shl(words, e.constant(wide, 6))), e.constant(wide, 0x03030303))
         return e.cast(words, vector(I8, 16 * len(few)))
 
-    return Unit(codes, [_repeated(e, block, 2)], most=3, offset=1)
+    return Superblock(quants, [_repeated(e, block, 2)], most=3, offset=1)
 
 
-def _q1_0(e: Generic, block: Blocks) -> Unit:
+def _q1_0(e: Generic, block: Blocks) -> Superblock:
     """A bit each: twice the bit, less 1."""
     @cache
     def sixteens(of: Sequence[int]) -> Value:
         return e.join_all([e.load(V16B, block(each), 2) for each in of])
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         few = _few(e, q)
         octets = [4 * (j % 4) + 2 * h + i // 8 for j in few for i in range(16)]
         of = (0, 1) if e.apart else (few[0] // 4,)
@@ -61,7 +61,7 @@ def _q1_0(e: Generic, block: Blocks) -> Unit:
         there = e.b.icmp_unsigned("==", e.b.and_(spread, bit), bit)
         return e.b.and_(e.b.sext(there, spread.type), e.constant(spread.type, 2))
 
-    return Unit(codes, [_repeated(e, block, 4)], most=2, offset=1)
+    return Superblock(quants, [_repeated(e, block, 4)], most=2, offset=1)
 
 
 def _tripled(e: Generic, value: Value) -> Value:
@@ -70,8 +70,8 @@ def _tripled(e: Generic, value: Value) -> Value:
     return e.b.add(e.opaque(double), value)
 
 
-def _tq1_0(e: Generic, block: Blocks) -> Unit:
-    """Five codes in a byte, as base-3 digits of a fraction of 256: times 3^n, the digit is what goes over. 32 bytes have five
+def _tq1_0(e: Generic, block: Blocks) -> Superblock:
+    """Five quants in a byte, as base-3 digits of a fraction of 256: times 3^n, the digit is what goes over. 32 bytes have five
     blocks; 16 more have five half blocks; of four, four times, there is the last one.
     """
     p = block(0)
@@ -115,15 +115,15 @@ def _tq1_0(e: Generic, block: Blocks) -> Unit:
             high = last() if (q, h) == (3, 1) else same(2 * (q - 1) + h, 32)
         return e.shuffle(same(q, 16 * h), high, [*range(16), *range(48, 64)])
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         digits = apart(q, h) if e.apart else e.join_all([piece(j, h) for j in _few(e, q)])
         over = [e.b.sext(e.b.icmp_signed(">", digits, e.constant(digits.type, least - 128)), digits.type) for least in (85, 170)]
         return e.b.sub(e.constant(digits.type, 0), e.b.add(*over))
 
-    return Unit(codes, [_half(e, p, 52)], most=2, offset=1)
+    return Superblock(quants, [_half(e, p, 52)], most=2, offset=1)
 
 
-def _nvfp4(e: Generic, block: Blocks) -> Unit:
+def _nvfp4(e: Generic, block: Blocks) -> Superblock:
     """Of each half block eight bytes: low nibbles are its first half. Scales of half blocks are E4M3: the bits of an f16, 2^-8 of
     the value. Here they are halved, because the table is doubled.
     """
@@ -134,16 +134,16 @@ def _nvfp4(e: Generic, block: Blocks) -> Unit:
     value = e.b.select(no_number, e.constant(V16F, 0.0), value)
     table = [each + 16 for each in FP4_VALUES]
 
-    def codes(q: int, h: int) -> Value:
+    def quants(q: int, h: int) -> Value:
         eights = [e.load(I64, block(j // 2), 4 + 16 * (j % 2) + 8 * half) for j, half in _halves(e, q, h)]
         wide = vector(I64, 2 * len(eights))
         both = e.pick(e.pack(eights), [i // 2 for i in range(2 * len(eights))]) if len(eights) > 1 else e.splat(eights[0], 2)
         nibbles = e.cast(e.b.lshr(both, e.constant(wide, [0, 4] * len(eights))), vector(I8, 16 * len(eights)))
         return e.lookup(table, _low_bits(e, nibbles, 0, 15))
 
-    return Unit(codes, [e.pick(value, range(half, 16, 2)) for half in (0, 1)], most=28, offset=16)
+    return Superblock(quants, [e.pick(value, range(half, 16, 2)) for half in (0, 1)], most=28, offset=16)
 
 
-UNPACK: dict[str, Callable[[Generic, Blocks], Unit]] = {
+UNPACK: dict[str, Callable[[Generic, Blocks], Superblock]] = {
     "TQ1_0": _tq1_0, "TQ2_0": _tq2_0, "Q1_0": _q1_0, "Q2_0": _q2_0, "NVFP4": _nvfp4,
 }

@@ -1,8 +1,8 @@
-"""SIMD for kernels: `load_isa(name)` gives one rung of the ladder, its operations as Numba functions. Imports numba.
+"""SIMD for kernels: `load_isa(name)` gives one ISA level of the ladder, its operations as Numba functions. Imports numba.
 
-Vectors are Numba values of fixed width (`base.py`); what a rung lacks, LLVM splits into narrower instructions. Each rung
+Vectors are Numba values of fixed width (`base.py`); what an ISA level lacks, LLVM splits into narrower instructions. Each ISA level
 is a class that emits IR: `generic.py` is portable and complete, the others override what their instructions do better.
-`table.py` lists what kernels can call. Compile for a rung only where the processor has its features (`system.ISA_NEEDS`):
+`table.py` lists what kernels can call. Compile for an ISA level only where the processor has its features (`system.ISA_NEEDS`):
 LLVM aborts the process otherwise.
 """
 from __future__ import annotations
@@ -16,14 +16,16 @@ from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.simd.neon import DotProd, I8mm, Neon
 from edgellm.backends.cpu.simd.table import Isa
 
-__all__ = ["F32X8", "I8X32", "I32X8", "RUNGS", "Isa", "Vec", "load_isa"]
+__all__ = ["F32X8", "I8X32", "I32X8", "ISA_LEVELS", "Isa", "Vec", "load_isa"]
 
-RUNGS: dict[str, type[Generic]] = {rung.name: rung for rung in (Generic, Avx2, AvxVnni, Avx512Vnni, Amx, Neon, DotProd, I8mm)}
+ISA_LEVELS: dict[str, type[Generic]] = {
+    isa_level.name: isa_level for isa_level in (Generic, Avx2, AvxVnni, Avx512Vnni, Amx, Neon, DotProd, I8mm)
+}
 _LOADED: dict[str, Isa] = {}
 
 
 def load_isa(name: str) -> Isa:
-    """The rung `name` of the ladder; made once. Raises KeyError for a name that is none."""
+    """The ISA level `name` of the ladder; made once. Raises KeyError for a name that is none."""
     if name not in _LOADED:
-        _LOADED[name] = Isa(RUNGS[name])
+        _LOADED[name] = Isa(ISA_LEVELS[name])
     return _LOADED[name]

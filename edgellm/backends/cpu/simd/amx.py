@@ -1,7 +1,7 @@
-"""The AMX rung: AVX-512 VNNI, whose tiles of many columns are multiplied by the tile unit, blocks of 32 codes at a time.
+"""The AMX ISA level: AVX-512 VNNI, whose tiles of many columns are multiplied by the tile unit, blocks of 32 quants at a time.
 
-A block's sums are integers and leave the tile before they are weighed, so results are those of the other rungs, bit by bit. Tile
-registers are named here (0 and 1: sums, 2 and 4: activations, 3 and 5: weights), and LLVM uses none of its own accord.
+A block's sums are integers and leave the tile before they are weighed, so results are those of the other ISA levels, bit by bit.
+Tile registers are named here (0 and 1: sums, 2 and 4: activations, 3 and 5: weights), and LLVM uses none of its own accord.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS, ROW_BYTES = 16, 64                         # of a tile of sums: activation
 
 
 def configuration(depth: int) -> bytes:
-    """What LDTILECFG reads, for products of `depth` codes: palette 1, then bytes of a row and rows of each register."""
+    """What LDTILECFG reads, for products of `depth` quants: palette 1, then bytes of a row and rows of each register."""
     sums, activations, weights = (ROW_BYTES, ROWS), (depth, ROWS), (ROW_BYTES, depth // 4)
     shapes = [sums, sums, activations, weights, activations, weights, (0, 0), (0, 0)]
     widths = struct.pack("<8H", *(width for width, _ in shapes))

@@ -1,4 +1,4 @@
-"""The AVX2 rung (with FMA and F16C): byte products in pairs, shuffles as tables, conversions and fma in hardware."""
+"""The AVX2 ISA level (with FMA and F16C): byte products in pairs, shuffles as tables, conversions and fma in hardware."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ binding.initialize_native_asmparser()             # for `_kept_add`
 
 
 class Avx2(Generic):
-    """vpmaddubsw adds two products of u8 x i8 to a saturating i16, hence the care about the largest code."""
+    """vpmaddubsw adds two products of u8 x i8 to a saturating i16, hence the care about the largest quant."""
 
     name: ClassVar[str] = "avx2"
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
@@ -62,7 +62,7 @@ class Avx2(Generic):
     def dots_of_groups(self, groups: Sequence[Sequence[Load]], columns: Sequence[Sequence[Load]], signed: bool, most: int,
                        starts: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """One vector of weights of each group after the other by all columns: their sums stay in sixteen registers, the weights
-        need not. Signed codes w come `parted`; each x is turned to ~x where w < 0, on any port (vpsignb would be a third of all
+        need not. Signed quants w come `parted`; each x is turned to ~x where w < 0, on any port (vpsignb would be a third of all
         work for two ports): |w| * ~x is one |w| less than w * x, which `starts` have from `negatives`.
         """
         together, last = self._together(signed, most), len(columns[0]) - 1
@@ -72,9 +72,9 @@ class Avx2(Generic):
             weights = [group[g]() for group in groups]
             full = (g + 1) % together == 0 or g == last
             for c, x in enumerate(columns):
-                codes = x[g]()
+                quants = x[g]()
                 for r, w in enumerate(weights):
-                    size, value = (w[0], self.b.xor(codes, w[1])) if signed else (w, codes)
+                    size, value = (w[0], self.b.xor(quants, w[1])) if signed else (w, quants)
                     product = self.call("llvm.x86.avx2.pmadd.ub.sw", V16H, size, value)
                     sums[r][c] = product if sums[r][c] is None else self._kept_add("w", sums[r][c], product)
                     if full:
@@ -91,7 +91,7 @@ class Avx2(Generic):
         return self.call("llvm.x86.avx2.pmadd.wd", V8I, total, self.constant(V16H, -1))
 
     def parted(self, w: Any) -> tuple[Any, Any]:
-        """Sizes of signed codes, and masks of the negative ones."""
+        """Sizes of signed quants, and masks of the negative ones."""
         return self.magnitude(w), self._negative(w)
 
     def _negative(self, w: Any) -> Any:

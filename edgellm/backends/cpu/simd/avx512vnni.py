@@ -1,4 +1,4 @@
-"""The AVX-512 VNNI rung: codes and tiles in 512-bit vectors, activations as memory operands that the processor broadcasts."""
+"""The AVX-512 VNNI ISA level: quants and tiles in 512-bit vectors, activations as memory operands that the processor broadcasts."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -52,8 +52,8 @@ class Avx512Vnni(AvxVnni):
         return self._gathered(block, [block.stride * j + offset + 2 * word for word in range(words) for j in range(8)])
 
     def _gathered(self, block: Blocks, places: Sequence[int]) -> Any:
-        """16-bit words at constant places (in bytes) of a unit, by two-source permutes of pairs of 64-byte loads, which all calls
-        for a unit share.
+        """16-bit words at constant places (in bytes) of a superblock, by two-source permutes of pairs of 64-byte loads, which all
+        calls for a superblock share.
         """
         assert block.stride is not None
         starts = sorted({min(place // LINE * LINE, block.stride * 8 - LINE) for place in places})

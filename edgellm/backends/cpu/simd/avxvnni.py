@@ -1,4 +1,4 @@
-"""The AVX-VNNI rung: four u8 x i8 products straight into an i32 lane of 256-bit vectors, with no saturation between."""
+"""The AVX-VNNI ISA level: four u8 x i8 products straight into an i32 lane of 256-bit vectors, with no saturation between."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from edgellm.backends.cpu.simd.generic import Load
 
 
 class AvxVnni(Avx2):
-    """Codes use all of u8, so that signed ones are better offset by 128 (`wide_codes`) than taken apart by sign."""
+    """Quants use all of u8, so that signed ones are better offset by 128 (`wide_quants`) than taken apart by sign."""
 
     name: ClassVar[str] = "avxvnni"
-    wide_codes: ClassVar[bool] = True
+    wide_quants: ClassVar[bool] = True
     has_pair_sums: ClassVar[bool] = False
     tile_groups: ClassVar[int] = 1
 

@@ -17,7 +17,7 @@ ELEMENTS: dict[str, Any] = {"i8": I8, "i16": I16, "i32": I32, "f32": F32}
 
 
 class Vec(types.Type):                           # type: ignore[misc]  # numba.types.Type is untyped
-    """A vector of `lanes` elements; unsigned codes share the type of signed ones, operations say how they read them."""
+    """A vector of `lanes` elements; unsigned quants share the type of signed ones, operations say how they read them."""
 
     def __init__(self, element: str, lanes: int) -> None:
         self.element, self.lanes = element, lanes

@@ -1,4 +1,4 @@
-"""The portable rung: every operation in plain IR, so that it compiles for any processor; the other rungs override."""
+"""The portable ISA level: every operation in plain IR, so that it compiles for any processor; the other ISA levels override."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ V8F, V8I, V16B, V32B = vector(F32, 8), vector(I32, 8), vector(I8, 16), vector(I8
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks of a unit: `blocks(j)` is the address of block j. `stride`: bytes from one to the next, or None where they do
-    not lie side by side. `points`: the address of the numbers of the unit's points, where they are known already.
+    """The blocks of a superblock: `blocks(j)` is the address of block j. `stride`: bytes from one to the next, or None where they
+    do not lie side by side. `points`: the address of the numbers of the superblock's points, where they are known already.
     """
 
     address: Callable[[int], Value]
@@ -33,9 +33,9 @@ class Generic:
     """Writes IR through one builder. Addresses are i64 values. Nothing here is contracted or reordered by LLVM."""
 
     name: ClassVar[str] = "generic"
-    wide_codes: ClassVar[bool] = False           # whether `dot` takes unsigned codes up to 255 well; all take them up to 127
-    is_neon: ClassVar[bool] = False              # an AArch64 rung: kernels that suit 128-bit vectors better take their place
-    together: ClassVar[int] = 2                  # blocks whose halves (16 codes each) fill a vector
+    wide_quants: ClassVar[bool] = False          # whether `dot` takes unsigned quants up to 255 well; all take them up to 127
+    is_neon: ClassVar[bool] = False              # an AArch64 ISA level: kernels that suit 128-bit vectors better take their place
+    together: ClassVar[int] = 2                  # blocks whose halves (16 quants each) fill a vector
     rows_apart: ClassVar[bool] = False           # whether one or two columns are multiplied by vectors of blocks q and q + 4
     whole_blocks: ClassVar[bool] = True          # whether types of `Traits.whole` do come by whole blocks
     accumulators: ClassVar[int] = 8              # f32x8 that loops of products keep in registers, beside what they multiply
@@ -48,8 +48,8 @@ class Generic:
     tile_groups: ClassVar[int] = 1               # groups of so many rows that panel_groups.py multiplies at once, by
     tile_group_columns: ClassVar[int] = 4        # so many columns
     column_by_column: ClassVar[bool] = True      # whether both dots of a column are better done before the next one's
-    minima_first: ClassVar[bool] = True          # whether a block's minima are weighed while its dot products are on their way
-    sign_sums: ClassVar[bool] = False            # whether `dots` of signed codes start from their `negatives`
+    mins_first: ClassVar[bool] = True            # whether a block's mins are weighed while its dot products are on their way
+    sign_sums: ClassVar[bool] = False            # whether `dots` of signed quants start from their `negatives`
     has_pair_sums: ClassVar[bool] = False        # whether products come as sums of two in i16
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
     tiles: ClassVar[bool] = False                # whether blocks of sixteen rows by sixteen columns are `tile_products`
@@ -58,14 +58,16 @@ class Generic:
         self.b, self.apart = builder, False
 
     def of_one_row(self) -> Generic:
-        """The rung that opens units for block_lanes.py, whose vectors have the lanes of a single row."""
+        """The ISA level that opens superblocks for block_lanes.py, whose vectors have the lanes of a single row."""
         return self
 
     def of_row(self) -> Generic:
-        """The rung that opens whole units for row.py: `apart` where that spares shuffles, as sums have block j in lane j."""
-        rung = type(self)(self.b)
-        rung.apart = self.rows_apart
-        return rung
+        """The ISA level that opens whole superblocks for row.py: `apart` where that spares shuffles, as sums have block j in lane
+        j.
+        """
+        isa_level = type(self)(self.b)
+        isa_level.apart = self.rows_apart
+        return isa_level
 
     # --- constants, memory, lanes -------------------------------------------------------------------------------------
     def constant(self, kind: Any, value: float | Sequence[float]) -> Value:
@@ -122,7 +124,7 @@ class Generic:
         return self.b.bitcast(value, kind)
 
     def opaque(self, value: Value) -> Value:
-        """The same vector, of which LLVM does not know how it was made, where the rung can say so."""
+        """The same vector, of which LLVM does not know how it was made, where the ISA level can say so."""
         return value
 
     # --- f32 ----------------------------------------------------------------------------------------------------------
@@ -228,15 +230,15 @@ class Generic:
         integer = vector(I32, h.type.count)
         return self.cast(self.b.shl(self.b.zext(h, integer), self.constant(integer, 16)), vector(F32, h.type.count))
 
-    def field(self, codes: Value, shift: int, mask: int) -> Value:
-        """(codes >> shift) & mask of each byte, on rungs that shift bytes (`is_neon`)."""
+    def field(self, quants: Value, shift: int, mask: int) -> Value:
+        """(quants >> shift) & mask of each byte, at ISA levels that shift bytes (`is_neon`)."""
         raise NotImplementedError
 
     def negated(self, x: Value, negative: Value) -> Value:
         """x, with the opposite sign where `negative` (i1 lanes)."""
         return self.b.select(negative, self.b.sub(self.constant(x.type, 0), x), x)
 
-    # --- dot products of codes ----------------------------------------------------------------------------------------
+    # --- dot products of quants ----------------------------------------------------------------------------------------
     def sixteens(self, address: Value, offset: int, pieces: Sequence[int]) -> Value:
         """16-byte pieces of the 64 bytes at address + offset, side by side: one for each of the blocks that are `together`."""
         for times in (1, 2, 4):                  # one load, which may broadcast
@@ -283,7 +285,7 @@ class Generic:
     def dot(self, pairs: Sequence[tuple[Value, Value]], signed: bool, most: int, start: Value | None = None) -> Value:
         """start + the sum over pairs (w, x) of i8 vectors of the products of neighbouring fours, as i32 lanes.
 
-        x: codes in -127..127. w: `signed` codes, or unsigned ones of at most `most` (see `wide_codes`).
+        x: quants in -127..127. w: `signed` quants, or unsigned ones of at most `most` (see `wide_quants`).
         """
         b, lanes = self.b, pairs[0][0].type.count
         total = None
@@ -303,7 +305,7 @@ class Generic:
                 for x, start in zip(columns, starts, strict=True)]
 
     def begin_tiles(self, depth: int) -> None:
-        """Before the first `tile_products`, all of them of `depth` codes."""
+        """Before the first `tile_products`, all of them of `depth` quants."""
 
     def end_tiles(self) -> None:
         """After the last one."""
@@ -322,7 +324,7 @@ class Generic:
             self.store(self.b.bitcast(total, kind), self.b.add(out, self.b.mul(row.index, I64(64))))
 
     def pair_products(self, w: Value, x: Value) -> Value:
-        """Products of unsigned codes w with x, of two neighbours together, as i16: where the rung has `has_pair_sums`."""
+        """Products of unsigned quants w with x, of two neighbours together, as i16: where the ISA level has `has_pair_sums`."""
         raise NotImplementedError
 
     def fours_of_pairs(self, sums: Value) -> Value:
@@ -331,15 +333,15 @@ class Generic:
 
     def dots_of_groups(self, groups: Sequence[Sequence[Load]], columns: Sequence[Sequence[Load]], signed: bool, most: int,
                        starts: Sequence[Sequence[Value | None]]) -> list[list[Value]]:
-        """`dots` of each of some groups of rows, on rungs with `tile_groups`."""
+        """`dots` of each of some groups of rows, at ISA levels with `tile_groups`."""
         return [self.dots(group, columns, signed, most, start) for group, start in zip(groups, starts, strict=True)]
 
     def parted(self, w: Value) -> Any:
-        """Signed codes as `dots` takes them, on rungs with `sign_sums`: sizes, and masks of the negative ones."""
+        """Signed quants as `dots` takes them, at ISA levels with `sign_sums`: sizes, and masks of the negative ones."""
         raise NotImplementedError
 
     def negatives(self, weights: Sequence[Value]) -> Value:
-        """Sums of the magnitudes of negative codes, in the lanes that `dot` of these weights has; see `sign_sums`."""
+        """Sums of the magnitudes of negative quants, in the lanes that `dot` of these weights has; see `sign_sums`."""
         raise NotImplementedError
 
     def _products(self, w: Value, x: Value, first: int) -> Value:
@@ -347,12 +349,12 @@ class Generic:
         every, wide = range(first, w.type.count, 2), vector(I32, w.type.count // 2)
         return self.b.mul(self.b.sext(self.pick(w, every), wide), self.b.sext(self.pick(x, every), wide))
 
-    def split_tile(self, n_scales: int, n_minima: int, signed: bool) -> Sequence[int]:
-        """`tile_columns` of a type with so many scales and minima for each block."""
+    def split_tile(self, n_scales: int, n_mins: int, signed: bool) -> Sequence[int]:
+        """`tile_columns` of a type with so many scales and mins for each block."""
         return self.tile_columns[n_scales - 1]
 
     def panel_words(self, words: Sequence[Value]) -> Sequence[Value]:
-        """Four words (four codes each) of all rows of a tile, a lane per row, in the order in which a panel has them."""
+        """Four words (four quants each) of all rows of a tile, a lane per row, in the order in which a panel has them."""
         return words
 
     def lookup(self, table: Sequence[int], index: Value) -> Value:

@@ -1,4 +1,4 @@
-"""The NEON rung (every AArch64 processor; Raspberry Pi 4): 128-bit vectors, byte products into i16, thirty-two registers."""
+"""The NEON ISA level (every AArch64 processor; Raspberry Pi 4): 128-bit vectors, byte products into i16, thirty-two registers."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ V8B, V16B, V8H, V4I, V4F = vector(I8, 8), vector(I8, 16), vector(I16, 8), vector
 
 
 class Neon(Generic):
-    """A vector has the 16 codes of half a block. Codes are signed bytes, so unsigned ones go up to 127."""
+    """A vector has the 16 quants of half a block. Quants are signed bytes, so unsigned ones go up to 127."""
 
     name: ClassVar[str] = "neon"
     is_neon: ClassVar[bool] = True
@@ -22,7 +22,7 @@ class Neon(Generic):
     has_chains: ClassVar[bool] = False           # whether an accumulator costs an instruction to set to zero
     together: ClassVar[int] = 1
     whole_blocks: ClassVar[bool] = False         # four blocks' first halves, side by side, are two loads
-    minima_first: ClassVar[bool] = False         # they would hold registers that a tile needs
+    mins_first: ClassVar[bool] = False           # they would hold registers that a tile needs
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
@@ -51,10 +51,10 @@ class Neon(Generic):
         count = value.type.count
         return [value] if count == lanes else [self.pick(value, range(i, i + lanes)) for i in range(0, count, lanes)]
 
-    def split_tile(self, n_scales: int, n_minima: int, signed: bool) -> Sequence[int]:
+    def split_tile(self, n_scales: int, n_mins: int, signed: bool) -> Sequence[int]:
         if self.keeps_products and (signed or n_scales > 1):             # more would spill
-            return (2,) * 8 if n_minima else (3, 3, 3, 3, 2, 2)
-        return self.tile_columns[n_scales + n_minima > 1]
+            return (2,) * 8 if n_mins else (3, 3, 3, 3, 2, 2)
+        return self.tile_columns[n_scales + n_mins > 1]
 
     def plain(self, value: Value) -> Value:
         """The same vector or integer, of which LLVM does not know how it was made; costs no instruction."""
@@ -64,14 +64,14 @@ class Neon(Generic):
     def opaque(self, value: Value) -> Value:
         return self.join_all([self.plain(part) for part in self.split(value, 16)])
 
-    def widen(self, codes: Value, signed: bool) -> Value:
+    def widen(self, quants: Value, signed: bool) -> Value:
         """i8x8 to f32x8 in five instructions. LLVM takes four tables for it in loops, and their registers from the sums."""
-        wide = self.plain((self.b.sext if signed else self.b.zext)(codes, V8H))
+        wide = self.plain((self.b.sext if signed else self.b.zext)(quants, V8H))
         return self.b.sitofp(self.b.sext(wide, vector(I32, 8)), vector(F32, 8))
 
     def done_here(self, values: Sequence[Value]) -> list[Value]:
         """The same values (vectors, addresses), computed where this is written and before what follows from them; costs no
-        instruction. LLVM would take all blocks of a unit at once, and run out of registers.
+        instruction. LLVM would take all blocks of a superblock at once, and run out of registers.
         """
         kinds = [value.type for value in values]
         result = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
@@ -80,7 +80,7 @@ class Neon(Generic):
         both = self.b.asm(ir.FunctionType(result, kinds), "", constraint, list(values), True)
         return [both] if len(kinds) == 1 else [self.b.extract_value(both, i) for i in range(len(kinds))]
 
-    # --- dot products of codes ----------------------------------------------------------------------------------------
+    # --- dot products of quants ----------------------------------------------------------------------------------------
     def dot(self, pairs: Sequence[tuple[Value, Value]], signed: bool, most: int, start: Value | None = None) -> Value:
         pieces = [(self.split(w, 16), self.split(x, 16)) for w, x in pairs]
         results = [self.dot_sixteens([(w[i], x[i]) for w, x in pieces], 128 if signed else most) for i in range(len(pieces[0][0]))]
@@ -88,7 +88,7 @@ class Neon(Generic):
         return total if start is None else self.b.add(total, start)
 
     def dot_sixteens(self, pairs: Sequence[tuple[Value, Value]], most: int, start: Value | None = None) -> Value:
-        """start + the sum over pairs of i8x16 of products of neighbouring fours, as i32x4; codes are `most` at most in size."""
+        """start + the sum over pairs of i8x16 of products of neighbouring fours, as i32x4; quants are `most` at most in size."""
         total = start
         for low, high in self._product_sums(pairs, most, apart=True):
             fours = self.pairs(self._widened(low), self._widened(high))
@@ -104,7 +104,7 @@ class Neon(Generic):
         return total
 
     def products_at_once(self, most: int) -> int:
-        """How many products of a code of that size an i16 takes."""
+        """How many products of a quant of that size an i16 takes."""
         return max(1, 32767 // (127 * most))
 
     def _product_sums(self, pairs: Sequence[tuple[Value, Value]], most: int, apart: bool) -> list[list[Value]]:
@@ -144,16 +144,16 @@ class Neon(Generic):
         entries = self.constant(V16B, table)
         return self.join_all([self.call("llvm.aarch64.neon.tbl1.v16i8", V16B, entries, part) for part in self.split(index, 16)])
 
-    # --- bits of codes ------------------------------------------------------------------------------------------------
-    def field(self, codes: Value, shift: int, mask: int) -> Value:
-        """(codes >> shift) & mask of each byte; shift < 0: to the left. Shifts are of bytes, which makes many a mask needless."""
-        kind = codes.type
+    # --- bits of quants ------------------------------------------------------------------------------------------------
+    def field(self, quants: Value, shift: int, mask: int) -> Value:
+        """(quants >> shift) & mask of each byte; shift < 0: to the left. Shifts are of bytes, which makes many a mask needless."""
+        kind = quants.type
         if shift > 0:
-            codes = self.b.lshr(codes, self.constant(kind, shift))
+            quants = self.b.lshr(quants, self.constant(kind, shift))
         elif shift < 0:
-            codes = self.b.shl(codes, self.constant(kind, -shift))
+            quants = self.b.shl(quants, self.constant(kind, -shift))
         left = 0xFF >> shift if shift >= 0 else 0xFF << -shift & 0xFF
-        return codes if left & ~mask == 0 else self.b.and_(codes, self.constant(kind, mask))
+        return quants if left & ~mask == 0 else self.b.and_(quants, self.constant(kind, mask))
 
     def insert_left(self, low: Value, high: Value, shift: int) -> Value:
         """high << shift, with the lowest `shift` bits of low below, byte by byte."""
@@ -183,13 +183,13 @@ class DotProd(Neon):
 
 
 class I8mm(DotProd):
-    """Two rows by two columns of eight codes at a time, for tiles of many columns (Apple M2, Graviton 3)."""
+    """Two rows by two columns of eight quants at a time, for tiles of many columns (Apple M2, Graviton 3)."""
 
     name: ClassVar[str] = "i8mm"
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))   # six would spill
 
     def panel_words(self, words: Sequence[Value]) -> list[Value]:
-        """Eight codes of each row side by side."""
+        """Eight quants of each row side by side."""
         result = []
         for a, b in zip(words[0::2], words[1::2], strict=True):
             lanes, half = a.type.count, a.type.count // 2
@@ -198,5 +198,5 @@ class I8mm(DotProd):
         return result
 
     def products_of_pairs(self, total: Value, rows: Value, columns: Value) -> Value:
-        """total + two rows by two columns of eight codes each: i32x4 of row 0 by both columns, then row 1."""
+        """total + two rows by two columns of eight quants each: i32x4 of row 0 by both columns, then row 1."""
         return self.call("llvm.aarch64.neon.smmla.v4i32.v16i8", V4I, total, rows, columns)

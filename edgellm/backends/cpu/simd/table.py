@@ -1,4 +1,4 @@
-"""What kernels can call: the operations of a rung as Numba functions, by name."""
+"""What kernels can call: the operations of an ISA level as Numba functions, by name."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ V8H = vector(I16, 8)
 
 
 class Isa:
-    """One rung: `isa.fma_f32x8` and the others of `OPERATIONS` are Numba functions; `make` adds a kernel's own.
+    """One ISA level: `isa.fma_f32x8` and the others of `OPERATIONS` are Numba functions; `make` adds a kernel's own.
 
     Addresses and offsets are int64, in bytes, unaligned; integers are loaded as int64.
     """
 
-    def __init__(self, rung: type[Generic]) -> None:
-        self.name, self.rung = rung.name, rung
+    def __init__(self, isa_level: type[Generic]) -> None:
+        self.name, self.level = isa_level.name, isa_level
         self._made: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:     # Any: a Numba function has no static type
@@ -33,9 +33,9 @@ class Isa:
         return self._made[name]
 
     def make(self, name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
-        """A Numba function whose body is what `emit(rung, *values)` writes."""
-        rung = self.rung
-        return make_intrinsic(name, result, arguments, lambda builder, *values: emit(rung(builder), *values))
+        """A Numba function whose body is what `emit(ISA level, *values)` writes."""
+        isa_level = self.level
+        return make_intrinsic(name, result, arguments, lambda builder, *values: emit(isa_level(builder), *values))
 
 
 def _offset(e: Generic, address: Any, offset: Any) -> Any:

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from edgellm.backends.mlx.inputs import Array, Held, Inputs, Layer, Weights
-from edgellm.backends.mlx.kv_codes import decode, encode, rotated
+from edgellm.backends.mlx.kv_quants import decode, encode, rotated
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.backends.mlx.ops.dense import capped, turned
 from edgellm.graph import Node
@@ -111,7 +111,7 @@ def turn_sinks(layer: Layer, held: Held, cos: Array, sin: Array) -> Held:
 
 
 def _seen(layer: Layer, held: Held, end: int, widen: bool) -> tuple[Array, Array]:
-    """Keys and values of the first `end` slots, in f16, or in f32 where they are or `widen` says so; codes stay rotated."""
+    """Keys and values of the first `end` slots, in f16, or in f32 where they are or `widen` says so; quants stay rotated."""
     memory = layer.memory
 
     def numbers(rows: Array, dim: int) -> Array:

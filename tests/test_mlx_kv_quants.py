@@ -1,4 +1,4 @@
-"""Keys and values in codes on MLX: rows as the CPU back end has them, close logits, saved and resumed, in rings that wrap."""
+"""Keys and values in quants on MLX: rows as the CPU back end has them, close logits, saved and resumed, in rings that wrap."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from edgellm.memory.kv_types import BLOCK, QUANTISED, kv_row_bytes
 
 mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
 
-from edgellm.backends.mlx.kv_codes import decode, encode, rotated  # noqa: E402
+from edgellm.backends.mlx.kv_quants import decode, encode, rotated  # noqa: E402
 
 IDS = [1, 5, 9, 20, 33, 7, 2, 60, 41, 12, 3, 88]
 Floats = npt.NDArray[np.float32]
@@ -62,7 +62,7 @@ def test_what_is_no_number_shows(kv_type: str, odd: float) -> None:
     ("q8_0", "llama", 0.03, 1e-4), ("q8_0", "deepseek2", 0.03, 1e-4), ("q8_0", "gemma2", 0.03, 0.01), ("q8_0", "bloom", 0.03, 0.01),
     ("q4_0", "llama", 0.5, 1e-4), ("q4_0", "deepseek2", 0.5, 1e-4), ("q4_0", "gemma2", 0.5, 0.1)])
 def test_logits_are_close_to_the_cpus(tmp_path: Path, kv_type: str, arch: str, reference: float, cpu: float) -> None:
-    """A value between two codes may get either: where that happens (gemma2, bloom) logits differ by a step of one value."""
+    """A value between two quants may get either: where that happens (gemma2, bloom) logits differ by a step of one value."""
     path, found = tiny_model(tmp_path / "m.gguf", arch), {}
     for backend, form in (("cpu", "f32"), ("cpu", kv_type), ("mlx", kv_type)):
         with edgellm.load(path, backend=backend, kv_type=form, context=64) as model:

@@ -1,7 +1,8 @@
-"""One unit of one row of block-quantised weights, as IR: opened for `dot`, multiplied by a few columns, or laid out for a panel.
+"""One superblock of a row of block-quantised weights, as IR: opened for `dot`, multiplied by a few columns, or laid out for a
+panel.
 
 A row's sum is the same whichever way it is computed, bit by bit: integer dot products of each block (or half block), offsets
-included, are exact; `weighed` makes a number of them; accumulator j takes, unit by unit, what block j gives; the eight
+included, are exact; `weighed` makes a number of them; accumulator j takes, superblock by superblock, what block j gives; the eight
 accumulators are added first to last at the end. For one row they are lanes of a vector; in a panel (panel.py) eight passes.
 """
 from __future__ import annotations
@@ -13,23 +14,23 @@ from typing import Any
 from llvmlite import ir
 
 from edgellm.backends.cpu.kernels.neon_unpack import open_blocks
-from edgellm.backends.cpu.kernels.unpack import Unit
-from edgellm.backends.cpu.kernels.unpack_grids import SignedUnit
+from edgellm.backends.cpu.kernels.unpack import Superblock
+from edgellm.backends.cpu.kernels.unpack_grids import SignedSuperblock
 from edgellm.backends.cpu.simd.base import I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
-from edgellm.backends.cpu.traits import BLOCK, TRAITS, UNIT
+from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TRAITS
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 VECTOR_BYTES = 32
-BLOCKS = UNIT // BLOCK
+BLOCKS = SUPERBLOCK // BLOCK
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a type needs on a rung: vectors of scales and of minima for each unit, and what its codes are like."""
+    """What a type needs at an ISA level: vectors of scales and of mins for each superblock, and what its quants are like."""
 
     n_scales: int
-    n_minima: int
+    n_mins: int
     most: int
     offset: int
     signed: bool
@@ -38,27 +39,28 @@ class Shape:
 
     @property
     def n_vectors(self) -> int:
-        """Of a unit, beside its codes: scales, minima, factor."""
-        return self.n_scales + self.n_minima + self.n_factors
+        """Of a superblock, beside its quants: scales, mins, factor."""
+        return self.n_scales + self.n_mins + self.n_factors
 
 
-def shape_of(name: str, rung: type[Generic]) -> Shape:
-    """Found by opening a unit in a function that is thrown away."""
+def shape_of(name: str, isa_level: type[Generic]) -> Shape:
+    """Found by opening a superblock in a function that is thrown away."""
     function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [I64]), "probe")
-    e = rung(ir.IRBuilder(function.append_basic_block()))
-    unit = open_unit(e, name, function.args[0])
-    whole = TRAITS[name].whole and rung.whole_blocks
-    return Shape(len(unit.scales), len(unit.minima), unit.most, unit.offset, unit.signed, len(unit.factor), whole)
+    e = isa_level(ir.IRBuilder(function.append_basic_block()))
+    superblock = open_superblock(e, name, function.args[0])
+    whole = TRAITS[name].whole and isa_level.whole_blocks
+    return Shape(len(superblock.scales), len(superblock.mins), superblock.most, superblock.offset, superblock.signed,
+                 len(superblock.factor), whole)
 
 
-def raw_unit_bytes(name: str) -> int:
+def raw_superblock_bytes(name: str) -> int:
     traits = TRAITS[name]
-    return UNIT // traits.block * traits.block_bytes
+    return SUPERBLOCK // traits.block * traits.block_bytes
 
 
-def open_unit(e: Generic, name: str, address: Value, last: Value | None = None, points: Value | None = None) -> Unit:
-    """The unit at `address`. With `last` (i64): of a row's end, where blocks after block `last` do not exist; they are read as
-    that one, and count for nothing because activations are padded with zeros. `points`: see Blocks.
+def open_superblock(e: Generic, name: str, address: Value, last: Value | None = None, points: Value | None = None) -> Superblock:
+    """The superblock at `address`. With `last` (i64): of a row's end, where blocks after block `last` do not exist; they are read
+    as that one, and count for nothing because activations are padded with zeros. `points`: see Blocks.
     """
     stride = TRAITS[name].block_bytes
     if last is None:
@@ -71,9 +73,9 @@ def open_unit(e: Generic, name: str, address: Value, last: Value | None = None, 
     return open_blocks(e, name, Blocks(block))
 
 
-def codes_offset(block: int, half: int, whole: bool) -> int:
-    """Where the 16 codes of a half block lie in a unit of activations: first halves of four blocks, then their second halves; or
-    block after block.
+def quants_offset(block: int, half: int, whole: bool) -> int:
+    """Where the 16 quants of a half block lie in a superblock of activations: first halves of four blocks, then their second
+    halves; or block after block.
     """
     if whole:
         return block * BLOCK + half * BLOCK // 2
@@ -81,10 +83,10 @@ def codes_offset(block: int, half: int, whole: bool) -> int:
 
 
 def _vector_offset(e: Generic, whole: bool, q: int, h: int) -> int:
-    """Where the activations lie that go with the vector `codes(q, h)` of a unit."""
+    """Where the activations lie that go with the vector `quants(q, h)` of a superblock."""
     if e.apart:
         return (2 * q + h) * BLOCK
-    return (2 * q + h) * e.together * BLOCK // 2 if whole else codes_offset(q * e.together, h, whole)
+    return (2 * q + h) * e.together * BLOCK // 2 if whole else quants_offset(q * e.together, h, whole)
 
 
 def sums_section(index: int, n: int) -> int:
@@ -92,23 +94,23 @@ def sums_section(index: int, n: int) -> int:
     return index + n
 
 
-def started(e: Generic, offset: int, sums: Value) -> Value:
-    """What a dot product starts from: offset (a power of two) * negative sums of activation codes."""
+def accumulator_init(e: Generic, offset: int, sums: Value) -> Value:
+    """What a dot product starts from: offset (a power of two) * negative sums of activation quants."""
     return e.b.shl(sums, e.constant(sums.type, offset.bit_length() - 1))
 
 
-def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Value], minima: Sequence[Value],
+def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Value], mins: Sequence[Value],
             sums: Sequence[Value], d: Value, factor: Sequence[Value] = ()) -> Value:
-    """total + d * (sum of scale * dot and of minimum * negative sum of activation codes). dots, sums: i32 lanes; with a factor
-    scales too, and it multiplies what they give. `minima_first` says what is weighed first.
+    """total + d * (sum of scale * dot and of minimum * negative sum of activation quants). dots, sums: i32 lanes; with a factor
+    scales too, and it multiplies what they give. `mins_first` says what is weighed first.
     """
     if factor:
         whole = e.b.mul(dots[0], scales[0])
         for dot, scale in zip(dots[1:], scales[1:], strict=True):
             whole = e.b.add(whole, e.b.mul(dot, scale))
         return e.fma(e.b.fmul(e.b.sitofp(whole, total.type), factor[0]), d, total)
-    halves = [*zip(minima, sums, strict=True)], [*zip(scales, dots, strict=True)]
-    parts = [*halves[0], *halves[1]] if e.minima_first else [*halves[1], *halves[0]]
+    halves = [*zip(mins, sums, strict=True)], [*zip(scales, dots, strict=True)]
+    parts = [*halves[0], *halves[1]] if e.mins_first else [*halves[1], *halves[0]]
     weight, first = parts[0]
     value = e.b.fmul(e.b.sitofp(first, total.type), weight)
     for weight, integer in parts[1:]:
@@ -116,65 +118,68 @@ def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Va
     return e.fma(value, d, total)
 
 
-def unit_step(e: Generic, shape: Shape, unit: Unit, totals: Sequence[Value], columns: Sequence[tuple[Value, Value]],
-              section: Value, blocks: int = BLOCKS) -> list[Value]:
-    """Totals + the products of one unit with each column: addresses of its codes and of the d of its blocks; sections of sums
-    follow `section` bytes apart. `blocks`: how many there are, the activations of the others being zeros.
+def superblock_step(e: Generic, shape: Shape, superblock: Superblock, totals: Sequence[Value],
+                    columns: Sequence[tuple[Value, Value]], section: Value, blocks: int = BLOCKS) -> list[Value]:
+    """Totals + the products of one superblock with each column: addresses of its quants and of the d of its blocks; sections of
+    sums follow `section` bytes apart. `blocks`: how many there are, the activations of the others being zeros.
     """
-    dots, offset = unit_dots(e, shape, unit, len(columns), blocks), offset_of(shape, unit, len(columns))
-    return [unit_weighed(e, shape, total, dots(codes), unit.scales, unit.minima, None, at, section, offset)
-            for total, (codes, at) in zip(totals, columns, strict=True)]
+    dots, offset = superblock_dots(e, shape, superblock, len(columns), blocks), offset_of(shape, superblock, len(columns))
+    return [superblock_weighed(e, shape, total, dots(quants), superblock.scales, superblock.mins, None, at, section, offset)
+            for total, (quants, at) in zip(totals, columns, strict=True)]
 
 
-def unit_dots(e: Generic, shape: Shape, unit: Unit, n_columns: int, blocks: int = BLOCKS) -> Callable[[Value], list[Value]]:
-    """What gives the integer sums of one unit with each of some columns, for `unit_weighed`, from the address of its codes."""
+def superblock_dots(e: Generic, shape: Shape, superblock: Superblock, n_columns: int,
+                    blocks: int = BLOCKS) -> Callable[[Value], list[Value]]:
+    """What gives the integer sums of one superblock with each of some columns, for `superblock_weighed`, from the address of its
+    quants.
+    """
     quads, kind = range(blocks // e.together), vector(I8, 16 * e.together)
 
-    def activations(codes: Value) -> list[list[Value]]:
-        return [[e.load(kind, codes, _vector_offset(e, shape.whole, q, h)) for h in (0, 1)] for q in quads]
+    def activations(quants: Value) -> list[list[Value]]:
+        return [[e.load(kind, quants, _vector_offset(e, shape.whole, q, h)) for h in (0, 1)] for q in quads]
 
-    if not _by_signs(unit, n_columns):
-        w = [[unit.codes(q, h) for h in (0, 1)] for q in quads]
-        places = e.constant(V8I, unit.places) if unit.places else None
+    if not _by_signs(superblock, n_columns):
+        w = [[superblock.quants(q, h) for h in (0, 1)] for q in quads]
+        places = e.constant(V8I, superblock.places) if superblock.places else None
 
-        def sums(codes: Value) -> list[Value]:
-            multiples = _block_sums(e, shape, unit.signed, unit.most, w, activations(codes))
+        def sums(quants: Value) -> list[Value]:
+            multiples = _block_sums(e, shape, superblock.signed, superblock.most, w, activations(quants))
             return [e.b.ashr(each, places) for each in multiples] if places else multiples
 
         return sums
-    assert isinstance(unit, SignedUnit)          # its sizes are small: sums of them need less care, and have no offset
-    sizes, negative = ([[of(q, h) for h in (0, 1)] for q in quads] for of in (unit.sizes, unit.negative))
+    assert isinstance(superblock, SignedSuperblock)  # its sizes are small: sums of them need less care, and have no offset
+    sizes, negative = ([[of(q, h) for h in (0, 1)] for q in quads] for of in (superblock.sizes, superblock.negative))
 
-    def signed(codes: Value) -> list[Value]:
-        x = activations(codes)
+    def signed(quants: Value) -> list[Value]:
+        x = activations(quants)
         x = [[e.negated(x[q][h], negative[q][h]) for h in (0, 1)] for q in quads]
-        return _block_sums(e, shape, False, unit.widest, sizes, x)
+        return _block_sums(e, shape, False, superblock.widest, sizes, x)
 
     return signed
 
 
-def offset_of(shape: Shape, unit: Unit, n_columns: int) -> int:
-    """The offset in the sums of `unit_dots`."""
-    return 0 if _by_signs(unit, n_columns) else shape.offset
+def offset_of(shape: Shape, superblock: Superblock, n_columns: int) -> int:
+    """The offset in the sums of `superblock_dots`."""
+    return 0 if _by_signs(superblock, n_columns) else shape.offset
 
 
-def _by_signs(unit: Unit, n_columns: int) -> bool:
+def _by_signs(superblock: Superblock, n_columns: int) -> bool:
     """Whether activations take the signs of the weights, as those of one column do."""
-    return isinstance(unit, SignedUnit) and n_columns == 1
+    return isinstance(superblock, SignedSuperblock) and n_columns == 1
 
 
-def unit_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Value], scales: Sequence[Value], minima: Sequence[Value],
-                 d: Value | None, at: Value, section: Value, offset: int) -> Value:
-    """`total` + a unit's dot products with a column that has its d at `at` (unless `d` is known already), and sections of sums
-    `section` bytes apart after it.
+def superblock_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Value], scales: Sequence[Value],
+                       mins: Sequence[Value], d: Value | None, at: Value, section: Value, offset: int) -> Value:
+    """`total` + a superblock's dot products with a column that has its d at `at` (unless `d` is known already), and sections of
+    sums `section` bytes apart after it.
     """
     def sums(index: int, n: int) -> Value:
         return e.load(V8I, e.b.add(at, e.b.mul(section, I64(sums_section(index, n)))))
 
     if offset:
-        dots = [e.b.add(dot, started(e, offset, sums(i, shape.n_scales))) for i, dot in enumerate(dots)]
-    negative = [sums(i, shape.n_minima) for i in range(shape.n_minima)]
-    return weighed(e, total, dots, scales, minima, negative, e.load(V8F, at) if d is None else d)
+        dots = [e.b.add(dot, accumulator_init(e, offset, sums(i, shape.n_scales))) for i, dot in enumerate(dots)]
+    negative = [sums(i, shape.n_mins) for i in range(shape.n_mins)]
+    return weighed(e, total, dots, scales, mins, negative, e.load(V8F, at) if d is None else d)
 
 
 def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[Sequence[Value]],
@@ -203,7 +208,7 @@ def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[S
 
 
 def _pair_sums(e: Generic, shape: Shape, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]) -> list[Value]:
-    """`_block_sums` of small codes: all additions but the last of each lane are of i16, twice as many at once."""
+    """`_block_sums` of small quants: all additions but the last of each lane are of i16, twice as many at once."""
     products = [[e.pair_products(a, b) for a, b in zip(ws, xs, strict=True)] for ws, xs in zip(w, x, strict=True)]
     if shape.n_scales == 1:
         halves = [e.b.add(first, second) for first, second in products]
@@ -219,7 +224,7 @@ def _pair_sums(e: Generic, shape: Shape, w: Sequence[Sequence[Value]], x: Sequen
 
 
 def _two_pair_sums(e: Generic, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]) -> list[Value]:
-    """`_pair_sums` of half blocks with larger codes: of each four additions the first are of i16."""
+    """`_pair_sums` of half blocks with larger quants: of each four additions the first are of i16."""
     if e.apart:
         halves = [[e.pair_products(ws[h], xs[h]) for ws, xs in zip(w, x, strict=True)] for h in (0, 1)]
         return [_of_pairs(e, [e.fours_of_pairs(each) for each in _pairs(e, half)]) for half in halves]
@@ -271,12 +276,12 @@ def _together(e: Generic, a: Value, b: Value, first: Sequence[int], second: Sequ
     return e.b.add(side(first), side(second))
 
 
-def unpack_step(e: Generic, shape: Shape, unit: Unit, out: Value) -> None:
-    """The unit to `out`: 256 codes in the order of activations, then the vectors of scales, of minima, and its factor."""
+def unpack_step(e: Generic, shape: Shape, superblock: Superblock, out: Value) -> None:
+    """The superblock to `out`: 256 quants in the order of activations, then the vectors of scales, of mins, and its factor."""
     for q in range(BLOCKS // e.together):
         for h in (0, 1):
-            e.store(unit.codes(q, h), out, _vector_offset(e, shape.whole, q, h))
-    for index, value in enumerate([*unit.scales, *unit.minima, *unit.factor]):
-        e.store(value, out, UNIT + VECTOR_BYTES * index)
+            e.store(superblock.quants(q, h), out, _vector_offset(e, shape.whole, q, h))
+    for index, value in enumerate([*superblock.scales, *superblock.mins, *superblock.factor]):
+        e.store(value, out, SUPERBLOCK + VECTOR_BYTES * index)
 
 

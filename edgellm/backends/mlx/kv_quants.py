@@ -1,4 +1,4 @@
-"""Keys and values in codes, "q8_0" and "q4_0": rows of bytes as memory/kv_types.py has them, rotated before they are rounded.
+"""Keys and values in quants, "q8_0" and "q4_0": rows of bytes as memory/kv_types.py has them, rotated before they are rounded.
 
 A whole layer's rows are widened at a time, and queries are rotated as keys are; see backends/cpu/kernels/rotation.py.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from edgellm.backends.mlx.inputs import Array
 from edgellm.memory.kv_types import BLOCK, QUANTISED, kv_row_bytes
 
-# As in backends/cpu/kernels/kv_codes.py, of which the largest comes first, so that of equals it is taken.
+# As in backends/cpu/kernels/kv_quants.py, of which the largest comes first, so that of equals it is taken.
 TRIED = (1.15, 1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8)
 PIECES = (32, 16, 8)                             # numbers that are rotated together; fewer stay as they are
 
@@ -55,23 +55,23 @@ def encode(x: Array, kv_type: str) -> Array:
     low, high = (-127, 127) if kv_type == "q8_0" else (-8, 7)
     rounded = mx.clip(mx.round(blocks * _inverse(scales.astype(mx.float32))[..., None]), low, high)
     if kv_type == "q8_0":
-        codes = rounded.astype(mx.int8).view(mx.uint8).reshape(whole.shape)[..., :dim]
+        quants = rounded.astype(mx.int8).view(mx.uint8).reshape(whole.shape)[..., :dim]
     else:                                        # the second half of a block stands in the upper halves of its bytes
         counted = (rounded + 8).astype(mx.uint8)
-        codes = (counted[..., : BLOCK // 2] | counted[..., BLOCK // 2 :] << 4).reshape(*x.shape[:-1], -1)
-    return mx.concatenate([codes, mx.view(scales, mx.uint8)], axis=-1)
+        quants = (counted[..., : BLOCK // 2] | counted[..., BLOCK // 2 :] << 4).reshape(*x.shape[:-1], -1)
+    return mx.concatenate([quants, mx.view(scales, mx.uint8)], axis=-1)
 
 
 def decode(rows: Array, dim: int, kv_type: str, dtype: Array) -> Array:
     """Rows of bytes as numbers (..., dim), which stay rotated."""
     n_blocks = -(-dim // BLOCK)
     scales = mx.view(mx.contiguous(rows[..., -2 * n_blocks :]), mx.float16)[..., None]
-    codes = rows[..., : -2 * n_blocks]
+    quants = rows[..., : -2 * n_blocks]
     if kv_type == "q8_0":
-        whole = mx.pad(mx.view(mx.contiguous(codes), mx.int8), [(0, 0)] * (rows.ndim - 1) + [(0, -dim % BLOCK)])
+        whole = mx.pad(mx.view(mx.contiguous(quants), mx.int8), [(0, 0)] * (rows.ndim - 1) + [(0, -dim % BLOCK)])
         blocks = whole.reshape(*rows.shape[:-1], n_blocks, BLOCK).astype(dtype)
     else:
-        pairs = codes.reshape(*rows.shape[:-1], n_blocks, BLOCK // 2)
+        pairs = quants.reshape(*rows.shape[:-1], n_blocks, BLOCK // 2)
         blocks = mx.concatenate([pairs & 15, pairs >> 4], axis=-1).astype(dtype) - 8
     return (blocks * scales.astype(dtype)).reshape(*rows.shape[:-1], -1)[..., :dim]
 

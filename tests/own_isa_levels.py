@@ -1,4 +1,4 @@
-"""Kernels of rungs that a test makes up, compiled in this process, and what their products are held against."""
+"""Kernels of ISA levels that a test makes up, compiled in this process, and what their products are held against."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

@@ -1,15 +1,15 @@
-"""The rung of 512-bit vectors on any processor: its own kernels, with the instructions that others lack written out."""
+"""The ISA level of 512-bit vectors on any processor: its own kernels, with the instructions that others lack written out."""
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from own_rungs import columns_give_what_each_alone_gives, quantisers
+from own_isa_levels import columns_give_what_each_alone_gives, quantisers
 from test_matmul_kernels import Kernels
 
 from edgellm.backends.cpu import system
-from edgellm.backends.cpu.kernels.unit import shape_of
+from edgellm.backends.cpu.kernels.superblock import shape_of
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
 from edgellm.backends.cpu.simd.avxvnni import AvxVnni
@@ -28,8 +28,8 @@ class Spelled(Generic):
     def call(self, name: str, result: Any, *arguments: Any) -> Any:
         if "vpdpbusd" in name:
             total, w, x = arguments
-            codes = vector(I8, 4 * result.count)
-            return Generic.dot(self, [(self.cast(w, codes), self.cast(x, codes))], False, 255, total)
+            quants = vector(I8, 4 * result.count)
+            return Generic.dot(self, [(self.cast(w, quants), self.cast(x, quants))], False, 255, total)
         if "vpermi2var" in name:
             a, index, b = arguments
             return self.shuffle(a, b, [int(place.constant) for place in index.constant])
@@ -56,7 +56,7 @@ class Wide(Spelled, Avx512Vnni):
 def kernels() -> Iterator[Kernels]:
     isa = Isa(Wide)
     kept = quantisers(isa)
-    yield Kernels(isa.rung, ((kernel, function.ctypes) for kernel, function in kept.items()))
+    yield Kernels(isa.level, ((kernel, function.ctypes) for kernel, function in kept.items()))
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in TYPES])
