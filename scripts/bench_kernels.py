@@ -48,7 +48,7 @@ AGAIN = 3                                        # times as many runs for one th
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Median of some runs and the distance between their quartiles, in the superblock of the values."""
+    """Median of some runs and the distance between their quartiles, in the unit of the values."""
 
     median: float
     spread: float

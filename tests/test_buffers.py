@@ -31,7 +31,7 @@ def test_small_buffers_share_the_place_of_a_large_one() -> None:
     assert arena.take(16, 4096, 1024).address == large.address and arena.nbytes == 1 << 16
 
 
-def test_a_buffer_rests_until_threads_have_met_in_every_table() -> None:
+def test_a_buffer_rests_until_every_table_has_had_a_barrier() -> None:
     arena = Arena(256)
     first = arena.take(1, 256, 64)
     arena.give_back(first.buffer)

@@ -60,7 +60,7 @@ class Value:
 class Arena:
     """Hands out buffers and takes them back; memory that is handed out again is as good as new.
 
-    A buffer that was given back rests until threads have met in every table of records: its next use would make them meet.
+    A buffer that was given back rests until a barrier has been set in every table of records: its next use would need one.
     """
 
     def __init__(self, reserve: int = 0) -> None:
@@ -69,7 +69,7 @@ class Arena:
         self._highest: list[int] = []                        # end of what was handed out of each
         self._buffers: dict[int, tuple[int, int]] = {}       # handed out, by number: start and end
         self._free: list[tuple[int, int]] = []               # start and end, sorted; no two touch
-        self._resting: dict[int, set[str]] = {}              # the tables in which threads have to meet yet
+        self._resting: dict[int, set[str]] = {}              # the tables that have had no barrier since
         self._count = 0
         if reserve:
             self._grow(reserve)
