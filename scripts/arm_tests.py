@@ -53,7 +53,7 @@ def tests(cpu: str) -> list[list[str]]:
     isa_level = CPUS[cpu]
     return [["tests/test_matmul_kernels.py", "-k", isa_level], ["tests/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"],
             [*CODECS * (cpu == next(iter(CPUS))), "tests/test_ring.py", "tests/test_arm.py"],
-            ["tests/test_streaming.py", "-k", "keys_in_quants"],
+            ["tests/test_streaming.py", "-k", "quantised_keys"],
             ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
 
 

@@ -64,7 +64,7 @@ def test_pinned_tokens_stay_in_the_ring(tmp_path: Path, arch: str, kept: int, ba
 
 
 @pytest.mark.parametrize("kv_type, within", [("q8_0", 0.03), ("q4_0", 0.3)])
-def test_logits_past_the_context_with_keys_in_codes(tmp_path: Path, kv_type: str, within: float) -> None:
+def test_logits_past_the_context_with_quantised_keys(tmp_path: Path, kv_type: str, within: float) -> None:
     agree(tiny_model(tmp_path / "m.gguf", "gemma3"), context=24, sinks=4, tokens=200, looks=10, kv_type=kv_type, within=within)
 
 
