@@ -5,7 +5,7 @@ import mlx.core as mx
 
 from edgellm.backends.mlx.inputs import Array, Inputs, Weights
 from edgellm.backends.mlx.ops._table import number, op
-from edgellm.backends.mlx.ops.scan import advance, integer, softplus
+from edgellm.backends.mlx.ops.scan import delta_rule, integer, softplus
 from edgellm.graph import Node
 
 
@@ -22,13 +22,4 @@ def kda(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     dim = node.n // heads
     q, k, v, decay = (part.astype(mx.float32).reshape(n, heads, dim) for part in x[:4])
     q, k = (part * mx.rsqrt(mx.sum(mx.square(part), axis=-1, keepdims=True) + number(node, "eps")) for part in (q, k))
-    q, gate = q * dim**-0.5, mx.sigmoid(x[4].astype(mx.float32))
-    state, out, kept = inputs.before(integer(node, "state")), list[Array](), list[Array]()
-    for t in range(n):
-        state = state * decay[t, :, :, None]
-        change = (v[t] - (k[t, :, None] @ state)[:, 0]) * gate[t, :, None]
-        state = state + k[t, :, :, None] * change[:, None]
-        out.append((q[t, :, None] @ state).reshape(-1))
-        advance(inputs, t, state, kept)
-    inputs.keep(integer(node, "state"), kept)
-    return mx.stack(out)
+    return delta_rule(inputs, node, q * dim**-0.5, k, v, decay, mx.sigmoid(x[4].astype(mx.float32)))

@@ -35,9 +35,16 @@ def delta_net(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> A
     v = qkv[:, 2 * width :].reshape(n, v_heads, dim_v)
     a, dt = (weights.vectors[name] for name in node.weights)
     decay, gate = mx.exp(a * softplus(alpha + dt)), mx.sigmoid(beta)
+    return delta_rule(inputs, node, q, k, v, decay[:, :, None], gate)
+
+
+def delta_rule(inputs: Inputs, node: Node, q: Array, k: Array, v: Array, decay: Array, gate: Array) -> Array:
+    """The gated delta rule, token by token: q, k (n, heads, dim_k), v (n, heads, dim_v), decay (n, heads, dim_k or 1), gate
+    (n, heads) -> (n, heads * dim_v).
+    """
     state, out, kept = inputs.before(integer(node, "state")), list[Array](), list[Array]()
-    for t in range(n):
-        state = state * decay[t, :, None, None]
+    for t in range(len(q)):
+        state = state * decay[t, :, :, None]
         change = (v[t] - (k[t, :, None] @ state)[:, 0]) * gate[t, :, None]
         state = state + k[t, :, :, None] * change[:, None]
         out.append((q[t, :, None] @ state).reshape(-1))
