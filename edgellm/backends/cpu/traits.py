@@ -83,8 +83,11 @@ TRAITS: dict[str, Traits] = {
 
 
 def q8_row_bytes(k: int) -> int:
-    """Bytes of a row of k activations in a "q8" form, with the padding to the next row; k is a multiple of 32."""
-    return -(-_superblocks(k) * SUPERBLOCK * 48 // BLOCK // ROW_ALIGNMENT) * ROW_ALIGNMENT
+    """Bytes of a row of k activations in a "q8" form, with the padding to the next row; k is a multiple of 32.
+
+    An odd number of superblocks' quants: sixteen rows then lie in different sets of a first-level cache (64 sets of 64 bytes).
+    """
+    return (-(-_superblocks(k) * SUPERBLOCK * 48 // BLOCK // SUPERBLOCK) | 1) * SUPERBLOCK
 
 
 def scratch_bytes(name: str, k: int) -> int:
