@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import BadHParam, Unsupported
-from .families import FAMILIES, USUAL, Family
+from .families import FAMILIES, USUAL, Family, yarn_magnitude
 from .settings import Settings
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ MAX_HEAD = 1 << 24               # what hparams take as a head's length
 # Keys of families that are floats, and may be integers in JSON.
 FLOATS = frozenset({"logit_scale", "attention.clamp_kqv", "attention.max_alibi_bias", "expert_weights_scale", "attention.scale",
                     "attention.temperature_scale", "rope.scaling.yarn_log_multiplier", "embedding_scale", "residual_scale",
-                    "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"})
+                    "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "ssm.dt_b_c_rms_epsilon"})
 LONGROPE = ("longrope", "su")                    # new name and old
 
 
@@ -157,21 +157,9 @@ def _scaling(config: Config, rope: Config, file: str, family: Family, own: Confi
         "rope.scaling.type": kind, "rope.scaling.factor": _float(rope.get("factor")),
         "rope.scaling.original_context_length": rope.get("original_max_position_embeddings"),
         "rope.scaling.yarn_attn_factor": _float(rope.get("attention_factor")) or (
-            _yarn_magnitude(rope, file) if own.get("rope.scaling.yarn_log_multiplier") is None else None),
+            None if "rope.scaling.yarn_log_multiplier" in own else asked(lambda config: yarn_magnitude(rope), config, file)),
         "rope.scaling.yarn_beta_fast": _float(rope.get("beta_fast")), "rope.scaling.yarn_beta_slow": _float(rope.get("beta_slow")),
     }
-
-
-def _yarn_magnitude(rope: Config, file: str) -> float | None:
-    """The factor of cos and sin where yarn has one magnitude for them and another for scores, None where it follows."""
-    own, every = rope.get("mscale"), rope.get("mscale_all_dim")
-    if not own or not every:
-        return None
-    try:
-        growth = 0.1 * math.log(max(float(rope["factor"]), 1.0))
-        return (growth * float(own) + 1.0) / (growth * float(every) + 1.0)
-    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
-        raise BadHParam(f"yarn's scaling is incomplete: {str(error)[:80]}", file=file, field="rope_scaling") from error
 
 
 def _kind(rope: Config) -> object:
@@ -186,12 +174,15 @@ def _magnitude(factor: object, context: object, old: object) -> float:
     return math.sqrt(1.0 + math.log(growth) / math.log(old)) if growth > 1 else 1.0
 
 
-def rope_divisors(config: Settings, file: str) -> dict[str, npt.NDArray[np.float32]]:
-    """Divisors of each pair's frequency (n_rot/2,) by GGUF's names of tensors; {} for scalings without any. Raises BadHParam."""
+def rope_divisors(config: Settings, file: str, turned: object = None) -> dict[str, npt.NDArray[np.float32]]:
+    """Divisors of each pair's frequency (n_rot/2,) by GGUF's names of tensors; {} for scalings without any. Raises BadHParam.
+
+    `turned`: how many values of a head are rotated, None where the head's length says it.
+    """
     rope = _rope(config)
     if _kind(rope) in LONGROPE:
         return {f"rope_factors_{name}.weight": _factors(rope.get(f"{name}_factor"), name, file) for name in ("long", "short")}
-    return {"rope_freqs.weight": _llama3(config, rope, file)} if _kind(rope) == "llama3" else {}
+    return {"rope_freqs.weight": _llama3(config, rope, file, turned)} if _kind(rope) == "llama3" else {}
 
 
 def _factors(values: object, name: str, file: str) -> npt.NDArray[np.float32]:
@@ -201,10 +192,9 @@ def _factors(values: object, name: str, file: str) -> npt.NDArray[np.float32]:
     return np.array(values, np.float32)
 
 
-def _llama3(config: Settings, rope: Config, file: str) -> npt.NDArray[np.float32]:
+def _llama3(config: Settings, rope: Config, file: str, turned: Any) -> npt.NDArray[np.float32]:
     """As in transformers' modeling_rope_utils."""
     try:
-        turned: Any = _rotated(config | rope)
         dims = int(turned or config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
         base, factor = float(rope["rope_theta"]), float(rope["factor"])
         low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])

@@ -54,7 +54,8 @@ class MlxFolder(GGUFFile):
         stacks: dict[str, dict[int, str]] = {}
         for name in file.tensors:
             base, _, suffix = name.rpartition(".")
-            if family.skips(name) or (suffix in ("scales", "biases") and f"{base}.weight" in file.tensors):
+            companion = suffix in ("scales", "biases") and f"{base}.weight" in file.tensors
+            if companion or family.skips(name) or 0 in file.tensors[name].shape:
                 continue
             if self._drafts(name):
                 self.drafting.append(name)
@@ -71,6 +72,9 @@ class MlxFolder(GGUFFile):
             self._add_stack(ours, tuple(parts[number] for number in sorted(parts)))
         for name in family.padded & self.tensors.keys():
             self._pad(name)
+        for key, part in family.measured.items():
+            if (info := self.tensors.get(f"{family.blocks}.0.{part}.weight")) is not None:
+                metadata[f"{family.architecture}.{key}"] = info.shape[0]
 
     def _drafts(self, name: str) -> bool:
         """Whether a tensor is of a layer behind the last one, that only drafts tokens."""
@@ -253,7 +257,8 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
         if not isinstance(quantisation, Mapping):
             raise BadHParam("quantization is not an object; download the folder again", file=folder, field="quantization")
         model = MlxFolder(folder, file, config, metadata, family, quantisation)
-        made = {**rope_divisors(config, folder), **asked(family.made, config, folder), **dense_layers(folder)}
+        divisors = rope_divisors(config, folder, metadata.get(f"{family.architecture}.rope.dimension_count"))
+        made = {**divisors, **asked(family.made, config, folder), **dense_layers(folder)}
         for name, values in made.items():
             model.add_made(name, values)
         table = model.tensors.get("token_embd.weight")

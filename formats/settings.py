@@ -22,7 +22,8 @@ DRAFTS = r"num_nextn_predict_layers|(?:use_)?mtp\w*|num_mtp_\w+"
 HARMLESS = re.compile("|".join((IDENTITY, TOKENS, SENSES, TRAINING, RUNNING, TENSORS, DRAFTS)))
 """Settings that change nothing in any family: what is computed follows from tensors, or is the same whatever they say."""
 
-WINDOWS = frozenset({"sliding_window", "max_window_layers", "layer_types", "use_sliding_window", "decoder_sparse_step"})
+WINDOWS = frozenset({"sliding_window", "max_window_layers", "layer_types", "use_sliding_window", "decoder_sparse_step",
+                     "mlp_only_layers"})
 NEXT = WINDOWS - {"sliding_window"}
 HUNYUAN = frozenset({"add_classification_head", "attention_head_dim", "cla_share_factor", "class_num", "dense_list", "mask_init_id",
                      "norm_type", "pad_id", "pool_type", "skip_cls_token", "use_rotary_pos_emb", "num_media_embeds"})
@@ -32,6 +33,7 @@ BY_ARCHITECTURE: dict[str, frozenset[str]] = {
     "dots1": NEXT | {"scoring_func"},
     **dict.fromkeys(("phi3", "phimoe"), frozenset({"original_max_position_embeddings"})),
     "smollm3": WINDOWS | {"no_rope_layer_interval"},
+    "falcon-h1": frozenset({"mamba_norm_before_gate"}),
     "afmoe": frozenset({"global_attn_every_n_layers", "topk_group"}), "bloom": frozenset({"offset_alibi"}),
     "bailingmoe2": frozenset({"norm_softmax", "use_rmsnorm", "rotary_dim"}),
     "cohere2": frozenset({"use_embedding_sharing", "use_parallel_embedding"}),
@@ -42,7 +44,7 @@ BY_ARCHITECTURE: dict[str, frozenset[str]] = {
     "gemma3": frozenset({"use_bidirectional_attention"}), "gemma-embedding": frozenset({"use_bidirectional_attention"}),
     "gpt-oss": frozenset({"experts_per_token", "initial_context_length"}), "granitehybrid": frozenset({"attn_rotary_emb"}),
     "kimi-linear": frozenset({"use_grouped_topk", "topk_group", "qk_head_dim"}), "llama4": frozenset({"for_llm_compressor"}),
-    "jamba": frozenset({"expert_layer_offset", "expert_layer_period"}), "mamba": frozenset({"mixer_rms_eps", "rms_norm"}),
+    "jamba": frozenset({"expert_layer_offset", "expert_layer_period"}), "mamba": frozenset({"rms_norm"}),
     "lfm2": frozenset({"block_ffn_dim_multiplier", "block_multiple_of", "block_dim", "block_use_swiglu", "conv_dim",
                        "conv_dim_out"}),
     "mamba2": frozenset({"norm_before_gate"}), "minimax-m2": frozenset({

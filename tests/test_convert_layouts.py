@@ -170,6 +170,8 @@ def test_the_share_of_a_head_that_is_rotated_where_nothing_is_said(kind: str, sh
     ({"model_type": "deepseek_v3", "n_group": 1}, {"expert_group_count": 1, "expert_weights_norm": True,
                                                    "expert_weights_scale": 2.5}),
     ({"model_type": "falcon", "n_layer": 3}, {"block_count": 3}), ({"model_type": "cohere"}, {"rope.freq_base": 500000.0}),
+    ({"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": None}),
+    ({"model_type": "falcon_mamba", "layer_norm_epsilon": 1e-5}, {"ssm.dt_b_c_rms_epsilon": 1e-6}),
     ({"model_type": "modernbert", "global_rope_theta": 80000.0}, {"rope.freq_base": 80000.0, "rope.freq_base_swa": 10000.0}),
 ])
 def test_what_transformers_takes_where_nothing_is_said(config: dict[str, Any], wanted: dict[str, object]) -> None:
@@ -195,11 +197,10 @@ def test_steps_without_a_limit(tmp_path: Path) -> None:
     ("qwen3_next", {"attn_output_gate": False}, "attn_output_gate"), ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
     ("falcon", {"alibi": True}, "alibi"), ("mpt", {"attn_config": {"alibi": False}}, "attn_config.alibi"),
     ("gpt_oss", {"swiglu_limit": 9.0}, "swiglu_limit"), ("lfm2", {"conv_bias": True}, "conv_bias"),
-    ("deepseek_v2", {"rope_scaling": {"type": "yarn", "factor": 2.0, "mscale": 1.0, "mscale_all_dim": 0.5,
-                                      "original_max_position_embeddings": 16}}, "rope_scaling"),
+    ("deepseek_v2", {"rope_scaling": YARN | {"mscale_all_dim": 0.5}}, "rope_scaling.mscale"),
     ("ernie4_5_moe", {"moe_layer_end_index": 1}, "moe_layer_end_index"), ("phi", {"qk_layernorm": True}, "qk_layernorm"),
     ("falcon_h1", {"tie_word_embeddings": True}, "tie_word_embeddings"), ("glm4_moe", {"norm_topk_prob": False}, "norm_topk_prob"),
-    ("qwen3_next", {"mlp_only_layers": [0]}, "mlp_only_layers"), ("mamba", {"use_bias": True}, "use_bias"),
+    ("mamba", {"use_bias": True}, "use_bias"),
     ("minimax_m2", {"scoring_func": "softmax"}, "scoring_func"),
     ("bloom", {"apply_residual_connection_post_layernorm": True}, "apply"),
     ("smollm3", {"use_sliding_window": True, "sliding_window": 4}, "use_sliding_window"),

@@ -12,9 +12,9 @@ from edgellm.ops.norm import rms_norm
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Pre-norm layers without feed-forward blocks."""
+    """Pre-norm layers without feed-forward blocks; files may have an epsilon of their own for what the scan depends on."""
     eps, sizes = norm_epsilon(keys), ssm_sizes(keys)
-    normalised = eps if keys.flag("ssm.dt_b_c_rms", default=False) else None
+    normalised = keys.number("ssm.dt_b_c_rms_epsilon", default=eps) if keys.flag("ssm.dt_b_c_rms", default=False) else None
     x = token_embedding(g, keys)
     for layer in range(keys.n_layers):
         block = f"blk.{layer}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.moe import experts_of, moe_ffn
+from edgellm.arch.blocks.moe import any_ffn, experts_of
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -23,5 +23,5 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
         y = rotated_attention(g, head, q, k, v, rope)
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
-        x = add(g, x, moe_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), experts, gated=True))
+        x = add(g, x, any_ffn(g, keys, layer, rms_norm(g, x, f"{block}.ffn_norm", eps), experts, gated=True))
     logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

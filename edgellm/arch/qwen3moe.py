@@ -1,11 +1,11 @@
-"""qwen3moe: Qwen3 with experts in every layer (30B-A3B, 235B-A22B, Coder)."""
+"""qwen3moe: Qwen3 with experts, in every layer of released models (30B-A3B, 235B-A22B, Coder)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.moe import experts_of, moe_ffn
+from edgellm.arch.blocks.moe import any_ffn, experts_of
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -25,5 +25,5 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
         y = rotated_attention(g, head, q, k, v, rope)
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
-        x = add(g, x, moe_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), experts))
+        x = add(g, x, any_ffn(g, keys, layer, rms_norm(g, x, f"{block}.ffn_norm", eps), experts))
     logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

@@ -4,11 +4,12 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from ._family import PREFIX, Family, part_of
+from ._family import PREFIX, Family, part_of, yarn_magnitude
 from ._pieces import Piece, Shape, minus_exp, plus_one, rows_of
 from ._usual import USUAL
 
-__all__ = ["FAMILIES", "PREFIX", "USUAL", "Family", "Piece", "Shape", "minus_exp", "part_of", "plus_one", "rows_of"]
+__all__ = ["FAMILIES", "PREFIX", "USUAL", "Family", "Piece", "Shape", "minus_exp", "part_of", "plus_one", "rows_of",
+           "yarn_magnitude"]
 
 FAMILIES: dict[str, Family] = {
     model_type: family

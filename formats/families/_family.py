@@ -1,6 +1,7 @@
 """What is particular to one family of checkpoints: names of tensors, order of rows, norms; GGUF's side is llama.cpp's."""
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +42,15 @@ def scaling(config: Config) -> Config:
     return config.get("rope_scaling") or config.get("rope_parameters") or {}
 
 
+def yarn_magnitude(rope: Config) -> float | None:
+    """The factor of cos and sin where yarn has one magnitude for them and another for scores, None where it follows."""
+    own, every = rope.get("mscale"), rope.get("mscale_all_dim")
+    if not own or not every:
+        return None
+    growth = 0.1 * math.log(max(float(rope["factor"]), 1.0))
+    return (growth * float(own) + 1.0) / (growth * float(every) + 1.0)
+
+
 def no_keys(config: Config) -> Mapping[str, object]:
     return {}
 
@@ -66,7 +76,8 @@ class Family:
     `padded`: tables that get as many rows as there are tokens, by their first one. `defaults`: what transformers takes
     where a configuration says nothing. `reads`: their names of what others call `hidden_size` and so on, the first that is there
     counts. `keys`: GGUF's keys that other families do not have, without the architecture's name. `values`: bare names of a layer
-    whose number becomes a key's value for that layer. `made`: tensors that follow from the configuration. `own_ropes`: scalings
+    whose number becomes a key's value for that layer. `measured`: keys whose value is the number of rows of a part of the first
+    layer, whatever the configuration says. `made`: tensors that follow from the configuration. `own_ropes`: scalings
     of angles that `made` has. `whole_pairs`: whether yarn's ramp begins and ends at whole pairs. `merged_tokenizer`: see
     mlx_tokenizer. `blocks`: how GGUF names of layers begin.
     """
@@ -94,6 +105,7 @@ class Family:
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keys: Callable[[Config], Mapping[str, object]] = no_keys
     values: Mapping[str, str] = field(default_factory=dict)
+    measured: Mapping[str, str] = field(default_factory=dict)
     made: Callable[[Config], Mapping[str, npt.NDArray[np.float32]]] = no_tensors
     own_ropes: frozenset[str] = frozenset()
     whole_pairs: bool = True

@@ -84,8 +84,8 @@ USUAL: dict[str, dict[str, object]] = {
         "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "ssm_in_multiplier": 1.0,
         "ssm_out_multiplier": 1.0},
     "falcon_mamba": {
-        "conv_kernel": 4, "expand": 2, "hidden_size": 768, "layer_norm_epsilon": 1e-05, "num_hidden_layers": 32, "state_size": 16,
-        "time_step_rank": "auto"},
+        "conv_kernel": 4, "expand": 2, "hidden_size": 768, "layer_norm_epsilon": 1e-05, "mixer_rms_eps": 1e-06,
+        "num_hidden_layers": 32, "state_size": 16, "time_step_rank": "auto"},
     "gemma": {
         "head_dim": 256, "hidden_size": 3072, "intermediate_size": 24576, "max_position_embeddings": 8192,
         "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 16, "rms_norm_eps": 1e-06},

@@ -71,13 +71,9 @@ def one_base(config: Config) -> str:
 
 
 def normalised(wanted: bool) -> Any:
-    """Refuses weights of experts that sum to 1 where the graph's do not, or the other way round, and layers without experts."""
+    """Refuses weights of experts that sum to 1 where the graph's do not, or the other way round."""
     def refuses(config: Config) -> str:
-        if bool(config.get("norm_topk_prob", False)) is not wanted:
-            return "norm_topk_prob"
-        if config.get("mlp_only_layers"):
-            return "mlp_only_layers"
-        return windows(config) if config.get("decoder_sparse_step", 1) == 1 else "decoder_sparse_step"
+        return windows(config) if bool(config.get("norm_topk_prob", False)) is wanted else "norm_topk_prob"
 
     return refuses
 

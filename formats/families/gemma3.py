@@ -21,12 +21,17 @@ def refuses(config: Mapping[str, Any]) -> str:
     return "" if config.get("query_pre_attn_scalar") in (None, usual) else "query_pre_attn_scalar"
 
 
+def uncapped(config: Mapping[str, Any]) -> dict[str, object]:
+    """The limit of scores does nothing in its definition, though configurations may have one, as Gemma 2's do."""
+    return {"attn_logit_softcapping": None}
+
+
 # What transformers takes where a text part says nothing, as those of 4B to 27B do.
 USUAL = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
          "rms_norm_eps": 1e-6, "rope_theta": 1e6, "sliding_window": 4096, "query_pre_attn_scalar": 256}
 
 FAMILIES = (
     Family("gemma3", ("gemma3_text", "gemma3"), PARTS, activations=("gelu_pytorch_tanh",), norms_from_zero=True, slides=True,
-           refuses=refuses, defaults=USUAL,
+           refuses=refuses, defaults=USUAL, keys=uncapped,
            instead=lambda config: "gemma3_text, embedding" if config.get("use_bidirectional_attention") else ""),
 )

@@ -14,7 +14,9 @@ from .gemma3 import PARTS
 Config = Mapping[str, Any]
 LONG_HEAD = 512                  # of layers that see everything, where a Gemma 4 configuration says nothing
 NEVER = 1e30                     # divisor of the frequency of a pair that is not rotated
-FULL = "full_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
+PERIOD = 6                       # every sixth layer sees everything, where nothing is said
+MANY = 1 << 12                   # no model has as many layers
 ROWS = {"per_layer_input_gate": "inp_gate", "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm"}
 TABLES = OUTER | {"embed_tokens_per_layer": "per_layer_token_embd", "per_layer_model_projection": "per_layer_model_proj",
                   "per_layer_projection_norm": "per_layer_proj_norm"}
@@ -35,17 +37,27 @@ def _common(config: Config) -> dict[str, object]:
             "embedding_length_per_layer_input": config.get("hidden_size_per_layer_input") or 0}
 
 
+def _kinds(config: Config) -> list[str]:
+    """What each layer is, [] where that cannot be said; the last one sees everything, as transformers has it."""
+    kinds, n = config.get("layer_types"), config.get("num_hidden_layers")
+    if kinds is None and isinstance(n, int) and 0 < n < MANY:
+        kinds = [FULL if layer % PERIOD == PERIOD - 1 else SLIDING for layer in range(n)]
+    return [*kinds[:-1], FULL] if isinstance(kinds, list) and kinds else []
+
+
 def _full_layers(config: Config) -> Mapping[str, Any]:
     """What the configuration says of layers that see everything alone, under newer files' names."""
-    kinds, own = config.get("layer_types"), config.get("per_layer_config")
-    if not isinstance(kinds, list) or not isinstance(own, Mapping) or FULL not in kinds:
+    kinds, own = _kinds(config), config.get("per_layer_config")
+    if not isinstance(own, Mapping) or FULL not in kinds:
         return {}
     found = own.get(str(kinds.index(FULL)))
     return found if isinstance(found, Mapping) else {}
 
 
 def _long_head(config: Config) -> object:
-    return config.get("global_head_dim") or _full_layers(config).get("head_dim") or LONG_HEAD
+    """Newer files that list what is particular to layers, and no length among it, have one length for all."""
+    own = config.get("head_dim") if isinstance(config.get("per_layer_config"), Mapping) else None
+    return config.get("global_head_dim") or _full_layers(config).get("head_dim") or own or LONG_HEAD
 
 
 def gemma4(config: Config) -> dict[str, object]:
@@ -54,17 +66,18 @@ def gemma4(config: Config) -> dict[str, object]:
     keys = _common(config) | {
         "attention.key_length": long, "attention.value_length": long, "attention.key_length_swa": short,
         "attention.value_length_swa": short, "rope.dimension_count": long, "rope.dimension_count_swa": short}
-    kinds, n_kv, width = config.get("layer_types"), config.get("num_key_value_heads"), config.get("intermediate_size")
+    kinds, n_kv, width = _kinds(config), config.get("num_key_value_heads"), config.get("intermediate_size")
+    if kinds:
+        keys["attention.sliding_window_pattern"] = np.array([kind == SLIDING for kind in kinds])
     few = config.get("num_global_key_value_heads") if config.get("attention_k_eq_v") else None
     few = few or _full_layers(config).get("num_key_value_heads")
-    if few and n_kv and isinstance(kinds, list):
+    if few and n_kv and kinds:
         keys["attention.head_count_kv"] = np.array([few if kind == FULL else n_kv for kind in kinds], np.int32)
-    if config.get("use_double_wide_mlp") and isinstance(kinds, list) and isinstance(width, int) and isinstance(shared, int):
+    if config.get("use_double_wide_mlp") and kinds and isinstance(width, int) and isinstance(shared, int):
         keys["feed_forward_length"] = np.array([width] * (len(kinds) - shared) + [2 * width] * shared, np.int32)
-    if config.get("enable_moe_block"):
-        keys |= {"expert_count": config.get("num_experts"), "expert_used_count": config.get("top_k_experts"),
-                 "expert_feed_forward_length": config.get("moe_intermediate_size")}
-    return keys
+    experts = {"expert_count": config.get("num_experts"), "expert_used_count": config.get("top_k_experts"),
+               "expert_feed_forward_length": config.get("moe_intermediate_size")}
+    return keys | (experts if config.get("enable_moe_block") else {})
 
 
 def rotated(config: Config) -> dict[str, npt.NDArray[np.float32]]:

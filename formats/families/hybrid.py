@@ -74,15 +74,16 @@ def delta(config: Config) -> dict[str, object]:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if sections := rope.get("mrope_section"):
         found["rope.dimension_sections"] = np.array([*sections, 0, 0, 0, 0][:4], np.int32)
-    return found | (counts(config) if config.get("num_experts") else {})
+    experts = counts(config)
+    return found | (experts if config.get("num_experts") else {})
 
 
 def other_graph(config: Config) -> str:
-    if config.get("num_experts") and config.get("norm_topk_prob", True) is not True:
+    if config.get("norm_topk_prob", True) is not True and config.get("num_experts"):
         return "norm_topk_prob"
     if config.get("attn_output_gate", True) is not True:
         return "attn_output_gate"
-    return next((key for key in ("mlp_only_layers", "attention_bias") if config.get(key)), "")
+    return "attention_bias" if config.get("attention_bias") else ""
 
 
 def value_heads(config: Config, shape: Shape) -> Rows:

@@ -39,7 +39,7 @@ MAMBA2 = {"ssm_conv1d": CONVOLUTION, "ssm_a": (Piece(shape=column, values=minus_
 
 
 def mamba(config: Config) -> dict[str, object]:
-    """Falcon Mamba's norms have no weights, and an epsilon that is the model's."""
+    """Sizes of Mamba's first kind of layers."""
     width, factor = config["hidden_size"], config.get("expand", config.get("mamba_expand", 2))
     rank = config.get("time_step_rank", config.get("mamba_dt_rank"))
     return {"ssm.conv_kernel": config.get("conv_kernel", config.get("mamba_d_conv")),
@@ -49,8 +49,11 @@ def mamba(config: Config) -> dict[str, object]:
 
 
 def pure(config: Config) -> dict[str, object]:
-    """Without attention, whose keys are there all the same."""
-    falcon = {"ssm.dt_b_c_rms": True} if config.get("model_type") == "falcon_mamba" else {}
+    """Without attention, whose keys are there all the same. llama.cpp has one epsilon for all of Falcon Mamba's norms."""
+    falcon: dict[str, object] = {}
+    if config.get("model_type") == "falcon_mamba":
+        own = config.get("mixer_rms_eps")
+        falcon = {"ssm.dt_b_c_rms": True, "ssm.dt_b_c_rms_epsilon": own if own != config.get("rms_norm_eps") else None}
     return mamba(config) | falcon | {"context_length": config.get("max_position_embeddings", CONTEXT), "feed_forward_length": 0,
                                      "attention.head_count": 0, "attention.head_count_kv": None}
 

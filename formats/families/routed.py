@@ -6,7 +6,7 @@ from typing import Any  # of parsed JSON
 
 import numpy as np
 
-from ._family import INNER, Family, scaling
+from ._family import INNER, Family, scaling, yarn_magnitude
 from ._pieces import FLAT, Order, Piece, Rows, Shape, rows_of
 from .experts import EXPERTS, MIXTRAL
 
@@ -50,18 +50,21 @@ def latent(config: Config) -> dict[str, object]:
                "attention.key_length_mla": plain + turned, "attention.value_length_mla": config.get("v_head_dim")}
     greedy = config.get("topk_method") == "greedy"
     groups = {"expert_group_count": None, "expert_group_used_count": None} if greedy else {}
-    every = scaling(config).get("mscale_all_dim")
+    rope = scaling(config)
+    every, given = rope.get("mscale_all_dim"), rope.get("attention_factor")
+    magnitude = {"rope.scaling.yarn_attn_factor": yarn_magnitude(rope)} if every != rope.get("mscale") and given is None else {}
     sigmoid = config.get("scoring_func", "softmax" if config.get("model_type") == "deepseek_v2" else "sigmoid") == "sigmoid"
-    return shared(config, gating=SIGMOID if sigmoid else SOFTMAX) | groups | lengths | {
+    return shared(config, gating=SIGMOID if sigmoid else SOFTMAX) | groups | lengths | magnitude | {
         "attention.head_count_kv": 1, "attention.q_lora_rank": config.get("q_lora_rank"), "attention.kv_lora_rank": short,
         "rope.dimension_count": turned,
         "rope.scaling.yarn_log_multiplier": 0.1 * every if every else None}
 
 
 def one_magnitude(config: Config) -> str:
-    """GGUF has one number for both of yarn's magnitudes."""
+    """Where one of yarn's magnitudes is missing, definitions differ on what the other one means."""
     own, every = scaling(config).get("mscale"), scaling(config).get("mscale_all_dim")
-    return "" if own in ((None, every) if every else (None, 0, 1)) else "rope_scaling"
+    return "" if (own if every else own in (None, 0, 1)) else "rope_scaling.mscale" if config.get("rope_scaling") else \
+        "rope_parameters.mscale"
 
 
 def of_keys(config: Config, shape: Shape) -> Rows:

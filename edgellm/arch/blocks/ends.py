@@ -15,13 +15,17 @@ def token_embedding(g: Builder, keys: Keys) -> Value:
 
 
 def logits(g: Builder, keys: Keys, x: Value, factor: float | None = None) -> None:
-    """Logits of the wanted rows, times `factor`; the embedding is the output matrix where the file has no `output.weight`.
+    """Logits of the wanted rows, times `factor`; the embedding is the output matrix where the file has no `output.weight`, and
+    `output.bias` is added in both cases.
 
     A file that names a pooling is an embedding model, whose texts get a vector each.
     """
     if g.pooling is not None:
         return embedding(g, keys, x)
     cap = keys.optional("final_logit_softcapping")
-    y = matmul(g, x, "output" if "output.weight" in g.tensors else "token_embd", keys.n_vocab)
+    if "output.weight" in g.tensors:
+        y = matmul(g, x, "output", keys.n_vocab)
+    else:
+        y = matmul(g, x, "token_embd", keys.n_vocab, "output.bias" if "output.bias" in g.tensors else None)
     y = y if factor is None else scale(g, y, factor)
     g.output("logits", y if cap is None else softcap(g, y, cap))
