@@ -33,6 +33,7 @@ class RopeSpec:
     yarn: tuple[float, float, float, int] | None = None   # (ext_factor, beta_fast, beta_slow, original context)
     yarn_whole_pairs: bool = True                # whether YaRN's range is cut to whole pairs
     temperature: tuple[float, int, int] | None = None     # (growth, every, ahead)
+    n_factors: int = 0                           # length of `factors`, where only the first n_rot/2 count
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,14 @@ Float64s = npt.NDArray[np.float64]
 def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[Float64s, float]:
     """Radians per position of each pair (n_rot/2,), and the magnitude of cos and sin.
 
-    `factors`: values of the tensor `spec.factors` (n_rot/2,), where the spec names one.
+    `factors`: values of the tensor `spec.factors` (n_rot/2, or more), where the spec names one.
     YaRN (Peng et al. 2023, as in transformers' modeling_rope_utils): slow pairs are interpolated by `freq_scale` and
     fast ones left alone, with a ramp between the pairs that turn `beta_slow` and `beta_fast` times in the old context.
     """
     pairs = np.arange(spec.n_rot // 2, dtype=np.float64)
     turning = spec.base ** (-2.0 * pairs / spec.n_rot)
     if factors is not None:
-        turning = turning / np.asarray(factors, np.float64)
+        turning = turning / np.asarray(factors, np.float64)[:len(pairs)]
     interpolated = turning * spec.freq_scale
     if spec.yarn is None:
         return interpolated, spec.magnitude

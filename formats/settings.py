@@ -44,6 +44,7 @@ BY_ARCHITECTURE: dict[str, frozenset[str]] = {
     "gemma3": frozenset({"use_bidirectional_attention"}), "gemma-embedding": frozenset({"use_bidirectional_attention"}),
     "gpt-oss": frozenset({"experts_per_token", "initial_context_length"}), "granitehybrid": frozenset({"attn_rotary_emb"}),
     "kimi-linear": frozenset({"use_grouped_topk", "topk_group", "qk_head_dim"}), "llama4": frozenset({"for_llm_compressor"}),
+    "hy_v3": frozenset({"enable_moe_fp32_combine", "mlp_layer_types"}), "laguna": frozenset({"gating", "gating_types"}),
     "jamba": frozenset({"expert_layer_offset", "expert_layer_period"}), "mamba": frozenset({"rms_norm"}),
     "lfm2": frozenset({"block_ffn_dim_multiplier", "block_multiple_of", "block_dim", "block_use_swiglu", "conv_dim",
                        "conv_dim_out"}),

@@ -9,7 +9,8 @@ only with 64 layers; it takes DeepSeek-V2's groups of experts by two experts ins
 knows by its layers and vocabulary; of gemma3n it has numbers of its own (256 columns per layer, 10 sparse layers, 20 with
 keys, every fifth of which sees everything, a cap of 30). Two gelus a layer and norms after them make those of gemma4 3e-3. It
 multiplies the logits of minicpm-2b by a factor that its makers divide by (files of today name the factor, as minicpm's does), and
-differs in qwen2vl by 6e-4, from the first token on, where transformers does not. It
+differs in qwen2vl by 6e-4, from the first token on, where transformers does not. The last quarter of hunyuan_vl's pairs has
+position 0 there. It
 has RMS norms in phimoe, and weights of experts that sum to 1, where its makers have layer norms and SparseMixer; no rope in
 Baichuan but with 32 layers. It adds the bias of Falcon-H1's convolutions even where there is none, so falcon-h1-no-bias fails. Its
 RWKV-7 is right for heads of 64 alone, as in rwkv7-wide.

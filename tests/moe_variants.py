@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from tiny_draw import Draw
 from variant import PEER, Variant
 
 
@@ -24,7 +25,51 @@ _GRANITE_SWA = {
     "layer_rope_theta": [10000.0, 0.0, 10000.0, 10000.0, 0.0]}
 _LLAMA4 = {"num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 96}
 ONE = {"num_hidden_layers": 2, "moe_intermediate_size": 96, "num_experts_per_tok": 2}
+KINDS = ["full_attention", "sliding_attention"] * 2
+_HALVES = {kind: {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": share}
+           for kind, base, share in (("full_attention", 10000.0, 0.5), ("sliding_attention", 5000.0, 1.0))}
+_YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16,
+         "beta_fast": 32.0, "beta_slow": 1.0}
+_YARN_KEYS = {"{arch}.rope.scaling.type": "yarn", "{arch}.rope.scaling.factor": 8.0,
+              "{arch}.rope.scaling.original_context_length": 16}
+_FACTORS = np.array([1.0, 1.7, 2.5, 4.0, *[1.0] * 4])        # of which only the first half counts
+_SCALED = {"{arch}.expert_weights_scale": 2.5, "{arch}.expert_weights_norm": True}
+_LAGUNA = ONE | {
+    "num_hidden_layers": 4, "num_experts": 4, "shared_expert_intermediate_size": 96, "sliding_window": 8, "layer_types": KINDS,
+    "num_attention_heads_per_layer": [4, 8, 4, 8], "mlp_layer_types": ["dense", *["sparse"] * 3],
+    "moe_routed_scaling_factor": 2.5, "rope_parameters": _HALVES | {"full_attention": _YARN | {"partial_rotary_factor": 0.5}}}
+
+
+def _wide_gates() -> dict[str, Any]:
+    """A gate for each column, as Laguna M.1 has them."""
+    draw = Draw(np.random.default_rng(14))
+    return {f"blk.{layer}.attn_gate.weight": draw.matrix(16 * (8 if layer % 2 else 4), 64) for layer in range(4)}
+
+
 VARIANTS: Mapping[str, Variant] = {
+    "step35": Variant("step35", "Step3p7", {"n_layers": 4, "n_dense": 1}, _SCALED, config=ONE | {
+        "num_hidden_layers": 4, "n_routed_experts": 4, "share_expert_dim": 96, "sliding_window": 8, "layer_types": KINDS,
+        "num_sliding_attention_heads": 8, "mlp_layer_types": ["dense", *["sparse"] * 3], "moe_router_scaling_factor": 2.5,
+        "swiglu_limits": [0.0, 0.0, 0.0, 0.4], "swiglu_limits_shared": [0.0, 0.0, 0.0, 0.6], "rope_parameters": _HALVES}),
+    "step35-factors": Variant("step35", PEER, {"n_layers": 2, "n_dense": 1}, _SCALED, {"rope_freqs.weight": _FACTORS}),
+    "laguna": Variant("laguna", "Laguna", {"n_layers": 4, "n_dense": 1}, _SCALED | _YARN_KEYS, config=_LAGUNA),
+    "laguna-wide": Variant("laguna", "Laguna", {"n_layers": 4, "n_dense": 1}, _SCALED | _YARN_KEYS, _wide_gates(),
+                           _LAGUNA | {"gating": "per-element"}),
+    "mellum": Variant("mellum", "Mellum", {"n_layers": 4}, _YARN_KEYS | {
+        "{arch}.attention.sliding_window_pattern": [False, True, False, True]}, config=ONE | {
+            "num_hidden_layers": 4, "num_experts": 4, "norm_topk_prob": True, "sliding_window": 8, "layer_types": KINDS,
+            "rope_parameters": {"full_attention": _YARN,
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}),
+    "hy_v3": Variant("hy_v3", "HYV3", {"n_layers": 3, "n_dense": 1}, _SCALED, config=ONE | {
+        "num_hidden_layers": 3, "num_experts": 4, "num_shared_experts": 1, "router_scaling_factor": 2.5}),
+    "cohere2moe": Variant("cohere2moe", "Cohere2Moe", {"n_layers": 5, "n_dense": 1, "tied": True}, {
+        "{arch}.expert_weights_norm": True}, config=ONE | {
+            "num_hidden_layers": 5, "intermediate_size": 96, "num_experts": 4, "num_shared_experts": 2, "logit_scale": 0.3,
+            "layer_norm_eps": 1e-5, "rms_norm_eps": None, "expert_selection_fn": "sigmoid", "norm_topk_prob": True,
+            "first_k_dense_replace": 1, "prefix_dense_intermediate_size": 96, "sliding_window": 8,
+            "layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"]}),
+    "bailingmoe": Variant("bailingmoe", "Qwen2Moe", metadata={"{arch}.expert_weights_norm": True}, config=ONE | {
+        "num_experts": 4, "shared_expert_intermediate_size": 192, "qkv_bias": False, "norm_topk_prob": True}),
     "mixtral": Variant("llama", "Mixtral", {"n_experts": 6}, config={"num_local_experts": 6, "sliding_window": None}),
     "qwen3moe": Variant("qwen3moe", "Qwen3Moe", config=ONE | {"num_experts": 4, "norm_topk_prob": True}),
     "qwen3vlmoe": Variant("qwen3vlmoe", "Qwen3VLMoe", config=ONE | {

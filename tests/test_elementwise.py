@@ -22,6 +22,7 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "relu_squared": lambda x: max(x, 0.0) ** 2,
     "tanh": math.tanh,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "softplus": lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x))),
 }
 X = np.concatenate([np.linspace(-12, 12, 4999), [0.0, -0.0, 1e-30, -80.0, 300.0]]).astype(np.float32)      # 5004 = 8 n + 4
 

@@ -1,6 +1,7 @@
 """Tensors and metadata of tiny models whose layers have heads or feed-forwards of different sizes, as `tiny_models` writes them."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,34 @@ def mimo2_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     if slides(layer):
         found["attn_sinks.weight"] = draw.vector(n, mean=0.0, deviation=1.0)
     return found | feed_forward(draw, s, layer, "mimo2")
+
+
+def step35_keys(s: Shape) -> dict[str, Any]:
+    """Every second layer slides, with twice as many heads; the last one has limits."""
+    keys, layers = laguna_keys(s), range(s.n_layers)
+    del keys["rope.dimension_count"], keys["rope.dimension_count_swa"]
+    return keys | {"attention.head_count_kv": [s.n_kv_heads for _ in layers],
+                   "swiglu_clamp_exp": [0.4 if i == s.n_layers - 1 else 0.0 for i in layers],
+                   "swiglu_clamp_shexp": [0.6 if i == s.n_layers - 1 else 0.0 for i in layers]}
+
+
+def laguna_keys(s: Shape) -> dict[str, Any]:
+    """Every second layer slides, with twice as many heads; the others rotate a half of theirs."""
+    layers = range(s.n_layers)
+    return {"attention.head_count": [s.n_heads * (2 if slides(i) else 1) for i in layers],
+            "attention.sliding_window": s.window or 8, "attention.sliding_window_pattern": [slides(i) for i in layers],
+            "rope.freq_base_swa": 5000.0, "rope.dimension_count": s.head_dim // 2, "rope.dimension_count_swa": s.head_dim}
+
+
+def gated_block(arch: str) -> Callable[[Draw, Shape, int], dict[str, Array]]:
+    """Attention with a gate for each head."""
+    def block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+        wide = replace(s, n_heads=s.n_heads * (2 if slides(layer) else 1))
+        found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm")}
+        found |= attention(draw, wide) | {"attn_gate.weight": draw.matrix(wide.n_heads, s.n_embd)}
+        return found | feed_forward(draw, s, layer, arch)
+
+    return block
 
 
 def deci_heads(s: Shape) -> list[tuple[int, int, int]]:
@@ -100,5 +129,7 @@ MIXED = {
     "granite_swa": Hybrid(granite_swa_keys, granite_swa_block, output_norm),
     "deci": Hybrid(deci_keys, deci_block, output_norm),
     "openelm": Hybrid(openelm_keys, openelm_block, output_norm),
+    "step35": Hybrid(step35_keys, gated_block("step35"), output_norm),
+    "laguna": Hybrid(laguna_keys, gated_block("laguna"), output_norm),
     "mimo2": Hybrid(mimo2_keys, mimo2_block, output_norm),
 }

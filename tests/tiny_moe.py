@@ -47,6 +47,12 @@ ROUTINGS = {                                     # of the architectures that are
     "smallthinker": Routing(sigmoid=True),
     "lfm2moe": Routing(bias=True, sigmoid=True),
     "nemotron_h_moe": Routing(bias=True, shared=2),
+    "step35": Routing(bias=True, shared=1, sigmoid=True),
+    "laguna": Routing(bias=True, shared=1, sigmoid=True),
+    "mellum": Routing(),
+    "hy_v3": Routing(bias=True, shared=1, sigmoid=True),
+    "cohere2moe": Routing(shared=2, sigmoid=True),
+    "bailingmoe": Routing(shared=2),
 }
 PLAIN = Routing(own_length=False)                # Mixtral
 
@@ -57,7 +63,7 @@ def metadata(arch: str, s: Shape) -> dict[str, Any]:
     keys: dict[str, Any] = {"expert_count": s.n_experts, "expert_used_count": s.n_used}
     if family.own_length:
         keys["expert_feed_forward_length"] = s.n_ff
-    if arch in ("qwen2moe", "ernie4_5-moe", "granitehybrid", "nemotron_h_moe"):
+    if arch in ("qwen2moe", "ernie4_5-moe", "granitehybrid", "nemotron_h_moe", "step35", "laguna", "hy_v3"):
         keys["expert_shared_feed_forward_length"] = family.shared * s.n_ff
     elif family.shared and arch != "llama4":
         keys["expert_shared_count"] = family.shared
@@ -80,7 +86,8 @@ def tensors(arch: str, block: str, s: Shape, rng: np.random.Generator) -> dict[s
     found = {"ffn_gate_inp.weight": matrices(n, s.n_embd), "ffn_gate_exps.weight": matrices(n, s.n_ff, s.n_embd),
              "ffn_up_exps.weight": matrices(n, s.n_ff, s.n_embd), "ffn_down_exps.weight": matrices(n, s.n_embd, s.n_ff)}
     if family.bias:
-        found["exp_probs_b.bias"] = np.float32(0.2) * rng.standard_normal(n).astype(np.float32)
+        suffix = "" if arch == "hy_v3" else ".bias"
+        found[f"exp_probs_b{suffix}"] = np.float32(0.2) * rng.standard_normal(n).astype(np.float32)
     if family.shared:
         n_ff = family.shared * s.n_ff
         found |= {"ffn_gate_shexp.weight": matrices(n_ff, s.n_embd), "ffn_up_shexp.weight": matrices(n_ff, s.n_embd),

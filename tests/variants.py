@@ -164,6 +164,11 @@ VARIANTS = {
             "embedding_multiplier": 12.0, "residual_multiplier": 1.4 / 2**0.5, "attention_multiplier": 0.25,
             "logits_scaling": 0.25}),
     "internlm2": Variant("internlm2", "Llama"),
+    "nanbeige": Variant("nanbeige", PEER),
+    "nanbeige-unnormed": Variant("nanbeige", PEER, {"tied": True}, {"{arch}.num_loops": 3, "{arch}.skip_loop_final_norm": True}),
+    "paddleocr": Variant("paddleocr", "PaddleOCR", config=_SECTIONS),
+    "hunyuan_vl": Variant("hunyuan_vl", "HunYuanVL", {"tied": True}, config={"rope_parameters": {
+        "rope_type": "dynamic", "alpha": 8.0, "factor": 1.0, "rope_theta": 10000.0, "mrope_section": [2, 2, 2, 2]}}),
     "qwen2vl": Variant("qwen2vl", "Qwen2VL", config=_SECTIONS),
     "qwen3vl": Variant("qwen3vl", "Qwen3VL", {"head_dim": 16, "tied": True}, config=_SECTIONS),
     "hunyuan-dense": Variant("hunyuan-dense", "HunYuanDenseV1", {"head_dim": 24, "tied": True}),

@@ -4,14 +4,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from edgellm.arch.blocks.attention import heads_of, layer_windows, project_qkv, rotated_attention, sliding_layers
+from edgellm.arch.blocks.attention import gated_output, heads_of, layer_windows, project_qkv, rotated_attention, sliding_layers
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.moe import experts_of, leading_dense, moe_ffn
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import activation, add, matmul, mul, scale, select
+from edgellm.ops.dense import add, matmul, scale, select
 from edgellm.ops.norm import rms_norm
 
 PERIOD = 4                       # every fourth layer sees everything, and rotates nothing
@@ -30,8 +30,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
         k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
         y = rotated_attention(g, head, q, k, v, rope if slides[layer] else None, windows[layer])
-        y = mul(g, activation(g, "sigmoid", matmul(g, h, f"{block}.attn_gate", g.n(y))), y)
-        y = matmul(g, y, f"{block}.attn_output", keys.n_embd)
+        y = matmul(g, gated_output(g, block, h, y, "sigmoid"), f"{block}.attn_output", keys.n_embd)
         x = add(g, x, rms_norm(g, y, f"{block}.post_attention_norm", eps))
         y = rms_norm(g, x, f"{block}.ffn_norm", eps)
         y = gated_ffn(g, block, y, n_ff, "silu") if layer < dense else moe_ffn(g, block, y, experts)

@@ -131,7 +131,7 @@ def _scaled_by(run: Run, node: Node, x: Array) -> Array:
 
 # --- activations ------------------------------------------------------------------------------------------------------
 def activation(g: Builder, op: str, x: Value) -> Value:
-    """One of silu, gelu (tanh form), gelu_erf, gelu_quick, relu, relu_squared, tanh, sigmoid."""
+    """One of silu, gelu (tanh form), gelu_erf, gelu_quick, relu, relu_squared, tanh, sigmoid, softplus."""
     return g.emit(op, (x,), g.n(x))
 
 
@@ -172,10 +172,14 @@ def _relu_squared(x: Array) -> Array:
     return np.square(np.maximum(x, np.float32(0.0)))
 
 
+def _rows_softplus(x: Array) -> Array:
+    return np.logaddexp(x, np.float32(0.0))
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": _silu, "gelu": _gelu, "gelu_erf": _gelu_erf, "gelu_quick": _gelu_quick, "relu_squared": _relu_squared, "tanh": _tanh,
     "relu": _relu,
-    "sigmoid": _sigmoid,
+    "sigmoid": _sigmoid, "softplus": _rows_softplus,
 }
 
 

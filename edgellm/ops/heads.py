@@ -1,4 +1,4 @@
-"""Rows that have a piece for each head: products with a matrix for each, and pieces of two rows side by side."""
+"""Rows that have a piece for each head: products with a matrix for each, factors of each, and pieces of two rows side by side."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from edgellm.graph import Builder, Graph, Node, Value
-from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer
+from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, same_length
 
 
 # --- head_matmul ------------------------------------------------------------------------------------------------------
@@ -52,8 +52,26 @@ def _join(run: Run, node: Node, a: Array, b: Array) -> Array:
     return np.concatenate([left, right], axis=-1).reshape(len(a), -1)
 
 
+# --- head_scale -------------------------------------------------------------------------------------------------------
+def head_scale(g: Builder, x: Value, factors: Value) -> Value:
+    """Each head's piece of x (T, heads * n) times its factor (T, heads)."""
+    return g.emit("head_scale", (x, factors), g.n(x))
+
+
+def _check_head_scale(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from same_length(node, inputs[:1], graph)
+    if node.n % inputs[1].n:
+        yield f"cannot split {node.n} into {inputs[1].n} heads"
+
+
+def _head_scale(run: Run, node: Node, x: Array, factors: Array) -> Array:
+    y: Array = x.reshape(*factors.shape, -1) * factors[..., None]
+    return y.reshape(x.shape)
+
+
 OPS = (
     OpSpec("head_matmul", _head_matmul, attrs=frozenset({"heads"}), check=_check_head_matmul, weights=_head_matmul_weights,
            weight_counts=(1,)),
+    OpSpec("head_scale", _head_scale, (2,), check=_check_head_scale),
     OpSpec("join", _join, (2,), frozenset({"heads", "shared"}), _check_join),
 )

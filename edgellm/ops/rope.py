@@ -37,7 +37,7 @@ def _rope_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
     spec = node.attrs["rope"]
     if not isinstance(spec, RopeSpec) or spec.factors is None:
         return ()
-    return (WeightUse(spec.factors, (spec.n_rot // 2,), "vector", active=0.0),)      # read when tables are made
+    return (WeightUse(spec.factors, (spec.n_factors or spec.n_rot // 2,), "vector", active=0.0),)      # read when tables are made
 
 
 def _rope(run: Run, node: Node, x: Array) -> Array:

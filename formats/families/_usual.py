@@ -36,6 +36,12 @@ USUAL: dict[str, dict[str, object]] = {
     "cohere2": {
         "hidden_size": 8192, "intermediate_size": 22528, "layer_norm_eps": 1e-05, "logit_scale": 0.0625,
         "max_position_embeddings": 8192, "num_attention_heads": 64, "num_hidden_layers": 40, "sliding_window": 4096},
+    "cohere2_moe": {
+        "expert_selection_fn": "softmax", "head_dim": 128, "hidden_size": 8192, "intermediate_size": 22528,
+        "layer_norm_eps": 1e-05, "logit_scale": 0.0625, "max_position_embeddings": 8192, "norm_topk_prob": True,
+        "num_attention_heads": 64, "num_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": 40, "num_shared_experts": 0,
+        "prefix_dense_sliding_window_pattern": 1, "rope_theta": 10000.0, "shared_expert_combination_strategy": "average",
+        "sliding_window": 4096, "sliding_window_pattern": 4},
     "deepseek_v2": {
         "first_k_dense_replace": 0, "hidden_size": 4096, "intermediate_size": 11008, "kv_lora_rank": 512,
         "max_position_embeddings": 2048, "moe_intermediate_size": 1407, "n_routed_experts": 64, "n_shared_experts": 2,
@@ -185,6 +191,11 @@ USUAL: dict[str, dict[str, object]] = {
     "hunyuan_v1_moe": {
         "hidden_size": 4096, "intermediate_size": 11008, "max_position_embeddings": 2048, "moe_topk": 1,
         "num_attention_heads": 32, "num_experts": 1, "num_hidden_layers": 32, "rms_norm_eps": 1e-05},
+    "hy_v3": {
+        "head_dim": 128, "hidden_size": 4096, "intermediate_size": 13312, "max_position_embeddings": 131072,
+        "moe_intermediate_size": 1536, "num_attention_heads": 64, "num_experts": 192, "num_experts_per_tok": 8,
+        "num_hidden_layers": 80, "num_key_value_heads": 8, "num_shared_experts": 1, "rms_norm_eps": 1e-05,
+        "rope_theta": 11158840.0, "router_scaling_factor": 2.826},
     "internlm3": {
         "head_dim": 128, "hidden_size": 4096, "intermediate_size": 10240, "max_position_embeddings": 32768,
         "num_attention_heads": 32, "num_hidden_layers": 48, "num_key_value_heads": 2, "rms_norm_eps": 1e-05},
@@ -196,6 +207,18 @@ USUAL: dict[str, dict[str, object]] = {
         "mamba_d_state": 16, "mamba_dt_rank": "auto", "mamba_expand": 2, "max_position_embeddings": 262144,
         "num_attention_heads": 32, "num_experts": 16, "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8,
         "rms_norm_eps": 1e-06},
+    "kimi_linear": {
+        "hidden_size": 2304, "intermediate_size": 9216, "kv_lora_rank": 512, "linear_conv_kernel_dim": 4, "linear_head_dim": 128,
+        "linear_num_heads": 32, "max_position_embeddings": 1048576, "moe_intermediate_size": 1024, "n_group": 1,
+        "n_shared_experts": 1, "norm_topk_prob": True, "num_attention_heads": 32, "num_experts_per_tok": 8,
+        "num_hidden_layers": 27, "num_key_value_heads": 32, "num_local_experts": 256, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "rms_norm_eps": 1e-05, "routed_scaling_factor": 2.446, "topk_group": 1, "v_head_dim": 128},
+    "laguna": {
+        "head_dim": 128, "hidden_size": 2048, "intermediate_size": 8192, "max_position_embeddings": 131072,
+        "moe_apply_router_weight_on_input": False, "moe_intermediate_size": 512, "moe_routed_scaling_factor": 1.0,
+        "moe_router_logit_softcapping": 0.0, "num_attention_heads": 48, "num_experts": 256, "num_experts_per_tok": 8,
+        "num_hidden_layers": 40, "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "shared_expert_intermediate_size": 512,
+        "sliding_window": 512},
     "lfm2": {
         "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "conv_L_cache": 3,
         "hidden_size": 2560, "intermediate_size": 12288, "max_position_embeddings": 128000, "norm_eps": 1e-05,
@@ -220,6 +243,10 @@ USUAL: dict[str, dict[str, object]] = {
     "mamba2": {
         "conv_kernel": 4, "expand": 2, "head_dim": 64, "hidden_size": 4096, "layer_norm_epsilon": 1e-05, "n_groups": 8,
         "num_heads": 128, "num_hidden_layers": 64, "state_size": 128, "time_step_rank": "auto"},
+    "mellum": {
+        "head_dim": 128, "hidden_size": 2304, "intermediate_size": 7168, "max_position_embeddings": 131072,
+        "moe_intermediate_size": 896, "norm_topk_prob": True, "num_attention_heads": 32, "num_experts": 64,
+        "num_experts_per_tok": 8, "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "sliding_window": 1024},
     "minicpm3": {
         "dim_model_base": 256, "hidden_size": 2560, "intermediate_size": 6400, "kv_lora_rank": 256,
         "max_position_embeddings": 32768, "num_attention_heads": 40, "num_hidden_layers": 62, "num_key_value_heads": 40,

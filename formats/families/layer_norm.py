@@ -1,11 +1,17 @@
-"""Decoders with layer norms: BLOOM, Falcon, GPT-NeoX, MPT, StarCoder 2, Phi-1.5 and 2, StableLM, Nemotron, Command R, OLMo."""
+"""Decoders with layer norms: BLOOM, Falcon, GPT-NeoX, MPT, StarCoder 2, Phi-1.5 and 2, StableLM, Nemotron, Command R, OLMo.
+
+Cohere 2 with experts has layer norms or RMS norms.
+"""
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
+import numpy as np
+
 from ._family import INNER, OUTER, Family
 from ._pieces import Piece, Rows, Shape, by_heads, own_heads
+from .routed import SHARED
 
 Config = Mapping[str, Any]
 BLOOM = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attention.query_key_value": "attn_qkv",
@@ -56,6 +62,26 @@ def logit_scale(config: Config) -> dict[str, object]:
     return {"logit_scale": config.get("logit_scale")}
 
 
+def cohere_experts(config: Config) -> dict[str, object]:
+    """First layers without experts may be wider; where no list says it, they see everything, and every fourth one behind them."""
+    n, width = config["num_hidden_layers"], config["intermediate_size"]
+    types, period = config.get("mlp_layer_types"), config.get("sliding_window_pattern", 4)
+    dense = types.count("dense") if types else config.get("first_k_dense_replace") or 0
+    kinds = config.get("layer_types")
+    slides = [layer >= dense and (layer - dense + 1) % period != 0 for layer in range(n)] if kinds is None else [
+        kind == "sliding_attention" for kind in kinds]
+    return logit_scale(config) | {
+        "feed_forward_length": config.get("prefix_dense_intermediate_size") or width, "expert_feed_forward_length": width,
+        "expert_count": config.get("num_experts"), "expert_used_count": config.get("num_experts_per_tok"),
+        "expert_shared_count": config.get("num_shared_experts"), "leading_dense_block_count": dense,
+        "expert_weights_norm": bool(config.get("norm_topk_prob", True)), "attention.sliding_window_pattern": np.array(slides)}
+
+
+def cohere_refuses(config: Config) -> str:
+    types = config.get("mlp_layer_types") or []
+    return "" if types == sorted(types) else "mlp_layer_types"            # dense layers come first
+
+
 def parallel(config: Config) -> dict[str, object]:
     return {"use_parallel_residual": bool(config.get("use_parallel_residual", True))}
 
@@ -104,5 +130,9 @@ FAMILIES = (
     Family("cohere2", ("cohere2",), INNER, reads=EPSILON, keys=logit_scale, slides=True,
            only={"order_of_interleaved_layers": ("local_attn_first",), "use_parallel_block": (True,), "rotary_pct": (1,),
                  "use_gated_activation": (True,), "position_embedding_type": ("rope_gptj",)}),
+    Family("cohere2moe", ("cohere2_moe",), SHARED, reads={"layer_norm_epsilon": ("layer_norm_eps",)}, keys=cohere_experts,
+           slides=True, refuses=cohere_refuses, only={
+               "expert_selection_fn": ("sigmoid",), "shared_expert_combination_strategy": ("average",),
+               "prefix_dense_sliding_window_pattern": (1,)}),
     Family("olmo", ("olmo",), INNER, reads={"rms_norm_eps": ()}, keys=clamped, paired_rows=True),
 )

@@ -1,4 +1,4 @@
-"""Experts with a bias for the choice, shared ones, or groups: GLM-4.5, dots1, Ernie 4.5, Hunyuan, MiniMax-M2, gpt-oss, DeepSeek."""
+"""Experts with a bias for the choice, shared ones, or groups: GLM-4.5, dots1, Ernie, Hunyuan, MiniMax-M2, gpt-oss, DeepSeek."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -19,6 +19,8 @@ LATENT = SHARED | {"self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": 
                    "self_attn.kv_b_proj": "attn_kv_b"}
 HUNYUAN = INNER | EXPERTS | {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
                              "mlp.gate.wg": "ffn_gate_inp"} | {
+    f"mlp.shared_mlp.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
+HY_V3 = INNER | EXPERTS | {"mlp.router.gate": "ffn_gate_inp"} | {
     f"mlp.shared_mlp.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
 GPT_OSS = INNER | {"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"}
 OSS_EXPERTS = {"self_attn.sinks": "attn_sinks.weight", "mlp.experts.gate_up_proj": "ffn_turned_exps.weight",
@@ -126,6 +128,14 @@ def hunyuan_base(config: Config) -> dict[str, object]:
     return {"rope.freq_base": float(base * alpha ** (size / (size - 2)))} if alpha else {}
 
 
+def hy_v3(config: Config) -> dict[str, object]:
+    width = config["moe_intermediate_size"]
+    return {"expert_count": config.get("num_experts"), "expert_used_count": config.get("num_experts_per_tok"),
+            "expert_feed_forward_length": width, "expert_gating_func": SIGMOID, "expert_weights_norm": True,
+            "expert_shared_feed_forward_length": width * (config.get("num_shared_experts") or 1),
+            "expert_weights_scale": config.get("router_scaling_factor")}
+
+
 def gpt_oss(config: Config) -> dict[str, object]:
     return {"expert_count": config.get("num_local_experts"), "expert_used_count": config.get("num_experts_per_tok"),
             "expert_feed_forward_length": config.get("intermediate_size"), "expert_gating_func": OF_CHOSEN}
@@ -156,6 +166,8 @@ FAMILIES = (
     Family("hunyuan-moe", ("hunyuan_v1_moe",), HUNYUAN, keys=hunyuan, own_ropes=frozenset({"dynamic"}),
            only={"use_mixed_mlp_moe": (True,), "use_cla": (False,)}),
     Family("hunyuan-dense", ("hunyuan_v1_dense",), HUNYUAN, keys=hunyuan_base, own_ropes=frozenset({"dynamic"})),
+    Family("hy_v3", ("hy_v3",), HY_V3, bare={"mlp.expert_bias": "exp_probs_b"}, keys=hy_v3,
+           only={"route_norm": (True,), "num_shared_experts": (1, 2, 3, 4)}),
     Family("minimax-m2", ("minimax_m2",), INNER | MIXTRAL, keys=minimax, only={"scoring_func": ("sigmoid",),
                                                                               "qk_norm_type": ("per_layer",)},
            bare={"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"}),

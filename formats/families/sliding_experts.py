@@ -1,4 +1,4 @@
-"""Experts in models most of whose layers slide: Trinity, K-EXAONE and Llama 4."""
+"""Experts in models most of whose layers slide: Trinity, K-EXAONE, Llama 4, Laguna, Mellum 2."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import numpy as np
 
 from ._family import INNER, Family
 from ._pieces import Order, Piece, Rows, Shape
+from .experts import counts
 from .routed import BIAS, SHARED, SIGMOID
 
 Config = Mapping[str, Any]
@@ -83,7 +84,39 @@ def llama4_refuses(config: Config) -> str:
     return "" if (config.get("no_rope_layers") or turned) == ([1] * n if full else turned) else "no_rope_layers"
 
 
+LAGUNA = SHARED | {"self_attn.g_proj": "attn_gate"} | {
+    f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
+
+
+def laguna(config: Config) -> dict[str, object]:
+    """Layers of a kind have heads of their own number, and rotate their own share of them."""
+    sliding = (config.get("rope_parameters") or {}).get("sliding_attention") or {}
+    kinds, heads = config.get("mlp_layer_types") or ["dense", "sparse"], config.get("num_attention_heads_per_layer")
+    return counts(config) | {
+        "expert_gating_func": SIGMOID, "expert_weights_norm": True, "expert_weights_scale": config.get("moe_routed_scaling_factor"),
+        "leading_dense_block_count": kinds.index("sparse") if "sparse" in kinds else len(kinds),
+        "attention.head_count": None if heads is None else np.array(heads),
+        "rope.dimension_count_swa": int(config["head_dim"] * sliding.get("partial_rotary_factor", 1.0))}
+
+
+def laguna_refuses(config: Config) -> str:
+    kinds = config.get("mlp_layer_types") or []
+    return "" if kinds == sorted(kinds) else "mlp_layer_types"            # dense layers come first
+
+
+def mellum(config: Config) -> str:
+    """Experts whose weights sum to 1 in every layer, and angles of sliding layers that nothing scales."""
+    sliding = (config.get("rope_parameters") or {}).get("sliding_attention") or {}
+    if "dense" in (config.get("mlp_layer_types") or ()):
+        return "mlp_layer_types"
+    return "" if sliding.get("rope_type", "default") == "default" else "rope_parameters"
+
+
 FAMILIES = (
+    Family("laguna", ("laguna",), LAGUNA, bare={"mlp.experts.e_score_correction_bias": "exp_probs_b.bias"}, keys=laguna,
+           slides=True, refuses=laguna_refuses, only={"moe_router_logit_softcapping": (0, 0.0), "attention_bias": (False,),
+                                                      "moe_apply_router_weight_on_input": (False,)}),
+    Family("mellum", ("mellum",), SHARED, keys=counts, slides=True, refuses=mellum, only={"norm_topk_prob": (True,)}),
     Family("llama4", ("llama4_text",), LLAMA4, bare=TURNED, keys=llama4, refuses=llama4_refuses,
            pieces={"ffn_turned_exps": (Piece("ffn_gate_exps", columns=side(0), turned=True),
                                        Piece("ffn_up_exps", columns=side(1), turned=True)),

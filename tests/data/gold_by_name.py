@@ -16,8 +16,10 @@ NAMES = {
     "ffn_down_exps": "mlp.experts.down_proj", "exp_probs_b": "mlp.gate.e_score_correction_bias",
     **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
 }
-WITHOUT_HEAD = ("qwen2vl", "qwen3vl", "qwen3vlmoe")          # the output matrix is of the whole model
-PAIRED = ("internlm2", "minicpm", "deepseek", "xverse", "baichuan", "maincoder")      # queries and keys with pairs side by side
+WITHOUT_HEAD = ("qwen2vl", "qwen3vl", "qwen3vlmoe", "step35", "hunyuan_vl", "paddleocr")      # the head is of the whole model
+# Queries and keys with pairs side by side:
+PAIRED = ("internlm2", "minicpm", "deepseek", "xverse", "baichuan", "maincoder", "bailingmoe")
+SHARED = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")}
 OWN_NAMES = {                                    # parts that a twin calls otherwise
     "codeshell": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
     "maincoder": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
@@ -25,7 +27,9 @@ OWN_NAMES = {                                    # parts that a twin calls other
     "plm": {"attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
             "attn_kv_b": "self_attn.kv_b_proj"},
     "chatglm": {"ffn_up": "mlp.gate_up_proj"},
-    "deepseek": {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")},
+    "step35": {"attn_gate": "self_attn.g_proj"},
+    "hunyuan_vl": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    "deepseek": SHARED, "bailingmoe": SHARED,
 }
 BY_NAME = (*WITHOUT_HEAD, *PAIRED, *OWN_NAMES, "exaone", "bailingmoe2", "orion", "pangu-embedded", "qwen")
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -51,7 +55,8 @@ def logits(arch: str, family: str, config: Any, arrays: Arrays, ids: np.ndarray[
 
 
 def _state(arch: str, config: Any, arrays: Arrays) -> Iterator[tuple[str, torch.Tensor]]:
-    heads, kv_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    heads = 0 if arch == "step35" else config.num_attention_heads            # of which some of its layers have others
+    kv_heads, dim = config.num_key_value_heads, config.head_dim
     names = NAMES | OWN_NAMES.get(arch, {})
     for name, values in arrays.items():
         *block, part, kind = name.split(".")
@@ -70,8 +75,10 @@ def _state(arch: str, config: Any, arrays: Arrays) -> Iterator[tuple[str, torch.
                 values = values.reshape(-1, 2).T.reshape(-1)
             if arch == "plm" and part == "ffn_up":           # squares of relu(x) are x times relu(x): the twin's gate
                 yield f"{layer}mlp.gate_proj.weight", torch.tensor(values)
+            if arch == "step35" and part.endswith("_norm"):      # its norms are stored less 1
+                values = values - np.float32(1.0)
             bare = part in ("ffn_down_exps", "exp_probs_b", "attn_sinks")
-            if arch == "deepseek" and part == "ffn_down_shexp":          # the twin weighs shared experts: by a half, here
+            if names.get("ffn_down_shexp") == SHARED["ffn_down_shexp"] and part == "ffn_down_shexp":     # weighed by a half, here
                 yield f"{layer}mlp.shared_expert_gate.weight", torch.zeros(1, config.hidden_size)
                 values = 2.0 * values
             yield layer + names[part] + ("" if bare else f".{kind}"), torch.tensor(values)

@@ -8,6 +8,7 @@ from edgellm.graph import Builder, KVSpec, RopeSpec, Value
 from edgellm.hparams import MAX_CONTEXT, MAX_WIDTH, Keys
 from edgellm.ops.attention import attend, kv_write
 from edgellm.ops.dense import activation, columns, head_columns, matmul, mul
+from edgellm.ops.heads import head_scale
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
 
@@ -133,6 +134,12 @@ def rotated_attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, sp
     if spec is not None:
         q, k = rope(g, q, spec, heads.n), rope(g, k, spec, heads.n_kv)
     return attention(g, heads, q, k, v, window, learned_sinks)
+
+
+def gated_output(g: Builder, block: str, x: Value, y: Value, act: str, heads: int = 0) -> Value:
+    """Attention's output y times act(gates of x), which are one for each of the `heads`; 0: one for each column."""
+    gates = activation(g, act, matmul(g, x, f"{block}.attn_gate", heads or g.n(y)))
+    return head_scale(g, y, gates) if heads else mul(g, gates, y)
 
 
 def gated_heads(keys: Keys) -> tuple[Heads, ...]:

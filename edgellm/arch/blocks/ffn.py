@@ -4,7 +4,7 @@ from __future__ import annotations
 from edgellm.errors import Unsupported
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
-from edgellm.ops.dense import activation, columns, matmul, mul
+from edgellm.ops.dense import activation, clamp, columns, matmul, mul
 
 
 def ffn_lengths(keys: Keys, *, experts: bool = False) -> tuple[int, ...]:
@@ -15,11 +15,11 @@ def ffn_lengths(keys: Keys, *, experts: bool = False) -> tuple[int, ...]:
     return keys.per_layer("feed_forward_length")
 
 
-def gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str, suffix: str = "") -> Value:
-    """down(act(gate(x)) * up(x)). `suffix`: what the names of the three tensors end with."""
+def gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str, suffix: str = "", limit: float | None = None) -> Value:
+    """down(act(gate(x)) * up(x)). `suffix`: what the names of the three tensors end with; `limit`: of both factors."""
     gate = matmul(g, x, f"{block}.ffn_gate{suffix}", n_ff)
-    up = matmul(g, x, f"{block}.ffn_up{suffix}", n_ff)
-    return matmul(g, mul(g, activation(g, act, gate), up), f"{block}.ffn_down{suffix}", g.n(x))
+    up = clamp(g, matmul(g, x, f"{block}.ffn_up{suffix}", n_ff), limit)
+    return matmul(g, mul(g, clamp(g, activation(g, act, gate), limit), up), f"{block}.ffn_down{suffix}", g.n(x))
 
 
 def fused_gated_ffn(g: Builder, block: str, x: Value, n_ff: int, act: str, suffix: str = "") -> Value:

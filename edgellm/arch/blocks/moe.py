@@ -7,7 +7,7 @@ from typing import cast
 from edgellm.arch.blocks.ffn import gated_ffn, plain_ffn
 from edgellm.graph import Builder, Value
 from edgellm.hparams import MAX_LAYERS, MAX_WIDTH, Keys
-from edgellm.ops.dense import activation, add, matmul, mul, scaled_by
+from edgellm.ops.dense import activation, add, clamp, matmul, mul, scaled_by
 from edgellm.ops.moe import MAX_GROUPS, Gating, expert_matmul, expert_sum, gated_by, glu_clamped, slot_scale, topk
 
 MAX_EXPERTS = 2**16
@@ -33,6 +33,8 @@ class Experts:
     plain: bool = False                          # down(act(up(x))), without a gate
     latent: int = 0                              # row length between two more matrices around routed experts; 0: none
     weighs_inputs: bool = False                  # whether weights multiply what goes into an expert, not what comes out
+    limit: float | None = None                   # of an expert's activated gate, and of what it multiplies
+    limit_shared: float | None = None            # the same of shared experts
 
 
 def has_experts(keys: Keys) -> bool:
@@ -77,10 +79,11 @@ def leading_dense(keys: Keys, *, default: int = 0) -> int:
 
 def routed_experts(g: Builder, block: str, x: Value, experts: Experts, router: Value | None = None) -> Value:
     """The weighted sum of the experts that each token takes. `router`: what the router sees, where that is not x."""
-    k, n, bias, scale = experts.k, g.n(x), f"{block}.exp_probs_b.bias", f"{block}.ffn_down_exps.scale"
+    k, n, scale = experts.k, g.n(x), f"{block}.ffn_down_exps.scale"
+    bias = next((name for name in (f"{block}.exp_probs_b.bias", f"{block}.exp_probs_b") if name in g.tensors), None)
     weights = topk(g, matmul(g, x if router is None else router, f"{block}.ffn_gate_inp", experts.n), k, experts.gating,
                    normalise=experts.normalise, scale=experts.scale, groups=experts.groups, groups_used=experts.groups_used,
-                   bias=bias if bias in g.tensors else None)
+                   bias=bias)
     if experts.latent:
         x = matmul(g, x, f"{block}.ffn_latent_down", experts.latent)
     factors = scaled_by(g, weights, scale) if scale in g.tensors else None
@@ -103,7 +106,7 @@ def _inner(g: Builder, block: str, x: Value, weights: Value, experts: Experts) -
         return glu_clamped(g, gate, up, experts.clamp)
     if experts.weighs_inputs:                    # the other factor, up's, comes with the sum: all but the activation is linear
         gate = slot_scale(g, gate, weights, k)
-    return mul(g, activation(g, experts.act, gate), up)
+    return mul(g, clamp(g, activation(g, experts.act, gate), experts.limit), clamp(g, up, experts.limit))
 
 
 def any_ffn(g: Builder, keys: Keys, layer: int, x: Value, experts: Experts | None, *, gated: bool = False) -> Value:
@@ -119,8 +122,10 @@ def moe_ffn(g: Builder, block: str, x: Value, experts: Experts, *, gated: bool =
     y = routed_experts(g, block, x, experts)
     if not experts.n_ff_shared:
         return y
-    ffn = plain_ffn if experts.plain else gated_ffn
-    shared = ffn(g, block, x, experts.n_ff_shared, experts.act, "_shexp")
+    if experts.plain:
+        shared = plain_ffn(g, block, x, experts.n_ff_shared, experts.act, "_shexp")
+    else:
+        shared = gated_ffn(g, block, x, experts.n_ff_shared, experts.act, "_shexp", experts.limit_shared)
     if gated:
         shared = gated_by(g, shared, x, f"{block}.ffn_gate_inp_shexp")
     return add(g, y, shared)

@@ -24,9 +24,12 @@ def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, styl
     factor = keys.number(factor_key, default=1.0)
     original = keys.integer("rope.scaling.original_context_length", 0, MAX_CONTEXT, default=0) or keys.context_length
     magnitude, yarn = _magnitude_and_yarn(keys, kind, factor, original)
+    base = keys.number("rope.freq_base", above=1.0, high=MAX_BASE, default=10000.0)
+    if alpha := keys.optional("rope.scaling.alpha"):
+        base *= alpha ** (dim / (dim - 2))
     factors = FACTORS if FACTORS in tensors else LONG if context > original else SHORT
     return RopeSpec(
-        n_rot=n_rot, style=style, base=keys.number("rope.freq_base", above=1.0, high=MAX_BASE, default=10000.0),
+        n_rot=n_rot, style=style, base=base,
         freq_scale=1.0 / factor if kind in ("linear", "yarn") else 1.0,
         factors=factors if factors in tensors else None, magnitude=magnitude, yarn=yarn,
     )

@@ -199,7 +199,7 @@ def glu(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:glu_{node.attrs['act']}", replicated=False)
 
 
-@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_squared", "tanh", "sigmoid")
+@emitter("add", "mul", "silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_squared", "tanh", "sigmoid", "softplus")
 def elementwise(plan: PlanBuilder, index: int, node: Node) -> None:
     _elementwise(plan, index, node, f"elementwise:{node.op}", replicated=node.op in ("add", "mul"))
 

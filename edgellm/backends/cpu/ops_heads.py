@@ -8,7 +8,7 @@ from edgellm.backends.cpu.buffers import Kernel, PerThread, Value
 from edgellm.backends.cpu.emitters import count_word, emitter, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
-from edgellm.backends.cpu.words_heads import HEAD_PRODUCTS, HEAD_ROWS, JOIN
+from edgellm.backends.cpu.words_heads import HEAD_PRODUCTS, HEAD_ROWS, HEAD_SCALE, JOIN
 from edgellm.errors import Unsupported
 from edgellm.formats.ggml_types import row_bytes
 from edgellm.graph import Node
@@ -48,6 +48,16 @@ def _quantised(plan: PlanBuilder, node: Node, heads: int, columns: int, kernel: 
         x=x.at, x_stride=x.stride, k=columns, out=out.at, row_bytes=one_row, head_bytes=one_row * plan.rows(source), heads=heads,
         count=count_word(node)), reads=(x,), writes=(out,), pieces=heads, by_rows=node.rows == "T")
     return out
+
+
+@emitter("head_scale")
+def head_scale(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, factors = (plan.values[value] for value in node.inputs)
+    out = plan.output(index)
+    plan.add("heads:scale", HEAD_SCALE(
+        x=x.at, x_stride=x.stride, factors=factors.at, factors_stride=factors.stride, out=out.at, out_stride=out.stride,
+        heads=factors.n, n=x.n // factors.n, count=count_word(node)), reads=(x, factors), writes=(out,), pieces=factors.n,
+        by_rows=node.rows == "T")
 
 
 @emitter("join")

@@ -8,6 +8,7 @@ from typing import Any  # what a Numba function is to the type checker
 
 from numba import types
 
+from edgellm.backends.cpu.kernels import _softplus
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa, Vec
@@ -135,7 +136,7 @@ def _functions(isa: Any) -> dict[str, Any]:
 
     unary = {
         "sigmoid": sigmoid, "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick,
-        "relu": relu, "relu_squared": relu_squared, "tanh": tanh,
+        "relu": relu, "relu_squared": relu_squared, "tanh": tanh, "softplus": _softplus.build(isa),
     }
     table: dict[str, Any] = {
         "add": inline(lambda a, b, c: add(a, b)),

@@ -1,4 +1,5 @@
-"""Rows that have a piece for each head: rounded for products head by head, multiplied by each head's matrix, and joined.
+"""Rows that have a piece for each head: rounded for products head by head, multiplied by each head's matrix or factor, and
+joined.
 
 In a step of one token threads share heads. In one of several they share rows of activations, or rows of all heads' matrices.
 """
@@ -14,13 +15,14 @@ from edgellm.backends.cpu.kernels.quantise import block_writer
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.traits import BLOCK
 from edgellm.backends.cpu.words import MATMUL
-from edgellm.backends.cpu.words_heads import HEAD_PRODUCTS, HEAD_ROWS, JOIN
+from edgellm.backends.cpu.words_heads import HEAD_PRODUCTS, HEAD_ROWS, HEAD_SCALE, JOIN
 
 ROW_GROUP = abi.EXPERT_ROW_GROUP                 # rows of a matrix that threads share together
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    return {"products": _products, "join": _join}[variant](isa) if variant in ("products", "join") else _rows(variant, isa)
+    others = {"products": _products, "join": _join, "scale": _scale}
+    return others[variant](isa) if variant in others else _rows(variant, isa)
 
 
 def _rows(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -88,6 +90,29 @@ def _product(isa: Isa) -> Any:
         call_kernel(kernel, record, 0, 1)
 
     return product
+
+
+def _scale(isa: Isa) -> Callable[[int, int, int], None]:
+    load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
+    mul, splat, extract = isa.mul_f32x8, isa.splat_f32x8, isa.first_f32x8
+    arguments = HEAD_SCALE.reader(isa, "step x x_stride factors factors_stride out out_stride heads n count")
+
+    def scale(op, ith, nth):
+        step, x, x_stride, factors, factors_stride, out, out_stride, heads, n, count = arguments(op)
+        rows = load_i64(step, count * 8)
+        for item in range(first_item(rows, heads, ith, nth), first_item(rows, heads, ith + 1, nth)):
+            row, head = item // heads, item % heads
+            source, target = x + row * x_stride + head * n * 4, out + row * out_stride + head * n * 4
+            factor = splat(load_f32(factors + row * factors_stride, head * 4))
+            j = 0
+            while j + 8 <= n:
+                store(target, j * 4, mul(load(source, j * 4), factor))
+                j += 8
+            while j < n:
+                store_f32(target, j * 4, extract(mul(splat(load_f32(source, j * 4)), factor)))
+                j += 1
+
+    return scale
 
 
 def _join(isa: Isa) -> Callable[[int, int, int], None]:

@@ -81,6 +81,7 @@ def turned(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "softplus": lambda x: mx.logaddexp(x, 0.0),
     "silu": lambda x: x * mx.sigmoid(x),
     "sigmoid": mx.sigmoid,
     "gelu": lambda x: 0.5 * x * (1.0 + mx.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),

@@ -20,6 +20,11 @@ def head_matmul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) ->
     return within_f16(weights, node, matrix, rows, lambda part: matrix.gathered(part, own, picked)).reshape(len(rows), -1)
 
 
+@op("head_scale")
+def head_scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return (x[0].reshape(*x[1].shape, -1) * x[1][..., None]).reshape(x[0].shape)
+
+
 @op("join")
 def join(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     heads, n = cast(int, node.attrs["heads"]), len(x[0])
