@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 import edgellm
-from edgellm.cli.guide import CODE, FACTS, LANGUAGE, refusal
+from edgellm.cli.guide import CODE, FACTS, LANGUAGE, NEWER, refusal
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "scripts" / "guide"))
 
-from rubric import read_questions  # noqa: E402  # the folder of scripts is not a package
+from corpus.commands import unknown_names  # noqa: E402  # the folder of scripts is not a package
+from evaluate import known_commands  # noqa: E402
+from rubric import read_questions  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,18 @@ def test_the_world_at_large(text: str, knows: Callable[[str], bool]) -> None:
     assert refusal(text, knows) == FACTS
 
 
+@pytest.mark.parametrize(("text", "word"), [
+    ("does it run mixtral?", "Mixtral"), ("Can I run gpt-oss here", "gpt-oss"), ("will qwen3-30b-a3b work", "Mixtral"),
+    ("is mamba supported", "Mamba"), ("which architectures are supported?", "edgellm show"), ("can i compute embeddings", "embed"),
+    ("can edgellm quantise my F16 file", "edgellm quantize"), ("how do I convert a model to gguf", "edgellm convert"),
+    ("does it open safetensors", "edgellm convert"), ("is IQ2_XXS supported", "IQ2"), ("can i save this chat", "/save"),
+])
+def test_what_is_newer_than_the_guide(text: str, word: str, knows: Callable[[str], bool]) -> None:
+    """It would deny it."""
+    answer = refusal(text, knows)
+    assert answer in dict(NEWER).values() and word in answer and not unknown_names(answer, known_commands())
+
+
 @pytest.mark.parametrize("text", [
     "", "?", "17+25=?", "ok", "tell me a joke", "explain that again", "explain in one line", "give me an example",
     "show me python code that streams", "write a script that loads a model with edgellm", "import error", "what is a seed",
@@ -61,5 +75,5 @@ def test_what_reaches_the_guide(text: str, knows: Callable[[str], bool]) -> None
 def test_no_held_out_question_is_kept_from_the_guide(knows: Callable[[str], bool]) -> None:
     questions = [*read_questions(ROOT / "scripts/guide/questions.toml"), *read_questions(ROOT / "scripts/guide/development.toml")]
     asked = [text for question in questions for text in (*question.before, question.ask) if question.topic != "refusals"]
-    refused = {text for text in asked if refusal(text, knows) is not None}
+    refused = {text for text in asked if refusal(text, knows) not in (None, *dict(NEWER).values())}
     assert len(asked) > 250 and refused <= {"kannst du auch deutsch reden?"}

@@ -1,4 +1,4 @@
-"""What the guide that comes with edgellm cannot do, told by rule before it is asked: it would answer beside the point."""
+"""What the guide that comes with edgellm cannot do or knows wrongly, told by rule before it is asked."""
 from __future__ import annotations
 
 import re
@@ -14,6 +14,29 @@ BIGGER = "`edgellm pull qwen3-0.6b`, then `edgellm chat qwen3-0.6b`."
 LANGUAGE = f"I only speak English. A bigger model speaks many languages: {BIGGER}"
 CODE = f"I cannot read or write code: I am too small. A bigger model can: {BIGGER}"
 FACTS = f"I do not know that: I am a tiny model and only know edgellm. A bigger model may know it: {BIGGER}"
+
+# What edgellm has learned since the guide was made, by how people ask for it.
+_CAN = r"\b(can|could|does|do|is|are|will|how|what about|which|supports?|supported|run)\b.*"
+NEWER = tuple((re.compile(pattern, re.IGNORECASE | re.DOTALL), answer) for pattern, answer in (
+    (_CAN + r"\b(moe|mixtures?[ -]of[ -]experts?|mixtral|gpt-oss|mamba|rwkv|jamba|(recurrent|hybrid|sparse) models?|\d+b-a\d+b)\b",
+     "Yes: models with a mixture of experts such as Mixtral and gpt-oss run, and so do recurrent ones such as Mamba. "
+     "`edgellm fit NAME` says whether a model fits into memory."),
+    (_CAN + r"\b(architectures?|model families|families of models)\b.*\b(supported|run|work|there)\b",
+     "Nearly all families that people use run: Llama, Mistral, Qwen, Gemma, Phi, DeepSeek, GLM, Granite, Mamba and many more. "
+     "`edgellm show FILE` says whether a file does."),
+    (_CAN + r"\b(embeddings|embedding models|rerank\w*)\b",
+     "Yes: `edgellm embed MODEL FILE` makes embeddings, with an embedding model."),
+    (r"\b(edgellm|you|it|i|we|how)\b.*\b(quanti[sz]e|convert)\b.*\b(file|model|checkpoint|safetensors|gguf|folder)\b",
+     "Yes: `edgellm convert FOLDER model.gguf` makes a GGUF of a folder with safetensors, and `edgellm quantize model.gguf "
+     "small.gguf Q4_K_M` a smaller file of that."),
+    (_CAN + r"\b(safetensors|gptq|awq)\b",
+     "A folder with config.json and safetensors, GPTQ and AWQ included, becomes a GGUF file with "
+     "`edgellm convert FOLDER model.gguf`."),
+    (_CAN + r"\biq[123](_\w+)?\b", "Yes, IQ1, IQ2, IQ3 and IQ4 run, though the smallest ones lose much quality."),
+    (r"\b(save|keep|resume|reopen|restore)\b.*\b(chats?|conversations?)\b",
+     "`/save NAME` keeps this chat and `/load NAME` goes on with it."),
+))
+
 
 def _words(*lines: str) -> frozenset[str]:
     return frozenset(" ".join(lines).split())
@@ -72,7 +95,8 @@ def rule(model: Model) -> Callable[[str], str | None]:
 
 
 def refusal(text: str, knows: Callable[[str], bool]) -> str | None:
-    """The answer to a message in another language, about code, or about the world at large; None for all others.
+    """The answer to a message in another language, about code, about the world at large, or about what is newer than the guide;
+    None for all others.
 
     `knows`: whether a word is one that the guide has met, so that the message may be about edgellm.
     """
@@ -84,7 +108,7 @@ def refusal(text: str, knows: Callable[[str], bool]) -> str | None:
         words = [word for word in re.findall(r"\w+", asks[3].lower()) if len(word) >= LONG or not word.isalpha()]
         if words and not any(word in _TALK or not word.isalpha() or knows(word) for word in words):
             return FACTS
-    return None
+    return next((answer for pattern, answer in NEWER if pattern.search(text)), None)
 
 
 def _other_language(text: str) -> bool:

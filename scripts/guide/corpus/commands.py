@@ -27,6 +27,9 @@ COMMANDS = {
     "path": Command("print where a model file is"),
     "import": Command("add a model file of your own"),
     "doctor": Command("check this machine"),
+    "embed": Command("make vectors of the lines of a text"),
+    "convert": Command("make a GGUF file of a checkpoint"),
+    "quantize": Command("make a smaller file of a model"),
 }
 EXISTS = frozenset(name for name, command in COMMANDS.items() if command.exists)
 CHAT_COMMANDS = {

@@ -10,8 +10,8 @@ from pathlib import Path
 from .commands import EXISTS
 
 ROOT = Path(__file__).resolve().parents[3]
-# Abilities that are not there yet; add a name when it arrives, and the answers change with it ("=[moe]" lines of the topics).
-FEATURES: frozenset[str] = frozenset()        # of: moe, server
+# Abilities that are not there yet; add a name when it arrives, and the answers change with it ("=[server]" lines of the topics).
+FEATURES: frozenset[str] = frozenset()        # of: server
 PARAMETERS = "about five and a half million"   # of the guide; check_export.py compares it with the file
 # What we name for a machine with so many GB, and for a Raspberry Pi.
 MEMORY = {1: "smollm2-135m", 2: "qwen2.5-0.5b", 4: "qwen3-1.7b", 8: "qwen3-4b", 16: "qwen3-8b", 32: "qwen3-8b"}
