@@ -68,6 +68,12 @@ VARIANTS: Mapping[str, Variant] = {
             "layer_norm_eps": 1e-5, "rms_norm_eps": None, "expert_selection_fn": "sigmoid", "norm_topk_prob": True,
             "first_k_dense_replace": 1, "prefix_dense_intermediate_size": 96, "sliding_window": 8,
             "layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"]}),
+    "deepseek2-ocr": Variant("deepseek2-ocr", "Qwen2Moe", {"n_kv_heads": 4, "n_dense": 1, "n_layers": 3}, config=ONE | {
+        "num_hidden_layers": 3, "num_experts": 4, "shared_expert_intermediate_size": 192, "mlp_only_layers": [0],
+        "qkv_bias": False}),
+    "dbrx": Variant("dbrx", PEER),
+    "maple": Variant("maple", PEER, {"n_layers": 4}, {
+        "{arch}.swiglu_clamp_exp": [0.6] * 4, "{arch}.attention.sliding_window_pattern": [True, False] * 2}),
     "bailingmoe": Variant("bailingmoe", "Qwen2Moe", metadata={"{arch}.expert_weights_norm": True}, config=ONE | {
         "num_experts": 4, "shared_expert_intermediate_size": 192, "qkv_bias": False, "norm_topk_prob": True}),
     "mixtral": Variant("llama", "Mixtral", {"n_experts": 6}, config={"num_local_experts": 6, "sliding_window": None}),

@@ -8,7 +8,7 @@ import numpy as np
 from tiny_draw import Draw
 from tiny_models import Shape
 from tiny_ssm import GROUPS, HEADS, INNER, STATE, mamba2
-from variant import Variant
+from variant import PEER, Variant
 
 MAMBA2 = {"mamba_n_heads": HEADS, "mamba_d_head": INNER // HEADS, "mamba_d_state": STATE, "mamba_d_conv": 4, "mamba_expand": 2}
 _MAMBA2 = {"num_heads": HEADS, "head_dim": INNER // HEADS, "state_size": STATE, "expand": 2, "conv_kernel": 4, "n_groups": GROUPS,
@@ -77,6 +77,7 @@ VARIANTS: Mapping[str, Variant] = {
     "lfm2moe": Variant("lfm2moe", "Lfm2Moe", {"n_layers": 3, "n_dense": 1}, config={
         "norm_eps": 1e-5, "conv_L_cache": 3, "layer_types": [FULL, "conv", FULL], "num_dense_layers": 1, "num_experts": 4,
         "num_experts_per_tok": 2, "moe_intermediate_size": 96, "norm_topk_prob": True, "use_expert_bias": True}),
+    "plamo2": Variant("plamo2", PEER, {"n_layers": 4, "tied": True}),
     "jamba": Variant("jamba", "Jamba", {"n_layers": 3}, config=_JAMBA | {"num_experts": 4, "num_experts_per_tok": 2}),
     "jamba-dense": Variant("jamba", "Jamba", {"n_layers": 3, "n_experts": 0, "tied": True},
                            {"{arch}.expert_count": 1, "{arch}.expert_used_count": 1}, config=_JAMBA | {

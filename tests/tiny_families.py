@@ -41,6 +41,7 @@ class Family:
     output_bias: bool = False
     sub_norms: bool = False                      # before the two output matrices
     gated_attention: bool = False                # by a matrix of its own
+    head_gates: bool = False                     # one for each head
     told_widths: int = 1                         # what a file says of the feed-forward's width, in true ones
 
 
@@ -122,6 +123,16 @@ FAMILIES: dict[str, Family] = {
     "stablelm": Family(layer_norm=True, norm_bias=True, own_head_dim=False, keys={"rope.dimension_count": 4}),
     "bailingmoe2": Family(qk_norm="head", fused_qkv=True),
     "bailingmoe": Family(),
+    "deepseek2-ocr": Family(one_kv_per_head=True, own_head_dim=False),
+    "dbrx": Family(norms=("attn_norm", "attn_output_norm"), layer_norm=True, fused_qkv=True, own_head_dim=False,
+                   keys={"attention.clamp_kqv": 1.5}),
+    "maple": Family(qk_norm="head", keys={"attention.sliding_window": 8, "rope.freq_base_swa": 5000.0}),
+    "plamo": Family(norms=("attn_norm",), own_head_dim=False),
+    "spark2_5": Family(fused_qkv=True, head_gates=True, keys={
+        "attention.sliding_window": 8, "attention.sliding_window_pattern": 2, "rope.freq_base_swa": 5000.0,
+        "rope.dimension_count": 8, "rope.dimension_count_swa": 16}),
+    "starcoder": Family(fused_qkv=True, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), rotates=False,
+                        learned_positions=True, **_PLAIN_LN),
     "cohere2moe": Family(norms=("attn_norm",), layer_norm=True, tied=True, keys={
         "attention.sliding_window": 8, "logit_scale": 0.3}),
     "hunyuan_vl": Family(qk_norm="head", keys={"rope.scaling.alpha": 8.0, "rope.dimension_sections": [2, 2, 2, 2]}),

@@ -167,6 +167,8 @@ def _shapes(family: Family, s: Shape) -> tuple[dict[str, tuple[int, int]], dict[
         projections = {"attn_qkv": (n_q + 2 * n_kv, s.n_embd)}
     if family.gated_attention:
         projections["attn_gate"] = (n_q, s.n_embd)
+    if family.head_gates:
+        projections["attn_gate"] = (s.n_heads, s.n_embd)
     up = {"ffn_up": ((2 if family.ffn == "fused" else 1) * s.n_ff, s.n_embd)}
     gate = {"ffn_gate": (s.n_ff, s.n_embd)} if family.ffn == "gated" else {}
     norms: dict[str, tuple[int, ...]] = dict.fromkeys(family.norms, (s.n_embd,))

@@ -53,6 +53,9 @@ ROUTINGS = {                                     # of the architectures that are
     "hy_v3": Routing(bias=True, shared=1, sigmoid=True),
     "cohere2moe": Routing(shared=2, sigmoid=True),
     "bailingmoe": Routing(shared=2),
+    "deepseek2-ocr": Routing(shared=2),
+    "dbrx": Routing(own_length=False),
+    "maple": Routing(),
 }
 PLAIN = Routing(own_length=False)                # Mixtral
 

@@ -88,11 +88,37 @@ def jamba_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     return mamba_block(draw, s, layer) | norms | found | feed_forward(draw, s, layer, "jamba")
 
 
+def plamo2_keys(s: Shape) -> dict[str, Any]:
+    heads = {f"attention.head_count{kind}": [0 if i % 2 else n for i in range(s.n_layers)]
+             for kind, n in (("", s.n_heads), ("_kv", s.n_kv_heads))}
+    return mamba2_keys(s, 0) | heads
+
+
+def plamo2_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    """The names of some norms have no .weight, as in real files."""
+    n_kv, steps = s.n_kv_heads * s.head_dim, 64
+    found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm")} | {
+        f"post_{name}_norm": draw.vector(s.n_embd) for name in ("attention", "ffw")}
+    found |= {"ffn_up.weight": draw.matrix(2 * s.n_ff, s.n_embd), "ffn_down.weight": draw.matrix(s.n_embd, s.n_ff)}
+    if layer % 2 == 0:
+        n_q = s.n_heads * s.head_dim
+        return found | {
+            "attn_qkv.weight": draw.matrix(n_q + 2 * n_kv, s.n_embd), "attn_output.weight": draw.matrix(s.n_embd, n_q),
+            "attn_q_norm.weight": draw.vector(s.n_heads, s.head_dim), "attn_k_norm.weight": draw.vector(s.n_kv_heads, s.head_dim)}
+    norms = {f"ssm_{name}_norm": draw.vector(n) for name, n in (("dt", steps), ("b", STATE), ("c", STATE))}
+    return found | norms | {
+        "ssm_in.weight": draw.matrix(2 * INNER, s.n_embd), "ssm_conv1d.weight": draw.vector(INNER, 4, mean=0.2),
+        "ssm_x.weight": draw.matrix(2 * STATE + steps, INNER), "ssm_dt.weight": draw.matrix(HEADS, steps),
+        "ssm_dt.bias": draw.vector(HEADS, mean=-1.0), "ssm_a": -np.abs(draw.vector(HEADS)), "ssm_d": draw.vector(HEADS),
+        "ssm_out.weight": draw.matrix(s.n_embd, INNER)}
+
+
 def mamba_keys(s: Shape) -> dict[str, Any]:
     return {"ssm.conv_kernel": 4, "ssm.inner_size": 2 * s.n_embd, "ssm.state_size": 16, "ssm.time_step_rank": 32}
 
 
 SSM = {
+    "plamo2": Hybrid(plamo2_keys, plamo2_block, output_norm),
     "mamba": Hybrid(mamba_keys, mamba_block, output_norm),
     "mamba2": Hybrid(mamba2_keys, mamba2_block, output_norm),
     "granitehybrid": Hybrid(granite_keys, granite_block, output_norm),

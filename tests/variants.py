@@ -164,6 +164,12 @@ VARIANTS = {
             "embedding_multiplier": 12.0, "residual_multiplier": 1.4 / 2**0.5, "attention_multiplier": 0.25,
             "logits_scaling": 0.25}),
     "internlm2": Variant("internlm2", "Llama"),
+    "plamo": Variant("plamo", PEER),
+    "starcoder": Variant("starcoder", "GPTBigCode", {"n_kv_heads": 1, "tied": True}, config={"n_inner": 96, "n_positions": 128}),
+    "spark2_5": Variant("spark2_5", "Step3p7", metadata={"{arch}.attention.sliding_window_pattern": [True, False]}, config={
+        "sliding_window": 8, "layer_types": [SLIDING, FULL], "mlp_layer_types": ["dense"] * 2, "rope_parameters": {
+            FULL: {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+            SLIDING: {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 1.0}}}),
     "nanbeige": Variant("nanbeige", PEER),
     "nanbeige-unnormed": Variant("nanbeige", PEER, {"tied": True}, {"{arch}.num_loops": 3, "{arch}.skip_loop_final_norm": True}),
     "paddleocr": Variant("paddleocr", "PaddleOCR", config=_SECTIONS),

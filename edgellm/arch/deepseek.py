@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
@@ -14,11 +15,11 @@ from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
 
-def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Pre-norm blocks of rotated attention (neighbouring pairs), softmax routing and shared experts."""
+def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder, *, style: Literal["norm", "neox"] = "norm") -> None:
+    """Pre-norm blocks of rotated attention, softmax routing and shared experts. `style`: of rotation."""
     eps, heads, dense = norm_epsilon(keys), heads_of(keys), leading_dense(keys)
     experts = experts_of(keys, normalise=False)
-    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm")
+    rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, style)
     x = token_embedding(g, keys)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):
         block = f"blk.{layer}"

@@ -56,8 +56,8 @@ def _embed(run: Run, node: Node) -> Array:
 
 # --- matmul -----------------------------------------------------------------------------------------------------------
 def matmul(g: Builder, x: Value, name: str, n: int, bias: str | None = None) -> Value:
-    """x @ W.T + bias, with W (n, row length of x). `bias`: the tensor's name where it is not that of the matrix."""
-    return g.emit("matmul", (x,), n, g.named(name) if bias is None else (f"{name}.weight", bias))
+    """x @ W.T + bias, with W (n, row length of x). `bias`: the tensor's name where it is not that of the matrix; "": none."""
+    return g.emit("matmul", (x,), n, g.named(name) if bias is None else (f"{name}.weight", *([bias] if bias else [])))
 
 
 def _check_matmul(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:

@@ -110,7 +110,7 @@ def _ssm_scan(run: Run, node: Node, x: Array, dt: Array, b: Array, c: Array) -> 
     b, c = (np.repeat(part.reshape(n, -1, 1, d_state), heads // (part.shape[1] // d_state), axis=1) for part in (b, c))
     state, out = np.zeros((heads, by_head.shape[-1], d_state), np.float32), np.empty_like(by_head)
     for t in range(n):
-        decay = np.exp(step[t, :, None] * a)[:, None]                             # (heads, 1, d_state or 1)
+        decay = np.exp(step[t, :, None] * a.reshape(heads, -1))[:, None]          # (heads, 1, d_state or 1)
         state = state * decay + (step[t, :, None] * by_head[t])[..., None] * b[t]
         out[t] = np.sum(state * c[t], axis=-1) + d.reshape(heads, 1) * by_head[t]
     return out.reshape(n, -1)

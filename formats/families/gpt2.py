@@ -1,4 +1,4 @@
-"""GPT-2 and its fine-tunes; PyTorch's checkpoints store its matrices as (inputs, outputs), and masks beside them."""
+"""GPT-2 and its fine-tunes; PyTorch's checkpoints store its matrices as (inputs, outputs), and masks beside them. StarCoder 1."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -20,6 +20,16 @@ def keys(config: Mapping[str, Any]) -> dict[str, object]:
     return {"feed_forward_length": config.get("intermediate_size") or (4 * width if isinstance(width, int) else None)}
 
 
-FAMILIES = (Family("gpt2", ("gpt2",), PARTS, OUTER, reads=READS, keys=keys, activations=("gelu_new", "gelu_pytorch_tanh"),
-                   only={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
-                   transposed=frozenset({"attn_qkv", "attn_output", "ffn_up", "ffn_down"}), skipped=r".*\.attn\.(?:masked_)?bias"),)
+def one_key_head(config: Mapping[str, Any]) -> dict[str, object]:
+    return keys(config) | {"attention.head_count_kv": 1}
+
+
+MASKS = r".*\.attn\.(?:masked_)?bias"
+TANH = ("gelu_new", "gelu_pytorch_tanh")
+FAMILIES = (
+    Family("gpt2", ("gpt2",), PARTS, OUTER, reads=READS, keys=keys, activations=TANH, skipped=MASKS,
+           only={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
+           transposed=frozenset({"attn_qkv", "attn_output", "ffn_up", "ffn_down"})),
+    Family("starcoder", ("gpt_bigcode",), PARTS, OUTER, reads=READS, keys=one_key_head, activations=TANH, skipped=MASKS,
+           only={"scale_attn_weights": (True,), "multi_query": (True,)}),
+)

@@ -16,7 +16,8 @@ NAMES = {
     "ffn_down_exps": "mlp.experts.down_proj", "exp_probs_b": "mlp.gate.e_score_correction_bias",
     **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
 }
-WITHOUT_HEAD = ("qwen2vl", "qwen3vl", "qwen3vlmoe", "step35", "hunyuan_vl", "paddleocr")      # the head is of the whole model
+# The output matrix is of the whole model:
+WITHOUT_HEAD = ("qwen2vl", "qwen3vl", "qwen3vlmoe", "step35", "spark2_5", "hunyuan_vl", "paddleocr")
 # Queries and keys with pairs side by side:
 PAIRED = ("internlm2", "minicpm", "deepseek", "xverse", "baichuan", "maincoder", "bailingmoe")
 SHARED = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")}
@@ -27,9 +28,9 @@ OWN_NAMES = {                                    # parts that a twin calls other
     "plm": {"attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
             "attn_kv_b": "self_attn.kv_b_proj"},
     "chatglm": {"ffn_up": "mlp.gate_up_proj"},
-    "step35": {"attn_gate": "self_attn.g_proj"},
+    "step35": {"attn_gate": "self_attn.g_proj"}, "spark2_5": {"attn_gate": "self_attn.g_proj"},
     "hunyuan_vl": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
-    "deepseek": SHARED, "bailingmoe": SHARED,
+    "deepseek": SHARED, "deepseek2-ocr": SHARED, "bailingmoe": SHARED,
 }
 BY_NAME = (*WITHOUT_HEAD, *PAIRED, *OWN_NAMES, "exaone", "bailingmoe2", "orion", "pangu-embedded", "qwen")
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -43,6 +44,10 @@ def logits(arch: str, family: str, config: Any, arrays: Arrays, ids: np.ndarray[
     head = state.get("lm_head.weight", state["model.embed_tokens.weight"])
     if arch in WITHOUT_HEAD:
         state = {name.removeprefix("model."): values for name, values in state.items() if name != "lm_head.weight"}
+    if arch == "spark2_5":                       # its twin norms heads, and has another activation
+        for layer in model.layers:
+            layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+            layer.mlp.act_fn = torch.nn.GELU()
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     with torch.no_grad():
@@ -75,7 +80,7 @@ def _state(arch: str, config: Any, arrays: Arrays) -> Iterator[tuple[str, torch.
                 values = values.reshape(-1, 2).T.reshape(-1)
             if arch == "plm" and part == "ffn_up":           # squares of relu(x) are x times relu(x): the twin's gate
                 yield f"{layer}mlp.gate_proj.weight", torch.tensor(values)
-            if arch == "step35" and part.endswith("_norm"):      # its norms are stored less 1
+            if arch in ("step35", "spark2_5") and part.endswith("_norm"):      # its norms are stored less 1
                 values = values - np.float32(1.0)
             bare = part in ("ffn_down_exps", "exp_probs_b", "attn_sinks")
             if names.get("ffn_down_shexp") == SHARED["ffn_down_shexp"] and part == "ffn_down_shexp":     # weighed by a half, here

@@ -35,6 +35,7 @@ class Experts:
     weighs_inputs: bool = False                  # whether weights multiply what goes into an expert, not what comes out
     limit: float | None = None                   # of an expert's activated gate, and of what it multiplies
     limit_shared: float | None = None            # the same of shared experts
+    limit_up: float | None = None                # of what it multiplies, where that is another one
 
 
 def has_experts(keys: Keys) -> bool:
@@ -106,7 +107,7 @@ def _inner(g: Builder, block: str, x: Value, weights: Value, experts: Experts) -
         return glu_clamped(g, gate, up, experts.clamp)
     if experts.weighs_inputs:                    # the other factor, up's, comes with the sum: all but the activation is linear
         gate = slot_scale(g, gate, weights, k)
-    return mul(g, clamp(g, activation(g, experts.act, gate), experts.limit), clamp(g, up, experts.limit))
+    return mul(g, clamp(g, activation(g, experts.act, gate), experts.limit), clamp(g, up, experts.limit_up or experts.limit))
 
 
 def any_ffn(g: Builder, keys: Keys, layer: int, x: Value, experts: Experts | None, *, gated: bool = False) -> Value:
