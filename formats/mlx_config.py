@@ -22,6 +22,7 @@ MAX_HEAD = 1 << 24               # what hparams take as a head's length
 FLOATS = frozenset({"logit_scale", "attention.clamp_kqv", "attention.max_alibi_bias", "expert_weights_scale", "attention.scale",
                     "attention.temperature_scale", "rope.scaling.yarn_log_multiplier", "embedding_scale", "residual_scale",
                     "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "ssm.dt_b_c_rms_epsilon"})
+PART = "partial_rotary_factor"
 LONGROPE = ("longrope", "su")                    # new name and old
 
 
@@ -103,6 +104,9 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
         keys["attention.sliding_window"] = config.get("sliding_window")
         keys["attention.sliding_window_pattern"] = _pattern(config)
     own = {key: _float(value) if key in FLOATS else value for key, value in asked(family.keys, config, file).items()}
+    if (config | rope).get(PART) not in (None, 1) and not family.turns_part and "rope.dimension_count" not in own:
+        raise Unsupported(f"models of the type {str(config.get('model_type'))[:64]!r} rotate whole heads, other than this setting "
+                          "says; edgellm cannot run the model", file=file, field=PART)
     keys |= _scaling(config, rope, file, family, own) | own
     found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
     return {"general.architecture": name, "general.name": file.rstrip("/").rpartition("/")[2], **found}
@@ -110,7 +114,7 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
 
 def _rotated(config: Config) -> object:
     """How many values of a head are rotated, where not all are. A share that is none is handed on, for hparams to refuse."""
-    share, heads, width = (config.get(key) for key in ("partial_rotary_factor", "num_attention_heads", "hidden_size"))
+    share, heads, width = (config.get(key) for key in (PART, "num_attention_heads", "hidden_size"))
     if share is None or not (isinstance(heads, int) and isinstance(width, int) and heads > 0):
         return None
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:

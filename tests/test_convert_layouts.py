@@ -208,6 +208,7 @@ def test_steps_without_a_limit(tmp_path: Path) -> None:
     ("dots1", {"sliding_window": 4, "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
     ("exaone4", {"sliding_window": 4, "layer_types": ["full_attention"] * 4}, "layer_types"),
     ("olmoe", {"clip_qkv": 2.0}, "clip_qkv"), ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ("qwen3", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
     ("llama", {"rope_parameters": YARN | {"truncate": False}}, "rope_scaling.truncate"),
     ("gpt_oss", {"rope_scaling": YARN, "rope_parameters": None}, "rope_scaling.truncate"),
     ("ministral3", {"rope_parameters": YARN | {"mscale": 0.5, "mscale_all_dim": 1.0}}, "mscale"),

@@ -4,9 +4,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
-from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.mla import latent_attention, latent_heads
-from edgellm.arch.blocks.moe import experts_of, has_experts, leading_dense, moe_ffn
+from edgellm.arch.blocks.moe import any_ffn, experts_of, has_experts
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
@@ -14,23 +13,21 @@ from edgellm.ops.norm import rms_norm
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
-    """Pre-norm blocks, the first ones without experts. Files older than the key for it have sigmoids where they have biases.
+    """Pre-norm blocks, some of them without experts, usually the first ones. The last layers may draft tokens.
 
-    The last layers may draft tokens.
+    Files older than the key for it have sigmoids where they have biases.
     """
     eps, heads = norm_epsilon(keys), latent_heads(keys, g)
     biased = any(name.endswith(".exp_probs_b.bias") for name in tensors)
     experts = experts_of(keys, gating="sigmoid" if biased else "softmax", normalise=False) if has_experts(keys) else None
-    dense = leading_dense(keys) if experts else keys.n_layers
     drafting = keys.integer("nextn_predict_layers", 0, keys.n_layers - 1, default=0)
     x = token_embedding(g, keys)
-    for layer, n_ff in enumerate(ffn_lengths(keys, experts=True)):
+    for layer in range(keys.n_layers):
         block = f"blk.{layer}"
         if layer >= keys.n_layers - drafting:
             g.leave_out(f"{block}.")
             continue
-        y = latent_attention(g, block, rms_norm(g, x, f"{block}.attn_norm", eps), heads, eps)
+        y = latent_attention(g, block, rms_norm(g, x, f"{block}.attn_norm", eps), heads)
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
-        y = rms_norm(g, x, f"{block}.ffn_norm", eps)
-        x = add(g, x, gated_ffn(g, block, y, n_ff, "silu") if layer < dense or experts is None else moe_ffn(g, block, y, experts))
+        x = add(g, x, any_ffn(g, keys, layer, rms_norm(g, x, f"{block}.ffn_norm", eps), experts))
     logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

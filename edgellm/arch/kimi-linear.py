@@ -30,7 +30,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     for layer, n_ff in enumerate(ffn_lengths(keys, experts=True)):
         block = f"blk.{layer}"
         y = rms_norm(g, x, f"{block}.attn_norm", eps)
-        y = latent_attention(g, block, y, latent, eps) if attends[layer] else delta_attention(g, block, y, heads, taps, eps)
+        y = latent_attention(g, block, y, latent) if attends[layer] else delta_attention(g, block, y, heads, taps, eps)
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
         y = rms_norm(g, x, f"{block}.ffn_norm", eps)
         x = add(g, x, gated_ffn(g, block, y, n_ff, "silu") if layer < dense else moe_ffn(g, block, y, experts))

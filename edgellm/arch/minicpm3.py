@@ -13,8 +13,6 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, scale, select
 from edgellm.ops.norm import rms_norm
 
-SHORT_EPSILON = 1e-6             # of the norms of short rows, in the makers' code
-
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Pre-norm blocks with scaled residuals; rotated halves. No file says the factors, all of which are MiniCPM 2B's."""
@@ -23,7 +21,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     x = scale(g, token_embedding(g, keys), EMBEDDING)
     for layer, n_ff in enumerate(ffn_lengths(keys)):
         block = f"blk.{layer}"
-        y = latent_attention(g, block, rms_norm(g, x, f"{block}.attn_norm", eps), heads, SHORT_EPSILON)
+        y = latent_attention(g, block, rms_norm(g, x, f"{block}.attn_norm", eps), heads)
         x = add(g, x, scale(g, matmul(g, y, f"{block}.attn_output", keys.n_embd), residual))
         y = gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu")
         x = add(g, x, scale(g, y, residual))

@@ -18,7 +18,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     x = token_embedding(g, keys)
     for layer, n_ff in enumerate(ffn_lengths(keys)):
         block = f"blk.{layer}"
-        y = latent_attention(g, block, rms_norm(g, x, f"{block}.attn_norm", eps), heads, eps)
+        y = latent_attention(g, block, rms_norm(g, x, f"{block}.attn_norm", eps), heads)
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
         x = add(g, x, plain_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "relu_squared"))
     logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

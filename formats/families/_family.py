@@ -65,7 +65,8 @@ class Family:
 
     `activations`: what config.json may name; another one would need another graph. `paired_rows`: GGUF orders the rows of queries
     and keys so that a rotation's pairs lie side by side. `norms_from_zero`: norms are stored less 1, but those of `kept_norms`;
-    MLX's files too, unless `shifted_in_mlx`. `slides`: whether `sliding_window` holds. `transposed`: matrices that PyTorch's
+    MLX's files too, unless `shifted_in_mlx`. `slides`: whether `sliding_window` holds. `turns_part`: whether a part of each
+    head may be rotated alone. `transposed`: matrices that PyTorch's
     checkpoints store as (columns, rows). `skipped`: tensors that the language model does not need (a regular expression).
     `instead`: the model type whose family a configuration belongs to, "" for this one.
     `only`: what a setting must be, where others ask for another graph; one that is missing is right. `refuses`: the key of a
@@ -92,6 +93,7 @@ class Family:
     kept_norms: frozenset[str] = frozenset()
     shifted_in_mlx: bool = False
     slides: bool = False
+    turns_part: bool = False
     transposed: frozenset[str] = frozenset()
     skipped: str = OTHERS
     instead: Callable[[Config], str] = nothing

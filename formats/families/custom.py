@@ -74,6 +74,6 @@ FAMILIES = (
            pieces={"attn_qkv": tuple(Piece(part, of_group(part)) for part in ("attn_q", "attn_k", "attn_v"))}),
     Family("minicpm", ("minicpm",), INNER, paired_rows=True, keys=minicpm),
     Family("bailingmoe2", ("bailing_moe_v2", "bailing_moe"), LING, LING_ENDS, keys=ling, refuses=ling_refuses,
-           bare={"mlp.gate.expert_bias": "exp_probs_b.bias"}, defaults={"partial_rotary_factor": LING_SHARE},
+           bare={"mlp.gate.expert_bias": "exp_probs_b.bias"}, turns_part=True, defaults={"partial_rotary_factor": LING_SHARE},
            only={"use_qk_norm": (True,), "score_function": ("sigmoid",), "moe_router_enable_expert_bias": (True,)}),
 )

@@ -135,9 +135,9 @@ FAMILIES = (
            bare={"feed_forward.expert_bias": "exp_probs_b.bias"}, reads={"rms_norm_eps": ("norm_eps",)},
            only={"conv_bias": (False,), "norm_topk_prob": (True,)}),
     Family("qwen3next", ("qwen3_next",), DELTA, bare=DELTA_BARE, pieces=SPLIT, keys=delta, refuses=other_graph,
-           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, defaults=QUARTER),
+           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, turns_part=True, defaults=QUARTER),
     Family("qwen35", ("qwen3_5_text", "qwen3_5"), DELTA, bare=DELTA_BARE, pieces=QWEN35, keys=delta, refuses=other_graph,
-           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, defaults=QUARTER),
+           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, turns_part=True, defaults=QUARTER),
     Family("qwen35moe", ("qwen3_5_moe_text", "qwen3_5_moe"), DELTA, bare=DELTA_BARE, pieces=QWEN35, keys=delta, refuses=other_graph,
-           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, defaults=QUARTER),
+           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, turns_part=True, defaults=QUARTER),
 )

@@ -49,8 +49,7 @@ SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ff
              "self_attn.inner_attn_ln": "attn_sub_norm", "mlp.ffn_layernorm": "ffn_sub_norm"}
 
 FAMILIES = (
-    Family("llama", ("llama",), INNER, paired_rows=True,
-           only={"partial_rotary_factor": (1,), "rope_parameters.partial_rotary_factor": (1,)}),
+    Family("llama", ("llama",), INNER, paired_rows=True),
     Family("llama", ("internlm3",), INNER, paired_rows=True, own_ropes=frozenset({"dynamic"})),
     Family("llama", ("mistral",), INNER, paired_rows=True, slides=True),
     Family("mistral3", ("ministral3",), INNER, paired_rows=True, slides=True, keys=ministral,

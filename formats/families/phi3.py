@@ -5,4 +5,4 @@ SPLIT = ("attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up")
 PARTS = {name: ours for name, ours in INNER.items() if not ours.startswith(SPLIT)}
 PARTS |= {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
 
-FAMILIES = (Family("phi3", ("phi3",), PARTS, slides=True),)
+FAMILIES = (Family("phi3", ("phi3",), PARTS, slides=True, turns_part=True),)

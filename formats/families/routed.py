@@ -159,7 +159,7 @@ KEYS_AND_VALUES = (Piece("attn_k_b", of_keys, shape=by_head, turned=True), Piece
 
 FAMILIES = (
     Family("glm4moe", ("glm4_moe",), SHARED | {"post_attention_layernorm": "post_attention_norm"}, bare=BIAS, keys=shared,
-           only={"norm_topk_prob": (True,)}, defaults={"partial_rotary_factor": 0.5}),
+           only={"norm_topk_prob": (True,)}, turns_part=True, defaults={"partial_rotary_factor": 0.5}),
     Family("dots1", ("dots1",), SHARED, bare=BIAS, keys=shared, refuses=none_slides),
     Family("ernie4_5-moe", ("ernie4_5_moe",), SHARED, pieces={"exp_probs_b": FLAT}, keys=ernie, refuses=ernie_refuses,
            bare={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"}, only={"moe_use_aux_free": (True,)}),
@@ -168,8 +168,8 @@ FAMILIES = (
     Family("hunyuan-dense", ("hunyuan_v1_dense",), HUNYUAN, keys=hunyuan_base, own_ropes=frozenset({"dynamic"})),
     Family("hy_v3", ("hy_v3",), HY_V3, bare={"mlp.expert_bias": "exp_probs_b"}, keys=hy_v3,
            only={"route_norm": (True,), "num_shared_experts": (1, 2, 3, 4)}),
-    Family("minimax-m2", ("minimax_m2",), INNER | MIXTRAL, keys=minimax, only={"scoring_func": ("sigmoid",),
-                                                                              "qk_norm_type": ("per_layer",)},
+    Family("minimax-m2", ("minimax_m2",), INNER | MIXTRAL, keys=minimax, turns_part=True,
+           only={"scoring_func": ("sigmoid",), "qk_norm_type": ("per_layer",)},
            bare={"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"}),
     Family("gpt-oss", ("gpt_oss",), GPT_OSS, bare=OSS_EXPERTS, pieces=GATES_AND_PRODUCTS, keys=gpt_oss, slides=True,
            whole_pairs=False, only={"swiglu_limit": (7.0,), "swiglu_alpha": (1.702,)}),

@@ -114,8 +114,9 @@ def mellum(config: Config) -> str:
 
 FAMILIES = (
     Family("laguna", ("laguna",), LAGUNA, bare={"mlp.experts.e_score_correction_bias": "exp_probs_b.bias"}, keys=laguna,
-           slides=True, refuses=laguna_refuses, only={"moe_router_logit_softcapping": (0, 0.0), "attention_bias": (False,),
-                                                      "moe_apply_router_weight_on_input": (False,)}),
+           slides=True, turns_part=True, refuses=laguna_refuses,
+           only={"moe_router_logit_softcapping": (0, 0.0), "attention_bias": (False,),
+                 "moe_apply_router_weight_on_input": (False,)}),
     Family("mellum", ("mellum",), SHARED, keys=counts, slides=True, refuses=mellum, only={"norm_topk_prob": (True,)}),
     Family("llama4", ("llama4_text",), LLAMA4, bare=TURNED, keys=llama4, refuses=llama4_refuses,
            pieces={"ffn_turned_exps": (Piece("ffn_gate_exps", columns=side(0), turned=True),

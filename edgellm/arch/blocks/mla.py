@@ -15,6 +15,8 @@ from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
 from edgellm.rope import yarn_magnitude
 
+SHORT_EPSILON = 1e-6             # of the norms of short rows, in the makers' code, whatever that of other norms is
+
 
 @dataclass(frozen=True, slots=True)
 class Latent:
@@ -57,18 +59,18 @@ def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm"
         temperature(keys))
 
 
-def latent_attention(g: Builder, block: str, x: Value, heads: Latent, eps: float) -> Value:
+def latent_attention(g: Builder, block: str, x: Value, heads: Latent) -> Value:
     """What comes of all heads, before the output matrix: (T, n * dim_v)."""
     n, plain = heads.n, heads.plain
     if heads.q_latent:
-        short = rms_norm(g, matmul(g, x, f"{block}.attn_q_a", heads.q_latent), f"{block}.attn_q_a_norm", eps)
+        short = rms_norm(g, matmul(g, x, f"{block}.attn_q_a", heads.q_latent), f"{block}.attn_q_a_norm", SHORT_EPSILON)
         q = matmul(g, short, f"{block}.attn_q_b", n * (plain + heads.turned))
     else:
         q = matmul(g, x, f"{block}.attn_q", n * (plain + heads.turned))
     q_plain = head_columns(g, q, n, 0, plain)
     q_turned = _turned(g, head_columns(g, q, n, plain, plain + heads.turned), heads, n)
     both = matmul(g, x, f"{block}.attn_kv_a_mqa", heads.latent + heads.turned)
-    short = rms_norm(g, columns(g, both, 0, heads.latent), f"{block}.attn_kv_a_norm", eps)
+    short = rms_norm(g, columns(g, both, 0, heads.latent), f"{block}.attn_kv_a_norm", SHORT_EPSILON)
     k_turned = _turned(g, columns(g, both, heads.latent, heads.latent + heads.turned), heads, 1)
     if heads.split:
         q = join(g, head_matmul(g, q_plain, f"{block}.attn_k_b", n, heads.latent), q_turned, n)

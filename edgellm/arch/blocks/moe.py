@@ -111,7 +111,7 @@ def _inner(g: Builder, block: str, x: Value, weights: Value, experts: Experts) -
 
 
 def any_ffn(g: Builder, keys: Keys, layer: int, x: Value, experts: Experts | None, *, gated: bool = False) -> Value:
-    """`moe_ffn` of a layer that has a router, a dense feed-forward of others (Qwen's mlp_only_layers, decoder_sparse_step)."""
+    """`moe_ffn` of a layer that has a router, a dense feed-forward of others, such as Qwen's mlp_only_layers."""
     block = f"blk.{layer}"
     if experts is not None and routes(g, block):
         return moe_ffn(g, block, x, experts, gated=gated)
