@@ -5,6 +5,7 @@ import math
 import mmap
 import os
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gguf_cases import KEYS, MAX64, STRING, TENSORS, U8, Tensor, array, gguf, nu
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from edgellm.formats import gguf_values
 from edgellm.formats.ggml_types import TYPES_BY_NAME, row_bytes
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_values import StringArray
@@ -64,6 +66,27 @@ def test_strings_across_batches(tmp_path: Path) -> None:
         assert list(file.metadata["words"]) == words
         for i in (0, 4095, 4096, 4097, 9999):
             assert file.metadata["words"][i] == words[i]
+        assert _unpacked(file.metadata["words"]) == words
+
+
+def test_long_strings_are_packed_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_values, "_BATCH_BYTES", 100)
+    words = ["x" * n for n in (1, 500, 0, 30, 40, 200, 2, 91, 92, 93, 1)]
+    path = tmp_path / "words.gguf"
+    path.write_bytes(gguf([array("words", STRING, [string(word) for word in words])]))
+    with open_gguf(path) as file:
+        sizes = [int(lengths.sum()) for _, lengths in file.metadata["words"].packed()]
+        assert _unpacked(file.metadata["words"]) == words and max(sizes) == 500 and len(sizes) > 6
+
+
+@pytest.mark.parametrize("wrong", [b"\xff\xfe", b"\xc3", b"\xa9", b"a\xed\xa0\x80", b"\xf0\x9f\x98"])
+def test_packed_strings_that_are_not_utf8(tmp_path: Path, wrong: bytes) -> None:
+    """A character that is cut between two strings is none in either."""
+    path = tmp_path / "words.gguf"
+    raw = [b"", "é".encode(), wrong, b"\x80", b"", b"a", "\U0001f600".encode()]
+    path.write_bytes(gguf([array("words", STRING, [string(word) for word in raw])]))
+    with open_gguf(path) as file:
+        assert _unpacked(file.metadata["words"]) == list(file.metadata["words"]) == [word.decode(errors="replace") for word in raw]
 
 
 def test_tensors(base: Path) -> None:
@@ -270,3 +293,11 @@ def test_a_file_that_nobody_closes_is_closed_with_its_last_reference(tmp_path: P
     for _ in range(20):
         open_gguf(path)
     assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def _unpacked(strings: StringArray) -> list[str]:
+    out = []
+    for data, lengths in strings.packed():
+        ends = [0, *np.cumsum(lengths).tolist()]
+        out += [data[start:end].tobytes().decode() for start, end in pairwise(ends)]
+    return out

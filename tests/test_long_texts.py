@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabulary_cases import bpe_metadata, slow_bpe, slow_spm, spm_metadata, wpm_metadata
 
-from edgellm.tokenizer import bpe, build_tokenizer, spm, windows
+from edgellm.tokenizer import build_tokenizer, spm, windows
 from edgellm.tokenizer.trie import Trie, codes_of
 from edgellm.tokenizer.windows import encode_in_windows
 
@@ -17,7 +17,7 @@ LETTERS = ("the wordlin", "l", "hellorwd", "thé中👋 ")
 
 @pytest.fixture
 def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (windows, bpe, spm):
+    for module in (windows, spm):
         monkeypatch.setattr(module, "WINDOW", 16)
     monkeypatch.setattr(windows, "OVERLAP", 4)
 

@@ -1,21 +1,20 @@
-"""BPE vocabularies (gpt-2, llama 3, qwen, gemma 4): words of a text, merged by the `tokenizers` package with a file's merges."""
+"""BPE vocabularies (gpt-2, llama 3, qwen, gemma 4): words of a text, merged with a file's merges."""
 from __future__ import annotations
 
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain, islice, pairwise
-from operator import attrgetter
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from edgellm.tokenizer.merges import Merges
+from edgellm.tokenizer.merges import Merges, Pairs
+from edgellm.tokenizer.merging import merge_words
 from edgellm.tokenizer.pre_tokenizers import PreTokenizer
+from edgellm.tokenizer.spans import Spans, batches
 from edgellm.tokenizer.spm import BYTE_TEXTS, SPACE
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
-from edgellm.tokenizer.windows import WINDOW, encode_in_windows
 from edgellm.tokenizer.word_cuts import WordCutter
 
 MAX_DIGITS = 900                            # of a run that expressions look ahead over, which is quadratic
@@ -33,26 +32,29 @@ BYTE_OF_LETTER = byte_letters()
 LETTERS = np.array([ord(letter) for letter in sorted(BYTE_OF_LETTER, key=BYTE_OF_LETTER.__getitem__)], "<u2")   # of each byte
 BETWEEN = -1                                # in the place of an id between two texts
 NO_BYTE = b"\xff"                           # in no UTF-8
-TOKEN_ID = attrgetter("id")
 
 
 class BpeEncoder:
-    """Byte-pair merging by rank within words, done by `tokenizers`. A word that comes again is merged once."""
+    """Byte-pair merging by rank within words. A word that comes again is merged once."""
 
     space_prefix = False
 
     def __init__(self, vocabulary: Vocabulary, pre: PreTokenizer, merges: Sequence[str]) -> None:
         self.vocabulary, self.pre = vocabulary, pre
         self._merges: Merges | None = Merges(merges, vocabulary.file)
-        self._beyond: dict[int, int | None] = {}     # ids that only the model has, and what stands for them
-        self._longest = 0                    # bytes of the longest token
-        self._built: tuple[WordCutter, Any] | None = None    # Any: a model of `tokenizers`, whose stubs lack its methods
+        self._as = np.arange(len(vocabulary) + 1, dtype=np.int32)        # what texts with an id become; the last one has none
+        self._as[[*vocabulary.control, -1]] = -1
+        self._others: dict[str, int] = {}    # ids of texts that the vocabulary lacks
+        self._beyond: dict[int, int | None] = {}     # these ids, and what stands for them
+        self._of_byte = np.zeros(256, np.uint32)
+        self._built: tuple[WordCutter, Pairs] | None = None
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
         with self._lock:
-            if self._built is None:
-                self._built = WordCutter(self.pre.expressions), self._model()
+            if self._merges is not None:
+                self._add_bytes()
+                self._built = WordCutter(self.pre.expressions), self._merges.table(self._find_spans)
                 self._merges = None          # of no use any more
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -86,7 +88,7 @@ class BpeEncoder:
         ids: list[int] = []
         for words in self._words(texts):
             new = list(set(words).difference(known))
-            known.update(zip(new, map(self._merged, self._spelled(new)), strict=True))
+            known.update(zip(new, self._merged(new), strict=True))
             ids += chain.from_iterable(map(known.__getitem__, words))
         if len(texts) == 1:
             return [ids]
@@ -110,49 +112,68 @@ class BpeEncoder:
         data = np.frombuffer(NO_BYTE.join(map(str.encode, words)), np.uint8)
         return LETTERS[data].tobytes().decode("utf-16-le").split(chr(LETTERS[NO_BYTE[0]]))
 
-    def _merged(self, word: str) -> Sequence[int]:
+    def _merged(self, words: list[str]) -> list[tuple[int, ...]]:
         assert self._built is not None
-        if self.pre.visible_spaces and word.startswith("\n"):
-            token = self.vocabulary.find(word)    # merges of these vocabularies know no newlines
-            if token is not None and token not in self.vocabulary.control:
-                return [token]
-        if len(word) > WINDOW > self._longest and not self.pre.drops_spaces:
-            return encode_in_windows(word, self._tokens)
-        return tuple(map(TOKEN_ID, self._built[1].tokenize(word)))      # a tuple: garbage collection leaves it alone
+        whole = self._whole(words) if words else {}
+        others = [word for word in words if word not in whole] if whole else words
+        merged = merge_words(self._built[1], *self._symbols(others)) if others else []
+        if not whole:
+            return merged
+        each = iter(merged)
+        return [(whole[word],) if word in whole else next(each) for word in words]
 
-    def _tokens(self, word: str) -> tuple[list[int], list[int]]:
-        """Ids of a word and where they end."""
-        assert self._built is not None
-        tokens = self._built[1].tokenize(word)
-        return [token.id for token in tokens], [token.offsets[1] for token in tokens]
+    def _whole(self, words: list[str]) -> dict[str, int]:
+        """Words that are tokens whatever the merges say."""
+        if self.pre.whole_words:
+            ids = self._find(self._spelled(words)).tolist()
+        elif self.pre.visible_spaces:        # merges of these vocabularies know no newlines
+            words = [word for word in words if word[0] == "\n"]
+            ids = self._find(words).tolist() if words else []
+        else:
+            return {}
+        return {word: token for word, token in zip(words, ids, strict=True) if token >= 0}
 
-    def _model(self) -> Any:
-        """BPE without control tokens, so that no user's text can become one, not even through a merge."""
-        texts, control, special = self.vocabulary.texts, self.vocabulary.control, self.vocabulary.special
-        hidden = control | texts.shadowed.keys()
-        vocab = {text: token for token, text in enumerate(texts) if token not in hidden}
-        unknown = None if special.unknown in special.end | {special.bos} else special.unknown    # starcoder's is its end
-        for text in BYTE_TEXTS if self.pre.visible_spaces else BYTE_OF_LETTER:       # without them `tokenizers` drops characters
-            if text not in vocab:
-                vocab[text] = len(self.vocabulary) + len(self._beyond)
-                self._beyond[vocab[text]] = unknown
-        return self._with_merges(vocab)
+    def _symbols(self, words: list[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """The ids that words are merged from, and how many each has."""
+        if not self.pre.visible_spaces and not self.pre.drops_spaces:
+            data = list(map(str.encode, words))
+            return self._of_byte[np.frombuffer(b"".join(data), np.uint8)], np.fromiter(map(len, data), np.int64, len(data))
+        letters = sorted(set().union(*words))
+        symbols = dict(zip(letters, map(self._of_letter, letters, self._find(letters).tolist()), strict=True))
+        spelled = [list(chain.from_iterable(map(symbols.__getitem__, word))) for word in words]
+        return np.fromiter(chain.from_iterable(spelled), np.uint32), np.fromiter(map(len, spelled), np.int64, len(spelled))
 
-    def _with_merges(self, vocab: dict[str, int]) -> Any:
-        """BPE with all merges, or where some make tokens that `vocab` lacks, with those whose tokens are known."""
-        from tokenizers import models
-
-        assert self._merges is not None
-        options: dict[str, Any] = {"ignore_merges": self.pre.whole_words, "byte_fallback": self.pre.visible_spaces}
+    def _of_letter(self, letter: str, token: int) -> Sequence[int]:
+        """What a letter of plain UTF-8 is merged from: its `token`, if it has one, else its bytes or the unknown token, if any."""
+        if token >= 0:
+            return (token,)
+        if self.pre.visible_spaces:
+            return [int(self._of_byte[byte]) for byte in letter.encode()]
         unknown = self.vocabulary.special.unknown
-        self._longest = max(map(len, map(str.encode, vocab)), default=0)
-        if self.pre.drops_spaces and unknown is not None and self.vocabulary.texts[unknown]:
-            vocab[self.vocabulary.texts[unknown]] = unknown
-            options["unk_token"] = self.vocabulary.texts[unknown]
-        if self._merges.longest <= self._longest:        # at a longer one the package panics
-            with suppress(Exception):        # it raises no narrower class for a merge of unknown tokens
-                return models.BPE(vocab, self._merges, **options)
-        return models.BPE(vocab, self._merges.among(vocab), **options)
+        return (unknown,) if unknown is not None and self.vocabulary.texts[unknown] else ()
+
+    def _find(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+        return np.concatenate([np.zeros(0, np.int64), *map(self._find_spans, batches(texts))])
+
+    def _find_spans(self, texts: Spans) -> npt.NDArray[np.int64]:
+        """Ids of texts, -1 for those of no token and of control tokens: no user's text can become one, not even through a merge."""
+        ids = self._as[self.vocabulary.texts.find_spans(texts)].astype(np.int64)
+        if self._others:
+            for i in np.flatnonzero(ids < 0).tolist():
+                ids[i] = self._others.get(texts[i], -1)
+        return ids
+
+    def _add_bytes(self) -> None:
+        """Bytes that the vocabulary lacks get ids of their own, and words without bytes their unknown token."""
+        special, texts = self.vocabulary.special, BYTE_TEXTS if self.pre.visible_spaces else list(map(chr, LETTERS))
+        unknown = None if special.unknown in special.end | {special.bos} else special.unknown    # starcoder's is its end
+        for text, token in zip(texts, self._find(texts).tolist(), strict=True):
+            if token < 0:
+                self._others[text] = len(self.vocabulary) + len(self._beyond)
+                self._beyond[self._others[text]] = unknown
+        if self.pre.drops_spaces and special.unknown is not None and self.vocabulary.texts[special.unknown]:
+            self._as[self.vocabulary.find(self.vocabulary.texts[special.unknown])] = special.unknown
+        self._of_byte = self._find(texts).astype(np.uint32)
 
 
 def _cut_digits(text: str) -> list[str]:

@@ -1,46 +1,92 @@
-"""The merges of a BPE vocabulary, of which few are Python objects at a time."""
+"""The merges of a BPE vocabulary: checked texts, then a sorted table of pairs of token ids."""
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from itertools import repeat
-from typing import overload
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from edgellm.errors import BadVocab
-from edgellm.tokenizer.texts import batches
+from edgellm.tokenizer.spans import Spans, batches
+
+NOTHING = (1 << 32) - 1                     # the id of no token
+NEVER = (1 << 32) - 1                       # the rank of pairs that are not merged
+
+Ids = npt.NDArray[np.uint32]
+Find = Callable[[Spans], npt.NDArray[np.int64]]          # ids of texts, -1 for those of no token
+BLANK = ord(" ")
+REMEMBERED = 4096                           # ranks that were asked for one by one: 1 MB
 
 
-class Merges(Sequence[tuple[str, str]]):
-    """Pairs of token texts, the first merged first. Iterating is the fast way to them: 280k pairs at once would be 40 MB."""
+class Merges:
+    """Pairs of token texts, the first merged first."""
 
     def __init__(self, merges: Sequence[str], file: str) -> None:
         """`merges`: each written "left right". Raises BadVocab for one without a blank."""
-        self.longest = 0                     # bytes of the longest text that a merge makes
-        self._parts, self._n = list[str](), len(merges)
+        self._parts = list[tuple[bytes, npt.NDArray[np.uint32]]]()       # lefts and rights in turn, and the bytes of each
         for batch in batches(merges):
-            part = " ".join(batch)
-            if set(map(str.count, batch, repeat(" "))) != {1} or part[0] == " " or part[-1] == " " or "  " in part:
+            blanks, ends = np.flatnonzero(batch.data == BLANK), batch.starts + batch.lengths
+            if len(blanks) != len(batch) or not ((batch.starts < blanks) & (blanks < ends - 1)).all():
                 _refuse(merges, file)
-            self.longest = max(self.longest, max(map(len, map(str.encode, batch))) - 1)
-            self._parts.append(part)
+            lefts = blanks - batch.starts
+            sizes = np.stack([lefts, batch.lengths - lefts - 1], axis=1).ravel()
+            self._parts.append((batch.data[batch.data != BLANK].tobytes(), sizes.astype(np.uint32)))
 
-    def __len__(self) -> int:
-        return self._n
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        for part in self._parts:
-            texts = part.split(" ")
-            yield from zip(texts[::2], texts[1::2], strict=True)
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[str, str]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
-        return list(self)[index]
-
-    def among(self, known: Container[str]) -> list[tuple[str, str]]:
+    def table(self, find: Find) -> Pairs:
         """Those of known tokens that make a known one."""
-        return [(a, b) for a, b in self if a in known and b in known and a + b in known]
+        found = [np.zeros((3, 0), np.int64)]
+        for data, sizes in self._parts:
+            lengths = sizes.astype(np.int64)
+            starts, lefts, rights = np.cumsum(lengths) - lengths, lengths[::2], lengths[1::2]
+            texts = Spans(np.frombuffer(data, np.uint8), np.concatenate([starts[::2], starts[1::2], starts[::2]]),
+                          np.concatenate([lefts, rights, lefts + rights]))
+            ids = find(texts).reshape(3, -1)
+            found.append(ids[:, (ids >= 0).all(axis=0)])
+        left, right, made = np.concatenate(found, axis=1)
+        return Pairs(left, right, made)
+
+
+class Pairs:
+    """What pairs of ids become, and the rank of each: the lowest is merged first."""
+
+    def __init__(self, left: npt.NDArray[Any], right: npt.NDArray[Any], made: npt.NDArray[Any]) -> None:
+        """In the order of ranks. Of a pair that comes twice the last one counts, as in the `tokenizers` package."""
+        pairs = _keys(left, right)
+        order = np.argsort(pairs, kind="stable")
+        last = np.ones(len(order), np.bool_)
+        last[:-1] = pairs[order[1:]] != pairs[order[:-1]]
+        ranks = order[last]
+        self.made: Ids = made.astype(np.uint32)          # by rank
+        self._keys = np.append(pairs[ranks], np.uint64((1 << 64) - 1))       # sorted; no search ends behind the last one
+        self._ranks: Ids = np.append(ranks, NEVER).astype(np.uint32)         # of each key
+        self._view = self._keys.data
+        self._known = dict[int, int]()
+
+    def ranks(self, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Ids:
+        """Of pairs, NEVER where there is no merge of them."""
+        wanted = _keys(left, right)
+        at = self._keys.searchsorted(wanted)
+        found = self._ranks[at]
+        found[self._keys[at] != wanted] = NEVER
+        return found
+
+    def rank(self, left: int, right: int) -> int:
+        """Of one pair."""
+        wanted = left << 32 | right
+        rank = self._known.get(wanted)
+        if rank is None:
+            at = bisect_left(self._view, wanted)
+            rank = int(self._ranks[at]) if self._view[at] == wanted else NEVER
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[wanted] = rank
+        return rank
+
+
+def _keys(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    return left.astype(np.uint64) << np.uint64(32) | right.astype(np.uint64)
 
 
 def _refuse(merges: Sequence[str], file: str) -> None:

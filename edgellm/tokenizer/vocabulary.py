@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
+
 from edgellm.errors import BadVocab
 from edgellm.formats.gguf_values import StringArray
 from edgellm.tokenizer.special_texts import END_OF_GENERATION, FILL_IN, FILL_IN_END, FILL_IN_ROLES, NOT_END_BESIDE, WITH_A_ROLE
@@ -186,7 +188,8 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
     end |= set() if eos is None else {eos}
     fill_in = _fill_in(reader, ids, spared, count)
     roles = {ids[text] for text in FILL_IN if text in ids} - spared | set(fill_in.values())
-    control = {i for i, kind in enumerate(types) if kind in (TokenType.CONTROL, TokenType.UNKNOWN)} | end | roles
+    kinds = np.array(types, np.uint8)
+    control = {*np.flatnonzero((kinds == TokenType.CONTROL) | (kinds == TokenType.UNKNOWN)).tolist()} | end | roles
     if text_may_end:
         control = {i for i in control if types[i] != TokenType.NORMAL}
     special = SpecialIds(bos, eos, unknown, separator, frozenset(end), fill_in, _suppressed(reader, count))

@@ -12,31 +12,40 @@ WINDOW = 1 << 14                            # bytes; merging 1 MiB at once takes
 OVERLAP = 64                                # tokens; mostly the first one is shared
 
 Ids = Sequence[int]
-Encode = Callable[[str], tuple[Ids, Sequence[int]]]      # ids of a text, and where each token ends in its UTF-8 bytes
+Tokens = tuple[Ids, Sequence[int]]          # ids, and where each token ends
+Encode = Callable[[str], Tokens]            # of a text, ends in its UTF-8 bytes
 
 
 def encode_in_windows(text: str, encode: Encode) -> list[int]:
     """The ids that `encode` has for `text`. It is given WINDOW bytes or more at once, unless `text` is shorter."""
     data = text.encode()
-    if len(data) < 2 * WINDOW:
-        return list(encode(text)[0])
-    out, stop = list[int](), _boundary(data, WINDOW)
-    ids, ends = _encoded(data, 0, stop, encode)
-    while stop < len(data):
+    return in_windows(len(data), lambda begin, end: encode(data[begin:end].decode()), lambda at: _boundary(data, at))
+
+
+def in_windows(n: int, encode: Callable[[int, int], Tokens], boundary: Callable[[int], int] = int) -> list[int]:
+    """The ids of a sequence of n, of which `encode` has the tokens from one place to another, and where each ends from the first.
+
+    `boundary`: the first place from one on where a window may begin or end.
+    """
+    if n < 2 * WINDOW:
+        return list(encode(0, n)[0])
+    out, stop = list[int](), boundary(WINDOW)
+    ids, ends = _encoded(0, stop, encode)
+    while stop < n:
         first = max(len(ids) - OVERLAP, 1)
-        begin = _boundary(data, ends[first - 1])
-        stop = len(data) if len(data) - stop < 2 * WINDOW else _boundary(data, stop + WINDOW)
-        more, more_ends = _encoded(data, begin, stop, encode)
+        begin = boundary(ends[first - 1])
+        stop = n if n - stop < 2 * WINDOW else boundary(stop + WINDOW)
+        more, more_ends = _encoded(begin, stop, encode)
         shared = _shared(ids, ends, first, more, more_ends)
         if shared is None:
-            return list(encode(text)[0])
+            return list(encode(0, n)[0])
         out += ids[: shared[0]]
         ids, ends = more[shared[1] :], more_ends[shared[1] :]
     return [*out, *ids]
 
 
-def _encoded(data: bytes, begin: int, stop: int, encode: Encode) -> tuple[Ids, list[int]]:
-    ids, ends = encode(data[begin:stop].decode())
+def _encoded(begin: int, stop: int, encode: Callable[[int, int], Tokens]) -> tuple[Ids, list[int]]:
+    ids, ends = encode(begin, stop)
     return ids, [begin + end for end in ends]
 
 
