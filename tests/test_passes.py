@@ -82,7 +82,8 @@ def test_nothing_fusible_is_left(arch: str, tmp_path: Path) -> None:
         # some normalise or scale both halves of a block before they add them; gpt2 adds its learned positions once,
         # and deepseek2 has one layer with experts here
         twice = ("exaone4", "gemma2", "gemma3", "glm4", "granite", "granitehybrid", "granitemoe", "minicpm", "olmo2", "afmoe",
-                 "minicpm3", "plamo2", "plamo3", "granite_swa")
+                 "minicpm3", "plamo2", "plamo3", "granite_swa",
+                 "muse-glimmer")
         gated = ("qwen2moe", "qwen35moe", "qwen3next")           # shared experts, which are added to the others
         # a sum of experts takes no residual; some have experts in every second layer, or the third
         routed = {"jamba": 1, "nemotron_h_moe": 0}.get(arch, 2 * (arch in ROUTINGS))

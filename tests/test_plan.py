@@ -58,7 +58,7 @@ def test_a_layer_has_few_barriers(tmp_path: Path, name: str, threads: int) -> No
     # the choice, rows by expert, shared experts beside the others
     routing = name in (*ROUTINGS, "qwen35moe", "qwen3next", "deepseek2", "mistral4", "kimi-linear")
     gates = 3 * (name in ("qwen35", "qwen35moe", "qwen3next"))   # of heads, which are copied apart from queries
-    gates += name in ("afmoe", "laguna", "step35")       # of attention, before its product
+    gates += name in ("afmoe", "laguna", "muse-glimmer", "step35")       # of attention, before its product
     # products of heads, before attention and after it; products through short rows, two after each other
     short_rows = dict.fromkeys(("minicpm3", "plm"), (2, 7)) | dict.fromkeys(("deepseek2", "mistral4"), (2, 5))
     more, more_of_many = (short_rows | {"rwkv7": (3, 14), "kimi-linear": (1, 5)}).get(name, (0, 0))

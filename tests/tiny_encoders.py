@@ -10,17 +10,21 @@ from edgellm.arch import names
 
 Array = npt.NDArray[np.float32]
 
-ENCODERS = ("bert", "eurobert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert", "nomic-bert-moe", "t5encoder")
+ENCODERS = ("bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "nomic-bert",
+            "nomic-bert-moe", "t5encoder")
+LLAMAS = ("eurobert", "gemma-embedding", "llama-embed")
 NORMS = {                        # of a block; those of the two ends
     "bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
     "nomic-bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
     "nomic-bert-moe": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
+    "jina-bert-v3": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
+    "llama-embed": (("attn_norm", "ffn_norm"), ("output_norm",)),
     "jina-bert-v2": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
     "modern-bert": (("attn_norm", "ffn_norm"), ("token_embd_norm", "output_norm")),
     "eurobert": (("attn_norm", "ffn_norm"), ("output_norm",)),
     "gemma-embedding": (("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"), ("output_norm",)),
 }
-TYPED = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2")
+TYPED = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3")
 
 
 def writers() -> list[str]:
@@ -53,12 +57,12 @@ def t5_tensors(s: Any, rng: np.random.Generator) -> dict[str, Array]:
 def encoder_keys(arch: str, s: Any) -> dict[str, Any]:           # Any: tiny_models.Shape, which imports this file
     if arch == "t5encoder":
         return {f"{arch}.{key}": value for key, value in t5_keys(s).items()} | {"general.name": f"tiny {arch}"}
-    rms = arch in ("eurobert", "gemma-embedding")
+    rms = arch in LLAMAS
     keys: dict[str, Any] = {
         "block_count": s.n_layers, "context_length": s.context, "embedding_length": s.n_embd, "feed_forward_length": s.n_ff,
         "attention.head_count": s.n_heads, f"attention.layer_norm_{'rms_' if rms else ''}epsilon": s.eps, "pooling_type": 1,
     }
-    if arch != "gemma-embedding":
+    if arch not in ("gemma-embedding", "llama-embed"):
         keys["attention.causal"] = False
     if rms:
         keys |= {"attention.head_count_kv": s.n_kv_heads, "attention.key_length": s.head_dim, "attention.value_length": s.head_dim}
@@ -82,17 +86,17 @@ def encoder_tensors(arch: str, s: Any, rng: np.random.Generator) -> dict[str, Ar
         return (mean + 0.2 * rng.standard_normal(n)).astype(np.float32)
 
     biased = arch in TYPED
-    grouped = arch in ("eurobert", "gemma-embedding")
+    grouped = arch in LLAMAS
     n_q = s.n_heads * s.head_dim if grouped else s.n_embd
     n_kv = s.n_kv_heads * s.head_dim if grouped else s.n_embd
     matrices = {"attn_q": (n_q, s.n_embd), "attn_k": (n_kv, s.n_embd), "attn_v": (n_kv, s.n_embd)}
-    if arch in ("nomic-bert", "nomic-bert-moe", "modern-bert"):
+    if arch in ("jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert"):
         matrices = {"attn_qkv": (n_q + 2 * n_kv, s.n_embd)}
     matrices |= {"attn_output": (s.n_embd, n_q), "ffn_up": ((2 if arch == "modern-bert" else 1) * s.n_ff, s.n_embd),
                  "ffn_down": (s.n_embd, s.n_ff)}
-    if arch not in ("bert", "modern-bert", "nomic-bert-moe"):
+    if arch not in ("bert", "jina-bert-v3", "modern-bert", "nomic-bert-moe"):
         matrices["ffn_gate"] = (s.n_ff, s.n_embd)
-    with_bias = {"bert": tuple(matrices), "nomic-bert-moe": tuple(matrices),
+    with_bias = {"bert": tuple(matrices), "nomic-bert-moe": tuple(matrices), "jina-bert-v3": tuple(matrices),
                  "jina-bert-v2": ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_down")}.get(arch, ())
     of_block, of_ends = NORMS[arch]
     found = {"token_embd.weight": matrix(s.n_vocab, s.n_embd)}

@@ -127,6 +127,8 @@ FAMILIES: dict[str, Family] = {
     "dbrx": Family(norms=("attn_norm", "attn_output_norm"), layer_norm=True, fused_qkv=True, own_head_dim=False,
                    keys={"attention.clamp_kqv": 1.5}),
     "maple": Family(qk_norm="head", keys={"attention.sliding_window": 8, "rope.freq_base_swa": 5000.0}),
+    "muse-glimmer": Family(norms=(*PRE, *POST), qk_norm="head", gated_attention=True, keys={
+        "attention.sliding_window": 8, "rope.freq_base_swa": 5000.0, "logit_scale": 0.3, "final_logit_softcapping": 3.0}),
     "plamo": Family(norms=("attn_norm",), own_head_dim=False),
     "spark2_5": Family(fused_qkv=True, head_gates=True, keys={
         "attention.sliding_window": 8, "attention.sliding_window_pattern": 2, "rope.freq_base_swa": 5000.0,

@@ -21,7 +21,7 @@ from variants import GOLD, fingerprint, tokens
 NOMIC = {                        # GGUF's name of a part -> transformers', whose model has no experts: parts of it are put in
     "attn_output_norm": "post_attention_layernorm", "layer_output_norm": "post_mlp_layernorm", "attn_output": "self_attn.o_proj",
     "token_embd": "embeddings.word_embeddings", "token_embd_norm": "embeddings.LayerNorm",
-    "token_types": "embeddings.token_type_embeddings"}
+    "token_types": "embeddings.token_type_embeddings", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"}
 
 
 class NomicFeedForward(torch.nn.Module):
@@ -62,6 +62,11 @@ def hf_model(arch: str, s: Shape) -> Any:
     match arch:
         case "eurobert":
             return transformers.EuroBertModel(transformers.EuroBertConfig(**common, **grouped, rope_parameters=rope))
+        case "llama-embed":
+            return transformers.LlamaModel(transformers.LlamaConfig(**common, **grouped, rope_parameters=rope))
+        case "jina-bert-v3":
+            return transformers.JinaEmbeddingsV3Model(transformers.JinaEmbeddingsV3Config(
+                **common, layer_norm_eps=s.eps, rope_parameters=rope, type_vocab_size=2), add_pooling_layer=False)
         case "qwen3":
             return transformers.Qwen3Model(transformers.Qwen3Config(**common, **grouped, rope_parameters=rope))
         case "gemma-embedding":
@@ -101,8 +106,9 @@ def nomic_state(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
 def with_arrays(arch: str, shape: Shape, arrays: dict[str, np.ndarray]) -> Any:
     """The model with a file's weights."""
     model = hf_model(arch, shape).float()
-    if arch == "nomic-bert-moe":
-        missing, unexpected = model.load_state_dict(nomic_state(with_nomic_parts(model, arrays)), strict=False)
+    if arch in ("jina-bert-v3", "nomic-bert-moe"):
+        left = arrays if arch == "jina-bert-v3" else with_nomic_parts(model, arrays)
+        missing, unexpected = model.load_state_dict(nomic_state(left), strict=False)
         assert not missing and not unexpected, (missing, unexpected)
         return model.eval()
     with tempfile.TemporaryDirectory() as temporary:
@@ -120,7 +126,9 @@ def gold(name: str, path: Path) -> dict[str, Any]:
     arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(encoder_file(path, name)).tensors}
     model = with_arrays(arch, shape, arrays)
     with torch.no_grad():
-        rows = model(torch.from_numpy(tokens(shape.n_vocab))[None]).last_hidden_state[0].numpy()
+        ids = torch.from_numpy(tokens(shape.n_vocab))[None]
+        every = {"attention_mask": torch.zeros(1, 1, ids.shape[1], ids.shape[1])} if arch == "llama-embed" else {}
+        rows = model(ids, **every).last_hidden_state[0].numpy()
     vector = {"mean": rows.mean(axis=0), "cls": rows[0], "last": rows[-1]}[pooling]
     return {"vector": vector, "fingerprint": fingerprint(arrays)}
 
