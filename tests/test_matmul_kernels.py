@@ -14,7 +14,17 @@ import pytest
 from edgellm.backends.cpu import abi, jit, system
 from edgellm.backends.cpu.simd import ISA_LEVELS
 from edgellm.backends.cpu.simd.generic import Generic
-from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS, TRAITS, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.traits import (
+    BLOCK,
+    FLOAT_COLUMNS,
+    FLOAT_ELEMENTS,
+    FLOAT_ROWS,
+    SUPERBLOCK,
+    TILE_COLUMNS,
+    TRAITS,
+    q8_row_bytes,
+    scratch_bytes,
+)
 from edgellm.backends.cpu.words import EMBED, MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
 
@@ -180,6 +190,22 @@ def test_products(kernels: Kernels, name: str) -> None:
                 assert np.array_equal(got, product(kernels, name, raw, k, x, threads=threads)), (n, k, columns, threads)
             alone = [product(kernels, name, raw, k, activations(kernels, name, columns, k, c)[0])[0] for c in range(columns)]
             assert np.array_equal(got, alone), (n, k, columns)
+
+
+@pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("k", [FLOAT_ELEMENTS + 8, 2 * FLOAT_ELEMENTS, FLOAT_ELEMENTS + 3])
+def test_long_rows_of_floats(kernels: Kernels, name: str, k: int) -> None:
+    """In parts, by any number of columns, the bits are those of one column."""
+    n, most = FLOAT_ROWS + 7, 2 * FLOAT_COLUMNS + 3
+    raw, exact = weights(name, n, k)
+    x, values = activations(kernels, name, most, k)
+    one_by_one = np.concatenate([product(kernels, name, raw, k, x[c : c + 1]) for c in range(most)])
+    size = np.abs(values) @ np.abs(exact).T
+    assert (np.abs(one_by_one - values @ exact.T) <= TRAITS[name].ceiling * size).all()
+    for columns in (2, 3, 4, 5, 7, FLOAT_COLUMNS + 1, FLOAT_COLUMNS + 2, most):
+        for threads in (1, 3):
+            got = product(kernels, name, raw, k, x[:columns], threads=threads)
+            assert np.array_equal(got, one_by_one[:columns]), (columns, threads)
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "F16"])

@@ -28,6 +28,8 @@ ROW_ALIGNMENT = 64
 TILE_COLUMNS = 16                                # activation rows of a tile
 PANEL_ROWS = 64                                  # weight rows unpacked at a time: activations are read once per panel
 PANEL_BYTES = 1 << 19                            # of unpacked rows, where more than one group of 16 fits
+FLOAT_ROWS, FLOAT_COLUMNS = 32, 48               # of products with "f32" activations: that go together, multiples of tiles
+FLOAT_ELEMENTS = 512                             # of longer rows so many at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,11 @@ def q8_row_bytes(k: int) -> int:
 
 
 def scratch_bytes(name: str, k: int) -> int:
-    """Bytes per thread that a product with rows of k elements needs for a tile's sums, a superblock of rows and a panel."""
+    """Bytes per thread that a product with rows of k elements needs: for a tile's sums, a superblock of rows and a panel, or for
+    the sums of long rows of floats.
+    """
     if TRAITS[name].activation == "f32":
-        return 0
+        return FLOAT_ROWS * (FLOAT_COLUMNS + 2) * 32 * 2 if k > FLOAT_ELEMENTS else 0
     row_superblock = SUPERBLOCK + 4 * SUPERBLOCK // BLOCK * 4  # quants, and at most two vectors each of scales and mins
     group = 16 * row_superblock
     return PANEL_ROWS * TILE_COLUMNS * 4 + group + max(PANEL_BYTES, group * _superblocks(k))

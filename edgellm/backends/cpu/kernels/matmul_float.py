@@ -1,28 +1,32 @@
-"""Products of F32, F16 and BF16 weights with f32 activations: out = x W' (+ bias) (+ residual), for rows of any length."""
+"""Products of F32, F16 and BF16 weights with f32 activations: out = x W' (+ bias) (+ residual), for rows of any length.
+
+Tiles of four rows by one to three columns: each value is one f32x8 of sums from the first element to the last, and a sum of what is
+left of eights, however many columns there are. Of long rows a tile takes as many elements at a time as the first-level cache holds
+of its rows and columns; its sums wait in memory meanwhile.
+"""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels._inline import inline
-from edgellm.backends.cpu.kernels._prefetch import prefetch
+from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.output import put
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
+from edgellm.backends.cpu.traits import FLOAT_COLUMNS, FLOAT_ELEMENTS, FLOAT_ROWS
 from edgellm.backends.cpu.words import MATMUL
 
-COLUMNS = 3                                      # of a tile: with four accumulators each they fit sixteen registers
-ROWS = 16                                        # that stay in the cache while all columns pass
-LANES, ACCUMULATORS = 8, 4
-STEP = LANES * ACCUMULATORS
-TILE_ROWS, TILE_COLUMNS = 4, 2                   # of which one accumulator is summed after the other
-LONGEST = 1024                                   # elements of rows in tiles: both must stay in the first-level cache
-TILED_COLUMNS, TILED_BYTES = 12, 1 << 18         # of columns and of rows that stay in the second-level cache
-i64, f32 = types.int64, types.float32
+LANES, UNROLLED = 8, 4                           # elements at a time; so many of them in a turn of the loop
+STEP = LANES * UNROLLED
+TILE_ROWS, TILE_COLUMNS = 4, 3                   # their sums fit sixteen registers; as do those of two columns on ARM
+TILE_BYTES = TILE_ROWS * TILE_COLUMNS * LANES * 4
+i64, void = types.int64, types.void
 CONVERT: dict[str, Callable[[Generic, Any], Any]] = {
     "F32": lambda e, x: x,
     "F16": lambda e, x: e.from_f16(x),
@@ -33,103 +37,174 @@ BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64 = isa.load_i64
-    one = isa.make("row_by_one", f32, (i64, i64, i64), lambda e, w, k, x: _row_dots(e, variant, w, k, [x])[0])
-    three = isa.make("row_by_three", types.UniTuple(f32, COLUMNS), (i64,) * (2 + COLUMNS),
-                     lambda e, w, k, *xs: _row_dots(e, variant, w, k, xs))
-    store = isa.make("put", types.void, (f32, i64, i64, i64), put)
-    tile = isa.make("tile", types.void, (i64,) * 8, lambda e, *args: _tile(e, variant, *args))
-    arguments = MATMUL.reader(isa, "step weights row_bytes n k x x_stride count")
-
-    of_product = MATMUL.reader(isa, "weights row_bytes k x x_stride")
+    load_i64, most, element = isa.load_i64, 2 if isa.level.is_neon else TILE_COLUMNS, BYTES[variant]
+    one, two, three = (isa.make(f"tile_{n}", void, (i64,) * 9, lambda e, *a, n=n: _tile(e, variant, n, *a)) for n in (1, 2, most))
+    part_two, part_three = (isa.make(f"part_{n}", void, (i64,) * 8, lambda e, *a, n=n: _part(e, variant, n, *a)) for n in (2, most))
+    end_two, end_three = (isa.make(f"end_{n}", void, (i64,) * 5, lambda e, *a, n=n: _end(e, n, *a)) for n in (2, most))
+    arguments, of_product = MATMUL.reader(isa, "step n k count"), MATMUL.reader(isa, "weights row_bytes k x x_stride scratch")
 
     @inline
-    def untiled(op, first, end, begin, columns):
-        """Rows and columns from the first until the end of each, by threes as far as they go."""
-        w, row_bytes, k, x, x_stride = of_product(op)
-        threes = begin + (columns - begin) // COLUMNS * COLUMNS
-        for row0 in range(first, end, ROWS):
-            for c in range(begin, threes, COLUMNS):
-                x0, x1, x2 = x + c * x_stride, x + (c + 1) * x_stride, x + (c + 2) * x_stride
-                for row in range(row0, min(row0 + ROWS, end)):
-                    y0, y1, y2 = three(w + row * row_bytes, k, x0, x1, x2)
-                    store(y0, op, row, c)
-                    store(y1, op, row, c + 1)
-                    store(y2, op, row, c + 2)
-            for row in range(row0, min(row0 + ROWS, end)):
-                for c in range(threes, columns):
-                    store(one(w + row * row_bytes, k, x + c * x_stride), op, row, c)
+    def width(columns):
+        """Columns of the next tile, where so many are left: of four, two and two."""
+        return most if columns == most or columns > 4 else min(columns, 2)
+
+    @inline
+    def whole(op, first, end, columns):
+        """Tiles of whole rows."""
+        w, row_bytes, k, x, x_stride, _ = of_product(op)
+        c = np.int64(0)
+        while c < columns:
+            here, at = width(columns - c), x + c * x_stride
+            for row in range(first, end, TILE_ROWS):
+                rows, row_at = min(TILE_ROWS, end - row), w + row * row_bytes
+                if here == 1:
+                    one(row_at, row_bytes, rows, k, at, x_stride, op, row, c)
+                elif here == most:
+                    three(row_at, row_bytes, rows, k, at, x_stride, op, row, c)
+                else:
+                    two(row_at, row_bytes, rows, k, at, x_stride, op, row, c)
+            c += here
+
+    @inline
+    def in_parts(op, first, end, column0, last_column):
+        """Tiles with so many elements of all the rows and columns at a time."""
+        w, row_bytes, k, x, x_stride, totals = of_product(op)
+        for begin in range(0, k, FLOAT_ELEMENTS):
+            here, sums = min(FLOAT_ELEMENTS, k - begin), totals
+            is_last = begin + here == k
+            for row in range(first, end, TILE_ROWS):
+                rows, row_at, c = min(TILE_ROWS, end - row), w + row * row_bytes + begin * element, column0
+                while c < last_column:
+                    columns, at = width(last_column - c), x + c * x_stride + begin * 4
+                    if columns == most:
+                        part_three(row_at, row_bytes, rows, here, at, x_stride, sums, begin)
+                        if is_last:
+                            end_three(sums, rows, op, row, c)
+                    else:
+                        part_two(row_at, row_bytes, rows, here, at, x_stride, sums, begin)
+                        if is_last:
+                            end_two(sums, rows, op, row, c)
+                    c, sums = c + columns, sums + TILE_BYTES
 
     def matmul(op, ith, nth):
-        step, w, row_bytes, n, k, x, x_stride, count = arguments(op)
+        step, n, k, count = arguments(op)
         columns = load_i64(step, count * 8)
-        first, end = n * ith // nth, n * (ith + 1) // nth
-        tiled = columns // TILE_COLUMNS * TILE_COLUMNS if k % STEP == 0 and k <= LONGEST else 0
-        left = first + (end - first) // TILE_ROWS * TILE_ROWS
-        together = max(1, TILED_BYTES // (TILE_ROWS * row_bytes)) * TILE_ROWS
-        for row0 in range(first, left, together):
-            for column0 in range(0, tiled, TILED_COLUMNS):
-                for row in range(row0, min(row0 + together, left), TILE_ROWS):
-                    for c in range(column0, min(column0 + TILED_COLUMNS, tiled), TILE_COLUMNS):
-                        tile(w + row * row_bytes, row_bytes, k, x + c * x_stride, x_stride, op, row, c)
-        untiled(op, first, left, tiled, columns)
-        untiled(op, left, end, 0, columns)
+        groups = (n + TILE_ROWS - 1) // TILE_ROWS
+        first, end = groups * ith // nth * TILE_ROWS, min(groups * (ith + 1) // nth * TILE_ROWS, n)
+        if columns == 1:                         # what comes next may be shared like this
+            first, end = n * ith // nth, n * (ith + 1) // nth
+        parted = columns > most and k > FLOAT_ELEMENTS and k % LANES == 0
+        for row in range(first, end, FLOAT_ROWS):
+            last, c = min(row + FLOAT_ROWS, end), np.int64(0)
+            if not parted:
+                whole(op, row, last, columns)
+                continue
+            while c < columns:                   # no last one alone: that were no tile of two
+                here = columns - c if columns - c <= FLOAT_COLUMNS + 1 else FLOAT_COLUMNS
+                in_parts(op, row, last, c, c + here)
+                c += here
 
     return matmul
 
 
-def _tile(e: Generic, name: str, weights: Any, row_bytes: Any, k: Any, x: Any, x_stride: Any, record: Any, row: Any,
-          column: Any) -> None:
-    """Some rows by some columns, stored: for each the operations of `_row_dots` in their order, where k is a multiple of STEP."""
-    b, size = e.b, BYTES[name]
-    rows = [b.add(weights, b.mul(row_bytes, I64(i))) for i in range(TILE_ROWS)]
-    xs = [b.add(x, b.mul(x_stride, I64(i))) for i in range(TILE_COLUMNS)]
-    cells = [(i, j) for j in range(TILE_COLUMNS) for i in range(TILE_ROWS)]
-    parts = [{cell: cgutils.alloca_once_value(b, e.constant(V8F, 0.0)) for cell in cells} for _ in range(ACCUMULATORS)]
-    for part, totals in enumerate(parts):
-        with cgutils.for_range(b, b.sdiv(k, I64(STEP))) as loop:
-            index = b.add(b.mul(loop.index, I64(STEP)), I64(part * LANES))
-            values = [e.load(V8F, b.add(at, b.mul(index, I64(4)))) for at in xs]
-            for i, at in enumerate(rows):
-                w = CONVERT[name](e, e.load(vector(ELEMENT[name], LANES), b.add(at, b.mul(index, I64(size)))))
-                for j, value in enumerate(values):
-                    b.store(e.fma(w, value, b.load(totals[i, j])), totals[i, j])
-    p, q, r, s = parts
-    sums = {cell: b.fadd(b.fadd(b.load(p[cell]), b.load(q[cell])), b.fadd(b.load(r[cell]), b.load(s[cell]))) for cell in cells}
-    y = b.fadd(e.sum_of_each([sums[cell] for cell in cells]), e.constant(V8F, 0.0))
-    for j in range(TILE_COLUMNS):
-        put(e, e.pick(y, range(j * TILE_ROWS, (j + 1) * TILE_ROWS)), record, row, b.add(column, I64(j)))
+class _Tile:
+    """Sums of some rows, of which only `left` exist, by some columns, and how elements are added to them."""
+
+    def __init__(self, e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, x: Any,
+                 x_stride: Any) -> None:
+        b, last = e.b, e.b.sub(left, I64(1))
+        self.e, self.name, self.size = e, name, BYTES[name]
+        index = [b.select(b.icmp_signed("<", I64(i), left), I64(i), last) for i in range(TILE_ROWS)]
+        self.rows = [b.add(weights, b.mul(row_bytes, i)) for i in index]
+        self.columns = [b.add(x, b.mul(x_stride, I64(j))) for j in range(n_columns)]
+        self.cells = [(i, j) for j in range(n_columns) for i in range(TILE_ROWS)]
+        self.totals = [cgutils.alloca_once(b, V8F) for _ in self.cells]
+
+    def add(self, k: Any, ahead: Any) -> None:
+        """All whole eights of k elements; the lines `ahead` bytes after theirs are asked for."""
+        b, steps = self.e.b, self.e.b.sdiv(k, I64(STEP))
+        with cgutils.for_range(b, steps) as loop:
+            first = b.mul(loop.index, I64(STEP))
+            for row in self.rows:
+                at = b.add(b.add(row, ahead), b.mul(first, I64(self.size)))
+                for line in range(0, STEP * self.size, LINE):
+                    self.e.prefetch(at, line, to_first=False)
+            for part in range(UNROLLED):
+                self._eight(b.add(first, I64(part * LANES)))
+        done = b.mul(steps, I64(STEP))
+        with cgutils.for_range(b, b.sdiv(b.sub(k, done), I64(LANES))) as loop:
+            self._eight(b.add(done, b.mul(loop.index, I64(LANES))))
+
+    def _eight(self, index: Any) -> None:
+        e, b = self.e, self.e.b
+        values = [e.load(V8F, b.add(column, b.mul(index, I64(4)))) for column in self.columns]
+        for i, row in enumerate(self.rows):
+            wide = self._weights(row, index, LANES)
+            for value, total in zip(values, self.totals[i::TILE_ROWS], strict=True):
+                b.store(e.fma_in_order(wide, value, b.load(total)), total)
+
+    def _weights(self, row: Any, index: Any, lanes: int) -> Any:
+        e, b = self.e, self.e.b
+        return CONVERT[self.name](e, e.load(vector(ELEMENT[self.name], lanes), b.add(row, b.mul(index, I64(self.size)))))
+
+    def rest(self, k: Any) -> list[Any]:
+        """The sums of the elements after the last whole eight."""
+        e, b, one = self.e, self.e.b, vector(F32, 1)
+        sums = [cgutils.alloca_once_value(b, F32(0.0)) for _ in self.cells]
+        done = b.mul(b.sdiv(k, I64(LANES)), I64(LANES))
+        with cgutils.for_range(b, b.sub(k, done)) as loop:
+            index = b.add(done, loop.index)
+            values = [e.load(one, b.add(column, b.mul(index, I64(4)))) for column in self.columns]
+            wide = [self._weights(row, index, 1) for row in self.rows]
+            for (i, j), total in zip(self.cells, sums, strict=True):
+                b.store(b.fadd(b.load(total), e.lane(b.fmul(wide[i], values[j]), 0)), total)
+        return [b.load(total) for total in sums]
 
 
-def _row_dots(e: Generic, name: str, weights: Any, k: Any, columns: Any) -> list[Any]:
-    """One row by some columns; the same operations in the same order for each column, however many there are."""
+def _tile(e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, k: Any, x: Any, x_stride: Any,
+          record: Any, row: Any, column: Any) -> None:
+    """A tile of whole rows, stored."""
+    b, tile = e.b, _Tile(e, name, n_columns, weights, row_bytes, left, x, x_stride)
+    for total in tile.totals:
+        b.store(e.constant(V8F, 0.0), total)
+    tile.add(k, b.mul(row_bytes, I64(TILE_ROWS)))
+    _put(e, [b.load(total) for total in tile.totals], tile.rest(k), left, record, row, column)
+
+
+def _part(e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, k: Any, x: Any, x_stride: Any, sums: Any,
+          before: Any) -> None:
+    """The next k elements of a tile's rows, a multiple of eight, to its sums in memory, which the first ones, with nothing `before`
+    them, set.
+    """
     b = e.b
-    totals = [[cgutils.alloca_once_value(b, e.constant(V8F, 0.0)) for _ in range(ACCUMULATORS)] for _ in columns]
-    rest = [cgutils.alloca_once_value(b, F32(0.0)) for _ in columns]
+    tile, is_first = _Tile(e, name, n_columns, weights, row_bytes, left, x, x_stride), b.icmp_signed("==", before, I64(0))
+    for cell, total in enumerate(tile.totals):
+        b.store(b.select(is_first, e.constant(V8F, 0.0), e.load(V8F, sums, cell * LANES * 4)), total)
+    tile.add(k, I64(FLOAT_ELEMENTS * BYTES[name]))
+    for cell, total in enumerate(tile.totals):
+        e.store(b.load(total), sums, cell * LANES * 4)
 
-    def add(index: Any, lanes: int, sums: list[Any]) -> None:
-        """Elements from `index` on to the sums, one per column."""
-        kind = vector(ELEMENT[name], lanes)
-        w = CONVERT[name](e, e.load(kind, b.add(weights, b.mul(index, I64(BYTES[name])))))
-        for x, total in zip(columns, sums, strict=True):
-            value = e.load(vector(F32, lanes), b.add(x, b.mul(index, I64(4))))
-            old = b.load(total)
-            b.store(e.fma(w, value, old) if lanes > 1 else b.fadd(old, e.lane(b.fmul(w, value), 0)), total)
 
-    with cgutils.for_range(b, b.sdiv(k, I64(STEP))) as loop:
-        index = b.mul(loop.index, I64(STEP))
-        prefetch(e, b.add(weights, b.mul(index, I64(BYTES[name]))), STEP * BYTES[name])
-        for part in range(ACCUMULATORS):
-            add(b.add(index, I64(part * LANES)), LANES, [column[part] for column in totals])
-    done = b.mul(b.sdiv(k, I64(STEP)), I64(STEP))
-    eights = b.sdiv(b.sub(k, done), I64(LANES))
-    with cgutils.for_range(b, eights) as loop:
-        add(b.add(done, b.mul(loop.index, I64(LANES))), LANES, [column[0] for column in totals])
-    done = b.add(done, b.mul(eights, I64(LANES)))
-    with cgutils.for_range(b, b.sub(k, done)) as loop:
-        add(b.add(done, loop.index), 1, rest)
-    results = []
-    for column, tail in zip(totals, rest, strict=True):
-        p, q, r, s = (b.load(each) for each in column)
-        results.append(b.fadd(e.fold(b.fadd(b.fadd(p, q), b.fadd(r, s)), b.fadd), b.load(tail)))
-    return results
+def _end(e: Generic, n_columns: int, sums: Any, left: Any, record: Any, row: Any, column: Any) -> None:
+    """A tile's sums in memory, stored as its values."""
+    cells = range(TILE_ROWS * n_columns)
+    totals = [e.load(V8F, sums, cell * LANES * 4) for cell in cells]
+    _put(e, totals, [F32(0.0) for _ in cells], left, record, row, column)
+
+
+def _put(e: Generic, totals: Sequence[Any], rests: Sequence[Any], left: Any, record: Any, row: Any, column: Any) -> None:
+    """Store a tile's values from its sums, those of `left` rows of each column."""
+    b, zero, n_columns = e.b, e.constant(V8F, 0.0), len(totals) // TILE_ROWS
+    totals, rests = [*totals, *[zero] * TILE_ROWS], [*rests, *[F32(0.0)] * TILE_ROWS]
+    values = [e.b.fadd(e.sum_of_each(totals[first : first + LANES]), e.pack(rests[first : first + LANES]))
+              for first in range(0, n_columns * TILE_ROWS, LANES)]
+    fours = [e.pick(values[j // 2], range(j % 2 * TILE_ROWS, (j % 2 + 1) * TILE_ROWS)) for j in range(n_columns)]
+    with b.if_else(b.icmp_signed(">=", left, I64(TILE_ROWS))) as (all_rows, some):
+        with all_rows:
+            for j, four in enumerate(fours):
+                put(e, four, record, row, b.add(column, I64(j)))
+        with some:
+            for j, four in enumerate(fours):
+                for i in range(TILE_ROWS - 1):
+                    with b.if_then(b.icmp_signed("<", I64(i), left)):
+                        put(e, e.lane(four, i), record, b.add(row, I64(i)), b.add(column, I64(j)))

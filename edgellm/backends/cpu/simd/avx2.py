@@ -29,6 +29,10 @@ class Avx2(Generic):
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         return self.call(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
 
+    def fma_in_order(self, a: Any, b: Any, c: Any) -> Any:
+        kind = ir.FunctionType(a.type, [a.type, a.type, a.type])
+        return self.b.asm(kind, "vfmadd231ps $2, $1, $0", "=v,v,v,0", [a, b, c], True)
+
     def from_f16(self, h: Any) -> Any:
         return self.b.fpext(self.cast(h, vector(F16, h.type.count)), vector(F32, h.type.count))
 

@@ -132,6 +132,10 @@ class Generic:
         """a * b + c; rounded twice where there is no such instruction (llvm.fma would become a slow call)."""
         return self.b.fadd(self.b.fmul(a, b), c)
 
+    def fma_in_order(self, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c of f32x8, where it is written: LLVM would convert other operands first, and run out of registers."""
+        return self.fma(a, b, c)
+
     def larger(self, a: Value, b: Value) -> Value:
         """The larger of two; b where one is NaN."""
         return self.b.select(self.b.fcmp_ordered(">", a, b), a, b)
