@@ -40,6 +40,12 @@ _LAGUNA = ONE | {
     "moe_routed_scaling_factor": 2.5, "rope_parameters": _HALVES | {"full_attention": _YARN | {"partial_rotary_factor": 0.5}}}
 
 
+def _nextn(layer: int) -> dict[str, Any]:
+    """What a layer that drafts has beside those of others."""
+    shapes = {"eh_proj": (64, 128), "enorm": 64, "hnorm": 64, "shared_head_norm": 64}
+    return {f"blk.{layer}.nextn.{name}.weight": np.ones(shape) for name, shape in shapes.items()}
+
+
 def _wide_gates() -> dict[str, Any]:
     """A gate for each column, as Laguna M.1 has them."""
     draw = Draw(np.random.default_rng(14))
@@ -52,6 +58,13 @@ VARIANTS: Mapping[str, Variant] = {
         "num_sliding_attention_heads": 8, "mlp_layer_types": ["dense", *["sparse"] * 3], "moe_router_scaling_factor": 2.5,
         "swiglu_limits": [0.0, 0.0, 0.0, 0.4], "swiglu_limits_shared": [0.0, 0.0, 0.0, 0.6], "rope_parameters": _HALVES}),
     "step35-factors": Variant("step35", PEER, {"n_layers": 2, "n_dense": 1}, _SCALED, {"rope_freqs.weight": _FACTORS}),
+    "step35-drafting": Variant("step35", PEER, {"n_layers": 4, "n_dense": 1}, _SCALED | {"{arch}.nextn_predict_layers": 1},
+                               _nextn(3), drafts=("blk.3.",)),
+    "hy_v3-drafting": Variant("hy_v3", PEER, {"n_layers": 3, "n_dense": 1}, _SCALED | {"{arch}.nextn_predict_layers": 1},
+                              _nextn(2), drafts=("blk.2.",)),
+    "cohere2moe-drafting": Variant("cohere2moe", PEER, {"n_layers": 3, "n_dense": 1}, {
+        "{arch}.expert_weights_norm": True, "{arch}.nextn_predict_layers": 1,
+        "{arch}.attention.sliding_window_pattern": [False, True, False]}, _nextn(2), drafts=("blk.2.",)),
     "laguna": Variant("laguna", "Laguna", {"n_layers": 4, "n_dense": 1}, _SCALED | _YARN_KEYS, config=_LAGUNA),
     "laguna-wide": Variant("laguna", "Laguna", {"n_layers": 4, "n_dense": 1}, _SCALED | _YARN_KEYS, _wide_gates(),
                            _LAGUNA | {"gating": "per-element"}),

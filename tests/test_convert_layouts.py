@@ -228,3 +228,21 @@ def test_settings_that_ask_for_another_graph_are_refused(tmp_path: Path, kind: s
 def test_settings_that_do_not_fit_the_tensors_end_in_typed_errors(tmp_path: Path, kind: str, config: dict[str, Any]) -> None:
     with pytest.raises(EdgeError):
         convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
+
+
+def test_mimo_as_the_hub_names_its_settings() -> None:
+    """A token of a layer that slides sees itself beside so many as `sliding_window_size` says."""
+    written = config_of("mimo_v2_flash")
+    others = {key: value for key, value in written.items() if key not in ("layer_types", "mlp_layer_types", "rope_parameters",
+                                                                          "rms_norm_eps")}
+    hub = others | {
+        "hybrid_layer_pattern": [0, 1, 1], "moe_layer_freq": [0, 1, 1], "swa_num_key_value_heads": 4, "swa_head_dim": 12,
+        "layernorm_epsilon": 1e-5, "rope_theta": 5000000, "swa_rope_theta": 10000, "partial_rotary_factor": 0.334,
+        "sliding_window": 3, "sliding_window_size": 3, "add_swa_attention_sink_bias": True, "topk_method": "noaux_tc"}
+    found = []
+    for config in (written, hub):
+        family, settings = find_family(config, "")
+        found.append({key: np.asarray(value).tolist() for key, value in metadata_of(settings, family, "").items()})
+    assert found[0] == found[1]
+    with pytest.raises(Unsupported, match="swa_head_dim"):
+        find_family(hub | {"swa_head_dim": 16}, "")

@@ -247,6 +247,12 @@ USUAL: dict[str, dict[str, object]] = {
         "head_dim": 128, "hidden_size": 2304, "intermediate_size": 7168, "max_position_embeddings": 131072,
         "moe_intermediate_size": 896, "norm_topk_prob": True, "num_attention_heads": 32, "num_experts": 64,
         "num_experts_per_tok": 8, "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "sliding_window": 1024},
+    "mimo_v2_flash": {
+        "attention_value_scale": 0.707, "head_dim": 192, "hidden_size": 4096, "intermediate_size": 16384,
+        "max_position_embeddings": 131072, "moe_intermediate_size": 2048, "n_group": 1, "n_routed_experts": 256,
+        "norm_topk_prob": True, "num_attention_heads": 64, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+        "num_key_value_heads": 4, "rms_norm_eps": 1e-05, "routed_scaling_factor": 1.0, "sliding_window": 129, "topk_group": 1,
+        "v_head_dim": 128},
     "minicpm3": {
         "dim_model_base": 256, "hidden_size": 2560, "intermediate_size": 6400, "kv_lora_rank": 256,
         "max_position_embeddings": 32768, "num_attention_heads": 40, "num_hidden_layers": 62, "num_key_value_heads": 40,

@@ -1,4 +1,4 @@
-"""Experts in models most of whose layers slide: Trinity, K-EXAONE, Llama 4, Laguna, Mellum 2."""
+"""Experts in models most of whose layers slide: Trinity, K-EXAONE, Llama 4, Laguna, Mellum 2, MiMo-V2."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import numpy as np
 from ._family import INNER, Family
 from ._pieces import Order, Piece, Rows, Shape
 from .experts import counts
-from .routed import BIAS, SHARED, SIGMOID
+from .routed import BIAS, SHARED, SIGMOID, shared
 
 Config = Mapping[str, Any]
 TRINITY = SHARED | {"post_attention_layernorm": "post_attention_norm", "pre_mlp_layernorm": "ffn_norm",
@@ -112,7 +112,33 @@ def mellum(config: Config) -> str:
     return "" if sliding.get("rope_type", "default") == "default" else "rope_parameters"
 
 
+MIMO = BIAS | {"self_attn.attention_sink_bias": "attn_sinks.weight"}
+
+
+def mimo(config: Config) -> dict[str, object]:
+    """Layers that slide have twice as many heads of keys; where a size is named, a token sees itself beside so many."""
+    n, kv, size = config["num_hidden_layers"], config["num_key_value_heads"], config.get("sliding_window_size")
+    pattern = config.get("hybrid_layer_pattern") or [int(layer > 0 and (layer + 1) % 6 > 0) for layer in range(n)]
+    slides = np.array([kind == "sliding_attention" for kind in config.get("layer_types") or ()] or [flag == 1 for flag in pattern])
+    return shared(config) | {
+        "attention.head_count_kv": np.where(slides, config.get("swa_num_key_value_heads", 2 * kv), kv),
+        "attention.value_length": config.get("v_head_dim"), "attention.value_scale": config.get("attention_value_scale"),
+        "attention.sliding_window": config.get("sliding_window") if size is None else size + 1,
+        "attention.sliding_window_pattern": slides, **({"rope.freq_base_swa": float(config["swa_rope_theta"])}
+                                                        if config.get("swa_rope_theta") else {})}
+
+
+def mimo_refuses(config: Config) -> str:
+    """Heads of one length and number in all layers, sinks in those that slide alone."""
+    same = {"swa_head_dim": "head_dim", "swa_v_head_dim": "v_head_dim", "swa_num_attention_heads": "num_attention_heads"}
+    return next((key for key, other in same.items() if config.get(key, config.get(other)) != config.get(other)), "")
+
+
 FAMILIES = (
+    Family("mimo2", ("mimo_v2_flash",), SHARED, bare=MIMO, keys=mimo, slides=True, turns_part=True, refuses=mimo_refuses,
+           reads={"rms_norm_eps": ("layernorm_epsilon", "rms_norm_eps")}, defaults={"partial_rotary_factor": 0.334},
+           only={"topk_method": ("noaux_tc",), "scoring_func": ("sigmoid",), "add_swa_attention_sink_bias": (True,),
+                 "add_full_attention_sink_bias": (False,), "n_shared_experts": (0,), "attention_bias": (False,)}),
     Family("laguna", ("laguna",), LAGUNA, bare={"mlp.experts.e_score_correction_bias": "exp_probs_b.bias"}, keys=laguna,
            slides=True, turns_part=True, refuses=laguna_refuses,
            only={"moe_router_logit_softcapping": (0, 0.0), "attention_bias": (False,),
