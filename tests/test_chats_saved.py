@@ -1,6 +1,7 @@
 """Chats that are saved by themselves: they come back, also where a state is damaged or two terminals are at it."""
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fake_backend import toys
@@ -238,6 +240,29 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert app.run(["sessions", "export", "rivers", "--format", "pdf"]) == 2
     assert app.run(["sessions", "rm", "rivers"]) == 0 and store.names() == []
     assert app.run(["sessions", "rm", "rivers"]) == 3 and app.run(["chat", "--continue"]) == 3
+
+
+def test_a_full_disk_is_told_once_behind_the_answer(model: edgellm.Model, capsys: pytest.CaptureFixture[str],
+                                                    monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And again only when the chat ends, or something else goes wrong."""
+    chat = begin(model, SessionStore(tmp_path))
+    kept = chat.keeper
+    assert kept is not None
+    write, full = SessionStore.write, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(SessionStore, "write", Mock(side_effect=full))
+    for told in (f"this chat is not saved: {os.strerror(errno.ENOSPC)}\n", ""):
+        ask(chat, "a")
+        assert capsys.readouterr().err == ""
+        kept.tell()
+        assert capsys.readouterr().err == told
+    monkeypatch.setattr(SessionStore, "write", write)
+    monkeypatch.setattr(edgellm.Session, "save", Mock(side_effect=full))
+    ask(chat, "b")
+    kept.tell()
+    assert capsys.readouterr().err.startswith("what was said is saved, but")
+    kept.close(chat)
+    said = capsys.readouterr().err
+    assert said.startswith("what was said is saved, but") and "saved as a;" in said
 
 
 def test_piped_chats_are_not_saved(model: edgellm.Model, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:

@@ -28,6 +28,8 @@ class Keeper:
         self._text: Turns | None = None          # as they are in the file
         self._state: Turns | None = None
         self._state_time = -STATE_SECONDS
+        self.trouble = ""                        # what the last answer's saving met
+        self._told = ""
 
     @property
     def name(self) -> str:
@@ -35,25 +37,35 @@ class Keeper:
         return self._held.name if self._held else ""
 
     def note(self, chat: Conversation) -> None:
-        """An answer has ended."""
-        try:
-            self._write(chat)
-            if time.monotonic() - self._state_time >= STATE_SECONDS:
-                self._write_state(chat)
-        except (EdgeError, OSError) as error:
-            say(f"this chat is not saved: {error}")
+        """An answer has ended; `tell` says what went wrong, once the answer stands on the screen."""
+        self.trouble = self._saved(chat, state=time.monotonic() - self._state_time >= STATE_SECONDS)
 
-    def close(self, chat: Conversation, *, quiet: bool = False) -> None:
-        """The chat ends: write what is not written yet, and say under which name unless `quiet`."""
+    def tell(self) -> None:
+        """Say what the last answer's saving met, unless it was said before."""
+        if self.trouble and self.trouble != self._told:
+            say(self.trouble)
+        self._told = self.trouble
+
+    def _saved(self, chat: Conversation, *, state: bool) -> str:
+        """Write the text if it is new, and the `state`; what went wrong, "" if nothing did."""
+        lost = "this chat is not saved"
         try:
             if chat.turns != (self._text or []):
                 self._write(chat)
-            if self._held is not None and chat.turns:
+            lost = "what was said is saved, but will be read anew when the chat goes on"
+            if state:
                 self._write_state(chat)
-                if not quiet:
-                    say(f"saved as {self.name}; edgellm chat --continue goes on")
         except (EdgeError, OSError) as error:
-            say(f"this chat is not saved: {error}")
+            return f"{lost}: {getattr(error, 'strerror', None) or error}"
+        return ""
+
+    def close(self, chat: Conversation, *, quiet: bool = False) -> None:
+        """The chat ends: write what is not written yet, and say under which name unless `quiet`."""
+        self.trouble = self._saved(chat, state=bool(chat.turns))
+        if self.trouble:
+            say(self.trouble)
+        if self._text and self._text == chat.turns and self._held is not None and not quiet:
+            say(f"saved as {self.name}; edgellm chat --continue goes on")
         self.leave()
 
     def leave(self) -> None:

@@ -83,6 +83,8 @@ def _print(conversation: Conversation, events: Iterator[Event], interactive: boo
         _status(conversation, result)
     if conversation.full and not full:
         say(FULL)
+    if conversation.keeper is not None:
+        conversation.keeper.tell()
     if pressed() > 1 and asked_to_quit():
         raise Leave
 
