@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from typing import Any
 
 from .errors import Unwritable
@@ -16,11 +17,16 @@ except ImportError:                                # Windows, which refuses to r
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Find out now, not after long work, whether a file can be written there. Raises Unwritable."""
+    WholeFile(path).discard()
+
+
 class WholeFile:
     """`write` appends; `finish` syncs; `publish` gives the file its name; `discard` deletes it.
 
     Whatever ends the program before `publish` leaves at most NAME.part, which the next run starts anew. One run at a time may
-    write it. Raises Unwritable; a full disk is the system's OSError.
+    write it. Raises Unwritable; a full disk is the system's OSError, with the file's name.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -33,14 +39,16 @@ class WholeFile:
     def write(self, data: Any) -> None:
         """Append bytes: anything with the buffer protocol, contiguous."""
         view = memoryview(data).cast("B")
-        while view:
-            written = os.write(self._descriptor, view[:1 << 30])
-            self.length += written
-            view = view[written:]
+        with self._named():
+            while view:
+                written = os.write(self._descriptor, view[:1 << 30])
+                self.length += written
+                view = view[written:]
 
     def finish(self) -> None:
         """All bytes are on the disk when this returns."""
-        os.fsync(self._descriptor)
+        with self._named():
+            os.fsync(self._descriptor)
 
     def publish(self, *, sync: bool = True) -> None:
         """Rename to the final name, replacing what was there. `finish` has been called; `sync`: also the folder's entry."""
@@ -60,6 +68,14 @@ class WholeFile:
         with contextlib.suppress(OSError):
             os.unlink(self.part)
         self._close()
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            error.filename = self._given
+            raise
 
     def _open(self) -> int:
         while True:

@@ -1,6 +1,7 @@
 """GGUF files that we write: the `gguf` package, llama.cpp's rules and our own reader find in them what was put in."""
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +17,9 @@ from gguf import GGUFReader, GGUFValueType
 from gguf_cases import gguf as gguf_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiny_models import tiny_model
 
+from edgellm.cli.app import run
 from edgellm.formats.errors import BadAlignment, BadHParam, BadTensorInfo, Duplicate, FormatError, LimitExceeded, Unwritable
 from edgellm.formats.ggml_types import TYPES, TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
@@ -206,6 +210,27 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Unwritable):
         write(tmp_path / "file" / "new.gguf")
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """And leaves nothing of it."""
+    (tmp_path / "text.txt").write_text("a b c " * 200)
+    source, out = tiny_model(tmp_path / "m.gguf", tokenizer="spm"), tmp_path / "new.gguf"
+    monkeypatch.setattr(os, "write", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    assert run(["quantize", str(source), str(out), "Q8_0"]) == 3
+    assert f"error: {out} cannot be written: {os.strerror(errno.ENOSPC)}; make room" in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == ["m.gguf", "text.txt"]
+
+
+def test_places_are_looked_at_before_long_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    text, source, out = tmp_path / "text.txt", tiny_model(tmp_path / "m.gguf", tokenizer="spm"), tmp_path / "no" / "new.gguf"
+    text.write_text("a b c " * 200)
+    for work in ("imatrix.measure", "target.choose_for_size"):
+        monkeypatch.setattr(f"edgellm.tools.{work}", Mock(side_effect=AssertionError))
+    for command in (["imatrix", str(source), str(text), str(out)],
+                    ["quantize", str(source), str(out), "--target", "6", "--calibrate", str(text)]):
+        assert run(command) == 3 and f"error: {out}: cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks are flock's")

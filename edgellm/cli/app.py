@@ -131,7 +131,7 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
         complain("out of memory: take a smaller model, a smaller --context or --kv-type f16")
         return 3
     if isinstance(error, OSError) and error.errno in OUTPUT_FULL:
-        complain(f"the output cannot be written: {error.strerror}; make room or write elsewhere")
+        complain(f"{error.filename or 'the output'} cannot be written: {error.strerror}; make room or write elsewhere")
         return 3
     complain(f"{type(error).__name__}: {error} (a fault of edgellm; --debug shows where)")
     return 1

@@ -36,12 +36,14 @@ def imatrix(
     edgellm quantize model-F16.gguf small.gguf Q3_K_M --imatrix imatrix.gguf
     """
     from edgellm.catalogue import resolve
+    from edgellm.formats.whole_file import check_place
     from edgellm.tools.imatrix import measure
     from edgellm.tools.importance import write_importance
 
     words, path = read_text(text), resolve(model)
     if out.exists() and not force:
         raise OptionError(f"{out} exists; give another name, or --force to replace it.")
+    check_place(out)
     with ProgressLine("measuring importance") as progress:
         measured = measure(path, words, context=context, chunks=chunks, with_output=process_output, progress=progress)
     write_importance(out, measured.sums, datasets=[str(text)], chunks=measured.windows, chunk_size=measured.window)

@@ -21,6 +21,7 @@ from edgellm.formats.ggml_types import TYPES_BY_NAME, GGMLType, row_bytes
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_tensors import TensorInfo
 from edgellm.formats.mapped import Bytes
+from edgellm.formats.whole_file import check_place
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.tools.encoder import Encoder, Floats, check_encodable
 from edgellm.tools.importance import Importance, read_importance
@@ -115,6 +116,8 @@ def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], option
     began = time.monotonic()
     with _open(source) as gguf:
         importance = _importance(options)
+        if options.target is not None:                       # it is measured for long
+            _check_place(gguf, out, 0, force=options.force)
         planned = _plan(gguf, options, importance, progress)
         _check(gguf, planned, options)
         _check_place(gguf, out, planned.nbytes, force=options.force)
@@ -194,6 +197,7 @@ def _check_place(gguf: GGUFFile, out: str | os.PathLike[str], nbytes: int, *, fo
     folder = os.path.dirname(os.path.abspath(out))
     if os.path.isdir(folder) and (free := shutil.disk_usage(folder).free) < nbytes:
         raise Unwritable(f"needs {nbytes} bytes and the disk has {free} left; make room or write elsewhere", file=out)
+    check_place(out)
 
 
 def _about(mix: Mix, importance: Importance | None) -> dict[str, Any]:
