@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "data"
 import custom_code
 from hf_checkpoints import DATA, IDS, LAYOUTS, config_of, rows_of, tensors_of, write_checkpoint
 
-SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")
+SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe", "MuseGlimmer")
 
 
 def main() -> None:

@@ -287,6 +287,16 @@ USUAL: dict[str, dict[str, object]] = {
     "mt5": {
         "d_ff": 1024, "d_kv": 64, "d_model": 512, "feed_forward_proj": "gated-gelu", "layer_norm_epsilon": 1e-06, "num_heads": 6,
         "num_layers": 8, "relative_attention_max_distance": 128, "relative_attention_num_buckets": 32},
+    "muse_glimmer": {
+        "final_logit_softcapping": 20.0, "head_dim": 128, "hidden_size": 6656, "intermediate_size": 19968,
+        "max_position_embeddings": 131072, "num_attention_heads": 32, "num_hidden_layers": 52, "num_key_value_heads": 2,
+        "output_multiplier": 0.19611613513818404, "post_norm_eps": 1e-08, "qk_scale_factor": 3.87, "rms_norm_eps": 1e-05,
+        "sliding_window": 2048},
+    "muse_glimmer_text": {
+        "final_logit_softcapping": 20.0, "head_dim": 128, "hidden_size": 6656, "intermediate_size": 19968,
+        "max_position_embeddings": 131072, "num_attention_heads": 32, "num_hidden_layers": 52, "num_key_value_heads": 2,
+        "output_multiplier": 0.19611613513818404, "post_norm_eps": 1e-08, "qk_scale_factor": 3.87, "rms_norm_eps": 1e-05,
+        "sliding_window": 2048},
     "nemotron": {
         "hidden_size": 6144, "intermediate_size": 24576, "max_position_embeddings": 4096, "norm_eps": 1e-05,
         "num_attention_heads": 48, "num_hidden_layers": 32},

@@ -1,12 +1,13 @@
-"""The language models of Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
+"""The language models of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Muse Glimmer."""
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any  # of parsed JSON
 
 import numpy as np
+import numpy.typing as npt
 
-from ._family import INNER, Family
+from ._family import INNER, OTHERS, Family
 from ._pieces import Order, Piece, Rows, Shape, half, rows_of
 from .experts import EXPERTS, counts, normalised
 from .qwen2 import windows
@@ -58,7 +59,42 @@ BOTH_WAYS = {
                               for i, part in enumerate(("gate", "up"))),
     "ffn_down_exps": (Piece(turned=down_from_the_right),)}
 
+MUSE = INNER | {
+    "self_attn.gate_proj": "attn_gate", "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm"}
+EYES = r"|model\.vision_\w+\..*"
+
+
+def full_layers(config: Config) -> list[bool]:
+    """Every fourth from the last one on, where nothing is said."""
+    n, kinds = config["num_hidden_layers"], config.get("layer_types")
+    return [(n - 1 - layer) % 4 == 0 for layer in range(n)] if kinds is None else [kind == "full_attention" for kind in kinds]
+
+
+def muse(config: Config) -> dict[str, object]:
+    return {"logit_scale": config.get("output_multiplier"),
+            "attention.sliding_window_pattern": np.array([not full for full in full_layers(config)])}
+
+
+def muse_refuses(config: Config) -> str:
+    """Layers that slide rotate with one base, and no others do."""
+    base = (config.get("rope_parameters") or {}).get("rope_theta", 10000.0)
+    turned = [0 if full else base for full in full_layers(config)]
+    return "" if config.get("layer_rope_theta") in (None, turned) else "layer_rope_theta"
+
+
+def head_norms(config: Config) -> dict[str, npt.NDArray[np.float32]]:
+    """A factor of queries, as a weight of their norm."""
+    n, size = config["num_hidden_layers"], config["head_dim"]
+    factors = {"q": config["qk_scale_factor"], "k": 1.0}
+    return {f"blk.{layer}.attn_{part}_norm.weight": np.full(size, factor, np.float32)
+            for layer in range(n) for part, factor in factors.items()}
+
+
 FAMILIES = (
+    Family("muse-glimmer", ("muse_glimmer", "muse_glimmer_text"), MUSE, paired_rows=True, norms_from_zero=True, slides=True,
+           kept_norms=frozenset({"output_norm", "attn_q_norm", "attn_k_norm"}), skipped=OTHERS + EYES, keys=muse, made=head_norms,
+           refuses=muse_refuses, only={"post_norm_eps": (1e-8,), "attention_bias": (False,)}),
     Family("qwen2vl", ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), INNER, keys=sections, own_ropes=PLAIN_ROPE,
            refuses=windows),
     Family("qwen3vl", ("qwen3_vl", "qwen3_vl_text"), INNER, keys=deep, own_ropes=PLAIN_ROPE,
