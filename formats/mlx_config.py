@@ -124,9 +124,9 @@ def _rotated(config: Config) -> object:
 
 
 def _rope(config: Config) -> dict[str, Any]:
-    """Rope settings, which newer files nest, with their scaling beside the base."""
+    """Rope settings, which newer files nest, with their scaling beside the base. The old name counts where both are there."""
     found: dict[str, Any] = {"rope_theta": config.get("rope_theta")}
-    for key in ("rope_scaling", "rope_parameters"):
+    for key in ("rope_parameters", "rope_scaling"):
         settings = config.get(key)
         if isinstance(settings, Mapping):
             found |= settings[FULL] if isinstance(settings.get(FULL), Mapping) else settings

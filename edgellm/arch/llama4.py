@@ -25,6 +25,9 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     eps, experts = norm_epsilon(keys), replace(experts_of(keys, gating="sigmoid", normalise=False, shared=1), weighs_inputs=True)
     heads = tuple(replace(head, chunked=True) for head in heads_of(keys))
     rope, windows = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm"), layer_windows(keys, PERIOD, CHUNK)
+    normed = experts.n != UNNORMED
+    if normed:                                   # behind the rotation, whose magnitude it takes away; lengths stay as they are
+        rope = replace(rope, magnitude=1.0)
     rotates = sliding_layers(keys, PERIOD) if any(windows) else (True,) * keys.n_layers
     growth = (keys.optional("attention.temperature_scale") or GROWTH,
               keys.integer("attention.temperature_length", 1, MAX_CONTEXT, default=EVERY), 1)
@@ -35,7 +38,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         block = f"blk.{layer}"
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
         if rotates[layer]:
-            if experts.n != UNNORMED:            # before the rotation, which changes no lengths
+            if normed:
                 q, k = rms_norm(g, q, None, eps, head.n), rms_norm(g, k, None, eps, head.n_kv)
             q, k = rotate(g, q, rope, head.n), rotate(g, k, rope, head.n_kv)
         else:
