@@ -10,8 +10,8 @@ from edgellm.arch import names
 
 Array = npt.NDArray[np.float32]
 
-ENCODERS = ("bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "nomic-bert",
-            "nomic-bert-moe", "t5encoder")
+ENCODERS = ("bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert",
+            "nomic-bert", "nomic-bert-moe", "t5encoder")
 LLAMAS = ("eurobert", "gemma-embedding", "llama-embed")
 NORMS = {                        # of a block; those of the two ends
     "bert": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
@@ -20,6 +20,7 @@ NORMS = {                        # of a block; those of the two ends
     "jina-bert-v3": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
     "llama-embed": (("attn_norm", "ffn_norm"), ("output_norm",)),
     "jina-bert-v2": (("attn_output_norm", "layer_output_norm"), ("token_embd_norm",)),
+    "neo-bert": (("attn_norm", "ffn_norm"), ("enc.output_norm",)),
     "modern-bert": (("attn_norm", "ffn_norm"), ("token_embd_norm", "output_norm")),
     "eurobert": (("attn_norm", "ffn_norm"), ("output_norm",)),
     "gemma-embedding": (("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"), ("output_norm",)),
@@ -57,14 +58,14 @@ def t5_tensors(s: Any, rng: np.random.Generator) -> dict[str, Array]:
 def encoder_keys(arch: str, s: Any) -> dict[str, Any]:           # Any: tiny_models.Shape, which imports this file
     if arch == "t5encoder":
         return {f"{arch}.{key}": value for key, value in t5_keys(s).items()} | {"general.name": f"tiny {arch}"}
-    rms = arch in LLAMAS
+    rms = arch in (*LLAMAS, "neo-bert")
     keys: dict[str, Any] = {
         "block_count": s.n_layers, "context_length": s.context, "embedding_length": s.n_embd, "feed_forward_length": s.n_ff,
         "attention.head_count": s.n_heads, f"attention.layer_norm_{'rms_' if rms else ''}epsilon": s.eps, "pooling_type": 1,
     }
     if arch not in ("gemma-embedding", "llama-embed"):
         keys["attention.causal"] = False
-    if rms:
+    if arch in LLAMAS:
         keys |= {"attention.head_count_kv": s.n_kv_heads, "attention.key_length": s.head_dim, "attention.value_length": s.head_dim}
     if arch in ("gemma-embedding", "modern-bert"):
         keys["attention.sliding_window"] = s.window or 8
@@ -90,11 +91,11 @@ def encoder_tensors(arch: str, s: Any, rng: np.random.Generator) -> dict[str, Ar
     n_q = s.n_heads * s.head_dim if grouped else s.n_embd
     n_kv = s.n_kv_heads * s.head_dim if grouped else s.n_embd
     matrices = {"attn_q": (n_q, s.n_embd), "attn_k": (n_kv, s.n_embd), "attn_v": (n_kv, s.n_embd)}
-    if arch in ("jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert"):
+    if arch in ("jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert"):
         matrices = {"attn_qkv": (n_q + 2 * n_kv, s.n_embd)}
-    matrices |= {"attn_output": (s.n_embd, n_q), "ffn_up": ((2 if arch == "modern-bert" else 1) * s.n_ff, s.n_embd),
+    matrices |= {"attn_output": (s.n_embd, n_q), "ffn_up": ((2 if arch in ("modern-bert", "neo-bert") else 1) * s.n_ff, s.n_embd),
                  "ffn_down": (s.n_embd, s.n_ff)}
-    if arch not in ("bert", "jina-bert-v3", "modern-bert", "nomic-bert-moe"):
+    if arch not in ("bert", "jina-bert-v3", "modern-bert", "neo-bert", "nomic-bert-moe"):
         matrices["ffn_gate"] = (s.n_ff, s.n_embd)
     with_bias = {"bert": tuple(matrices), "nomic-bert-moe": tuple(matrices), "jina-bert-v3": tuple(matrices),
                  "jina-bert-v2": ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_down")}.get(arch, ())

@@ -62,6 +62,9 @@ def hf_model(arch: str, s: Shape) -> Any:
     match arch:
         case "eurobert":
             return transformers.EuroBertModel(transformers.EuroBertConfig(**common, **grouped, rope_parameters=rope))
+        case "neo-bert":
+            own = {"num_key_value_heads": s.n_heads, "head_dim": s.n_embd // s.n_heads, "rms_norm_eps": s.eps}
+            return transformers.EuroBertModel(transformers.EuroBertConfig(**common, **own, rope_parameters=rope))
         case "llama-embed":
             return transformers.LlamaModel(transformers.LlamaConfig(**common, **grouped, rope_parameters=rope))
         case "jina-bert-v3":
@@ -103,9 +106,30 @@ def nomic_state(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     return found
 
 
+def neo_state(arrays: dict[str, np.ndarray], heads: int) -> dict[str, torch.Tensor]:
+    """Of EuroBERT, whose heads have halves where these have pairs side by side."""
+    names = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_output": "self_attn.o_proj",
+             "ffn_down": "mlp.down_proj"}
+    found = {"embed_tokens.weight": arrays["token_embd.weight"], "norm.weight": arrays["enc.output_norm.weight"]}
+    for name, values in arrays.items():
+        if not name.startswith("blk."):
+            continue
+        _, number, part, kind = name.split(".")
+        rows = {"attn_qkv": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+                "ffn_up": ["mlp.gate_proj", "mlp.up_proj"]}.get(part) or [names[part]]
+        for theirs, piece in zip(rows, np.split(values, len(rows)), strict=True):
+            if theirs.endswith(("q_proj", "k_proj")):
+                piece = piece.reshape(heads, -1, 2, piece.shape[-1]).swapaxes(1, 2).reshape(piece.shape)
+            found[f"layers.{number}.{theirs}.{kind}"] = piece
+    return {name: torch.from_numpy(np.array(values, np.float32)) for name, values in found.items()}
+
+
 def with_arrays(arch: str, shape: Shape, arrays: dict[str, np.ndarray]) -> Any:
     """The model with a file's weights."""
     model = hf_model(arch, shape).float()
+    if arch == "neo-bert":
+        model.load_state_dict(neo_state(arrays, shape.n_heads))
+        return model.eval()
     if arch in ("jina-bert-v3", "nomic-bert-moe"):
         left = arrays if arch == "jina-bert-v3" else with_nomic_parts(model, arrays)
         missing, unexpected = model.load_state_dict(nomic_state(left), strict=False)
