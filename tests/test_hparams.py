@@ -93,6 +93,11 @@ def test_sliding_patterns(value: Any, flags: tuple[bool, ...], tmp_path: Path) -
     assert tuple(state.window == 5 for state in graph.kv_states) == flags
 
 
+def test_a_period_may_be_longer_than_the_model(tmp_path: Path) -> None:
+    graph = read(tmp_path, "modern-bert", n_layers=1, metadata={"modern-bert.attention.sliding_window_pattern": 3})[1]
+    assert [state.window for state in graph.kv_states] == [None]
+
+
 NAN, INF = float("nan"), float("inf")
 
 

@@ -9,7 +9,7 @@ from edgellm.arch.blocks.ffn import ffn_lengths, fused_gated_ffn
 from edgellm.arch.blocks.pooling import embedding
 from edgellm.arch.blocks.positions import MAX_BASE, rope_spec
 from edgellm.graph import Builder, RopeSpec
-from edgellm.hparams import Keys
+from edgellm.hparams import MAX_LAYERS, Keys
 from edgellm.ops.dense import add, matmul
 from edgellm.ops.norm import layer_norm
 
@@ -23,7 +23,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     rope_full = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
     sliding_base = keys.optional("rope.freq_base_swa", above=1.0, high=MAX_BASE) or SLIDING_BASE
     rope_sliding = RopeSpec(rope_full.n_rot, "neox", sliding_base)
-    period = keys.integer("attention.sliding_window_pattern", 1, keys.n_layers, default=PERIOD)
+    period = keys.integer("attention.sliding_window_pattern", 1, MAX_LAYERS, default=PERIOD)
     x = layer_norm(g, token_embedding(g, keys), "token_embd_norm", eps)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block, slides = f"blk.{layer}", window is not None and layer % period != 0
