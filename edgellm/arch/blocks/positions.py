@@ -25,7 +25,7 @@ def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, styl
     original = keys.integer("rope.scaling.original_context_length", 0, MAX_CONTEXT, default=0) or keys.context_length
     magnitude, yarn = _magnitude_and_yarn(keys, kind, factor, original)
     base = keys.number("rope.freq_base", above=1.0, high=MAX_BASE, default=10000.0)
-    if alpha := keys.optional("rope.scaling.alpha"):
+    if (alpha := keys.optional("rope.scaling.alpha")) and dim > 2:
         base *= alpha ** (dim / (dim - 2))
     factors = FACTORS if FACTORS in tensors else LONG if context > original else SHORT
     return RopeSpec(
