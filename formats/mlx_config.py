@@ -49,8 +49,8 @@ def find_family(config: Config, file: str) -> tuple[Family, Settings]:
                           "edgellm cannot run the model", file=file, field="hidden_act")
     wrong = (key for key, allowed in family.only.items() if _at(config, key) is not None and _at(config, key) not in allowed)
     if key := next(wrong, "") or asked(family.refuses, config, file):
-        raise Unsupported(f"{str(_at(config, key))[:40]} is not what GGUF's {family.architecture} has; edgellm cannot run the "
-                          "model", file=file, field=key)
+        raise Unsupported(f"{str(_at(config, key))[:40]} asks for a graph that edgellm does not have for {family.architecture} "
+                          "models; take one with the family's usual setting", file=file, field=key)
     return family, config
 
 
@@ -106,7 +106,7 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
     own = {key: _float(value) if key in FLOATS else value for key, value in asked(family.keys, config, file).items()}
     if (config | rope).get(PART) not in (None, 1) and not family.turns_part and "rope.dimension_count" not in own:
         raise Unsupported(f"models of the type {str(config.get('model_type'))[:64]!r} rotate whole heads, other than this setting "
-                          "says; edgellm cannot run the model", file=file, field=PART)
+                          "says; take a model without it", file=file, field=PART)
     keys |= _scaling(config, rope, file, family, own) | own
     found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
     return {"general.architecture": name, "general.name": file.rstrip("/").rpartition("/")[2], **found}
