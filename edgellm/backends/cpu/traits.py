@@ -97,7 +97,7 @@ def scratch_bytes(name: str, k: int) -> int:
     the sums of long rows of floats.
     """
     if TRAITS[name].activation == "f32":
-        return FLOAT_ROWS * (FLOAT_COLUMNS + 2) * 32 * 2 if k > FLOAT_ELEMENTS else 0
+        return FLOAT_ROWS * (FLOAT_COLUMNS + 3) * 64 if k > FLOAT_ELEMENTS else 0            # of 16 lanes each
     row_superblock = SUPERBLOCK + 4 * SUPERBLOCK // BLOCK * 4  # quants, and at most two vectors each of scales and mins
     group = 16 * row_superblock
     return PANEL_ROWS * TILE_COLUMNS * 4 + group + max(PANEL_BYTES, group * _superblocks(k))

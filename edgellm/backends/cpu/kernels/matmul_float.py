@@ -1,8 +1,8 @@
 """Products of F32, F16 and BF16 weights with f32 activations: out = x W' (+ bias) (+ residual), for rows of any length.
 
-Tiles of four rows by one to three columns: each value is one f32x8 of sums from the first element to the last, and a sum of what is
-left of eights, however many columns there are. Of long rows a tile takes as many elements at a time as the first-level cache holds
-of its rows and columns; its sums wait in memory meanwhile.
+Tiles of four rows by one to three columns: each value is one vector of sums from the first element to the last, and a sum of what
+is left of whole vectors, however many columns there are. Of long rows a tile takes as many elements at a time as the first-level
+cache holds of its rows and columns; its sums wait in memory meanwhile.
 """
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.traits import FLOAT_COLUMNS, FLOAT_ELEMENTS, FLOAT_ROWS
 from edgellm.backends.cpu.words import MATMUL
 
-LANES, UNROLLED = 8, 4                           # elements at a time; so many of them in a turn of the loop
-STEP = LANES * UNROLLED
+UNROLLED = 4                                     # vectors of elements in a turn of the loop
 TILE_ROWS, TILE_COLUMNS = 4, 3                   # their sums fit sixteen registers; as do those of two columns on ARM
-TILE_BYTES = TILE_ROWS * TILE_COLUMNS * LANES * 4
 i64, void = types.int64, types.void
 CONVERT: dict[str, Callable[[Generic, Any], Any]] = {
     "F32": lambda e, x: x,
@@ -38,6 +36,8 @@ BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, most, element = isa.load_i64, 2 if isa.level.is_neon else TILE_COLUMNS, BYTES[variant]
+    lanes = isa.level.float_lanes
+    tile_bytes = TILE_ROWS * most * lanes * 4
     one, two, three = (isa.make(f"tile_{n}", void, (i64,) * 9, lambda e, *a, n=n: _tile(e, variant, n, *a)) for n in (1, 2, most))
     part_two, part_three = (isa.make(f"part_{n}", void, (i64,) * 8, lambda e, *a, n=n: _part(e, variant, n, *a)) for n in (2, most))
     end_two, end_three = (isa.make(f"end_{n}", void, (i64,) * 5, lambda e, *a, n=n: _end(e, n, *a)) for n in (2, most))
@@ -84,7 +84,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                         part_two(row_at, row_bytes, rows, here, at, x_stride, sums, begin)
                         if is_last:
                             end_two(sums, rows, op, row, c)
-                    c, sums = c + columns, sums + TILE_BYTES
+                    c, sums = c + columns, sums + tile_bytes
 
     def matmul(op, ith, nth):
         step, n, k, count = arguments(op)
@@ -93,7 +93,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         first, end = groups * ith // nth * TILE_ROWS, min(groups * (ith + 1) // nth * TILE_ROWS, n)
         if columns == 1:                         # what comes next may be shared like this
             first, end = n * ith // nth, n * (ith + 1) // nth
-        parted = columns > most and k > FLOAT_ELEMENTS and k % LANES == 0
+        parted = columns > most and k > FLOAT_ELEMENTS and k % lanes == 0
         for row in range(first, end, FLOAT_ROWS):
             last, c = min(row + FLOAT_ROWS, end), np.int64(0)
             if not parted:
@@ -113,33 +113,35 @@ class _Tile:
     def __init__(self, e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, x: Any,
                  x_stride: Any) -> None:
         b, last = e.b, e.b.sub(left, I64(1))
-        self.e, self.name, self.size = e, name, BYTES[name]
+        self.e, self.name, self.size, self.lanes = e, name, BYTES[name], e.float_lanes
+        self.kind = vector(F32, self.lanes)
         index = [b.select(b.icmp_signed("<", I64(i), left), I64(i), last) for i in range(TILE_ROWS)]
         self.rows = [b.add(weights, b.mul(row_bytes, i)) for i in index]
         self.columns = [b.add(x, b.mul(x_stride, I64(j))) for j in range(n_columns)]
         self.cells = [(i, j) for j in range(n_columns) for i in range(TILE_ROWS)]
-        self.totals = [cgutils.alloca_once(b, V8F) for _ in self.cells]
+        self.totals = [cgutils.alloca_once(b, self.kind) for _ in self.cells]
 
     def add(self, k: Any, ahead: Any) -> None:
-        """All whole eights of k elements; the lines `ahead` bytes after theirs are asked for."""
-        b, steps = self.e.b, self.e.b.sdiv(k, I64(STEP))
+        """All whole vectors of k elements; the lines `ahead` bytes after theirs are asked for."""
+        b, step = self.e.b, self.lanes * UNROLLED
+        steps = b.sdiv(k, I64(step))
         with cgutils.for_range(b, steps) as loop:
-            first = b.mul(loop.index, I64(STEP))
+            first = b.mul(loop.index, I64(step))
             for row in self.rows:
                 at = b.add(b.add(row, ahead), b.mul(first, I64(self.size)))
-                for line in range(0, STEP * self.size, LINE):
+                for line in range(0, step * self.size, LINE):
                     self.e.prefetch(at, line, to_first=False)
             for part in range(UNROLLED):
-                self._eight(b.add(first, I64(part * LANES)))
-        done = b.mul(steps, I64(STEP))
-        with cgutils.for_range(b, b.sdiv(b.sub(k, done), I64(LANES))) as loop:
-            self._eight(b.add(done, b.mul(loop.index, I64(LANES))))
+                self._vector(b.add(first, I64(part * self.lanes)))
+        done = b.mul(steps, I64(step))
+        with cgutils.for_range(b, b.sdiv(b.sub(k, done), I64(self.lanes))) as loop:
+            self._vector(b.add(done, b.mul(loop.index, I64(self.lanes))))
 
-    def _eight(self, index: Any) -> None:
+    def _vector(self, index: Any) -> None:
         e, b = self.e, self.e.b
-        values = [e.load(V8F, b.add(column, b.mul(index, I64(4)))) for column in self.columns]
+        values = [e.load(self.kind, b.add(column, b.mul(index, I64(4)))) for column in self.columns]
         for i, row in enumerate(self.rows):
-            wide = self._weights(row, index, LANES)
+            wide = self._weights(row, index, self.lanes)
             for value, total in zip(values, self.totals[i::TILE_ROWS], strict=True):
                 b.store(e.fma_in_order(wide, value, b.load(total)), total)
 
@@ -148,10 +150,10 @@ class _Tile:
         return CONVERT[self.name](e, e.load(vector(ELEMENT[self.name], lanes), b.add(row, b.mul(index, I64(self.size)))))
 
     def rest(self, k: Any) -> list[Any]:
-        """The sums of the elements after the last whole eight."""
+        """The sums of the elements after the last whole vector."""
         e, b, one = self.e, self.e.b, vector(F32, 1)
         sums = [cgutils.alloca_once_value(b, F32(0.0)) for _ in self.cells]
-        done = b.mul(b.sdiv(k, I64(LANES)), I64(LANES))
+        done = b.mul(b.sdiv(k, I64(self.lanes)), I64(self.lanes))
         with cgutils.for_range(b, b.sub(k, done)) as loop:
             index = b.add(done, loop.index)
             values = [e.load(one, b.add(column, b.mul(index, I64(4)))) for column in self.columns]
@@ -166,38 +168,40 @@ def _tile(e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, l
     """A tile of whole rows, stored."""
     b, tile = e.b, _Tile(e, name, n_columns, weights, row_bytes, left, x, x_stride)
     for total in tile.totals:
-        b.store(e.constant(V8F, 0.0), total)
+        b.store(e.constant(tile.kind, 0.0), total)
     tile.add(k, b.mul(row_bytes, I64(TILE_ROWS)))
     _put(e, [b.load(total) for total in tile.totals], tile.rest(k), left, record, row, column)
 
 
 def _part(e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, k: Any, x: Any, x_stride: Any, sums: Any,
           before: Any) -> None:
-    """The next k elements of a tile's rows, a multiple of eight, to its sums in memory, which the first ones, with nothing `before`
-    them, set.
+    """The next k elements of a tile's rows, whole vectors of them, to its sums in memory, which the first ones, with nothing
+    `before` them, set.
     """
     b = e.b
     tile, is_first = _Tile(e, name, n_columns, weights, row_bytes, left, x, x_stride), b.icmp_signed("==", before, I64(0))
     for cell, total in enumerate(tile.totals):
-        b.store(b.select(is_first, e.constant(V8F, 0.0), e.load(V8F, sums, cell * LANES * 4)), total)
+        b.store(b.select(is_first, e.constant(tile.kind, 0.0), e.load(tile.kind, sums, cell * tile.lanes * 4)), total)
     tile.add(k, I64(FLOAT_ELEMENTS * BYTES[name]))
     for cell, total in enumerate(tile.totals):
-        e.store(b.load(total), sums, cell * LANES * 4)
+        e.store(b.load(total), sums, cell * tile.lanes * 4)
 
 
 def _end(e: Generic, n_columns: int, sums: Any, left: Any, record: Any, row: Any, column: Any) -> None:
     """A tile's sums in memory, stored as its values."""
-    cells = range(TILE_ROWS * n_columns)
-    totals = [e.load(V8F, sums, cell * LANES * 4) for cell in cells]
+    cells, lanes = range(TILE_ROWS * n_columns), e.float_lanes
+    totals = [e.load(vector(F32, lanes), sums, cell * lanes * 4) for cell in cells]
     _put(e, totals, [F32(0.0) for _ in cells], left, record, row, column)
 
 
 def _put(e: Generic, totals: Sequence[Any], rests: Sequence[Any], left: Any, record: Any, row: Any, column: Any) -> None:
     """Store a tile's values from its sums, those of `left` rows of each column."""
-    b, zero, n_columns = e.b, e.constant(V8F, 0.0), len(totals) // TILE_ROWS
-    totals, rests = [*totals, *[zero] * TILE_ROWS], [*rests, *[F32(0.0)] * TILE_ROWS]
-    values = [e.b.fadd(e.sum_of_each(totals[first : first + LANES]), e.pack(rests[first : first + LANES]))
-              for first in range(0, n_columns * TILE_ROWS, LANES)]
+    b, n_columns = e.b, len(totals) // TILE_ROWS
+    if e.float_lanes > 8:
+        totals = [b.fadd(e.pick(total, range(8)), e.pick(total, range(8, 16))) for total in totals]
+    totals, rests = [*totals, *[e.constant(V8F, 0.0)] * TILE_ROWS], [*rests, *[F32(0.0)] * TILE_ROWS]
+    values = [b.fadd(e.sum_of_each(totals[first : first + 8]), e.pack(rests[first : first + 8]))
+              for first in range(0, n_columns * TILE_ROWS, 8)]
     fours = [e.pick(values[j // 2], range(j % 2 * TILE_ROWS, (j % 2 + 1) * TILE_ROWS)) for j in range(n_columns)]
     with b.if_else(b.icmp_signed(">=", left, I64(TILE_ROWS))) as (all_rows, some):
         with all_rows:

@@ -23,6 +23,7 @@ class Avx512Vnni(AvxVnni):
     lane_rows: ClassVar[int] = 2
     together: ClassVar[int] = 4
     accumulators: ClassVar[int] = 16
+    float_lanes: ClassVar[int] = 16
     tile_rows: ClassVar[int] = 16
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((16,), (16,))
     column_by_column: ClassVar[bool] = True

@@ -39,6 +39,7 @@ class Generic:
     rows_apart: ClassVar[bool] = False           # whether one or two columns are multiplied by vectors of blocks q and q + 4
     whole_blocks: ClassVar[bool] = True          # whether types of `Traits.whole` do come by whole blocks
     accumulators: ClassVar[int] = 8              # f32x8 that loops of products keep in registers, beside what they multiply
+    float_lanes: ClassVar[int] = 8               # of the vectors that products of float weights are summed in
     lanes_from: ClassVar[int | None] = None      # columns from which on those that are in no tile are for block_lanes.py
     lane_rows: ClassVar[int] = 1                 # rows of weights that block_lanes.py multiplies at once: 8 lanes each
     tiled_from: ClassVar[int] = 16               # columns from which on whole sixteens are tiles
@@ -133,7 +134,7 @@ class Generic:
         return self.b.fadd(self.b.fmul(a, b), c)
 
     def fma_in_order(self, a: Value, b: Value, c: Value) -> Value:
-        """a * b + c of f32x8, where it is written: LLVM would convert other operands first, and run out of registers."""
+        """a * b + c, where it is written: LLVM would convert other operands first, and run out of registers."""
         return self.fma(a, b, c)
 
     def larger(self, a: Value, b: Value) -> Value:
