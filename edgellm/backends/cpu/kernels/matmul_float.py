@@ -49,10 +49,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         return most if columns == most or columns > 4 else min(columns, 2)
 
     @inline
-    def whole(op, first, end, columns):
-        """Tiles of whole rows."""
+    def whole(op, first, end, c, columns):
+        """Tiles of whole rows, from column c on."""
         w, row_bytes, k, x, x_stride, _ = of_product(op)
-        c = np.int64(0)
         while c < columns:
             here, at = width(columns - c), x + c * x_stride
             for row in range(first, end, TILE_ROWS):
@@ -93,16 +92,16 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         first, end = groups * ith // nth * TILE_ROWS, min(groups * (ith + 1) // nth * TILE_ROWS, n)
         if columns == 1:                         # what comes next may be shared like this
             first, end = n * ith // nth, n * (ith + 1) // nth
-        parted = columns > most and k > FLOAT_ELEMENTS and k % lanes == 0
+        parted = np.int64(0)
+        if columns > most and k > FLOAT_ELEMENTS and k % lanes == 0:
+            parted = columns if most > 2 else columns // 2 * 2
         for row in range(first, end, FLOAT_ROWS):
             last, c = min(row + FLOAT_ROWS, end), np.int64(0)
-            if not parted:
-                whole(op, row, last, columns)
-                continue
-            while c < columns:                   # no last one alone: that were no tile of two
-                here = columns - c if columns - c <= FLOAT_COLUMNS + 1 else FLOAT_COLUMNS
+            while c < parted:                    # one column is not left alone: there are parts of two and more
+                here = parted - c if parted - c <= FLOAT_COLUMNS + 1 else FLOAT_COLUMNS
                 in_parts(op, row, last, c, c + here)
                 c += here
+            whole(op, row, last, c, columns)
 
     return matmul
 
