@@ -8,6 +8,7 @@ from edgellm.arch.blocks.attention import gated_output, heads_of, layer_windows,
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.moe import experts_of, leading_dense, moe_ffn
+from edgellm.arch.blocks.norms import normed_heads
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -27,8 +28,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         block = f"blk.{layer}"
         h = rms_norm(g, x, f"{block}.attn_norm", eps)
         q, k, v = project_qkv(g, head, block, h)
-        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
-        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        q, k = normed_heads(g, head, block, q, k, eps)
         y = rotated_attention(g, head, q, k, v, rope if slides[layer] else None, windows[layer])
         y = matmul(g, gated_output(g, block, h, y, "sigmoid"), f"{block}.attn_output", keys.n_embd)
         x = add(g, x, rms_norm(g, y, f"{block}.post_attention_norm", eps))

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgellm.arch.blocks.attention import heads_of, project_qkv, rotated_attention, sliding_window
+from edgellm.arch.blocks.drafts import drafting_layers
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.moe import experts_of, leading_dense, moe_ffn
@@ -20,7 +21,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     """Parallel blocks after one norm; half of what routed and shared experts give together. The last layers draft."""
     eps, heads, dense = norm_epsilon(keys), heads_of(keys), leading_dense(keys)
     norm = rms_norm if keys.has("attention.layer_norm_rms_epsilon") else layer_norm
-    drafting = keys.integer("nextn_predict_layers", 0, keys.n_layers - 1, default=0)
+    drafting = drafting_layers(g, keys)
     window, experts = sliding_window(keys), experts_of(keys, gating="sigmoid", normalise=False)
     slides = keys.sliding_layers("attention.sliding_window_pattern", drafting) or tuple(
         layer % PERIOD > 0 for layer in range(keys.n_layers))
@@ -28,9 +29,8 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     x = token_embedding(g, keys)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):
         block, seen = f"blk.{layer}", window if slides[layer] else None
-        if layer >= keys.n_layers - drafting:
-            g.leave_out(f"{block}.")
-            continue
+        if layer == keys.n_layers - drafting:
+            break
         h = norm(g, x, f"{block}.attn_norm", eps)
         q, k, v = project_qkv(g, head, block, h)
         y = rotated_attention(g, head, q, k, v, rope if slides[layer] or layer < dense else None, seen)

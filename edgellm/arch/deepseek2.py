@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from edgellm.arch.blocks.drafts import drafting_layers
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.mla import latent_attention, latent_heads
 from edgellm.arch.blocks.moe import any_ffn, experts_of, has_experts
@@ -20,13 +21,12 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     eps, heads = norm_epsilon(keys), latent_heads(keys, g)
     biased = any(name.endswith(".exp_probs_b.bias") for name in tensors)
     experts = experts_of(keys, gating="sigmoid" if biased else "softmax", normalise=False) if has_experts(keys) else None
-    drafting = keys.integer("nextn_predict_layers", 0, keys.n_layers - 1, default=0)
+    drafting = drafting_layers(g, keys)
     x = token_embedding(g, keys)
     for layer in range(keys.n_layers):
         block = f"blk.{layer}"
-        if layer >= keys.n_layers - drafting:
-            g.leave_out(f"{block}.")
-            continue
+        if layer == keys.n_layers - drafting:
+            break
         y = latent_attention(g, block, rms_norm(g, x, f"{block}.attn_norm", eps), heads)
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
         x = add(g, x, any_ffn(g, keys, layer, rms_norm(g, x, f"{block}.ffn_norm", eps), experts))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from edgellm.arch.blocks.attention import heads_of, layer_windows, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
+from edgellm.arch.blocks.norms import normed_heads
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -23,8 +24,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block = f"blk.{layer}"
         q, k, v = project_qkv(g, head, block, x)
-        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
-        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        q, k = normed_heads(g, head, block, q, k, eps)
         y = rotated_attention(g, head, q, k, v, None if slides and windows[layer] is None else rope, windows[layer])
         y = matmul(g, y, f"{block}.attn_output", keys.n_embd)
         x = add(g, x, rms_norm(g, y, f"{block}.post_attention_norm", eps))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from edgellm.arch.blocks.attention import heads_of, layer_windows, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
+from edgellm.arch.blocks.norms import normed_heads
 from edgellm.arch.blocks.positions import MAX_BASE, rope_spec
 from edgellm.graph import Builder, RopeSpec
 from edgellm.hparams import Keys
@@ -31,8 +32,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block = f"blk.{layer}"
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
-        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        q, k = normed_heads(g, head, block, q, k, eps)
         window = windows[layer]
         y = rotated_attention(g, head, q, k, v, rope_full if window is None else rope_sliding, window)
         y = matmul(g, y, f"{block}.attn_output", keys.n_embd)

@@ -7,6 +7,7 @@ from edgellm.arch.blocks.attention import gated_output, heads_of, project_qkv, r
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.moe import experts_of, leading_dense, moe_ffn
+from edgellm.arch.blocks.norms import normed_heads
 from edgellm.arch.blocks.positions import rope_spec, sliding_rope
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -28,8 +29,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         block, seen = f"blk.{layer}", window if slides[layer] else None
         h = rms_norm(g, x, f"{block}.attn_norm", eps)
         q, k, v = project_qkv(g, head, block, h)
-        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
-        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        q, k = normed_heads(g, head, block, q, k, eps)
         y = rotated_attention(g, head, q, k, v, ropes[seen is not None], seen)
         by_head = tensors.get(f"{block}.attn_gate.weight", ())[:1] == (head.n,)
         y = gated_output(g, block, h, y, "softplus", head.n if by_head else 0)

@@ -7,6 +7,7 @@ from edgellm.arch.blocks.attention import hybrid_heads, project_qkv, rotated_att
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.moe import experts_of, has_experts, leading_dense, moe_ffn
+from edgellm.arch.blocks.norms import normed_heads
 from edgellm.arch.blocks.positions import rope_spec
 from edgellm.graph import Builder, Value
 from edgellm.hparams import Keys
@@ -30,8 +31,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         else:
             rope = rope_spec(keys, tensors, g.context, head.dim_k, "neox")
             q, k, v = project_qkv(g, head, block, y)
-            q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
-            k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+            q, k = normed_heads(g, head, block, q, k, eps)
             y = matmul(g, rotated_attention(g, head, q, k, v, rope), f"{block}.attn_output", keys.n_embd)
         x = add(g, x, y)
         y = rms_norm(g, x, f"{block}.ffn_norm", eps)

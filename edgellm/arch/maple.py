@@ -8,6 +8,7 @@ from dataclasses import replace
 from edgellm.arch.blocks.attention import heads_of, layer_windows, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.moe import experts_of, moe_ffn
+from edgellm.arch.blocks.norms import normed_heads
 from edgellm.arch.blocks.positions import rope_spec, sliding_rope
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -30,8 +31,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     for layer, (head, limit) in enumerate(zip(heads, limits, strict=True)):
         block, window = f"blk.{layer}", windows[layer]
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
-        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        q, k = normed_heads(g, head, block, q, k, eps)
         y = rotated_attention(g, head, q, k, v, None if window is None else rope, window)
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
         bounded = replace(experts, limit=limit / (1.0 + math.exp(-limit)), limit_up=limit) if limit else experts

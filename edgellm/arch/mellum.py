@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from edgellm.arch.blocks.attention import heads_of, layer_windows, project_qkv, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.moe import experts_of, moe_ffn
+from edgellm.arch.blocks.norms import normed_heads
 from edgellm.arch.blocks.positions import rope_spec, sliding_rope
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -24,8 +25,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     for layer, head in enumerate(heads):
         block, window = f"blk.{layer}", windows[layer]
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
-        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        q, k = normed_heads(g, head, block, q, k, eps)
         y = rotated_attention(g, head, q, k, v, ropes[window is not None], window)
         x = add(g, x, matmul(g, y, f"{block}.attn_output", keys.n_embd))
         x = add(g, x, moe_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), experts))

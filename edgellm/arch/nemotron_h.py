@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgellm.arch.blocks.attention import attention, hybrid_heads, project_qkv
+from edgellm.arch.blocks.drafts import drafting_layers
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import plain_ffn
 from edgellm.arch.blocks.moe import Experts, experts_of, has_experts, moe_ffn
@@ -23,13 +24,12 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     """
     eps, heads, lengths = norm_epsilon(keys), hybrid_heads(keys), keys.per_layer("feed_forward_length", 0)
     routed, sizes = has_experts(keys), mamba2_sizes(keys)
-    drafting = keys.integer("nextn_predict_layers", 0, keys.n_layers - 1, default=0)
+    drafting = drafting_layers(g, keys)
     x = token_embedding(g, keys)
     for layer, (head, n_ff) in enumerate(zip(heads, lengths, strict=True)):
         block = f"blk.{layer}"
-        if layer >= keys.n_layers - drafting:
-            g.leave_out(f"{block}.")
-            continue
+        if layer == keys.n_layers - drafting:
+            break
         y = rms_norm(g, x, f"{block}.attn_norm", eps)
         if n_ff:
             y = moe_ffn(g, block, y, _experts(keys, layer)) if routed else plain_ffn(g, block, y, n_ff, ACT)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from edgellm.arch.blocks.attention import fused_qkv, heads_of, layer_windows, rotated_attention
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, fused_gated_ffn
+from edgellm.arch.blocks.norms import normed_heads
 from edgellm.arch.blocks.positions import rope_spec, sliding_rope
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -27,8 +28,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block, window = f"blk.{layer}", windows[layer]
         q, k, v = fused_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
-        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        q, k = normed_heads(g, head, block, q, k, eps)
         y = rotated_attention(g, head, q, k, v, rope_full if window is None else rope_sliding, window)
         x = add(g, x, rms_norm(g, matmul(g, y, f"{block}.attn_output", keys.n_embd), f"{block}.post_attention_norm", eps))
         y = fused_gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "silu")

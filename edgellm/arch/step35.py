@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgellm.arch.blocks.attention import gated_output, heads_of, layer_windows, project_qkv, rotated_attention
+from edgellm.arch.blocks.drafts import drafting_layers
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.moe import experts_of, moe_ffn, routes
+from edgellm.arch.blocks.norms import normed_heads
 from edgellm.arch.blocks.positions import rope_spec, sliding_rope
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
@@ -20,7 +22,7 @@ LEAST_LIMIT = 0.28               # silu stays above -0.2785, so that larger limi
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Blocks of normed heads, of which full layers rotate a half; first layers without experts, last ones that only draft."""
     eps, heads = norm_epsilon(keys), heads_of(keys)
-    drafting = keys.integer("nextn_predict_layers", 0, keys.n_layers - 1, default=0)
+    drafting = drafting_layers(g, keys)
     windows, experts = layer_windows(keys, 1, drafting=drafting), experts_of(keys, gating="sigmoid", normalise=True)
     limits, limits_shared = _limits(keys, "swiglu_clamp_exp"), _limits(keys, "swiglu_clamp_shexp")
     whole, dim = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox"), heads[0].dim_k
@@ -31,13 +33,11 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     x = token_embedding(g, keys)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):
         block = f"blk.{layer}"
-        if layer >= keys.n_layers - drafting:
-            g.leave_out(f"{block}.")
-            continue
+        if layer == keys.n_layers - drafting:
+            break
         h = rms_norm(g, x, f"{block}.attn_norm", eps)
         q, k, v = project_qkv(g, head, block, h)
-        q = rms_norm(g, q, f"{block}.attn_q_norm", eps, head.n)
-        k = rms_norm(g, k, f"{block}.attn_k_norm", eps, head.n_kv)
+        q, k = normed_heads(g, head, block, q, k, eps)
         y = rotated_attention(g, head, q, k, v, ropes[windows[layer] is not None], windows[layer])
         x = add(g, x, matmul(g, gated_output(g, block, h, y, "sigmoid", head.n), f"{block}.attn_output", keys.n_embd))
         y = rms_norm(g, x, f"{block}.ffn_norm", eps)
