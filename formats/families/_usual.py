@@ -149,6 +149,9 @@ USUAL: dict[str, dict[str, object]] = {
     "gpt2": {
         "layer_norm_epsilon": 1e-05, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
         "scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True},
+    "gpt_bigcode": {
+        "layer_norm_epsilon": 1e-05, "multi_query": True, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
+        "scale_attn_weights": True},
     "gpt_neox": {
         "hidden_size": 6144, "intermediate_size": 24576, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
         "num_attention_heads": 64, "num_hidden_layers": 44, "use_parallel_residual": True},
@@ -344,9 +347,9 @@ USUAL: dict[str, dict[str, object]] = {
         "num_attention_heads": 64, "num_hidden_layers": 80, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
         "rope_theta": 1000000.0, "sliding_window": 4096, "use_sliding_window": False},
     "qwen2_moe": {
-        "decoder_sparse_step": 1, "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 32768,
-        "max_window_layers": 28, "moe_intermediate_size": 1408, "norm_topk_prob": False, "num_attention_heads": 16,
-        "num_experts": 60, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 16, "rms_norm_eps": 1e-06,
+        "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 32768, "max_window_layers": 28,
+        "moe_intermediate_size": 1408, "norm_topk_prob": False, "num_attention_heads": 16, "num_experts": 60,
+        "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 16, "rms_norm_eps": 1e-06,
         "shared_expert_intermediate_size": 5632, "sliding_window": 4096, "use_sliding_window": False},
     "qwen2_vl": {
         "hidden_size": 8192, "intermediate_size": 29568, "max_position_embeddings": 32768, "max_window_layers": 80,
@@ -379,28 +382,27 @@ USUAL: dict[str, dict[str, object]] = {
         "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128, "max_position_embeddings": 32768,
         "num_attention_heads": 16, "num_hidden_layers": 32, "num_key_value_heads": 4, "rms_norm_eps": 1e-06},
     "qwen3_moe": {
-        "decoder_sparse_step": 1, "hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 32768,
-        "moe_intermediate_size": 768, "norm_topk_prob": False, "num_attention_heads": 32, "num_experts": 128,
-        "num_experts_per_tok": 8, "num_hidden_layers": 24, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
-        "sliding_window": 4096, "use_sliding_window": False},
+        "hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 32768, "moe_intermediate_size": 768,
+        "norm_topk_prob": False, "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 24,
+        "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "sliding_window": 4096, "use_sliding_window": False},
     "qwen3_next": {
-        "decoder_sparse_step": 1, "head_dim": 256, "hidden_size": 2048, "intermediate_size": 5632, "linear_conv_kernel_dim": 4,
-        "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
-        "max_position_embeddings": 32768, "moe_intermediate_size": 512, "norm_topk_prob": True, "num_attention_heads": 16,
-        "num_experts": 512, "num_experts_per_tok": 10, "num_hidden_layers": 48, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+        "head_dim": 256, "hidden_size": 2048, "intermediate_size": 5632, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128, "max_position_embeddings": 32768,
+        "moe_intermediate_size": 512, "norm_topk_prob": True, "num_attention_heads": 16, "num_experts": 512,
+        "num_experts_per_tok": 10, "num_hidden_layers": 48, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
         "shared_expert_intermediate_size": 512},
     "qwen3_vl": {
         "head_dim": 128, "hidden_size": 4096, "intermediate_size": 22016, "max_position_embeddings": 128000,
         "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "rms_norm_eps": 1e-06,
         "rope_theta": 500000.0},
     "qwen3_vl_moe": {
-        "decoder_sparse_step": 1, "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 128000,
-        "moe_intermediate_size": 1408, "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
-        "num_hidden_layers": 24, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_theta": 500000.0},
+        "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 128000, "moe_intermediate_size": 1408,
+        "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+        "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_theta": 500000.0},
     "qwen3_vl_moe_text": {
-        "decoder_sparse_step": 1, "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 128000,
-        "moe_intermediate_size": 1408, "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
-        "num_hidden_layers": 24, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_theta": 500000.0},
+        "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 128000, "moe_intermediate_size": 1408,
+        "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+        "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_theta": 500000.0},
     "qwen3_vl_text": {
         "head_dim": 128, "hidden_size": 4096, "intermediate_size": 22016, "max_position_embeddings": 128000,
         "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "rms_norm_eps": 1e-06,
