@@ -28,7 +28,7 @@ OTHERS = {
     "elementwise": ["add", "mul", "silu", "gelu", "gelu_erf", "scale", "softcap", "glu_silu", "glu_gelu", "glu_sigmoid"],
     "columns": ["copy"], "conv": ["causal"], "delta_net": ["wide"], "ssm_scan": ["columns"], "topk": ["softmax"],
     "expert_rows": ["f32"], "experts": ["buckets", "rows", "sum"], "heads": ["q8", "products", "join"],
-    "token_shift": ["rows"], "wkv7": ["narrow"],
+    "token_shift": ["rows"], "wkv6": ["narrow"], "wkv7": ["narrow"],
 }
 KERNELS = [*(kernel for traits in TRAITS.values() for kernel in (traits.matmul, traits.embed)),
            *(f"{module}:{variant}" for module, variants in OTHERS.items() for variant in variants)]

@@ -22,7 +22,8 @@ from edgellm.weights import WeightStore
 
 ARCHITECTURES = writers()
 OPTIONAL = {"gemma4": ("blk.0.layer_output_scale.weight",)}      # tensors that files may lack
-OUTPUTS = {"mamba": "ssm_out", "mamba2": "ssm_out", "rwkv7": "time_mix_output"}     # of a block's mixer
+OUTPUTS = {"mamba": "ssm_out", "mamba2": "ssm_out"} | dict.fromkeys(        # of a block's mixer
+    ("arwkv7", "rwkv6", "rwkv6qwen2", "rwkv7"), "time_mix_output")
 
 
 def test_the_folder_is_the_list() -> None:

@@ -78,7 +78,7 @@ def test_nothing_fusible_is_left(arch: str, tmp_path: Path) -> None:
         graph = load_graph(gguf)[1]
         ops = Counter(node.op for node in optimise(graph).nodes)
         # gates without an activation, or limits behind it
-        assert ops["mul"] == 2 * (arch in ("lfm2", "lfm2moe", "rwkv7", "step35"))
+        assert ops["mul"] == 2 * (arch in ("arwkv7", "lfm2", "lfm2moe", "rwkv7", "step35"))
         # some normalise or scale both halves of a block before they add them; gpt2 adds its learned positions once,
         # and deepseek2 has one layer with experts here
         twice = ("exaone4", "gemma2", "gemma3", "glm4", "granite", "granitehybrid", "granitemoe", "minicpm", "olmo2", "afmoe",
@@ -87,7 +87,7 @@ def test_nothing_fusible_is_left(arch: str, tmp_path: Path) -> None:
         gated = ("qwen2moe", "qwen35moe", "qwen3next")           # shared experts, which are added to the others
         # a sum of experts takes no residual; some have experts in every second layer, or the third
         routed = {"jamba": 1, "nemotron_h_moe": 0}.get(arch, 2 * (arch in ROUTINGS))
-        rows = {"gemma4": 7, "gemma3n": 11}      # both halves, rows per layer, and these rows' two parts
+        rows = {"gemma4": 7, "gemma3n": 11, "rwkv6": 2}          # both halves, rows per layer, rows' two parts; gated halves
         assert ops["add"] == rows.get(arch, 4 if arch in (*twice, *gated) else routed or int(
             arch in ("gpt2", "starcoder", "deepseek2", "mistral4", "kimi-linear")))
 

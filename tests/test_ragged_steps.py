@@ -84,7 +84,7 @@ def mixed(n: int, rounds: int, longest: int) -> list[list[int]]:
 @pytest.mark.parametrize(("name", "quant", "kv_type"),
                          [("llama", "Q4_0", "f16"), ("gemma3", "F32", "f16"), ("qwen3", "Q4_K", "q8_0"), ("lfm2", "Q4_0", "f16"),
                           ("deepseek2", "Q8_0", "q8_0"), ("llama", "F32", "q4_0"), ("rwkv7", "Q4_0", "f16"),
-                          ("mamba2", "Q4_0", "f16"), ("gemma4", "F32", "f16")])
+                          ("rwkv6", "Q4_0", "f16"), ("mamba2", "Q4_0", "f16"), ("gemma4", "F32", "f16")])
 def test_together_as_alone(tmp_path: Path, name: str, quant: str, kv_type: str, n: int) -> None:
     path = tiny_model(tmp_path / "m.gguf", name, quant, window=24)
     hold_together_to_alone(path, kv_type, n, mixed(n, 20, 40))

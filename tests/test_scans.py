@@ -14,10 +14,10 @@ import pytest
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.emitters import float_word
 from edgellm.backends.cpu.ops_recurrent import rates_by_blocks
-from edgellm.backends.cpu.ops_rwkv import SCRATCH_ROWS
+from edgellm.backends.cpu.ops_rwkv import SCRATCH_ROWS, SCRATCH_ROWS_6
 from edgellm.backends.cpu.words import DELTA_NET, SSM_SCAN, Words
 from edgellm.backends.cpu.words_kda import KDA
-from edgellm.backends.cpu.words_rwkv import WKV7
+from edgellm.backends.cpu.words_rwkv import WKV6, WKV7
 from edgellm.graph import Node
 from edgellm.ops import OPS
 
@@ -95,13 +95,24 @@ def delta_net(dim_k: int, dim_v: int, *, grouped: bool) -> Case:
                 {}, v_heads * dim_v * (dim_k + 1))
 
 
-def wkv7(heads: int, dim: int) -> Case:
+def wkv6(heads: int, kv_heads: int, dim: int, *, first: bool) -> Case:
+    """Decays from nearly 1 to nearly 0."""
+    rng, n = np.random.default_rng(dim), heads * dim
+    inputs = {name: rng.standard_normal((TOKENS, n if name in "rw" else kv_heads * dim), np.float32) for name in "rwkv"}
+    inputs["w"] = 2 * inputs["w"] - 1
+    weights = {"first": rng.standard_normal((heads, dim), np.float32)} if first else {}
+    sizes = {"heads": heads, "kv_heads": kv_heads, "dim": dim}
+    return Case(f"wkv6:{'narrow' if dim % 16 else 'wide'}", WKV6, "wkv6", inputs, weights, n, {"heads": heads}, sizes,
+                {"scratch": np.zeros(SCRATCH_ROWS_6 * dim, np.float32)}, n * dim)
+
+
+def wkv7(heads: int, dim: int, *, norm: bool = True) -> Case:
     rng, n = np.random.default_rng(dim), heads * dim
     inputs = {name: rng.standard_normal((TOKENS, n), np.float32) for name in ("r", "w", "k", "v", "a", "first", "gate")}
     inputs["w"] += 3                             # factors get small after some fifty tokens
-    weights = {name: rng.standard_normal(n, np.float32) for name in ("k_k", "k_a", "r_k", "scale", "shift")}
+    weights = {name: rng.standard_normal(n, np.float32) for name in ("k_k", "k_a", "r_k", "scale", "shift")[: 5 if norm else 3]}
     return Case(f"wkv7:{'narrow' if dim % 16 else 'wide'}", WKV7, "wkv7", inputs, weights, n, {"heads": heads, "eps": 64e-5},
-                {"heads": heads, "dim": dim, "eps": float_word(64e-5)},
+                {"heads": heads, "dim": dim, "eps": float_word(64e-5), "normal": int(norm)},
                 {"weights": np.stack([*weights.values()]), "scratch": np.zeros(SCRATCH_ROWS * dim, np.float32)}, n * (dim + 1))
 
 
@@ -120,7 +131,9 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "mamba 2": lambda: ssm_scan(4, 64, 1, 128), "mamba 2, odd": lambda: ssm_scan(4, 75, 2, 24),
     "delta net": lambda: delta_net(16, 64, grouped=False), "delta net, narrow": lambda: delta_net(24, 40, grouped=True),
     "kda": lambda: kda(3, 64), "kda, narrow": lambda: kda(5, 24),
-    "rwkv 7": lambda: wkv7(3, 64), "rwkv 7, narrow": lambda: wkv7(5, 24),
+    "rwkv 6": lambda: wkv6(3, 3, 64, first=True), "rwkv 6, narrow": lambda: wkv6(6, 6, 24, first=True),
+    "rwkv 6, shared keys": lambda: wkv6(6, 2, 32, first=False),
+    "rwkv 7": lambda: wkv7(3, 64), "rwkv 7, narrow": lambda: wkv7(5, 24), "rwkv 7, no norm": lambda: wkv7(3, 32, norm=False),
 }
 
 

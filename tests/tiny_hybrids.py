@@ -53,29 +53,87 @@ def qwen35_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
         "ssm_norm.weight": draw.vector(32), "ssm_out.weight": draw.matrix(s.n_embd, 128)}
 
 
-def rwkv7_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+def rwkv6_mix(draw: Draw, s: Shape, kv_heads: int) -> dict[str, Array]:
+    """Heads of 16 dims, short rows of 8 and 12."""
+    n, sizes = s.n_embd, {"receptance": s.n_embd, "gate": s.n_embd, "key": 16 * kv_heads, "value": 16 * kv_heads}
+    return {f"time_mix_{name}.weight": draw.matrix(rows, n) for name, rows in sizes.items()} | {
+        "time_mix_output.weight": draw.matrix(n, n), "time_mix_lerp_x.weight": draw.vector(n, mean=0.5),
+        "time_mix_lerp_fused.weight": draw.vector(5, 1, 1, n, mean=0.5), "time_mix_w1.weight": draw.matrix(40, n),
+        "time_mix_w2.weight": draw.matrix(5 * n, 8).reshape(5, n, 8), "time_mix_decay.weight": draw.vector(n, mean=-1.0),
+        "time_mix_decay_w1.weight": draw.matrix(12, n), "time_mix_decay_w2.weight": draw.matrix(n, 12)}
+
+
+def norms(draw: Draw, s: Shape, *names: str) -> dict[str, Array]:
+    """With a bias each."""
+    return {f"{name}.{kind}": draw.vector(s.n_embd, mean=mean) for name in names for kind, mean in (("weight", 1.0), ("bias", 0.0))}
+
+
+def rwkv6_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    n = s.n_embd
+    return norms(draw, s, "attn_norm", "attn_norm_2", "time_mix_ln") | rwkv6_mix(draw, s, n // 16) | {
+        "time_mix_first.weight": draw.vector(n // 16, 16), "channel_mix_lerp_k.weight": draw.vector(n, mean=0.5),
+        "channel_mix_lerp_r.weight": draw.vector(n, mean=0.5), "channel_mix_key.weight": draw.matrix(s.n_ff, n),
+        "channel_mix_value.weight": 0.5 * draw.matrix(n, s.n_ff), "channel_mix_receptance.weight": draw.matrix(n, n)}
+
+
+def transformed(draw: Draw, s: Shape) -> dict[str, Array]:
+    """What layers made of transformers have beside their time mix."""
+    return {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm")} | gated(draw, s)
+
+
+def rwkv6qwen2_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    widths = {"receptance": s.n_embd, "key": 32, "value": 32}
+    biases = {f"time_mix_{name}.bias": draw.vector(n, mean=0.0) for name, n in widths.items()}
+    return transformed(draw, s) | rwkv6_mix(draw, s, 2) | biases
+
+
+def rwkv7_mix(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     """Heads of 16 dims, short rows of 8, 12, 16 and 24."""
     n, small = s.n_embd, ("k_k", "k_a", "r_k", "w0", "a0", *(["v0"] if layer else []))
     ranks = {"w": 8, "a": 12, "g": 24} | ({"v": 16} if layer else {})
-    norms = {f"{name}.{kind}": draw.vector(n, mean=mean) for name in ("attn_norm", "attn_norm_2", "time_mix_ln")
-             for kind, mean in (("weight", 1.0), ("bias", 0.0))}
-    return norms | {f"time_mix_{name}.weight": draw.vector(n, mean=0.5) for name in small} | {
+    return {f"time_mix_{name}.weight": draw.vector(n, mean=0.5) for name in small} | {
         f"time_mix_{name}.weight": draw.matrix(n, n) for name in ("receptance", "key", "value", "output")} | {
         f"time_mix_{name}1.weight": draw.matrix(rank, n) for name, rank in ranks.items()} | {
         f"time_mix_{name}2.weight": draw.matrix(n, rank) for name, rank in ranks.items()} | {
-        "time_mix_lerp_fused.weight": draw.vector(6, 1, 1, n, mean=0.5), "channel_mix_lerp_k.weight": draw.vector(n, mean=0.5),
+        "time_mix_lerp_fused.weight": draw.vector(6, 1, 1, n, mean=0.5)}
+
+
+def rwkv7_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    n = s.n_embd
+    return norms(draw, s, "attn_norm", "attn_norm_2", "time_mix_ln") | rwkv7_mix(draw, s, layer) | {
+        "channel_mix_lerp_k.weight": draw.vector(n, mean=0.5),
         "channel_mix_key.weight": draw.matrix(s.n_ff, n), "channel_mix_value.weight": 0.5 * draw.matrix(n, s.n_ff)}
 
 
-def rwkv7_keys(s: Shape) -> dict[str, Any]:
+def arwkv7_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    return transformed(draw, s) | rwkv7_mix(draw, s, layer)
+
+
+def rwkv_keys(s: Shape) -> dict[str, Any]:
     return {"attention.head_count": 0, "attention.head_count_kv": None, "attention.layer_norm_rms_epsilon": None,
-            "attention.layer_norm_epsilon": s.eps, "wkv.head_size": 16, "attention.decay_lora_rank": 8,
-            "attention.iclr_lora_rank": 12, "attention.value_residual_mix_lora_rank": 16, "attention.gate_lora_rank": 24}
+            "attention.layer_norm_epsilon": s.eps, "wkv.head_size": 16}
 
 
-def rwkv7_ends(draw: Draw, s: Shape) -> dict[str, Array]:
-    return {f"{name}.{kind}": draw.vector(s.n_embd, mean=mean) for name in ("token_embd_norm", "output_norm")
-            for kind, mean in (("weight", 1.0), ("bias", 0.0))}
+def rwkv6_keys(s: Shape) -> dict[str, Any]:
+    return rwkv_keys(s) | {"time_mix_extra_dim": 8, "time_decay_extra_dim": 12, "rescale_every_n_layers": 2}
+
+
+def rwkv6qwen2_keys(s: Shape) -> dict[str, Any]:
+    return {"attention.head_count": 0, "attention.head_count_kv": 2, "wkv.head_size": 16, "time_mix_extra_dim": 8,
+            "time_decay_extra_dim": 12, "token_shift_count": 1}
+
+
+def rwkv7_keys(s: Shape) -> dict[str, Any]:
+    return rwkv_keys(s) | {"attention.decay_lora_rank": 8, "attention.iclr_lora_rank": 12,
+                           "attention.value_residual_mix_lora_rank": 16, "attention.gate_lora_rank": 24}
+
+
+def arwkv7_keys(s: Shape) -> dict[str, Any]:
+    return {name: value for name, value in rwkv7_keys(s).items() if "norm" not in name} | {"token_shift_count": 1}
+
+
+def rwkv_ends(draw: Draw, s: Shape) -> dict[str, Array]:
+    return norms(draw, s, "token_embd_norm", "output_norm")
 
 
 def delta_keys(s: Shape) -> dict[str, Any]:
@@ -98,7 +156,10 @@ def token_norm(draw: Draw, s: Shape) -> dict[str, Array]:
 
 HYBRIDS = {
     **SSM,
-    "rwkv7": Hybrid(rwkv7_keys, rwkv7_block, rwkv7_ends),
+    "rwkv6": Hybrid(rwkv6_keys, rwkv6_block, rwkv_ends),
+    "rwkv6qwen2": Hybrid(rwkv6qwen2_keys, rwkv6qwen2_block, output_norm),
+    "rwkv7": Hybrid(rwkv7_keys, rwkv7_block, rwkv_ends),
+    "arwkv7": Hybrid(arwkv7_keys, arwkv7_block, output_norm),
     "qwen35": Hybrid(delta_keys, qwen35_block, output_norm),
     "qwen35moe": Hybrid(delta_expert_keys, qwen35moe_block, output_norm),
     "qwen3next": Hybrid(delta_expert_keys, qwen3next_block, output_norm),

@@ -81,6 +81,34 @@ def _unused_values(n: int) -> dict[str, Any]:
     return {f"blk.0.time_mix_v{part}.weight": np.ones(size) for part, size in (("0", n), ("1", (12, n)), ("2", (n, 12)))}
 
 
+def _apart() -> dict[str, Any]:
+    """RWKV-6's weights of rows and those before them as older files have them."""
+    draw, tensors = Draw(np.random.default_rng(9)), dict[str, Any]()
+    for layer in range(2):
+        name = f"blk.{layer}.time_mix_lerp"
+        tensors |= {f"{name}_fused.weight": None} | {f"{name}_{part}.weight": draw.vector(64, mean=0.5) for part in "wkvrg"}
+    return tensors
+
+
+def _ungated() -> dict[str, Any]:
+    """ARWKV-7 without gates."""
+    draw, tensors = Draw(np.random.default_rng(10)), dict[str, Any]()
+    for layer in range(2):
+        name = f"blk.{layer}.time_mix"
+        tensors |= {f"{name}_g1.weight": None, f"{name}_g2.weight": None}
+        tensors[f"{name}_lerp_fused.weight"] = draw.vector(5, 1, 1, 128, mean=0.5)
+    return tensors
+
+
+def _slow() -> dict[str, Any]:
+    """Decays that QRWKV6's makers do not hold, so that llama.cpp's are the same."""
+    draw, tensors = Draw(np.random.default_rng(11)), dict[str, Any]()
+    for layer in range(2):
+        name = f"blk.{layer}.time_mix_decay"
+        tensors |= {f"{name}.weight": draw.vector(64, mean=-2.5), f"{name}_w2.weight": 0.4 * draw.matrix(64, 12)}
+    return tensors
+
+
 def _plamo3(n_layers: int) -> dict[str, Any]:
     """Norms after the halves of a block, which real files name without .weight."""
     draw, tensors = Draw(np.random.default_rng(8)), dict[str, Any]()
@@ -187,6 +215,14 @@ VARIANTS = {
                             metadata={"{arch}.ssm.dt_b_c_rms": True}, config=_MAMBA | {"mixer_rms_eps": 1e-5}),
     "lfm2": Variant("lfm2", "Lfm2", {"n_layers": 3}, config={
         "norm_eps": 1e-5, "conv_L_cache": 3, "block_auto_adjust_ff_dim": False, "layer_types": [FULL, "conv", FULL]}),
+    "rwkv6": Variant("rwkv6", "", {"n_layers": 3}),
+    "rwkv6-wide": Variant("rwkv6", "", {"n_embd": 128}, {"{arch}.wkv.head_size": 64, "{arch}.rescale_every_n_layers": 0},
+                          {f"blk.{layer}.time_mix_first.weight": np.cos(np.arange(128)).reshape(2, 64) for layer in range(2)}),
+    "rwkv6-apart": Variant("rwkv6", "", tensors=_apart()),
+    "rwkv6qwen2": Variant("rwkv6qwen2", ""),
+    "rwkv6qwen2-slow": Variant("rwkv6qwen2", "", tensors=_slow()),
+    "arwkv7": Variant("arwkv7", "", {"n_layers": 3}, tensors=_unused_values(64)),
+    "arwkv7-bare": Variant("arwkv7", "", {"n_embd": 128}, {"{arch}.wkv.head_size": 64}, _unused_values(128) | _ungated()),
     "rwkv7": Variant("rwkv7", "", {"n_layers": 3}, tensors=_unused_values(64)),
     "rwkv7-wide": Variant("rwkv7", "", {"n_embd": 128}, {"{arch}.wkv.head_size": 64}, _unused_values(128)),
     "ministral3": Variant("mistral3", "Ministral3", {"head_dim": 24}, config={"rope_parameters": _MINISTRAL}),

@@ -38,32 +38,32 @@ def _rms_norm(run: Run, node: Node, x: Array) -> Array:
     return y.reshape(x.shape)
 
 
-def layer_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1) -> Value:
+def layer_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1, *, flat: bool = False) -> Value:
     """Rows with mean 0 and variance 1, times weight (n,) plus bias (n,) where there is one; None: no weight.
 
-    `groups`: pieces of a row that are normalised each for itself, with a weight (groups, n/groups) and no bias.
+    `groups`: pieces of a row that are normalised each for itself, with a weight and a bias (groups, n/groups); `flat`: (n,).
     """
-    weights = () if name is None else g.named(name) if groups == 1 else (f"{name}.weight",)
-    return g.emit("layer_norm", (x,), g.n(x), weights, eps=eps, groups=groups)
+    return g.emit("layer_norm", (x,), g.n(x), () if name is None else g.named(name), eps=eps, groups=groups, flat=flat)
 
 
 def _layer_norm_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
     groups = integer(node, "groups")
-    return tuple(WeightUse(name, (node.n,) if groups == 1 else (groups, node.n // groups), "vector") for name in node.weights)
+    shape = (node.n,) if groups == 1 or node.attrs["flat"] else (groups, node.n // groups)
+    return tuple(WeightUse(name, shape, "vector") for name in node.weights)
 
 
 def _layer_norm(run: Run, node: Node, x: Array) -> Array:
     pieces = x.reshape(len(x), integer(node, "groups"), -1)
     centred = pieces - np.mean(pieces, axis=-1, keepdims=True)
     variance = np.mean(np.square(centred), axis=-1, keepdims=True)
-    y: Array = centred / np.sqrt(variance + np.float32(number(node, "eps")))
-    y = y * run.weight(node.weights[0]) if node.weights else y
-    return (y + run.weight(node.weights[1]) if len(node.weights) == 2 else y).reshape(x.shape)
+    y: Array = (centred / np.sqrt(variance + np.float32(number(node, "eps")))).reshape(x.shape)
+    y = y * run.weight(node.weights[0]).reshape(-1) if node.weights else y
+    return y + run.weight(node.weights[1]).reshape(-1) if len(node.weights) == 2 else y
 
 
 OPS = (
     OpSpec("rms_norm", _rms_norm, attrs=frozenset({"eps", "groups", "own"}), check=_check_norm, weights=_rms_norm_weights,
            weight_counts=(0, 1), bounded=True),
-    OpSpec("layer_norm", _layer_norm, attrs=frozenset({"eps", "groups"}), check=_check_norm, weights=_layer_norm_weights,
+    OpSpec("layer_norm", _layer_norm, attrs=frozenset({"eps", "groups", "flat"}), check=_check_norm, weights=_layer_norm_weights,
            weight_counts=(0, 1, 2), bounded=True),
 )

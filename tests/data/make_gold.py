@@ -15,6 +15,7 @@ from typing import Any
 import gguf
 import gold_by_name
 import numpy as np
+import rwkv6_definition
 import rwkv7_definition
 import torch
 import transformers
@@ -56,8 +57,8 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
 def gold(variant: Variant, path: Path) -> dict[str, Any]:
     """Logits of one variant's file."""
     shape = Shape(**variant.sizes)
-    if variant.arch == "rwkv7":
-        return rwkv7_gold(variant, path, shape)
+    if "rwkv" in variant.arch:
+        return rwkv_gold(variant, path, shape)
     arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(variant.write(path)).tensors}
     if variant.arch in gold_by_name.BY_NAME:
         found = gold_by_name.logits(variant.arch, variant.family, hf_config(variant, shape), arrays, tokens(shape.n_vocab))
@@ -79,11 +80,19 @@ def gold(variant: Variant, path: Path) -> dict[str, Any]:
     return {"logits": logits[list(ROWS)], "fingerprint": fingerprint(arrays)}
 
 
-def rwkv7_gold(variant: Variant, path: Path, shape: Shape) -> dict[str, Any]:
-    """By the definition in its paper."""
+def rwkv_gold(variant: Variant, path: Path, shape: Shape) -> dict[str, Any]:
+    """By the definitions in its papers."""
     arrays = {tensor.name: tensor.data for tensor in gguf.GGUFReader(variant.write(path)).tensors}
-    head = variant.metadata.get("{arch}.wkv.head_size", 16)
-    logits = rwkv7_definition.logits(arrays, tokens(shape.n_vocab), head, shape.eps)
+    head, ids = variant.metadata.get("{arch}.wkv.head_size", 16), tokens(shape.n_vocab)
+    match variant.arch:
+        case "rwkv6":
+            logits = rwkv6_definition.logits(arrays, ids, head, shape.eps, variant.metadata.get("{arch}.rescale_every_n_layers", 2))
+        case "rwkv6qwen2":
+            logits = rwkv6_definition.transformed_logits(arrays, ids, head, shape.eps)
+        case "arwkv7":
+            logits = rwkv7_definition.transformed_logits(arrays, ids, head, shape.eps)
+        case _:
+            logits = rwkv7_definition.logits(arrays, ids, head, shape.eps)
     return {"logits": logits[list(ROWS)].astype(np.float32), "fingerprint": fingerprint(arrays)}
 
 

@@ -18,6 +18,10 @@ def normed(x: Array, weight: Array, bias: Array, eps: float) -> Array:
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps) * weight + bias
 
 
+def rms_normed(x: Array, weight: Array, eps: float) -> Array:
+    return x / np.sqrt(np.mean(x * x) + eps) * weight
+
+
 class Layer:
     """One layer's weights, and what it keeps of the tokens before."""
 
@@ -30,7 +34,7 @@ class Layer:
 
     def time_mix(self, x: Array, first: Array | None) -> tuple[Array, Array]:
         w = {name.removeprefix("time_mix_"): array for name, array in self.w.items()}
-        xr, xw, xk, xv, xa, xg = (x + mix * (self.seen - x) for mix in w["lerp_fused"].reshape(6, -1))
+        xr, xw, xk, xv, xa, *xg = (x + mix * (self.seen - x) for mix in w["lerp_fused"].reshape(-1, len(x)))
         self.seen = x
         r, k, v = w["receptance"] @ xr, w["key"] @ xk, w["value"] @ xv
         decay = np.exp(-np.exp(-0.5) * sigmoid(w["w0"] + w["w2"] @ np.tanh(w["w1"] @ xw)))
@@ -39,7 +43,7 @@ class Layer:
         else:
             v = v + (first - v) * sigmoid(w["v0"] + w["v2"] @ (w["v1"] @ xv))
         rate = sigmoid(w["a0"] + w["a2"] @ (w["a1"] @ xa))
-        gate = w["g2"] @ sigmoid(w["g1"] @ xg)
+        gate = w["g2"] @ sigmoid(w["g1"] @ xg[0]) if xg else np.ones_like(x)
         removal = k * w["k_k"]
         k = k + k * (rate - 1.0) * w["k_a"]
         out = np.empty((self.heads, self.head))
@@ -49,7 +53,7 @@ class Layer:
             transition = np.diag(decay[own]) - np.outer(kk, rate[own] * kk)
             self.state[h] = self.state[h] @ transition + np.outer(v[own], k[own])
             out[h] = self.state[h] @ r[own]
-        y = normed(out, w["ln"].reshape(out.shape), w["ln.bias"].reshape(out.shape), 64e-5)
+        y = normed(out, w["ln"].reshape(out.shape), w["ln.bias"].reshape(out.shape), 64e-5) if "ln" in w else out
         y = y + (r * k * w["r_k"]).reshape(out.shape).sum(-1, keepdims=True) * v.reshape(out.shape)
         return w["output"] @ (y.reshape(-1) * gate), first
 
@@ -57,6 +61,12 @@ class Layer:
         mixed = x + self.w["channel_mix_lerp_k"] * (self.seen_by_channels - x)
         self.seen_by_channels = x
         return self.w["channel_mix_value"] @ np.square(np.maximum(self.w["channel_mix_key"] @ mixed, 0.0))
+
+    def feed_forward(self, x: Array) -> Array:
+        """A transformer's."""
+        gate = self.w["ffn_gate"] @ x
+        y: Array = self.w["ffn_down"] @ (gate * sigmoid(gate) * (self.w["ffn_up"] @ x))
+        return y
 
     def norm(self, x: Array, name: str, eps: float) -> Array:
         return normed(x, self.w[name], self.w[f"{name}.bias"], eps)
@@ -75,4 +85,19 @@ def logits(arrays: Mapping[str, npt.NDArray[Any]], ids: npt.NDArray[np.int64], h
             x = x + y
             x = x + layer.channel_mix(layer.norm(x, "attn_norm_2", eps))
         rows.append(wide["output.weight"] @ normed(x, wide["output_norm.weight"], wide["output_norm.bias"], eps))
+    return np.stack(rows)
+
+
+def transformed_logits(arrays: Mapping[str, npt.NDArray[Any]], ids: npt.NDArray[np.int64], head: int, eps: float) -> Array:
+    """The same of ARWKV-7, whose layers were a transformer's."""
+    wide = {name: array.astype(np.float64) for name, array in arrays.items()}
+    n_layers = 1 + max(int(name.split(".")[1]) for name in wide if name.startswith("blk."))
+    layers, rows = [Layer(wide, number, head) for number in range(n_layers)], []
+    for token in ids:
+        x, first = wide["token_embd.weight"][token], None
+        for layer in layers:
+            y, first = layer.time_mix(rms_normed(x, layer.w["attn_norm"], eps), first)
+            x = x + y
+            x = x + layer.feed_forward(rms_normed(x, layer.w["ffn_norm"], eps))
+        rows.append(wide["output.weight"] @ rms_normed(x, wide["output_norm.weight"], eps))
     return np.stack(rows)

@@ -55,6 +55,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                 centre = np.float32(total(source, n) / np.float32(n))
             variance = np.float32(squares(source, n, centre) / np.float32(n))
             factor = np.float32(np.float32(1) / np.float32(math.sqrt(variance + eps)))
-            write(source, out + row * out_stride + group * n * 4, n, w + group * w_stride, bias, centre, factor)
+            own = group * w_stride
+            write(source, out + row * out_stride + group * n * 4, n, w + own, bias + own if bias != 0 else 0, centre, factor)
 
     return norm

@@ -35,9 +35,9 @@ FOUND, ONES = 2 * OF_TOKEN, 2 * OF_TOKEN + 1
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, load, store = isa.load_i64, isa.load_f32, isa.load_f32x8, isa.store_f32x8
-    splat, mul, width = isa.splat_f32x8, isa.mul_f32x8, 8 * VECTORS[variant]
-    prepare, finish, find, change = _prepare(isa), _finish(isa), _find(isa, VECTORS[variant]), _change(isa, VECTORS[variant])
-    arguments = WKV7.reader(isa, "step out out_stride weights heads dim targets state_at scratch")
+    splat, mul, fma, width = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, 8 * VECTORS[variant]
+    prepare, norm, find, change = _prepare(isa), _norm(isa), _find(isa, VECTORS[variant]), _change(isa, VECTORS[variant])
+    arguments = WKV7.reader(isa, "step out out_stride weights normal heads dim targets state_at scratch")
     EPS = WKV7.at("eps")
 
     @inline
@@ -49,8 +49,13 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                     at = block + i * width * 4 + part
                     store(after, at, mul(load(before, at), splat(load_f32(factors, i * 4))))
 
+    @inline
+    def finish(y, values, taken, dim):
+        for j in range(0, dim * 4, 32):
+            store(y, j, fma(splat(taken), load(values, j), load(y, j)))
+
     def wkv7(op, ith, nth):
-        step, out, out_stride, weights, heads, dim, targets, state_at, scratch = arguments(op)
+        step, out, out_stride, weights, normal, heads, dim, targets, state_at, scratch = arguments(op)
         eps, row, room, tokens = load_f32(op, EPS), dim * 4, dim * dim * 4, load_i64(step, abi.N_TOKENS * 8)
         found, ones = scratch + FOUND * row, scratch + ONES * row
         for j in range(0, row, 32):
@@ -77,7 +82,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                            rows + VALUES * row + column * 4, target + column * 4, dim)
                 for j in range(0, row, 32):
                     store(after, room + j, load(rows, FACTORS * row + j))
-                finish(target, scale, scale + heads * row, rows + VALUES * row, load_f32(rows, SUM * row), dim, eps)
+                if normal:
+                    norm(target, scale, scale + heads * row, dim, eps)
+                finish(target, rows + VALUES * row, load_f32(rows, SUM * row), dim)
 
     return wkv7
 
@@ -181,14 +188,14 @@ def _totals(e: Generic, n: int) -> list[Any]:
     return [cgutils.alloca_once_value(e.b, e.constant(V8F, 0.0)) for _ in range(n)]
 
 
-def _finish(isa: Isa) -> Any:
-    """A layer norm of a head's row, in place, and values times `taken`."""
+def _norm(isa: Isa) -> Any:
+    """A layer norm of a head's row, in place."""
     load, store, splat, add, sub, mul, fma = (isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8, isa.add_f32x8, isa.sub_f32x8,
                                               isa.mul_f32x8, isa.fma_f32x8)
     zero, hsum = isa.zero_f32x8, isa.hsum_f32x8
 
     @inline
-    def finish(y, scale, bias, v, taken, dim, eps):
+    def norm(y, scale, bias, dim, eps):
         total, squares, row = zero(), zero(), dim * 4
         for j in range(0, row, 32):
             total = add(total, load(y, j))
@@ -198,7 +205,6 @@ def _finish(isa: Isa) -> Any:
             squares = fma(away, away, squares)
         factor = splat(ONE / np.sqrt(hsum(squares) / np.float32(dim) + eps))
         for j in range(0, row, 32):
-            normal = mul(sub(load(y, j), centre), factor)
-            store(y, j, fma(splat(taken), load(v, j), fma(normal, load(scale, j), load(bias, j))))
+            store(y, j, fma(mul(sub(load(y, j), centre), factor), load(scale, j), load(bias, j)))
 
-    return finish
+    return norm

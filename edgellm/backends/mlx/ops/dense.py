@@ -31,8 +31,9 @@ def rms_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Ar
 def layer_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     groups, vectors = cast(int, node.attrs["groups"]), [weights.vectors[name] for name in node.weights]
     if groups > 1:
-        y = mx.fast.layer_norm(x[0].reshape(-1, groups, node.n // groups), None, None, number(node, "eps"))
-        return (y * vectors[0] if vectors else y).reshape(-1, node.n)
+        y = mx.fast.layer_norm(x[0].reshape(-1, groups, node.n // groups), None, None, number(node, "eps")).reshape(-1, node.n)
+        y = y * vectors[0].reshape(-1) if vectors else y
+        return y + vectors[1].reshape(-1) if len(vectors) == 2 else y
     weight, bias = [*vectors, None, None][:2]
     return mx.fast.layer_norm(x[0], weight, bias, number(node, "eps"))
 
