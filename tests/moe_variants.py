@@ -85,6 +85,9 @@ VARIANTS: Mapping[str, Variant] = {
         "num_hidden_layers": 3, "num_experts": 4, "shared_expert_intermediate_size": 192, "mlp_only_layers": [0],
         "qkv_bias": False}),
     "dbrx": Variant("dbrx", PEER),
+    "arctic": Variant("arctic", PEER, {"n_layers": 3}),
+    "grovemoe": Variant("grovemoe", "Qwen3Moe", {"n_experts": 8, "n_used": 3}, config=ONE | {
+        "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True}),
     "maple": Variant("maple", PEER, {"n_layers": 4}, {
         "{arch}.swiglu_clamp_exp": [0.6] * 4, "{arch}.attention.sliding_window_pattern": [True, False] * 2}),
     "bailingmoe": Variant("bailingmoe", "Qwen2Moe", metadata={"{arch}.expert_weights_norm": True}, config=ONE | {

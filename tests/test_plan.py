@@ -62,6 +62,7 @@ def test_a_layer_has_few_barriers(tmp_path: Path, name: str, threads: int) -> No
     # products of heads, before attention and after it; products through short rows, two after each other
     short_rows = dict.fromkeys(("minicpm3", "plm"), (2, 7)) | dict.fromkeys(("deepseek2", "mistral4"), (2, 5))
     short_rows |= {"arwkv7": (2, 12), "rwkv6": (4, 15), "rwkv6qwen2": (3, 12), "rwkv7": (3, 14), "kimi-linear": (1, 5)}
+    short_rows |= {"arctic": (0, 1), "grovemoe": (2, 5)}         # a dense feed-forward, a second bank of experts
     more, more_of_many = short_rows.get(name, (0, 0))
     rows = {"gemma4": 1, "gemma3n": 5}.get(name, 0)              # of a token, beside the one that all have
     both = 4 * (name == "falcon-h1")             # attention and a recurrent layer

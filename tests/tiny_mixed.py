@@ -125,7 +125,28 @@ def granite_swa_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
                               "ffn_down_shexp.weight": draw.matrix(s.n_embd, s.n_ff)}
 
 
+def arctic_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    """A dense feed-forward as wide as a row beside the experts."""
+    found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm", "ffn_norm_exps")}
+    found |= {name: array for name, array in attention(draw, s).items() if not name.endswith("_norm.weight")}
+    return found | gated(draw, s, s.n_embd) | draw.experts(s, "arctic")
+
+
+def grovemoe_keys(s: Shape) -> dict[str, Any]:
+    return {"experts_per_group": 2, "expert_group_scale": 0.4, "expert_chunk_feed_forward_length": 32}
+
+
+def grovemoe_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    """A small expert for each two."""
+    found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm")} | attention(draw, s)
+    small = {f"ffn_{part}_chexps.weight": np.stack([draw.matrix(*size) for _ in range(s.n_experts // 2)])
+             for part, size in (("gate", (32, s.n_embd)), ("up", (32, s.n_embd)), ("down", (s.n_embd, 32)))}
+    return found | draw.experts(s, "grovemoe") | small
+
+
 MIXED = {
+    "arctic": Hybrid(lambda s: {}, arctic_block, output_norm),
+    "grovemoe": Hybrid(grovemoe_keys, grovemoe_block, output_norm),
     "granite_swa": Hybrid(granite_swa_keys, granite_swa_block, output_norm),
     "deci": Hybrid(deci_keys, deci_block, output_norm),
     "openelm": Hybrid(openelm_keys, openelm_block, output_norm),

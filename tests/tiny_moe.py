@@ -56,6 +56,8 @@ ROUTINGS = {                                     # of the architectures that are
     "deepseek2-ocr": Routing(shared=2),
     "dbrx": Routing(own_length=False),
     "maple": Routing(),
+    "arctic": Routing(own_length=False),
+    "grovemoe": Routing(),
 }
 PLAIN = Routing(own_length=False)                # Mixtral
 

@@ -32,15 +32,35 @@ OWN_NAMES = {                                    # parts that a twin calls other
     "hunyuan_vl": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
     "deepseek": SHARED, "deepseek2-ocr": SHARED, "bailingmoe": SHARED,
 }
-BY_NAME = (*WITHOUT_HEAD, *PAIRED, *OWN_NAMES, "exaone", "bailingmoe2", "orion", "pangu-embedded", "qwen")
+BY_NAME = (*WITHOUT_HEAD, *PAIRED, *OWN_NAMES, "exaone", "bailingmoe2", "orion", "pangu-embedded", "qwen", "grovemoe")
 Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+class Grove(torch.nn.Module):
+    """GroveMoE's experts (Wu et al. 2025): beside those of Qwen3, a small one for each two of them, weighed as they are."""
+
+    def __init__(self, inner: torch.nn.Module, config: Any, weights: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.inner, self.k, self.weights = inner, config.num_experts_per_tok, weights
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        w, rows = self.weights, x[0]
+        chances, chosen = torch.softmax(rows @ w["ffn_gate_inp"].T, dim=-1).topk(self.k, dim=-1)
+        chances = chances / chances.sum(dim=-1, keepdim=True)
+        small = torch.zeros_like(rows)
+        for token, row in enumerate(rows):
+            for chance, group in zip(chances[token], chosen[token] // 2, strict=True):
+                inside = torch.nn.functional.silu(w["ffn_gate_chexps"][group] @ row) * (w["ffn_up_chexps"][group] @ row)
+                small[token] += chance * (w["ffn_down_chexps"][group] @ inside)
+        found: torch.Tensor = self.inner(x) + 0.4 * small
+        return found
 
 
 def logits(arch: str, family: str, config: Any, arrays: Arrays, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Of a file's tensors, (ids, n_vocab)."""
     model = getattr(transformers, family + ("TextModel" if arch in WITHOUT_HEAD else "ForCausalLM"))(config).float().eval()
     model.set_attn_implementation("eager")
-    state = dict(_state(arch, config, arrays))
+    state = dict(_state(arch, config, {name: values for name, values in arrays.items() if "_chexps" not in name}))
     head = state.get("lm_head.weight", state["model.embed_tokens.weight"])
     if arch in WITHOUT_HEAD:
         state = {name.removeprefix("model."): values for name, values in state.items() if name != "lm_head.weight"}
@@ -49,6 +69,10 @@ def logits(arch: str, family: str, config: Any, arrays: Arrays, ids: np.ndarray[
             layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
             layer.mlp.act_fn = torch.nn.GELU()
     missing, unexpected = model.load_state_dict(state, strict=False)
+    if arch == "grovemoe":
+        for number, layer in enumerate(model.model.layers):
+            layer.mlp = Grove(layer.mlp, config, {name.split(".")[2]: torch.tensor(values) for name, values in arrays.items()
+                                                  if name.startswith(f"blk.{number}.")})
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     with torch.no_grad():
         if arch in WITHOUT_HEAD:

@@ -78,13 +78,20 @@ def leading_dense(keys: Keys, *, default: int = 0) -> int:
     return keys.integer("leading_dense_block_count", 0, MAX_LAYERS, default=default)
 
 
-def routed_experts(g: Builder, block: str, x: Value, experts: Experts, router: Value | None = None) -> Value:
-    """The weighted sum of the experts that each token takes. `router`: what the router sees, where that is not x."""
-    k, n, scale = experts.k, g.n(x), f"{block}.ffn_down_exps.scale"
+def expert_weights(g: Builder, block: str, x: Value, experts: Experts) -> Value:
+    """What the experts that each token takes count, 0 for all others."""
     bias = next((name for name in (f"{block}.exp_probs_b.bias", f"{block}.exp_probs_b") if name in g.tensors), None)
-    weights = topk(g, matmul(g, x if router is None else router, f"{block}.ffn_gate_inp", experts.n), k, experts.gating,
-                   normalise=experts.normalise, scale=experts.scale, groups=experts.groups, groups_used=experts.groups_used,
-                   bias=bias)
+    return topk(g, matmul(g, x, f"{block}.ffn_gate_inp", experts.n), experts.k, experts.gating, normalise=experts.normalise,
+                scale=experts.scale, groups=experts.groups, groups_used=experts.groups_used, bias=bias)
+
+
+def routed_experts(g: Builder, block: str, x: Value, experts: Experts, router: Value | None = None,
+                   weights: Value | None = None) -> Value:
+    """The weighted sum of the experts that each token takes. `router`: what the router sees, where that is not x; `weights`:
+    what it says, where that is known.
+    """
+    k, n, scale = experts.k, g.n(x), f"{block}.ffn_down_exps.scale"
+    weights = expert_weights(g, block, x if router is None else router, experts) if weights is None else weights
     if experts.latent:
         x = matmul(g, x, f"{block}.ffn_latent_down", experts.latent)
     factors = scaled_by(g, weights, scale) if scale in g.tensors else None
