@@ -54,6 +54,7 @@ BY_ARCHITECTURE: dict[str, frozenset[str]] = {
     "modern-bert": frozenset({"classifier_activation", "classifier_pooling", "sparse_prediction", "sparse_pred_ignore_index",
                               "layer_norm_eps", "position_embedding_type"}),
     "mpt": frozenset({"embedding_fraction", "learned_pos_emb", "norm_type"}), "rwkv7": frozenset({"norm_first", "num_heads"}),
+    "rwkv6": frozenset({"context_length", "model_version"}),
     "nemotron_h": frozenset({"mamba_hidden_act"}), "nemotron_h_moe": frozenset({"mamba_hidden_act"}),
     "mimo2": frozenset({"attention_chunk_size", "hybrid_block_size", "mlp_layer_types", "moe_layer_freq", "n_shared_experts"}),
     "starcoder": frozenset({"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "max_batch_size",

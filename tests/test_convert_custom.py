@@ -153,6 +153,7 @@ def test_the_world_vocabulary(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "config", "field"), [
     ("rwkv7", {"attn": {"layers": [1]}}, "attn"), ("rwkv7", {"value_dim": [32, 64]}, "value_dim"),
+    ("rwkv6", {"attention_hidden_size": 64}, "attention_hidden_size"), ("rwkv6", {"head_size_divisor": 4}, "head_size_divisor"),
     ("rwkv7", {"norm_eps": 1e-5}, "norm_eps"), ("bailing_moe_v2", {"architectures": ["BailingMoeForCausalLM"]}, "architectures"),
     ("bailing_moe_v2", {"norm_head": True}, "norm_head"), ("bailing_moe_v2", {"score_function": "softmax"}, "score_function"),
     ("exaone", {"activation_function": "gelu"}, "hidden_act"),

@@ -28,7 +28,7 @@ TARGETS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 AUTO = "auto"
 FLOAT_TENSORS = re.compile(                      # stay float32, as in llama.cpp's files
     r"position_embd\.weight|token_types\.weight|rope_.*|.*_norm\.weight|.*\.bias|.*\.ffn_gate_inp(?:_shexp)?\.weight"
-    r"|.*conv(?:1d)?\.weight|.*\.ssm_[ad]|.*\.attn_rel_b\.weight|.*\.time_mix_(?:lerp_fused|[wavg][12])\.weight")
+    r"|.*conv(?:1d)?\.weight|.*\.ssm_[ad]|.*\.attn_rel_b\.weight|.*\.time_mix_(?:lerp_fused|first|(?:decay_)?[wavg][12])\.weight")
 AT_ONCE = 1 << 22                # values that are converted together: 16 MiB in float32
 SHOWN = 40                       # letters of a setting's value
 COMPARED = 1 << 24               # bytes that are compared together

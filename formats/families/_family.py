@@ -14,7 +14,7 @@ from ._pieces import Piece
 
 Config = Mapping[str, Any]
 # Wrappers around the language model, none or several.
-PREFIX = re.compile(r"^(?:(?:model|language_model|transformer|backbone|gpt_neox|bert|roberta|encoder)\.)+")
+PREFIX = re.compile(r"^(?:(?:model|language_model|transformer|backbone|gpt_neox|bert|roberta|encoder|rwkv)\.)+")
 LAYER = re.compile(r"(?:layers|layer|h|blocks|block)\.(\d+)\.(.+)")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 PART = re.compile(r"(?:(?:enc\.)?blk\.\d+\.)?(.+?)(?:\.(?:weight|bias|scale))?")

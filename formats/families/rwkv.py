@@ -1,4 +1,4 @@
-"""RWKV-7, under the names of flash-linear-attention and under those of its makers."""
+"""RWKV-6, and RWKV-7 under the names of flash-linear-attention and under those of its makers."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -98,7 +98,42 @@ PIECES = {"time_mix_lerp_fused": (Piece(shape=side_by_side),), "channel_mix_lerp
     f"time_mix_{part}": FLAT for part in VECTORS} | {
     f"turned_{part}{i}": (Piece(f"time_mix_{part}{i}", turned=True),) for part in RANKS for i in (1, 2)}
 
+MIXES_6 = "wkvrg"
+OUTER_6 = {"embeddings": "token_embd", "blocks.0.pre_ln": "token_embd_norm", "ln_out": "output_norm", "head": "output"}
+INNER_6 = {"ln1": "attn_norm", "ln2": "attn_norm_2", "attention.ln_x": "time_mix_ln"} | {
+    f"attention.{part}": f"time_mix_{part}" for part in ("receptance", "key", "value", "gate", "output")} | {
+    f"feed_forward.{part}": f"channel_mix_{part}" for part in ("receptance", "key", "value")}
+BARE_6 = {"attention.time_faaaa": "time_mix_first.weight", "attention.time_maa_x": "time_mix_lerp_x.weight",
+          "attention.time_maa_w1": "time_mix_w1.weight", "attention.time_maa_w2": "time_mix_w2.weight"} | {
+    f"attention.time_{part}": f"time_mix_{part}.weight" for part in ("decay", "decay_w1", "decay_w2")} | {
+    f"feed_forward.time_maa_{part}": f"channel_mix_lerp_{part}.weight" for part in "kr"}
+TURNED_6 = ("time_mix_w1", "time_mix_w2", "time_mix_decay_w1", "time_mix_decay_w2")
+PIECES_6 = {"time_mix_lerp_fused": (Piece(shape=side_by_side),)} | dict.fromkeys(TURNED_6, (Piece(turned=True),)) | dict.fromkeys(
+    ("time_mix_decay", "time_mix_lerp_x", "channel_mix_lerp_k", "channel_mix_lerp_r"), FLAT)
+
+
+def rwkv6(config: Config) -> dict[str, object]:
+    """Nothing is halved between layers, which only f16 needs; the ranks of short rows follow from the width."""
+    width = config["hidden_size"]
+    return {"context_length": CONTEXT, "feed_forward_length": config.get("intermediate_size") or int(width * 3.5) // 32 * 32,
+            "wkv.head_size": config["head_size"], "rescale_every_n_layers": 0, "token_shift_count": 2,
+            "time_mix_extra_dim": 64 if width == 4096 else 32, "time_decay_extra_dim": 128 if width == 4096 else 64,
+            "attention.head_count": 0, "attention.head_count_kv": None, "attention.key_length": None,
+            "attention.value_length": None}
+
+
+def other_widths(config: Config) -> str:
+    """Time mixes that are not as wide as rows, or another norm of heads."""
+    if config.get("attention_hidden_size") not in (None, config["hidden_size"]):
+        return "attention_hidden_size"
+    eps = (config.get("layer_norm_epsilon") or 1e-5) * (config.get("head_size_divisor") or 8) ** 2
+    return "head_size_divisor" if abs(eps / HEAD_EPSILON - 1.0) > 1e-3 else ""
+
+
 FAMILIES = (
+    Family("rwkv6", ("rwkv6",), INNER_6, OUTER_6, bare=BARE_6, pieces=PIECES_6, keys=rwkv6, refuses=other_widths,
+           parts={f"attention.time_maa_{part}": ("time_mix_lerp_fused.weight", i) for i, part in enumerate(MIXES_6)},
+           reads={"rms_norm_eps": (), "num_key_value_heads": ()}),
     Family("rwkv7", ("rwkv7",), names(), ENDS, bare=bare(), parts=MIXED, pieces=PIECES, activations=("sqrelu",), keys=rwkv7,
            made=first_values, refuses=other_graph, only={"wkv_has_gate": (True,)},
            reads={"layer_norm_epsilon": ("norm_eps", "layer_norm_epsilon"), "rms_norm_eps": (), "num_key_value_heads": ()}),

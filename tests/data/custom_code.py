@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import rwkv6_definition
 import rwkv7_definition
 
 Array = npt.NDArray[np.float64]
@@ -154,6 +155,28 @@ def rwkv7(config: Config, w: Arrays, ids: list[int]) -> Array:
     return rwkv7_definition.logits(found, np.array(ids), config["head_dim"], config["norm_eps"])
 
 
+def rwkv6(config: Config, w: Arrays, ids: list[int]) -> Array:
+    """By the paper's definition, whose names are GGUF's. Nothing is halved."""
+    found = {"token_embd.weight": w["rwkv.embeddings.weight"], "output.weight": w["head.weight"]}
+    norms = {"rwkv.blocks.0.pre_ln": "token_embd_norm", "rwkv.ln_out": "output_norm"}
+    for layer in range(config["num_hidden_layers"]):
+        theirs, ours = f"rwkv.blocks.{layer}", f"blk.{layer}"
+        mix, channels = f"{theirs}.attention", f"{theirs}.feed_forward"
+        norms |= {f"{theirs}.ln1": f"{ours}.attn_norm", f"{theirs}.ln2": f"{ours}.attn_norm_2",
+                  f"{mix}.ln_x": f"{ours}.time_mix_ln"}
+        found |= {f"{ours}.time_mix_lerp_{part}.weight": w[f"{mix}.time_maa_{part}"].reshape(-1) for part in "xwkvrg"}
+        found |= {f"{ours}.time_mix_{part}.weight": w[f"{mix}.{part}.weight"]
+                  for part in ("receptance", "key", "value", "gate", "output")}
+        found |= {f"{ours}.time_mix_w1.weight": w[f"{mix}.time_maa_w1"].T, f"{ours}.time_mix_first.weight": w[f"{mix}.time_faaaa"],
+                  f"{ours}.time_mix_w2.weight": w[f"{mix}.time_maa_w2"].transpose(0, 2, 1),
+                  f"{ours}.time_mix_decay.weight": w[f"{mix}.time_decay"].reshape(-1)}
+        found |= {f"{ours}.time_mix_decay_w{i}.weight": w[f"{mix}.time_decay_w{i}"].T for i in (1, 2)}
+        found |= {f"{ours}.channel_mix_lerp_{part}.weight": w[f"{channels}.time_maa_{part}"].reshape(-1) for part in "kr"}
+        found |= {f"{ours}.channel_mix_{part}.weight": w[f"{channels}.{part}.weight"] for part in ("key", "value", "receptance")}
+    found |= {f"{ours}.{kind}": w[f"{theirs}.{kind}"] for theirs, ours in norms.items() for kind in ("weight", "bias")}
+    return rwkv6_definition.logits(found, np.array(ids), config["head_size"], config["layer_norm_epsilon"], 0)
+
+
 LOGITS: dict[str, Callable[[Config, Arrays, list[int]], Array]] = {
-    "exaone": exaone, "internlm2": internlm2, "minicpm": minicpm, "bailing_moe_v2": bailing_moe_v2, "rwkv7": rwkv7}
+    "exaone": exaone, "internlm2": internlm2, "minicpm": minicpm, "bailing_moe_v2": bailing_moe_v2, "rwkv6": rwkv6, "rwkv7": rwkv7}
 """By model type: logits (ids, n_vocab)."""
