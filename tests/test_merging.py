@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import random
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import tiny_tokenizers
 from tokenizers import models
 from vocabulary_cases import PREFIX, bpe_metadata
 
-from edgellm.tokenizer import Tokenizer, build_tokenizer, merging
+from edgellm.tokenizer import Tokenizer, bpe, build_tokenizer, joints, merging
 from edgellm.tokenizer.spm import BYTE_TEXTS
 
 BYTE_LETTERS = tiny_tokenizers.byte_characters()
@@ -88,6 +89,51 @@ def test_lines_of_letters_with_bytes_for_the_rest(way: None, seed: int) -> None:
     lines = ["".join(source.choices(" ab中é👋", k=n)) for n in (1, 2, 3, 5, 8, 9, 13, 21, 40, 150)]
     model = reference(tokens, types, merges, byte_fallback=True)
     assert_same(tokenizer, model, lines, [line.replace(" ", "▁") for line in lines], "\n")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_lines_are_cut_where_no_merge_joins(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In parts of some characters, with tables in which few or many pairs share a hash, and words that are remembered or not."""
+    source = random.Random(seed)
+    monkeypatch.setattr(joints, "AT_ONCE", source.choice((1, 2, 7, 1 << 17)))
+    monkeypatch.setattr(joints, "PARTS", source.choice((1, 3, 8192)))
+    monkeypatch.setattr(joints, "BITS", source.choice((3, 5, 22)))
+    monkeypatch.setattr(bpe, "REMEMBERED", source.choice((0, 3000, 1 << 20)))
+    letters = "▁abcdé中𝄞"
+    texts, merges = random_merges(source, letters)
+    byte_merges = ["<0xC3> <0xA9>", "a <0xE5>"] if seed % 4 == 3 else []         # letters without a token may be merged too
+    merges += byte_merges
+    more = [merge.replace(" ", "") for merge in byte_merges]
+    tokens = [*BYTE_TEXTS, *letters.replace("é", "" if byte_merges else "é"), "\n", *texts, *more, "<end>"]
+    types = [BYTE] * 256 + [NORMAL] * (len(tokens) - 257) + [CONTROL]
+    tokenizer = build_tokenizer(metadata_of(tokens, types, merges, pre="sarvam-moe"), file="x")
+    model = reference(tokens, types, merges, byte_fallback=True)
+    for _ in range(3):
+        lines = ["".join(source.choices(" abcdé中𝄞国👋<0xA9>", k=n)) for n in (1, 2, 3, 8, 9, 21, 40, 150, 700)]
+        assert_same(tokenizer, model, lines, [line.replace(" ", "▁") for line in lines], "\n")
+
+
+def test_runs_of_newlines_stay_whole() -> None:
+    tokens = [*BYTE_TEXTS, "a", "\n", "\n\n", "\n\n\n", "<end>"]
+    types = [BYTE] * 256 + [NORMAL] * 4 + [CONTROL]
+    tokenizer = build_tokenizer(metadata_of(tokens, types, ["a a"], pre="sarvam-moe"), file="x")
+    assert tokenizer.encode("\n\n\na\n\na\n\n\n\n") == [259, 256, 258, 256, 257, 257, 257, 257]
+
+
+@pytest.mark.parametrize("pre", ["gpt-2", "sarvam-moe"])
+def test_words_that_are_remembered_take_a_bounded_amount_of_memory(pre: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpe, "REMEMBERED", 100_000)
+    tokens = [*BYTE_TEXTS, *BYTE_LETTERS, "<end>"]
+    types = [BYTE] * 256 + [NORMAL] * 256 + [CONTROL]
+    tokenizer = build_tokenizer(metadata_of(tokens, types, [], pre=pre), file="x")
+    tokenizer.encode("a")
+    tracemalloc.start()
+    try:
+        for i in range(3000):
+            assert len(tokenizer.encode(f"w{i:05}")) == 6
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -9,10 +9,11 @@ from itertools import chain, islice, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.tokenizer.joints import Joints
 from edgellm.tokenizer.merges import Merges, Pairs
 from edgellm.tokenizer.merging import merge_words
 from edgellm.tokenizer.pre_tokenizers import PreTokenizer
-from edgellm.tokenizer.spans import Spans, batches
+from edgellm.tokenizer.spans import Spans, batches, code_points
 from edgellm.tokenizer.spm import BYTE_TEXTS, SPACE
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
 from edgellm.tokenizer.word_cuts import WordCutter
@@ -32,10 +33,13 @@ BYTE_OF_LETTER = byte_letters()
 LETTERS = np.array([ord(letter) for letter in sorted(BYTE_OF_LETTER, key=BYTE_OF_LETTER.__getitem__)], "<u2")   # of each byte
 BETWEEN = -1                                # in the place of an id between two texts
 NO_BYTE = b"\xff"                           # in no UTF-8
+NO_WORDS: dict[str, tuple[int, ...]] = {"": (BETWEEN,)}
+WORD_BYTES, ID_BYTES = 256, 40              # that a word and each of its ids take in a dict of tuples
+REMEMBERED = 1 << 20                        # bytes of words and their ids that are kept for the next text
 
 
 class BpeEncoder:
-    """Byte-pair merging by rank within words. A word that comes again is merged once."""
+    """Byte-pair merging by rank within words. A word that comes again, in this text or the next, is merged once."""
 
     space_prefix = False
 
@@ -48,13 +52,19 @@ class BpeEncoder:
         self._beyond: dict[int, int | None] = {}     # these ids, and what stands for them
         self._of_byte = np.zeros(256, np.uint32)
         self._built: tuple[WordCutter, Pairs] | None = None
+        self._joints: Joints | None = None   # of vocabularies whose words are lines
+        self._known = NO_WORDS.copy()        # the ids of words that came before
+        self._known_bytes = 0
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
         with self._lock:
             if self._merges is not None:
                 self._add_bytes()
-                self._built = WordCutter(self.pre.expressions), self._merges.table(self._find_spans)
+                pairs = self._merges.table(self._find_spans)
+                if self.pre.visible_spaces and not pairs.have_any(self._of_byte):
+                    self._joints = Joints(pairs, self.vocabulary.texts.spans(np.arange(len(self.vocabulary))))
+                self._built = WordCutter(self.pre.expressions), pairs
                 self._merges = None          # of no use any more
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -84,12 +94,15 @@ class BpeEncoder:
             return text.encode("utf-8", "surrogateescape")
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        known: dict[str, Sequence[int]] = {"": (BETWEEN,)}
-        ids: list[int] = []
+        known, ids = self._known, list[int]()
         for words in self._words(texts):
             new = list(set(words).difference(known))
-            known.update(zip(new, self._merged(new), strict=True))
+            merged = self._merged(new)
+            known.update(zip(new, merged, strict=True))
+            self._known_bytes += WORD_BYTES * len(new) + ID_BYTES * sum(map(len, merged))
             ids += chain.from_iterable(map(known.__getitem__, words))
+        if self._known_bytes > REMEMBERED:   # other threads go on with the words that they began with
+            self._known, self._known_bytes = NO_WORDS.copy(), 0
         if len(texts) == 1:
             return [ids]
         ends = [-1, *np.flatnonzero(np.array(ids) == BETWEEN).tolist(), len(ids)]
@@ -99,7 +112,8 @@ class BpeEncoder:
         """Words of all texts, with an empty one between two texts."""
         assert self._built is not None
         if not self.pre.drops_spaces:
-            yield from self._built[0].words(texts)
+            lists = self._built[0].words(texts)
+            yield from lists if self._joints is None else chain.from_iterable(map(self._joints.cut, lists))
             return
         for at, text in enumerate(texts):
             words = [word.lower() if self.pre.lowercase else word for word in text.split()]
@@ -136,21 +150,23 @@ class BpeEncoder:
     def _symbols(self, words: list[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """The ids that words are merged from, and how many each has."""
         if not self.pre.visible_spaces and not self.pre.drops_spaces:
-            data = list(map(str.encode, words))
-            return self._of_byte[np.frombuffer(b"".join(data), np.uint8)], np.fromiter(map(len, data), np.int64, len(data))
-        letters = sorted(set().union(*words))
-        symbols = dict(zip(letters, map(self._of_letter, letters, self._find(letters).tolist()), strict=True))
-        spelled = [list(chain.from_iterable(map(symbols.__getitem__, word))) for word in words]
-        return np.fromiter(chain.from_iterable(spelled), np.uint32), np.fromiter(map(len, spelled), np.int64, len(spelled))
-
-    def _of_letter(self, letter: str, token: int) -> Sequence[int]:
-        """What a letter of plain UTF-8 is merged from: its `token`, if it has one, else its bytes or the unknown token, if any."""
-        if token >= 0:
-            return (token,)
-        if self.pre.visible_spaces:
-            return [int(self._of_byte[byte]) for byte in letter.encode()]
-        unknown = self.vocabulary.special.unknown
-        return (unknown,) if unknown is not None and self.vocabulary.texts[unknown] else ()
+            encoded = list(map(str.encode, words))
+            counts = np.fromiter(map(len, encoded), np.int64, len(encoded))
+            return self._of_byte[np.frombuffer(b"".join(encoded), np.uint8)], counts
+        text = "".join(words)
+        letters = "".join(sorted(set(text)))
+        tokens = self._find(letters)[code_points(letters).searchsorted(code_points(text))]      # (letters of the text,)
+        data = np.frombuffer(text.encode(), np.uint8)
+        begins = (data & 0xC0) != 0x80       # of letters
+        ids = tokens[np.cumsum(begins) - 1]  # of each byte's letter
+        if self.pre.visible_spaces:          # a letter without a token becomes its bytes
+            kept, ids = begins | (ids < 0), np.where(ids < 0, self._of_byte[data], ids)
+        else:                                # the unknown token, if any
+            unknown = self.vocabulary.special.unknown
+            known = unknown is not None and bool(self.vocabulary.texts[unknown])
+            kept, ids = begins & (known | (ids >= 0)), np.where(ids < 0, unknown or 0, ids)
+        ends = np.append(np.flatnonzero(begins), len(data))[np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))]
+        return ids[kept].astype(np.uint32), np.diff(np.append(0, np.cumsum(kept))[ends], prepend=0)
 
     def _find(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
         return np.concatenate([np.zeros(0, np.int64), *map(self._find_spans, batches(texts))])

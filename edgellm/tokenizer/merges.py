@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ NEVER = (1 << 32) - 1                       # the rank of pairs that are not mer
 Ids = npt.NDArray[np.uint32]
 Find = Callable[[Spans], npt.NDArray[np.int64]]          # ids of texts, -1 for those of no token
 BLANK = ord(" ")
+AT_ONCE = 1 << 17                           # pairs
 REMEMBERED = 4096                           # ranks that were asked for one by one: 1 MB
 
 
@@ -71,6 +72,18 @@ class Pairs:
         found = self._ranks[at]
         found[self._keys[at] != wanted] = NEVER
         return found
+
+    def have_any(self, ids: Ids) -> bool:
+        """Whether one of `ids` is merged with another."""
+        known = np.sort(ids)
+        return any((known[np.minimum(known.searchsorted(part), len(known) - 1)] == part).any()
+                   for parts in self.neighbours() for part in parts)
+
+    def neighbours(self) -> Iterator[tuple[Ids, Ids]]:
+        """Left and right ids of all pairs, some at a time."""
+        for first in range(0, len(self._keys) - 1, AT_ONCE):
+            keys = self._keys[first : min(first + AT_ONCE, len(self._keys) - 1)]
+            yield (keys >> np.uint64(32)).astype(np.uint32), keys.astype(np.uint32)
 
     def rank(self, left: int, right: int) -> int:
         """Of one pair."""

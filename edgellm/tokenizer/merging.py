@@ -108,14 +108,26 @@ def _merged(pairs: Pairs, symbols: Ids, windows: Windows) -> tuple[Places, Place
         some = np.flatnonzero((low < windows.lengths) & (windows.lengths <= high))
         for first in range(0, len(some), AT_ONCE // high):
             part = some[first : first + AT_ONCE // high]
-            tokens = _merge_rows(pairs, symbols, windows.begins[part], windows.lengths[part])
+            begins, lengths = windows.begins[part], windows.lengths[part]
+            if windows.later[part].any():    # those of runs and of repeated lines are alike, those of words are not
+                alike = _first_alike([symbols[begin : begin + n].tobytes() for begin, n in zip(begins, lengths, strict=True)])
+                new = alike == np.arange(len(alike))
+                tokens = _merge_rows(pairs, symbols, begins[new], lengths[new])[(np.cumsum(new) - 1)[alike]]
+            else:
+                tokens = _merge_rows(pairs, symbols, begins, lengths)
             row, column = np.nonzero(tokens != NOTHING)
             rows.append(part[row])
-            places.append(windows.begins[part][row] + column - 1)
+            places.append(begins[row] + column - 1)
             ids.append(tokens[row, column])
     row, place = np.concatenate(rows), np.concatenate(places)
     order = np.argsort(row * WIDTHS[-1] + (place - windows.begins[row]))
     return row[order], place[order], np.concatenate(ids)[order]
+
+
+def _first_alike(keys: list[bytes]) -> Places:
+    """For each the first one that is the same."""
+    first = dict[bytes, int]()
+    return np.fromiter((first.setdefault(key, i) for i, key in enumerate(keys)), np.int64, len(keys))
 
 
 def _merge_rows(pairs: Pairs, symbols: Ids, begins: Places, lengths: Places) -> Ids:

@@ -80,6 +80,11 @@ def batches(texts: Iterable[str]) -> Iterator[Spans]:
         yield Spans(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths) - lengths, lengths)
 
 
+def code_points(text: str) -> npt.NDArray[np.uint32]:
+    """Of its characters."""
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
 def _powers(base: int, n: int) -> npt.NDArray[np.uint64]:
     """The first n, from the zeroth on, modulo 2^64."""
     powers = np.full(n, base, np.uint64)

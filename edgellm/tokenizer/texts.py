@@ -46,12 +46,13 @@ class Texts(Sequence[str]):
         at = self._hashes.searchsorted(texts.hashes, side="right") - 1
         ids = np.where(self._hashes[at] == texts.hashes, self._ids[at].astype(np.int64), -1)
         found = np.flatnonzero(ids >= 0)
-        same = equal(self._spans(ids[found]), texts.some(found))
+        same = equal(self.spans(ids[found]), texts.some(found))
         for i in found[~same].tolist():
             ids[i] = self._of_one_hash.get(texts[i], -1)
         return ids
 
-    def _spans(self, ids: npt.NDArray[np.int64]) -> Spans:
+    def spans(self, ids: npt.NDArray[np.int64]) -> Spans:
+        """The texts of several ids, packed."""
         starts = self._ends[ids].astype(np.int64)
         return Spans(np.frombuffer(self._data, np.uint8), starts, self._ends[ids + 1] - starts)
 

@@ -14,6 +14,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.tokenizer.spans import code_points
+
 SEPARATOR, MARK = "\x80", "\x81"            # stand between words and pieces while expressions cut them; in no set
 ALONE = SEPARATOR + MARK + SEPARATOR
 UNKNOWN = ord(SEPARATOR)                    # in the table of symbols: of a character not yet seen
@@ -70,7 +72,7 @@ class WordCutter:
 
     def _in_symbols(self, text: str) -> str:
         """`text` with symbols for its characters above ASCII."""
-        codes = _codes(text)
+        codes = code_points(text)
         symbols = self._table[codes]
         new = symbols == UNKNOWN
         if new.any():
@@ -86,7 +88,7 @@ class WordCutter:
         for bit, name in enumerate(self._sets):
             if not ONLY_ASCII.fullmatch(name):
                 inside = np.ones(len(codes), bool)
-                inside[np.searchsorted(codes, _codes(outside(name, letters)))] = False
+                inside[np.searchsorted(codes, code_points(outside(name, letters)))] = False
                 sets |= inside.astype(np.int64) << bit
         kinds, which = np.unique(sets, return_inverse=True)
         count = len(self._symbols)
@@ -153,7 +155,3 @@ def _batches(symbols: str, pattern: re.Pattern[str]) -> Iterator[list[str]]:
         if len(words) < 2 * AT_ONCE:
             words, symbols = [*words, symbols], ""
         yield list(filter(None, words))
-
-
-def _codes(letters: str) -> npt.NDArray[np.uint32]:
-    return np.frombuffer(letters.encode("utf-32-le"), np.uint32)
