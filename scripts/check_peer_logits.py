@@ -15,7 +15,8 @@ has RMS norms in phimoe, and weights of experts that sum to 1, where its makers 
 Baichuan but with 32 layers. It adds the bias of Falcon-H1's convolutions even where there is none, so falcon-h1-no-bias fails. Its
 RWKV-7 is right for heads of 64 alone, as in rwkv7-wide and arwkv7-bare. It does not hold the decays of QRWKV6 where its makers do:
 1e-2 in rwkv6qwen2, nothing in rwkv6qwen2-slow. It gives GroveMoE's small experts what the others made, and weighs them by other
-experts than their own.
+experts than their own. Of Chameleon it wants more than 8196 tokens, of which it bars 4 to 8195, and the feed-forwards of
+chameleon-30b do not see what was before attention.
 """
 from __future__ import annotations
 

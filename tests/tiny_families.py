@@ -64,6 +64,8 @@ FAMILIES: dict[str, Family] = {
                     one_kv_per_head=True, embedding_norm=True, **_PLAIN_LN),
     "chatglm": Family(ffn="fused", biased=QKV, keys={"rope.dimension_count": 8}),
     "codeshell": Family(fused_qkv=True, biased=("attn_qkv", "attn_output", "ffn_up", "ffn_down"), **_PLAIN_LN),
+    "chameleon": Family(qk_norm="own", own_head_dim=False),
+    "cogvlm": Family(fused_qkv=True, one_kv_per_head=True, own_head_dim=False),
     "cohere2": Family(norms=("attn_norm",), layer_norm=True, tied=True, keys={"attention.sliding_window": 8, "logit_scale": 0.3}),
     "command-r": Family(norms=("attn_norm",), layer_norm=True, tied=True, qk_norm="own", own_head_dim=False,
                         keys={"logit_scale": 0.3}),

@@ -109,6 +109,19 @@ def _slow() -> dict[str, Any]:
     return tensors
 
 
+def _head_biases() -> dict[str, Any]:
+    """Of Chameleon's norms of heads."""
+    draw = Draw(np.random.default_rng(12))
+    return {f"blk.{layer}.attn_{part}_norm.bias": draw.vector(n, 16, mean=0.0)
+            for layer in range(2) for part, n in (("q", 4), ("k", 2))}
+
+
+def _seeing() -> dict[str, Any]:
+    """CogVLM's matrices for images, which text has no use for."""
+    shapes = {"attn_qkv": (192, 64), "attn_output": (64, 64), "gate": (96, 64), "up": (96, 64), "down": (64, 96)}
+    return {f"blk.{layer}.vis_{name}.weight": np.ones(shape) for layer in range(2) for name, shape in shapes.items()}
+
+
 def _plamo3(n_layers: int) -> dict[str, Any]:
     """Norms after the halves of a block, which real files name without .weight."""
     draw, tensors = Draw(np.random.default_rng(8)), dict[str, Any]()
@@ -118,6 +131,9 @@ def _plamo3(n_layers: int) -> dict[str, Any]:
 
 
 SLIDING, FULL = "sliding_attention", "full_attention"
+_CHAMELEON = {"vocabulary_map": {"<image>": 5}, "vq_config": {
+    "embed_dim": 4, "num_embeddings": 4, "latent_channels": 4, "base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1,
+    "resolution": 8, "attn_type": "none"}}
 _STABLELM = {"layer_norm_eps": 1e-5} | _partly_rotated(0.25)
 _MINISTRAL = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
               "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}
@@ -149,6 +165,10 @@ VARIANTS = {
     "chatglm": Variant("chatglm", "Glm", config={"attention_bias": True} | _partly_rotated(0.5)),
     "chatglm-fused": _chatglm(),
     "codeshell": Variant("codeshell", "Starcoder2", config=_STARCODER2),
+    "chameleon": Variant("chameleon", "Chameleon", tensors=_head_biases(), config=_CHAMELEON),
+    "chameleon-30b": Variant("chameleon", "Chameleon", {"n_layers": 3}, {"{arch}.swin_norm": True}, config=_CHAMELEON | {
+        "swin_norm": True}),
+    "cogvlm": Variant("cogvlm", PEER, tensors=_seeing()),
     "cohere2": Variant("cohere2", "Cohere2", {"n_layers": 4, "tied": True}, config=_COMMAND_R | {"sliding_window": 8}),
     "command-r": Variant("command-r", "Cohere", {"tied": True}, tensors={f"blk.{layer}.attn_{part}_norm.weight": None
                                                          for layer in range(2) for part in "qk"}, config=_COMMAND_R),

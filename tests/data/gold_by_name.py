@@ -17,9 +17,9 @@ NAMES = {
     **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
 }
 # The output matrix is of the whole model:
-WITHOUT_HEAD = ("qwen2vl", "qwen3vl", "qwen3vlmoe", "step35", "spark2_5", "hunyuan_vl", "paddleocr")
+WITHOUT_HEAD = ("qwen2vl", "qwen3vl", "qwen3vlmoe", "step35", "spark2_5", "hunyuan_vl", "paddleocr", "chameleon")
 # Queries and keys with pairs side by side:
-PAIRED = ("internlm2", "minicpm", "deepseek", "xverse", "baichuan", "maincoder", "bailingmoe")
+PAIRED = ("chameleon", "internlm2", "minicpm", "deepseek", "xverse", "baichuan", "maincoder", "bailingmoe")
 SHARED = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")}
 OWN_NAMES = {                                    # parts that a twin calls otherwise
     "codeshell": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
@@ -58,7 +58,8 @@ class Grove(torch.nn.Module):
 
 def logits(arch: str, family: str, config: Any, arrays: Arrays, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Of a file's tensors, (ids, n_vocab)."""
-    model = getattr(transformers, family + ("TextModel" if arch in WITHOUT_HEAD else "ForCausalLM"))(config).float().eval()
+    kind = "Model" if arch == "chameleon" else "TextModel" if arch in WITHOUT_HEAD else "ForCausalLM"
+    model = getattr(transformers, family + kind)(config).float().eval()
     model.set_attn_implementation("eager")
     state = dict(_state(arch, config, {name: values for name, values in arrays.items() if "_chexps" not in name}))
     head = state.get("lm_head.weight", state["model.embed_tokens.weight"])
@@ -73,6 +74,7 @@ def logits(arch: str, family: str, config: Any, arrays: Arrays, ids: np.ndarray[
         for number, layer in enumerate(model.model.layers):
             layer.mlp = Grove(layer.mlp, config, {name.split(".")[2]: torch.tensor(values) for name, values in arrays.items()
                                                   if name.startswith(f"blk.{number}.")})
+    missing = [name for name in missing if not name.startswith("vqmodel.") and not name.endswith("_norm.bias")]      # eyes; 0
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     with torch.no_grad():
         if arch in WITHOUT_HEAD:
@@ -100,6 +102,8 @@ def _state(arch: str, config: Any, arrays: Arrays) -> Iterator[tuple[str, torch.
             if arch in PAIRED and part in ("attn_q", "attn_k"):
                 rows = values.reshape(heads if part == "attn_q" else kv_heads, dim // 2, 2, -1)
                 values = rows.swapaxes(1, 2).reshape(values.shape)
+            if arch == "chameleon" and part in ("attn_q_norm", "attn_k_norm"):
+                values = values.reshape(-1, dim // 2, 2).swapaxes(1, 2).reshape(-1, dim)
             if arch == "maincoder" and part in ("attn_q_norm", "attn_k_norm"):
                 values = values.reshape(-1, 2).T.reshape(-1)
             if arch == "plm" and part == "ffn_up":           # squares of relu(x) are x times relu(x): the twin's gate

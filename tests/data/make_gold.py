@@ -37,7 +37,7 @@ def hf_config(variant: Variant, shape: Shape) -> Any:
     if variant.arch == "mpt":
         return transformers.MptConfig(vocab_size=shape.n_vocab, **dict(variant.config))
     seeing = ("gemma3", "gemma3n", "gemma4", "llama4", "qwen35", "qwen35moe", *gold_by_name.WITHOUT_HEAD)
-    text = "TextConfig" if variant.arch in seeing else "Config"
+    text = "TextConfig" if variant.arch in seeing and variant.arch != "chameleon" else "Config"
     common = {
         "vocab_size": shape.n_vocab, "hidden_size": shape.n_embd, "intermediate_size": shape.n_ff,
         "num_hidden_layers": shape.n_layers, "num_attention_heads": shape.n_heads, "rms_norm_eps": shape.eps,
