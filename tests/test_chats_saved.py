@@ -265,6 +265,29 @@ def test_a_full_disk_is_told_once_behind_the_answer(model: edgellm.Model, capsys
     assert said.startswith("what was said is saved, but") and "saved as a;" in said
 
 
+def test_a_session_that_could_not_be_saved_leaves_nothing(model: edgellm.Model, monkeypatch: pytest.MonkeyPatch,
+                                                          tmp_path: Path) -> None:
+    """And the chat goes on under its old name."""
+    store = SessionStore(tmp_path)
+    chat, write = begin(model, store), SessionStore.write
+    ask(chat, "a")
+    kept = chat.keeper
+    assert kept is not None
+    before = sorted(path.name for path in tmp_path.iterdir())
+    monkeypatch.setattr(SessionStore, "write", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        kept.save_as(chat, "rivers")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before and kept.name == "a"
+    monkeypatch.setattr(SessionStore, "write", write)
+    ask(chat, "b")
+    assert [turn["content"] for turn in store.read("a").turns[::2]] == ["a", "b"]
+    kept.save_as(chat, "rivers")
+    assert kept.name == "rivers" and len(store.read("rivers").turns) == 4
+    with pytest.raises(SessionError, match="no session"):
+        store.remove("lakes")
+    assert not list(tmp_path.glob("lakes*"))
+
+
 def test_piped_chats_are_not_saved(model: edgellm.Model, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     import io
 

@@ -82,9 +82,15 @@ class Keeper:
             if self.store.text_path(name).exists():
                 raise SessionError(f"there is a session {name} already; choose another name, or /load {name}")
             held = self.store.claim(name)
+            try:
+                self.store.write(held.name, _record(chat, time.time()))
+            except BaseException:            # the chat stays what it was
+                held.close()
+                raise
             self.leave()
-            self._held = held
-        self._write(chat)
+            self._held, self._text = held, list(chat.turns)
+        else:
+            self._write(chat)
         self._write_state(chat)
 
     def fork(self, chat: Conversation, name: str) -> None:
@@ -130,10 +136,7 @@ class Keeper:
             return
         if self._held is None:
             self._held = self.store.claim(name_of(chat.turns[0]["content"]))
-        info = chat.model.info
-        load = {"backend": info.backend, "context": info.context, "sinks": info.sinks, "kv_type": info.kv_type}
-        load |= {"pinned": info.pinned} if info.pinned > info.sinks else {}
-        self.store.write(self._held.name, Record(chat.called, tuple(chat.turns), chat.system, load, self._created))
+        self.store.write(self._held.name, _record(chat, self._created))
         self._text = list(chat.turns)
 
     def _write_state(self, chat: Conversation) -> None:
@@ -142,3 +145,10 @@ class Keeper:
         chat.session.save(self.store.state_path(self._held.name), sync=False)
         self._state, self._state_time = list(chat.turns), time.monotonic()
         self.store.prune(self._most, keep=self._held.name)
+
+
+def _record(chat: Conversation, created: float) -> Record:
+    info = chat.model.info
+    load = {"backend": info.backend, "context": info.context, "sinks": info.sinks, "kv_type": info.kv_type}
+    load |= {"pinned": info.pinned} if info.pinned > info.sinks else {}
+    return Record(chat.called, tuple(chat.turns), chat.system, load, created)

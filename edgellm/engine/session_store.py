@@ -130,8 +130,6 @@ class SessionStore:
             for suffix in (STATE, TEXT, STATE + ".part", TEXT + ".part"):
                 with contextlib.suppress(OSError):
                     path.with_name(name + suffix).unlink()
-        with contextlib.suppress(OSError):
-            path.with_name(name + LOCK).unlink()
 
     def lock(self, name: str) -> Held | None:
         """Take a session for this program, until it is closed or the program ends; None where another one has it."""
@@ -141,7 +139,7 @@ class SessionStore:
             held.acquire()
         except Timeout:
             return None
-        return Held(name, held)
+        return Held(name, held, self.text_path(name))
 
     def claim(self, wanted: str) -> Held:
         """A session that nobody has and that is not there yet: `wanted`, or that with a number behind it."""
@@ -177,11 +175,14 @@ class SessionStore:
 class Held:
     """A session that this program has to itself."""
 
-    def __init__(self, name: str, lock: FileLock) -> None:
-        self.name, self._lock = name, lock
+    def __init__(self, name: str, lock: FileLock, text: Path) -> None:
+        self.name, self._lock, self._text = name, lock, text
 
     def close(self) -> None:
-        """Let others have it."""
+        """Let others have it. Where nothing was saved, nothing is left."""
+        if not self._text.exists():
+            with contextlib.suppress(OSError):
+                os.unlink(self._lock.lock_file)
         self._lock.release()
 
 
