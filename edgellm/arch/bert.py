@@ -4,7 +4,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgellm.arch.blocks.attention import attention, fused_qkv, heads_of, project_qkv
-from edgellm.arch.blocks.ends import norm_epsilon, token_embedding
+from edgellm.arch.blocks.encoder import typed_embedding
+from edgellm.arch.blocks.ends import norm_epsilon
 from edgellm.arch.blocks.ffn import ffn_lengths, plain_ffn
 from edgellm.arch.blocks.pooling import embedding
 from edgellm.graph import Builder
@@ -16,9 +17,7 @@ from edgellm.ops.norm import layer_norm
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Post-norm blocks with learned positions, biases and a plain feed-forward."""
     eps, heads = norm_epsilon(keys), heads_of(keys)
-    x = token_embedding(g, keys)
-    if "token_types.weight" in tensors:          # all of a text is "sentence A", the first type
-        x = add(g, x, embed(g, "token_types", keys.rows("token_types.weight"), keys.n_embd, "first"))
+    x = typed_embedding(g, keys, tensors)
     x = add(g, x, embed(g, "position_embd", keys.context_length, keys.n_embd, "positions"))
     x = layer_norm(g, x, "token_embd_norm", eps)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgellm.arch.blocks.attention import attention, heads_of, project_qkv
-from edgellm.arch.blocks.ends import norm_epsilon, token_embedding
+from edgellm.arch.blocks.encoder import typed_embedding
+from edgellm.arch.blocks.ends import norm_epsilon
 from edgellm.arch.blocks.ffn import ffn_lengths, fused_gated_ffn, gated_ffn, plain_ffn
 from edgellm.arch.blocks.pooling import embedding
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
-from edgellm.ops.dense import add, embed, matmul
+from edgellm.ops.dense import add, matmul
 from edgellm.ops.norm import layer_norm
 
 MAX_BIAS = 8.0                   # of scores; files do not say it
@@ -19,9 +20,7 @@ MAX_BIAS = 8.0                   # of scores; files do not say it
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Post-norm blocks. Models of code normalise queries and keys, and add a block's input a second time."""
     eps, heads = norm_epsilon(keys), tuple(replace(head, max_bias=MAX_BIAS) for head in heads_of(keys))
-    x = token_embedding(g, keys)
-    if "token_types.weight" in tensors:          # all of a text is "sentence A", the first type
-        x = add(g, x, embed(g, "token_types", keys.rows("token_types.weight"), keys.n_embd, "first"))
+    x = typed_embedding(g, keys, tensors)
     x = layer_norm(g, x, "token_embd_norm", eps)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys), strict=True)):
         block = f"blk.{layer}"
