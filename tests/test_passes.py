@@ -87,8 +87,8 @@ def test_nothing_fusible_is_left(arch: str, tmp_path: Path) -> None:
         gated = ("qwen2moe", "qwen35moe", "qwen3next")           # shared experts, which are added to the others
         # a sum of experts takes no residual; some have experts in every second layer, or the third
         routed = {"jamba": 1, "nemotron_h_moe": 0}.get(arch, 2 * (arch in ROUTINGS))
-        # both halves, rows per layer, and these rows' two parts; gated halves; two banks of experts
-        rows = {"gemma4": 7, "gemma3n": 11, "rwkv6": 2, "grovemoe": 6}
+        # both halves, rows per layer, and these rows' two parts; gated halves; two banks of experts; embeddings, too
+        rows = {"gemma4": 7, "gemma3n": 11, "rwkv6": 2, "grovemoe": 6, "talkie": 6}
         assert ops["add"] == rows.get(arch, 4 if arch in (*twice, *gated) else routed or int(
             arch in ("gpt2", "starcoder", "deepseek2", "mistral4", "kimi-linear")))
 

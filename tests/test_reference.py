@@ -121,11 +121,15 @@ def test_norms_without_weights_and_with_one_for_each_piece() -> None:
     assert one("layer_norm", X, eps=0.1, groups=2) == pytest.approx(wanted.reshape(1, 6), rel=1e-5)
     got = one("layer_norm", X, weights=Arrays(w=own), names=("w",), eps=0.1, groups=2)
     assert got == pytest.approx((wanted * own).reshape(1, 6), rel=1e-5)
+    got = one("layer_norm", X, weights=Arrays(w=own, b=own[::-1]), names=("w", "b"), eps=0.1, groups=2)
+    assert got == pytest.approx((wanted * own + own[::-1]).reshape(1, 6), rel=1e-5)
     wanted = X / np.sqrt((X.astype(np.float64)**2).mean() + 0.1)
     assert one("rms_norm", X, eps=0.1, groups=1, own=False) == pytest.approx(wanted, rel=1e-6)
     wanted = pieces / np.sqrt((pieces**2).mean(1, keepdims=True) + 0.1)
     got = one("rms_norm", X, weights=Arrays(w=own), names=("w",), eps=0.1, groups=2, own=True)
     assert got == pytest.approx((wanted * own).reshape(1, 6), rel=1e-6)
+    got = one("rms_norm", X, weights=Arrays(w=own[:, 1:2]), names=("w",), eps=0.1, groups=2, own="one")
+    assert got == pytest.approx((wanted * [[1.0], [4.0]]).reshape(1, 6), rel=1e-6)
 
 
 def test_matmul_slice_softcap_and_scale() -> None:

@@ -144,7 +144,14 @@ def grovemoe_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     return found | draw.experts(s, "grovemoe") | small
 
 
+def talkie_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
+    found = {name: array for name, array in attention(draw, s).items() if not name.endswith("_norm.weight")} | gated(draw, s)
+    scales = {name: draw.vector(1, mean=0.5) for name in ("attn_output.scale", "ffn_down.scale", "layer_output_scale.weight")}
+    return found | scales | {"attn_q_norm.weight": draw.vector(s.n_heads, 1)}
+
+
 MIXED = {
+    "talkie": Hybrid(lambda s: {"logit_scale": 0.7}, talkie_block, lambda draw, s: {}),
     "arctic": Hybrid(lambda s: {}, arctic_block, output_norm),
     "grovemoe": Hybrid(grovemoe_keys, grovemoe_block, output_norm),
     "granite_swa": Hybrid(granite_swa_keys, granite_swa_block, output_norm),

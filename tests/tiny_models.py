@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have 
 
 # of any shape, which converters never quantise
 FLOATS = ("conv.weight", "conv1d.weight", "conv1d_q.weight", "conv1d_k.weight", "conv1d_v.weight", "ssm_a",
-          "ssm_d", "lerp_fused.weight", "time_mix_first.weight", "attn_rel_b.weight")
+          "ssm_d", ".scale", "lerp_fused.weight", "time_mix_first.weight", "attn_rel_b.weight")
 OWN_BLOCKS = HYBRIDS | GEMMAS | MIXED | {
     "deepseek2": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
     "mistral4": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),

@@ -214,6 +214,7 @@ VARIANTS = {
     "internlm2": Variant("internlm2", "Llama"),
     "plamo": Variant("plamo", PEER),
     "muse-glimmer": Variant("muse-glimmer", PEER, {"n_layers": 5, "head_dim": 24}),
+    "talkie": Variant("talkie", PEER, {"n_layers": 3}),
     "starcoder": Variant("starcoder", "GPTBigCode", {"n_kv_heads": 1, "tied": True}, config={"n_inner": 96, "n_positions": 128}),
     "spark2_5": Variant("spark2_5", "Step3p7", metadata={"{arch}.attention.sliding_window_pattern": [True, False]}, config={
         "sliding_window": 8, "layer_types": [SLIDING, FULL], "mlp_layer_types": ["dense"] * 2, "rope_parameters": {

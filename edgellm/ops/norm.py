@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -9,10 +10,10 @@ from edgellm.graph import Builder, Graph, Node, Value
 from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, same_length
 
 
-def rms_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1, *, own: bool = False) -> Value:
+def rms_norm(g: Builder, x: Value, name: str | None, eps: float, groups: int = 1, *, own: bool | Literal["one"] = False) -> Value:
     """Each of `groups` pieces of a row divided by its root mean square, times weight (n/groups,); None: no weight.
 
-    `own`: each piece has a weight of its own (groups, n/groups).
+    `own`: each piece has a weight of its own (groups, n/groups), or a single number (groups, 1).
     """
     weights = () if name is None else (g.norm_weight(name),)
     return g.emit("rms_norm", (x,), g.n(x), weights, eps=eps, groups=groups, own=own)
@@ -26,7 +27,8 @@ def _check_norm(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[st
 
 def _rms_norm_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
     groups = integer(node, "groups")
-    shape = (groups, node.n // groups) if node.attrs["own"] else (node.n // groups,)
+    one = 1 if node.attrs["own"] == "one" else node.n // groups
+    shape = (groups, one) if node.attrs["own"] else (one,)
     return tuple(WeightUse(name, shape, "vector") for name in node.weights)
 
 

@@ -46,6 +46,8 @@ def norm(plan: PlanBuilder, index: int, node: Node) -> None:
     groups = cast(int, node.attrs.get("groups", 1))
     x, out = plan.values[node.inputs[0]], plan.output(index, replicated=groups == 1)
     scale, bias = [*(plan.vector(name) for name in node.weights), 0, 0][:2]
+    if node.attrs.get("own") == "one":
+        scale = plan.keep(np.repeat(plan.weights[node.weights[0]].array().astype(np.float32), node.n // groups))
     replicated = groups > 1 and (node.op == "layer_norm" or node.attrs["own"])       # a weight for each group
     scale_stride = node.n // groups * 4 if replicated and node.weights else 0
     plan.add(f"norm:{node.op}", NORM(
