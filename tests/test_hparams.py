@@ -177,6 +177,11 @@ def test_experts_are_refused_in_one_sentence(tmp_path: Path) -> None:
     assert read(tmp_path, "qwen3", metadata={"qwen3.expert_count": 0})[0].n_layers == 2
 
 
+def test_experts_have_a_width(tmp_path: Path) -> None:
+    with pytest.raises(BadHParam, match="feed_forward_length: 0 is no width of experts"):
+        read(tmp_path, "arctic", metadata={"arctic.feed_forward_length": 0})
+
+
 def test_a_file_that_sees_both_ways_or_names_a_pooling_embeds(tmp_path: Path) -> None:
     for metadata, outputs, causal in (({"llama.attention.causal": False}, {"embedding"}, False),
                                       ({"llama.attention.causal": True}, {"logits"}, True),

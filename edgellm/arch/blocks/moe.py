@@ -60,6 +60,8 @@ def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, share
     else:
         k = keys.per_layer("expert_used_count", 0, min(n, MAX_USED))[layer] or 1
         n_ff = keys.per_layer("expert_feed_forward_length", 0, default=(width,) * keys.n_layers)[layer] or width
+    if not n_ff:
+        raise keys.bad("feed_forward_length", "0 is no width of experts, and no other key says it")
     n_shared = keys.integer("expert_shared_count", 0, MAX_USED, default=shared)
     function = keys.integer("expert_gating_func", 0, 3, default=0)
     groups = keys.integer("expert_group_count", 0, MAX_GROUPS, default=1) or 1
