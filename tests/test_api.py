@@ -82,6 +82,14 @@ print(*sys.modules)"""
     assert not needless & set(run(code).split())
 
 
+def test_running_a_local_file_imports_nothing_for_the_network(model: edgellm.Model, path: Path) -> None:
+    model.generate("a", max_tokens=1, temperature=0)
+    command = [sys.executable, "-X", "importtime", "-m", "edgellm", "run", os.fspath(path), "a", "-n", "1", "--context", "64"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stderr
+    modules = {line.rpartition("|")[2].strip() for line in found.splitlines()}
+    assert "edgellm.catalogue.importing" in modules and not {"http.client", "ssl", "edgellm.catalogue.download"} & modules
+
+
 def test_load_options_are_checked(path: Path) -> None:
     for name, value in (("threads", 0), ("threads_batch", 0), ("threads", -2),
                         ("threads", 1.5), ("threads", True), ("threads", 10**6), ("context", 5),

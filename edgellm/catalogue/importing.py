@@ -6,15 +6,18 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgellm.catalogue import ledger
-from edgellm.catalogue.download import Progress
 from edgellm.catalogue.entries import NAME
 from edgellm.catalogue.file_selection import parts_of
 from edgellm.catalogue.paths import models_folder
 from edgellm.catalogue.registry import entries
 from edgellm.errors import OptionError, Unreadable
 from edgellm.formats.gguf import open_gguf
+
+if TYPE_CHECKING:
+    from edgellm.catalogue.download import Progress
 
 BLOCK = 1 << 22
 LEFT = re.compile(r"\..+\.gguf\.([0-9]{1,9})")     # what `_copy` writes, until it has its name

@@ -142,6 +142,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
     import difflib
 
     text = str(error.format_message()).rstrip(".?")       # type: ignore[attr-defined]  # checked by the caller
+    text = text[:1].lower() + text[1:]       # it stands behind "error: "
     names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback] + ["sessions"]
     command = next((a for a in arguments if not a.startswith("-")), "")
     if command not in names:
