@@ -120,8 +120,8 @@ def test_a_dense_architecture_refuses_experts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_agree_with_transformers(name: str, tmp_path: Path) -> None:
-    """1e-5 of the largest logit: float32 noise; the variants' settings move logits by 1e-2 and more. AltUp takes differences of what
-    its streams have in common, and BLAS adds in another order with AVX-512 than without.
+    """1e-5 of the largest logit: float32 noise; the variants' settings move logits by 1e-2 and more. AltUp takes differences of
+    large numbers, and BLAS adds in another order with AVX-512 than without.
     """
     variant, gold = VARIANTS[name], np.load(GOLD / f"{name}.npz")
     gguf = open_gguf(variant.write(tmp_path / "m.gguf"))
