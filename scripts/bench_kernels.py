@@ -6,7 +6,7 @@ Kernel and probe alternate; the table has medians, and in brackets the spread of
 
 `--compare` times the kernels of this checkout and of another commit in turn, with one, a few and many columns, and prints those
 that have lost more than 5 %, by the median of the ratios and by the shortest runs, also when they are measured again for longer.
-Exit code 1 where there are any.
+Exit code 1 where there are any. With `--all` it prints the others as well.
 """
 from __future__ import annotations
 
@@ -218,10 +218,11 @@ def compare(options: argparse.Namespace) -> bool:
             ratio = speed(before, now, test, RUNS)
             if ratio is not None and ratio < 1 - LOSS:
                 ratio = speed(before, now, test, RUNS * AGAIN)
-            compared += ratio is not None
-            if ratio is not None and ratio < 1 - LOSS:
+            if ratio is None:
+                continue
+            compared, lost = compared + 1, lost + (ratio < 1 - LOSS)
+            if options.all or ratio < 1 - LOSS:
                 name, columns, threads = test.split()
-                lost += 1
                 print(f"{name}, {columns} columns, {threads} threads: {ratio:.2f} of the speed at {options.compare}", flush=True)
         before.close()
         now.close()
@@ -236,6 +237,7 @@ def main() -> None:
     parser.add_argument("--types", nargs="+", choices=list(TRAITS), default=list(TRAITS), metavar="TYPE")
     parser.add_argument("--columns", type=int, default=256)
     parser.add_argument("--compare", metavar="COMMIT", help="print the kernels that are slower than there, as git names it")
+    parser.add_argument("--all", action="store_true", help="with --compare: print all kernels")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

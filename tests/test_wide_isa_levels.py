@@ -30,12 +30,13 @@ class Spelled(Generic):
             total, w, x = arguments
             quants = vector(I8, 4 * result.count)
             return Generic.dot(self, [(self.cast(w, quants), self.cast(x, quants))], False, 255, total)
-        if "vpermi2var" in name:
+        if "vpermi2var" in name:                 # of words or of pairs of them
             a, index, b = arguments
             return self.shuffle(a, b, [int(place.constant) for place in index.constant])
         assert ".avx512" not in name, name
         return super().call(name, result, *arguments)
 
+    opaque = Generic.opaque
     times_power = Generic.times_power
     pick_in_one = Generic.pick_in_one
 
@@ -43,13 +44,13 @@ class Spelled(Generic):
         return Generic.lookup(self, table, index)
 
 
-class OneRow(Spelled, AvxVnni):
+class OneColumn(Spelled, AvxVnni):
     pass
 
 
 class Wide(Spelled, Avx512Vnni):
-    def of_one_row(self) -> AvxVnni:
-        return OneRow(self.b)
+    def of_one_column(self) -> AvxVnni:
+        return OneColumn(self.b)
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +61,8 @@ def kernels() -> Iterator[Kernels]:
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in TYPES])
-def test_two_rows_by_a_few_columns(kernels: Kernels, name: str) -> None:
-    """Columns that pass two rows of weights at a time give what each alone gives, bit by bit, and both are right."""
+def test_a_few_columns_side_by_side(kernels: Kernels, name: str) -> None:
+    """Columns that pass a row of weights in twos give what each alone gives, bit by bit, and both are right."""
     sizes = ((512, 19, 3), (256, 2, 15), (768, 8, 6), (512, 35, 37))
     columns_give_what_each_alone_gives(kernels, Isa(Wide), name, sizes)
 

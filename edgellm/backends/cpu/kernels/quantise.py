@@ -41,9 +41,9 @@ def block_writer(variant: str, isa: Isa) -> Any:
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
     clear_row = isa.make("clear_row", types.void, (i64,) * 4, lambda e, *to: _to_row(e, *_nothing(e), *to))
     clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, *_nothing(e), *to))
-    to_lanes = isa.make("to_lanes", types.void, (i64,) * 4, lambda e, x, *to: _to_lanes(e, *_rounded(e, x), *to))
-    clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 3, lambda e, *to: _to_lanes(e, *_nothing(e), *to))
-    tiled_rows, in_lanes = tiles(isa), lanes(isa)
+    to_lanes = isa.make("to_lanes", types.void, (i64,) * 5, lambda e, x, *to: _to_lanes(e, *_rounded(e, x), *to))
+    clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 4, lambda e, *to: _to_lanes(e, *_nothing(e), *to))
+    tiled_rows, in_lanes, side_by_side = tiles(isa), lanes(isa), isa.level.lane_columns
 
     @inline
     def write(source, out, out_stride, row, rows, block, filled):
@@ -62,12 +62,16 @@ def block_writer(variant: str, isa: Isa) -> Any:
                     clear_tile(to, column)
             elif in_lanes(rows):
                 superblock, lane = block // BLOCKS_PER_SUPERBLOCK, block % 2 * 4 + block % BLOCKS_PER_SUPERBLOCK // 2
-                quants = to + superblock * SUPERBLOCK + lane * 4
-                scales = to + blocks * BLOCK + (superblock * BLOCKS_PER_SUPERBLOCK + lane) * 4
+                column = row % side_by_side
+                times = side_by_side if row - column + side_by_side <= rows else 1
+                if times > 1:                    # pieces of 32 bytes in turns
+                    to += column * (BLOCK - out_stride)
+                to += lane * 4
+                quants, scales = to + superblock * SUPERBLOCK * times, to + (blocks + superblock) * BLOCK * times
                 if block < filled:
-                    to_lanes(source, quants, scales, blocks * 4)
+                    to_lanes(source, quants, BLOCK * times, scales, blocks * 4 * times)
                 else:
-                    clear_lanes(quants, scales, blocks * 4)
+                    clear_lanes(quants, BLOCK * times, scales, blocks * 4 * times)
             else:
                 quants, scales, apart = to + block * BLOCK, to + blocks * BLOCK + block * 4, halves_apart
                 superblock = block // BLOCKS_PER_SUPERBLOCK
@@ -120,10 +124,10 @@ def _to_row(e: Generic, values: Any, parts: list[Any], quants: Any, apart: Any, 
         scales = e.b.add(scales, section)
 
 
-def _to_lanes(e: Generic, values: Any, parts: list[Any], quants: Any, scales: Any, section: Any) -> None:
+def _to_lanes(e: Generic, values: Any, parts: list[Any], quants: Any, apart: Any, scales: Any, section: Any) -> None:
     words = e.cast(values, V8I)
     for g in range(BLOCK // 4):
-        e.store(e.lane(words, g), quants, SUPERBLOCK // 8 * g)
+        e.store(e.lane(words, g), e.b.add(quants, e.b.mul(apart, I64(g))))
     for part in parts:
         e.store(part, scales)
         scales = e.b.add(scales, section)

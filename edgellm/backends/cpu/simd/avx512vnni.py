@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from llvmlite import ir
 
 from edgellm.backends.cpu.simd.avxvnni import AvxVnni
-from edgellm.backends.cpu.simd.base import I1, I8, I16, vector
+from edgellm.backends.cpu.simd.base import I1, I8, I16, I32, vector
 from edgellm.backends.cpu.simd.generic import Blocks, Generic, Load
 
-V64B, V32H = vector(I8, 64), vector(I16, 32)
+V64B, V32H, V16I = vector(I8, 64), vector(I16, 32), vector(I32, 16)
 LINE = 64
 
 
@@ -21,6 +21,8 @@ class Avx512Vnni(AvxVnni):
     rows_apart: ClassVar[bool] = False
     lanes_from: ClassVar[int | None] = 3
     lane_rows: ClassVar[int] = 2
+    lane_columns: ClassVar[int] = 2
+    has_dwords: ClassVar[bool] = True
     together: ClassVar[int] = 4
     accumulators: ClassVar[int] = 16
     float_lanes: ClassVar[int] = 16
@@ -29,8 +31,12 @@ class Avx512Vnni(AvxVnni):
     column_by_column: ClassVar[bool] = True
     panel_bytes: ClassVar[int] = 1 << 19
 
-    def of_one_row(self) -> AvxVnni:
+    def of_one_column(self) -> AvxVnni:
         return AvxVnni(self.b)
+
+    def opaque(self, value: Any) -> Any:
+        kind = ir.FunctionType(value.type, [value.type])
+        return self.b.asm(kind, "", "=v,0", [value], False)
 
     def _from_pieces(self, address: Any, offset: int, pieces: Sequence[int]) -> Any:
         lanes = [16 * piece + i for piece in pieces for i in range(16)]
@@ -68,6 +74,11 @@ class Avx512Vnni(AvxVnni):
             here = self.call("llvm.x86.avx512.vpermi2var.hi.512", V32H, a, self.constant(V32H, index + [0] * rest), b)
             result = here if result is None else self.b.select(self.constant(vector(I1, 32), mine + [True] * rest), here, result)
         return result if len(places) == 32 else self.pick(result, range(len(places)))
+
+    def dwords(self, address: Any, offset: int, size: int, places: Sequence[int]) -> Any:
+        lines = [self.load(V16I, address, offset + line) for line in range(0, size, LINE)]
+        index = self.constant(V16I, [place // 4 for place in places] * 2)
+        return self.cast(self.call("llvm.x86.avx512.vpermi2var.d.512", V16I, lines[0], index, lines[-1]), V64B)
 
     def times_power(self, p: Any, n: Any, n_bits: Any) -> Any:
         if p.type.count == 8:

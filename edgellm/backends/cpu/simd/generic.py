@@ -41,7 +41,8 @@ class Generic:
     accumulators: ClassVar[int] = 8              # f32x8 that loops of products keep in registers, beside what they multiply
     float_lanes: ClassVar[int] = 8               # of the vectors that products of float weights are summed in
     lanes_from: ClassVar[int | None] = None      # columns from which on those that are in no tile are for block_lanes.py
-    lane_rows: ClassVar[int] = 1                 # rows of weights that block_lanes.py multiplies at once: 8 lanes each
+    lane_rows: ClassVar[int] = 1                 # rows of weights that block_lanes.py multiplies at once
+    lane_columns: ClassVar[int] = 1              # columns side by side in the vectors of block_lanes.py: 8 lanes each
     tiled_from: ClassVar[int] = 16               # columns from which on whole sixteens are tiles
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
     # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
@@ -53,13 +54,14 @@ class Generic:
     sign_sums: ClassVar[bool] = False            # whether `dots` of signed quants start from their `negatives`
     has_pair_sums: ClassVar[bool] = False        # whether products come as sums of two in i16
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
+    has_dwords: ClassVar[bool] = False           # whether any words of 128 bytes come together in an instruction: `dwords`
     tiles: ClassVar[bool] = False                # whether blocks of sixteen rows by sixteen columns are `tile_products`
 
     def __init__(self, builder: Any) -> None:
         self.b, self.apart = builder, False
 
-    def of_one_row(self) -> Generic:
-        """The ISA level that opens superblocks for block_lanes.py, whose vectors have the lanes of a single row."""
+    def of_one_column(self) -> Generic:
+        """The ISA level whose vectors have the lanes of a single column in block_lanes.py."""
         return self
 
     def of_row(self) -> Generic:
@@ -269,6 +271,12 @@ class Generic:
         """The 16-bit words at `offset` of each of eight blocks: the first of each, then the second of each, where two are wanted.
         """
         return self.join_all([self.pack([self.load(I16, block(j), offset + 2 * word) for j in range(8)]) for word in range(words)])
+
+    def dwords(self, address: Value, offset: int, size: int, places: Sequence[int]) -> Value:
+        """The four bytes at each of eight constant places in the `size` (64 or 128) bytes at address + offset, over and over in
+        all lanes of a vector; at ISA levels with `has_dwords`.
+        """
+        raise NotImplementedError
 
     def join_all(self, parts: Sequence[Value]) -> Value:
         """Vectors side by side; a power of two of them."""
