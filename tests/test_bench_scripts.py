@@ -116,13 +116,16 @@ def test_kernels_that_have_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 
     monkeypatch.setattr(bench_kernels, "Child", Kernels)
     monkeypatch.setattr(bench_kernels, "checked_out", Checkout)
-    options = argparse.Namespace(compare="HEAD~1", types=["Q4_0", "Q8_0"], columns=256, threads=[2], isa="generic")
+    options = argparse.Namespace(compare="HEAD~1", types=["Q4_0", "Q8_0"], columns=256, threads=[2], isa="generic", all=False)
     assert bench_kernels.compare(options) is not lost
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"3 kernels compared, {lost} lost more than 5%"
     assert lines[:-1] == ["Q4_0, 8 columns, 2 threads: 0.83 of the speed at HEAD~1"][:lost]
     runs = bench_kernels.RUNS + 1
     assert len(asked["HEAD~1"]) == 6 * runs + lost * (bench_kernels.RUNS * bench_kernels.AGAIN + 1)      # again, for longer
+    options.all = True
+    bench_kernels.compare(options)
+    assert len(capsys.readouterr().out.splitlines()) == 3 + 1
 
 
 def test_cores_are_simulated() -> None:
