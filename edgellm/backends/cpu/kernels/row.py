@@ -72,7 +72,7 @@ class _Row:
 
     def __init__(self, e: Generic, name: str, shape: Shape, weights: Value, k: Value, columns: Sequence[Value]) -> None:
         b, superblocks = e.b, e.b.sdiv(e.b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
-        self.e, self.of_few, self.name, self.shape, self.weights, self.columns = e.of_row(), e, name, shape, weights, columns
+        self.e, self.of_few, self.name, self.shape, self.weights, self.columns = e.of_row(name), e, name, shape, weights, columns
         self.section, self.first_scales = b.mul(superblocks, I64(SCALES_BYTES)), b.mul(superblocks, I64(SUPERBLOCK))
         self.totals = [cgutils.alloca_once(b, V8F) for _ in columns]
         for total in self.totals:

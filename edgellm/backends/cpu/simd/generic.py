@@ -64,9 +64,9 @@ class Generic:
         """The ISA level whose vectors have the lanes of a single column in block_lanes.py."""
         return self
 
-    def of_row(self) -> Generic:
-        """The ISA level that opens whole superblocks for row.py: `apart` where that spares shuffles, as sums have block j in lane
-        j.
+    def of_row(self, name: str) -> Generic:
+        """The ISA level that opens whole superblocks of a type for row.py: `apart` where that spares shuffles, as sums have block j
+        in lane j.
         """
         isa_level = type(self)(self.b)
         isa_level.apart = self.rows_apart
