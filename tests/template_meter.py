@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pace import slowness
+
 from edgellm.chat import ChatTemplate
 from edgellm.errors import TemplateError
 
@@ -27,6 +29,7 @@ def tick(*_: Any) -> None:
 
 def measured(source: str) -> dict[str, Any]:
     global last, widest
+    slow = slowness()
     start = last = time.thread_time()
     widest, end = 0.0, "text"
     signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
@@ -37,8 +40,8 @@ def measured(source: str) -> dict[str, Any]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         tick()
-    return {"seconds": time.thread_time() - start, "deaf": widest, "end": end,
-            "mebibytes": peak() / 1024}
+    seconds, slow = last - start, max(slow, slowness())
+    return {"seconds": seconds / slow, "deaf": widest / slow, "end": end, "mebibytes": peak() / 1024}
 
 
 def peak() -> int:

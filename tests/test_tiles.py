@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from own_isa_levels import columns_give_what_each_alone_gives, compiled, quantisers
+from own_isa_levels import KINDS, columns_give_what_each_alone_gives, compiled, quantisers
 from test_matmul_kernels import Kernels, quantise
 
 from edgellm.backends.cpu import jit, system
@@ -21,8 +21,6 @@ from edgellm.backends.cpu.kernels import amx_selftest as selftest_kernel
 from edgellm.backends.cpu.simd import ISA_LEVELS, Isa
 from edgellm.backends.cpu.simd.amx import configuration
 
-# One of each kind: quants with an offset, of all bytes, with mins, in place, with scales of half blocks, of a table.
-TYPES = ["Q4_0", "Q8_0", "Q5_1", "Q4_K", "Q2_K", "Q6_K", "IQ4_XS"]
 QUICK = ["Q4_K"]
 pytestmark = pytest.mark.skipif(not system.is_x86(), reason="tiles of this form are x86's")
 
@@ -43,7 +41,7 @@ def kernels(isa: Isa) -> Iterator[Kernels]:
     yield Kernels(isa.level, ((kernel, function.ctypes) for kernel, function in kept.items()))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in TYPES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in KINDS])
 def test_products_of_tiles(kernels: Kernels, isa: Isa, name: str) -> None:
     """Tiles of sixteen columns give what a column alone gives, bit by bit, and both are right."""
     columns_give_what_each_alone_gives(kernels, isa, name, ((512, 35, 37), (256, 3, 16)))

@@ -1,13 +1,13 @@
 """Vocabularies that contradict themselves: each ends in one typed error that names the file and the field."""
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pace import Clock
 from vocabulary_cases import PREFIX, bpe_metadata, spm_metadata, with_tokens, wpm_metadata
 
 from edgellm.errors import BadVocab, EdgeError, NoTokenizer, Unsupported
@@ -126,9 +126,9 @@ def test_a_token_of_a_mebibyte(make: Any, kind: int) -> None:
     tokenizer = build_tokenizer(metadata, file="x")
     assert tokenizer.encode("the cat") == plain.encode("the cat")
     assert tokenizer.token_text(tokenizer.vocab_size - 1) == LONG
-    start = time.process_time()
+    clock = Clock()
     tokenizer.encode("y" + LONG[:20_000])
-    assert time.process_time() - start < 2
+    assert clock.seconds() < 2
 
 
 NO_BYTES = ["<unk>", "<s>", "</s>", "▁", "t", "h", "e", "th", "the", "▁the"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from own_isa_levels import columns_give_what_each_alone_gives, quantisers
+from own_isa_levels import KINDS, columns_give_what_each_alone_gives, quantisers
 from test_matmul_kernels import Kernels
 
 from edgellm.backends.cpu import system
@@ -19,6 +19,8 @@ from edgellm.backends.cpu.traits import TRAITS
 
 TYPES = [name for name, traits in TRAITS.items() if traits.activation != "f32"]
 QUICK = ["Q4_K", "Q6_K"]
+# more kinds of rows: three bits, a grid, base 3, a scale for 16 of a table
+SLOW = sorted({*KINDS, "Q3_K", "IQ2_S", "TQ1_0", "NVFP4"} - {*QUICK})
 pytestmark = pytest.mark.skipif("avx2" not in system.usable_isas(), reason="written for x86")
 
 
@@ -60,9 +62,11 @@ def kernels() -> Iterator[Kernels]:
     yield Kernels(isa.level, ((kernel, function.ctypes) for kernel, function in kept.items()))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in TYPES])
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_a_few_columns_side_by_side(kernels: Kernels, name: str) -> None:
     """Columns that pass a row of weights in twos give what each alone gives, bit by bit, and both are right."""
+    if name in SLOW and "avx512vnni" in system.usable_isas():
+        pytest.skip("this processor has the ISA level: test_matmul_kernels.py and test_rare_types.py run its own kernels")
     sizes = ((512, 19, 3), (256, 2, 15), (768, 8, 6), (512, 35, 37))
     columns_give_what_each_alone_gives(kernels, Isa(Wide), name, sizes)
 

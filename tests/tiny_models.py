@@ -7,6 +7,7 @@ Written with the `gguf` package, so our reader and codecs are held against someb
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,8 @@ OWN_BLOCKS = HYBRIDS | GEMMAS | MIXED | {
     "kimi-linear": Hybrid(tiny_latent.kimi_keys, tiny_latent.kimi_block, output_norm),
     "minicpm3": Hybrid(tiny_latent.minicpm3_keys, tiny_latent.minicpm3_block, output_norm),
 }
+KEPT_BYTES = 64 << 20            # of models that were written, for tests that ask for them again
+_WRITTEN: dict[bytes | None, bytes] = {}
 QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
           "IQ4_NL", "IQ4_XS", "MXFP4")
 
@@ -68,7 +71,7 @@ class Shape:
 def tiny_model(path: str | os.PathLike[str], arch: str = "llama", quant: str = "F32", *, tokenizer: str | None = None,
                seed: int = 0, template: str | None = None, metadata: Mapping[str, Any] | None = None,
                tensors: Mapping[str, Array | None] | None = None, controls: Sequence[str] = (), **sizes: Any) -> Path:
-    """Write a model and return its path.
+    """Write a model and return its path; one that was asked for before is copied.
 
     `quant`: type of the matrices; rows that its blocks do not divide become Q8_0 or F16. `tokenizer`: "spm", "bpe" or
     None (ids only). `template`: chat template. `metadata`: keys that replace or join the usual ones ("{arch}" in a key
@@ -76,11 +79,28 @@ def tiny_model(path: str | os.PathLike[str], arch: str = "llama", quant: str = "
     `controls`: more control tokens, for "bpe".
     `sizes`: fields of Shape; 256-element types get n_embd = n_ff = 256 and head_dim 64 unless sizes say otherwise.
     """
+    asked = arch, quant, tokenizer, seed, template, metadata, tensors, tuple(controls), sizes
+    try:
+        key = pickle.dumps(asked)
+    except (AttributeError, TypeError, pickle.PicklingError):        # a value of a test's own kind
+        key = None
+    if key in _WRITTEN:
+        Path(path).write_bytes(_WRITTEN[key])
+        return Path(path)
+    _write(path, *asked)
+    if key is not None and sum(map(len, _WRITTEN.values())) < KEPT_BYTES:
+        _WRITTEN[key] = Path(path).read_bytes()
+    return Path(path)
+
+
+def _write(path: str | os.PathLike[str], arch: str, quant: str, tokenizer: str | None, seed: int, template: str | None,
+           metadata: Mapping[str, Any] | None, tensors: Mapping[str, Array | None] | None, controls: Sequence[str],
+           sizes: Mapping[str, Any]) -> None:
     block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant]][0]
     shape = Shape(n_embd=256, n_ff=256, head_dim=64) if block == 256 else Shape()
     if tokenizer is not None:
         shape = replace(shape, n_vocab=vocabulary_size(tokenizer) + len(controls))
-    shape = replace(shape, **({"n_experts": 4} if arch in tiny_moe.ROUTINGS else {}) | sizes)
+    shape = replace(shape, **({"n_experts": 4} if arch in tiny_moe.ROUTINGS else {}) | dict(sizes))
     writer = gguf.GGUFWriter(os.fspath(path), arch)
     keys = _metadata(arch, shape) | {key.replace("{arch}", arch): value for key, value in (metadata or {}).items()}
     for key, value in keys.items():
@@ -97,7 +117,6 @@ def tiny_model(path: str | os.PathLike[str], arch: str = "llama", quant: str = "
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return Path(path)
 
 
 def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
