@@ -13,6 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from test_matmul_kernels import COMMON, RARE
 
 from edgellm.backends.cpu.traits import TRAITS
 
@@ -30,8 +33,7 @@ OTHERS = {
     "expert_rows": ["f32"], "experts": ["buckets", "rows", "sum"], "heads": ["q8", "products", "join"],
     "token_shift": ["rows"], "wkv6": ["narrow"], "wkv7": ["narrow"],
 }
-KERNELS = [*(kernel for traits in TRAITS.values() for kernel in (traits.matmul, traits.embed)),
-           *(f"{module}:{variant}" for module, variants in OTHERS.items() for variant in variants)]
+MATMUL_ONLY = "max"                                # its ISA level differs from the one below in products of weights alone
 COMPARE = """
 import sys
 from llvmlite import binding
@@ -51,7 +53,11 @@ for kernel in sys.argv[2:]:
 def tests(cpu: str) -> list[list[str]]:
     """Arguments of pytest, one list for each run: what depends on the processor, on its own ISA level."""
     isa_level = CPUS[cpu]
-    return [["tests/test_matmul_kernels.py", "-k", isa_level], ["tests/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"],
+    products = [["tests/test_matmul_kernels.py", "-k", isa_level],
+                ["tests/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"]]
+    if cpu == MATMUL_ONLY:
+        return products
+    return [*products,
             [*CODECS * (cpu == next(iter(CPUS))), "tests/test_ring.py", "tests/test_arm.py"],
             ["tests/test_streaming.py", "-k", "quantised_keys"],
             ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
@@ -64,23 +70,30 @@ def emulated(folder: Path, cpu: str, *arguments: str, kept: bool = False) -> sub
                           stdout=subprocess.PIPE if kept else None, stderr=subprocess.STDOUT if kept else None)
 
 
-def prepare(folder: Path, cpu: str) -> bool:
-    """All kernels of the processor's own ISA level to its cache."""
+def kernels(cpu: str, types: list[str]) -> list[str]:
+    """What those tests take; with rare types too, whatever a test may take."""
+    others = {"quantise": OTHERS["quantise"]} if cpu == MATMUL_ONLY and RARE[0] not in types else OTHERS
+    return [*(kernel for name in types for kernel in (TRAITS[name].matmul, TRAITS[name].embed)),
+            *(f"{module}:{variant}" for module, variants in others.items() for variant in variants)]
+
+
+def prepare(folder: Path, cpu: str, types: list[str]) -> bool:
+    """Kernels of the processor's own ISA level to its cache."""
     isa_level, answer = CPUS[cpu], folder / f"key-{cpu}"
     code = f"from edgellm.backends.cpu.jit import cache as o; open({str(answer)!r}, 'w').write(o.cache_key({isa_level!r}))"
     if emulated(folder, cpu, "-c", code).returncode:
         return False
     cache = folder / f"cache-{cpu}" / "kernels"
-    command = [sys.executable, str(ROOT / "scripts" / "arm_cross.py"), answer.read_text(), str(cache), isa_level, *KERNELS]
-    return subprocess.run(command, check=False).returncode == 0 and not emulated(
-        folder, cpu, "-c", COMPARE, isa_level, *COMPARED).returncode
+    command, wanted = [sys.executable, str(ROOT / "scripts" / "arm_cross.py")], kernels(cpu, types)
+    return (subprocess.run([*command, answer.read_text(), str(cache), isa_level, *wanted], check=False).returncode == 0
+            and not emulated(folder, cpu, "-c", COMPARE, isa_level, *(set(COMPARED) & set(wanted))).returncode)
 
 
-def suite(folder: Path, cpu: str, runs: list[list[str]]) -> str:
+def suite(folder: Path, cpu: str, arguments: list[str]) -> str:
     """What is wrong on a processor, or nothing. The emulator keeps one core busy, so several of them run beside each other."""
-    if not prepare(folder, cpu):
+    if not prepare(folder, cpu, [*COMMON, *RARE] if arguments else COMMON):
         return f"kernels for {cpu} could not be made"
-    for run in runs:
+    for run in [arguments] if arguments else tests(cpu):
         done = emulated(folder, cpu, "-m", "pytest", "-q", "-p", "no:cacheprovider", *run, kept=True)
         print(f"--- {cpu}: {' '.join(run)}\n{done.stdout}", end="", flush=True)
         if done.returncode:
@@ -95,7 +108,7 @@ def main() -> None:
     parser.add_argument("tests", nargs="*", help="arguments of pytest instead of the usual ones")
     options = parser.parse_args()
     with ThreadPoolExecutor(2) as pool:
-        faults = pool.map(lambda cpu: suite(options.folder.resolve(), cpu, [options.tests] if options.tests else tests(cpu)),
+        faults = pool.map(lambda cpu: suite(options.folder.resolve(), cpu, options.tests),
                           options.cpu)
         sys.exit("\n".join(filter(None, faults)) or None)
 
