@@ -233,6 +233,25 @@ def test_run_reads_stdin(monkeypatch: pytest.MonkeyPatch, arguments: list[str], 
     assert loader.model.calls[0][1] == prompt
 
 
+@pytest.mark.parametrize("piped_in", [True, False])
+@pytest.mark.parametrize(("data", "prompt", "note"), [
+    ("häß".encode("utf-8-sig"), "häß", ""), ("häß".encode("utf-16"), "häß", ""),
+    (b"h\xe4\xdf", "h\ufffd\ufffd", "is not UTF-8 at byte 1: what cannot be read became \ufffd"),
+    (b"\xff\xfeab\x00\xd8", "\u6261\ufffd", "is not UTF-16 at byte 4")])
+def test_prompts_of_other_encodings_are_read_or_a_note_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, prompt: str, note: str,
+    piped_in: bool,
+) -> None:
+    loader, path = use(monkeypatch, "x", template=False), tmp_path / "prompt.txt"
+    path.write_bytes(data)
+    pipe_in(monkeypatch, data if piped_in else b"")
+    assert app.run(["run", "m", *([] if piped_in else ["--file", str(path)])]) == 0
+    assert loader.model.calls[0][1] == prompt
+    said = capsys.readouterr().err
+    assert note in said and ("note:" in said) == bool(note)
+    assert not note or ("standard input" if piped_in else str(path)) in said
+
+
 def test_run_does_not_wait_for_ever_for_a_silent_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -1,10 +1,13 @@
 """Text from standard input, when something other than a keyboard is connected to it."""
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import threading
 import time
+
+from edgellm.cli.output import say
 
 PATIENCE = 3.0           # seconds for the first byte: some programs start others with a pipe that they never close
 
@@ -44,4 +47,16 @@ class PipedText:
         if not self._something.wait(patience):
             return None
         self._reader.join()
-        return b"".join(self._chunks).decode("utf-8", errors="replace")
+        return decoded(b"".join(self._chunks), "standard input")
+
+
+def decoded(data: bytes, source: str) -> str:
+    """A prompt's bytes as text, which are UTF-8, or UTF-16 after its byte order mark; a note where they are neither."""
+    marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding, name = ("utf-16", "UTF-16") if marked else ("utf-8-sig", "UTF-8")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        say(f"note: {source} is not {name} at byte {error.start}: what cannot be read became \ufffd "
+            "(iconv -f latin1 -t utf-8 converts, if it is Latin-1)")
+        return data.decode(encoding, errors="replace")

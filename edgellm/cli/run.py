@@ -12,7 +12,7 @@ from edgellm.cli import options
 from edgellm.cli.answering import show
 from edgellm.cli.guide import NO_SYSTEM, is_guide, rule
 from edgellm.cli.output import say
-from edgellm.cli.piped import PipedText
+from edgellm.cli.piped import PipedText, decoded
 from edgellm.cli.progress import ReadingLine
 from edgellm.errors import OptionError
 
@@ -133,10 +133,11 @@ def _with_file(prompt: str | None, file: Path | None, raw: bool) -> str | None:
     if file is None:
         return prompt
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        data = file.read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OptionError(f"--file {file}: cannot be read ({reason}); give a text file") from error
+    text = decoded(data, f"--file {file}").replace("\r\n", "\n").replace("\r", "\n")
     text = text if raw else text.removesuffix("\n")
     return f"{prompt}\n\n{text}" if prompt else text
 
