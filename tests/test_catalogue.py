@@ -51,6 +51,11 @@ def refusal(name: str) -> str:
     return text
 
 
+def test_a_prompt_in_the_place_of_a_model_is_told_apart() -> None:
+    assert "reads like a prompt" in refusal("What is edgellm?") and "guide" in refusal("What is edgellm?")
+    assert all("prompt" not in refusal(name) for name in ("no-such-model", "smollm2 135n", "my own model.gguf", "a b/c d"))
+
+
 def test_entries_can_be_run_and_sampled() -> None:
     assert sum(entry.architecture in arch.names() for entry in entries().values()) >= 25
     assert {"chat", "embedding"} <= {entry.kind for entry in entries().values()}
