@@ -21,7 +21,6 @@ from edgellm.backends.cpu.traits import TRAITS
 
 ROOT = Path(__file__).resolve().parent.parent
 CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "max": "i8mm"}
-CODECS = ["tests/test_codecs.py"]                  # NumPy alone: on one processor
 COMPARED = ("executor:walk", "quantise:q8")
 OTHERS = {
     "quantise": ["q8", "q8_whole"], "probe": ["read"], "executor": ["start", "walk", "wait"], "norm": ["rms_norm", "layer_norm"],
@@ -33,6 +32,7 @@ OTHERS = {
     "expert_rows": ["f32"], "experts": ["buckets", "rows", "sum"], "heads": ["q8", "products", "join"],
     "token_shift": ["rows"], "wkv6": ["narrow"], "wkv7": ["narrow"],
 }
+WHOLE = "cortex-a76"                               # runs everything, the others what their ISA levels differ in
 MATMUL_ONLY = "max"                                # its ISA level differs from the one below in products of weights alone
 COMPARE = """
 import sys
@@ -51,15 +51,16 @@ for kernel in sys.argv[2:]:
 
 
 def tests(cpu: str) -> list[list[str]]:
-    """Arguments of pytest, one list for each run: what depends on the processor, on its own ISA level."""
+    """Arguments of pytest, one list for each run: what depends on the processor, on its own ISA level; all of it on one."""
     isa_level = CPUS[cpu]
     products = [["tests/test_matmul_kernels.py", "-k", isa_level],
                 ["tests/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"]]
     if cpu == MATMUL_ONLY:
         return products
-    return [*products,
-            [*CODECS * (cpu == next(iter(CPUS))), "tests/test_ring.py", "tests/test_arm.py"],
-            ["tests/test_streaming.py", "-k", "quantised_keys"],
+    keys = ["tests/test_streaming.py", "-k", "quantised_keys"]
+    if cpu != WHOLE:
+        return [*products, keys, ["tests/test_conformance.py", "-k", "our_own"]]
+    return [*products, ["tests/test_codecs.py", "tests/test_ring.py", "tests/test_arm.py"], keys,
             ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
 
 
