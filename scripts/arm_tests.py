@@ -15,7 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from test_matmul_kernels import COMMON, RARE
+from own_isa_levels import KINDS
+from test_matmul_kernels import COMMON, FLOATS, RARE
 
 from edgellm.backends.cpu.traits import TRAITS
 
@@ -52,8 +53,8 @@ for kernel in sys.argv[2:]:
 
 def tests(cpu: str) -> list[list[str]]:
     """Arguments of pytest, one list for each run: what depends on the processor, on its own ISA level; all of it on one."""
-    isa_level = CPUS[cpu]
-    products = [["tests/test_matmul_kernels.py", "-k", isa_level],
+    isa_level, left_out = CPUS[cpu], sorted(set(COMMON) - set(types(cpu)))
+    products = [["tests/test_matmul_kernels.py", "-k", " and not ".join([isa_level, *left_out])],
                 ["tests/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"]]
     if cpu == MATMUL_ONLY:
         return products
@@ -61,7 +62,7 @@ def tests(cpu: str) -> list[list[str]]:
     if cpu != WHOLE:
         return [*products, keys, ["tests/test_conformance.py", "-k", "our_own"]]
     return [*products, ["tests/test_codecs.py", "tests/test_ring.py", "tests/test_arm.py"], keys,
-            ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
+            ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own"]]
 
 
 def emulated(folder: Path, cpu: str, *arguments: str, kept: bool = False) -> subprocess.CompletedProcess[str]:
@@ -71,28 +72,34 @@ def emulated(folder: Path, cpu: str, *arguments: str, kept: bool = False) -> sub
                           stdout=subprocess.PIPE if kept else None, stderr=subprocess.STDOUT if kept else None)
 
 
-def kernels(cpu: str, types: list[str]) -> list[str]:
-    """What those tests take; with rare types too, whatever a test may take."""
-    others = {"quantise": OTHERS["quantise"]} if cpu == MATMUL_ONLY and RARE[0] not in types else OTHERS
-    return [*(kernel for name in types for kernel in (TRAITS[name].matmul, TRAITS[name].embed)),
+def types(cpu: str) -> list[str]:
+    return COMMON if cpu == WHOLE else [*KINDS, *FLOATS]
+
+
+def kernels(cpu: str, whole: bool) -> list[str]:
+    """What those tests take, or whatever a test may take."""
+    names, others = [*COMMON, *RARE] if whole else types(cpu), OTHERS
+    if cpu == MATMUL_ONLY and not whole:
+        others = {"quantise": OTHERS["quantise"]}
+    return [*(kernel for name in names for kernel in (TRAITS[name].matmul, TRAITS[name].embed)),
             *(f"{module}:{variant}" for module, variants in others.items() for variant in variants)]
 
 
-def prepare(folder: Path, cpu: str, types: list[str]) -> bool:
+def prepare(folder: Path, cpu: str, whole: bool) -> bool:
     """Kernels of the processor's own ISA level to its cache."""
     isa_level, answer = CPUS[cpu], folder / f"key-{cpu}"
     code = f"from edgellm.backends.cpu.jit import cache as o; open({str(answer)!r}, 'w').write(o.cache_key({isa_level!r}))"
     if emulated(folder, cpu, "-c", code).returncode:
         return False
     cache = folder / f"cache-{cpu}" / "kernels"
-    command, wanted = [sys.executable, str(ROOT / "scripts" / "arm_cross.py")], kernels(cpu, types)
+    command, wanted = [sys.executable, str(ROOT / "scripts" / "arm_cross.py")], kernels(cpu, whole)
     return (subprocess.run([*command, answer.read_text(), str(cache), isa_level, *wanted], check=False).returncode == 0
             and not emulated(folder, cpu, "-c", COMPARE, isa_level, *(set(COMPARED) & set(wanted))).returncode)
 
 
 def suite(folder: Path, cpu: str, arguments: list[str]) -> str:
     """What is wrong on a processor, or nothing. The emulator keeps one core busy, so several of them run beside each other."""
-    if not prepare(folder, cpu, [*COMMON, *RARE] if arguments else COMMON):
+    if not prepare(folder, cpu, bool(arguments)):
         return f"kernels for {cpu} could not be made"
     for run in [arguments] if arguments else tests(cpu):
         done = emulated(folder, cpu, "-m", "pytest", "-q", "-p", "no:cacheprovider", *run, kept=True)

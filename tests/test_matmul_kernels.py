@@ -41,11 +41,17 @@ SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (9, 3), (35, 37), (16, 16), (17, 29)
 
 
 class Kernels(dict[str, Callable[[int, int, int], None]]):
-    """By their ids, of one ISA level."""
+    """By their ids, of one ISA level; what `items` lack is made when a test takes it."""
 
-    def __init__(self, isa_level: type[Generic], items: Iterable[tuple[str, Callable[[int, int, int], None]]]) -> None:
+    def __init__(self, isa_level: type[Generic], items: Iterable[tuple[str, Callable[[int, int, int], None]]] = (),
+                 make: Callable[[str], Callable[[int, int, int], None]] | None = None) -> None:
         super().__init__(items)
-        self.level = isa_level
+        self.level, self._make = isa_level, make
+
+    def __missing__(self, kernel: str) -> Callable[[int, int, int], None]:
+        assert self._make, kernel
+        self[kernel] = self._make(kernel)
+        return self[kernel]
 
     def whole(self, form: str) -> bool:
         """Whether rows of this form have whole blocks."""
@@ -62,19 +68,15 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
 @pytest.fixture(scope="module", params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow)
                                         for isa in system.usable_isas()])
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
-    """All kernels of one ISA level, as the back end gets them: compiled for that ISA level alone, linked from object code."""
+    """Kernels of one ISA level, as the back end gets them: compiled for that ISA level alone, linked from object code."""
     linker = jit.Linker()
-    yield compiled(COMMON, request.param, linker)
+    yield compiled(request.param, linker)
     assert linker                                # the code lives as long as it does
 
 
-def compiled(names: Iterable[str], isa_level: str, linker: jit.Linker) -> Kernels:
-    """What some types need, on one ISA level."""
-    rows = [TRAITS[name] for name in names]
-    ids = {kernel for traits in rows for kernel in (traits.matmul, traits.embed, traits.quantise) if kernel}
+def compiled(isa_level: str, linker: jit.Linker) -> Kernels:
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    found = jit.kernel_addresses(ids, isa_level, linker)
-    return Kernels(ISA_LEVELS[isa_level], ((kernel, signature(address)) for kernel, address in found.items()))
+    return Kernels(ISA_LEVELS[isa_level], make=lambda kernel: signature(jit.kernel_addresses({kernel}, isa_level, linker)[kernel]))
 
 
 def run(kernel: Callable[[int, int, int], None], words: Array, threads: int = 1) -> None:

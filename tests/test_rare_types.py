@@ -20,7 +20,7 @@ CASES = [pytest.param(name, isa_level, marks=[] if isa_level == BEST and name in
 @pytest.mark.parametrize(("name", "isa_level"), CASES)
 def test_products_and_embeddings(name: str, isa_level: str) -> None:
     linker = jit.Linker()
-    kernels: Any = common.compiled([name], isa_level, linker)
+    kernels: Any = common.compiled(isa_level, linker)
     common.test_embedding_is_the_codecs(kernels, name)
     common.test_products(kernels, name)
     common.test_nothing_is_read_past_the_last_row(kernels, name)
