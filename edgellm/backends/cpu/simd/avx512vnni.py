@@ -12,6 +12,7 @@ from edgellm.backends.cpu.simd.generic import Blocks, Generic, Load
 
 V64B, V32H, V16I = vector(I8, 64), vector(I16, 32), vector(I32, 16)
 LINE = 64
+NARROW_ROWS = ("TQ1_0", "TQ2_0", "IQ1_S", "IQ1_M")         # opening four parts of them takes longer than two and two
 
 
 class Avx512Vnni(AvxVnni):
@@ -35,7 +36,7 @@ class Avx512Vnni(AvxVnni):
         return AvxVnni(self.b)
 
     def of_row(self, name: str) -> Generic:
-        return self.of_one_column() if name == "TQ1_0" else super().of_row(name)     # four parts take longer to join than two
+        return self.of_one_column() if name in NARROW_ROWS else super().of_row(name)
 
     def opaque(self, value: Any) -> Any:
         kind = ir.FunctionType(value.type, [value.type])
