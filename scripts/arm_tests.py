@@ -62,7 +62,7 @@ def tests(cpu: str) -> list[list[str]]:
     if cpu != WHOLE:
         return [*products, keys, ["tests/test_conformance.py", "-k", "our_own"]]
     return [*products, ["tests/test_codecs.py", "tests/test_ring.py", "tests/test_arm.py"], keys,
-            ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own"]]
+            ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
 
 
 def emulated(folder: Path, cpu: str, *arguments: str, kept: bool = False) -> subprocess.CompletedProcess[str]:
@@ -78,9 +78,8 @@ def types(cpu: str) -> list[str]:
 
 def kernels(cpu: str, whole: bool) -> list[str]:
     """What those tests take, or whatever a test may take."""
-    names, others = [*COMMON, *RARE] if whole else types(cpu), OTHERS
-    if cpu == MATMUL_ONLY and not whole:
-        others = {"quantise": OTHERS["quantise"]}
+    others = {"quantise": OTHERS["quantise"]} if cpu == MATMUL_ONLY and not whole else OTHERS
+    names = [*COMMON, *RARE] if whole else types(cpu)
     return [*(kernel for name in names for kernel in (TRAITS[name].matmul, TRAITS[name].embed)),
             *(f"{module}:{variant}" for module, variants in others.items() for variant in variants)]
 

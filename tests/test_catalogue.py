@@ -52,7 +52,7 @@ def refusal(name: str) -> str:
 
 
 def test_a_prompt_in_the_place_of_a_model_is_told_apart() -> None:
-    assert "reads like a prompt" in refusal("What is edgellm?") and "guide" in refusal("What is edgellm?")
+    assert "the model comes before it, as in edgellm run guide PROMPT" in refusal("What is edgellm?")
     assert all("prompt" not in refusal(name) for name in ("no-such-model", "smollm2 135n", "my own model.gguf", "a b/c d"))
 
 

@@ -215,6 +215,21 @@ def test_a_seed_gives_the_same_answer_with_drafts(path: Path, others: dict[str, 
     assert free.stats.accepted_tokens > 0.9 * free.stats.drafted_tokens > 0, "its own distribution: every guess is right"
 
 
+def test_guesses_are_what_the_answer_may_have(tmp_path: Path, always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Biases and banned tokens hold for guesses too, also where the model that guesses has fewer tokens."""
+    monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
+    fewer = tiny_model(tmp_path / "fewer.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=512)
+    more = tiny_model(tmp_path / "more.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=512, controls=["<one more>"])
+    with edgellm.load(more) as model:
+        never = range(3, model.n_vocab - 1, 2)
+        answers = {draft: model.generate(PROMPT, draft=draft, temperature=1.5, max_tokens=200, ignore_eos=True,
+                                         logit_bias={**dict.fromkeys(never, -100.0), model.n_vocab - 1: 2.0})
+                   for draft in (fewer, more)}
+    for answer in answers.values():
+        assert answer.stats.drafted_tokens > 20 and not {*never} & {*answer.token_ids}
+    assert answers[more].stats.accepted_tokens > 0.9 * answers[more].stats.drafted_tokens
+
+
 def test_a_recurrent_model_takes_back_what_a_small_one_guessed(tmp_path: Path, others: dict[str, Path], always: None,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)

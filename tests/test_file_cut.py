@@ -43,7 +43,7 @@ def test_the_programs_last_word_names_the_file(who: str, tmp_path: Path) -> None
 
 
 @SIGBUS
-@pytest.mark.parametrize("tries", [2, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tries", [2, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_file_that_is_cut_between_two_tokens_is_a_typed_error(tries: int, tmp_path: Path) -> None:
     """In a process of its own, for a signal would end this one."""
     child = """

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from gguf_cases import (
     scalar,
     string,
 )
+from pace import Clock
 from seeds import seed
 
 from edgellm.formats.errors import FormatError, LimitExceeded, Truncated
@@ -34,7 +34,6 @@ from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_values import StringArray
 
 LIMIT_BYTES = 64 << 20           # RELIABILITY goal 1: what a hostile file may cost above idle
-LIMIT_CALLS = 50_000             # of functions, Python's and C's: time that depends on no machine; the costliest case takes 2,700
 MUTATIONS = 2000
 
 
@@ -46,47 +45,28 @@ def read_all(gguf_file: GGUFFile) -> int:
     return n
 
 
-def calls(action: Callable[[], object]) -> int:
-    """Calls of functions, Python's and C's, that an action takes."""
-    n = 0
-
-    def count(_frame: object, event: str, _argument: object) -> None:
-        nonlocal n
-        n += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return n
-
-
-def judge(case: Case, path: Path) -> None:
-    if case.error is None:
-        with open_gguf(path) as gguf_file:
-            read_all(gguf_file)
-        return
-    with pytest.raises(FormatError) as caught:
-        open_gguf(path)
-    assert type(caught.value) is case.error, str(caught.value)
-    assert str(path) in str(caught.value)
-    assert (caught.value.field and caught.value.offset is not None) or case.data == b""
-    assert caught.value.offset is None or 0 <= caught.value.offset <= len(case.data)
-
-
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_case(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "case.gguf"
     path.write_bytes(case.data)
     tracemalloc.start()
+    clock = Clock()
     try:
-        n_calls = calls(lambda: judge(case, path))
+        if case.error is None:
+            with open_gguf(path) as gguf_file:
+                read_all(gguf_file)
+        else:
+            with pytest.raises(FormatError) as caught:
+                open_gguf(path)
+            assert type(caught.value) is case.error, str(caught.value)
+            assert str(path) in str(caught.value)
+            assert (caught.value.field and caught.value.offset is not None) or case.data == b""
+            assert caught.value.offset is None or 0 <= caught.value.offset <= len(case.data)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < LIMIT_BYTES
-    assert n_calls < LIMIT_CALLS
+    assert clock.seconds() < 2
 
 
 def test_message_names_file_field_value_and_remedy(tmp_path: Path) -> None:
@@ -178,18 +158,20 @@ def test_a_quarter_of_each_limit_costs_less_than_a_quarter(data: bytes, tmp_path
     assert _peak(lambda: _open_or(path, None)) < LIMIT_BYTES / 4
 
 
-def test_real_vocabulary_opens_with_few_calls_and_small(tmp_path: Path) -> None:
-    # 150k tokens and 280k merges in 150 ms and 64 MiB are promised; 40 ms, two calls for each string and 2 MiB were measured.
-    path, n_strings = tmp_path / "vocab.gguf", 430_000
+def test_real_vocabulary_opens_fast_and_small(tmp_path: Path) -> None:
+    # 150k tokens and 280k merges: 150 ms and 64 MiB are promised; 40 ms and 2 MiB were measured.
+    path = tmp_path / "vocab.gguf"
     counts = {"tok": 150_000, "a b": 280_000}
     tokens, merges = (b"".join(string(f"{word}{i:x}") for i in range(n)) for word, n in counts.items())
     path.write_bytes(gguf([*KEYS, key("tokens", ARRAY, number(U32, STRING) + number(U64, 150_000) + tokens),
                            key("merges", ARRAY, number(U32, STRING) + number(U64, 280_000) + merges)]))
-    assert calls(lambda: _open_or(path, None)) < 2.1 * n_strings
+    clock = Clock()
     with open_gguf(path) as gguf_file:
+        assert clock.seconds() < 0.15
         assert gguf_file.metadata["tokens"][149_999] == f"tok{149_999:x}"
+        clock = Clock()
         assert list(gguf_file.metadata["merges"])[1000] == f"a b{1000:x}"
-        assert calls(lambda: list(gguf_file.metadata["merges"])) < 2.1 * counts["a b"]
+        assert clock.seconds() < 0.3
     assert _peak(lambda: _open_or(path, None)) < 8 << 20
 
 

@@ -267,10 +267,12 @@ def _not_found(text: str, path: Path) -> str:
             near.append(f"{known} of the catalogue")
         return f"does not exist: did you mean {some(near)}?" if near else "does not exist: check the path" + _or_hub(text)
     near = spelling.near(text, entries())
-    if len(text.split()) > 1 and not near:
-        return "reads like a prompt: the model comes first, such as guide, the one that is always here"
-    known = some(list(entries()))
-    meaning = f"did you mean {some(near)}?" if near else f"give a .gguf file, hf:owner/repository, or one of {known}"
+    if near:
+        meaning = f"did you mean {some(near)}?"
+    elif len(text.split()) > 1:
+        meaning = "if it is a prompt, the model comes before it, as in edgellm run guide PROMPT"
+    else:
+        meaning = f"give a .gguf file, hf:owner/repository, or one of {some(list(entries()))}"
     return f"is neither a file nor a name of the catalogue: {meaning}"
 
 

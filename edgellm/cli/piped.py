@@ -53,10 +53,11 @@ class PipedText:
 def decoded(data: bytes, source: str) -> str:
     """A prompt's bytes as text, which are UTF-8, or UTF-16 after its byte order mark; a note where they are neither."""
     marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    encoding, name = ("utf-16", "UTF-16") if marked else ("utf-8-sig", "UTF-8")
+    encoding, name = ("utf-16", "UTF-16") if marked else ("utf-8", "UTF-8")
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         say(f"note: {source} is not {name} at byte {error.start}: what cannot be read became \ufffd "
             "(iconv -f latin1 -t utf-8 converts, if it is Latin-1)")
-        return data.decode(encoding, errors="replace")
+        text = data.decode(encoding, errors="replace")
+    return text.removeprefix("\ufeff")

@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -180,8 +180,8 @@ class Model(Generating, AsyncEmbedding):
         form = tools.form(tokenizer, free.budget if free else None) if tools and tokenizer else asked.form
         if tools and tools.format.grammar is not None:
             free = None                          # its grammar has the thinking as well
-        sampler = Sampler(options, n_vocab=self.n_vocab, context=self.context, end_tokens=end_tokens,
-                          suppressed=tokenizer.suppressed_ids if tokenizer else (),
+        suppressed = tokenizer.suppressed_ids if tokenizer else frozenset()
+        sampler = Sampler(options, n_vocab=self.n_vocab, context=self.context, end_tokens=end_tokens, suppressed=suppressed,
                           vocabulary=self._token_texts if tokenizer else None, processors=asked.processors,
                           constraint=self._grammar_vocabulary.constraint(form, free) if form or free else None)
         shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
@@ -193,23 +193,26 @@ class Model(Generating, AsyncEmbedding):
                           logprobs=asked.logprobs,
                           stop_loops=asked.stop_loops, parse=asked.form.parse if asked.form else None,
                           calls=tools.splitter() if tools else None,
-                          drafter=self._drafter(asked.draft, options if sampler.redrawable else None))
+                          drafter=self._drafter(asked.draft, options if sampler.redrawable else None,
+                                                {*suppressed, *(end_tokens if options.ignore_eos else ())}))
         return Stream(self.engine, request, home=source.home, background=source.background)
 
     def _kept(self, messages: Visible | None) -> int | None:
         """How many of the first tokens stay; None for the sinks alone."""
         return max(self.info.sinks, messages.kept_tokens) if messages is not None and messages.kept_tokens is not None else None
 
-    def _drafter(self, asked: str | None, drawn: SamplingOptions | None) -> Drafter | None:
-        """What guesses tokens of one answer; a small model draws them where `drawn` says how. It is loaded when it is asked for
-        first, and stays."""
+    def _drafter(self, asked: str | None, drawn: SamplingOptions | None, banned: Collection[int]) -> Drafter | None:
+        """What guesses tokens of one answer; a small model draws them where `drawn` says how, none of `banned`. It is loaded when
+        it is asked for first, and stays."""
         if asked is None or asked == "ngram":
             return NgramDrafter() if asked else None
         with self._drafting:
             if asked not in self._small:
                 self._small[asked] = SmallModel.load(asked, self)
-            sampler = guessing(drawn, self.n_vocab, self.context) if drawn is not None else None
-            return ModelDrafter(self._small[asked], self.n_vocab, sampler)
+            small = self._small[asked]
+            n_vocab = min(self.n_vocab, small.model.n_vocab)
+            sampler = guessing(drawn, n_vocab, self.context, banned) if drawn is not None else None
+            return ModelDrafter(small, n_vocab, sampler)
 
     @cached_property
     def _grammar_vocabulary(self) -> GrammarVocabulary:

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,10 +115,12 @@ def _likeliest(logits: Logits) -> int | None:
     return token if 1 / np.exp(logits - logits[token]).sum() >= LEAST_PROBABILITY else None
 
 
-def guessing(options: SamplingOptions, n_vocab: int, context: int) -> Sampler:
-    """What draws guesses for answers with these options."""
-    usual = SamplingOptions(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, min_p=options.min_p)
-    return Sampler(usual, n_vocab=n_vocab, context=context)
+def guessing(options: SamplingOptions, n_vocab: int, context: int, banned: Collection[int]) -> Sampler:
+    """What draws guesses for answers with these options. `n_vocab`: of the tokens that both models have; `banned`: tokens that the
+    answer never has."""
+    usual = SamplingOptions(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, min_p=options.min_p,
+                            logit_bias={token: bias for token, bias in options.logit_bias.items() if token < n_vocab})
+    return Sampler(usual, n_vocab=n_vocab, context=context, suppressed=[token for token in banned if token < n_vocab])
 
 
 def _check_vocabulary(model: Model, target: Model, name: str) -> None:
