@@ -242,6 +242,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert app.run(["sessions", "rm", "rivers"]) == 3 and app.run(["chat", "--continue"]) == 3
 
 
+def test_the_command_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["sessions", "--help"]) == 0
+    page = capsys.readouterr().out
+    assert app.run(["sessions"]) == 0 and capsys.readouterr() == (page, "") and "export" in page
+
+
 def test_a_full_disk_is_told_once_behind_the_answer(model: edgellm.Model, capsys: pytest.CaptureFixture[str],
                                                     monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And again only when the chat ends, or something else goes wrong."""

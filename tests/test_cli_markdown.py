@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgellm.cli.markdown import BOLD, CODE, DIM, ITALIC, PLAIN_COLOUR, PLAIN_WEIGHT, UPRIGHT, Markdown
+from edgellm.cli.emphasis import BOLD, CODE, ITALIC, LONGEST_WAIT, PLAIN_COLOUR, PLAIN_WEIGHT, UPRIGHT
+from edgellm.cli.markdown import DIM, Markdown
 from edgellm.cli.wrapping import WordWrap
 
 CASES = [
@@ -20,7 +21,12 @@ CASES = [
     ("# Title\ntext", f"{BOLD}Title{PLAIN_WEIGHT}\ntext"),
     ("- one\n* two\n", "• one\n• two\n"),
     ("#hashtag", "#hashtag"),
-    ("**open", f"{BOLD}open{PLAIN_WEIGHT}"),
+    ("**open", "**open"), ("a `b and **c\n`d` *e", f"a `b and **c\n{CODE}d{PLAIN_COLOUR} *e"),
+    ("这是**重点**吧", f"这是{BOLD}重点{PLAIN_WEIGHT}吧"), ("这是**“重点”**吧", f"这是{BOLD}“重点”{PLAIN_WEIGHT}吧"),
+    ("**a *b* c**", f"{BOLD}a {ITALIC}b{UPRIGHT} c{PLAIN_WEIGHT}"), ("**`x`**: y", f"{BOLD}{CODE}x{PLAIN_COLOUR}{PLAIN_WEIGHT}: y"),
+    ("# a **b** c\nd", f"{BOLD}a {BOLD}b c{PLAIN_WEIGHT}\nd"), ("__Note:__ a", f"{BOLD}Note:{PLAIN_WEIGHT} a"),
+    ("**a *b** c", f"{BOLD}a *b{PLAIN_WEIGHT} c"), ("**Note**s", f"{BOLD}Note{PLAIN_WEIGHT}s"),
+    ("(**a b** c)", "(**a b** c)"), ("f(**kwargs) is **bold**", f"f(**kwargs) is {BOLD}bold{PLAIN_WEIGHT}"),
     ("```\n**x**\n```\n", f"{DIM}```{PLAIN_WEIGHT}\n**x**\n{DIM}```{PLAIN_WEIGHT}\n"),
     ("-", "-"), ("", ""), ("---\n", "---\n"), ("1. one", "1. one"),
 ]
@@ -37,6 +43,25 @@ def test_what_it_means_wherever_it_is_cut(text: str, wanted: str) -> None:
     for at in range(len(text) + 1):
         assert rendered(text[:at], text[at:]) == wanted
     assert rendered(*text) == wanted
+
+
+@pytest.mark.parametrize("text", [
+    "2**10 is 1024", "x**2 + y**2 = z**2", "(a + b)**2 + (c + d)**2", "name__contains=x and age__gte", "f(**a) and g(**b)",
+    "f(x,**kwargs) **", "*args and **kwargs",
+    "f(*args, **kwargs) takes any arguments, whatever they are called, and passes them on",
+    "print(*a) or print(*b)", "__init__.py and __name__ are", "2*(a + b)*c", "(a + b)*(c + d)*e", "__a __b", "5**", "a ** b ** c",
+])
+def test_program_text_keeps_its_characters(text: str) -> None:
+    assert rendered(text) == rendered(*text) == text
+
+
+def test_long_emphasis_does_not_wait_for_its_end() -> None:
+    markdown, words = Markdown(), "many words " * 20
+    shown = "".join("".join(markdown(char)) for char in f"**{words}")
+    assert shown == f"{BOLD}{words}" and "".join(markdown("end** x")) == f"end{PLAIN_WEIGHT} x"
+    markdown = Markdown()
+    assert "".join(markdown("**" + "a" * (LONGEST_WAIT - 2))) == ""
+    assert "".join(markdown("**.")) == f"{BOLD}{'a' * (LONGEST_WAIT - 2)}{PLAIN_WEIGHT}."
 
 
 def test_code_is_coloured_line_by_line() -> None:

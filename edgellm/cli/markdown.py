@@ -5,8 +5,9 @@ import io
 import re
 from collections.abc import Iterator
 
-BOLD, DIM, PLAIN_WEIGHT = "\x1b[1m", "\x1b[2m", "\x1b[22m"
-ITALIC, UPRIGHT, CODE, PLAIN_COLOUR = "\x1b[3m", "\x1b[23m", "\x1b[36m", "\x1b[39m"
+from edgellm.cli.emphasis import BOLD, PLAIN_WEIGHT, Emphasis
+
+DIM = "\x1b[2m"
 _FENCE = re.compile(r"(\s*)(```+|~~~+)\s*([\w+#.-]*)")
 _BULLET = re.compile(r"(\s*)[-*+] ")
 _HEADING = re.compile(r"#{1,6} ")
@@ -19,11 +20,8 @@ class Markdown:
 
     def __init__(self) -> None:
         self._line = ""                          # its beginning, while that decides what the line is
-        self._held = ""                          # a mark that may be longer
-        self._begun = False                      # the line's kind is known
+        self._inline: Emphasis | None = None     # once the line's kind is known
         self._fence, self._language = "", ""     # of the code block that is open
-        self._bold = self._italic = self._code = self._heading = False
-        self._before = " "                       # the character before
 
     def __call__(self, text: str) -> Iterator[str]:
         """What to show for the next piece."""
@@ -34,18 +32,16 @@ class Markdown:
         """What was held back, and all styles closed."""
         if self._fence:
             yield from self._code_line(self._line)
-        elif not self._begun:
-            yield from self._line
-        yield from self._marks("")
-        yield from self._close()
-        self._line, self._begun = "", False
+        else:
+            yield from self._rest()
+        self._line, self._inline = "", None
 
     def _next(self, char: str) -> Iterator[str]:
         if self._fence:
             yield from self._in_fence(char)
         elif char == "\n":
             yield from self._end_of_line()
-        elif self._begun:
+        elif self._inline is not None:
             yield from self._inline(char)
         else:
             self._line += char
@@ -58,9 +54,9 @@ class Markdown:
         if _FENCE.match(line):
             self._line = line                    # to its end: the language follows
             return
-        self._begun = True
-        if _HEADING.match(line):
-            self._heading = True
+        heading = bool(_HEADING.match(line))
+        self._inline = Emphasis(bold=heading)
+        if heading:
             yield BOLD
             line = line.lstrip("#").lstrip()
         elif (bullet := _BULLET.match(line)) is not None:
@@ -70,16 +66,18 @@ class Markdown:
             yield from self._inline(char)
 
     def _end_of_line(self) -> Iterator[str]:
-        fence = None if self._begun else _FENCE.match(self._line)
+        fence = None if self._inline is not None else _FENCE.match(self._line)
         if fence is not None:
             self._fence, self._language = fence[2], fence[3]
             yield from (DIM, *self._line, PLAIN_WEIGHT)
-        elif not self._begun:
-            yield from self._line
-        yield from self._marks("\n")
-        yield from self._close()
-        self._line, self._begun, self._before = "", False, " "
+        else:
+            yield from self._rest()
+        self._line, self._inline = "", None
         yield "\n"
+
+    def _rest(self) -> Iterator[str]:
+        """What was held back of a line."""
+        yield from self._line if self._inline is None else self._inline.end()
 
     def _in_fence(self, char: str) -> Iterator[str]:
         if char != "\n":
@@ -95,44 +93,6 @@ class Markdown:
 
     def _code_line(self, line: str) -> Iterator[str]:
         yield from (match[0] for match in _SGR.finditer(coloured(line, self._language)))
-
-    def _inline(self, char: str) -> Iterator[str]:
-        if char == "`" or (char in "*_" and not self._code):
-            if self._held and self._held[0] != char:
-                yield from self._marks(char)
-            self._held += char
-            return
-        yield from self._marks(char)
-        self._before = char
-        yield char
-
-    def _marks(self, after: str) -> Iterator[str]:
-        """What the marks that were held mean, now that it is known what follows."""
-        held, self._held = self._held, ""
-        if not held:
-            return
-        opens, closes = bool(after.strip()), bool(self._before.strip())
-        if held == "`":
-            self._code = not self._code
-            yield CODE if self._code else PLAIN_COLOUR
-        elif held in ("**", "__") and (closes if self._bold else opens):
-            self._bold = not self._bold
-            yield BOLD if self._bold else (PLAIN_WEIGHT if not self._heading else "")
-        elif held == "*" and (closes if self._italic else opens and not self._before.isalnum()):
-            self._italic = not self._italic
-            yield ITALIC if self._italic else UPRIGHT
-        else:
-            yield from held
-        self._before = held[-1] if held not in ("`", "**", "__", "*") else self._before
-
-    def _close(self) -> Iterator[str]:
-        if self._bold or self._heading:
-            yield PLAIN_WEIGHT
-        if self._italic:
-            yield UPRIGHT
-        if self._code:
-            yield PLAIN_COLOUR
-        self._bold = self._italic = self._code = self._heading = False
 
 
 def coloured(line: str, language: str) -> str:

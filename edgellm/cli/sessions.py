@@ -22,7 +22,14 @@ Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocom
                                      help="As edgellm sessions list shows it.")]
 FORMATS = ("markdown", "json")
 
-app = typer.Typer(rich_markup_mode=None, help="Saved chats: list, show, export, rm.", no_args_is_help=True)
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def sessions(context: typer.Context) -> None:
+    """Saved chats: list, show, export, rm."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @app.command("list")
