@@ -183,6 +183,53 @@ def test_computing_is_little_ahead_of_the_reader(model: edgellm.Model) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_task_closes_what_another_reads(fails: bool, model: edgellm.Model) -> None:
+    """Both wait when the end comes."""
+    computing, both_wait = threading.Event(), threading.Event()
+
+    def processor(ids: Any, logits: Any) -> Any:
+        computing.set()
+        assert both_wait.wait(10)
+        if fails:
+            raise RuntimeError("the processor's own")
+        return logits
+
+    async def read(stream: edgellm.AsyncStream) -> int:
+        return len([piece async for piece in stream])
+
+    async def main() -> None:
+        stream = model.astream("a", max_tokens=None, processors=[processor], **OPTIONS)
+        tasks = [asyncio.create_task(read(stream))]
+        await asyncio.to_thread(computing.wait, 10)
+        tasks.append(asyncio.create_task(stream.aclose()))
+        await asyncio.sleep(0)
+        both_wait.set()
+        ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        if fails:
+            assert [str(end) for end in ends] == ["the processor's own"] * 2
+        else:
+            assert ends[1] is None and stream.result.stop_reason == "cancelled"
+
+    asyncio.run(main())
+
+
+def test_dropping_a_stream_with_held_back_text_ends_its_thread(model: edgellm.Model) -> None:
+    """Its last piece has that text, although nobody makes room for more."""
+    slow, token = Slow(0), model.tokenizer.encode("a")[0]
+
+    async def main() -> None:
+        stream = model.astream("b", max_tokens=None, processors=[slow], stop=["a" * 99], logit_bias={token: 1000.0}, **OPTIONS)
+        await anext(stream)
+        while slow.tokens < AHEAD + 2:
+            await asyncio.sleep(0.01)
+        del stream
+        gc.collect()
+        await asyncio.to_thread(wait_for, lambda: not any(thread.name == "edgellm-async" for thread in threading.enumerate()))
+
+    asyncio.run(main())
+
+
 def test_errors_reach_the_awaiter_once(model: edgellm.Model) -> None:
     def fails(ids: Any, logits: Any) -> Any:
         raise RuntimeError("the processor's own")

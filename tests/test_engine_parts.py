@@ -119,7 +119,7 @@ class Places:
                 self.order.append(task)
                 self.turns.leave(task)
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         while task not in self.turns.queue and thread.is_alive():
             time.sleep(0.001)
@@ -186,6 +186,22 @@ def test_foreground_takes_the_place_of_what_is_busy_in_the_background_between_tw
         places.turns.admit()
     waiting.join(10)
     assert places.order == [urgent] and not busy.holds
+
+
+def test_a_place_that_is_lost_before_its_thread_goes_on_is_waited_for_again() -> None:
+    places = Places()
+    first, urgent = places.task(), places.task()
+    places.take(first)
+    waiting = places.wait(behind := places.task(background=True))
+    with places.lock:                            # all of it before the other thread gets the lock
+        places.turns.leave(first)
+        assert behind.holds
+        places.take(urgent)
+        assert not behind.holds and places.turns.holders == [urgent]
+    with places.lock:
+        places.turns.leave(urgent)
+    waiting.join(10)
+    assert places.order == [behind]
 
 
 def test_nobody_waits_for_himself_or_for_the_dead() -> None:

@@ -39,6 +39,8 @@ class AsyncWorker:
             self.cancel()
             raise
         self._room.release()
+        if isinstance(item, Generation | BaseException):
+            self._items.put_nowait(item)         # the end is for all that wait: one may close what another reads
         return item
 
     def evicted(self) -> Eviction | None:
@@ -65,7 +67,8 @@ class AsyncWorker:
                     stream.cancel()
                 for item in stream.items() if self._reports else stream:
                     self._tell(item)
-                    self._room.acquire()
+                    if not self._cancelled:
+                        self._room.acquire()
                 self._tell(stream.result)
             except BaseException as error:
                 if self._stream is not None:

@@ -56,13 +56,14 @@ class Turns:
         if self._driver.is_me:                   # called by a processor while all wait for us: one more than usual
             self._admit(task)
             return
-        self._enqueue(task)
         try:
-            self.admit()
             while not task.holds and not task.cancelled:
-                task.wake.wait(WAIT)
-                check()
+                if task not in self.queue:       # at first, and after another took the place before this thread could go on
+                    self._enqueue(task)
                 self.admit()
+                if not task.holds:
+                    task.wake.wait(WAIT)
+                    check()
         finally:
             if task in self.queue:
                 self.queue.remove(task)
