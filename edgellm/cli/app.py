@@ -66,7 +66,7 @@ def options(
     version: Annotated[bool, typer.Option(
         "-V", "--version", is_eager=True, callback=_print_version, help="Print the version.",
     )] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from, with any command.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, with any command.")] = False,
 ) -> None:
     """Run language models on this machine: GGUF files, offline, in the terminal or from Python.
 

@@ -25,17 +25,17 @@ REPETITIONS = 5
 
 def bench(
     model: options.Model,
-    p: Annotated[str, typer.Option("-p", "--n-prompt", metavar="N,...", help="Prompt lengths; 0 for none.")] = "512",
-    n: Annotated[str, typer.Option("-n", "--n-gen", metavar="N,...", help="Tokens to generate; 0 for none.")] = "128",
+    p: Annotated[str, typer.Option("-p", "--n-prompt", metavar="N,...", help="Prompt lengths in tokens; 0 for no test.")] = "512",
+    n: Annotated[str, typer.Option("-n", "--n-gen", metavar="N,...", help="Tokens to generate; 0 for no test.")] = "128",
     pg: Annotated[list[str] | None, typer.Option(
-        "-pg", metavar="P,N", show_default=False, help="A prompt of P tokens and then N tokens, as one test.",
+        "-pg", metavar="P,N", show_default=False, help="One test of a prompt of P tokens and N generated tokens.",
     )] = None,
-    d: Annotated[str, typer.Option("-d", "--n-depth", metavar="N,...", help="Tokens in the context before a test.")] = "0",
+    d: Annotated[str, typer.Option("-d", "--n-depth", metavar="N,...", help="Tokens in the KV cache before each test.")] = "0",
     r: Annotated[int | None, typer.Option(
         "-r", "--repetitions", metavar="N", show_default="5; 1 with --parallel", help="Repetitions of each test.",
     )] = None,
     parallel: Annotated[str | None, typer.Option(
-        "--parallel", metavar="N,...", show_default=False, help="So many conversations at once, as llama-batched-bench does.",
+        "--parallel", metavar="N,...", show_default=False, help="Batch this many conversations, as llama-batched-bench does.",
     )] = None,
     t: Annotated[str | None, typer.Option(
         "-t", "--threads", metavar="N,...", show_default=False, help="Compute threads.",
@@ -43,19 +43,21 @@ def bench(
     threads_batch: options.ThreadsBatch = None,
     backend: options.Backend = None,
     kv_type: options.KvType = None,
-    profile: Annotated[bool, typer.Option("--profile", help="Show where the time of a step goes.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help=(
+        "Show where a step's time goes: kernel times averaged over the threads, and time spent at barriers."
+    ))] = False,
     force: options.Force = False,
     json_: options.Json = False,
 ) -> None:
     """Measure tokens per second.
 
-    As in llama-bench: ppN reads N random tokens, tgN writes N tokens one by one, -pg does both, in a context that
-    holds as many tokens as -d says and has room for the longest test. Each test runs once before it is measured.
-    Printed are mean and standard deviation. For tg also: the bytes that it reads, as GB/s and as a part of what a
-    plain read of memory gives with as many threads, measured between the repetitions.
+    As in llama-bench: ppN processes a prompt of N random tokens, tgN generates N tokens one by one, and -pg does both,
+    after -d tokens already in the KV cache. Each test runs once as a warm-up. The mean and standard deviation are
+    printed; for tg also the read bandwidth, in GB/s and as a fraction of a plain memory read with the same number of
+    threads, measured between the repetitions.
 
-    With --parallel, as in llama-batched-bench: N conversations read prompts of -p tokens and then write -n tokens each,
-    in steps that they share. S_PP and S_TG are tokens per second of all together, the median repetition's.
+    With --parallel, as in llama-batched-bench: N conversations are batched, with prompts of -p tokens and -n generated
+    tokens each. S_PP and S_TG are total tokens/s over all conversations, from the median repetition.
     """
     from edgellm.cli.measuring import rows
     from edgellm.cli.opening import open_model

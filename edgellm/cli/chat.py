@@ -13,7 +13,7 @@ from edgellm.cli import completion, options
 def chat(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, callback=options.understood,
                                                autocompletion=completion.model_names, help=(
-        "As for run; without it the last chat's model, else one that is on this machine, else the guide that comes with edgellm."
+        "As for run. Default: the last chat's model, else one that is on this machine, else the bundled guide."
     ))] = None,
     n: options.Predict = None,
     temp: options.Temperature = None,
@@ -39,17 +39,17 @@ def chat(
     think_budget: options.ThinkBudget = None,
     draft: options.Draft = None,
     force: options.Force = False,
-    continue_: Annotated[bool, typer.Option("--continue", help="Go on with the chat that was saved last.")] = False,
+    continue_: Annotated[bool, typer.Option("--continue", help="Resume the last chat, with its KV cache.")] = False,
     resume: Annotated[str | None, typer.Option("--resume", metavar="NAME", show_default=False,
                                                autocompletion=completion.session_names, help=(
-        "Go on with a saved chat; edgellm sessions list shows their names."))] = None,
+        "Resume a saved chat; edgellm sessions list shows the names."))] = None,
     plain: options.Plain = False,
     no_save: Annotated[bool, typer.Option("--no-save", help="Do not save this chat.")] = False,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.
 
-    A chat on a terminal is saved on this machine (EDGELLM_SESSIONS=off: none is; =2G: so much at most). Over a pipe every line is
-    one message and only the answers are printed.
+    A chat in a terminal is saved on this machine. EDGELLM_SESSIONS=off turns that off; EDGELLM_SESSIONS=2G limits the disk space
+    for saved KV states. From a pipe, each line is one message and only the answers are printed.
 
     \b
     edgellm chat qwen3-0.6b

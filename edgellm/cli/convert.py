@@ -12,27 +12,27 @@ from edgellm.cli.output import say
 
 def convert(
     folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False, help=(
-        "A folder with config.json, .safetensors files and a tokenizer, as the Hugging Face hub has them."
+        "A Hugging Face checkpoint folder, with config.json, .safetensors files and a tokenizer."
     ))],
     out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The .gguf file to write.")],
     type_: Annotated[str | None, typer.Option(
         "--type", "--outtype", metavar="TYPE", show_default=False,
-        help="F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1. Default: the checkpoint's own (auto).",
+        help="F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1. Default: the checkpoint's type (auto).",
     )] = None,
     pre: Annotated[str | None, typer.Option(
-        "--pre", metavar="NAME", show_default=False, help="How the tokenizer cuts words, where that is not recognised.",
+        "--pre", metavar="NAME", show_default=False, help="The pre-tokenizer, if it is not recognised.",
     )] = None,
-    lora: Annotated[bool, typer.Option("--lora", help="DIR is a PEFT adapter: write a GGUF adapter.")] = False,
+    lora: Annotated[bool, typer.Option("--lora", help="DIR is a PEFT adapter; write a GGUF adapter.")] = False,
     base: Annotated[Path | None, typer.Option(
-        "--base", metavar="DIR", show_default=False, help="The model that an adapter belongs to. Default: the one that it names.",
+        "--base", metavar="DIR", show_default=False, help="The adapter's base model. Default: the one that it names.",
     )] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
     json_: options.Json = False,
 ) -> None:
-    """Convert a checkpoint to GGUF.
+    """Convert a checkpoint to GGUF. The checkpoint is a folder from the Hugging Face hub.
 
     Tensors get llama.cpp's names and layouts; tokenizer and chat template are included. The file appears when it is complete. For
-    K-quants and other small types convert first, then use edgellm quantize.
+    K-quants and other small types, convert first, then run edgellm quantize.
     """
     import dataclasses
     import json

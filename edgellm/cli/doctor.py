@@ -12,10 +12,10 @@ from edgellm.cli.progress import ProgressLine
 
 
 def doctor(
-    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Measure the speed of memory.")] = True,
+    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Measure memory bandwidth.")] = True,
     json_: options.Json = False,
 ) -> None:
-    """Look for what is wrong on this machine. Looks at processor, memory, caches, terminal and models, and says what to do.
+    """Look for problems on this machine. Checks CPU, memory, caches, terminal and models, and says what to do.
 
     \b
     edgellm doctor

@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 def embed(
     model: options.Model,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", show_default=False, help=(
-        "A text in UTF-8, a line for each vector; standard input if it is left out."
+        "A text in UTF-8, one vector per line. Default: standard input."
     ))] = None,
     output: Annotated[Path | None, typer.Option(
-        "-o", "--output", metavar="FILE.npy", show_default=False, help="Write one NumPy array (lines, values) instead of JSON.",
+        "-o", "--output", metavar="FILE.npy", show_default=False, help="Write a NumPy array (lines, values) instead of JSON lines.",
     )] = None,
-    no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Leave the vectors as long as they are.")] = False,
+    no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Skip L2 normalisation.")] = False,
     context: Annotated[int | None, typer.Option(
         "-c", "--context", "--ctx-size", metavar="N", show_default=False,
-        help="Tokens of a line, at most. Default: what the model was trained for, 4096 at most.",
+        help="Maximum tokens per line. Default: what the model was trained for, at most 4096.",
     )] = None,
     threads: options.Threads = None,
     backend: options.Backend = None,
     force: options.Force = False,
 ) -> None:
-    """Make vectors of the lines of a text.
+    """Embed each line of a text.
 
-    It takes an embedding model. One line of JSON for each line of the text, in its order: {"index", "embedding"}. A reranker gives
-    its scores.
+    MODEL is an embedding model. One line of JSON is printed per line of the text, in order: {"index", "embedding"}. A reranker
+    gives its scores.
     """
     from edgellm.catalogue import resolve
     from edgellm.cli.opening import open_model

@@ -21,18 +21,18 @@ def fit(
     model: Annotated[str | None, typer.Argument(
         metavar="[NAME|FILE|hf:OWNER/REPO]", show_default=False, callback=options.understood,
         autocompletion=completion.all_names, help=(
-            "As for run, also what is not on this machine yet. Without it: the whole catalogue."
+            "As for run; the model need not be on this machine. Default: the whole catalogue."
     ))] = None,
     context: options.Context = None,
     threads: options.Threads = None,
-    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Say how fast it will be.")] = True,
+    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Measure or estimate the speed.")] = True,
     json_: options.Json = False,
 ) -> None:
-    """Say what fits into memory, and how fast.
+    """Show what fits into memory. Also shows how fast it runs.
 
-    Only a model's header is read, on the hub too (a few megabytes). Its speed is measured here, with its own plan and
-    kernels on made-up weights, in about two seconds. Without a model the catalogue is listed, by what fits; those
-    figures come from the files' lengths and from the speed of this machine's memory.
+    Only the model's header is read, also from the hub (a few megabytes). Speed is measured on this machine in about two
+    seconds, with the model's own kernels on synthetic weights. Without a model, the catalogue is listed, sorted by
+    memory; those figures are estimated from file sizes and from this machine's memory bandwidth.
 
     \b
     edgellm fit

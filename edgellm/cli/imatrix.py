@@ -16,20 +16,20 @@ from edgellm.errors import OptionError
 def imatrix(
     model: options.Model,
     text: Annotated[Path, typer.Argument(metavar="TEXT", show_default=False, help=(
-        "A text in UTF-8 such as the model will read; some hundred thousand characters are usual."
+        "Calibration text in UTF-8, similar to what the model will read; a few hundred thousand characters are usual."
     ))],
-    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The file to write, a .gguf.")],
-    context: Annotated[int, typer.Option("-c", "--context", "--ctx-size", metavar="N", help="Tokens of a window.")] = 512,
+    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The .gguf file to write.")],
+    context: Annotated[int, typer.Option("-c", "--context", "--ctx-size", metavar="N", help="Window length in tokens.")] = 512,
     chunks: Annotated[int | None, typer.Option(
         "--chunks", metavar="N", show_default=False, help="Stop after N windows. Default: the whole text.",
     )] = None,
-    process_output: Annotated[bool, typer.Option("--process-output", help="Measure the output matrix too.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    process_output: Annotated[bool, typer.Option("--process-output", help="Include the output matrix.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
 ) -> None:
     """Measure an importance matrix.
 
-    That is the mean square of each column of what matrices are multiplied with while the model reads TEXT, in a file as
-    llama-imatrix writes it. It is computed in NumPy, so that large models take hours.
+    It is the mean square of each input column of every matrix while the model reads TEXT, in llama-imatrix's file
+    format. It is computed in NumPy, so large models take hours.
 
     \b
     edgellm imatrix model-F16.gguf text.txt imatrix.gguf

@@ -11,17 +11,17 @@ from edgellm.cli.output import say
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A .gguf file, of a split model any part.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A .gguf file; any part of a split model.")],
     name: Annotated[str | None, typer.Argument(metavar="NAME", show_default=False, help=(
-        "What to call it: lower case letters, digits, dots and dashes. Default: the file's name."
+        "The name: lower-case letters, digits, dots and dashes. Default: the file's name."
     ))] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Copy the bytes instead of linking to them.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the file instead of linking to it.")] = False,
     json_: options.Json = False,
 ) -> None:
-    """Give a model file a name. It can then be used from any folder.
+    """Give a model file a name. You can then use it from any folder.
 
-    The file is checked, then linked into edgellm's own folder: that costs no space. --copy is for files that will go
-    away, such as those on a stick. edgellm rm NAME takes the name back.
+    The file is checked, then linked into edgellm's own folder, which takes no space. Use --copy for files that will go
+    away, such as those on a USB stick. edgellm rm NAME removes the name.
 
     \b
     edgellm import ~/Downloads/my-model.Q4_K_M.gguf

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def list_(json_: options.Json = False) -> None:
     """List the models on this machine.
 
-    They are used where they are: in the Hugging Face cache (llama.cpp shares it), in the folders of Ollama, LM Studio,
-    llama.cpp, GPT4All and Jan, in edgellm's own, and in those that your models.toml names. Each file is listed once,
-    and once more for every name that it got with edgellm import.
+    Models are used in place: from the Hugging Face cache (shared with llama.cpp), the folders of Ollama, LM Studio,
+    llama.cpp, GPT4All and Jan, edgellm's own folder, and those in your models.toml. Each file is listed once, and once
+    more for every name given with edgellm import.
 
     \b
     edgellm list

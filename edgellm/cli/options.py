@@ -26,49 +26,50 @@ def understood(context: typer.Context, name: str | None) -> str | None:
 
 Model = Annotated[str, typer.Argument(
     metavar="MODEL", show_default=False, callback=understood, autocompletion=model_names,
-    help="A .gguf file, a name from the catalogue (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE].",
+    help="A .gguf file, a catalogue name (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE].",
 )]
 Predict = Annotated[int | None, typer.Option(
     "-n", "--predict", "--n-predict", metavar="N", show_default=False, callback=number(-1),
-    help="Stop after N tokens; -1: only where the model stops. Default: as many as the context holds.",
+    help="Maximum number of tokens to generate; -1 for no limit. Default: as many as the context holds.",
 )]
 Temperature = Annotated[float | None, typer.Option(
     "--temp", "--temperature", metavar="X", show_default=False, callback=number(0),
-    help="Randomness; 0 always takes the likeliest token. Default: 0.8, as all that follow unless the model recommends another.",
+    help="Sampling temperature; 0 is greedy. Default: 0.8. The model may recommend other sampling defaults.",
 )]
 TopK = Annotated[int | None, typer.Option(
-    "--top-k", metavar="K", show_default=False, callback=number(-1), help="Sample from the K likeliest; 0: from all. Default: 40.",
+    "--top-k", metavar="K", show_default=False, callback=number(-1),
+    help="Sample from the K most likely tokens; 0 disables. Default: 40.",
 )]
 TopP = Annotated[float | None, typer.Option(
     "--top-p", metavar="P", show_default=False, callback=number(0, 1),
-    help="Sample from the likeliest that together reach probability P; 1: from all. Default: 0.95.",
+    help="Sample from the most likely tokens whose probabilities add up to P; 1 disables. Default: 0.95.",
 )]
 MinP = Annotated[float | None, typer.Option(
     "--min-p", metavar="P", show_default=False, callback=number(0, 1),
-    help="Leave out what is less likely than P times the likeliest. Default: 0.05.",
+    help="Leave out tokens less likely than P times the most likely one; 0 disables. Default: 0.05.",
 )]
 RepeatPenalty = Annotated[float | None, typer.Option(
     "--repeat-penalty", metavar="X", show_default=False, callback=number(0, above=True),
-    help="Make the last 64 tokens less likely to come again; above 1. Default: 1, none.",
+    help="Penalise tokens that are among the last 64; 1 disables. Default: 1.",
 )]
 PresencePenalty = Annotated[float | None, typer.Option(
     "--presence-penalty", metavar="X", show_default=False, callback=number(),
-    help="Lower what was said among them at all. Default: 0.",
+    help="Subtract X from the logit of each of these tokens. Default: 0.",
 )]
 FrequencyPenalty = Annotated[float | None, typer.Option(
     "--frequency-penalty", metavar="X", show_default=False, callback=number(),
-    help="Lower it for each time it was said. Default: 0.",
+    help="Subtract X from it for each occurrence. Default: 0.",
 )]
 Seed = Annotated[int | None, typer.Option(
-    "-s", "--seed", metavar="N", show_default=False, callback=seed, help="Same seed, same answer; -1: a new one. Default: -1.",
+    "-s", "--seed", metavar="N", show_default=False, callback=seed, help="Seed for sampling; -1 for a random one. Default: -1.",
 )]
 Stop = Annotated[list[str] | None, typer.Option(
     "--stop", metavar="TEXT", show_default=False,
-    help=r"End the answer before this text; may be given several times, \n is a new line.",
+    help=r"End the answer before this text (\n is a line break). May be repeated.",
 )]
 Context = Annotated[int | None, typer.Option(
     "-c", "--context", "--ctx-size", metavar="N", show_default=False, callback=number(8, 2**30),
-    help="Tokens that the model sees at a time. Default: what it was trained for, or as much of it as a quarter of the free memory "
+    help="Context length in tokens. Default: what it was trained for, or as much of it as a quarter of the free memory "
          "holds.",
 )]
 Threads = Annotated[int | None, typer.Option(
@@ -77,50 +78,52 @@ Threads = Annotated[int | None, typer.Option(
 )]
 ThreadsBatch = Annotated[int | None, typer.Option(
     "-tb", "--threads-batch", metavar="N", show_default=False, callback=number(1, 1024),
-    help="Threads that read prompts. Default: as --threads.",
+    help="Threads for prompt processing. Default: same as --threads.",
 )]
 Backend = Annotated[str | None, typer.Option(
     "--backend", metavar="NAME", show_default=False, autocompletion=where,
-    help="cpu, mlx, or auto: the GPU of a Mac where the model fits, else the CPU. Default: auto.",
+    help="cpu, mlx, or auto: the GPU on a Mac if the model fits, else the CPU. Default: auto.",
 )]
 KvType = Annotated[str | None, typer.Option(
     "--kv-type", metavar="TYPE", show_default=False, autocompletion=kv_types,
-    help="How the context is kept: f16, q8_0 (half of that), q4_0 (a quarter) or f32. Default: f16, or q8_0 where memory is short.",
+    help="KV cache type: f16, q8_0 (about half the size), q4_0 (a quarter) or f32. Default: f16, or q8_0 if memory is short.",
 )]
 Sinks = Annotated[int | None, typer.Option(
     "--sinks", metavar="N", show_default=False, callback=number(0),
-    help="First tokens that stay when the context overflows. Default: 4.",
+    help="First tokens (attention sinks) that are never evicted. Default: 4.",
 )]
 Pinned = Annotated[int | None, typer.Option(
     "--pinned", metavar="N", show_default=False, callback=number(0),
-    help="Keep up to N first tokens, the system prompt's, when the context overflows. Default: none but the sinks.",
+    help="Never evict the system prompt, of up to N tokens. Default: only the sinks are kept.",
 )]
 ContextPolicy = Annotated[str | None, typer.Option(
     "--context-policy", metavar="NAME", show_default=False, autocompletion=context_policies, callback=context_policy,
-    help="When the context is full: ring (forget the oldest tokens), drop-oldest-turns (forget whole turns, but not the system "
+    help="When the context is full: ring (evict the oldest tokens), drop-oldest-turns (drop whole turns, but not the system "
          "prompt) or error. Default: ring.",
 )]
 Lora = Annotated[list[str] | None, typer.Option(
     "--lora", metavar="FILE[:SCALE]", show_default=False,
-    help="Use a LoRA adapter, a GGUF file, as strong as SCALE says (1 without it); may be given several times.",
+    help="Apply a LoRA adapter, a GGUF file, with this scale (default 1). May be repeated.",
 )]
-Plain = Annotated[bool, typer.Option("--plain", help="Show Markdown as it is written; NO_COLOR does so, too.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Do not render Markdown. NO_COLOR does the same.")]
 System = Annotated[str | None, typer.Option(
     "--system", "-sys", "--system-prompt", metavar="TEXT", show_default=False, help="The system prompt. Default: none.",
 )]
 Think = Annotated[bool | None, typer.Option(
     "--think/--no-think", show_default=False,
-    help="Let the model think before it answers, or not. Default: as its template has it. Thinking is shown on a terminal alone.",
+    help="Turn thinking before the answer on or off. Default: up to the chat template. Thinking is shown in a terminal only.",
 )]
 ThinkBudget = Annotated[int | None, typer.Option(
     "--think-budget", metavar="N", show_default=False, callback=number(0),
-    help="End the thinking after N tokens. Default: no limit.",
+    help="End thinking after N tokens. Default: no limit.",
 )]
 Draft = Annotated[str | None, typer.Option(
     "--draft", metavar="ngram|MODEL", show_default=False,
-    help="Guess tokens, from what was said before or by a small model of the same family: the same answer, sooner. Default: none.",
+    help="Speculative decoding, by prompt lookup (ngram) or with a small model of the same vocabulary. With ngram, or at "
+         "temperature 0, or with a seed, the output is identical; with a draft model and no seed it is another sample from the "
+         "same distribution. Default: none.",
 )]
-Force = Annotated[bool, typer.Option("--force", help="Load the model even where it does not fit into the free memory.")]
+Force = Annotated[bool, typer.Option("--force", help="Load the model even if it does not fit into free memory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _FLAGS = {                                           # the library's names, where its errors reach the command line

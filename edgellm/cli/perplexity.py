@@ -23,7 +23,7 @@ def perplexity(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A text in UTF-8.")],
     context: Annotated[int | None, typer.Option(
         "-c", "--context", "--ctx-size", metavar="N", show_default=False,
-        help="Tokens of a window. Default: 512, or what the model was trained for where that is less.",
+        help="Window length in tokens. Default: 512, or what the model was trained for if that is less.",
     )] = None,
     stride: Annotated[int | None, typer.Option(
         "--stride", "--ppl-stride", metavar="N", show_default=False, help="Start a window every N tokens and score its last N.",
@@ -32,7 +32,7 @@ def perplexity(
         "--chunks", metavar="N", show_default=False, help="Stop after N windows. Default: the whole text.",
     )] = None,
     kl_base: Annotated[str | None, typer.Option(
-        "--kl-base", metavar="MODEL", show_default=False, help="Compare with this model, such as the unquantised one.",
+        "--kl-base", metavar="MODEL", show_default=False, help="Base model for KL divergence, such as the unquantised one.",
     )] = None,
     threads: options.Threads = None,
     threads_batch: options.ThreadsBatch = None,
@@ -41,12 +41,12 @@ def perplexity(
     force: options.Force = False,
     json_: options.Json = False,
 ) -> None:
-    """Measure the perplexity of a text. The figure is llama-perplexity's.
+    """Measure the perplexity of a text. The definition is llama-perplexity's.
 
-    The text is cut into windows of --context tokens; each begins with BOS where the vocabulary has one, and the second half of each
-    is scored. With --kl-base also: the Kullback-Leibler divergence of the predictions from that model's, how often both find the
-    same token likeliest, and how the probability of the right token changes. A quantised --kv-type is for MODEL alone; the base
-    keeps its keys and values in f16.
+    The text is split into windows of --context tokens; each begins with BOS if the vocabulary uses one, and the second half of each
+    is scored. With --kl-base also: the Kullback-Leibler divergence from that model's predictions, how often both have the same top
+    token, and how the probability of the correct token changes. A quantised --kv-type applies to MODEL only; the base model's KV
+    cache is then f16.
     """
     import json
 

@@ -12,13 +12,13 @@ from edgellm.cli.output import say
 def pull(
     model: Annotated[str, typer.Argument(
         metavar="NAME", show_default=False, callback=options.understood, autocompletion=completion.catalogue_names, help=(
-            "A name of the catalogue (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE]."
+            "A catalogue name (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE]."
     ))],
     json_: options.Json = False,
 ) -> None:
-    """Fetch a model, and say where it is.
+    """Download a model, and print its path.
 
-    What is here already is not fetched again; a download that was interrupted goes on where it stopped. Every file is
+    Files that are here already are not downloaded again, and an interrupted download is resumed. Every file's sha256 is
     checked before it gets its name. HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are respected.
 
     \b

@@ -24,13 +24,13 @@ def quantize(
         "Q4_K_M (the usual choice), Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q4_K_S, Q4_0, IQ4_XS, IQ4_NL, Q3_K_M, Q2_K, F16, BF16 and others."
     ))] = None,
     target: Annotated[float | None, typer.Option("--target", metavar="BPW", show_default=False, help=(
-        "Instead of TYPE: so many bits per weight, each tensor with the type that its measured error asks for. Needs --calibrate."
+        "Instead of TYPE: a target size in bits per weight; tensor types are chosen by measured error. Needs --calibrate."
     ))] = None,
     calibrate: Annotated[Path | None, typer.Option("--calibrate", metavar="TEXT", show_default=False, help=(
-        "A text in UTF-8 such as the model will read, on which --target measures."
+        "Calibration text for --target, in UTF-8, similar to what the model will read."
     ))] = None,
     tensor_type: Annotated[list[str] | None, typer.Option("--tensor-type", metavar="PATTERN=TYPE", show_default=False, help=(
-        "The type of tensors whose name has PATTERN (a regular expression) in it. May be given again; the first match holds."
+        "The type of tensors whose name contains PATTERN (a regular expression). May be repeated; the first match wins."
     ))] = None,
     output_type: Annotated[str | None, typer.Option(
         "--output-type", "--output-tensor-type", metavar="TYPE", show_default=False, help="The type of the output matrix.",
@@ -39,24 +39,24 @@ def quantize(
         "--token-embedding-type", metavar="TYPE", show_default=False, help="The type of the token embeddings.",
     )] = None,
     imatrix: Annotated[Path | None, typer.Option("--imatrix", metavar="FILE", show_default=False, help=(
-        "An importance matrix (edgellm imatrix, llama-imatrix): columns that matter more are rounded better."
+        "An importance matrix (from edgellm imatrix or llama-imatrix), to round important columns more precisely."
     ))] = None,
-    pure: Annotated[bool, typer.Option("--pure", help="One type for all matrices, without the usual mix.")] = False,
+    pure: Annotated[bool, typer.Option("--pure", help="Use one type for all matrices instead of a mix.")] = False,
     allow_requantize: Annotated[bool, typer.Option(
-        "--allow-requantize", help="Take a file that is quantised already. It gets worse than from the original.",
+        "--allow-requantize", help="Accept a file that is already quantised. Quality is worse than from the original.",
     )] = False,
     split: Annotated[str | None, typer.Option(
-        "--split-max-size", metavar="SIZE", show_default=False, help="Write parts of at most SIZE, such as 2G or 500M.",
+        "--split-max-size", metavar="SIZE", show_default=False, help="Split into files of at most SIZE, such as 2G or 500M.",
     )] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, but write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
     threads: options.Threads = None,
     json_: options.Json = False,
 ) -> None:
-    """Make a smaller file of a model.
+    """Quantise a model to a smaller file.
 
-    MODEL is an F16, BF16 or F32 file. Each tensor gets the type that llama.cpp's mix of the same name gives it, and the
-    same values. OUT appears when it is complete; an interrupted run leaves OUT.part.
+    MODEL is an F16, BF16 or F32 file. Each tensor gets the same type and values as with llama.cpp's mix of that name.
+    OUT appears when it is complete; an interrupted run leaves OUT.part.
 
     \b
     edgellm quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M

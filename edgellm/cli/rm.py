@@ -13,14 +13,14 @@ from edgellm.errors import OptionError
 
 def rm(
     model: options.Model,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also a file that edgellm did not put there.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also remove files that edgellm did not put there.")] = False,
     json_: options.Json = False,
 ) -> None:
     """Remove a model's files, after asking.
 
-    Only what edgellm fetched or imported, unless --force is given: other programs may need the rest. Models of Ollama
-    are removed with Ollama alone.
+    Only files that edgellm downloaded or imported are removed, unless --force is given: other programs may need the
+    rest. Remove Ollama's models with Ollama.
 
     \b
     edgellm rm qwen3-0.6b

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def run(
     model: options.Model,
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", show_default=False, help=(
-        "The prompt. Text on standard input comes after it, or stands for it."
+        "The prompt. Text on standard input is appended to it, or is the prompt if none is given."
     ))] = None,
     file: Annotated[Path | None, typer.Option("-f", "--file", metavar="FILE", show_default=False, help=(
-        "Read the prompt from a file; it comes after PROMPT, if both are given."
+        "Read the prompt from a file; appended to PROMPT if both are given."
     ))] = None,
     n: options.Predict = None,
     temp: options.Temperature = None,
@@ -54,31 +54,32 @@ def run(
     think_budget: options.ThinkBudget = None,
     draft: options.Draft = None,
     schema: Annotated[str | None, typer.Option("--schema", metavar="FILE|JSON", show_default=False, help=(
-        "The answer is JSON of this JSON schema: a file, or the schema itself."
+        "Constrain the output to this JSON schema: a file, or the schema itself."
     ))] = None,
     choices: Annotated[str | None, typer.Option("--choices", metavar="A,B,...", show_default=False, help=(
-        "The answer is one of these texts; a JSON list where they contain commas."
+        "Constrain the output to one of these texts; give a JSON list if they contain commas."
     ))] = None,
     regex: Annotated[str | None, typer.Option("--regex", metavar="REGEX", show_default=False, help=(
-        "The answer matches this regular expression, from end to end."
+        "Constrain the output to match this regular expression as a whole."
     ))] = None,
     grammar: Annotated[Path | None, typer.Option("--grammar", metavar="FILE", show_default=False, help=(
-        "The answer is a `start` of the grammar in this file, in Lark's syntax."
+        "Constrain the output to the grammar in this file, in Lark's syntax, from its rule `start`."
     ))] = None,
     logprobs: Annotated[int | None, typer.Option("--logprobs", metavar="K", show_default=False, help=(
-        "With --json: the log probability of each token, and of the K likeliest."
+        "With --json: the log probability of each token, and of the K most likely."
     ))] = None,
     raw: Annotated[bool, typer.Option("--raw", help=(
-        "No chat template: continue the text as it is. Into a pipe or file, control characters are not filtered."
+        "Do not use the chat template; continue the text as it is. Into a pipe or file, control characters are not filtered."
     ))] = False,
     plain: options.Plain = False,
     force: options.Force = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Print counts and speed on stderr at the end.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print token counts and speed on stderr at the end.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON at the end: text, token ids, counts and speed.")] = False,
 ) -> None:
     """Answer one prompt, on stdout.
 
-    A model with a chat template gets the prompt as a user's message; one without, or --raw, continues the text.
+    A model with a chat template gets the prompt as a user message; one without, or --raw, continues the text.
+    Structured output (--schema, --choices, --regex, --grammar) is guaranteed to be valid, unless -n cuts it off.
 
     \b
     edgellm run qwen3-0.6b "Name three rivers."

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgellm.engine.session_store import SessionStore
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=session_names,
-                                     help="As edgellm sessions list shows it.")]
+                                     help="A name from edgellm sessions list.")]
 FORMATS = ("markdown", "json")
 
 app = typer.Typer(rich_markup_mode=None)
@@ -27,14 +27,14 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True)
 def sessions(context: typer.Context) -> None:
-    """Saved chats: list, show, export, rm."""
+    """List, show, export or delete saved chats."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 @app.command("list")
 def list_(json_: options.Json = False) -> None:
-    """List the saved chats, newest first. `edgellm chat --resume NAME` goes on with one."""
+    """List saved chats, newest first. `edgellm chat --resume NAME` resumes one."""
     from edgellm.cli.table import table
 
     store = _store()
@@ -60,7 +60,7 @@ def list_(json_: options.Json = False) -> None:
 
 @app.command()
 def show(name: Name) -> None:
-    """Print what was said."""
+    """Print a chat."""
     from edgellm.engine.session_store import markdown
 
     sys.stdout.write(Filter()(markdown(name, _store().read(name))))
@@ -73,7 +73,7 @@ def export(
         "Write to a file instead of standard output."))] = None,
     format_: Annotated[str, typer.Option("--format", metavar="NAME", help="markdown or json.")] = "markdown",
 ) -> None:
-    """Write a chat as Markdown, or as JSON with its messages."""
+    """Export a chat as Markdown, or as JSON with its messages."""
     from edgellm.engine.session_store import as_json, markdown
 
     if format_ not in FORMATS:
@@ -91,8 +91,8 @@ def export(
 
 @app.command()
 def rm(names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, autocompletion=session_names,
-                                                  help="One or several.")]) -> None:
-    """Delete saved chats, text and state."""
+                                                  help="One or more names.")]) -> None:
+    """Delete saved chats, with their KV states."""
     store = _store()
     for name in names:
         store.remove(name)

@@ -19,15 +19,15 @@ LONGEST_VALUE = 4096                         # characters of one metadata value 
 
 def show(
     model: options.Model,
-    graph: Annotated[bool, typer.Option("--graph", help="Print the graph of one step, after the fusions.")] = False,
+    graph: Annotated[bool, typer.Option("--graph", help="Print the graph of one step, after fusion.")] = False,
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors.")] = False,
     json_: options.Json = False,
     context: options.Context = None,
 ) -> None:
-    """Say what a model file is.
+    """Describe a model file.
 
-    Architecture, size, types, vocabulary, and whether it runs here. Only the file's header is read;
-    --graph stops right before a model would be prepared to run.
+    Shows architecture, size, types, vocabulary, and whether it runs here. Only the file's header is read;
+    --graph also builds the graph, but loads nothing.
     """
     import json
 

@@ -12,15 +12,15 @@ from edgellm.errors import OptionError
 def tokenize(
     model: options.Model,
     text: Annotated[str | None, typer.Argument(metavar="TEXT", show_default=False, help=(
-        "The text; standard input if it is left out."
+        "The text. Default: standard input."
     ))] = None,
-    special: Annotated[bool, typer.Option("--special", help="Read names of control tokens as such tokens.")] = False,
-    no_bos: Annotated[bool, typer.Option("--no-bos", help="Without the tokens that surround a text.")] = False,
+    special: Annotated[bool, typer.Option("--special", help="Parse names of control tokens as control tokens.")] = False,
+    no_bos: Annotated[bool, typer.Option("--no-bos", help="Do not add BOS and EOS.")] = False,
     json_: options.Json = False,
 ) -> None:
     """Print the tokens of a text.
 
-    One line per token: its id and its piece. The model's weights are not read.
+    One line per token, with its id and its piece. The weights are not read.
     """
     import json
 

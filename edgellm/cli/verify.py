@@ -7,10 +7,10 @@ from edgellm.cli import options
 
 
 def verify(model: options.Model, json_: options.Json = False) -> None:
-    """Check a model file. Looks at hash, types, values, tensors, tokenizer and chat template.
+    """Check a model file. Checks hash, types, values, tensors, tokenizer and chat template.
 
-    One line per finding: ok, warning, error, or skipped where there is nothing to look at. Every byte is read. The exit code is 3
-    where there is an error, else 0.
+    Every byte is read, and each check is reported on one line: ok, warning, error, or skipped if it does not apply. The exit
+    code is 3 if there is an error, else 0.
     """
     import json
 
