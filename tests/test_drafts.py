@@ -86,6 +86,27 @@ def test_recurrent_states_are_taken_back(tmp_path: Path, always: None) -> None:
     assert answers[0].token_ids == answers[1].token_ids and answers[1].stats.drafted_tokens > answers[1].stats.accepted_tokens
 
 
+def test_drafts_keep_the_snapshots_of_recurrent_states(tmp_path: Path, always: None) -> None:
+    """The next prompt goes on from the end of the last one."""
+    path, cached = tiny_model(tmp_path / "m.gguf", "lfm2", "F32", tokenizer="spm", context=512), []
+    for draft in (None, "ngram"):
+        with edgellm.load(path) as model:
+            drafted = model.generate(PROMPT * 3, draft=draft, max_tokens=60, temperature=0, processors=[biased], ignore_eos=True)
+            cached.append(model.generate([*PROMPT * 3, 20, 21, 22], max_tokens=1).stats.cached_tokens)
+    assert drafted.stats.accepted_tokens > 0 and cached[0] == cached[1] > 2 * len(PROMPT)
+
+
+def test_an_answer_that_repeats_itself_ends_at_the_same_token(path: Path, always: None) -> None:
+    def repeating(ids: Any, logits: Any) -> Any:
+        return logits + 1000 * (np.arange(len(logits)) == ids[-7])
+
+    with edgellm.load(path, context=512) as model:
+        plain, drafted = (model.generate(PROMPT, draft=draft, max_tokens=2000, temperature=0, processors=[repeating],
+                                         ignore_eos=True, stop_loops=True) for draft in (None, "ngram"))
+    assert plain.stop_reason == drafted.stop_reason == "loop" and drafted.stats.accepted_tokens > 0
+    assert plain.token_ids == drafted.token_ids
+
+
 def test_a_conversation_goes_on_after_drafts(path: Path, always: None) -> None:
     with edgellm.load(path, context=96) as model:
         first = model.generate(PROMPT, draft="ngram", max_tokens=40, temperature=0, processors=[biased])

@@ -206,8 +206,10 @@ class Answer(Task):
         drafter, limit = self._request.drafter, self._request.max_tokens
         if drafter is None or len(self.ids) == self.n_prompt:
             return []
-        most = [end - len(self.ids) - 1 for end in (self._positions, None if limit is None else self.n_prompt + limit)
-                if end is not None]
+        looked = self.n_prompt + (len(self.ids) - self.n_prompt) // EVERY * EVERY        # the length at the last look for loops
+        ends = (self._positions, None if limit is None else self.n_prompt + limit,
+                looked + EVERY if self._request.stop_loops else None)
+        most = [end - len(self.ids) - 1 for end in ends if end is not None]
         return drafter.propose(self.ids, max(0, min(most, default=MOST)))
 
     def accept(self, token: int | None, started: float) -> None:
@@ -230,11 +232,11 @@ class Answer(Task):
             self.ids.append(token)
             if not self._guessed:                # else it has followed the tokens while they were drawn
                 self._request.sampler.accept(token)
-            self._end = self._reason(before)
+            self._end = self._reason()
         self._logprobs += self._drawn[: len(self.ids) - before]
 
-    def _reason(self, before: int) -> StopReason | None:
-        """Why the answer ends with the newest token, if it does; there were `before` tokens before the step."""
+    def _reason(self) -> StopReason | None:
+        """Why the answer ends with the newest token, if it does."""
         n = len(self.ids) - self.n_prompt
         if self._request.sampler.complete:
             return "eog"
@@ -242,7 +244,7 @@ class Answer(Task):
             return "length"
         if self._positions is not None and len(self.ids) > self._positions:
             return "context"
-        if self._request.stop_loops and n // EVERY > (before - self.n_prompt) // EVERY and repeats(self.ids, self.n_prompt):
+        if self._request.stop_loops and n % EVERY == 0 and repeats(self.ids, self.n_prompt):
             return "loop"
         return None
 

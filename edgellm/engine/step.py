@@ -102,7 +102,7 @@ class Step:
     def _extend(self) -> None:
         for part in self.parts:
             part.conversation.sequence.extend(part.tokens)
-            if len(part.tokens) > 1 and len(part.output_rows):       # the end of a prompt
+            if len(part.tokens) > 1 and len(part.output_rows) == 1:  # the end of a prompt; a draft wants all of its rows
                 part.conversation.sequence.mark()
 
     def _stop(self) -> bool:
