@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from edgellm.chat.thinking import Thinking, ThinkingSplitter, split_thinking
 from edgellm.engine.records import Event, Generation, ModelInfo, Stats
+from edgellm.errors import OptionError
 from edgellm.sampling import ResolvedOptions, resolve_options
 
 
@@ -89,6 +90,11 @@ class FakeModel:
     def close(self) -> None:
         """As Model.close."""
         self.closed = True
+
+    def load_draft(self, name: str) -> None:
+        """As Model.load_draft: "stranger" has another vocabulary."""
+        if "stranger" in name:
+            raise OptionError(f"draft={name!r} has another vocabulary than fake.gguf; take a smaller model of the same family.")
 
     def session(self) -> FakeSession:
         """As Model.session."""

@@ -203,6 +203,7 @@ def test_set_shows_what_holds_and_takes_it_back(capsys: pytest.CaptureFixture[st
         "temp": "1.5 set by you", "top-k": "20 recommended for this model", "top-p": "0.95", "min-p": "0.2 set by you",
         "repeat-penalty": "1", "presence-penalty": "0", "frequency-penalty": "0", "seed": "7 set by you",
         "n": "no limit set by you", "think": "off set by you", "context-policy": "ring", "think-budget": "no limit",
+        "draft": "none",
     }
     for line in ("/set temp default", "/set think default", "/set n default", "/set seed -1", "/set min_p default"):
         carry_out(line, chat)
@@ -316,7 +317,7 @@ def test_over_a_pipe_one_line_is_one_turn(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_over_a_pipe_an_error_ends_the_chat(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _ = chat_over_pipe(monkeypatch, "/nope\na\n", "one")
+    code, _ = chat_over_pipe(monkeypatch, "/set nope 1\na\n", "one")
     assert code == 2 and capsys.readouterr().out == ""
 
     class Broken(FakeModel):

@@ -1,7 +1,8 @@
-"""Prompts of `edgellm run` that come from a pipe or a file."""
+"""Prompts of `edgellm run` that come from a pipe or a file, and messages of `edgellm chat` that come over a pipe."""
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,24 @@ def test_prompts_of_other_encodings_are_read_or_a_note_says_so(
     said = capsys.readouterr().err
     assert note in said and ("note:" in said) == bool(note)
     assert not note or ("standard input" if piped_in else str(path)) in said
+
+
+@pytest.mark.parametrize(("data", "messages", "notes"), [
+    ("häß\nb\r\n".encode("utf-8-sig"), ["häß", "b"], 0), ("häß\r\nb c\n".encode("utf-16"), ["häß", "b c"], 0),
+    (b"h\xe4\xdf\nb\n\xff", ["h\ufffd\ufffd", "b", "\ufffd"], 1), (b"\xff\xfea\x00\x00\xd8", ["a\ufffd"], 1),
+    (b"/etc/passwd is what?\n/\n//x\n/set temp 0\n", ["/etc/passwd is what?", "/", "//x"], 0),
+    (b"/system Be\\\nbrief.\nx", ["x"], 0),
+])
+def test_a_piped_chat_takes_what_is_no_command_as_a_message_in_any_encoding(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, messages: list[str],
+    notes: int,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    loader = use(monkeypatch, *("x" for _ in messages))
+    pipe_in(monkeypatch, data)
+    assert app.run(["chat", "m"]) == 0
+    assert [call[1][-1]["content"] for call in loader.model.calls] == messages
+    assert len(re.findall("note: (?:a line of )?standard input is not UTF-", capsys.readouterr().err)) == notes
 
 
 def test_run_does_not_wait_for_ever_for_a_silent_pipe(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]                        # Any: options of Model.chat, of many types
 Turns = list[dict[str, str]]
+NGRAM = "ngram"                                  # the draft that needs no model
 NOT_SAMPLING = ("max_tokens", "stop", "think", "think_budget", "draft", "context_policy")
 
 
@@ -59,6 +60,9 @@ class Conversation:
             from edgellm.chat import switch
 
             switch(self.model.thinking, cast(bool, value))
+        elif option == "draft":
+            if value != NGRAM:
+                self.model.load_draft(cast(str, value))
         elif option not in NOT_SAMPLING:
             self.model.sampling_options(**_sampling({option: value}))
 

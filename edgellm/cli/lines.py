@@ -1,12 +1,14 @@
 """Where a chat's messages come from: an editor line on a terminal, plain lines otherwise."""
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgellm.cli.keyboard import MOST, as_text, more_comes, typed_ahead
 from edgellm.cli.output import say
+from edgellm.cli.piped import UTF16_MARKS, decoded
 from edgellm.cli.state import private_file
 
 if TYPE_CHECKING:
@@ -43,10 +45,34 @@ def _block(first: str, read_line: ReadLine) -> str:
     return "\n".join(lines).rstrip().removesuffix(BLOCK).strip("\n")
 
 
-def plain_lines(prompt: str) -> str | None:
-    """Lines from a pipe or file: nothing is echoed or prompted."""
-    line = sys.stdin.readline()
-    return line.rstrip("\r\n") if line else None
+class PlainLines:
+    """Lines from a pipe or file, in UTF-8 or, after its byte order mark, UTF-16: nothing is echoed or prompted."""
+
+    def __init__(self) -> None:
+        self._utf16: io.StringIO | None = None   # all of it
+        self._begun = self._noted = False
+
+    def __call__(self, prompt: str) -> str | None:
+        line = self._next()
+        return line.rstrip("\r\n") if line else None
+
+    def _next(self) -> str:
+        stream = getattr(sys.stdin, "buffer", None)
+        if stream is None:                       # an app gave a stream of its own
+            return sys.stdin.readline()
+        if self._utf16 is not None:
+            return self._utf16.readline()
+        data: bytes = stream.readline()
+        if not self._begun and data.startswith(UTF16_MARKS):
+            self._utf16 = io.StringIO(decoded(data + stream.read(), "standard input"))
+            return self._utf16.readline()
+        self._begun, first = True, not self._begun
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = data.decode(errors="replace") if self._noted else decoded(data, "a line of standard input")
+            self._noted = True
+        return text.removeprefix("\ufeff") if first else text
 
 
 class EditedLines:

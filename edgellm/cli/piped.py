@@ -9,6 +9,7 @@ import time
 
 from edgellm.cli.output import say
 
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 PATIENCE = 3.0           # seconds for the first byte: some programs start others with a pipe that they never close
 
 
@@ -52,8 +53,7 @@ class PipedText:
 
 def decoded(data: bytes, source: str) -> str:
     """A prompt's bytes as text, which are UTF-8, or UTF-16 after its byte order mark; a note where they are neither."""
-    marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    encoding, name = ("utf-16", "UTF-16") if marked else ("utf-8", "UTF-8")
+    encoding, name = ("utf-16", "UTF-16") if data.startswith(UTF16_MARKS) else ("utf-8", "UTF-8")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:

@@ -12,7 +12,8 @@ from edgellm.cli.context_view import bar, used_tokens
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.interrupt import on_ctrl_c
 from edgellm.cli.keyboard import asked_to_quit
-from edgellm.cli.lines import EditedLines, plain_lines, read_message
+from edgellm.cli.lines import EditedLines, PlainLines, read_message
+from edgellm.cli.options import in_flags
 from edgellm.cli.output import DIM, NORMAL, complain, say
 from edgellm.cli.progress import ReadingLine
 from edgellm.cli.screen import columns, understands_escapes
@@ -30,15 +31,17 @@ FULL = "(the context is full: the oldest messages are being forgotten; /clear st
 def talk(conversation: Conversation, switch: Callable[[str], None], *, interactive: bool) -> int:
     """Run the loop; `switch` goes on with the model of another name. Returns the exit code.
 
-    On a terminal an error or Ctrl-C ends one answer; over a pipe it ends everything, but a message that is too long is passed over.
+    On a terminal an error or Ctrl-C ends one answer; over a pipe it ends everything, but a message that is too long is passed over,
+    and a slash before anything but a command begins a message.
     """
     from edgellm.cli.completer import complete
 
-    lines = EditedLines(complete, is_command) if interactive else plain_lines
+    lines = EditedLines(complete, is_command) if interactive else PlainLines()
     code = 0
     while (text := read_message(lines)) is not None:
         try:
-            events = carry_out(text, conversation) if text.startswith("/") else _ask(conversation, text)
+            command = text.startswith("/") if interactive else is_command(text.partition("\n")[0])
+            events = carry_out(text, conversation) if command else _ask(conversation, text)
             if events is not None:
                 _print(conversation, events, interactive)
         except Leave:
@@ -48,7 +51,7 @@ def talk(conversation: Conversation, switch: Callable[[str], None], *, interacti
         except EdgeError as error:
             if not interactive and not isinstance(error, ContextFull):
                 raise
-            complain(str(error))
+            complain(in_flags(str(error)))
             code = 0 if interactive else error.exit_code
     return code
 
@@ -67,7 +70,7 @@ def _switch(switch: Callable[[str], None], name: str, interactive: bool) -> None
     except EdgeError as error:
         if not interactive:
             raise
-        complain(str(error))
+        complain(in_flags(str(error)))
 
 
 def _print(conversation: Conversation, events: Iterator[Event], interactive: bool) -> None:

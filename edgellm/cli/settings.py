@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgellm.cli.conversation import NGRAM
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
@@ -73,6 +74,12 @@ def _switch(text: str) -> bool:
     return text == "on"
 
 
+def _draft(text: str) -> str:
+    from edgellm.catalogue.names import meant
+
+    return meant(text)[0]
+
+
 def _policy(text: str) -> str:
     from edgellm.engine.context_policy import check_policy
 
@@ -95,8 +102,9 @@ SETTINGS = {
     "think": Setting("think", _switch, ("on", "off", DEFAULT)),
     "context-policy": Setting("context_policy", _policy, ("ring", "drop-oldest-turns", "error", DEFAULT)),
     "think-budget": Setting("think_budget", _whole(0, unset=-1)),
+    "draft": Setting("draft", _draft, (NGRAM, DEFAULT)),
 }
-SAMPLING = tuple(name for name in SETTINGS if name not in ("n", "think", "context-policy", "think-budget"))
+SAMPLING = tuple(name for name in SETTINGS if name not in ("n", "think", "context-policy", "think-budget", "draft"))
 ALIASES = {"temperature": "temp", "max-tokens": "n", "num-predict": "n", "n-predict": "n", "predict": "n"}
 
 
@@ -120,6 +128,8 @@ def change(chat: Conversation, name: str, text: str) -> None:
 def _reason(error: str) -> str:
     """What an error of the library says, without the option and value in Python's words."""
     _, impossible, why = error.partition(" is not possible: ")
+    if error.startswith("draft="):
+        return error.partition("' ")[2].rstrip(".")
     return (why.partition(";")[0] if impossible else error.partition("; ")[2]).rstrip(".")
 
 
@@ -141,6 +151,9 @@ def shown(chat: Conversation, name: str) -> str:
         return _thinking(chat)
     if option == "context_policy":
         return f"{chat.policy}  {SOURCES['user'] if option in chat.chosen else ''}".rstrip()
+    if option == "draft":
+        draft = chat.settings.get(option)
+        return "none" if draft is None else f"{draft}  {SOURCES['user']}"
     settings, sampling = chat.settings, chat.sampling()
     if option == "think_budget":
         budget = settings.get(option)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 from edgellm.cli import opening
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.guide import NO_SYSTEM, is_guide, rule
+from edgellm.cli.options import in_flags
 from edgellm.cli.output import say
 from edgellm.cli.state import last_model, remember_model
-from edgellm.errors import BackendError, ModelNotFound, NotEnoughMemory, OptionError
+from edgellm.errors import BackendError, EdgeError, ModelNotFound, NotEnoughMemory, OptionError
 
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
@@ -34,9 +35,14 @@ class ModelSlot:
             self.model = opening.open_model(name, load)
 
     def begin(self, chosen: dict[str, Any], system: str | None, why: str) -> Conversation:       # Any: options of Model.chat
-        """A conversation with the model. `why` it was taken where the user named none. Raises OptionError for `think`."""
+        """A conversation with the model. `why` it was taken where the user named none.
+
+        Raises OptionError for `think` and `draft`, and what opening a draft's model raises.
+        """
         chosen = {**chosen, **opening.thinking(self.model, chosen.pop("think", None))}
         conversation = Conversation(self.model, chosen, system)
+        if "draft" in chosen:
+            conversation.check("draft", chosen["draft"])
         self._introduce(conversation, why)
         return conversation
 
@@ -57,13 +63,10 @@ class ModelSlot:
             conversation.model = self.model = opening.open_model(self._name, self._load)
             raise
         self._name, conversation.model = name, self.model
-        if "think" in conversation.chosen:
-            try:
-                conversation.check("think", conversation.chosen["think"])
-            except OptionError:
-                del conversation.chosen["think"]
         conversation.last, conversation.full = None, False
         self._introduce(conversation, "")
+        for option in ("think", "draft"):
+            _keep_if_possible(conversation, option)
 
     def _introduce(self, conversation: Conversation, why: str) -> None:
         """Say which model answers now, and set what depends on that."""
@@ -85,6 +88,18 @@ class ModelSlot:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.model.close()
+
+
+def _keep_if_possible(conversation: Conversation, option: str) -> None:
+    """Take an option back that another model cannot have; where that is not plain to see, a line says so."""
+    if option not in conversation.chosen:
+        return
+    try:
+        conversation.check(option, conversation.chosen[option])
+    except EdgeError as error:
+        del conversation.chosen[option]
+        if option == "draft":
+            say(f"going on without a draft: {in_flags(str(error))}")
 
 
 def usual_model() -> tuple[str, str]:
@@ -111,7 +126,7 @@ def usual_model() -> tuple[str, str]:
 def _lasting(name: str) -> str:
     """A name that means the same file from any folder."""
     path = Path(name)
-    return str(path.absolute()) if path.is_file() else name
+    return str(path.absolute()) if path.is_file() or (path / "config.json").is_file() else name
 
 
 def _introduction(name: str, model: Model, why: str) -> str:

@@ -206,13 +206,18 @@ class Model(Generating, AsyncEmbedding):
         it is asked for first, and stays."""
         if asked is None or asked == "ngram":
             return NgramDrafter() if asked else None
+        small = self.load_draft(asked)
+        n_vocab = min(self.n_vocab, small.model.n_vocab)
+        return ModelDrafter(small, n_vocab, guessing(drawn, n_vocab, self.context, banned) if drawn is not None else None)
+
+    def load_draft(self, name: str) -> SmallModel:
+        """A small model for `draft`, before an answer asks for it. Raises OptionError where it has another vocabulary, and what
+        `load` raises."""
+        self._require_open()
         with self._drafting:
-            if asked not in self._small:
-                self._small[asked] = SmallModel.load(asked, self)
-            small = self._small[asked]
-            n_vocab = min(self.n_vocab, small.model.n_vocab)
-            sampler = guessing(drawn, n_vocab, self.context, banned) if drawn is not None else None
-            return ModelDrafter(small, n_vocab, sampler)
+            if name not in self._small:
+                self._small[name] = SmallModel.load(name, self)
+            return self._small[name]
 
     @cached_property
     def _grammar_vocabulary(self) -> GrammarVocabulary:
