@@ -44,8 +44,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     """A line per model: speed with the most threads, and ratios with the most threads and with one."""
     most = max(row["threads"] for row in rows)
     prompt, text = next(of(rows, "pp", most))["test"][2:], next(of(rows, "tg", most))["test"][2:]
-    lines = [f"| model, type | prompt of {prompt}, tokens/s | of llama.cpp with {most} threads, 1 thread | {text} tokens, "
-             f"tokens/s | of llama.cpp with {most}, 1 | memory |", "|---|--:|--:|--:|--:|--:|"]
+    lines = [f"| model, type | pp{prompt}, tokens/s | × llama.cpp with {most} threads, 1 thread | tg{text}, tokens/s "
+             f"| × llama.cpp with {most} threads, 1 thread | memory |", "|---|--:|--:|--:|--:|--:|"]
     for row in of(rows, "pp", most):
         cells = [row["model"]]
         for kind in ("pp", "tg"):
@@ -64,7 +64,7 @@ def chart(facts: dict[str, Any]) -> str:
     longest = max(row["ratio"] for kind in ("pp", "tg") for row in of(rows, kind, most))
     unit = min(BAR, (PANEL - 145) / longest)
     parts = [f'<text x="0" y="{62 + ROW * k + 13}">{escape(model)}</text>' for k, model in enumerate(models)]
-    for panel, (kind, title) in enumerate((("pp", "reading a prompt"), ("tg", "writing"))):
+    for panel, (kind, title) in enumerate((("pp", "prompt processing"), ("tg", "decoding"))):
         left = LABEL + panel * PANEL
         parts.append(f'<text x="{left}" y="16" font-weight="600">{title}</text>')
         parts.append(f'<text class="small" x="{left + unit:.0f}" y="42" text-anchor="middle">llama.cpp</text>')

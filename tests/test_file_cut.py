@@ -125,6 +125,7 @@ def test_debug_and_path_steer_no_terminal(tmp_path: Path) -> None:
 def test_what_edgellm_keeps_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from edgellm.catalogue import ledger
     from edgellm.cli.state import private_file
+    from edgellm.engine.session_store import Record, SessionStore
 
     monkeypatch.setenv("EDGELLM_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -136,3 +137,6 @@ def test_what_edgellm_keeps_is_the_users_alone(tmp_path: Path, monkeypatch: pyte
     assert history is not None
     for path in (tmp_path / "data" / ledger.FILE, history):
         assert path.stat().st_mode & 0o777 == 0o600
+    store = SessionStore()
+    store.write("rivers", Record("m.gguf"))
+    assert store.text_path("rivers").is_relative_to(tmp_path) and store.folder.stat().st_mode & 0o777 == 0o700
