@@ -14,6 +14,7 @@ from fake_backend import toys
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.engine.conversation import Conversation
 from edgellm.engine.speculate import small_model
 from edgellm.engine.speculate.drafter import FIRST_PAUSE, MOST, Drafter
 from edgellm.engine.speculate.ngram import NgramDrafter
@@ -105,6 +106,22 @@ def test_an_answer_that_repeats_itself_ends_at_the_same_token(path: Path, always
                                          ignore_eos=True, stop_loops=True) for draft in (None, "ngram"))
     assert plain.stop_reason == drafted.stop_reason == "loop" and drafted.stats.accepted_tokens > 0
     assert plain.token_ids == drafted.token_ids
+
+
+@pytest.mark.parametrize("draft", [None, "ngram"])
+def test_a_processor_may_use_the_model(path: Path, always: None, draft: str | None) -> None:
+    """Its steps write the logits of others where those of this one were."""
+    with edgellm.load(path, context=512) as model:
+        def asks(ids: Any, logits: Any) -> Any:
+            model.logits([9, 8, 7])
+            return biased(ids, logits)
+
+        plain, asked = (model.generate(PROMPT, draft=draft, max_tokens=40, logprobs=2, temperature=0, processors=[processor])
+                        for processor in (biased, asks))
+    assert asked.token_ids == plain.token_ids and plain.logprobs is not None and asked.logprobs is not None
+    for one, other in zip(plain.logprobs, asked.logprobs, strict=True):
+        assert other.logprob == pytest.approx(one.logprob, abs=1e-3)
+        assert [token for token, _ in other.top] == [token for token, _ in one.top]
 
 
 def test_a_conversation_goes_on_after_drafts(path: Path, always: None) -> None:
@@ -267,6 +284,24 @@ def test_a_small_model_reads_a_long_prompt_beside_the_answer(path: Path, others:
         small = model._small[str(others["same"])].model
         assert not small.closed
     assert small.closed
+
+
+def test_a_small_model_does_not_guess_past_its_learned_positions(tmp_path: Path, always: None,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
+    read: list[int] = []
+    compute = Conversation.compute
+
+    def watched(self: Conversation, *args: Any) -> Any:
+        logits = compute(self, *args)
+        read.append(len(self))
+        return logits
+
+    monkeypatch.setattr(Conversation, "compute", watched)
+    small = tiny_model(tmp_path / "small.gguf", "gpt2", "F32", context=64)
+    with edgellm.load(tiny_model(tmp_path / "m.gguf", "llama", "F32", context=64)) as model:
+        plain, drafted = (model.generate([1, 2, 3], draft=draft, max_tokens=70, temperature=0) for draft in (None, small))
+    assert max(read) == 64 and drafted.token_ids == plain.token_ids
 
 
 def test_other_drafts_are_refused(path: Path, others: dict[str, Path]) -> None:

@@ -236,6 +236,22 @@ def test_processors_see_all_ids_and_change_the_choice() -> None:
             Sampler(SamplingOptions(), n_vocab=4, context=8, processors=wrong).sample(logits, array("i", [1]))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("writable", [True, False])
+def test_an_array_that_a_processor_returns_stays_as_it_is(writable: bool) -> None:
+    own = np.array([0, 3, 2.5, 1], np.float32)
+    own.flags.writeable = writable
+
+    def add_one(ids: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        logits += 1
+        return logits
+
+    sampler = Sampler(SamplingOptions(temperature=0, frequency_penalty=1.0, repeat_last_n=64), n_vocab=4, context=8,
+                      processors=[lambda ids, logits: own, add_one])
+    logits = np.zeros(4, np.float32)
+    assert [sampler.sample(logits, array("i", ids)) for ids in ([3], [3, 1], [3, 1, 2])] == [1, 2, 1]
+    assert own.tolist() == [0, 3, 2.5, 1] and not logits.any()
+
+
 @pytest.mark.parametrize("options", [
     {}, {"temperature": 0}, {"top_k": 0}, {"top_n_sigma": 1.0}, {"repeat_penalty": 1.2}, {"typical_p": 0.5},
 ])

@@ -118,7 +118,7 @@ class Step:
 
     def sample(self, logits: Logits) -> list[Outcome]:
         """What each task makes of its rows; its exceptions are its own."""
-        if len(self.parts) > 1 and any(task.calls_back for task in self.tasks()):
+        if any(task.calls_back for task in self.tasks()):
             logits = logits.copy()               # what they call may compute steps
         outcomes, at = list[Outcome](), 0
         for part in self.parts:

@@ -172,9 +172,8 @@ class Sampler:
                 result = np.asarray(processor(ids, edited), np.float32)
                 if result.shape != edited.shape:
                     raise OptionError(f"a processor returned logits of shape {result.shape}; return {edited.shape}.")
-                edited = result
-            if not edited.flags.writeable:
-                edited = edited.copy()
+                if result is not edited:         # it may be the processor's own, or read-only
+                    np.copyto(edited, result)
         latest = np.array(history[max(0, len(history) - self._lookback) :], np.int32)
         for edit in self._edits:
             edit(edited, latest)

@@ -50,9 +50,12 @@ class SmallModel:
         return cls(model)
 
     def guess(self, ids: array[int], most: int, pick: Pick) -> list[int]:
-        """Up to `most` tokens, each picked from the logits after those before it; none while it has not read all of `ids`."""
+        """Up to `most` tokens, each picked from the logits after those before it; none while it has not read all of `ids`, and
+        past its learned positions."""
         engine = self.model.engine
         engine.check_file()
+        if engine.positions is not None and (most := min(most, engine.positions - len(ids) + 1)) <= 0:
+            return []
         with self._lock, engine.alone() as executable:
             if self._conversation is None:
                 self._conversation = Conversation.empty(executable)
