@@ -8,10 +8,12 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_backend import toys
 from tiny_models import tiny_model
 
+from edgellm.engine.logits import text_logits
 from edgellm.errors import BackendError, ModelClosed
 from edgellm.weights import WeightStore
 
@@ -94,6 +96,32 @@ def test_closing_goes_before_calls_that_wait(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(10)
     assert sorted(ends) == ["cancelled", "closed", "closed", "closed"]
+
+
+def test_logits_of_a_text_from_a_closed_model(tmp_path: Path) -> None:
+    """What closes a model keeps the lock that steps take."""
+    ends: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(ModelClosed) as caught:
+            list(text_logits(model, np.array([1, 2, 3], np.int32), 0, 4))
+        ends.append(str(caught.value))
+
+    with toys().load(tiny_model(tmp_path / "m.gguf"), context=32) as model:
+        assert len(next(text_logits(model, np.array([1, 2, 3], np.int32), 0, 4))) == 3
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert len(ends) == 1 and "load it again" in ends[0]
+
+
+def test_cancelling_ends_answers_and_no_logits(tmp_path: Path) -> None:
+    loader = toys()
+    with loader.load(tiny_model(tmp_path / "m.gguf"), context=32) as model:
+        wanted = model.logits([1, 2, 3])
+        loader.toy.fail = model.cancel           # while a step is computed
+        assert np.array_equal(model.logits([1, 2, 3]), wanted)
+        assert model.generate([1], max_tokens=5, ignore_eos=True).stop_reason == "cancelled"
 
 
 def test_a_call_looks_at_the_file_in_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

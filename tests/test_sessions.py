@@ -274,6 +274,19 @@ def test_sessions_end(loader: Loader, model: Model) -> None:
             use()
 
 
+def test_closing_a_session_ends_streams_that_hold_no_place(loader: Loader, path: Path) -> None:
+    with loader.load(path, context=96, parallel=1) as model:
+        session = model.session()
+        unread, begun = session.stream(SYSTEM, **GREEDY), session.stream([1, 2, 3], **GREEDY)
+        next(begun)
+        model.generate([5, 6], max_tokens=2)     # takes its place
+        steps = len(loader.toy.log)
+        session.close()
+        ends = [stream.drain() for stream in (unread, begun)]
+        assert [(end.stop_reason, len(end.token_ids)) for end in ends] == [("cancelled", 0), ("cancelled", 1)]
+        assert len(loader.toy.log) == steps
+
+
 def test_many_cancels(loader: Loader, model: Model) -> None:
     """At any moment, from any thread, and each next answer is right."""
     chance = random.Random(7)

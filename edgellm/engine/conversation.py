@@ -73,9 +73,11 @@ class Conversation:
 
 
 class Home:
-    """Where a session's conversation stays between its calls. `adapters`: the set of adapters that it has."""
+    """Where a session's conversation stays between its calls. `adapters`: the set of adapters that it has. `closed`: the session
+    is, and its answers are cancelled.
+    """
 
-    __slots__ = ("__weakref__", "adapters", "conversation")
+    __slots__ = ("__weakref__", "adapters", "closed", "conversation")
 
     def __init__(self, conversation: Conversation | None = None, adapters: int = 0) -> None:
-        self.conversation, self.adapters = conversation, adapters
+        self.conversation, self.adapters, self.closed = conversation, adapters, False

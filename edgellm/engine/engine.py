@@ -63,10 +63,15 @@ class Engine:
 
     def check_file(self) -> None:
         """Raises FormatError where the file was changed under its memory map, ModelClosed."""
-        with self._stepping:                     # at the end of the program the file is closed by another thread
+        self.check()
+        while not self._stepping.acquire(timeout=WAIT):      # a step is computed, or the model is closed: nobody gives it back
             self.check()
+        try:
+            self.check()                         # at the end of the program the file is closed by another thread
             if self._weights.changed():
                 raise self._file_changed()
+        finally:
+            self._stepping.release()
 
     def _file_changed(self) -> FormatError:
         return FormatError("was changed on disk while the model was in use; load it again", file=self._path)
@@ -101,9 +106,7 @@ class Engine:
     def close_home(self, home: Home) -> None:
         """A session was closed: its answers are cancelled, its conversation is dropped."""
         with self.lock:
-            for task in (*self.turns.holders, *self.turns.queue):
-                task.cancelled = task.cancelled or task.home is home
-            home.conversation = None
+            home.conversation, home.closed = None, True
             self._cache.drop_home(home)
 
     # --- callers that wait -------------------------------------------------------------------------------------------------
@@ -150,9 +153,9 @@ class Engine:
                 task.wake.notify_all()
 
     def cancel(self) -> None:
-        """End all answers that are being written, without waiting."""
+        """End all answers that are being written, without waiting; logits that somebody waits for are none."""
         for task in self.turns.holders:
-            task.cancelled = True
+            task.cancelled = task.cancelled or not task.many_outputs
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Executable]:
@@ -182,7 +185,8 @@ class Engine:
             self.turns.closing = True
             self._reserved += 1
             try:
-                self.cancel()
+                for task in self.turns.holders:
+                    task.cancelled = True
                 while self._driver.thread and not self._driver.is_me and not self.closed:
                     self._changed.wait(WAIT)
             except BaseException:

@@ -26,13 +26,22 @@ class Task:
         self.kept: int | None = None             # how many of the first tokens are never evicted; None: the sinks
         self.wake = threading.Condition(lock)    # something happened that its waiters should look at
         self.conversation: Conversation | None = None
-        self.cancelled = False
+        self._cancelled = False
         self.error: Exception | None = None      # for whoever waits for it
         self.waiting = False                     # somebody waits for it now
         self.holds = False                       # it is one of those that may be computed
         self.thread = 0                          # that asked for it last
         self.paused: float | None = None         # since when nobody asks for more (time.monotonic)
         self.served = 0                          # the engine's step in which it took part last
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody wants more of it, or its session was closed."""
+        return self._cancelled or (self.home is not None and self.home.closed)
+
+    @cancelled.setter
+    def cancelled(self, value: bool) -> None:
+        self._cancelled = value
 
     @property
     def done(self) -> bool:
