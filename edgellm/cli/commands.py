@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INDENT = 20                                      # columns of the names in a list
 HELP = {                                         # topics beside the commands
-    '"""': 'begins and ends a message of several lines; so does a backslash at a line\'s end, or Alt-Enter',
+    '"""': 'begins and ends a multi-line message; a backslash at a line\'s end, or Alt-Enter, adds a line',
     "Tab": "completes commands, options, models and paths",
     "Ctrl-C": "stops an answer; twice at the prompt, or Ctrl-D, leaves",
 }
@@ -72,7 +72,7 @@ def _help(chat: Conversation, rest: str) -> None:
         _row(f"/{name} {command.arguments}".strip(), command.help + (f"; also {', '.join(also)}" if also else ""))
     for name, text in HELP.items():
         _row(name, text)
-    say("What you type while an answer is written waits at the next prompt.")
+    say("What you type while an answer streams waits at the next prompt.")
 
 
 def _leave(chat: Conversation, rest: str) -> None:
@@ -136,18 +136,18 @@ COMMANDS = {
     "help": Command("", "list the commands", _help),
     "exit": Command("", "leave", _leave),
     "clear": Command("", "forget the conversation", _clear),
-    "regen": Command("", "make the last answer again", _regenerate),
-    "undo": Command("", "take the last question and its answer back, or a file not yet sent", session_commands.undo),
-    "fork": Command("[NAME]", "go on as another chat; the one so far stays saved as it is", session_commands.fork),
-    "file": Command("PATH", "let the next message come with a text file, which stays in the context", session_commands.file),
+    "regen": Command("", "regenerate the last answer", _regenerate),
+    "undo": Command("", "remove the last question and its answer, or a file not yet sent", session_commands.undo),
+    "fork": Command("[NAME]", "continue in a copy of this chat; this one stays saved as it is", session_commands.fork),
+    "file": Command("PATH", "attach a text file to the next message; it stays in the context", session_commands.file),
     "save": Command("[NAME]", "save this chat now, or under a name", session_commands.save),
-    "load": Command("[NAME]", "go on with a saved chat", session_commands.load),
+    "load": Command("[NAME]", "resume a saved chat", session_commands.load),
     "copy": Command("", "copy the last answer", session_commands.copy),
     "think": Command("[on|off]", "show or set whether the model thinks before it answers", _think),
     "system": Command("[TEXT]", 'show or set the system prompt ("" for none)', _system),
     "set": Command("[NAME [X]]", f"show or set an option, or its default: {', '.join(settings.SETTINGS)}", _set),
-    "model": Command("[NAME]", "show the model, or go on with another one", _model),
-    "context": Command("", "draw what the context holds, and which messages it has lost", _context),
+    "model": Command("[NAME]", "show the model, or switch to another one", _model),
+    "context": Command("", "show what is in the context, and which messages have been dropped", _context),
     "stats": Command("", "tokens and speed of the last answer, its seed, and where sampling options come from", _stats),
 }
 ALIASES = {"quit": "exit", "bye": "exit", "?": "help"}
