@@ -97,8 +97,11 @@ def _message(message: Message, given: list[str]) -> dict[str, Any]:
         raise TemplateError(f"a message is a mapping with role and content, not {type(message).__name__}")
     # A key without a value is left out: templates cope with that, but print "None" or fail on None.
     plain: dict[str, Any] = {str(key): _plain(value, given) for key, value in message.items() if value is not None}
-    if plain.get("role") in ROLES:
-        plain["role"] = Text.written(plain["role"])
+    role = plain.get("role")
+    if role is not None and not isinstance(role, str):
+        raise TemplateError(f'the role of a message is a text such as "user", not {type(role).__name__}')
+    if role in ROLES:
+        plain["role"] = Text.written(role)
     reasoning = next((plain[name] for name in REASONING if plain.get(name) is not None), None)
     if reasoning is not None:                # templates differ in the name they read
         plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}

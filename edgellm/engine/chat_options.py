@@ -8,6 +8,8 @@ from edgellm.engine.generation_options import GenerationKeywords
 from edgellm.engine.integers import as_int
 from edgellm.errors import OptionError, shown
 
+TAKEN = ("self", "messages", "tools")            # names of `ChatTemplate.render`
+
 
 class ChatKeywords(GenerationKeywords, total=False):
     """The keywords of `chat`."""
@@ -32,6 +34,25 @@ def check_rounds(asked: object) -> int:
     if number is None or number < 1:
         raise OptionError(f"max_rounds={shown(asked)} is not possible; give a number of rounds, 1 or greater.")
     return number
+
+
+def check_template_options(asked: object) -> Mapping[str, Any]:
+    """What else the template asks for. Raises OptionError."""
+    if asked is None:
+        return {}
+    if not isinstance(asked, Mapping) or not all(isinstance(name, str) for name in asked):
+        raise OptionError(f"template_options={shown(asked)} is not a mapping of names to values; give e.g. "
+                          '{"enable_thinking": False}.')
+    if taken := next((name for name in asked if name in TAKEN), None):
+        raise OptionError(f"template_options has {taken!r}, which templates are given by chat itself; leave it out.")
+    return asked
+
+
+def check_think(asked: object) -> bool | None:
+    """Whether the model thinks. Raises OptionError."""
+    if asked is not None and not isinstance(asked, bool):
+        raise OptionError(f"think={shown(asked)} is not possible; give True, False or None.")
+    return asked
 
 
 def check_budget(asked: object) -> int | None:

@@ -30,7 +30,7 @@ Encode = Callable[[Sequence[Message]], Prompt]
 
 def check_policy(policy: object) -> ContextPolicy:
     """Raises OptionError for a policy that does not exist."""
-    if policy not in POLICIES:
+    if not isinstance(policy, str) or policy not in POLICIES:
         raise OptionError(f"context_policy={shown(policy)} does not exist; choose {', '.join(map(repr, POLICIES))}.")
     return policy
 

@@ -38,7 +38,11 @@ def find_form(options: Mapping[str, Any]) -> Form | None:
     if options.get("stop"):
         raise OptionError(f"stop would cut an answer short that {given[0]} describes; leave one of them out.")
     value = options[given[0]]
-    form = {"schema": _schema, "choices": _choices, "regex": _regex, "grammar": _grammar}[given[0]](value)
+    try:
+        form = {"schema": _schema, "choices": _choices, "regex": _regex, "grammar": _grammar}[given[0]](value)
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"{given[0]} has the lone surrogate {error.object[error.start]!r}, which no answer can have; leave it "
+                          "out.") from error
     return replace(form, names_tokens=check_grammar(form.grammar, given[0]) and given[0] == "grammar")
 
 

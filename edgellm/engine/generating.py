@@ -8,7 +8,14 @@ import numpy as np
 
 from edgellm.chat import Message, encode_chat, marks_of, splitter_of, switch, thinking_of
 from edgellm.engine.async_ import AsyncTwins, Prompt
-from edgellm.engine.chat_options import ChatKeywords, check_budget, check_rounds, generation_part
+from edgellm.engine.chat_options import (
+    ChatKeywords,
+    check_budget,
+    check_rounds,
+    check_template_options,
+    check_think,
+    generation_part,
+)
 from edgellm.engine.context_policy import PINNED, ContextPolicy, fit
 from edgellm.engine.context_policy import Prompt as ChatPrompt
 from edgellm.engine.conversation import Home
@@ -101,10 +108,10 @@ class Generating(AsyncTwins):
             again: ChatKeywords = {**options, "run_tools": False}
             rounds = check_rounds(options.get("max_rounds", MAX_ROUNDS))
             return run_rounds(lambda more: self.chat(more, **again), messages, tools, rounds)
-        template, think = model.template, options.get("think")
+        template, think = model.template, check_think(options.get("think"))
         thinking, budget = thinking_of(template.source), check_budget(options.get("think_budget"))
         asked = parse(generation_part(options), context=model.context, more_stops=template.stops, stop_loops=True)
-        extra = {**switch(thinking, think), **(options.get("template_options") or {})}
+        extra = {**switch(thinking, think), **check_template_options(options.get("template_options"))}
 
         def encode(some: Sequence[Message]) -> ChatPrompt:
             rendered = template.render([_unpinned(message) for message in some], tools=tools.messages if tools else None, **extra)

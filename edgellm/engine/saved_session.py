@@ -11,7 +11,7 @@ from typing import Any  # Any: values of JSON; buffers
 
 from edgellm.backends.base import Executable, State
 from edgellm.engine.conversation import Conversation
-from edgellm.errors import EdgeError, SessionError
+from edgellm.errors import EdgeError, SessionError, shown
 from edgellm.formats.whole_file import WholeFile
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sequence import Sequence
@@ -70,12 +70,26 @@ class _Mapped:
         return self._at
 
 
+def check_path(path: object) -> str:
+    """A path as text. Raises SessionError for what no file can be called."""
+    try:
+        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+        possible = isinstance(name, str) and name != "" and b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        possible = False
+    if not possible:
+        raise SessionError(f"{shown(path)} is not the path of a file; give a text that names one, or a pathlib.Path.")
+    return str(name)
+
+
 def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[str, Any], *, sync: bool = True) -> None:
     """Write a conversation; `facts` say of which model. Whole under its name or not there. Without `sync` a power failure may
     damage it, which is found when it is read.
 
-    Raises BackendError where the back end cannot, Unwritable, and OSError where the disk is full.
+    Raises SessionError (a path that cannot be), BackendError where the back end cannot, Unwritable, and OSError where the disk is
+    full.
     """
+    name = check_path(path)
     state, sequence = conversation.state, conversation.sequence
     counted: Any = _Counted()
     state.save(counted)
@@ -83,7 +97,7 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
     states = {} if ring is None else {"states": [list(item) for item in ring.held.items()], "marked": list(ring.marked)}
     header = json.dumps({**facts, "oldest": list(sequence.oldest), "kept": sequence.kept, **states}).encode()
     ids = sequence.ids.tobytes()
-    file = WholeFile(path)
+    file = WholeFile(name)
     try:
         hashed: Any = _Hashed(file)
         hashed.write(HEAD.pack(MAGIC, VERSION, len(header), len(ids), counted.length))
@@ -100,9 +114,9 @@ def save(path: str | os.PathLike[str], conversation: Conversation, facts: dict[s
 
 def load(path: str | os.PathLike[str], executable: Executable, facts: dict[str, Any], n_vocab: int) -> Conversation:
     """What `save` wrote for the same model. Raises SessionError for all else."""
-    name = os.fspath(path)
+    name = check_path(path)
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+        with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
             return _Reading(view, name).conversation(executable, facts, n_vocab)
     except ValueError as error:                  # an empty file cannot be mapped
         raise SessionError(f"{name}: is not a saved session; give a file that session.save() wrote.") from error

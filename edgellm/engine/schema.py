@@ -64,7 +64,9 @@ def as_json(schema: object) -> str:
     """A checked schema as JSON text. Raises SchemaError."""
     check(schema)
     try:
-        return json.dumps(schema, allow_nan=False)
+        text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
+        text.encode()                            # lone surrogates are no JSON
+        return text
     except (TypeError, ValueError, RecursionError) as error:
         raise SchemaError(f"the schema cannot be written as JSON ({error}); give mappings, lists, texts and finite "
                           "numbers.") from error
@@ -75,10 +77,12 @@ def is_pydantic(given: object) -> bool:
     return isinstance(given, type) and hasattr(given, "model_json_schema") and hasattr(given, "model_validate_json")
 
 
-def schema_of(given: object) -> Schema | bool:
+def schema_of(given: object) -> Schema:
     """The JSON schema of a mapping (itself), a Pydantic model, a TypedDict, a dataclass, or another type. Raises SchemaError."""
-    if isinstance(given, bool):
-        return given
+    if given is False:
+        raise SchemaError("schema is False, which no answer fits; give a mapping or a type, or True for any JSON.")
+    if given is True:
+        return {}
     if isinstance(given, Mapping):
         return dict(given)
     definitions: dict[str, Schema] = {}

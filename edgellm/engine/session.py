@@ -9,7 +9,7 @@ from edgellm.engine import saved_session
 from edgellm.engine.context_policy import ContextPolicy, check_policy
 from edgellm.engine.conversation import Conversation, Home
 from edgellm.engine.generating import Generating, Source
-from edgellm.errors import OptionError, SessionError
+from edgellm.errors import OptionError, SessionError, shown
 
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
@@ -28,8 +28,8 @@ class Session(Generating):
 
     def __init__(self, model: Model, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None,
                  adapters: int = 0, home: Home | None = None) -> None:
-        if priority not in PRIORITIES:
-            raise OptionError(f'priority={priority!r} does not exist; choose "foreground" or "background".')
+        if not isinstance(priority, str) or priority not in PRIORITIES:
+            raise OptionError(f'priority={shown(priority)} does not exist; choose "foreground" or "background".')
         self.priority: Priority = priority
         self.context_policy: ContextPolicy = model.context_policy if context_policy is None else check_policy(context_policy)
         self._model, self._home = model, home or Home(adapters=adapters)

@@ -85,7 +85,10 @@ class SamplingOptions:
 
     def __post_init__(self) -> None:
         for name, rule in _RULES.items():
-            rule.check(name, getattr(self, name))
+            value = getattr(self, name)
+            rule.check(name, value)
+            if not isinstance(value, int | float | None):    # NumPy's numbers, fractions
+                object.__setattr__(self, name, rule.kind(value))
         _check_breakers(self.dry_sequence_breakers)
         _check_bias(self.logit_bias)
 
