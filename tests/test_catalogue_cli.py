@@ -145,12 +145,13 @@ def test_rm_leaves_ollama_alone(home: Path, model: Path, capsys: Captured) -> No
 
 def test_rm_asks_on_a_terminal(server: LocalHub, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(run(capsys, "pull", "hf:o/tiny")[0].strip())
-    for answer, code in (("n\n", 130), ("y\n", 0)):
+    for answer, code in (("n\n", 1), ("y\n", 0)):
         stdin = io.StringIO(answer)
         monkeypatch.setattr(stdin, "isatty", lambda: True)
         monkeypatch.setattr(sys, "stdin", stdin)
         assert path.exists()
-        run(capsys, "rm", "hf:o/tiny", code=code)
+        said = run(capsys, "rm", "hf:o/tiny", code=code)[1]
+        assert ("nothing was removed" in said) == (code == 1)
     assert not path.exists()
 
 

@@ -77,7 +77,7 @@ def test_a_chat_comes_back_and_nothing_is_computed_again(path: Path, capsys: pyt
     load = {option: value for option, value in before.load.items() if option != "backend"}
     with toys().load(path, **load) as model:
         chat = Conversation(model, dict(OPTIONS))
-        with keeper(chat, before, save=True):
+        with keeper(chat, before, most=1 << 30):
             assert chat.turns == wanted and "messages" in capsys.readouterr().err
             carry_out("/context", chat)
             assert chat.session is not None and f"\n{chat.session.n_tokens} of 4,096" in capsys.readouterr().err
@@ -194,6 +194,24 @@ def test_commands_of_saved_chats(model: edgellm.Model, tmp_path: Path, capsys: p
         carry_out("/save x", chat)
 
 
+def test_what_was_taken_back_is_not_on_the_disk(model: edgellm.Model, capsys: pytest.CaptureFixture[str]) -> None:
+    chat, store = begin(model), SessionStore()
+    kept = chat.keeper
+    assert kept is not None
+    ask(chat, "one")
+    kept.save_as(chat, "")
+    assert store.names() == ["one"] and store.state_bytes("one")
+    carry_out("/undo", chat)
+    assert store.names() == [] and not store.state_bytes("one")
+    ask(chat, "two")
+    ask(chat, "three")
+    carry_out("/undo", chat)
+    assert [turn["content"] for turn in store.read("one").turns[::2]] == ["two"], "the name stays"
+    carry_out("/undo", chat)
+    kept.close(chat)
+    assert not list(store.folder.iterdir()) and "saved as" not in capsys.readouterr().err
+
+
 def complete_load(begun: str) -> list[str]:
     return list(completer.complete(f"/load {begun}")[1])
 
@@ -210,7 +228,7 @@ def test_the_budget_takes_the_oldest_states(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(session_store.VARIABLE, text)
         assert budget() == wanted
     monkeypatch.setenv(session_store.VARIABLE, "much")
-    with pytest.raises(SessionError, match="500M or 4G"):
+    with pytest.raises(SessionError, match=r"EDGELLM_SESSIONS='much' is not a size; use off, or e\.g\. 500M or 4G"):
         budget()
 
 

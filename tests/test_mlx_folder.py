@@ -12,6 +12,7 @@ import tokenizers
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.cli import app
 from edgellm.formats.families import FAMILIES
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.mlx_config import rope_divisors
@@ -90,6 +91,17 @@ def test_groups_of_mlx_go_to_mlx_by_themselves_and_the_cpu_refuses_them(tmp_path
         assert model.backend == "mlx" and "MLX" in model.info.place
     with pytest.raises(edgellm.EdgeError, match='backend="mlx"'):
         edgellm.load(folder, backend="cpu")
+
+
+def test_fit_takes_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also with weights that the CPU cannot read, whose speed is not measured."""
+    for bits, options in ((0, ["--no-timing"]), (4, [])):
+        (tmp_path / str(bits)).mkdir()
+        folder, _ = a_folder(tmp_path / str(bits), "llama", bits=bits)
+        assert app.run(["fit", str(folder), "--json", *options]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert facts["runs"] is True and facts["memory"][0]["fits"] and facts["tokens_per_second"] is None
+        assert facts["advice"].startswith(f"it fits: edgellm chat {folder}")
 
 
 def test_llama3_divides_slow_pairs_only() -> None:

@@ -32,6 +32,9 @@ def import_model(file: Path, name: str | None = None, *, copy: bool = False,
     is taken or cannot be one.
     """
     sweep()
+    if Path(file).is_dir():
+        raise Unreadable("is a folder, and folders cannot be imported; give a .gguf file, or use a model's folder by its path",
+                         file=file)
     with open_gguf(file) as gguf:
         sources = [Path(path).absolute() for path in gguf.paths]
     called = _name(sources[0], name)

@@ -128,6 +128,8 @@ def find_entry(name: str) -> tuple[Entry, ModelFile | None]:
     """The catalogue entry that a name means, and the file of the type in it. Raises ModelNotFound for all other names."""
     found = _lookup(name)
     if found is None:
+        if kind(name):
+            raise ModelNotFound(f"{_shown(name)} is a path on this machine, not the name of a model that can be fetched")
         raise ModelNotFound(f"{_shown(name)} {_not_found(name, Path(name))}")
     return found[0], found[0].file(found[1])
 

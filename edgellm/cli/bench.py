@@ -67,6 +67,7 @@ def bench(
     if r is not None and r < 1:
         raise OptionError(f"-r {r}: give at least one repetition")
     if parallel is not None:
+        _refuse({"-d": d != "0", "-pg": bool(pg), "--profile": profile, "several numbers of -t": "," in (t or "")})
         _several(model, p, n, parallel, r or 1, json_,
                  options.given(threads=None if t is None else _numbers("-t", t)[0], threads_batch=threads_batch, backend=backend,
                                kv_type=kv_type, force=force or None))
@@ -95,6 +96,13 @@ def bench(
     elif profile:
         for report in reports:
             _print_profile(report)
+
+
+def _refuse(given: dict[str, bool]) -> None:
+    """Raises OptionError for options that --parallel does not have."""
+    for option, wanted in given.items():
+        if wanted:
+            raise OptionError(f"--parallel has no {option}; leave one of them out")
 
 
 def _several(model: str, p: str, n: str, parallel: str, repetitions: int, as_json: bool, load: dict[str, Any]) -> None:

@@ -61,6 +61,7 @@ def chat(
     from edgellm.cli.repl import talk
     from edgellm.cli.resuming import keeper, saved
     from edgellm.cli.switching import ModelSlot, usual_model
+    from edgellm.engine.session_store import budget
 
     before = saved(continue_, resume)
     if model is None and before is not None:
@@ -72,9 +73,10 @@ def chat(
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
                              think=think, think_budget=think_budget, draft=draft, context_policy=context_policy)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    most = budget() if interactive and not no_save else 0
     with quiet() if interactive else contextlib.nullcontext(), ModelSlot(name, load, before.load if before else {}) as slot:
         conversation = slot.begin(settings | limit(n), system, why)
-        with keeper(conversation, before, save=interactive and not no_save):
+        with keeper(conversation, before, most=most):
             if system is not None:
                 conversation.system = system
             conversation.plain = plain

@@ -85,7 +85,8 @@ def _catalogue_page(guesses: list[Guess]) -> str:
     ]
     head = ("name", "parameters", "type", "download", "memory", "tokens/s", "fits", "licence", "")
     best = best_of(guesses)
-    advice = (f"The largest that fits and writes as fast as you read: edgellm pull {best.entry.name}" if best
+    fast = " and writes as fast as you read" if any(one.tokens_per_second for one in guesses) else ""
+    advice = (f"The largest that fits{fast}: edgellm pull {best.entry.name}" if best
               else "None fits with room to spare: close other programs, or take a small one.")
     later = f" {NOT_YET}: edgellm cannot run it so far." if any(one.fits == NOT_YET for one in guesses) else ""
     note = (f"{size(memory().available)} of memory are free; memory and speed are estimates for a context of 4096, "
@@ -94,14 +95,16 @@ def _catalogue_page(guesses: list[Guess]) -> str:
 
 
 def _model_facts(name: str, context: int | None, threads: int | None, timing: bool) -> Facts:
+    from edgellm.backends import find
     from edgellm.engine import fit as fitting
+    from edgellm.engine.backend_choice import reader
     from edgellm.engine.speed_probe import tokens_per_second
 
     gguf, here = _open(name)
     with gguf:
         result = fitting.fit(gguf, context=context, threads=threads)
         rate = None
-        if timing and result.best is not None:
+        if timing and result.best is not None and reader(gguf) is find("cpu"):
             with ProgressLine(f"timing {name}") as progress:
                 rate = tokens_per_second(gguf, threads=threads, progress=progress)
         return {
@@ -119,10 +122,10 @@ def _model_facts(name: str, context: int | None, threads: int | None, timing: bo
 def _open(name: str) -> tuple[GGUFFile, bool]:
     """The model, or its header on the hub; and whether it is on this machine."""
     from edgellm.catalogue import entry_of, resolve
-    from edgellm.formats.gguf import open_gguf
+    from edgellm.formats.opening import open_model
 
     try:
-        return open_gguf(resolve(name)), True
+        return open_model(resolve(name)), True
     except ModelNotFound:
         if entry_of(name) is None and not name.startswith("hf:"):
             raise

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
 
 
 def summary(result: Generation) -> str:
-    """The figures of one answer: tokens read, kept, forgotten and written, and how fast."""
+    """The figures of one answer: tokens read, cached, forgotten and written, and how fast."""
     stats = result.stats
-    parts = [f"{stats.prompt_tokens} prompt tokens ({stats.cached_tokens} kept from before, {stats.computed_tokens} computed)"]
+    parts = [f"{stats.prompt_tokens} prompt tokens ({stats.cached_tokens} cached)"]
     parts.append(f"{stats.generated_tokens} generated at {stats.tokens_per_second:.1f} tokens/s")
     parts.append(f"first after {stats.time_to_first_token:.2f} s")
     if stats.drafted_tokens:

@@ -40,6 +40,11 @@ class Keeper:
         """An answer has ended; `tell` says what went wrong, once the answer stands on the screen."""
         self.trouble = self._saved(chat, state=time.monotonic() - self._state_time >= STATE_SECONDS)
 
+    def taken_back(self, chat: Conversation) -> None:
+        """The last exchange is gone: on the disk as well. Says what goes wrong."""
+        self.trouble = self._saved(chat, state=False)
+        self.tell()
+
     def tell(self) -> None:
         """Say what the last answer's saving met, unless it was said before."""
         if self.trouble and self.trouble != self._told:
@@ -132,7 +137,10 @@ class Keeper:
         return chat.session.n_tokens
 
     def _write(self, chat: Conversation) -> None:
-        if not chat.turns:
+        if not chat.turns:                       # all was taken back
+            if self._held is not None:
+                self.store.empty(self._held.name)
+            self._text = self._state = None
             return
         if self._held is None:
             self._held = self.store.claim(name_of(chat.turns[0]["content"]))

@@ -41,16 +41,18 @@ def saved(last: bool, name: str | None) -> Before | None:
 
 
 @contextlib.contextmanager
-def keeper(chat: Conversation, before: Before | None, *, save: bool) -> Iterator[None]:
-    """While the block runs, a chat is saved, if it is to be; it begins where the one before stopped. Raises SessionError."""
-    from edgellm.cli.keeping import Keeper
-    from edgellm.engine.session_store import SessionStore, budget
+def keeper(chat: Conversation, before: Before | None, *, most: int) -> Iterator[None]:
+    """While the block runs, a chat is saved; it begins where the one before stopped. Raises SessionError.
 
-    most = budget()
+    `most`: bytes that the states of all sessions may take, 0 for a chat that is not saved.
+    """
+    from edgellm.cli.keeping import Keeper
+    from edgellm.engine.session_store import SessionStore
+
     kept = Keeper(SessionStore(), most)
     if before is not None:
         kept.take(chat, before.name, before.record)
-    if not save or not most:
+    if not most:
         kept.leave()
         yield
         return

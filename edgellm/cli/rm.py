@@ -34,7 +34,9 @@ def rm(
         if not sys.stdin.isatty():
             raise OptionError(f"rm {model}: nobody can be asked here; --yes removes it without asking")
         question = f"remove {found.paths[0]} ({size(found.size)}{f', {len(found.paths)} files' if len(found.paths) > 1 else ''})?"
-        typer.confirm(question, abort=True, err=True)
+        if not typer.confirm(question, err=True):
+            say("nothing was removed")
+            raise typer.Exit(1)
     freed = remove(found)
     if json_:
         import json

@@ -109,6 +109,8 @@ def run(
         text = text if text is not None else _whole(prompt, piped, raw)
         settings = sampling_of(model, settings) | limit(n)
         reply = opened.info.has_template and not raw
+        if not reply:
+            _refuse({"--system": system, "--think": think, "--think-budget": think_budget})
         reading = ReadingLine()
         settings |= {"progress": reading.read, **wanted, **(thinking(opened, think) if reply else {})}
         if reply and think_budget is not None:
@@ -119,7 +121,7 @@ def run(
             if not json_ and (refusal := rule(opened)(text)) is not None:
                 print(refusal)
                 return
-        stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, system, settings)
+        stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, settings)
         if json_:
             with reading:
                 stream.drain()
@@ -180,10 +182,17 @@ def _reply(model: Model, text: str, system: str | None, settings: dict[str, Any]
     return answer
 
 
-def _continuation(model: Model, text: str, system: str | None, settings: dict[str, Any]) -> Stream:
-    if system is not None:
-        raise OptionError("--system needs a model with a chat template, and no --raw: put the text into the prompt")
+def _continuation(model: Model, text: str, settings: dict[str, Any]) -> Stream:
     return model.stream(text, **settings)
+
+
+def _refuse(options: dict[str, object]) -> None:
+    """Raises OptionError for options of replies, where the text is continued."""
+    for name, value in options.items():
+        if value is not None:
+            shown = "--no-think" if value is False else name
+            instead = "put the text into the prompt" if name == "--system" else "leave it out"
+            raise OptionError(f"{shown} needs a model with a chat template, and no --raw: {instead}")
 
 
 def _close(stream: Stream, n: int | None, stats: bool, *, formed: bool) -> None:

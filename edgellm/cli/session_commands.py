@@ -4,6 +4,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ MOST_FILE = 16 << 20                             # bytes; more than any context
 def undo(chat: Conversation, rest: str) -> None:
     """Take the last exchange back."""
     say(f"taken back: {chat.undo()[:200]}")
+    if chat.keeper is not None:
+        chat.keeper.taken_back(chat)
 
 
 def fork(chat: Conversation, rest: str) -> None:
@@ -41,7 +44,7 @@ def file(chat: Conversation, rest: str) -> None:
     """Let the next message come with a document."""
     if not rest:
         raise OptionError("/file: give the path of a text file")
-    path = Path(os.path.expanduser(rest))
+    path = _path(rest)
     try:
         if path.stat().st_size > MOST_FILE:
             raise OptionError(f"/file {rest}: is longer than {MOST_FILE >> 20} MiB; give a part of it")
@@ -89,6 +92,16 @@ def copy(chat: Conversation, rest: str) -> None:
     sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\a")
     sys.stderr.flush()
     say(f"{len(answers[-1]):,} characters went to the clipboard, if your terminal lets programs write it")
+
+
+def _path(text: str) -> Path:
+    """The path that was typed; where nothing is there, what a shell makes of quotes and backslashes."""
+    path = Path(os.path.expanduser(text))
+    try:
+        words = [] if os.path.exists(path) else shlex.split(text)
+    except ValueError:                           # a quotation that does not end
+        return path
+    return Path(os.path.expanduser(words[0])) if len(words) == 1 else path
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def show(
             print(_graph_text(gguf, context))
         elif json_:
             facts = _facts(gguf) | {"metadata": _metadata(gguf)} | ({"tensors": _tensors(gguf)} if tensors else {})
-            print(json.dumps(facts, indent=2))
+            print(json.dumps(_finite(facts), indent=2, allow_nan=False))
         elif tensors:
             for row in _tensors(gguf):
                 shape = " x ".join(map(str, row["shape"]))
@@ -126,6 +126,15 @@ def _metadata(gguf: GGUFFile) -> Facts:
         else:
             result[key] = {"length": len(value)}
     return result
+
+
+def _finite(value: Any) -> Any:              # Any: as in Facts
+    """The same with texts for NaN and infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _page(facts: Facts) -> str:

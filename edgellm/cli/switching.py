@@ -75,6 +75,10 @@ class ModelSlot:
             remember_model(_lasting(self._name))
         conversation.called = _lasting(self._name)
         say(_introduction(self._name, self.model, why))
+        info = self.model.info
+        if 0 < info.context_train < info.context:
+            say(f"warning: a context of {info.context} tokens exceeds the trained length of {info.context_train}; answers "
+                "beyond it get worse")
         if why and not guide:
             say("/model guide leads back to the guide, which explains edgellm")
         conversation.recommended = opening.sampling_of(self._name, {})

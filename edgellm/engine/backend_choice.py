@@ -39,8 +39,7 @@ def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, 
     if backend != "auto":
         return Place(find(backend))
     cpu = find("cpu")
-    if not all(cpu.reads(tensor.type) for tensor in gguf.tensors.values()):
-        ACCELERATOR.require()
+    if reader(gguf) is ACCELERATOR:
         return Place(ACCELERATOR, "running through MLX, which alone reads these weights")
     if not ACCELERATOR.belongs_here():
         return Place(cpu)
@@ -48,6 +47,15 @@ def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, 
         return Place(cpu, "running on the CPU: MLX is missing or finds no GPU here")
     layout = contexts.plan(graph, context, sinks, ACCELERATOR)
     return by_size(ACCELERATOR.need(graph, gguf, layout, BackendOptions(kv_type)), ACCELERATOR.capacity())
+
+
+def reader(gguf: GGUFFile) -> Backend:
+    """The CPU, or the accelerator for weights that it alone reads. Raises BackendError where it is not installed."""
+    cpu = find("cpu")
+    if all(cpu.reads(tensor.type) for tensor in gguf.tensors.values()):
+        return cpu
+    ACCELERATOR.require()
+    return ACCELERATOR
 
 
 def by_size(needed: BackendNeed, limit: int) -> Place:

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgellm.arch import load_graph, names
-from edgellm.backends import find
 from edgellm.backends.base import BackendOptions
 from edgellm.catalogue import Entry, ModelFile, entries, entry_file
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.engine import context as contexts
+from edgellm.engine.backend_choice import reader
 from edgellm.engine.estimate import Need, need
 from edgellm.engine.load import SMALL_MODEL
 from edgellm.engine.speed import Speed
@@ -82,13 +82,13 @@ def _contexts(trained: int) -> list[int]:
 
 
 def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) -> Iterator[Row]:
-    cpu = find("cpu")
+    backend = reader(gguf)
     for context in wanted:
         graph = load_graph(gguf, context)[1]
-        layout = contexts.plan(graph, context, SINKS, cpu)
+        layout = contexts.plan(graph, context, SINKS, backend)
         graph = optimise(graph, layout.with_sinks)
         for kv_type in KV_TYPES:
-            needed = need(cpu, gguf, graph, layout, BackendOptions(kv_type, threads))
+            needed = need(backend, gguf, graph, layout, BackendOptions(kv_type, threads))
             yield Row(context, kv_type, needed, needed.total <= free.usable)
 
 

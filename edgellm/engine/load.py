@@ -139,8 +139,8 @@ def _count(option: str, asked: object) -> int | None:
     """A number of threads. Raises OptionError."""
     count = as_int(asked)
     if asked is not None and (count is None or not 1 <= count <= MOST_THREADS):
-        raise OptionError(f"{option}={shown(asked)} is not possible; give a number from 1 to {MOST_THREADS}, or None for "
-                          "all cores.")
+        raise OptionError(f"{option}={shown(asked)} is not possible; give a number from 1 to {MOST_THREADS}, or "
+                          "leave it out for all cores.")
     return count
 
 

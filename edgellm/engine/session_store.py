@@ -52,7 +52,7 @@ def budget() -> int:
         return 0
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text, re.IGNORECASE)
     if text and not found:
-        raise SessionError(f"{VARIABLE}={text!r} says nothing; give off, or a size such as 500M or 4G.")
+        raise SessionError(f"{VARIABLE}={text!r} is not a size; use off, or e.g. 500M or 4G.")
     return int(float(found[1]) * UNITS[found[2].upper()]) if found else BUDGET
 
 
@@ -127,9 +127,14 @@ class SessionStore:
         with contextlib.closing(lock):
             if not path.exists():
                 self.read(name)
-            for suffix in (STATE, TEXT, STATE + ".part", TEXT + ".part"):
-                with contextlib.suppress(OSError):
-                    path.with_name(name + suffix).unlink()
+            self.empty(name)
+
+    def empty(self, name: str) -> None:
+        """Delete text and state of a session that the caller has locked."""
+        path = self.text_path(name)
+        for suffix in (STATE, TEXT, STATE + ".part", TEXT + ".part"):
+            with contextlib.suppress(OSError):
+                path.with_name(name + suffix).unlink()
 
     def lock(self, name: str) -> Held | None:
         """Take a session for this program, until it is closed or the program ends; None where another one has it."""

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from edgellm.arch import load_graph
 from edgellm.errors import NumericError, OptionError, Unsupported
-from edgellm.formats.gguf import open_gguf
 from edgellm.graph import Graph, Node
 from edgellm.ops import OPS
 from edgellm.reference import Reference
 from edgellm.tokenizer import Tokenizer, build_tokenizer
+from edgellm.tools.source import open_source
 from edgellm.weights import WeightStore
 
 Floats = npt.NDArray[np.float32]
@@ -63,7 +63,7 @@ def measure(path: str | os.PathLike[str], text: str, *, context: int = 512, chun
         raise OptionError(f"context={context} is too short; give at least {SHORTEST} tokens, 512 is usual.")
     if chunks is not None and chunks < 1:
         raise OptionError(f"chunks={chunks} is not possible; give a number of windows from 1, or leave it out.")
-    store = WeightStore(gguf := open_gguf(path))
+    store = WeightStore(gguf := open_source(path))
     try:
         _, graph = load_graph(gguf, context)
         _refuse_experts(graph, gguf.path)

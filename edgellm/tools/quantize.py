@@ -18,7 +18,7 @@ from edgellm.backends.base import Progress
 from edgellm.backends.cpu.system import usable_cores
 from edgellm.errors import OptionError, Unsupported, Unwritable
 from edgellm.formats.ggml_types import TYPES_BY_NAME, GGMLType, row_bytes
-from edgellm.formats.gguf import GGUFFile, open_gguf
+from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_tensors import TensorInfo
 from edgellm.formats.mapped import Bytes
 from edgellm.formats.whole_file import check_place
@@ -26,6 +26,7 @@ from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.tools.encoder import Encoder, Floats, check_encodable
 from edgellm.tools.importance import Importance, read_importance
 from edgellm.tools.mixes import Mix, Wishes, choose_types, find_mix
+from edgellm.tools.source import open_source
 
 PIECE = 1 << 19                  # values that a thread quantises at a time: 2 MiB of f32
 _DROPPED = 32 << 20              # bytes written from a tensor before its pages in the source are given back
@@ -102,7 +103,7 @@ class _Job:
 
 def plan(source: str | os.PathLike[str], options: QuantizeOptions) -> Plan:
     """The types that `quantize` would choose. Reads only headers. Raises OptionError and the FormatErrors."""
-    with _open(source) as gguf:
+    with open_source(source) as gguf:
         return _plan(gguf, options, _importance(options), None)
 
 
@@ -114,7 +115,7 @@ def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], option
     progress(what, done, of) counts tensors. Raises OptionError, Unwritable and the FormatErrors.
     """
     began = time.monotonic()
-    with _open(source) as gguf:
+    with open_source(source) as gguf:
         importance = _importance(options)
         if options.target is not None:                       # it is measured for long
             _check_place(gguf, out, 0, force=options.force)
@@ -129,12 +130,6 @@ def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], option
             _write(_Job(gguf, planned, importance, encoder), writer, options.threads or usable_cores(), progress)
         nbytes = sum(os.path.getsize(path) for path in writer.paths)
         return Quantized(writer.paths, nbytes, gguf.nbytes, planned, time.monotonic() - began)
-
-
-def _open(source: str | os.PathLike[str]) -> GGUFFile:
-    if os.path.isdir(source):
-        raise OptionError(f"{os.fspath(source)} is a folder; make a GGUF file of it first.")
-    return open_gguf(source)
 
 
 def _importance(options: QuantizeOptions) -> Importance | None:
