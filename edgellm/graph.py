@@ -194,6 +194,11 @@ class Builder:
         bias = f"{name}.bias"
         return (f"{name}.weight", bias) if bias in self.tensors else (f"{name}.weight",)
 
+    def scale_of(self, name: str) -> str | None:
+        """The tensor with what products with the weight `name` are multiplied with; of experts, with a number for each."""
+        scale = f"{name}.scale"                  # that of Gemma 4's router is for its input
+        return scale if scale in self.tensors and not name.endswith(".ffn_gate_inp") else None
+
     def norm_weight(self, name: str) -> str:
         """`name.weight`, or `name` where the file has that instead, as Falcon-H1's files have."""
         return name if name in self.tensors else f"{name}.weight"

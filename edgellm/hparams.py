@@ -83,6 +83,13 @@ class Keys:
             raise ShapeMismatch(f"has shape {tuple(shape)}; a matrix has two dimensions", file=self.file, field=tensor)
         return int(shape[0])
 
+    def stored_rows(self, part: str) -> int:
+        """Rows of the matrices `blk.N.part.weight`, by the first layer that has them; 0 where none has."""
+        shapes = (self._gguf.tensors[name].shape for layer in range(self.n_layers)
+                  if (name := f"blk.{layer}.{part}.weight") in self._gguf.tensors)
+        shape = next(shapes, ())
+        return int(shape[-2]) if len(shape) >= 2 and shape[-2] <= MAX_WIDTH else 0
+
     def bad(self, key: str, why: str) -> BadHParam:
         return BadHParam(f"{why}; the file is damaged or was made by a faulty converter", file=self.file,
                          field=f"{self.architecture}.{key}")
@@ -158,6 +165,15 @@ class Keys:
         if not isinstance(value, (bool, np.bool_)):
             raise self.bad(key, f"{_shown(value)} is not true or false")
         return bool(value)
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of integers of any length; none where the key is missing."""
+        value = self._value(key)
+        if value is None:
+            return ()
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
+            raise self.bad(key, f"{_shown(value)} is not a list of integers")
+        return tuple(value.tolist())
 
     def text(self, key: str, *, default: str, choices: tuple[str, ...]) -> str:
         """One of `choices`."""

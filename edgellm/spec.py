@@ -12,7 +12,8 @@ from edgellm.graph import Graph, Node
 from edgellm.ops import OPS, GraphError, WeightUse, state_of, weight_uses
 
 VECTOR_TYPES = ("F32", "F16", "BF16")            # of norms, biases and rope factors: exact in float32
-UNUSED = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.(attn_rot_embd|rope_freqs)\.weight")
+UNUSED = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.(attn_rot_embd|rope_freqs)\.weight|"
+                    r".*\.input_scale")          # of activations in NVFP4, which products here do not take
 OF_LOGITS = ("output.weight", "output.bias")     # which embedding models may have left from a model that wrote
 Shape = tuple[int, ...]
 

@@ -123,6 +123,13 @@ def test_white_space_swallowing_tokens_of_phi_3() -> None:
     assert tokenizer.encode("<s> the", add_special=False, parse_special=True)[:2] != [1, tokenizer.token_id("▁the")]
 
 
+@pytest.mark.parametrize("flag", [False, True])
+def test_texts_of_word_pieces_stand_between_tokens(flag: bool) -> None:
+    """Whatever the flags say: bert-base-uncased's converted files say false."""
+    other = build_tokenizer(wpm_metadata(add_bos_token=flag, add_eos_token=flag), file="wpm")
+    assert other.encode("the", add_special=True) == WPM.encode("the", add_special=True) != WPM.encode("the", add_special=False)
+
+
 def test_word_pieces() -> None:
     def pieces(text: str) -> list[str]:
         return [WPM.token_text(i) for i in WPM.encode(text, add_special=False)]

@@ -36,7 +36,8 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("types of 8 bits", "token_type", spm_metadata(token_type=np.ones(COUNT, np.int8))),
     ("types are fractions", "token_type", spm_metadata(token_type=np.ones(COUNT, np.float32))),
     ("add_bos is a number", "add_bos_token", spm_metadata(add_bos_token=1)),
-    ("eos is none", "eos_token_id", spm_metadata(eos_token_id=0xFFFFFFFF)),
+    ("no token ends", "eos_token_id", spm_metadata(tokens=["<unk>", "a", "b"], scores=[0.0] * 3, token_type=[2, 1, 1],
+                                                   bos_token_id=None, eos_token_id=0xFFFFFFFF)),
     ("too few types", "token_type", spm_metadata(token_type=np.ones(3, np.int32))),
     ("type 99", "token_type", spm_metadata(token_type=types_with(5, 99))),
     ("type -1", "token_type", spm_metadata(token_type=types_with(5, -1))),
@@ -87,6 +88,12 @@ def test_none_written_as_a_number() -> None:
     tokenizer = build_tokenizer(spm_metadata(unknown_token_id=0xFFFFFFFF, bos_token_id=-1), file="x")
     assert tokenizer.vocabulary.special.unknown is None and tokenizer.bos_id is None
     assert tokenizer.encode("the", add_special=True)[0] != 1
+
+
+def test_an_end_that_is_none_where_another_token_ends() -> None:
+    metadata = spm_metadata(eos_token_id=0xFFFFFFFF)
+    found = build_tokenizer(metadata, file="x").vocabulary.special
+    assert found.eos is None and found.end == {metadata[PREFIX + "tokens"].index("</s>")}
 
 
 def test_merges_of_tokens_that_are_not_there() -> None:

@@ -21,6 +21,7 @@ from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
 
 PERIOD = 5                       # every fifth layer sees everything
+LOGIT_CAP = 30.0                 # of files that name none
 SLIDING_BASE = 10000.0           # rope base of sliding layers where the file names none
 SPARSE_LAYERS, DEVIATIONS = 10, 1.6448536        # of files that do not list them: 95 % of a gate's values count as 0
 LAUREL_RANK = 64
@@ -47,7 +48,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         x = altup.correct(g, block, predicted, add(g, y, rms_norm(g, z, f"{block}.post_ffw_norm", eps)))
         first = scaled_by(g, altup.row(g, x, altup.active), f"{block}.altup_correct_scale.weight")
         x = mix(g, x, per_layer_output(g, block, first, inputs, layer, width, eps), altup.rows, first=1)
-    logits(g, keys, rms_norm(g, altup.end(g, select(g, x)), "output_norm", eps))
+    logits(g, keys, rms_norm(g, altup.end(g, select(g, x)), "output_norm", eps), cap=LOGIT_CAP)
 
 
 def _sparse(keys: Keys) -> tuple[float, ...]:

@@ -20,6 +20,7 @@ from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
 
 PERIOD = 6                       # every sixth layer sees everything
+LOGIT_CAP = 30.0                 # of files that name none
 SLIDING_BASE = 10000.0           # rope base of sliding layers where the file names none
 
 
@@ -50,7 +51,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
             x = add(g, x, per_layer_output(g, block, x, inputs, layer, width, eps))
         if f"{block}.layer_output_scale.weight" in tensors:
             x = scaled_by(g, x, f"{block}.layer_output_scale.weight", one=True)
-    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))
+    logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps), cap=LOGIT_CAP)
 
 
 def _rope(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder, head: Heads, slides: bool) -> RopeSpec:

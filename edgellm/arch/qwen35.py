@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgellm.arch.blocks.attention import gated_attention, gated_heads
+from edgellm.arch.blocks.drafts import drafting_layers
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.positions import rope_spec
@@ -18,9 +19,12 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     """Pre-norm blocks. Positions are those of text, for which all sections of the rotation are the same."""
     eps, sizes, heads = norm_epsilon(keys), delta_sizes(keys), gated_heads(keys)
     rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
+    drafting = drafting_layers(g, keys)
     x = token_embedding(g, keys)
-    for layer, (head, n_ff, recurrent) in enumerate(zip(heads, ffn_lengths(keys), recurrent_layers(keys), strict=True)):
+    for layer, (head, n_ff, recurrent) in enumerate(zip(heads, ffn_lengths(keys), recurrent_layers(keys, drafting), strict=True)):
         block = f"blk.{layer}"
+        if layer == keys.n_layers - drafting:
+            break
         y = rms_norm(g, x, f"{block}.attn_norm", eps)
         y = gated_delta_net(g, block, y, sizes, eps) if recurrent else gated_attention(g, block, y, head, rope, eps)
         x = add(g, x, y)

@@ -7,7 +7,7 @@ from edgellm.arch.blocks.attention import attention, heads_of, project_qkv
 from edgellm.arch.blocks.ends import logits, norm_epsilon, token_embedding
 from edgellm.arch.blocks.ffn import ffn_lengths, gated_ffn
 from edgellm.arch.blocks.positions import rope_spec
-from edgellm.graph import Builder, Value
+from edgellm.graph import Builder
 from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, scaled_by, select
 from edgellm.ops.norm import rms_norm
@@ -24,14 +24,7 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, None, eps))
         q = rms_norm(g, rope(g, q, turn, head.n), f"{block}.attn_q_norm", eps, head.n, own="one")
         k = rms_norm(g, rope(g, k, turn, head.n_kv), None, eps, head.n_kv)
-        y = matmul(g, attention(g, head, q, k, v), f"{block}.attn_output", keys.n_embd)
-        x = add(g, x, _scaled(g, y, f"{block}.attn_output.scale"))
-        y = gated_ffn(g, block, rms_norm(g, x, None, eps), n_ff, "silu")
-        x = add(g, x, _scaled(g, y, f"{block}.ffn_down.scale"))
+        x = add(g, x, matmul(g, attention(g, head, q, k, v), f"{block}.attn_output", keys.n_embd))
+        x = add(g, x, gated_ffn(g, block, rms_norm(g, x, None, eps), n_ff, "silu"))
         x = add(g, x, scaled_by(g, first, f"{block}.layer_output_scale.weight", one=True))
     logits(g, keys, rms_norm(g, select(g, x), None, eps), keys.number("logit_scale"))
-
-
-def _scaled(g: Builder, x: Value, name: str) -> Value:
-    """By a number that files may have multiplied into the matrix instead."""
-    return scaled_by(g, x, name, one=True) if name in g.tensors else x

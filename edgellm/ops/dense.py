@@ -56,8 +56,15 @@ def _embed(run: Run, node: Node) -> Array:
 
 # --- matmul -----------------------------------------------------------------------------------------------------------
 def matmul(g: Builder, x: Value, name: str, n: int, bias: str | None = None) -> Value:
-    """x @ W.T + bias, with W (n, row length of x). `bias`: the tensor's name where it is not that of the matrix; "": none."""
-    return g.emit("matmul", (x,), n, g.named(name) if bias is None else (f"{name}.weight", *([bias] if bias else [])))
+    """x @ W.T + bias, with W (n, row length of x). `bias`: the tensor's name where it is not that of the matrix; "": none.
+
+    A tensor `name.scale`, which files of NVFP4 have beside each matrix, multiplies x @ W.T.
+    """
+    names = g.named(name) if bias is None else (f"{name}.weight", *([bias] if bias else []))
+    if (factor := g.scale_of(name)) is None:
+        return g.emit("matmul", (x,), n, names)
+    y = scaled_by(g, g.emit("matmul", (x,), n, names[:1]), factor, one=True)
+    return add_bias(g, y, names[1]) if names[1:] else y
 
 
 def _check_matmul(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -126,6 +133,20 @@ def _scaled_by_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, .
 
 def _scaled_by(run: Run, node: Node, x: Array) -> Array:
     y: Array = np.multiply(x, run.weight(node.weights[0]))
+    return y
+
+
+def add_bias(g: Builder, x: Value, name: str) -> Value:
+    """x plus the weight `name` (row length of x)."""
+    return g.emit("add_bias", (x,), g.n(x), (name,))
+
+
+def _bias_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return (WeightUse(node.weights[0], (node.n,), "vector"),)
+
+
+def _add_bias(run: Run, node: Node, x: Array) -> Array:
+    y: Array = np.add(x, run.weight(node.weights[0]))
     return y
 
 
@@ -294,6 +315,7 @@ OPS = (
     OpSpec("mul", lambda run, node, a, b: np.multiply(a, b), (2,), fuse=_fuse_gate),
     OpSpec("scale", _scale, attrs=frozenset({"value"})),
     OpSpec("scaled_by", _scaled_by, attrs=frozenset({"one"}), weights=_scaled_by_weights, weight_counts=(1,)),
+    OpSpec("add_bias", _add_bias, weights=_bias_weights, weight_counts=(1,)),
     *(OpSpec(name, _act) for name in ACTIVATIONS),
     OpSpec("glu", _glu, (2,), frozenset({"act"}), _check_glu),
     OpSpec("slice", _slice, attrs=frozenset({"start", "stop"}), check=_check_slice, is_view=True),

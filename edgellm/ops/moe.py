@@ -101,8 +101,12 @@ def expert_matmul(g: Builder, x: Value, weights: Value, name: str, k: int, n: in
     """x @ W[e].T (+ bias[e]) for each of a token's k experts: (T, k * n). `weights`: what `topk` gives.
 
     Of a tensor (E, rows, columns) with several matrices per expert it takes rows start..start + n; `rows` is 0 where n are all.
+    Products are multiplied with numbers (E,) of a tensor `name.scale` where the file has one.
     """
-    return g.emit("expert_matmul", (x, weights), k * n, g.named(name), k=k, start=start, rows=rows or n)
+    factors = g.scale_of(name)
+    names = (f"{name}.weight",) if factors else g.named(name)            # biases behind factors: no file has both
+    y = g.emit("expert_matmul", (x, weights), k * n, names, k=k, start=start, rows=rows or n)
+    return slot_scale(g, y, weights, k, factors) if factors else y
 
 
 def _check_expert_matmul(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -168,9 +172,11 @@ def _expert_sum(run: Run, node: Node, x: Array, weights: Array, factors: Array |
 
 
 # --- slot_scale -------------------------------------------------------------------------------------------------------
-def slot_scale(g: Builder, x: Value, weights: Value, k: int) -> Value:
-    """x (T, k * n), each of its k parts times the weight of its expert. `weights`: what `topk` gives."""
-    return g.emit("slot_scale", (x, weights), g.n(x), k=k)
+def slot_scale(g: Builder, x: Value, weights: Value, k: int, factors: str | None = None) -> Value:
+    """x (T, k * n), each of its k parts times the weight of its expert, or times its expert's of the `factors` (E,), a tensor.
+    `weights`: what `topk` gives.
+    """
+    return g.emit("slot_scale", (x, weights), g.n(x), () if factors is None else (factors,), k=k)
 
 
 def _check_slot_scale(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -179,9 +185,15 @@ def _check_slot_scale(node: Node, inputs: Sequence[Node], graph: Graph) -> Itera
         yield f"cannot split {node.n} among {node.attrs['k']} experts"
 
 
+def _slot_scale_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    return tuple(WeightUse(name, (inputs[1].n,), "vector") for name in node.weights)
+
+
 def _slot_scale(run: Run, node: Node, x: Array, weights: Array) -> Array:
     k = integer(node, "k")
-    y: Array = x.reshape(len(x), k, -1) * np.take_along_axis(weights, best(weights, k), axis=-1)[..., None]
+    chosen = best(weights, k)
+    factors = run.weight(node.weights[0])[chosen] if node.weights else np.take_along_axis(weights, chosen, axis=-1)
+    y: Array = x.reshape(len(x), k, -1) * factors[..., None]
     return y.reshape(x.shape)
 
 
@@ -222,7 +234,7 @@ OPS = (
     OpSpec("expert_matmul", _expert_matmul, (2,), frozenset({"k", "start", "rows"}), _check_expert_matmul, _expert_matmul_weights,
            (1, 2)),
     OpSpec("expert_sum", _expert_sum, (2, 3), frozenset({"k"}), _check_expert_sum, _expert_sum_weights, (1, 2)),
-    OpSpec("slot_scale", _slot_scale, (2,), frozenset({"k"}), _check_slot_scale),
+    OpSpec("slot_scale", _slot_scale, (2,), frozenset({"k"}), _check_slot_scale, _slot_scale_weights, (0, 1)),
     OpSpec("glu_clamped", _glu_clamped, (2,), frozenset({"limit"})),
     OpSpec("gated_by", _gated_by, (2,), check=_check_gated_by, weights=_gated_by_weights, weight_counts=(1,)),
 )

@@ -75,7 +75,8 @@ def _wpm(reader: VocabularyReader) -> Tokenizer:
     vocabulary = read_vocabulary(reader, bos=101, unknown=100, separator=102)
     lowercase = reader.flag("normalizer.lowercase", True)
     encoder = WpmEncoder(vocabulary, WpmOptions(lowercase, reader.flag("normalizer.strip_accents", lowercase)))
-    return Tokenizer(vocabulary, encoder, _manners(reader, vocabulary, add_bos=True, end=vocabulary.special.separator))
+    special = vocabulary.special                 # both stand around every text: llama.cpp ignores flags, which are wrong at times
+    return Tokenizer(vocabulary, encoder, Manners(special.bos, special.separator, *_eaters(reader, vocabulary)))
 
 
 KINDS: dict[str, Callable[[VocabularyReader], Tokenizer]] = {

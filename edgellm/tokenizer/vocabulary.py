@@ -104,7 +104,7 @@ class VocabularyReader:
             return default if default is not None and default < count else None
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.fault(key, f"is not a token id but {_shown(value)}; convert the model again")
-        if value in (-1, 0xFFFFFFFF) and key != "eos_token_id":      # how converters write "none"; an answer must have an end
+        if value in (-1, 0xFFFFFFFF):            # how converters write "none"
             return None
         if not 0 <= value < count:
             raise self.fault(key, f"{value} is outside the vocabulary of {count} tokens; convert the model again")
@@ -186,6 +186,8 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
     end = {ids[text] for text in END_OF_GENERATION | FILL_IN_END if text in ids} - spared
     end |= {token for key in END_KEYS if (token := reader.token_id(key, count)) is not None}
     end |= set() if eos is None else {eos}
+    if not end and reader.metadata.get(PREFIX + "eos_token_id") is not None:
+        raise reader.fault("eos_token_id", "names no token, and no other token ends an answer; convert the model again")
     fill_in = _fill_in(reader, ids, spared, count)
     roles = {ids[text] for text in FILL_IN if text in ids} - spared | set(fill_in.values())
     kinds = np.array(types, np.uint8)

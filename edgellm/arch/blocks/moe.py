@@ -53,16 +53,18 @@ def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, share
     `layer`: whose experts these are, in families that may list their numbers and widths by layer.
     """
     n = keys.integer("expert_count", 1, MAX_EXPERTS)
-    width = max(keys.per_layer("feed_forward_length", 0))
+    width = max(keys.per_layer("feed_forward_length", 0, default=(0,) * keys.n_layers))
+    stored = 0 if keys.has("feed_forward_length") and not width else keys.stored_rows("ffn_up_exps")
     if layer is None:
         k = keys.integer("expert_used_count", 1, min(n, MAX_USED))
-        n_ff = keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, default=width)
+        n_ff = keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, default=stored or width)
     else:
         k = keys.per_layer("expert_used_count", 0, min(n, MAX_USED))[layer] or 1
         n_ff = keys.per_layer("expert_feed_forward_length", 0, default=(width,) * keys.n_layers)[layer] or width
     if not n_ff:
         raise keys.bad("feed_forward_length", "0 is no width of experts, and no other key says it")
     n_shared = keys.integer("expert_shared_count", 0, MAX_USED, default=shared)
+    n_ff_shared = n_shared * n_ff or keys.stored_rows("ffn_up_shexp")
     function = keys.integer("expert_gating_func", 0, 3, default=0)
     groups = keys.integer("expert_group_count", 0, MAX_GROUPS, default=1) or 1
     used = keys.integer("expert_group_used_count", 0, groups, default=groups) or groups
@@ -72,7 +74,7 @@ def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, share
         n, k, n_ff, cast(Gating, GATING.get(function, gating)),
         function == 3 or keys.flag("expert_weights_norm", default=normalise),
         keys.number("expert_weights_scale", default=1.0, zero=True) or 1.0, groups, used,
-        keys.integer("expert_shared_feed_forward_length", 0, MAX_WIDTH, default=n_shared * n_ff))
+        keys.integer("expert_shared_feed_forward_length", 0, MAX_WIDTH, default=n_ff_shared))
 
 
 def leading_dense(keys: Keys, *, default: int = 0) -> int:

@@ -35,6 +35,11 @@ def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, styl
     )
 
 
+def has_sections(keys: Keys) -> bool:
+    """Whether the file splits heads among the coordinates of an image, as M-RoPE does."""
+    return any(keys.integers("rope.dimension_sections")[:2])
+
+
 def sliding_rope(keys: Keys, dim: int, base: float) -> RopeSpec:
     """The rotation of heads of `dim` in sliding layers, which no scaling touches. `base`: of files that name none."""
     return RopeSpec(_rotated_dims(keys, "rope.dimension_count_swa", dim), "neox",

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from edgellm.graph import Builder, Value
 from edgellm.hparams import MAX_LAYERS, MAX_WIDTH, Keys
 from edgellm.ops.conv import causal_conv
 from edgellm.ops.dense import activation, columns, head_columns, matmul, mul
+from edgellm.ops.heads import join
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.scan import delta_net, ssm_scan
 
@@ -84,9 +86,9 @@ def mamba2(g: Builder, block: str, x: Value, sizes: Ssm, eps: float, *, normalis
     return matmul(g, y, f"{block}.ssm_out", g.n(x))
 
 
-def recurrent_layers(keys: Keys) -> tuple[bool, ...]:
-    """Whether a layer is recurrent."""
-    listed = keys.sliding_layers("attention.recurrent_layers")
+def recurrent_layers(keys: Keys, drafting: int = 0) -> tuple[bool, ...]:
+    """Whether a layer is recurrent. `drafting`: last layers, which a file need not list."""
+    listed = keys.sliding_layers("attention.recurrent_layers", drafting)
     period = keys.integer("full_attention_interval", 1, MAX_LAYERS, default=PERIOD)
     return listed or tuple((layer + 1) % period != 0 for layer in range(keys.n_layers))
 
@@ -95,7 +97,7 @@ def gated_delta_net(g: Builder, block: str, x: Value, sizes: Ssm, eps: float, *,
     """A gated delta net layer of Qwen 3.5. `grouped`: see ops.scan.delta_net; betas and alphas come by head of keys then."""
     dim, k_heads, v_heads = sizes.state, sizes.groups, sizes.rank
     dim_v = sizes.inner // v_heads
-    mixed = matmul(g, x, f"{block}.attn_qkv", 2 * k_heads * dim + sizes.inner)
+    mixed, gate = _projected(g, block, x, sizes)
     mixed = activation(g, "silu", causal_conv(g, mixed, f"{block}.ssm_conv1d", sizes.taps))
     if grouped:
         both, each = matmul(g, x, f"{block}.ssm_ba", 2 * v_heads), v_heads // k_heads
@@ -105,5 +107,15 @@ def gated_delta_net(g: Builder, block: str, x: Value, sizes: Ssm, eps: float, *,
     y = delta_net(g, mixed, alpha, beta, block, k_heads=k_heads, v_heads=v_heads, dim_k=dim, dim_v=dim_v, grouped=grouped,
                   eps=LENGTH_EPSILON)
     y = rms_norm(g, y, f"{block}.ssm_norm", eps, v_heads)
-    gate = activation(g, "silu", matmul(g, x, f"{block}.attn_gate", sizes.inner))
-    return matmul(g, mul(g, gate, y), f"{block}.ssm_out", g.n(x))
+    return matmul(g, mul(g, activation(g, "silu", gate), y), f"{block}.ssm_out", g.n(x))
+
+
+def _projected(g: Builder, block: str, x: Value, sizes: Ssm) -> tuple[Value, Value]:
+    """Queries, keys and values side by side, and the gate of the output."""
+    keys, heads = sizes.groups * sizes.state, sizes.groups
+    if f"{block}.ssm_in.weight" not in g.tensors:
+        return matmul(g, x, f"{block}.attn_qkv", 2 * keys + sizes.inner), matmul(g, x, f"{block}.attn_gate", sizes.inner)
+    both = matmul(g, x, f"{block}.ssm_in", 2 * keys + 2 * sizes.inner)           # Qwen3-Next's first files: by heads of keys
+    edges = list(accumulate((sizes.state, sizes.state, sizes.inner // heads, sizes.inner // heads), initial=0))
+    q, k, v, gate = (head_columns(g, both, heads, *part) for part in pairwise(edges))
+    return join(g, join(g, q, k, 1), v, 1), gate

@@ -224,6 +224,11 @@ def scaled_by(plan: PlanBuilder, index: int, node: Node) -> None:
         _elementwise(plan, index, node, "elementwise:mul", replicated=True, vector=plan.vector(weight))
 
 
+@emitter("add_bias")
+def add_bias(plan: PlanBuilder, index: int, node: Node) -> None:
+    _elementwise(plan, index, node, "elementwise:add", replicated=True, vector=plan.vector(node.weights[0]))
+
+
 @emitter("xielu")
 def xielu(plan: PlanBuilder, index: int, node: Node) -> None:
     numbers = plan.keep(np.array(xielu_numbers(node), np.float32))

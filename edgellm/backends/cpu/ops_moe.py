@@ -96,8 +96,9 @@ def slot_scale(plan: PlanBuilder, index: int, node: Node) -> None:
     (source, choice), k = node.inputs, cast(int, node.attrs["k"])
     x, weights, chosen = plan.values[source], plan.values[choice], cast(Value, plan.derived(choice, CHOSEN))
     out = plan.output(index)
+    at, stride = (plan.vector(node.weights[0]), 0) if node.weights else (weights.at, weights.stride)
     plan.add("slot_scale:rows", SLOT_SCALE(
-        x=x.at, x_stride=x.stride, weights=weights.at, weights_stride=weights.stride, chosen=chosen.at,
+        x=x.at, x_stride=x.stride, weights=at, weights_stride=stride, chosen=chosen.at,
         chosen_stride=chosen.stride, out=out.at, out_stride=out.stride, n=node.n // k, slots=k, count=count_word(node)),
         reads=(x,), whole=(weights, chosen), writes=(out,), pieces=node.n, by_rows=node.rows == "T")
 

@@ -121,6 +121,11 @@ def scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array
     return x[0] * number(node, "value")
 
 
+@op("add_bias")
+def add_bias(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return x[0] + weights.vectors[node.weights[0]]
+
+
 @op("scaled_by")
 def scaled_by(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return x[0] * weights.vectors[node.weights[0]]

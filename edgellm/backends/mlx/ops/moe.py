@@ -74,7 +74,9 @@ def expert_sum(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> 
 @op("slot_scale")
 def slot_scale(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     k = cast(int, node.attrs["k"])
-    return (x[0].reshape(len(x[0]), k, -1) * mx.take_along_axis(x[1], _best(x[1], k), axis=-1)[..., None]).reshape(x[0].shape)
+    chosen = _best(x[1], k)
+    factors = weights.vectors[node.weights[0]][chosen] if node.weights else mx.take_along_axis(x[1], chosen, axis=-1)
+    return (x[0].reshape(len(x[0]), k, -1) * factors[..., None]).reshape(x[0].shape)
 
 
 @op("glu_clamped")
