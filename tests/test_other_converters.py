@@ -65,7 +65,7 @@ def test_layers_that_draft_are_left_out(tmp_path: Path, arch: str, listed: int) 
 
 
 @pytest.mark.parametrize("backend", ["cpu", "mlx"])
-@pytest.mark.parametrize("arch", ["qwen2", "qwen3moe"])
+@pytest.mark.parametrize("arch", ["qwen2", "qwen3moe", "bitnet"])
 def test_products_are_scaled(tmp_path: Path, arch: str, backend: str) -> None:
     """As in files of NVFP4: a number for each matrix, or for each expert's."""
     path, rng = tiny_model(tmp_path / "m.gguf", arch), np.random.default_rng(2)
