@@ -54,8 +54,8 @@ def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, share
     """
     n = keys.integer("expert_count", 1, MAX_EXPERTS)
     width = max(keys.per_layer("feed_forward_length", 0, default=(0,) * keys.n_layers))
-    stored = 0 if keys.has("feed_forward_length") and not width else keys.stored_rows("ffn_up_exps")
     if layer is None:
+        stored = keys.stored_rows("ffn_up_exps") if width or not keys.has("feed_forward_length") else 0
         k = keys.integer("expert_used_count", 1, min(n, MAX_USED))
         n_ff = keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, default=stored or width)
     else:
