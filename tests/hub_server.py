@@ -21,6 +21,7 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "c" * 40
+BOMB = gzip.compress(bytes(10 << 20))              # beforehand: a busy machine needs longer for it than clients wait
 
 
 @dataclass
@@ -100,7 +101,7 @@ def lie(n: int) -> Misbehaviour:
 
 def compressed(answer: Answer, data: bytes, start: int) -> None:
     """A small body that unpacks to a large one."""
-    answer.body = gzip.compress(bytes(10 << 20))
+    answer.body = BOMB
     answer.headers["Content-Encoding"] = "gzip"
 
 
