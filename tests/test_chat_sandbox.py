@@ -196,6 +196,19 @@ def test_long_conversations_are_no_bombs() -> None:
     assert len(ChatTemplate(source).render(messages).text) > 1_000_000
 
 
+def test_templates_may_look_back_from_each_message() -> None:
+    """As Gemma 4's own does, for the role before: quadratic in the messages, and no bomb."""
+    source = ("{% for m in messages %}{% set ns = namespace(role='', found=false) %}{% for j in range(loop.index0 - 1, -1, -1) %}"
+              "{% if not ns.found %}{% if messages[j].role != 'tool' %}{% set ns.role = messages[j].role %}"
+              "{% set ns.found = true %}{% endif %}{% endif %}{% endfor %}{{ ns.role[:1] }}{% endfor %}")
+    messages = [{"role": "user" if i % 2 else "assistant", "content": "word"} for i in range(600)]
+    assert ChatTemplate(source).render(messages).text == ("au" * 300)[:599]
+    clock = Clock()
+    with pytest.raises(TemplateError, match="stopped"):
+        ChatTemplate(BOMBS["nested loops"].replace("100000", "9999")).render(messages[:100])
+    assert clock.seconds() < 3
+
+
 def test_threads_render_side_by_side() -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -16,12 +16,16 @@ from edgellm.errors import TemplateError
 MAX_TEXT = 1 << 20                          # characters of one string, the result included
 MAX_BYTES = 24 << 20                        # bytes of all that a rendering makes
 MAX_ITEMS = 10_000                          # entries of one list, nested ones included
-# Limits whatever the conversation, but that time grows with it.
+# Limits whatever the conversation, but that time and steps grow with it.
 MAX_SIZE = 10_000                           # widths, counts and range() ends
 MAX_BITS = 256                              # of an integer
 MAX_STEPS = 1_000_000
 MAX_SECONDS = 0.8                           # of processor time
 SECONDS_PER_CHARACTER = 1e-6                # more of it
+# More for each pair of messages: Gemma 4's own template looks back from each message to those before it, which takes 10 us a pair.
+SECONDS_PER_PAIR = 5e-5
+STEPS_PER_PAIR = 4
+MAX_PAIRS = 1_000_000                       # of 1,000 messages
 MAX_WORK = 100_000_000                      # characters compared, or as long a wait, by one operation: 0.1 s
 CHECK_EVERY = 16                            # steps between looks at the clock, which cost 0.3 us each
 CHECK_WORK = 300_000                        # or after as much work
@@ -33,15 +37,17 @@ CONTAINERS = (list, tuple, Mapping, KeysView, ValuesView, ItemsView)
 class Budget:
     """Counts down while a template runs; raises TemplateError when something runs out."""
 
-    def __init__(self, given: object = None) -> None:
-        """`given`: the conversation and whatever else the template gets; longer ones may cost more."""
+    def __init__(self, given: object = None, messages: int = 0) -> None:
+        """`given`: the conversation, of so many messages, and whatever else the template gets; longer ones may cost more."""
         self._steps = self._unseen = 0
         self._known: dict[int, tuple[object, int, int]] = {}     # containers by id: kept alive, entries, characters
         entries, characters = self.weigh(given)
         self.text = MAX_TEXT + 4 * characters
         self.entries = MAX_ITEMS + 4 * entries
         self._bytes = MAX_BYTES + 32 * (8 * entries + characters)
-        self._seconds = MAX_SECONDS + SECONDS_PER_CHARACTER * characters
+        pairs = min(messages ** 2, MAX_PAIRS)
+        self._most_steps = MAX_STEPS + STEPS_PER_PAIR * pairs
+        self._seconds = MAX_SECONDS + SECONDS_PER_CHARACTER * characters + SECONDS_PER_PAIR * pairs
         self._deadline = time.thread_time() + self._seconds
 
     def step(self, work: int = 0, count: int = 1) -> None:
@@ -51,7 +57,7 @@ class Budget:
         before = self._steps // CHECK_EVERY
         self._steps += count
         self._unseen += work
-        if self._steps > MAX_STEPS:
+        if self._steps > self._most_steps:
             raise exceeded(f"it goes on and on ({self._steps} steps)")
         if self._steps // CHECK_EVERY != before or self._unseen > CHECK_WORK:
             self._unseen = 0

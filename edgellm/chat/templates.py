@@ -67,7 +67,7 @@ class ChatTemplate:
 
         try:
             template = self._compiled()
-            token = BUDGET.set(Budget(data))
+            token = BUDGET.set(Budget(data, len(data["messages"])))
             try:
                 return template.render({**data, "strftime_now": strftime_now})
             finally:
