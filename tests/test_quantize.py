@@ -1,6 +1,7 @@
 """`edgellm quantize`: llama.cpp's types and values in the file, errors that say what to do, whole files or none."""
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -201,6 +202,21 @@ def test_split_output(tmp_path: Path) -> None:
     assert Path(again.paths[0]).read_bytes() == Path(whole.paths[0]).read_bytes()
 
 
+def test_parts_replace_neither_the_source_nor_other_files(tmp_path: Path) -> None:
+    parts = quantize(write_model(tmp_path / "source.gguf"), tmp_path / "m.gguf",
+                     QuantizeOptions(type="F16", split_bytes=1_000_000)).paths
+    before = [Path(path).read_bytes() for path in parts]
+    half = QuantizeOptions(type="Q8_0", split_bytes=530_000, pure=True, force=True)
+    made = quantize(parts[0], tmp_path / "n.gguf", half)
+    assert len(made.paths) == len(parts) > 1
+    with pytest.raises(OptionError, match="the source itself"):
+        quantize(parts[0], tmp_path / "m.gguf", half)
+    assert [Path(path).read_bytes() for path in parts] == before
+    Path(made.paths[0]).unlink()
+    with pytest.raises(OptionError, match="n-00002-of-.*--force"):
+        quantize(parts[0], tmp_path / "n.gguf", dataclasses.replace(half, force=False))
+
+
 def write_matrix(path: Path, entries: dict[str, tuple[int, int]]) -> dict[str, npt.NDArray[np.float32]]:
     random = np.random.default_rng(9)
     sums = {name: (random.random(shape, np.float32) * 8, np.full((shape[0], 1), 4, np.float32)) for name, shape in entries.items()}
@@ -301,7 +317,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run([*command, "--force"]) == 0
     printed = capsys.readouterr()
     assert printed.out == f"{out}\n" and "14 Q8_0, 1 F32" in printed.err
-    for wrong in (["--threads", "0"], ["--split-max-size", "5"], ["--tensor-type", "x"]):
+    for wrong in (["--threads", "0"], ["--split-max-size", "5"], ["--split-max-size", "²G"], ["--tensor-type", "x"]):
         assert run([*command, *wrong]) == 2 and wrong[0] in capsys.readouterr().err
 
 

@@ -108,7 +108,7 @@ def _bytes(text: str | None) -> int | None:
     if text is None:
         return None
     number, factor = text[:-1], {"M": 10**6, "G": 10**9}.get(text[-1:].upper())
-    if factor is None or not number.isdigit() or not int(number):
+    if factor is None or not (number.isascii() and number.isdigit()) or not int(number):
         raise OptionError(f"--split-max-size {text}: give a whole number with M or G, such as 2G")
     return int(number) * factor
 

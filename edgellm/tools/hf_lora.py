@@ -94,9 +94,9 @@ def _tensors(file: SafeTensorsFile, family: Family, config: Json, settings: Json
     found: dict[str, Floats] = {}
     for name in sorted(file.tensors):
         match = NAME.fullmatch(name)
-        ours = family.name(f"{match[1]}.weight") if match else name
+        ours, number = family.place(f"{match[1]}.weight") if match else (name, None)
         shape = file.tensors[name].shape
-        differs = part_of(ours) in family.pieces
+        differs = part_of(ours) in family.pieces or number is not None           # one expert of a tensor that has them all
         if match is None or ours == f"{match[1]}.weight" or len(shape) != 2 or differs:
             raise Unsupported("has no place in a GGUF adapter; merge the adapter into its model, and convert that",
                               file=file.paths[0], field=name)

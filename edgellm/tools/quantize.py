@@ -7,7 +7,7 @@ import re
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,7 @@ from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_tensors import TensorInfo
 from edgellm.formats.mapped import Bytes
 from edgellm.formats.whole_file import check_place
-from edgellm.formats.writer import GGUFWriter, NewTensor
+from edgellm.formats.writer import GGUFWriter, NewTensor, part_path
 from edgellm.tools.encoder import Encoder, Floats, check_encodable
 from edgellm.tools.importance import Importance, read_importance
 from edgellm.tools.mixes import Mix, Wishes, choose_types, find_mix
@@ -118,15 +118,16 @@ def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], option
     with open_source(source) as gguf:
         importance = _importance(options)
         if options.target is not None:                       # it is measured for long
-            _check_place(gguf, out, 0, force=options.force)
+            _check_place(gguf, [out if options.split_bytes is None else part_path(os.fspath(out), 0, 1)], 0, force=options.force)
         planned = _plan(gguf, options, importance, progress)
         _check(gguf, planned, options)
-        _check_place(gguf, out, planned.nbytes, force=options.force)
+        metadata = gguf.typed_metadata() | _about(planned.mix, importance)
+        writer = GGUFWriter(out, metadata, planned.new_tensors, split_bytes=options.split_bytes)
+        _check_place(gguf, writer.paths, planned.nbytes, force=options.force)
         changed = {name for name, kind in planned.types.items() if kind is not gguf.tensors[name].type}
         encoder = Encoder({gguf.tensors[name].type.name for name in changed}, {planned.types[name].name for name in changed},
                           weighted=importance is not None, progress=progress)
-        metadata = gguf.typed_metadata() | _about(planned.mix, importance)
-        with GGUFWriter(out, metadata, planned.new_tensors, split_bytes=options.split_bytes) as writer:
+        with writer:
             _write(_Job(gguf, planned, importance, encoder), writer, options.threads or usable_cores(), progress)
         nbytes = sum(os.path.getsize(path) for path in writer.paths)
         return Quantized(writer.paths, nbytes, gguf.nbytes, planned, time.monotonic() - began)
@@ -183,16 +184,18 @@ def _check(gguf: GGUFFile, planned: Plan, options: QuantizeOptions) -> None:
                               "F16 or F32 file, or say --allow-requantize", file=gguf.path, field=name)
 
 
-def _check_place(gguf: GGUFFile, out: str | os.PathLike[str], nbytes: int, *, force: bool) -> None:
-    if os.path.exists(out):
-        if any(os.path.samefile(out, path) for path in gguf.paths):
-            raise OptionError(f"{os.fspath(out)} is the source itself; give another name.")
+def _check_place(gguf: GGUFFile, paths: Sequence[str | os.PathLike[str]], nbytes: int, *, force: bool) -> None:
+    """Whether all files that a run would write may be written."""
+    for path in filter(os.path.exists, paths):
+        if any(os.path.samefile(path, source) for source in gguf.paths):
+            raise OptionError(f"{os.fspath(path)} belongs to the source itself; give another name.")
         if not force:
-            raise OptionError(f"{os.fspath(out)} exists; give another name, or --force to replace it.")
-    folder = os.path.dirname(os.path.abspath(out))
+            raise OptionError(f"{os.fspath(path)} exists; give another name, or --force to replace it.")
+    folder = os.path.dirname(os.path.abspath(paths[0]))
     if os.path.isdir(folder) and (free := shutil.disk_usage(folder).free) < nbytes:
-        raise Unwritable(f"needs {nbytes} bytes and the disk has {free} left; make room or write elsewhere", file=out)
-    check_place(out)
+        raise Unwritable(f"needs {nbytes} bytes and the disk has {free} left; make room or write elsewhere", file=paths[0])
+    for path in paths:
+        check_place(path)
 
 
 def _about(mix: Mix, importance: Importance | None) -> dict[str, Any]:
