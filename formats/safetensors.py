@@ -120,8 +120,8 @@ def open_safetensors(path: str | os.PathLike[str]) -> SafeTensorsFile:
         if os.path.exists(index):
             placed = _read_index(index)
             names = sorted(set(placed.values()))
-        else:
-            names = [SINGLE]
+        if names is None or (SINGLE not in names and os.path.exists(os.path.join(path, SINGLE))):      # an index left from before
+            names, placed = [SINGLE], {}
         _check_all_there(path, names, indexed=bool(placed))
     paths = [os.path.join(path, name) for name in names] if names is not None else [path]
     files: list[MappedFile] = []

@@ -80,6 +80,32 @@ def test_eight_bit_floats_times_their_scales(tmp_path: Path, scale: tuple[int, .
         convert(folder, tmp_path / "model.gguf")
 
 
+@pytest.mark.parametrize(("more", "config"), [
+    (("up_proj.activation_scale", "up_proj.input_scale"), {}), (("k_scale", "v_scale", "q_scale", "kv_scale"), {}),
+    ((), {"config_groups": {"group_0": {"weights": {"block_structure": [32, 16]}}}}),
+])
+def test_scales_of_activations_and_of_other_writers(tmp_path: Path, more: tuple[str, ...], config: dict[str, Any]) -> None:
+    matrix = f"{BLOCK}.mlp.up_proj.weight"
+    scales = np.float32([[1, 2], [4, 8]]) if config else np.float32(2.0)
+    tensors: dict[str, Any] = {key: array for key, array in tensors_of("llama").items() if key != matrix}
+    tensors |= {matrix: np.full((48, 32), 0x38, np.uint8), f"{matrix}_scale": scales}
+    tensors |= {f"{BLOCK}.mlp.{name}": np.float32([3.0]) for name in more}
+    folder = write_checkpoint(tmp_path / "hf", "llama", quantization_config={"quant_method": "compressed-tensors"} | config)
+    write_safetensors(folder / "model.safetensors", tensors, {matrix: "F8_E4M3"})
+    wanted = np.broadcast_to(scales.repeat(32, axis=0)[:48].repeat(16, axis=1) if config else scales, (48, 32))
+    assert np.array_equal(values_of(folder, "blk.0.ffn_up.weight"), wanted)
+
+
+def test_nvfp4_is_refused_by_its_name(tmp_path: Path) -> None:
+    matrix = f"{BLOCK}.mlp.up_proj.weight"
+    tensors: dict[str, Any] = {key: array for key, array in tensors_of("llama").items() if key != matrix}
+    tensors |= {matrix: np.zeros((48, 16), np.uint8), f"{matrix}_scale": np.zeros((48, 2), np.uint8)}
+    folder = write_checkpoint(tmp_path / "hf", "llama", quantization_config={"quant_method": "modelopt", "quant_algo": "NVFP4"})
+    write_safetensors(folder / "model.safetensors", tensors, {f"{matrix}_scale": "F8_E4M3"})
+    with pytest.raises(Unsupported, match="NVFP4"):
+        convert(folder, tmp_path / "model.gguf")
+
+
 def test_bitnet_packed_and_quantised_as_it_runs(tmp_path: Path) -> None:
     """Four values a byte with the inverse of their scale, and plain weights that the model rounds to -1, 0 or 1 times a size."""
     name, rng = f"{BLOCK}.mlp.up_proj", np.random.default_rng(0)
@@ -110,6 +136,24 @@ def test_layers_that_draft_are_left_out_and_unknown_ones_refused(tmp_path: Path)
     assert any("draft" in note for note in done.notes)
     with pytest.raises(EdgeError, match=r"layers\.2\.eh_proj"):
         convert(write_checkpoint(tmp_path / "hf", "glm4_moe", tensors=more, num_nextn_predict_layers=0), tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize(("outer", "wrapper", "others"), [
+    ("smolvlm", "model.text_model.", ("model.connector.proj.weight", "model.vision_model.post_layernorm.weight")),
+    ("llava_next", "language_model.model.", ("image_newline", "vision_tower.x.weight")),
+    ("llava_next", "model.language_model.", ("model.image_newline", "model.vision_tower.x.weight")),
+    ("mimo", "_orig_mod.model.", ("model.mtp.layers.0.eh_proj.weight",)),
+])
+def test_wrappers_of_llama(tmp_path: Path, outer: str, wrapper: str, others: tuple[str, ...]) -> None:
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": outer, "text_config": config_of("llama")}))
+    tensors = {name.replace("model.", wrapper, 1): array for name, array in tensors_of("llama").items()}
+    write_safetensors(folder / "model.safetensors", tensors | {name: np.ones(4, np.float32) for name in others})
+    done = convert(folder, tmp_path / "model.gguf", type_name="F32")
+    assert done.notes[0].startswith("the language model alone")
+    with edgellm.load(done.path, context=64, kv_type="f32", threads=1, backend="cpu") as model:
+        assert np.abs(model.logits(IDS)[[5, -1]] - np.array(GOLD["llama"])).max() <= 1e-4
 
 
 @pytest.mark.parametrize(("kind", "inner", "outer", "prefix"), [

@@ -213,7 +213,7 @@ def test_parts_replace_neither_the_source_nor_other_files(tmp_path: Path) -> Non
         quantize(parts[0], tmp_path / "m.gguf", half)
     assert [Path(path).read_bytes() for path in parts] == before
     Path(made.paths[0]).unlink()
-    with pytest.raises(OptionError, match="n-00002-of-.*--force"):
+    with pytest.raises(OptionError, match=r"n-00002-of-.*--force"):
         quantize(parts[0], tmp_path / "n.gguf", dataclasses.replace(half, force=False))
 
 

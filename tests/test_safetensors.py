@@ -175,6 +175,12 @@ def test_sharded_folder(tmp_path: Path) -> None:
         assert [Path(path).name for path in file.paths] == ["1.safetensors", "2.safetensors"]
 
 
+def test_a_single_file_counts_more_than_an_index_without_it(tmp_path: Path) -> None:
+    folder = _folder(tmp_path, {"weight_map": {"x": "model-00001-of-00002.safetensors"}}, {SINGLE: safetensors()})
+    with open_safetensors(folder) as file:
+        assert [Path(path).name for path in file.paths] == [SINGLE] and np.array_equal(file.array("a"), A)
+
+
 FOLDERS: dict[str, tuple[Any, dict[str, bytes], type[FormatError]]] = {
     "shard-missing": ({"weight_map": MAP}, {"1.safetensors": ONE["1.safetensors"]}, Unreadable),
     "tensor-missing": ({"weight_map": {**MAP, "c": "1.safetensors"}}, ONE, BadTensorInfo),

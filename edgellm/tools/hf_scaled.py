@@ -5,6 +5,7 @@ MXFP4 stays as it is, in GGUF's order of nibbles; 8-bit floats become BF16, roun
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from edgellm.tools.hf_packed import wrap
 BLOCKS, SCALES = "_blocks", "_scales"
 GROUP, HALF = 32, 16             # values and bytes of a block of MXFP4
 OF_WEIGHT = ("weight_scale_inv", "weight_scale")             # DeepSeek's name, and compressed-tensors'
+OF_ACTIVATIONS = re.compile(r".*[._](?:activation|input|output|q|k|v|kv)_scale")         # one number each, which floats do without
 EIGHT_BITS = "F8_E4M3"
 PER_BYTE = 4                     # BitNet's values in one
 Floats = npt.NDArray[np.float32]
@@ -44,7 +46,7 @@ class ScaledCheckpoint(SafeTensorsFile):
         self._file, self._block = file, block
         self.paths, self.metadata = file.paths, file.metadata
         self._scales: dict[str, str] = {}
-        self.tensors = dict(file.tensors)
+        self.tensors = {name: info for name, info in file.tensors.items() if not _is_of_activations(info)}
         for name, info in file.tensors.items():
             scale = _scale_of(file, name)
             if scale is None:
@@ -122,6 +124,9 @@ def _scale_of(file: SafeTensorsFile, name: str) -> str | None:
     if end != "weight" or file.tensors[name].dtype not in (EIGHT_BITS, "U8"):
         return None
     found = next((f"{base}.{scale}" for scale in OF_WEIGHT if f"{base}.{scale}" in file.tensors), None)
+    if found is not None and file.tensors[name].dtype == "U8" and file.tensors[found].dtype == EIGHT_BITS:
+        raise Unsupported("is NVFP4, which edgellm does not convert; convert the checkpoint in BF16", file=file.paths[0],
+                          field=name)
     if found is None and file.tensors[name].dtype == EIGHT_BITS:
         raise Unsupported("is an 8-bit float without scales that edgellm knows; convert the checkpoint in BF16",
                           file=file.paths[0], field=name)
@@ -138,11 +143,25 @@ def _spread(scale: Floats, shape: tuple[int, ...], block: tuple[int, int]) -> Fl
     return scale[: shape[0], : shape[1]]
 
 
+def _is_of_activations(info: SafeTensorInfo) -> bool:
+    return math.prod(info.shape) == 1 and OF_ACTIVATIONS.fullmatch(info.name) is not None
+
+
 def unpacked(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
     """The file, or where its matrices are packed or have scales beside them, one that gives their values."""
-    if not any(_scale_of(file, name) is not None for name in file.tensors):
-        return wrap(file, config)
-    settings = config.get("quantization_config")
-    block = settings.get("weight_block_size") if isinstance(settings, Mapping) else None
-    rows, columns = block if isinstance(block, list) and len(block) == 2 else (0, 0)
-    return ScaledCheckpoint(file, (rows, columns) if isinstance(rows, int) and isinstance(columns, int) else (0, 0))
+    if any(_scale_of(file, name) is not None or _is_of_activations(info) for name, info in file.tensors.items()):
+        file = ScaledCheckpoint(file, _block(config.get("quantization_config")))
+    return wrap(file, config)
+
+
+def _block(settings: Any) -> tuple[int, int]:
+    """Rows and columns that share a scale, under the names of DeepSeek and of compressed-tensors."""
+    if not isinstance(settings, Mapping):
+        return 0, 0
+    groups = settings.get("config_groups")
+    listed = [group for group in groups.values() if isinstance(group, Mapping)] if isinstance(groups, Mapping) else []
+    structures = [group["weights"].get("block_structure") for group in listed if isinstance(group.get("weights"), Mapping)]
+    for block in settings.get("weight_block_size"), *structures:
+        if isinstance(block, list) and len(block) == 2 and all(isinstance(size, int) for size in block):
+            return block[0], block[1]
+    return 0, 0

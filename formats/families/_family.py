@@ -13,16 +13,17 @@ import numpy.typing as npt
 from ._pieces import Piece
 
 Config = Mapping[str, Any]
-# Wrappers around the language model, none or several.
-PREFIX = re.compile(r"^(?:(?:model|language_model|transformer|backbone|gpt_neox|bert|roberta|encoder|rwkv)\.)+")
+# Wrappers around the language model, none or several; torch.compile's too.
+PREFIX = re.compile(r"^(?:(?:_orig_mod|model|language_model|text_model|transformer|backbone|gpt_neox|bert|roberta|encoder|rwkv)"
+                    r"\.)+")
 LAYER = re.compile(r"(?:layers|layer|h|blocks|block)\.(\d+)\.(.+)")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 PART = re.compile(r"(?:(?:enc\.)?blk\.\d+\.)?(.+?)(?:\.(?:weight|bias|scale))?")
 OLD_NAMES = {"gamma": "weight", "beta": "bias"}          # of norms, in BERT's first files
 OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 # Angles, which are computed; eyes and ears; layers that draft tokens.
-OTHERS = (r".*\.rotary_emb\.inv_freq|mtp\..*|(?:model\.)?(?:visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio"
-          r"|multi_modal_projector|mtp_\w+)\..*")
+OTHERS = (r".*\.rotary_emb\.inv_freq|(?:model\.)?(?:visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio"
+          r"|multi_modal_projector|connector|mtp|mtp_\w+)\..*|(?:model\.)?image_newline")
 INNER = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
