@@ -248,7 +248,10 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
     read = read_json(MappedFile(os.path.join(folder, CONFIG)))
     family, config = find_family({**read, **answer_settings(folder, read)}, folder)
     metadata = metadata_of(config, family, folder)
-    for key, value in pooling_keys(folder).items():
+    pooling = pooling_keys(folder)
+    if pooling and config.get("is_causal") is False:         # a decoder that was trained on as an encoder
+        pooling["attention.causal"] = False
+    for key, value in pooling.items():
         metadata.setdefault(f"{family.architecture}.{key}", value)
     file = open_safetensors(folder)
     try:

@@ -72,9 +72,14 @@ def _tokens(vocab: Json, added: Any, rows: int, path: str) -> tuple[list[str], l
     for text, token in vocab.items():
         _put(texts, types, token, text, NORMAL, path)
     for entry in added if isinstance(added, list) else []:
-        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str):
+        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str) and not beyond(entry.get("id"), rows):
             _put(texts, types, entry.get("id"), entry["content"], CONTROL if entry.get("special") else USER, path)
     return texts, types
+
+
+def beyond(token: Any, rows: int) -> bool:
+    """Whether an added token has no row, and so never occurs: such as Gemma 3's for images in models that see none."""
+    return type(token) is int and token >= rows
 
 
 def _put(texts: list[str], types: list[int], token: Any, text: str, kind: int, path: str) -> None:
@@ -115,8 +120,10 @@ def special_keys(texts: list[str], config: Json, beside: Json) -> dict[str, Any]
         token = ids.get(text, named) if isinstance(text, str) else named
         if isinstance(token, int) and not isinstance(token, bool) and 0 <= token < len(texts):
             found[ours] = token
-    if isinstance(beside.get("add_bos_token"), bool) and ("bos_token_id" in found or not beside["add_bos_token"]):
-        found["add_bos_token"] = beside["add_bos_token"]
+    for role in ("bos", "eos"):
+        adds = beside.get(f"add_{role}_token")
+        if isinstance(adds, bool) and (f"{role}_token_id" in found or not adds):
+            found[f"add_{role}_token"] = adds
     return found
 
 

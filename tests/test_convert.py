@@ -153,11 +153,13 @@ def test_sentencepiece_gives_the_same_ids(tmp_path: Path) -> None:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(story_text(100).split("\n")), model_writer=proto, vocab_size=400, model_type="bpe",
         byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity", remove_extra_whitespaces=False,
-        minloglevel=2, num_threads=1)
+        user_defined_symbols=["<|im|>", "<|text|>"], minloglevel=2, num_threads=1)
     folder = with_vocabulary(tmp_path / "hf", "llama", 410)
     (folder / "tokenizer.model").write_bytes(proto.getvalue())
     (folder / "tokenizer_config.json").write_text(json.dumps({
-        "bos_token": "<s>", "eos_token": "</s>", "added_tokens_decoder": {"400": {"content": "<|user|>", "special": True}}}))
+        "bos_token": "<s>", "eos_token": "</s>", "added_tokens_decoder": {
+            "3": {"content": "<|im|>", "special": True}, "4": {"content": "<|text|>", "special": False},
+            "400": {"content": "<|user|>", "special": True}}}))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 400]}))
     done = convert(folder, tmp_path / "model.gguf")
     with edgellm.load(done.path, threads=1, backend="cpu") as model:
@@ -165,6 +167,8 @@ def test_sentencepiece_gives_the_same_ids(tmp_path: Path) -> None:
         assert model.tokenizer.encode(TEXT) == [1, *expected]
         assert model.tokenizer.eog_ids == {2, 400} and model.tokenizer.token_text(400) == "<|user|>"
         assert model.tokenizer.token_text(405) == "[PAD405]"
+    with open_gguf(done.path) as gguf:
+        assert list(gguf.metadata["tokenizer.ggml.token_type"][:5]) == [2, 3, 3, 3, 4]
 
 
 def test_every_way_to_cut_words_is_recognised() -> None:
@@ -303,3 +307,47 @@ def test_the_tokenizer_of_gemma_4(tmp_path: Path) -> None:
         assert list(gguf.metadata["tokenizer.ggml.token_type"][:8]) == [3, 3, 3, 3, 4, 3, 6, 6]
     with edgellm.load(done.path, context=64, backend="cpu") as loaded:
         assert list(loaded.tokenizer.encode("ab ab é")) == [2, 11, 12, 8, 6, 7]
+
+
+VISIBLE = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b", "ab", "\u2581ab", "<|user|>"]
+
+
+def visible_spaces(folder: Path, *, around: str = "", first: str = "<s>", **settings: Any) -> Path:
+    """A folder whose tokenizer.json joins visible spaces and letters; `around`: the template of its post-processor."""
+    vocab = {text: index for index, text in enumerate(VISIBLE)}
+    added = [{"id": index, "content": VISIBLE[index], "special": True} for index in (0, 1, 2, len(VISIBLE) - 1)]
+    pieces = [{"SpecialToken": {"id": text, "type_id": 0}} if "$" not in text else {"Sequence": {"id": "A", "type_id": 0}}
+              for text in around.split()]
+    whole = {"model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "vocab": vocab, "merges": ["a b", "\u2581 ab"]},
+             "added_tokens": [*added, {"id": len(VISIBLE), "content": "<image>", "special": True}],
+             "post_processor": {"type": "TemplateProcessing", "single": pieces} if around else None}
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"} | settings))
+    return folder
+
+
+@pytest.mark.parametrize(("around", "settings", "wanted"), [
+    ("", {}, [1, 262]), ("<s> $A", {}, [1, 262]), ("$A", {}, [262]), ("<s> $A </s>", {}, [1, 262, 2]), ("$A </s>", {}, [262, 2]),
+    ("$A", {"add_bos_token": True}, [1, 262]), ("<s> $A", {"add_eos_token": True}, [1, 262, 2])])
+def test_what_visible_spaces_get_around_them(tmp_path: Path, around: str, settings: dict[str, Any], wanted: list[int]) -> None:
+    """By the post-processor, where tokenizer_config.json does not say it; an added token without a row of the embedding is none."""
+    folder = visible_spaces(with_vocabulary(tmp_path / "hf", "llama", len(VISIBLE)), around=around, **settings)
+    done = convert(folder, tmp_path / "model.gguf")
+    with edgellm.load(done.path, threads=1, backend="cpu") as model:
+        assert model.tokenizer.encode("ab", add_special=True) == wanted
+
+
+@pytest.mark.parametrize("place", ["generation_config.json", "config.json"])
+def test_every_end_of_an_answer(tmp_path: Path, place: str) -> None:
+    """GGUF has roles for three; tokenizer_config.json names the first."""
+    texts = ["<|endoftext|>", "<|user|>", "<|observation|>"]
+    folder = with_vocabulary(tmp_path / "hf", "qwen2", 340, **({"eos_token_id": [0, 1, 2, 1]} if place == "config.json" else {}))
+    byte_level(None, special=tuple(texts), rows=330).save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": texts[0]}))
+    if place != "config.json":
+        (folder / place).write_text(json.dumps({"eos_token_id": [0, 1, 2, 1]}))
+    done = convert(folder, tmp_path / "model.gguf")
+    with edgellm.load(done.path, threads=1, backend="cpu") as model:
+        assert model.tokenizer.eog_ids == {0, 1, 2}
+    with open_gguf(done.path) as gguf:
+        assert [gguf.metadata[f"tokenizer.ggml.{role}_token_id"] for role in ("eos", "eot", "eom")] == [0, 1, 2]

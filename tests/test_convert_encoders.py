@@ -16,6 +16,7 @@ from story_text import story_text
 from tokenizers import normalizers, pre_tokenizers, processors
 
 import edgellm
+from edgellm.arch import load_graph
 from edgellm.errors import EdgeError, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.sentencepiece_model import _fields, read_sentencepiece
@@ -46,6 +47,10 @@ def test_word_pieces(tmp_path: Path, lowercase: bool) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     wanted = made.encode(TEXT).ids
     check(folder, tmp_path / "model.gguf", wanted)
+    whole = json.loads((folder / "tokenizer.json").read_text())
+    whole["added_tokens"].append({"id": 310, "content": "[IMAGE]", "special": True})        # beyond the embedding: ignored
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    check(folder, tmp_path / "beyond.gguf", wanted)
     texts = sorted(made.get_vocab().items(), key=lambda item: item[1])
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("".join(f"{text}\n" for text, _ in texts), encoding="utf-8")
@@ -203,3 +208,28 @@ def test_names_of_norms_in_the_first_files(tmp_path: Path) -> None:
     write_safetensors(folder / "model.safetensors", {f"bert.{name}": array for name, array in renamed.items()})
     old = convert(folder, tmp_path / "old.gguf").path
     assert Path(new).read_bytes() == Path(old).read_bytes() and config_of("bert")["model_type"] == "bert"
+
+
+def test_decoders_that_embed_with_an_end_and_both_ways(tmp_path: Path) -> None:
+    """gte-Qwen2: tokenizer_config.json asks for the end, config.json for tokens that see the whole text."""
+    folder = with_rows(tmp_path / "hf", "qwen3-embedding", 330, is_causal=False)
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.train_from_iterator([story_text(40)], tokenizers.trainers.BpeTrainer(
+        vocab_size=320, special_tokens=["<|end|>"], show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "add_eos_token": True}))
+    check(folder, tmp_path / "model.gguf", [*made.encode(TEXT).ids, 0])
+    with edgellm.load(tmp_path / "model.gguf", context=32, threads=1, backend="cpu") as model:
+        assert model.embed(np.array([5, 9, 7]), normalize=False) is not None
+    with open_gguf(tmp_path / "model.gguf") as gguf:
+        assert gguf.metadata["qwen3.attention.causal"] is False
+        _, graph = load_graph(gguf)
+    assert not any(state.causal for state in graph.kv_states)
+
+
+def test_recurrent_layers_cannot_see_the_whole_text(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "hf", "mamba", is_causal=False)
+    write_modules(folder, "lasttoken")
+    with pytest.raises(Unsupported, match="is_causal"):
+        convert(folder, tmp_path / "model.gguf")

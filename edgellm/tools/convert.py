@@ -57,7 +57,10 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
             notes += complete(model.path, model.config, model.metadata, rows=table.shape[0], pre=pre)
         if model.config.get("tie_word_embeddings") is True and _is_copy(model, "output.weight", "token_embd.weight"):
             del model.tensors["output.weight"]
-        load_graph(model)
+        keys, graph = load_graph(model)
+        if not keys.causal and (len(graph.kv_states) < len(graph.states) or any(state.causal for state in graph.kv_states)):
+            raise Unsupported(f"asks for tokens that see the whole text, which {keys.architecture} graphs cannot do; take another "
+                              "embedding model", file=folder, field="is_causal")
         names = sorted(model.tensors, key=_order)
         exact, more = _exact(model, names) if target is None else ({}, [])
         notes += more

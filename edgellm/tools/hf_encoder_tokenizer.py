@@ -11,7 +11,7 @@ import numpy as np
 
 from edgellm.errors import BadVocab, Unsupported
 from edgellm.formats.mapped import MappedFile
-from edgellm.formats.mlx_tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER
+from edgellm.formats.mlx_tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER, beyond
 
 Json = Mapping[str, Any]         # Any: parsed JSON
 SPACE, INNER = "\u2581", "##"
@@ -56,7 +56,7 @@ def _word_pieces(texts: Mapping[Any, str], whole: Json, normalised: tuple[bool, 
         special = text.startswith("[") and text.endswith("]")
         _put(tokens, types, token, text if special else text.removeprefix(INNER) if text.startswith(INNER) else SPACE + text,
              CONTROL if special and text[1:-1].isupper() else NORMAL, path)
-    for entry in _added(whole):
+    for entry in _added(whole, rows):
         _put(tokens, types, entry.get("id"), entry["content"], CONTROL if entry.get("special") else USER, path)
     return {"model": "bert", "pre": "default", "tokens": tokens, "token_type": types, "token_type_count": 2,
             "normalizer.lowercase": normalised[0], "normalizer.strip_accents": normalised[1]}
@@ -85,11 +85,11 @@ def _unigram(model: Json, whole: Json, rows: int, path: str) -> dict[str, Any]:
         byte = bool(model.get("byte_fallback")) and len(entry[0]) == 6 and entry[0].startswith("<0x")
         _put(tokens, types, token, entry[0], UNKNOWN if token == unknown else BYTE if byte else NORMAL, path)
         scores[token] = float(entry[1])
-    for entry in _added(whole):
+    for entry in _added(whole, rows):
         if entry.get("id") != unknown:
             _put(tokens, types, entry.get("id"), entry["content"], CONTROL if entry.get("special") else USER, path)
-    cuts = list(_flat(whole.get("pre_tokenizer"), "pretokenizers"))
-    normalizers = list(_flat(whole.get("normalizer"), "normalizers"))
+    cuts = list(steps(whole.get("pre_tokenizer"), "pretokenizers"))
+    normalizers = list(steps(whole.get("normalizer"), "normalizers"))
     if wrong := next((str(each.get("type")) for each in normalizers if each.get("type") not in PLAIN), ""):
         raise Unsupported(f"normalises texts by {wrong[:40]}, which GGUF cannot say of Unigram; edgellm cannot convert this "
                           "tokenizer", file=path, field="normalizer")
@@ -110,21 +110,21 @@ def _bytes(text: Any, path: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
         raise BadVocab("is not base64; download the folder again", file=path, field="precompiled_charsmap") from error
 
 
-def _flat(entry: Any, inner: str) -> Iterator[Json]:
+def steps(entry: Any, inner: str) -> Iterator[Json]:
     """The steps of a sequence, or the one that there is."""
     if isinstance(entry, Mapping):
         within = entry.get(inner)
         if entry.get("type") == "Sequence" and isinstance(within, list):
             for each in within:
-                yield from _flat(each, inner)
+                yield from steps(each, inner)
         else:
             yield entry
 
 
-def _added(whole: Json) -> Iterator[Json]:
+def _added(whole: Json, rows: int) -> Iterator[Json]:
     entries = whole.get("added_tokens")
     for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str):
+        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str) and not beyond(entry.get("id"), rows):
             yield entry
 
 

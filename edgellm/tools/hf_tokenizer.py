@@ -11,13 +11,14 @@ from edgellm.formats.mapped import MappedFile
 from edgellm.formats.mlx_tokenizer import CONTROL, NORMAL, UNUSED, USER, pre_of, special_keys
 from edgellm.formats.safetensors import read_json
 from edgellm.formats.sentencepiece_model import BPE, read_sentencepiece
-from edgellm.tools.hf_encoder_tokenizer import encoder_keys
+from edgellm.tools.hf_encoder_tokenizer import encoder_keys, steps
 from edgellm.tools.hf_pre_tokenizer import recognise
 from edgellm.tools.hf_rwkv_tokenizer import rwkv_keys
 
 Json = Mapping[str, Any]         # Any: parsed JSON
 PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
 MODEL, FAST, SETTINGS = "tokenizer.model", "tokenizer.json", "tokenizer_config.json"
+ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")      # GGUF's roles of tokens that end an answer
 ADDED_SCORE = -1000.0            # of tokens that were added to a SentencePiece vocabulary, as llama.cpp's converter gives them
 
 # What Qwen3's rerankers were trained to answer, with places for the query and the document, as in llama.cpp's files.
@@ -47,7 +48,7 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
     if PREFIX + "tokens" not in metadata:
         metadata[PREFIX + "model"] = "none"
         return [*notes, "no tokenizer was found that GGUF can hold: the model takes token ids only"]
-    _begin_and_end(folder, whole, settings, metadata)
+    _begin_and_end(folder, config, settings, metadata)
     _around(whole, metadata)
     _templates(settings, metadata)
     if tuple(metadata[PREFIX + "tokens"][token] for token in config.get(ANSWER_IDS, ())) == ANSWERS:
@@ -83,7 +84,7 @@ def _from_sentencepiece(folder: str, config: Json, metadata: dict[str, Any], who
     texts[: len(model.texts)], types[: len(model.types)] = model.texts, model.types
     scores[: len(model.scores)] = model.scores
     for token, text, special in _added(folder, whole, settings):
-        if 0 <= token < rows and (text != texts[token] or types[token] == NORMAL):
+        if 0 <= token < rows and (text != texts[token] or types[token] == NORMAL or (special and types[token] == USER)):
             texts[token], types[token], scores[token] = text, CONTROL if special else USER, ADDED_SCORE
     for key in [key for key in metadata if key.startswith(PREFIX)]:
         del metadata[key]
@@ -111,7 +112,7 @@ def _added(folder: str, whole: Json, settings: Json) -> list[tuple[int, str, boo
                     if type(token) is int and isinstance(entry.get("content"), str)]
 
 
-def _begin_and_end(folder: str, whole: Json, settings: Json, metadata: dict[str, Any]) -> None:
+def _begin_and_end(folder: str, config: Json, settings: Json, metadata: dict[str, Any]) -> None:
     """Whether a text gets BOS, and the ids that end a turn or fill up."""
     texts = metadata[PREFIX + "tokens"]
     ids = {text: i for i, text in enumerate(texts)}
@@ -123,25 +124,27 @@ def _begin_and_end(folder: str, whole: Json, settings: Json, metadata: dict[str,
     for role, stands_in in (("bos", "cls"), ("eos", "seperator")):
         if f"{PREFIX}{stands_in}_token_id" in metadata:
             metadata.setdefault(f"{PREFIX}{role}_token_id", metadata[f"{PREFIX}{stands_in}_token_id"])
-    ends = optional(folder, "generation_config.json").get("eos_token_id")
+    ends = optional(folder, "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
     for token in ends if isinstance(ends, list) else [ends]:
         known = type(token) is int and 0 <= token < len(texts) and metadata[PREFIX + "token_type"][token] == CONTROL
-        if known and token != metadata.get(PREFIX + "eos_token_id"):
-            metadata[PREFIX + ("eot_token_id" if PREFIX + "eos_token_id" in metadata else "eos_token_id")] = token
-            break
+        key = next((key for key in ENDS if PREFIX + key not in metadata), "")
+        if known and key and all(metadata.get(PREFIX + taken) != token for taken in ENDS):
+            metadata[PREFIX + key] = token
 
 
 def _around(whole: Json, metadata: dict[str, Any]) -> None:
     """What is put before and behind a text: by tokenizer.json's post-processor, of the tokens that GGUF has roles for."""
     texts, kind = metadata[PREFIX + "tokens"], metadata[PREFIX + "model"]
     first, last = _ends(whole.get("post_processor"))
+    templated = any(step.get("type") == "TemplateProcessing" for step in steps(whole.get("post_processor"), "processors"))
     embeds = f"{metadata['general.architecture']}.pooling_type" in metadata
     for role, text in (("bos", first), ("eos", last)):
         if embeds and text in texts and kind != "bert":
             metadata[f"{PREFIX}{role}_token_id"] = texts.index(text)         # its own, not that of the chat model it was made of
         token = metadata.get(f"{PREFIX}{role}_token_id")
         wanted = token is not None and texts[token] == text
-        if kind == "t5" or (kind == "gpt2" and (role == "bos" or wanted)) or (kind == "llama" and embeds and wanted):
+        if kind == "t5" or (kind == "gpt2" and (role == "bos" or wanted)) or (
+                kind == "llama" and (wanted or (templated and text is None))):
             metadata.setdefault(f"{PREFIX}add_{role}_token", wanted)
 
 
