@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,11 @@ class Source:
     @property
     def is_view(self) -> bool:
         return not self.others and self.rows is None and self.columns is None and not self.turned
+
+    @property
+    def is_stack(self) -> bool:
+        """Whether several are one after the other, and nothing else changes."""
+        return bool(self.others) and self.rows is None and replace(self, others=()).only_rows
 
     @property
     def only_rows(self) -> bool:

@@ -18,9 +18,10 @@ from edgellm.formats.families import PREFIX
 from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
 from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.mlx_folder import MlxFolder, open_mlx_folder
+from edgellm.formats.mlx_source import Source
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.tools.converted import PLAIN, Converted
-from edgellm.tools.hf_packed import Grouped, PackedCheckpoint
+from edgellm.tools.hf_packed import PackedCheckpoint
 from edgellm.tools.hf_scaled import unpacked
 from edgellm.tools.hf_tokenizer import complete
 
@@ -113,18 +114,21 @@ def _exact(model: MlxFolder, names: list[str]) -> tuple[dict[str, GGMLType], lis
     for name in names:
         packed = _packed(model, name)
         if packed is not None:
-            kind, why = packed.exact_type()
+            file, source = packed
+            kind, why = file.exact_type(source)
             found[name] = TYPES_BY_NAME[kind]
             reasons[kind, why] = reasons.get((kind, why), 0) + 1
     return found, [f"{n} matrices are {kind}" + (f", because {why}" if why else ", exactly as in the checkpoint")
                    for (kind, why), n in reasons.items()]
 
 
-def _packed(model: MlxFolder, name: str) -> Grouped | None:
+def _packed(model: MlxFolder, name: str) -> tuple[PackedCheckpoint, Source] | None:
+    """Where a tensor comes from, if that is one packed matrix or several."""
     source, file = model.source(name), model.file
-    if source is None or not source.only_rows or not isinstance(file, PackedCheckpoint) or not file.is_packed(source.name):
+    if source is None or not isinstance(file, PackedCheckpoint) or not all(map(file.is_packed, source.names)):
         return None
-    return file.grouped(source.name)
+    changed = not source.only_rows if not source.others else not source.is_stack
+    return None if changed else (file, source)
 
 
 def _left_out(model: MlxFolder) -> list[str]:
@@ -170,9 +174,10 @@ def _metadata(model: MlxFolder, plan: list[NewTensor]) -> dict[str, Any]:
 def _encoded(model: MlxFolder, tensor: NewTensor) -> Iterator[npt.NDArray[np.uint8]]:
     """The bytes of a tensor in its new type, some rows at a time."""
     if tensor.type.name in ("Q4_0", "Q4_1", "Q8_0") and (packed := _packed(model, tensor.name)) is not None:
-        source = model.source(tensor.name)
-        if packed.exact_type()[0] == tensor.type.name:
-            yield packed.encoded(tensor.type.name, source.rows if source else None)
+        file, source = packed
+        if file.exact_type(source)[0] == tensor.type.name:
+            for name in source.names:
+                yield file.grouped(name).encoded(tensor.type.name, source.rows)
             return
     info, raw = model.tensors[tensor.name], model.raw(tensor.name)
     if info.type == tensor.type:

@@ -15,12 +15,13 @@ import numpy.typing as npt
 from edgellm.errors import BadTensorInfo, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.mapped import Bytes
-from edgellm.formats.mlx_source import Rows
+from edgellm.formats.mlx_source import Rows, Source
 from edgellm.formats.safetensors import SafeTensorInfo, SafeTensorsFile
 
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)             # column of each nibble, from the lowest
 PARTS = ("qweight", "qzeros", "scales", "g_idx")
 METHODS = ("gptq", "awq")
+EXACT = ("Q4_0", "Q4_1", "Q8_0", "F16")          # each holds what the ones before it do, of 4 bits at most
 BLOCK = 32
 Ints = npt.NDArray[np.int32]
 
@@ -118,6 +119,13 @@ class PackedCheckpoint(SafeTensorsFile):
         offset = 0 if self._settings.get("checkpoint_format") == "gptq_v2" else 1        # the first form stores zeros less 1
         stored = _unpack(np.ascontiguousarray(zeros.T), self.bits, rows)
         return Grouped(q, scales, (stored + offset) & ((1 << self.bits) - 1), group, group_of)
+
+    def exact_type(self, source: Source) -> tuple[str, str]:
+        """The smallest GGUF type that holds all matrices of a tensor exactly, and why it is no smaller one."""
+        found = [self.grouped(name).exact_type() for name in source.names]
+        if len(set(found)) > 1 and self.bits > 4:          # what fits 4 bits by chance may lie beyond Q8_0
+            return "F16", "their experts would be of several types"
+        return max(found, key=lambda each: EXACT.index(each[0]))
 
     def _shape(self, base: str) -> tuple[int, int]:
         """Rows and columns of the matrix: outputs and inputs."""
