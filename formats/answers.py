@@ -9,6 +9,7 @@ from .errors import BadVocab, Unsupported
 from .families.encoders import ranks
 from .families.qwen3 import ANSWER_IDS, ANSWERS
 from .mapped import MappedFile
+from .mlx_config import folder_name
 from .mlx_pooling import CONFIG, modules
 from .safetensors import read_json
 
@@ -31,7 +32,7 @@ def answer_settings(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
             if not answers or any(type(token) is not int for token in ids):
                 raise Unsupported("scores texts by tokens in a way that GGUF has no place for", file=place, field=kind)
             return {ANSWER_IDS: ids}
-    called = f"{os.path.basename(os.path.abspath(folder))} {config.get('_name_or_path')}".lower()
+    called = f"{folder_name(folder)} {config.get('_name_or_path')}".lower()
     if not answers or not (any(name in called for name in NAMES) or any(heading in _readme(folder) for heading in HEADINGS)):
         return {}
     path = os.path.join(folder, "tokenizer.json")

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
+from pathlib import PureWindowsPath
 from typing import Any, TypeVar
 
 import numpy as np
@@ -109,7 +111,14 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
                           "says; take a model without it", file=file, field=PART)
     keys |= _scaling(config, rope, file, family, own) | own
     found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
-    return {"general.architecture": name, "general.name": file.rstrip("/").rpartition("/")[2], **found}
+    return {"general.architecture": name, "general.name": folder_name(file), **found}
+
+
+def folder_name(folder: str) -> str:
+    """What a model's folder is called; in the hub's cache, where folders have the names of commits, the repository's name."""
+    parts = PureWindowsPath(os.path.abspath(folder)).parts       # parted by either slash
+    cached = len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--")
+    return parts[-3].split("--", 2)[-1] if cached else parts[-1]
 
 
 def _rotated(config: Config) -> object:

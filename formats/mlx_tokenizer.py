@@ -44,8 +44,8 @@ def tokenizer_metadata(folder: str, config: Json, *, rows: int, merged: str = ""
         keys |= {"model": "gpt2", "merges": merges, "pre": pre_of(config, whole)}
     keys |= special_keys(texts, config, beside)
     found = {f"tokenizer.ggml.{key}": value for key, value in keys.items() if value is not None}
-    template = _template(folder, beside)
-    return found | ({"tokenizer.chat_template": template} if template else {})
+    template = chat_template(folder, beside)
+    return found | ({"tokenizer.chat_template": template} if template and isinstance(template, str) else {})
 
 
 def _merges(values: Any, path: str) -> list[str]:
@@ -127,16 +127,20 @@ def special_keys(texts: list[str], config: Json, beside: Json) -> dict[str, Any]
     return found
 
 
-def _template(folder: str, beside: Json) -> str | None:
+def chat_template(folder: str, beside: Json) -> Any:
+    """From a file of its own, else from tokenizer_config.json, `beside`: a text, or a list of templates with names; None."""
     path = os.path.join(folder, "chat_template.jinja")
     if os.path.isfile(path):
-        file = MappedFile(path)
-        try:
-            return bytes(file.data).decode("utf-8", "replace")
-        finally:
-            file.close()
-    template = beside.get("chat_template")
-    return template if isinstance(template, str) else None
+        return template_text(path)
+    return beside.get("chat_template") or _optional(folder, "chat_template.json").get("chat_template")
+
+
+def template_text(path: str) -> str:
+    file = MappedFile(path)
+    try:
+        return bytes(file.data).decode("utf-8", "replace")
+    finally:
+        file.close()
 
 
 def _optional(folder: str, name: str) -> Json:

@@ -18,6 +18,7 @@ import edgellm
 from edgellm.cli.app import run
 from edgellm.errors import BadVocab, EdgeError, OptionError, Unsupported
 from edgellm.formats.gguf import open_gguf
+from edgellm.formats.mlx_config import folder_name
 from edgellm.formats.sentencepiece_model import read_sentencepiece
 from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgellm.tools.convert import TARGETS, convert
@@ -146,6 +147,7 @@ def test_byte_level_tokenizers_give_the_same_ids(tmp_path: Path, cuts: str | Non
     with open_gguf(done.path) as gguf:
         assert gguf.metadata["tokenizer.ggml.pre"] == pre
         assert gguf.metadata["tokenizer.chat_template.tool_use"] == "{{ tools }}"
+        assert list(gguf.metadata["tokenizer.chat_templates"]) == ["tool_use"]
 
 
 def test_sentencepiece_gives_the_same_ids(tmp_path: Path) -> None:
@@ -351,3 +353,39 @@ def test_every_end_of_an_answer(tmp_path: Path, place: str) -> None:
         assert model.tokenizer.eog_ids == {0, 1, 2}
     with open_gguf(done.path) as gguf:
         assert [gguf.metadata[f"tokenizer.ggml.{role}_token_id"] for role in ("eos", "eot", "eom")] == [0, 1, 2]
+
+
+def test_chat_templates_in_files_of_their_own(tmp_path: Path) -> None:
+    folder = visible_spaces(with_vocabulary(tmp_path / "hf", "llama", len(VISIBLE)))
+
+    def found() -> dict[str, Any]:
+        with open_gguf(convert(folder, tmp_path / "model.gguf").path) as gguf:
+            return {key.removeprefix("tokenizer.chat_template"): value if isinstance(value, str) else list(value)
+                    for key, value in gguf.metadata.items() if key.startswith("tokenizer.chat_template")}
+
+    assert found() == {}
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    assert found() == {"": "{{ messages }}"}
+    (folder / "chat_template.jinja").write_text("{{ messages[0] }}")
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool-use.jinja").write_text("{{ tools }}")
+    assert found() == {"": "{{ messages[0] }}", ".tool_use": "{{ tools }}", "s": ["tool_use"]}
+
+
+@pytest.mark.parametrize(("place", "name"), [
+    ("hub/models--org--Phi-3-mini/snapshots/0123456789abcdef", "Phi-3-mini"), ("models/snapshots/Phi-3", "Phi-3"),
+    ("models--gpt2/snapshots/0123/", "gpt2"), (r"C:\models\Phi-3", "Phi-3")])
+def test_names_of_models(place: str, name: str) -> None:
+    """In the hub's cache a folder has the name of a commit."""
+    assert folder_name(place) == name
+
+
+def test_the_template_of_a_folder_without_tokenizer_json(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "hf", "llama")
+    proto = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(["ab", "ba"]), model_writer=proto, vocab_size=8, minloglevel=2,
+                                             model_type="bpe", normalization_rule_name="identity", hard_vocab_limit=False)
+    (folder / "tokenizer.model").write_bytes(proto.getvalue())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    with open_gguf(convert(folder, tmp_path / "model.gguf").path) as gguf:
+        assert gguf.metadata["tokenizer.chat_template"] == "{{ messages }}"

@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from edgellm.errors import BadVocab, Unsupported
 from edgellm.formats.families.qwen3 import ANSWER_IDS, ANSWERS
 from edgellm.formats.mapped import MappedFile
-from edgellm.formats.mlx_tokenizer import CONTROL, NORMAL, UNUSED, USER, pre_of, special_keys
+from edgellm.formats.mlx_tokenizer import CONTROL, NORMAL, UNUSED, USER, chat_template, pre_of, special_keys, template_text
 from edgellm.formats.safetensors import read_json
 from edgellm.formats.sentencepiece_model import BPE, read_sentencepiece
 from edgellm.tools.hf_encoder_tokenizer import encoder_keys, steps
@@ -17,6 +18,7 @@ from edgellm.tools.hf_rwkv_tokenizer import rwkv_keys
 
 Json = Mapping[str, Any]         # Any: parsed JSON
 PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
+MORE_TEMPLATES = "additional_chat_templates"
 MODEL, FAST, SETTINGS = "tokenizer.model", "tokenizer.json", "tokenizer_config.json"
 ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")      # GGUF's roles of tokens that end an answer
 ADDED_SCORE = -1000.0            # of tokens that were added to a SentencePiece vocabulary, as llama.cpp's converter gives them
@@ -50,9 +52,11 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
         return [*notes, "no tokenizer was found that GGUF can hold: the model takes token ids only"]
     _begin_and_end(folder, config, settings, metadata)
     _around(whole, metadata)
-    _templates(settings, metadata)
+    _templates(folder, settings, metadata)
     if tuple(metadata[PREFIX + "tokens"][token] for token in config.get(ANSWER_IDS, ())) == ANSWERS:
         metadata[f"{TEMPLATE}.rerank"] = RERANK
+    if names := [key.removeprefix(TEMPLATE + ".") for key in metadata if key.startswith(TEMPLATE + ".")]:
+        metadata["tokenizer.chat_templates"] = sorted(names)
     return notes
 
 
@@ -166,10 +170,14 @@ def _ends(processor: Any) -> tuple[str | None, str | None]:
     return (texts[0], texts[-1] if len(texts) > 1 else None) if texts else (None, None)
 
 
-def _templates(settings: Json, metadata: dict[str, Any]) -> None:
-    """Templates under several names: a list in tokenizer_config.json, of which "default" is the usual one."""
-    listed = settings.get("chat_template")
-    for entry in listed if isinstance(listed, list) else []:
-        name, text = (entry.get("name"), entry.get("template")) if isinstance(entry, Mapping) else (None, None)
-        if isinstance(name, str) and name.isidentifier() and isinstance(text, str):
-            metadata[TEMPLATE if name == "default" else f"{TEMPLATE}.{name}"] = text
+def _templates(folder: str, settings: Json, metadata: dict[str, Any]) -> None:
+    """The chat template, and templates under other names: from a list, where "default" is the usual one, or files."""
+    found = chat_template(folder, settings)
+    named = [(entry.get("name"), entry.get("template")) for entry in found if isinstance(entry, Mapping)] \
+        if isinstance(found, list) else [("default", found)]
+    more = os.path.join(folder, MORE_TEMPLATES)
+    files = sorted(os.listdir(more)) if os.path.isdir(more) else []
+    named += [(name.removesuffix(".jinja"), template_text(os.path.join(more, name))) for name in files if name.endswith(".jinja")]
+    for name, text in named:
+        if isinstance(name, str) and name and isinstance(text, str) and text:
+            metadata[TEMPLATE if name == "default" else f"{TEMPLATE}.{re.sub('[^A-Za-z0-9]', '_', name)}"] = text
