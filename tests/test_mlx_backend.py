@@ -31,6 +31,7 @@ mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip inst
 from edgellm.backends.mlx import device  # noqa: E402
 from edgellm.backends.mlx.executable import MlxExecutable, MlxStep  # noqa: E402
 from edgellm.backends.mlx.groups import TOO_LARGE, TRAITS, mlx_bytes, packed  # noqa: E402
+from edgellm.backends.mlx.kv_cache import KVCache  # noqa: E402
 from edgellm.backends.mlx.matrices import load_matrix  # noqa: E402
 from edgellm.engine import context as contexts  # noqa: E402
 from edgellm.engine.conversation import FIRST_ROW, Conversation, Logits  # noqa: E402
@@ -177,8 +178,34 @@ def last_logits(conversation: Conversation, executable: Executable, token: npt.N
 @pytest.mark.parametrize("arch", ["llama", "gemma3", "qwen3", "phi3", "deepseek2"])
 @pytest.mark.parametrize("sinks", [0, 4])
 def test_ring_far_past_the_context(tmp_path: Path, arch: str, sinks: int) -> None:
+    check_ring(tiny_model(tmp_path / "m.gguf", arch), sinks, 160)
+
+
+@pytest.mark.parametrize(("arch", "metadata"), [
+    ("llama", {"{arch}.rope.scaling.type": "yarn", "{arch}.rope.scaling.factor": 8.0,
+               "{arch}.rope.scaling.original_context_length": 16}),
+    ("phi3", {"{arch}.rope.scaling.attn_factor": 1.19}),
+])
+def test_ring_of_rotations_that_scale(tmp_path: Path, arch: str, metadata: dict[str, str | float]) -> None:
+    """Sinks' keys that are turned on keep their magnitude."""
+    check_ring(tiny_model(tmp_path / "m.gguf", arch, metadata=metadata), 4, 60)
+
+
+def test_ring_of_queries_that_grow_with_their_position(tmp_path: Path) -> None:
+    """Mistral 3: a query that keys turned on fit has the wrong size for them. The oracle has no such queries; the CPU does."""
+    path, ids = tiny_model(tmp_path / "m.gguf", "mistral3"), np.random.default_rng(3).integers(3, 96, 60).astype(np.int32)
+    rows = []
+    for backend in ("cpu", "mlx"):
+        with edgellm.load(path, backend=backend, context=24, kv_type="f32", threads=1) as model:
+            executable = model.engine.check()
+            conversation = Conversation.empty(executable)
+            conversation.compute(executable, ids[:16])
+            rows.append([last_logits(conversation, executable, ids[step : step + 1]).copy() for step in range(16, len(ids))])
+    assert error(np.array(rows[1]), np.array(rows[0])) < 1e-3
+
+
+def check_ring(path: Path, sinks: int, tokens: int, context: int = 24) -> None:
     """At every step: chunks, single tokens, and single tokens after a cut, against StreamingLLM computed the long way."""
-    path, context, tokens = tiny_model(tmp_path / "m.gguf", arch), 24, 160
     ids = np.random.default_rng(3).integers(3, 96, tokens).astype(np.int32)
     gguf = open_gguf(path)
     _, graph = load_graph(gguf, context)
@@ -247,6 +274,19 @@ def test_any_thread_may_call(tmp_path: Path) -> None:
             thread.join()
         answer()
     assert len(texts) == 4 and len(set(texts)) == 1
+
+
+def test_sessions_go_on_in_any_thread(tmp_path: Path) -> None:
+    """New, forked or read from a file in one thread, computed in another."""
+    with edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="mlx", context=64) as model, ThreadPoolExecutor(1) as pool:
+        session = model.session()
+        session.save(tmp_path / "empty")
+        sessions = [model.session(), model.resume(tmp_path / "empty")]
+        first = session.generate(IDS, max_tokens=5, temperature=0, ignore_eos=True).token_ids
+        session.save(tmp_path / "saved")
+        sessions += [session.fork(), model.resume(tmp_path / "saved")]
+        for other in sessions:
+            assert pool.submit(other.generate, IDS, max_tokens=5, temperature=0, ignore_eos=True).result().token_ids == first
 
 
 def test_the_next_token_is_computed_while_the_reader_has_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,3 +361,13 @@ def test_embedding_models_agree_with_the_cpu(tmp_path: Path, arch: str) -> None:
     with edgellm.load(path, backend="mlx") as ours, edgellm.load(path, backend="cpu") as theirs:
         assert ours.backend == "mlx"
         assert error(compute(ours, ids), compute(theirs, ids)) < 2e-5
+
+
+def test_memory_of_documents_counts_all_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[KVCache] = []
+    new_state = MlxExecutable.new_state
+    monkeypatch.setattr(MlxExecutable, "new_state", lambda self: (made.append(new_state(self)), made[-1])[1])
+    path = tiny_model(tmp_path / "m.gguf", "qwen3", n_layers=6, context=512, metadata={"{arch}.pooling_type": 3})
+    with edgellm.load(path, backend="mlx") as model:
+        model.embed(list(range(3, 90)) * 5)
+        assert 0 < made[-1].nbytes <= model.info.kv_bytes

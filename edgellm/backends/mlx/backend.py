@@ -4,6 +4,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from edgellm.backends.base import BackendNeed, BackendOptions, Executable, Finding, Progress
 from edgellm.backends.mlx import device
@@ -37,6 +38,7 @@ class MlxBackend:
         from edgellm.memory.sizes import kv_bytes
         from edgellm.spec import uses, vectors
 
+        layout = _by_layer(layout)
         read = {use.name for use in uses(graph) if use.role in ("matrix", "experts", "heads")}
         copied = sum(groups.mlx_bytes(header.tensors[name].type, math.prod(header.tensors[name].shape)) for name in read)
         copied += sum(4 * math.prod(shape) for shape in vectors(graph).values())
@@ -50,7 +52,7 @@ class MlxBackend:
         device.require()
         from edgellm.backends.mlx.executable import prepare
 
-        return prepare(graph, weights, layout, kv_type=options.kv_type, progress=progress)
+        return prepare(graph, weights, _by_layer(layout), kv_type=options.kv_type, progress=progress)
 
     def looks(self) -> Mapping[str, Callable[[], Finding]]:
         return {"MLX": _finding}
@@ -63,6 +65,11 @@ class MlxBackend:
 
     def capacity(self) -> int:
         return device.working_set()
+
+
+def _by_layer(layout: MemoryLayout) -> MemoryLayout:
+    """The same where each layer has memory of its own, for documents as well."""
+    return replace(layout, documents=False)
 
 
 def _finding() -> Finding:

@@ -42,8 +42,8 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Keys and values. `spec`: how its keys are rotated, None where they are not or where something follows the rotation.
-    `kv_type`: how they are kept.
+    """Keys and values. `spec`: how both its keys and all queries are rotated, None where they are not or where something follows
+    the rotation. `kv_type`: how they are kept.
     """
 
     memory: KVSpec

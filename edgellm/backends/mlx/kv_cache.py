@@ -34,6 +34,7 @@ class KVCache:
             self.sinks[state] = mx.zeros((1, layer.n_kv_heads, layout.classes[index].sinks, layer.dim_k), mx.float32)
         for state, spec in layout.recurrent:
             self.recurrent[state] = mx.zeros((layout.state_slots, *spec.shape), mx.float32)
+        mx.eval(self.arrays)                     # here as below: another thread could not compute what this one has begun
 
     @property
     def keys(self) -> list[Array]:
@@ -64,6 +65,7 @@ class KVCache:
         other = object.__new__(KVCache)
         other.layout, other.turned = self.layout, self.turned
         other.lists = [[mx.array(array) for array in arrays] for arrays in self.lists]
+        mx.eval(other.arrays)
         return other
 
     def save(self, file: BinaryIO) -> None:
@@ -91,6 +93,7 @@ class KVCache:
         for state, array in enumerate(cache.recurrent):
             data = file.read(array.size * 4)
             cache.recurrent[state] = mx.array(np.frombuffer(data, np.float32).reshape(array.shape))
+        mx.eval(cache.arrays)
         return cache
 
     def reserve(self, ends: list[int]) -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import mlx.core as mx
@@ -67,9 +68,7 @@ class Walk:
             "distances": [mx.array(one.distances) for one in views] if self._measures else [],
             "state_before": mx.array(step.state_slots[:1, 0]),
             "states_after": mx.array(step.state_slots[list(kept), 1]),
-            "turns": [[mx.array(part) for part in cos_sin(spec, np.array([turn]), *self._turning[spec])]
-                      for spec in self._turned_specs]
-            if shape.turning else [],
+            "turns": [[mx.array(part) for part in self._turn(spec, turn)] for spec in self._turned_specs] if shape.turning else [],
         }
         try:
             logits = self._run(shape, state, arrays, traced)
@@ -85,6 +84,10 @@ class Walk:
 
     def _table(self, step: StepBatch, spec: RopeSpec, where: str) -> tuple[Floats, Floats]:
         return cos_sin(spec, step.positions if where == "true" else step.sink_positions, *self._turning[spec])
+
+    def _turn(self, spec: RopeSpec, by: int) -> tuple[Floats, Floats]:
+        """A rotation alone: keys have had their magnitude."""
+        return cos_sin(replace(spec, temperature=None), np.array([by]), self._turning[spec][0], 1.0)
 
     def _run(self, shape: Shape, state: KVCache, arrays: dict[str, Any], traced: bool) -> Array | None:
         if not traced:
@@ -135,9 +138,9 @@ def _layer(graph: Graph, state: int, layout: MemoryLayout, kv_type: str) -> Laye
     of = layout.layer_class[state]
     if of == RECURRENT:
         return None
-    written = next(node for index, node in enumerate(graph.nodes)
-                   if DECLARED[node.op].effect == "write" and state_of(graph, index) == state)
-    spec = graph.nodes[written.inputs[0]].attrs.get("rope")
+    specs = {graph.nodes[node.inputs[0]].attrs.get("rope") for index, node in enumerate(graph.nodes)     # of keys, of each query
+             if DECLARED[node.op].effect in ("write", "read") and state_of(graph, index) == state}
+    spec = specs.pop() if len(specs) == 1 else None
     return Layer(layout.kv_spec(state), of, layout.classes[of].sinks, spec if isinstance(spec, RopeSpec) else None, kv_type)
 
 
