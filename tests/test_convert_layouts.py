@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hf_checkpoints import DATA, IDS, config_of, tensors_of, write_checkpoint, write_safetensors
+from hf_checkpoints import DATA, IDS, LAYOUTS, config_of, tensors_of, write_checkpoint, write_safetensors
 
 import edgellm
 from edgellm.errors import BadTensorInfo, EdgeError, Unsupported
@@ -215,6 +215,8 @@ def test_the_share_of_a_head_that_is_rotated_where_nothing_is_said(kind: str, sh
                                                    "expert_weights_scale": 2.5}),
     ({"model_type": "falcon", "n_layer": 3}, {"block_count": 3}), ({"model_type": "cohere"}, {"rope.freq_base": 500000.0}),
     ({"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": None}),
+    ({"model_type": "gemma3_text", "use_bidirectional_attention": True, "attn_logit_softcapping": 50.0},
+     {"attn_logit_softcapping": None}),
     ({"model_type": "falcon_mamba", "layer_norm_epsilon": 1e-5}, {"ssm.dt_b_c_rms_epsilon": 1e-6}),
     ({"model_type": "modernbert", "global_rope_theta": 80000.0}, {"rope.freq_base": 80000.0, "rope.freq_base_swa": 10000.0}),
 ])
@@ -224,6 +226,29 @@ def test_what_transformers_takes_where_nothing_is_said(config: dict[str, Any], w
     keys = metadata_of(settings, family, "")
     assert {key: keys.get(f"{family.architecture}.{key}") for key in wanted} == wanted
     assert not settings.unread(family.architecture).keys() & {"sliding_window", "n_group"}
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_arrays_are_of_32_bits(kind: str) -> None:
+    """llama.cpp reads no others."""
+    family, settings = find_family(config_of(kind), "")
+    for key, value in metadata_of(settings, family, "").items():
+        assert not isinstance(value, np.ndarray) or value.dtype in (np.int32, np.float32, np.bool_), key
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta"])
+def test_the_number_of_kinds_of_tokens(tmp_path: Path, kind: str) -> None:
+    """llama.cpp takes it for the rows of their table, whatever the tokenizer."""
+    done = convert(write_checkpoint(tmp_path / "hf", kind), tmp_path / "model.gguf", type_name="F32")
+    with open_gguf(done.path) as gguf:
+        assert gguf.metadata["tokenizer.ggml.token_type_count"] == gguf.tensors["token_types.weight"].shape[0]
+
+
+def test_queries_of_mistral_4_grow_after_the_first_context() -> None:
+    rope = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16, "rope_type": "yarn", "factor": 4.0,
+            "mscale": 1, "mscale_all_dim": 1}
+    family, settings = find_family(config_of("mistral4") | {"rope_parameters": rope}, "")
+    assert metadata_of(settings, family, "")["mistral4.attention.temperature_length"] == 16
 
 
 def test_steps_without_a_limit(tmp_path: Path) -> None:

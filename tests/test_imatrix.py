@@ -71,6 +71,13 @@ def test_options(model: Path) -> None:
             measure(model, "Once upon a time", **options)
 
 
+@pytest.mark.parametrize(("arch", "message"), [("bert", "embedding model"), ("gpt2", "learned 128 positions")])
+def test_models_that_it_cannot_read_with(tmp_path: Path, arch: str, message: str) -> None:
+    tiny_model(tmp_path / "tiny.gguf", arch)
+    with pytest.raises(OptionError, match=message):
+        measure(tmp_path / "tiny.gguf", story_text(40), context=256)
+
+
 def test_the_command_and_what_it_is_for(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, out, small = tmp_path / "text.txt", tmp_path / "imatrix.gguf", tmp_path / "small.gguf"
     text.write_text(story_text(4), encoding="utf-8")

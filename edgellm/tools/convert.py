@@ -168,6 +168,8 @@ def _metadata(model: MlxFolder, plan: list[NewTensor]) -> dict[str, Any]:
     table = model.tensors.get("token_embd.weight")
     if table is not None:
         metadata[f"{metadata['general.architecture']}.vocab_size"] = table.shape[0]
+    if (kinds := model.tensors.get("token_types.weight")) is not None:
+        metadata["tokenizer.ggml.token_type_count"] = kinds.shape[0]
     return metadata
 
 

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.arch import load_graph
+from edgellm.engine.context import check_learned
 from edgellm.errors import NumericError, OptionError, Unsupported
 from edgellm.graph import Graph, Node
 from edgellm.ops import OPS
+from edgellm.ops.dense import learned_positions
 from edgellm.reference import Reference
 from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.tools.source import open_source
@@ -65,7 +67,12 @@ def measure(path: str | os.PathLike[str], text: str, *, context: int = 512, chun
         raise OptionError(f"chunks={chunks} is not possible; give a number of windows from 1, or leave it out.")
     store = WeightStore(gguf := open_source(path))
     try:
-        _, graph = load_graph(gguf, context)
+        keys, graph = load_graph(gguf, context)
+        if graph.embeds:
+            raise OptionError(f"{gguf.path} is an embedding model, whose importance edgellm cannot measure; take a model that "
+                              "writes, or llama-imatrix.")
+        if learned_positions(graph):
+            check_learned(context, keys.context_length)
         _refuse_experts(graph, gguf.path)
         tokenizer = build_tokenizer(gguf.metadata, file=gguf.path)
         windows = windows_of(tokenizer, text, context, chunks)

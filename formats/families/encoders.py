@@ -8,7 +8,7 @@ import numpy as np
 
 from ._family import INNER, OUTER, Family
 from ._pieces import GATE_AND_UP, Piece, Rows, Shape
-from .gemma3 import PARTS
+from .gemma3 import PARTS, uncapped
 from .gemma3 import refuses as other_scale
 
 Config = Mapping[str, Any]
@@ -142,5 +142,5 @@ FAMILIES = (
                   "max_position_embeddings": ("n_positions",), "hidden_act": ("feed_forward_proj",), "num_key_value_heads": ()},
            defaults={"n_positions": 512}, only={"relative_attention_max_distance": (128,)}),
     Family("gemma-embedding", ("gemma3_text, embedding",), PARTS, activations=("gelu_pytorch_tanh",), norms_from_zero=True,
-           slides=True, refuses=other_scale),
+           slides=True, refuses=other_scale, keys=uncapped),
 )

@@ -37,7 +37,8 @@ def minicpm3(config: Config) -> dict[str, object]:
 def mistral4(config: Config) -> dict[str, object]:
     """As deepseek2 has them, and queries that grow with their position."""
     growth = ministral(config)["attention.temperature_scale"]
-    return latent(config) | {"attention.temperature_scale": growth, "expert_gating_func": SOFTMAX}
+    return latent(config) | {"attention.temperature_scale": growth, "expert_gating_func": SOFTMAX,
+                             "attention.temperature_length": config["rope_parameters"].get("original_max_position_embeddings")}
 
 
 def kimi(config: Config) -> dict[str, object]:
@@ -46,7 +47,7 @@ def kimi(config: Config) -> dict[str, object]:
     state, kinds = config.get("linear_attn_config") or {}, config.get("layer_types")
     full = [layer + 1 for layer, kind in enumerate(kinds) if kind == "full_attention"] if kinds else state["full_attn_layers"]
     dense = config.get("mlp_layer_types")
-    return {"attention.head_count_kv": np.array([int(layer + 1 in full) for layer in range(n)]),
+    return {"attention.head_count_kv": np.array([layer + 1 in full for layer in range(n)], np.int32),
             "attention.key_length": short + turned, "attention.value_length": None, "attention.kv_lora_rank": short,
             "attention.q_lora_rank": config.get("q_lora_rank"), "rope.dimension_count": turned,
             "attention.key_length_mla": config["qk_nope_head_dim"] + turned, "attention.value_length_mla": config.get("v_head_dim"),

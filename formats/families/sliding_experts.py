@@ -95,7 +95,7 @@ def laguna(config: Config) -> dict[str, object]:
     return counts(config) | {
         "expert_gating_func": SIGMOID, "expert_weights_norm": True, "expert_weights_scale": config.get("moe_routed_scaling_factor"),
         "leading_dense_block_count": kinds.index("sparse") if "sparse" in kinds else len(kinds),
-        "attention.head_count": None if heads is None else np.array(heads),
+        "attention.head_count": None if heads is None else np.array(heads, np.int32),
         "rope.dimension_count_swa": int(config["head_dim"] * sliding.get("partial_rotary_factor", 1.0))}
 
 
@@ -120,8 +120,9 @@ def mimo(config: Config) -> dict[str, object]:
     n, kv, size = config["num_hidden_layers"], config["num_key_value_heads"], config.get("sliding_window_size")
     pattern = config.get("hybrid_layer_pattern") or [int(layer > 0 and (layer + 1) % 6 > 0) for layer in range(n)]
     slides = np.array([kind == "sliding_attention" for kind in config.get("layer_types") or ()] or [flag == 1 for flag in pattern])
+    more = config.get("swa_num_key_value_heads", 2 * kv)
     return shared(config) | {
-        "attention.head_count_kv": np.where(slides, config.get("swa_num_key_value_heads", 2 * kv), kv),
+        "attention.head_count_kv": np.array([more if each else kv for each in slides], np.int32),
         "attention.value_length": config.get("v_head_dim"), "attention.value_scale": config.get("attention_value_scale"),
         "attention.sliding_window": config.get("sliding_window") if size is None else size + 1,
         "attention.sliding_window_pattern": slides, **({"rope.freq_base_swa": float(config["swa_rope_theta"])}
