@@ -14,8 +14,10 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.chat.parsers import FORMATS, CallSplitter, find_format, tool_grammar
+from edgellm.chat.parsers._format import literal
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
+from edgellm.engine.form import check_grammar
 from edgellm.engine.records import Generation
 from edgellm.engine.tools import run_rounds, toolbox
 from edgellm.errors import OptionError, SchemaError, TemplateError
@@ -317,3 +319,108 @@ def test_a_chat_with_tools_as_a_whole(model: edgellm.Model) -> None:
 def test_a_grammar_names_control_tokens_by_their_id() -> None:
     grammar = tool_grammar(BY_NAME["lfm2"], TOOLS, lambda text: {"<|tool_call_start|>": "<[10]>"}.get(text, "<[11]>"))
     assert "<[10]>" in grammar and "<[11]>" in grammar and "tool_call_start" not in grammar
+
+
+def accepts(grammar: str, text: str) -> bool:
+    from llguidance import LLMatcher, LLTokenizer
+
+    matcher, tokens = LLMatcher(LLTokenizer("byte"), grammar, log_level=0), list(text.encode())
+    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+
+def fields(required: Sequence[str] = (), **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
+ODD = fields(["in-unit", "from", "a.b"], **{"in-unit": TEXT, "from": WHOLE, "a.b": {"type": "array", "items": WHOLE}})
+ODD_CALL = {"in-unit": "x), y=']", "from": 1, "a.b": [1, -2]}
+ANY = {"type": "object", "properties": {"v": {}, "l": {"type": "array"}}, "required": ["v"]}
+PAIR = fields(["x"], x=WHOLE)
+SEVERAL = {"anyOf": [fields(["a"], a=TEXT), {"allOf": [PAIR, fields(["y"], y=TEXT)]}]}
+XML = "<tool_call>\n<function=f>\n{}</function>\n</tool_call>"
+X_CALLS = {"hermes": '<tool_call>\n{"name":"f","arguments":{"x":1}}\n</tool_call>', "gemma": "<|tool_call>call:f{x:1}<tool_call|>",
+           "qwen3-coder": XML.format("<parameter=x>\n1\n</parameter>\n"), "lfm2": "<|tool_call_start|>[f(x=1)]<|tool_call_end|>",
+           "mistral": '[TOOL_CALLS][{"name":"f","arguments":{"x":1}}]', "mistral-named": '[TOOL_CALLS]f[ARGS]{"x":1}',
+           "llama3": '{"name":"f","parameters":{"x":1}}', "pythonic": "[f(x=1)]",
+           "harmony": '<|channel|>commentary to=functions.f<|message|>{"x":1}'}
+ROOTS = {"ref": {"$ref": "#/$defs/P", "$defs": {"P": PAIR}},
+         "of definitions": {"$ref": "#/definitions/P", "definitions": {"P": PAIR}},
+         "all": {"allOf": [PAIR]}, "any": {"anyOf": [fields(["b"], b=TEXT), PAIR]},
+         "unlisted": {"type": "object", "required": ["x"]},
+         "itself": fields(["x"], x=WHOLE, child={"$ref": "#"}), "property": fields(["x"], a=WHOLE, x={"$ref": "#/properties/a"}),
+         "nulls": {"type": "object", "properties": {"x": WHOLE | {"description": None},
+                                                    "o": {"type": "object", "properties": None}},
+                   "required": None, "$defs": None, "anyOf": [{"required": ["x"], "properties": None}]},
+         "annotations": fields(["x"], x=WHOLE | {"format": "int64", "nullable": True}, y={"type": "object", "propertyNames": TEXT,
+                                                                                         "additionalProperties": TEXT})}
+
+
+@pytest.mark.parametrize("name", X_CALLS)
+@pytest.mark.parametrize("root", ROOTS)
+def test_arguments_may_be_said_in_any_way_that_makes_an_object(name: str, root: str) -> None:
+    box = toolbox([{"name": "f", "description": None, "parameters": ROOTS[root]}], template(MARKS[name]))
+    assert box is not None and box.format.name == name and box.tools[0].description == ""
+    grammar = tool_grammar(box.format, box.tools, literal)
+    check_grammar(grammar, "tools")
+    assert accepts(grammar, X_CALLS[name]), grammar
+    splitter = box.splitter()
+    calls = [*splitter.push(X_CALLS[name])[1], *splitter.flush()[1]]
+    assert [(call.name, call.arguments) for call in calls] == [("f", {"x": 1})]
+    if root == "itself":
+        assert not accepts(grammar, X_CALLS[name].replace("1", '1,"child":{"name":"f","arguments":{}}'))
+
+
+CALLS: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
+    ("lfm2", "get-weather", ODD,
+     '<|tool_call_start|>[get-weather(in-unit="x), y=\']", from=1, a.b=[1, -2])]<|tool_call_end|>', ODD_CALL),
+    ("pythonic", "class", ODD, '[class(in-unit="x), y=\']", from=1, a.b=[1, -2])]', ODD_CALL),
+    ("pythonic", "a/b (c)", fields(["x y"], **{"x y": WHOLE}), "[a/b (c)(x y=1)]", {"x y": 1}),
+    ("mistral-named", "ns/get:it", PAIR, '[TOOL_CALLS]ns/get:it[ARGS]{"x":1}', {"x": 1}),
+    ("mistral-named", "ns get", PAIR, '[TOOL_CALLS]ns get[ARGS]{"x":1}', {"x": 1}),
+    ("gemma", "ns/get:it", PAIR, "<|tool_call>call:ns/get:it{x:1}<tool_call|>", {"x": 1}),
+    ("harmony", "ns/get:it", PAIR, '<|channel|>commentary to=functions.ns/get:it<|message|>{"x":1}', {"x": 1}),
+    ("gemma", "f", ANY, '<|tool_call>call:f{l:[1,[true,null]],v:{a:<|"|>b<|"|>,<|"|>c d<|"|>:{}}}<tool_call|>',
+     {"l": [1, [True, None]], "v": {"a": "b", "c d": {}}}),
+    ("gemma", "f", {}, '<|tool_call>call:f{a:[1]}<tool_call|>', {"a": [1]}),
+    ("gemma", "f", fields(["l"], l={"type": "array", "maxItems": 1, "items": WHOLE}), "<|tool_call>call:f{l:[1]}<tool_call|>",
+     {"l": [1]}),
+    ("qwen3-coder", "f", SEVERAL, XML.format("<parameter=x>\n1\n</parameter>\n<parameter=y>\n2\n</parameter>\n"),
+     {"x": 1, "y": "2"}),
+    ("lfm2", "f", SEVERAL, '<|tool_call_start|>[f(a="1"), f(x=1, y="2")]<|tool_call_end|>', {"x": 1, "y": "2"}),
+]
+
+
+@pytest.mark.parametrize("case", CALLS, ids=lambda case: f"{case[0]}-{case[1]}")
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_what_a_grammar_allows_is_parsed(case: tuple[str, str, dict[str, Any], str, dict[str, Any]], size: int) -> None:
+    name, tool, parameters, text, wanted = case
+    tools = [Tool(tool, "", parameters), Tool("other", "", fields())]
+    assert accepts(tool_grammar(BY_NAME[name], tools, literal), text)
+    splitter, calls = CallSplitter(BY_NAME[name], tools), list[ToolCall]()
+    for at in range(0, len(text), size):
+        calls += splitter.push(text[at : at + size])[1]
+    calls += splitter.flush()[1]
+    assert calls[-1].name == tool and calls[-1].arguments == wanted
+
+
+@pytest.mark.parametrize("name", ["hermes", "mistral", "llama3"])
+def test_arguments_are_an_object_whatever_their_schema_leaves_open(name: str) -> None:
+    grammar = tool_grammar(BY_NAME[name], [Tool("f", "", {})], literal)
+    assert accepts(grammar, X_CALLS[name]) and not accepts(grammar, X_CALLS[name].replace('{"x":1}', "[1]"))
+
+
+def test_alternatives_of_arguments_are_kept_apart() -> None:
+    grammar = tool_grammar(BY_NAME["lfm2"], [Tool("f", "", SEVERAL)], literal)
+    for each in ("", 'a="1", x=1, y="2"', "x=1"):
+        assert not accepts(grammar, f"<|tool_call_start|>[f({each})]<|tool_call_end|>")
+
+
+@pytest.mark.parametrize(("parameters", "named"), [
+    ({"type": "string"}, "object"), ({"properties": [1]}, "object"), ({"required": "x"}, "object"),
+    ({"allOf": [{"anyOf": [PAIR] * 9}] * 2}, "81"), ({"$ref": "#"}, "without end")])
+def test_parameters_that_are_no_object_are_refused(parameters: dict[str, Any], named: str) -> None:
+    with pytest.raises(SchemaError, match=named):
+        box = toolbox([{"name": "f", "parameters": parameters}], template(MARKS["qwen3-coder"]))
+        assert box is not None
+        tool_grammar(box.format, box.tools, literal)

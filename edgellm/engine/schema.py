@@ -9,10 +9,10 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from edgellm.chat.schemas import LISTS, MAPPINGS, MAX_DEPTH
 from edgellm.errors import SchemaError, shown
 
 Schema = dict[str, Any]                          # Any: JSON
-MAX_DEPTH = 100
 
 # What llguidance enforces, and what says nothing about values. All other keywords are refused.
 ENFORCED = frozenset({
@@ -21,7 +21,6 @@ ENFORCED = frozenset({
     "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 SILENT = frozenset({"title", "description", "default", "examples", "example", "$comment", "$schema", "$id", "$anchor", "deprecated",
                     "readOnly", "writeOnly", "discriminator"})
-LISTS, MAPPINGS = ("anyOf", "oneOf", "allOf", "prefixItems"), ("properties", "patternProperties", "$defs", "definitions")
 PLAIN: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null", dict: "object",
                             list: "array"}
 

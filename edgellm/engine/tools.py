@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers import CallSplitter, Format, find_format, tool_grammar
+from edgellm.chat.schemas import arguments_schema
 from edgellm.chat.templates import ChatTemplate, Message
 from edgellm.chat.tools import Tool, ToolCall
 from edgellm.engine.form import Form, check_grammar, marks_in
@@ -87,11 +88,20 @@ def _of_description(given: object) -> Tool:
     described = given.get("function", given) if isinstance(given, Mapping) else None
     if not isinstance(described, Mapping) or not isinstance(described.get("name"), str) or not described["name"]:
         raise OptionError(f"tools has {shown(given)}; give a function, or a mapping with name, description and parameters.")
-    parameters = described.get("parameters", {"type": "object", "properties": {}, "additionalProperties": False})
-    if not isinstance(parameters, Mapping):
+    parameters = described.get("parameters")
+    if parameters is None:
+        parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+    elif not isinstance(parameters, Mapping) or not _is_object(parameters):
         raise SchemaError(f"the parameters of {described['name']} are {shown(parameters)}; give the JSON schema of an object.")
-    as_json(parameters)
-    return Tool(described["name"], str(described.get("description", "")), parameters)
+    parameters = {key: value for key, value in parameters.items() if value is not None}
+    as_json(arguments_schema(parameters))
+    return Tool(described["name"], str(described.get("description") or ""), parameters)
+
+
+def _is_object(parameters: Mapping[str, Any]) -> bool:
+    kind, required = parameters.get("type") or "object", parameters.get("required") or ()
+    return ("object" in ([kind] if isinstance(kind, str) else kind) and isinstance(parameters.get("properties") or {}, Mapping)
+            and isinstance(required, list | tuple) and all(isinstance(each, str) for each in required))
 
 
 def run_rounds(ask: Callable[[list[Message]], Generation], messages: Sequence[Message], tools: Toolbox,

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgellm.chat.parsers import gemma, granite, harmony, hermes, lfm2, llama3, mistral, pythonic, qwen3_coder
-from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal
+from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain
 from edgellm.chat.tools import Tool
 
 __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar"]
@@ -27,6 +27,7 @@ def tool_grammar(format: Format, tools: Sequence[Tool], mark: Mark, think_budget
 
     `think_budget`: tokens of thinking, for formats that mark it themselves.
     """
+    tools = plain(tools)
     if format.grammar is not None:
         return format.grammar(tools, mark, think_budget)
     assert format.body is not None               # each has one of the two

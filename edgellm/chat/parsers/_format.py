@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any  # Any: JSON
 
+from edgellm.chat.schemas import arguments_schema, moved
 from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall
 
 Mark = Callable[[str], str]                      # a text in a grammar: the control token that it is, or the text
@@ -39,7 +41,7 @@ class CallSplitter:
     """Tells text from calls, piece by piece. What begins like a call and is none comes out as text: nothing gets lost."""
 
     def __init__(self, format: Format, tools: Sequence[Tool]) -> None:
-        self._format, self._tools = format, tools
+        self._format, self._tools = format, plain(tools)
         self._held = ""                          # may still become an opener
         self._block: str | None = None           # since an opener, which it begins with
         self._opener = ""
@@ -126,8 +128,27 @@ def literal(text: str) -> str:
 
 
 def inline(schema: Any, within: Mapping[str, Any] | None = None) -> str:
-    """A JSON schema in the syntax of Lark; `within`: the one whose definitions it refers to."""
+    """A JSON schema in the syntax of Lark; `within`: the one that its references begin at."""
     found = dict(schema) if isinstance(schema, Mapping) else {"allOf": [schema]}
-    if within is not None and "$defs" in within:
-        found["$defs"] = within["$defs"]
+    if within is not None and '"$ref"' in json.dumps(found):
+        found = _below(found) | {"$defs": {"tool": _below(within)}}
     return "%json " + json.dumps({**found, "x-guidance": JSON_OPTIONS})
+
+
+def _below(schema: Any) -> Any:
+    return moved(schema, lambda path: "#/$defs/tool" + path[1:] if path.startswith("#") else path)
+
+
+def plain(tools: Sequence[Tool]) -> list[Tool]:
+    """Tools with the schemas that grammars are made of."""
+    return [tool._replace(parameters=arguments_schema(tool.parameters)) for tool in tools]
+
+
+def named(tools: Sequence[Tool], others: str = r"[\w./:-]+") -> str:
+    """A regular expression for the name of a tool: those that are known, or others."""
+    return any_of([tool.name for tool in tools], others)
+
+
+def any_of(names: Iterable[str], others: str) -> str:
+    """A regular expression for one of some names, the longest first, or for others."""
+    return "|".join([*map(re.escape, sorted(names, key=len, reverse=True)), others])

@@ -8,6 +8,7 @@ from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers._format import Mark, inline, literal
 from edgellm.chat.parsers._texts import SILENT, text_terminal
+from edgellm.chat.schemas import resolved, variants
 from edgellm.chat.tools import Tool
 
 # What is written Gemma's way, by type; a schema with another keyword is written as JSON.
@@ -20,7 +21,7 @@ PLAIN_KEY = re.compile(r"[\w.-]+(?: [\w.-]+)*")
 def body_between(quote: str, tools: Sequence[Tool], mark: Mark) -> str:
     """The calls of `tools`, with texts between two marks `quote`."""
     writer = _Writer(quote, mark)
-    calls = [f"{literal(f'call:{tool.name}')} {writer.arguments(tool.parameters)}" for tool in tools]
+    calls = [f"{literal(f'call:{tool.name}')} {writer.arguments(tool)}" for tool in tools]
     return "\n".join([f"({' | '.join(calls)})", *writer.rules, *writer.terminals])
 
 
@@ -33,20 +34,23 @@ class _Writer:
         self._named: dict[str, str] = {}
         self._within: Mapping[str, Any] = {}
         self._terminals: dict[str, str] = {}
+        self._anything = ""
 
     @property
     def terminals(self) -> list[str]:
         """Their definitions."""
         return [f"{name}: {text}" for text, name in self._terminals.items()]
 
-    def arguments(self, schema: Mapping[str, Any]) -> str:
-        self._within, self._named = schema, {}
-        return self._value({"type": "object", **schema})
+    def arguments(self, tool: Tool) -> str:
+        self._within, self._named = tool.parameters, {}
+        return self._either([self._value(each) for each in variants(tool.name, tool.parameters)])
 
     def _value(self, schema: Any) -> str:
         if not isinstance(schema, Mapping):
             return self._any() if schema is True else inline(schema)
         keys = set(schema) - SILENT
+        if not keys and "type" not in schema:
+            return self._any()
         if keys == {"$ref"}:
             return self._reference(schema["$ref"])
         if keys == {"anyOf"} and "type" not in schema:
@@ -54,7 +58,7 @@ class _Writer:
         if len(keys) == 1 and keys <= {"enum", "const"}:
             values = [schema["const"]] if "const" in schema else schema["enum"]
             return self._either([self._constant(each, schema) for each in values])
-        types = schema.get("type", TYPES if not keys else None)
+        types = schema.get("type")
         if isinstance(types, list | tuple):
             return self._either([self._value({**schema, "type": each}) for each in types])
         if types in WRITTEN and keys <= WRITTEN[types]:
@@ -62,7 +66,11 @@ class _Writer:
         return inline(schema, self._within)
 
     def _any(self) -> str:
-        return self._value({})
+        """Any value at all: one rule, which lists and objects in it come back to."""
+        if not self._anything:
+            self._anything = self._new_rule()
+            self._put(self._anything, self._either([self._value({"type": each}) for each in TYPES]))
+        return self._anything
 
     def _either(self, parts: Sequence[str]) -> str:
         return f"({' | '.join(dict.fromkeys(parts))})"
@@ -70,12 +78,8 @@ class _Writer:
     def _reference(self, path: str) -> str:
         if path not in self._named:
             self._named[path] = self._new_rule()
-            target: Any = self._within
-            for part in path.removeprefix("#").strip("/").split("/"):
-                target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) and part else target
-            if target is None or not path.startswith("#"):
-                return inline({"$ref": path}, self._within)
-            self._put(self._named[path], self._value(target))
+            target = resolved(path, self._within)
+            self._put(self._named[path], inline({"$ref": path}, self._within) if target is None else self._value(target))
         return self._named[path]
 
     def _new_rule(self) -> str:
@@ -104,8 +108,9 @@ class _Writer:
             return '"[" "]"'
         item = self._new_rule()
         self._put(item, self._value(schema.get("items", True)))
-        more = f"{{{max(0, least - 1)},{'' if most is None else most - 1}}}"
-        inner = f'{item} ("," {item}){more}'
+        inner = item
+        if most != 1:
+            inner += f' ("," {item}){{{max(0, least - 1)},{"" if most is None else most - 1}}}'
         return f'"[" {inner} "]"' if least else f'"[" ({inner})? "]"'
 
     def _object(self, schema: Mapping[str, Any]) -> str:
@@ -137,8 +142,6 @@ class _Writer:
         others = schema.get("additionalProperties", True)
         if others is False:
             return '"{" "}"'
-        if not isinstance(others, Mapping):
-            return inline(schema, self._within)
-        pair = self._new_rule()
-        self._put(pair, f'/[A-Za-z_][A-Za-z0-9_]*/ ":" {self._value(others)}')
+        pair, text = self._new_rule(), self._string({"type": "string"})
+        self._put(pair, f'(/[A-Za-z_][A-Za-z0-9_]*/ | {text}) ":" {self._value(others)}')
         return f'"{{" ({pair} ("," {pair})*)? "}}"'

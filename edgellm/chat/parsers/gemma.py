@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, Mark
+from edgellm.chat.parsers._format import Format, Mark, named
 from edgellm.chat.parsers._gemma_grammar import body_between
 from edgellm.chat.tools import Call, Tool
 
-HEAD = re.compile(r"\s*call:([\w.-]+)\s*(?=\{)")
+HEAD = r"\s*call:(%s)\s*(?=\{)"
 MARKS = ('<|"|>', "<escape>")
 PLAIN = re.compile(r"[^,{}\[\]:]+")
 DECODER = json.JSONDecoder()
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
-    match = HEAD.match(block)
+    match = re.match(HEAD % named(tools), block)
     if match is None:
         return None
     arguments, at = _value(block, match.end())

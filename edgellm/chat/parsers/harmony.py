@@ -5,16 +5,16 @@ import json
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.parsers._format import Format, Mark, inline, literal
+from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
 from edgellm.chat.tools import Call, Tool
 
 # The recipient stands in the channel's header, or in the role's before it.
-HEADER = re.compile(r"(?:<\|start\|>assistant)?\s*(?:to=functions\.([\w.-]+))?\s*<\|channel\|>(?:commentary|analysis)\s*"
-                    r"(?:to=functions\.([\w.-]+))?\s*(?:<\|constrain\|>\s*)?(?:json)?\s*<\|message\|>")
+HEADER = (r"(?:<\|start\|>assistant)?\s*(?:to=functions\.({0}))?\s*<\|channel\|>(?:commentary|analysis)\s*"
+          r"(?:to=functions\.({0}))?\s*(?:<\|constrain\|>\s*)?(?:json)?\s*<\|message\|>")
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
-    match = HEADER.match(block)
+    match = re.match(HEADER.format(named(tools)), block)
     name = match and (match[1] or match[2])
     if match is None or not name:
         return None

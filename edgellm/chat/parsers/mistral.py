@@ -6,25 +6,26 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgellm.chat.parsers._format import Format, Mark, inline, literal
+from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
 from edgellm.chat.tools import Call, Tool, call_of
 
 DECODER = json.JSONDecoder()
-NAMED = re.compile(r"\s*(?:\[TOOL_CALLS\])?\s*([\w.-]+)(?:\[CALL_ID\][^\[]*)?\[ARGS\]\s*")
+NAMED = r"\s*(?:\[TOOL_CALLS\])?\s*(%s)(?:\[CALL_ID\][^\[]*)?\[ARGS\]\s*"
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
-    if not NAMED.match(block):
+    head = re.compile(NAMED % named(tools))
+    if not head.match(block):
         found = json.loads(block)
-        calls = [call_of(each) for each in (found if isinstance(found, list) else [found])]
-        return None if None in calls else [call for call in calls if call]
-    at, named = 0, list[Call]()
-    while match := NAMED.match(block, at):
+        listed = [call_of(each) for each in (found if isinstance(found, list) else [found])]
+        return None if None in listed else [call for call in listed if call]
+    at, calls = 0, list[Call]()
+    while match := head.match(block, at):
         arguments, at = DECODER.raw_decode(block, match.end())
         if not isinstance(arguments, dict):
             return None
-        named.append(Call(match[1], arguments))
-    return None if block[at:].strip() else named
+        calls.append(Call(match[1], arguments))
+    return None if block[at:].strip() else calls
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:

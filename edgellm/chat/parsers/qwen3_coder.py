@@ -8,6 +8,7 @@ from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers._format import Format, Mark, inline, literal
 from edgellm.chat.parsers._texts import text_terminal
+from edgellm.chat.schemas import variants
 from edgellm.chat.tools import Call, Tool
 
 END = "\n</parameter>\n"
@@ -20,10 +21,10 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     match = FUNCTION.fullmatch(block)
     if match is None or PARAMETER.sub("", match[2]).strip():
         return None
-    known = next((tool.parameters for tool in tools if tool.name == match[1].strip()), {})
-    properties = known.get("properties", {})
-    arguments = {name.strip(): _value(text, properties.get(name.strip(), {})) for name, text in PARAMETER.findall(match[2])}
-    return [Call(match[1].strip(), arguments)]
+    name, given = match[1].strip(), {key.strip(): text for key, text in PARAMETER.findall(match[2])}
+    known = [each["properties"] for tool in tools if tool.name == name for each in variants(name, tool.parameters)]
+    properties = next((each for each in known if set(given) <= set(each)), known[0] if known else {})
+    return [Call(name, {key: _value(text, properties.get(key, {})) for key, text in given.items()})]
 
 
 def _value(text: str, schema: Any) -> Any:
@@ -46,16 +47,16 @@ def _is_quoted(text: str, schema: Mapping[str, Any]) -> bool:
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
     terminals: dict[str, str] = {}
-    calls = " | ".join(_function(tool, terminals) for tool in tools)
+    calls = " | ".join(_function(tool, each, terminals) for tool in tools
+                       for each in variants(tool.name, tool.parameters))
     return "\n".join([f'"\\n" ({calls}) "\\n"', *(f"{name}: {text}" for text, name in terminals.items())])
 
 
-def _function(tool: Tool, terminals: dict[str, str]) -> str:
-    required = tool.parameters.get("required", ())
+def _function(tool: Tool, arguments: Mapping[str, Any], terminals: dict[str, str]) -> str:
     parts = [literal(f"<function={tool.name}>\n")]
-    for name, schema in tool.parameters.get("properties", {}).items():
+    for name, schema in arguments["properties"].items():
         parameter = literal(f"<parameter={name}>\n") + " " + _written(schema, tool.parameters, terminals)
-        parts.append(parameter if name in required else f"({parameter})?")
+        parts.append(parameter if name in arguments["required"] else f"({parameter})?")
     return "(" + " ".join([*parts, literal("</function>")]) + ")"
 
 
