@@ -1,6 +1,7 @@
 """Checkpoints that are told apart by more than their model type: rerankers, RWKV-7's spellings, experts either way round."""
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -15,7 +16,9 @@ from story_text import story_text
 import edgellm
 from edgellm.errors import BadVocab, EdgeError, Unsupported
 from edgellm.formats.gguf import open_gguf
+from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgellm.tools.convert import convert
+from edgellm.tools.hf_tekken import LETTER, SPECIAL
 from edgellm.tools.verify import verify
 
 GOLD = json.loads((DATA / "hf_gold.json").read_text(encoding="utf-8"))
@@ -165,3 +168,62 @@ def test_other_graphs_and_damage_are_refused(tmp_path: Path, kind: str, config: 
     with pytest.raises(EdgeError, match=field):
         convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
     assert not (tmp_path / "model.gguf").exists()
+
+
+TEXT = "Lily's dog ran 1234 miles!  Wasn't it GREAT? naïve café 😀\n\n\tThe end."
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_tekken(tmp_path: Path, listed: bool) -> None:
+    """The ids of the tokenizers library for the same merges; special tokens come first, those that no file names included."""
+    n_special, rows, size = 24, 360, 350
+    special = [*SPECIAL, *(f"<SPECIAL_{i}>" for i in range(len(SPECIAL), n_special))]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=True))
+    splits = [tokenizers.pre_tokenizers.Split(tokenizers.Regex(text), "isolated") for text in PRE_TOKENIZERS["tekken"].expressions]
+    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([*splits, level])
+    made.train_from_iterator([story_text(40)], tokenizers.trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special, show_progress=False, initial_alphabet=level.alphabet()))
+    bytes_of = {letter: byte for byte, letter in LETTER.items()}
+    pieces = [bytes(bytes_of[letter] for letter in made.id_to_token(token)) for token in range(n_special, size)]
+    vocab = [{"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None} for rank, piece in enumerate(
+        [*pieces, b"beyond the size"])]
+    config = {"pattern": PRE_TOKENIZERS["tekken"].expressions[0], "default_vocab_size": size,
+              "default_num_special_tokens": n_special}
+    whole: dict[str, Any] = {"config": config, "vocab": vocab}
+    if listed:
+        whole["special_tokens"] = [{"rank": i, "token_str": text, "is_control": i != 9} for i, text in enumerate(SPECIAL)]
+    table = np.random.default_rng(0).standard_normal((rows, 32)).astype(np.float32)
+    folder = write_checkpoint(tmp_path / "hf", "mistral", vocab_size=rows, tensors={
+        "model.embed_tokens.weight": table, "lm_head.weight": table})
+    (folder / "tekken.json").write_text(json.dumps(whole))
+    done = convert(folder, tmp_path / "model.gguf")
+    with edgellm.load(done.path, context=64, backend="cpu") as model:
+        assert list(model.tokenizer.encode(TEXT)) == [1, *made.encode(TEXT).ids]
+        assert model.tokenizer.decode(made.encode(TEXT).ids) == TEXT and 2 in model.tokenizer.eog_ids
+        assert model.tokenizer.token_text(22) == "<SPECIAL_22>"
+    with open_gguf(done.path) as gguf:
+        assert gguf.metadata["tokenizer.ggml.pre"] == "tekken"
+        assert list(gguf.metadata["tokenizer.ggml.token_type"][[9, 23, 24, size]]) == [4 if listed else 3, 3, 1, 5]
+    for change, message in (({"vocab": vocab[1:]}, "rank"), ({"vocab": [{"rank": 0, "token_bytes": "a"}]}, "base64"),
+                            ({"vocab": 3}, "no voc"), ({"vocab": [7]}, "token_bytes"), ({"special_tokens": 3}, "no voc"),
+                            ({"special_tokens": [{"rank": 24, "token_str": "x"}]}, "token_str"),
+                            ({"config": config | {"default_vocab_size": 361}}, "360 rows")):
+        (folder / "tekken.json").write_text(json.dumps(whole | change))
+        with pytest.raises(BadVocab, match=message):
+            convert(folder, tmp_path / "other.gguf")
+
+
+def test_lists_of_tiktoken(tmp_path: Path) -> None:
+    """Beside a tokenizer.json they are not needed; alone they are refused."""
+    folder = write_reranker(tmp_path / "hf", "plain")
+    (folder / "tokenizer.model").write_text("IQ== 0\nIg== 1\n")
+    convert(folder, tmp_path / "model.gguf")
+    with open_gguf(tmp_path / "model.gguf") as gguf:
+        assert gguf.metadata["tokenizer.ggml.model"] == "gpt2"
+    (folder / "tokenizer.json").unlink()
+    for name in ("tokenizer.model", "tiktoken.model"):
+        (folder / "tokenizer.model").rename(folder / name)
+        with pytest.raises(Unsupported, match=f"{name}.*tokenizer.json"):
+            convert(folder, tmp_path / "other.gguf")
+        (folder / name).rename(folder / "tokenizer.model")

@@ -15,6 +15,7 @@ from edgellm.formats.sentencepiece_model import BPE, read_sentencepiece
 from edgellm.tools.hf_encoder_tokenizer import encoder_keys, steps
 from edgellm.tools.hf_pre_tokenizer import recognise
 from edgellm.tools.hf_rwkv_tokenizer import rwkv_keys
+from edgellm.tools.hf_tekken import tekken_keys
 
 Json = Mapping[str, Any]         # Any: parsed JSON
 PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
@@ -43,10 +44,16 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
         metadata |= {PREFIX + key: value for key, value in (encoder | special_keys(encoder["tokens"], config, settings)).items()}
     elif world := rwkv_keys(folder, rows):
         metadata |= {PREFIX + key: value for key, value in world.items()}
-    elif os.path.isfile(os.path.join(folder, MODEL)):
+    elif os.path.isfile(os.path.join(folder, MODEL)) and _tiktoken(folder) != MODEL:
         notes += _from_sentencepiece(folder, config, metadata, whole, settings, rows)
+    if PREFIX + "tokens" not in metadata:
+        tekken, whole = tekken_keys(folder, rows)
+        metadata |= {PREFIX + key: value for key, value in tekken.items()}
     if metadata.get(PREFIX + "model") == "gpt2":
         metadata[PREFIX + "pre"] = pre or _pre(whole, config, folder)
+    if PREFIX + "tokens" not in metadata and (other := _tiktoken(folder)):
+        raise Unsupported("is a tokenizer of tiktoken's, which edgellm cannot convert; take a copy of the model that has a "
+                          "tokenizer.json, or a .gguf file of it", file=os.path.join(folder, other))
     if PREFIX + "tokens" not in metadata:
         metadata[PREFIX + "model"] = "none"
         return [*notes, "no tokenizer was found that GGUF can hold: the model takes token ids only"]
@@ -70,9 +77,21 @@ def _pre(whole: Json, config: Json, folder: str) -> str:
     found = recognise(whole, pre_of(config, whole))
     if found is None:
         raise Unsupported("cuts words in a way that GGUF has no name for; name the nearest one with --pre (such as gpt-2), "
-                          "and check the result with edgellm tokenize", file=os.path.join(folder, FAST),
-                          field="pre_tokenizer")
+                          "and check the result with edgellm tokenize", file=folder, field="pre_tokenizer")
     return found
+
+
+def _tiktoken(folder: str) -> str:
+    """The name of a list of base64 and ranks, "" where there is none; Llama's makers give it the name of SentencePiece's models."""
+    for name in (MODEL, "tiktoken.model", "qwen.tiktoken"):
+        if os.path.isfile(os.path.join(folder, name)):
+            file = MappedFile(os.path.join(folder, name))
+            try:
+                if re.match(rb"[A-Za-z0-9+/]+=* \d+\r?\n", bytes(file.data[:1 << 10])):
+                    return name
+            finally:
+                file.close()
+    return ""
 
 
 def _from_sentencepiece(folder: str, config: Json, metadata: dict[str, Any], whole: Json, settings: Json, rows: int) -> list[str]:
