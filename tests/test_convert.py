@@ -200,7 +200,7 @@ def test_unknown_cuts_are_refused_unless_a_name_is_given(tmp_path: Path) -> None
     ("llama", {"model_type": "rwkv"}, "rwkv"), ("llama", {"hidden_act": "relu"}, "relu"),
     ("llama", {"model_type": ["llama"]}, "llama"), ("llama", {"model_type": None}, "names no model_type"),
     ("llama", {"num_hidden_layers": 3}, "blk.2"), ("llama", {"num_attention_heads": 3}, "head"),
-    ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0}}, "dynamic"),
+    ("llama", {"rope_parameters": {"rope_type": "linked", "rope_theta": 10000.0}}, "linked"),
     ("llama", {"intermediate_size": 50}, "shape"), ("gemma3_text", {"query_pre_attn_scalar": 4}, "query_pre_attn_scalar"),
 ])
 def test_models_that_would_not_run_are_refused(tmp_path: Path, kind: str, config: dict[str, Any], message: str) -> None:

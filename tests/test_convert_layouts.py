@@ -244,6 +244,14 @@ def test_the_number_of_kinds_of_tokens(tmp_path: Path, kind: str) -> None:
         assert gguf.metadata["tokenizer.ggml.token_type_count"] == gguf.tensors["token_types.weight"].shape[0]
 
 
+def test_dynamic_scaling_begins_after_the_trained_length(tmp_path: Path) -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    done = convert(write_checkpoint(tmp_path / "hf", "mistral", rope_parameters=rope), tmp_path / "model.gguf", type_name="F32")
+    assert any("dynamic rope scaling begins after 128 tokens" in note for note in done.notes)
+    with edgellm.load(done.path, context=64, kv_type="f32", threads=1, backend="cpu") as model:
+        assert np.abs(model.logits(IDS)[[5, -1]] - np.array(GOLD["mistral"])).max() <= 1e-4
+
+
 def test_queries_of_mistral_4_grow_after_the_first_context() -> None:
     rope = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16, "rope_type": "yarn", "factor": 4.0,
             "mscale": 1, "mscale_all_dim": 1}

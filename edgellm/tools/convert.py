@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -78,9 +78,18 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
                     writer.write(tensor.name, data)
                 model.drop(tensor.name)
         name = NAMES[metadata["general.file_type"]]
-        notes += _unread(model)
+        notes += _dynamic(model) + _unread(model)
         return Converted(writer.paths[0], metadata["general.architecture"], name, os.stat(writer.paths[0]).st_size, len(plan),
                          tuple(notes))
+
+
+def _dynamic(model: MlxFolder) -> list[str]:
+    rope = model.config.get("rope_scaling") or model.config.get("rope_parameters")
+    if not isinstance(rope, Mapping) or "alpha" in rope or (rope.get("rope_type") or rope.get("type")) != "dynamic":
+        return []                                          # Hunyuan's alpha is in its base
+    length = rope.get("original_max_position_embeddings") or model.config.get("max_position_embeddings")
+    return [f"dynamic rope scaling begins after {str(length)[:SHOWN]} tokens and has no place in the file; keep the context within "
+            "them"]
 
 
 def _unread(model: MlxFolder) -> list[str]:

@@ -48,10 +48,11 @@ XIELU = {f"mlp.act_fn.{part}": f"xielu.{part}" for part in ("alpha_p", "alpha_n"
 SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm",
              "self_attn.inner_attn_ln": "attn_sub_norm", "mlp.ffn_layernorm": "ffn_sub_norm"}
 
+DYNAMIC = frozenset({"dynamic"})                 # changes nothing up to the length that the model was trained for
+
 FAMILIES = (
-    Family("llama", ("llama",), INNER, paired_rows=True),
-    Family("llama", ("internlm3",), INNER, paired_rows=True, own_ropes=frozenset({"dynamic"})),
-    Family("llama", ("mistral",), INNER, paired_rows=True, slides=True),
+    Family("llama", ("llama", "internlm3"), INNER, paired_rows=True, own_ropes=DYNAMIC),
+    Family("llama", ("mistral",), INNER, paired_rows=True, slides=True, own_ropes=DYNAMIC),
     Family("mistral3", ("ministral3",), INNER, paired_rows=True, slides=True, keys=ministral,
            only={"rope_parameters.mscale": (1,)}),
     Family("arcee", ("arcee",), INNER, activations=("relu2",), paired_rows=True),
