@@ -365,3 +365,12 @@ def test_killed_while_saving(path: Path, tmp_path: Path, capfd: pytest.CaptureFi
     """Old or new, never garbage."""
     newest, states = kill_while_saving(path, tmp_path / "sessions", 20)
     assert states == 20 and newest > 40
+
+
+def test_a_session_with_bytes_that_are_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `--system $'\\xff'` gives them."""
+    store = SessionStore()
+    store.write("a", Record("m", ({"role": "user", "content": "hi"},), system="x\udcff"))
+    assert store.read("a").system == "x\udcff"
+    assert app.run(["sessions", "export", "a", "-o", str(tmp_path / "a.md")]) == 0
+    assert "x?" in (tmp_path / "a.md").read_text(encoding="utf-8")

@@ -12,6 +12,8 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.cli import app
+from edgellm.cli.perplexity import read_text
+from edgellm.cli.piped import decoded
 
 LINES = ["Once upon a time", "there was", "a model."]
 
@@ -43,6 +45,26 @@ def test_an_array(model: Path, lines: Path, tmp_path: Path, capsys: pytest.Captu
     assert not streams.out and "3 vectors of 64 values" in streams.err
     with edgellm.load(model) as opened:
         assert np.array_equal(np.load(target), opened.embed(LINES, normalize=False))
+
+
+def test_an_array_that_is_there_is_replaced_on_request(model: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                       capsys: pytest.CaptureFixture[str]) -> None:
+    """Refusals come before the work; what is there stays until the new file is whole."""
+    target = tmp_path / "vectors.npy"
+    target.write_bytes(b"old")
+    with monkeypatch.context() as patched:
+        patched.setattr("edgellm.cli.opening.open_model", lambda *_, **__: pytest.fail("loaded"))
+        assert app.run(["embed", str(model), str(lines), "-o", str(target)]) == 2
+        assert "exists; give another name, or --force" in capsys.readouterr().err and target.read_bytes() == b"old"
+        assert app.run(["embed", str(model), str(lines), "-o", str(tmp_path / "none" / "v.npy")]) != 0
+        assert "cannot be written" in capsys.readouterr().err
+    assert app.run(["embed", str(model), str(lines), "-o", str(target), "--force"]) == 0
+    assert np.load(target).shape == (3, 64)
+
+
+def test_a_file_is_read_as_a_pipe_is(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_bytes(b"\xef\xbb\xbfone\rmore\r\ntwo\n")
+    assert read_text(tmp_path / "t.txt") == decoded((tmp_path / "t.txt").read_bytes(), "") == "one\rmore\r\ntwo\n"
 
 
 def test_lines_from_a_pipe(model: Path) -> None:

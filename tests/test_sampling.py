@@ -92,6 +92,13 @@ def test_stage_against_its_definition(after_top_k: bool, name: str, settings_: d
     assert [logits[i] for i in ids_of(left)] == left.logits.tolist()
 
 
+def test_top_p_keeps_what_min_keep_asks_for() -> None:
+    """More than it looks at first."""
+    logits = np.linspace(0, -20, 3000).tolist()
+    left = stages.top_p(SamplingOptions(top_p=0.1, min_keep=700), lambda: 0.0)(everything(logits))
+    assert list(ids_of(left)) == list(range(700))
+
+
 @given(some_logits, st.sampled_from([0.2, 0.5, 0.9]), st.integers(0, 3))
 def test_typical_against_its_definition(logits: list[float], p: float, min_keep: int) -> None:
     options = SamplingOptions(typical_p=p, min_keep=min_keep)
@@ -101,7 +108,7 @@ def test_typical_against_its_definition(logits: list[float], p: float, min_keep:
     assert sorted(logits[i] for i in kept) == sorted(logits[i] for i in wanted) or len(kept ^ wanted) <= 2
 
 
-@given(some_logits, st.booleans(), st.sampled_from([0.05, 0.1, 0.3]), st.integers(0, 4))
+@given(some_logits, st.booleans(), st.sampled_from([0.0, 0.05, 0.1, 0.3]), st.integers(0, 4))
 def test_xtc_drops_all_that_reach_it_but_the_least(logits: list[float], after_top_k: bool, threshold: float, min_keep: int) -> None:
     order = ranked(logits)
     chance = softmax([logits[i] for i in order])

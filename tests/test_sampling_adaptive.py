@@ -39,6 +39,14 @@ def test_mirostat_keeps_the_surprise_near_tau(version: int, tau: float) -> None:
     assert entropy(drawn(plain, zipf(), 800)) > 5.5
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("eta", [250.0, 1e6])
+def test_mirostat_with_a_large_step(version: int, eta: float) -> None:
+    """mu swings between what keeps all tokens and what keeps one."""
+    options = SamplingOptions(temperature=1, mirostat=version, mirostat_eta=eta, seed=1)
+    assert 0 in drawn(Sampler(options, n_vocab=N, context=64), zipf(), 50)
+
+
 def test_mirostat_replaces_the_stages_that_cut() -> None:
     options = SamplingOptions(temperature=1, top_k=1, mirostat=2, mirostat_tau=8, seed=0)
     assert len(set(drawn(Sampler(options, n_vocab=N, context=64), zipf(), 200))) > 20

@@ -29,7 +29,9 @@ def embed(
     )] = None,
     threads: options.Threads = None,
     backend: options.Backend = None,
-    force: options.Force = False,
+    force: Annotated[bool, typer.Option("--force", help=(
+        "Load the model even if it does not fit into free memory, and replace FILE.npy."
+    ))] = False,
 ) -> None:
     """Embed each line of a text.
 
@@ -39,10 +41,15 @@ def embed(
     from edgellm.catalogue import resolve
     from edgellm.cli.opening import open_model
     from edgellm.cli.progress import ProgressLine
+    from edgellm.formats.whole_file import check_place
 
     if output is not None and output.suffix != ".npy":
         raise OptionError(f"--output {output} has no name that ends in .npy; give one, or leave it out for JSON lines.")
+    if output is not None and output.exists() and not force:
+        raise OptionError(f"{output} exists; give another name, or --force to replace it.")
     resolve(model)                           # a mistyped name shows before text is waited for
+    if output is not None:
+        check_place(output)
     lines = _lines(file)
     load = options.given(threads=threads, backend=backend, context=context, force=force or None)
     with open_model(model, load, embeds=True) as opened, ProgressLine("embedding") as line:
@@ -70,16 +77,26 @@ def _lines(file: Path | None) -> list[str]:
 
 
 def _write(vectors: Vectors, output: Path | None) -> None:
+    import io
     import json
 
     import numpy as np
+
+    from edgellm.formats.whole_file import WholeFile
 
     if output is None:
         for index, vector in enumerate(vectors):     # str: the shortest text that is the same float32
             print(json.dumps({"index": index, "embedding": [float(str(value)) for value in vector]}))
         return
+    data = io.BytesIO()
+    np.save(data, vectors)
+    file = WholeFile(output)
     try:
-        np.save(output, vectors)
+        file.write(data.getbuffer())
+        file.finish()
+        file.publish()
     except OSError as error:
         raise OptionError(f"--output {output} cannot be written: {error.strerror}; give another place.") from error
+    finally:
+        file.discard()
     print(f"{output}: {vectors.shape[0]} vectors of {vectors.shape[1]} values", file=sys.stderr)

@@ -85,9 +85,9 @@ def perplexity(
 
 
 def read_text(file: Path) -> str:
-    """A text in UTF-8. Raises OptionError."""
+    """A text in UTF-8, as `PipedText` gives it: line ends as they are, no byte order mark. Raises OptionError."""
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_bytes().decode().removeprefix("\ufeff")
     except OSError as error:
         raise OptionError(f"{file} cannot be read: {error.strerror}; give a text file.") from error
     except UnicodeDecodeError as error:

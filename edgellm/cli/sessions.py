@@ -84,7 +84,7 @@ def export(
         sys.stdout.write(Filter()(text) if sys.stdout.isatty() else text)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise OptionError(f"--output {output}: cannot be written ({error.strerror}); give another file") from error
 

@@ -111,7 +111,8 @@ class SessionStore:
         body = {"version": VERSION, **content, "turns": [dict(turn) for turn in record.turns], "load": dict(record.load)}
         file = WholeFile(self.text_path(name))
         try:
-            file.write(json.dumps({**body, "sha256": _digest(body)}, ensure_ascii=False, indent=1).encode())
+            text = json.dumps({**body, "sha256": _digest(body)}, ensure_ascii=False, indent=1)
+            file.write(text.encode(errors="surrogatepass"))      # an argument's bytes may not be UTF-8
             file.finish()
             file.publish()
         finally:

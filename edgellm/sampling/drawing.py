@@ -77,7 +77,8 @@ class _Mirostat:
 
     def __call__(self, candidates: Candidates) -> int:
         probability = candidates.probabilities().astype(np.float64)
-        n = self._by_slope(candidates, probability) if self._version == 1 else int(np.count_nonzero(probability >= 2.0**-self._mu))
+        n = self._by_slope(candidates, probability) if self._version == 1 else \
+            int(np.count_nonzero(probability >= 2.0 ** min(-self._mu, 0)))
         kept = best(candidates, max(1, n))
         chances = kept.probabilities()
         at = _place(chances, self._uniform)

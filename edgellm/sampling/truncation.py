@@ -61,7 +61,7 @@ def top_p(options: SamplingOptions, uniform: Uniform) -> Select:
             reached = _reaching(candidates.probabilities(), options.top_p)
             return candidates.take(slice(0, max(reached or len(candidates.logits), options.min_keep)))
         total = float(np.exp(candidates.logits - candidates.logits.max()).sum(dtype=np.float64))
-        look = FIRST_LOOK
+        look = max(FIRST_LOOK, options.min_keep)
         while True:
             head = best(candidates, look)
             reached = _reaching(np.exp(head.logits - head.logits[0]) / total, options.top_p)
@@ -100,13 +100,14 @@ def xtc(options: SamplingOptions, uniform: Uniform) -> Select:
     def select(candidates: Candidates) -> Candidates:
         if len(candidates.logits) < 2 or uniform() > options.xtc_probability:
             return candidates
-        probability = candidates.probabilities()
-        reaching = np.flatnonzero(probability >= options.xtc_threshold)
-        n_left = len(probability) - (len(reaching) - 1)
+        logits = candidates.logits
+        reach = (candidates.probabilities() >= options.xtc_threshold) & (logits > -np.inf)    # banned tokens reach none, not even 0
+        reaching = np.flatnonzero(reach)
+        n_left = len(logits) - (len(reaching) - 1)
         if len(reaching) < 2 or n_left < options.min_keep:
             return candidates
-        least = reaching[::-1][np.argmin(probability[reaching[::-1]])]
-        kept = probability < options.xtc_threshold
+        least = reaching[::-1][np.argmin(logits[reaching[::-1]])]
+        kept = ~reach
         kept[least] = True
         return candidates.take(np.flatnonzero(kept))
 
