@@ -77,6 +77,8 @@ SAME = [
     "{{ cycler('p', 'q').next() }}",
     "{% with k = 3 %}{{ k }}{% endwith %}{{ messages[0].content | length }}{{ 'a b c' | wordcount }}"
     "{{ 'abc' | list }}{{ 'ab' | reverse }}",
+    "{{ 'a b/é?' | urlencode }}{{ {'k': 'é&', 'l': 2} | urlencode }}{{ 1500000 | filesizeformat }}{{ messages[2].n[4].copy() }}"
+    "{{ [{'n': 2}, {'n': 3.5}] | sum(attribute='n') }}{{ [{'a': {'n': 1}}] | sum('a.n', start=4) }}",
 ]
 
 
@@ -140,6 +142,7 @@ BOMBS = {
     "long output": "{% for i in range(9999) %}{{ 'x' * 9999 }}{% endfor %}", "long source": "x" * 99_999,
     "large source": "{{ a.b }}" * 7000, "deep source": "{{ " + "(" * 9000 + "1" + ")" * 9000 + " }}",
     "deep blocks": "{% if 1 %}" * 2000 + "{% endif %}" * 2000, "big number": "{{ " + "9" * 9999 + " }}",
+    "summed lists": "{{ ([{'n': [1]}] * 9999) | sum(attribute='n') }}", "quoted": "{{ ('é' * 900000) | urlencode }}",
     "lipsum": "{{ lipsum(n=99999) }}",
     "block": "{% block a %}{{ self.a() }}{% endblock %}",
 }

@@ -14,7 +14,18 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.chat.fallback import BUILT_IN
 from edgellm.chat.templates import ChatTemplate
-from edgellm.chat.thinking import CHANNEL, THINK, ThinkingSplitter, marks_of, opens_thinking, split_thinking, switch, thinking_of
+from edgellm.chat.thinking import (
+    BRACKETS,
+    CHANNEL,
+    SEED,
+    THINK,
+    ThinkingSplitter,
+    marks_of,
+    opens_thinking,
+    split_thinking,
+    switch,
+    thinking_of,
+)
 from edgellm.errors import OptionError
 
 CASES = [                                        # (opened by the prompt, text, thinking, answer)
@@ -52,6 +63,13 @@ def test_channels_of_gemma_4(text: str, thinking: str, answer: str) -> None:
         splitter = ThinkingSplitter(inside=False, marks=CHANNEL)
         told = [splitter.push(text[:cut]), splitter.push(text[cut:]), splitter.flush()]
         assert ("".join(one for one, _ in told), "".join(one for _, one in told)) == (thinking, answer)
+
+
+def test_marks_of_magistral_and_seed_oss() -> None:
+    assert marks_of("First think: [THINK]...[/THINK]") == BRACKETS and marks_of("{% set end = '</seed:think>' %}") == SEED
+    assert split_thinking("[THINK]Hm.[/THINK]Paris.", marks=BRACKETS) == ("Hm.", "Paris.")
+    assert split_thinking("<seed:think>\nHm.\n</seed:think>Paris.", marks=SEED) == ("Hm.", "Paris.")
+    assert thinking_of("[THINK][/THINK]") == "always"
 
 
 @given(st.lists(st.sampled_from(["<", "<think>", "</think>", "</", "think", ">", " ", "\n", "a", "<thi", "nk>"])), st.booleans())

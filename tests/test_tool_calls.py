@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -286,6 +287,32 @@ def test_calls_are_carried_out_until_there_are_none() -> None:
     assert results[0] == "Rome: sun for 2 days" and results[1].startswith("error: there is no tool gone")
     assert results[2].startswith("error: TypeError") and answer.messages[0]["tool_calls"][0]["function"]["arguments"]["days"] == 2
     json.dumps(answer.messages)
+
+
+def test_what_was_thought_stays_between_rounds() -> None:
+    box = toolbox([weather], template("<tool_call>"))
+    assert box is not None
+    script = [replace(generation("", ToolCall("weather", {"city": "Rome"}, "1")), thinking="Hm."), generation("Sunny.")]
+    answer = run_rounds(lambda messages: script.pop(0), ASK, box, 10)
+    assert answer.messages[0]["reasoning_content"] == "Hm."
+
+
+def test_coroutine_functions_are_not_run() -> None:
+    async def later(city: str) -> str:
+        return city
+
+    box = toolbox([later], template("<tool_call>"))
+    assert box is not None
+    with pytest.raises(OptionError, match="cannot call later, a coroutine function"):
+        run_rounds(lambda messages: generation(""), ASK, box, 10)
+
+
+def test_a_template_for_tools_is_taken_when_there_are_some(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="spm", n_layers=1, metadata={
+        "tokenizer.chat_template": "{{ messages[0].content }}", "tokenizer.chat_template.tool_use": TEMPLATE})
+    with edgellm.load(path, context=512) as model:
+        short, long = (model.chat(ASK, max_tokens=1, tools=tools).stats.prompt_tokens for tools in (None, [weather]))
+        assert short < 30 < long
 
 
 def test_rounds_are_bounded_and_descriptions_are_the_callers_to_carry_out() -> None:

@@ -157,7 +157,7 @@ STR_METHODS: dict[str, Rule] = {
 LIST_METHODS: dict[str, Rule] = {"index": compare, "count": compare}
 METHODS: dict[type, dict[str, Rule]] = {
     str: STR_METHODS, list: LIST_METHODS, tuple: LIST_METHODS, int: {}, float: {}, type(None): {}, range: {},
-    dict: dict.fromkeys(("get", "items", "keys", "values"), free)}
+    dict: dict.fromkeys(("get", "items", "keys", "values", "copy"), free)}
 
 
 def methods(value: Value) -> dict[str, Rule] | None:

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, cast
 
 from jinja2 import filters as builtin
-from jinja2 import pass_eval_context
+from jinja2 import pass_environment, pass_eval_context
 from jinja2.tests import TESTS
 
 from edgellm.chat import costs
@@ -104,13 +104,24 @@ def shown(value: Value) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def total(iterable: Iterable[Value], attribute: str | int | None = None, start: Value = 0) -> Value:
+@pass_environment
+def total(context: Value, iterable: Iterable[Value], attribute: str | int | None = None, start: Value = 0) -> Value:
     """jinja2's `sum` for numbers: of lists it would be quadratic."""
     if not isinstance(start, int | float):
         raise exceeded("it sums up something else than numbers")
     if attribute is not None:
-        raise exceeded("it sums up attributes")
+        iterable = map(builtin.make_attrgetter(context, attribute), iterable)
     return sum(iterable, start)
+
+
+def urlencode(value: Value) -> str:
+    """jinja2's `urlencode`."""
+    text = shown(value) if not isinstance(value, dict | list | tuple) else value
+    budget = BUDGET.get()
+    budget.length(12 * budget.printed(text))
+    budget.step(200 * budget.printed(text))
+    budget.room(60 * budget.printed(text))   # a list of the bytes
+    return builtin.do_urlencode(text)
 
 
 def _text(rule: Rule) -> Rule:
@@ -184,7 +195,8 @@ FILTERS: dict[str, tuple[Callable[..., Value], Rule]] = {
     name: (cast("Callable[..., Value]", function or builtin.FILTERS[name]), rule) for name, function, rule in (
         ("abs", None, costs.free), ("attr", None, _named), ("batch", None, _counts), ("capitalize", None, _text(costs.recase)),
         ("center", None, costs.pad), ("count", None, costs.free), ("d", None, costs.free), ("default", None, costs.free),
-        ("dictsort", None, _each), ("e", escape, costs.scan), ("escape", escape, costs.scan), ("first", None, costs.free),
+        ("dictsort", None, _each), ("e", escape, costs.scan), ("escape", escape, costs.scan),
+        ("filesizeformat", None, _number), ("first", None, costs.free),
         ("float", None, _number), ("format", None, costs.formatting), ("groupby", None, _each), ("indent", None, costs.indent),
         ("int", None, _number), ("items", None, _each), ("join", join, _join), ("last", None, costs.free),
         ("length", None, costs.free), ("list", None, _each), ("lower", None, _text(costs.recase)), ("map", None, _mapped),
@@ -193,7 +205,8 @@ FILTERS: dict[str, tuple[Callable[..., Value], Rule]] = {
         ("select", None, _by_test), ("selectattr", None, _by_test), ("slice", None, _counts), ("sort", None, _each),
         ("string", shown, costs.scan), ("sum", total, _each), ("title", None, _text(_words)),
         ("tojson", tojson, costs.free), ("trim", None, _text(costs.search_back)), ("truncate", None, costs.pad),
-        ("unique", None, _each), ("upper", None, _text(costs.recase)), ("wordcount", None, _text(_words)))}
+        ("unique", None, _each), ("upper", None, _text(costs.recase)),
+        ("urlencode", urlencode, costs.free), ("wordcount", None, _text(_words)))}
 # These go through what they are given in Python, without a step of their own.
 LOOPING = frozenset({"batch", "groupby", "join", "list", "map", "max", "min", "reject", "rejectattr", "select", "selectattr",
                      "slice", "sort", "sum", "unique"})

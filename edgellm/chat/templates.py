@@ -95,8 +95,9 @@ class ChatTemplate:
 def _message(message: Message, given: list[str]) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise TemplateError(f"a message is a mapping with role and content, not {type(message).__name__}")
-    # A key without a value is left out: templates cope with that, but print "None" or fail on None.
-    plain: dict[str, Any] = {str(key): _plain(value, given) for key, value in message.items() if value is not None}
+    # A key without a value is left out: templates cope with that, but print "None" or fail on None. Beside calls they expect it.
+    plain: dict[str, Any] = {str(key): _plain(value, given) for key, value in message.items()
+                             if value is not None or (key == "content" and message.get("tool_calls"))}
     role = plain.get("role")
     if role is not None and not isinstance(role, str):
         raise TemplateError(f'the role of a message is a text such as "user", not {type(role).__name__}')
@@ -112,6 +113,10 @@ def _plain(value: Any, given: list[str], depth: int = 0) -> Any:
     """A copy in plain JSON types, so that a template meets no object with methods of its own. Texts are noted in `given`."""
     if depth > MAX_DEPTH:
         raise TemplateError(f"the conversation nests lists deeper than {MAX_DEPTH}")
+    if isinstance(value, Text):              # ours, with the marks of a call in it
+        bounds = [0, *(place for span in value.spans for place in span), len(value)]
+        given += [str(value.cut(start, stop)) for start, stop in zip(bounds[::2], bounds[1::2], strict=True)]
+        return value
     if isinstance(value, str):
         given.append(str.__str__(value))
         return given[-1]

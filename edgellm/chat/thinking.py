@@ -22,6 +22,8 @@ class Marks(NamedTuple):
 
 
 THINK = Marks("<think>", "</think>", "<think>")
+BRACKETS = Marks("[THINK]", "[/THINK]", "[THINK]")                           # Magistral, Ministral 3
+SEED = Marks("<seed:think>", "</seed:think>", "<seed:think>")                # Seed-OSS
 CHANNEL = Marks("<|channel>thought", "<channel|>", "<|channel>")             # Gemma 4
 # gpt-oss: all that comes before the final message.
 HARMONY = Marks("<|channel|>analysis", "<|channel|>final<|message|>", "<|channel|>",
@@ -33,7 +35,7 @@ _SWITCH = re.compile(r"\benable_thinking\b|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinki
 
 def marks_of(source: str) -> Marks | None:
     """What the model of a chat template thinks between; None where it does not think."""
-    return next((marks for marks in (THINK, CHANNEL, HARMONY) if marks.close in source), None)
+    return next((marks for marks in (SEED, BRACKETS, THINK, CHANNEL, HARMONY) if marks.close in source), None)
 
 
 def thinking_of(source: str) -> Thinking:

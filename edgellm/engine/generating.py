@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 
-from edgellm.chat import Message, encode_chat, marks_of, splitter_of, switch, thinking_of
+from edgellm.chat import Message, encode_chat, marks_of, shape_of, splitter_of, switch, thinking_of
 from edgellm.engine.async_ import AsyncTwins, Prompt
 from edgellm.engine.chat_options import (
     ChatKeywords,
@@ -101,20 +101,21 @@ class Generating(AsyncTwins):
         model = source.model
         if isinstance(messages, str) or not isinstance(messages, Sequence):
             raise OptionError('messages is not a list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
-        tools = toolbox(options.get("tools"), model.template)
+        template = model.tool_template if options.get("tools") else model.template
+        tools = toolbox(options.get("tools"), template)
         if options.get("run_tools"):
             if stream or tools is None:
                 raise OptionError("run_tools needs tools, and no stream=True: read the calls of a stream from its events.")
             again: ChatKeywords = {**options, "run_tools": False}
             rounds = check_rounds(options.get("max_rounds", MAX_ROUNDS))
             return run_rounds(lambda more: self.chat(more, **again), messages, tools, rounds)
-        template, think = model.template, check_think(options.get("think"))
+        shape, think = shape_of(template), check_think(options.get("think"))
         thinking, budget = thinking_of(template.source), check_budget(options.get("think_budget"))
         asked = parse(generation_part(options), context=model.context, more_stops=template.stops, stop_loops=True)
         extra = {**switch(thinking, think), **check_template_options(options.get("template_options"))}
 
         def encode(some: Sequence[Message]) -> ChatPrompt:
-            rendered = template.render([_unpinned(message) for message in some], tools=tools.messages if tools else None, **extra)
+            rendered = shape.render([_unpinned(message) for message in some], tools.messages if tools else None, **extra)
             return ChatPrompt(rendered, np.array(encode_chat(model.tokenizer, rendered), np.int32))
 
         seen = fit(messages, encode, lambda text: len(model.tokenizer.encode(text)), asked.context_policy or source.policy,

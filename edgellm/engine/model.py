@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack  # Any: metadata holds values of many types
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, thinking_of
+from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, template_variants, thinking_of
 from edgellm.engine import embed as embedding
 from edgellm.engine import saved_session
 from edgellm.engine.adapters import AdapterSets, Asked
@@ -149,6 +149,17 @@ class Model(Generating, AsyncEmbedding):
     def template(self) -> ChatTemplate:
         """What makes a prompt of messages."""
         return find_template(self._metadata, self.tokenizer, file=str(self.path))
+
+    @property
+    def tool_template(self) -> ChatTemplate:
+        """What makes one where tools are given: Hermes 2 Pro and Command R bring a template of its own for that."""
+        return self._tool_use or self.template
+
+    @cached_property
+    def _tool_use(self) -> ChatTemplate | None:
+        if "tool_use" not in template_variants(self._metadata, file=str(self.path)):
+            return None
+        return find_template(self._metadata, self.tokenizer, file=str(self.path), variant="tool_use")
 
     def _source(self) -> Source:
         self._require_open()

@@ -5,10 +5,12 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import iscoroutinefunction
 from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers import CallSplitter, Format, find_format, tool_grammar
 from edgellm.chat.schemas import arguments_schema
+from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate, Message
 from edgellm.chat.tools import Tool, ToolCall
 from edgellm.engine.form import Form, check_grammar, marks_in
@@ -65,7 +67,7 @@ def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
     names = [tool.name for tool in tools]
     if len(set(names)) < len(names):
         raise OptionError(f"tools names {next(name for name in names if names.count(name) > 1)} twice; give each its own name.")
-    if tools and "tools" not in template.source:
+    if tools and shape_of(template).tools is None:
         raise TemplateError(f"{template.name} knows no tools, so the model would not be told of them; take another model.")
     return Toolbox(tuple(tools), functions, find_format(template.source)) if tools else None
 
@@ -108,13 +110,18 @@ def run_rounds(ask: Callable[[list[Message]], Generation], messages: Sequence[Me
                max_rounds: int) -> Generation:
     """Answers of `ask`, with the results of the calls in between, until one calls nothing, or what cannot be called here."""
     added = list[Message]()
+    if name := next((name for name, function in tools.functions.items() if iscoroutinefunction(function)), None):
+        raise OptionError(f"run_tools cannot call {name}, a coroutine function; give a plain function, or leave run_tools out and "
+                          "await it yourself.")
     while True:
         answer = ask([*messages, *added])
         may_call = all(call.name in tools.functions or not _known(call, tools) for call in answer.tool_calls)
         if not answer.tool_calls or not may_call or max_rounds == 0:
             return replace(answer, messages=tuple(added))
         max_rounds -= 1
-        added.append({"role": "assistant", "content": answer.text, "tool_calls": [call.message for call in answer.tool_calls]})
+        thought = {"reasoning_content": answer.thinking} if answer.thinking else {}
+        calls = [call.message for call in answer.tool_calls]
+        added.append({"role": "assistant", "content": answer.text, **thought, "tool_calls": calls})
         for call in answer.tool_calls:
             added.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": _result(call, tools)})
 

@@ -13,6 +13,7 @@ from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall
 
 Mark = Callable[[str], str]                      # a text in a grammar: the control token that it is, or the text
 Parse = Callable[[str, Sequence[Tool]], list[Call] | None]
+Write = Callable[[Sequence[Call]], list[str]]    # calls as blocks
 ANY_TEXT = "TEXT: /(.|\\n)*/"
 
 
@@ -22,7 +23,8 @@ class Format:
 
     A block begins with an opener and ends with a closer, or with the answer where there is none. `parse` gets what stands
     between them and returns its calls, None where there are none: then it is text. `body` is the part of a grammar (Lark) between
-    opener and closer, and rules of its own; `grammar` is the whole one, for formats in which text is marked as well.
+    opener and closer, and rules of its own; `grammar` is the whole one, for formats in which text is marked as well. `write` is
+    the way back from calls, for templates that leave them out.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Format:
     markers: tuple[str, ...] = ()                # control tokens that the parser must see
     body: Callable[[Sequence[Tool], Mark], str] | None = None
     grammar: Callable[[Sequence[Tool], Mark, int | None], str] | None = None         # with the budget of thinking
+    write: Write | None = None
 
 
 class CallSplitter:

@@ -20,5 +20,9 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
     return f'"\\n" ({" | ".join(calls)}) "\\n"'
 
 
+def write(calls: Sequence[Call]) -> list[str]:
+    return [f"\n{json.dumps(call._asdict(), ensure_ascii=False)}\n" for call in calls]
+
+
 FORMAT = Format("hermes", (("<tool_call>",),), ("<tool_call>",), parse, ("</tool_call>",),
-                markers=("<tool_call>", "</tool_call>"), body=body)
+                markers=("<tool_call>", "</tool_call>"), body=body, write=write)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from edgellm.chat.parsers import pythonic
 from edgellm.chat.parsers._format import Format, Mark
-from edgellm.chat.tools import Tool
+from edgellm.chat.tools import Call, Tool
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
@@ -13,5 +13,10 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
     return f'"[" {inner} "]"\n{rules}'
 
 
+def write(calls: Sequence[Call]) -> list[str]:
+    written = (f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})" for call in calls)
+    return [f"[{', '.join(written)}]"]
+
+
 FORMAT = Format("lfm2", (("<|tool_list_start|>",), ("<|tool_call_start|>",)), ("<|tool_call_start|>",), pythonic.parse,
-                ("<|tool_call_end|>",), markers=("<|tool_call_start|>", "<|tool_call_end|>"), body=body)
+                ("<|tool_call_end|>",), markers=("<|tool_call_start|>", "<|tool_call_end|>"), body=body, write=write)

@@ -1,0 +1,173 @@
+"""Conversations in the shape that a chat template reads, which rendering small ones shows."""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import product
+from typing import Any, Literal, NamedTuple  # Any: JSON
+
+from edgellm.chat.parsers import find_format
+from edgellm.chat.provenance import Text, joined
+from edgellm.chat.templates import REASONING, ChatTemplate, Message, Rendered
+from edgellm.chat.tools import Call, Tool
+from edgellm.errors import TemplateError
+
+Told = Literal["tools", "xml_tools", "system"]   # two options of templates, and a key of the system message
+WORD, OTHER = "zqprobe", "zqother"               # what no template says by itself
+USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}
+TOOL = Tool(OTHER, OTHER, {"type": "object", "properties": {"x": {"type": "string", "description": "x"}}, "required": ["x"]})
+RESULT = {"role": "tool", "tool_call_id": "abcdefghi", "name": OTHER, "content": "1"}
+HELPFUL = "You are a helpful assistant with some tools."
+
+
+class Calling(NamedTuple):
+    """How a template takes a message with calls."""
+
+    objects: bool                                # arguments are objects, not JSON in a text
+    empty: dict[str, str | None]                 # the content of a message that has none
+    shown: bool                                  # the calls are in the text
+
+
+class Shape:
+    """What a template shows of conversations. Each question is put to it when a conversation needs the answer."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, **options: Any) -> Rendered:
+        """As `ChatTemplate.render`, for messages as programs that use OpenAI's API write them."""
+        messages = [self._message(message) if isinstance(message, Mapping) else message for message in messages]
+        more: dict[str, Any] = {}
+        if messages and tools:
+            messages, more = _tell(self.tools or "tools", messages, tools)
+        return self._template.render(messages, **{**more, **options})
+
+    @cached_property
+    def tools(self) -> Told | None:
+        """How the model is told of tools; None where the template has no way."""
+        if "tools" not in self._template.source:
+            return None
+        ways: tuple[Told, ...] = ("tools", "xml_tools", "system")
+        texts = {way: [self._text(talk, way) for talk in ([USER], [SYSTEM, USER])] for way in ways}
+        if texts["tools"] == [None, None]:
+            return "tools"                       # it takes other conversations, or says why not
+        return next((way for way in ways if any(OTHER in (text or "") for text in texts[way])), None)
+
+    @cached_property
+    def _parts(self) -> bool:
+        """Content may be a list of parts."""
+        text = self._text([{**USER, "content": [{"type": "text", "text": WORD, OTHER: OTHER}]}])
+        return text is not None and WORD in text and OTHER not in text
+
+    @cached_property
+    def _developer(self) -> str:
+        """The role that instructions of a developer have."""
+        shown = (role for role in ("developer", "system") if WORD in (self._text([{"role": role, "content": WORD}, USER]) or ""))
+        return next(shown, "developer")
+
+    @cached_property
+    def _calling(self) -> Calling | None:
+        """None where the template takes no calls, or refuses this conversation."""
+        empties: tuple[dict[str, str | None], ...] = ({"content": None}, {}, {"content": ""})
+        ways = [(objects, empty, text) for objects, empty in product((True, False), empties)
+                if (text := self._text([USER, {**_probe(objects), **empty}, RESULT], self.tools)) is not None]
+        if not ways:
+            return None
+        objects, empty, text = min(ways, key=lambda way: way[2].count("None") + way[2].count("null"))
+        return Calling(objects, empty, WORD in text)
+
+    @cached_property
+    def _thinks_aloud(self) -> bool:
+        """A message with calls may have both content and reasoning; gpt-oss allows one of them."""
+        if self._calling is None:
+            return True
+        message = {**_probe(self._calling.objects), "reasoning_content": "Hm."}
+        spoken, silent = (self._text([USER, {**message, **content}, RESULT], self.tools)
+                          for content in ({"content": "Well."}, self._calling.empty))
+        return spoken is not None or silent is None
+
+    def _text(self, messages: Sequence[Message], told: Told | None = None) -> str | None:
+        """What becomes of a small conversation, with a tool if `told`."""
+        try:
+            messages, options = _tell(told, messages, [TOOL.message]) if told else (messages, {})
+            return self._template.render(messages, **options).text
+        except TemplateError:
+            return None
+
+    def _message(self, message: Message) -> Message:
+        content = message.get("content")
+        if message.get("role") == "developer":
+            message = {**message, "role": self._developer}
+        if isinstance(content, list | tuple) and content and all(map(_is_text, content)) and not self._parts:
+            message = {**message, "content": "".join(part["text"] for part in content)}
+        if message.get("tool_calls") and self._calling is not None:
+            try:
+                return self._with_calls(message, self._calling)
+            except (TypeError, ValueError, RecursionError):
+                pass                             # arguments that are no JSON, which the template's rendering refuses in a sentence
+        return message
+
+    def _with_calls(self, message: Message, calling: Calling) -> Message:
+        calls = [_with_arguments(call, calling.objects) for call in message["tool_calls"]] \
+            if isinstance(message["tool_calls"], list | tuple) else message["tool_calls"]
+        message, content = {**message, "tool_calls": calls}, message.get("content")
+        if not calling.shown and self.tools and isinstance(content or "", str) and (written := self._written(calls)):
+            return {**message, "content": joined([part for part in (content, written) if part], "\n")}
+        if not content or (any(message.get(name) for name in REASONING) and not self._thinks_aloud):
+            return {**{name: value for name, value in message.items() if name != "content"}, **calling.empty}
+        return message
+
+    def _written(self, calls: object) -> str:
+        """Calls as the model writes them; nothing where its format is not known, or they are none."""
+        format, found = find_format(self._template.source), list[Call]()
+        for call in calls if isinstance(calls, list) else ():
+            function = call.get("function", call) if isinstance(call, Mapping) else {}
+            if not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), Mapping):
+                return ""
+            found.append(Call(function["name"], dict(function["arguments"])))
+        if format.write is None:
+            return ""
+        closer = Text.written(format.closers[0] if format.closers else "")
+        return joined([joined((Text.written(format.openers[0]), block, closer)) for block in format.write(found)], "\n")
+
+
+@lru_cache(maxsize=16)
+def shape_of(template: ChatTemplate) -> Shape:
+    return Shape(template)
+
+
+def _tell(way: Told, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[list[Message], dict[str, Any]]:
+    """Messages and template options with the tools."""
+    if way != "system":
+        return list(messages), dict.fromkeys({"tools", way}, tools)
+    listed = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
+    has_system = isinstance(messages[0], Mapping) and messages[0].get("role") == "system"
+    first = messages[0] if has_system else {"role": "system", "content": HELPFUL}
+    return [{**first, "tools": listed}, *messages[has_system:]], {}
+
+
+def _probe(objects: bool) -> dict[str, Any]:
+    arguments = {"x": WORD}
+    function = {"name": OTHER, "arguments": arguments if objects else json.dumps(arguments)}
+    return {"role": "assistant", "tool_calls": [{"id": "abcdefghi", "type": "function", "function": function}]}
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _with_arguments(call: object, objects: bool) -> object:
+    """A call whose arguments are an object, or JSON in a text, whichever they were."""
+    if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
+        return call
+    arguments = call["function"].get("arguments")
+    if isinstance(arguments, str) and objects:
+        try:
+            found = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return call
+        arguments = found if isinstance(found, dict) else arguments
+    elif isinstance(arguments, Mapping) and not objects:
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": {**call["function"], "arguments": arguments}}
