@@ -171,6 +171,10 @@ def test_sentencepiece_gives_the_same_ids(tmp_path: Path) -> None:
         assert model.tokenizer.token_text(405) == "[PAD405]"
     with open_gguf(done.path) as gguf:
         assert list(gguf.metadata["tokenizer.ggml.token_type"][:5]) == [2, 3, 3, 3, 4]
+        assert gguf.metadata["tokenizer.ggml.add_space_prefix"] is True
+    (folder / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": False}))
+    with open_gguf(convert(folder, tmp_path / "model.gguf").path) as gguf:
+        assert gguf.metadata["tokenizer.ggml.add_space_prefix"] is False
 
 
 def test_every_way_to_cut_words_is_recognised() -> None:
@@ -389,3 +393,14 @@ def test_the_template_of_a_folder_without_tokenizer_json(tmp_path: Path) -> None
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
     with open_gguf(convert(folder, tmp_path / "model.gguf").path) as gguf:
         assert gguf.metadata["tokenizer.chat_template"] == "{{ messages }}"
+
+
+def test_normalizers_that_gguf_cannot_say_are_named(tmp_path: Path) -> None:
+    made = byte_level(None, special=("<|end|>",), rows=330)
+    folder = with_vocabulary(tmp_path / "hf", "qwen2", 330)
+    for normalizers, said in (([tokenizers.normalizers.NFC()], False),
+                              ([tokenizers.normalizers.NFC(), tokenizers.normalizers.Lowercase()], True)):
+        made.normalizer = tokenizers.normalizers.Sequence(normalizers)
+        made.save(str(folder / "tokenizer.json"))
+        notes = convert(folder, tmp_path / "model.gguf").notes
+        assert any("(Lowercase)" in note for note in notes) == said and not any("NFC" in note for note in notes)

@@ -21,6 +21,7 @@ Json = Mapping[str, Any]         # Any: parsed JSON
 PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
 MORE_TEMPLATES = "additional_chat_templates"
 MODEL, FAST, SETTINGS = "tokenizer.model", "tokenizer.json", "tokenizer_config.json"
+USUAL = ("NFC", "Prepend", "Replace")    # normalizers: texts are composed already, and spaces become visible
 ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")      # GGUF's roles of tokens that end an answer
 ADDED_SCORE = -1000.0            # of tokens that were added to a SentencePiece vocabulary, as llama.cpp's converter gives them
 
@@ -46,6 +47,8 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
         metadata |= {PREFIX + key: value for key, value in world.items()}
     elif os.path.isfile(os.path.join(folder, MODEL)) and _tiktoken(folder) != MODEL:
         notes += _from_sentencepiece(folder, config, metadata, whole, settings, rows)
+    else:
+        notes += _not_normalised(whole)
     if PREFIX + "tokens" not in metadata:
         tekken, whole = tekken_keys(folder, rows)
         metadata |= {PREFIX + key: value for key, value in tekken.items()}
@@ -94,6 +97,13 @@ def _tiktoken(folder: str) -> str:
     return ""
 
 
+def _not_normalised(whole: Json) -> list[str]:
+    """What normalizers before BPE do that GGUF cannot say."""
+    kinds = [str(step.get("type")) for step in steps(whole.get("normalizer"), "normalizers")]
+    listed = ", ".join(kind for kind in kinds if kind not in USUAL)
+    return [f"tokenizer.json normalises texts ({listed}), which GGUF cannot say: some texts get other ids"] if listed else []
+
+
 def _from_sentencepiece(folder: str, config: Json, metadata: dict[str, Any], whole: Json, settings: Json, rows: int) -> list[str]:
     model = read_sentencepiece(os.path.join(folder, MODEL))
     if model.kind != BPE:
@@ -109,10 +119,12 @@ def _from_sentencepiece(folder: str, config: Json, metadata: dict[str, Any], who
     for token, text, special in _added(folder, whole, settings):
         if 0 <= token < rows and (text != texts[token] or types[token] == NORMAL or (special and types[token] == USER)):
             texts[token], types[token], scores[token] = text, CONTROL if special else USER, ADDED_SCORE
+    asked = settings.get("add_prefix_space")
+    prefixed = asked if isinstance(asked, bool) else model.add_dummy_prefix
     for key in [key for key in metadata if key.startswith(PREFIX)]:
         del metadata[key]
     metadata |= {PREFIX + "model": "llama", PREFIX + "pre": "default", PREFIX + "tokens": texts, PREFIX + "scores": scores,
-                 PREFIX + "token_type": types, PREFIX + "add_space_prefix": model.add_dummy_prefix}
+                 PREFIX + "token_type": types, PREFIX + "add_space_prefix": prefixed}
     if model.remove_extra_whitespaces:
         metadata[PREFIX + "remove_extra_whitespaces"] = True
     metadata |= {PREFIX + key: value for key, value in special_keys(texts, config, settings).items()}
