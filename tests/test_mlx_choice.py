@@ -9,9 +9,14 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.backends.base import BackendNeed
-from edgellm.backends.mlx import device
+from edgellm.backends.mlx import device, groups
 from edgellm.engine import backend_choice
 from edgellm.engine.backend_choice import by_size
+
+
+def a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("is_apple_silicon", True), ("has_metal", True), ("working_set", 1 << 30)):
+        monkeypatch.setattr(device, name, lambda value=value: value)
 
 
 def test_mlx_that_is_missing_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +47,7 @@ def test_a_mac_without_mlx_runs_on_the_cpu_and_says_so(tmp_path: Path, monkeypat
 
 def test_a_mac_with_room_runs_on_mlx_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
-    for name, value in (("is_apple_silicon", True), ("has_metal", True), ("working_set", 1 << 30)):
-        monkeypatch.setattr(device, name, lambda value=value: value)
+    a_mac(monkeypatch)
     with edgellm.load(tiny_model(tmp_path / "m.gguf")) as model:
         assert model.backend == "mlx" and "through MLX" in model.info.place
     monkeypatch.setattr(device, "working_set", lambda: 1 << 20)
@@ -55,7 +59,30 @@ def test_forms_of_keys_and_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert backend_choice.kv_types("mlx", None) == ("f16",) and backend_choice.kv_types("auto", None) == ("f16", "q8_0")
     with pytest.raises(edgellm.EdgeError, match=r"q5_0.*choose one of f16"):
         backend_choice.kv_types("mlx", "q5_0")
-    for name, value in (("is_apple_silicon", True), ("has_metal", True), ("working_set", 1 << 30)):
-        monkeypatch.setattr(device, name, lambda value=value: value)
+    a_mac(monkeypatch)
     with edgellm.load(tiny_model(tmp_path / "m.gguf"), kv_type="q4_0") as model:
         assert model.backend == "mlx" and model.info.kv_type == "q4_0"
+
+
+@pytest.mark.parametrize(("lists", "said"), [(("Q4_0",), "uses Q4_0: MLX has no products"), ((), "uses Q4_0, which the MLX")])
+def test_a_mac_runs_what_mlx_cannot_read_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: tuple[str, ...],
+                                                    said: str) -> None:
+    """With Q4_0 in the place of types that no quantiser writes."""
+    pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
+    path = tiny_model(tmp_path / "m.gguf", quant="Q4_0")
+    a_mac(monkeypatch)
+    monkeypatch.setattr(groups, "TOO_LARGE", lists)
+    monkeypatch.delitem(groups.TRAITS, "Q4_0")
+    with edgellm.load(path) as model:
+        assert model.backend == "cpu" and said in model.info.place and "use backend" not in model.info.place
+    with pytest.raises(edgellm.EdgeError, match=r'm\.gguf: blk.*use backend="cpu"'):
+        edgellm.load(path, backend="mlx")
+
+
+def test_a_mac_keeps_keys_that_mlx_cannot_round_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgellm.backends.mlx import backend
+
+    a_mac(monkeypatch)
+    monkeypatch.setattr(backend, "BLOCK", 48)
+    with edgellm.load(tiny_model(tmp_path / "m.gguf", "deepseek2"), kv_type="q8_0") as model:
+        assert model.backend == "cpu" and "rotates 48 numbers" in model.info.place

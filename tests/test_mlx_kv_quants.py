@@ -98,8 +98,8 @@ def test_a_saved_session_goes_on_with_the_same_bits(tmp_path: Path, kv_type: str
 
 
 def test_values_within_keys_that_come_in_no_pieces_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgellm.backends.mlx import executable
+    from edgellm.backends.mlx import backend
 
-    monkeypatch.setattr(executable, "BLOCK", 48)
+    monkeypatch.setattr(backend, "BLOCK", 48)
     with pytest.raises(BackendError, match=r"rotates 48 numbers.*choose f16 or f32"):
         edgellm.load(tiny_model(tmp_path / "m.gguf", "deepseek2"), backend="mlx", kv_type="q8_0")

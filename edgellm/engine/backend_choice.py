@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from edgellm.backends import ACCELERATOR, BACKENDS, find
 from edgellm.backends.base import Backend, BackendNeed, BackendOptions
 from edgellm.engine import context as contexts
+from edgellm.errors import BackendError, Unsupported
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.memory.kv_types import check_kv_type
@@ -46,7 +47,12 @@ def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, 
     if not ACCELERATOR.is_there():
         return Place(cpu, "running on the CPU: MLX is missing or finds no GPU here")
     layout = contexts.plan(graph, context, sinks, ACCELERATOR)
-    return by_size(ACCELERATOR.need(graph, gguf, layout, BackendOptions(kv_type)), ACCELERATOR.capacity())
+    try:
+        needed = ACCELERATOR.need(graph, gguf, layout, BackendOptions(kv_type))
+    except (Unsupported, BackendError) as error:
+        reason = str(error).removeprefix(f"{gguf.path}: ").rpartition(";")[0]        # without what to do
+        return Place(cpu, f"running on the CPU: MLX cannot run this model ({reason})")
+    return by_size(needed, ACCELERATOR.capacity())
 
 
 def reader(gguf: GGUFFile) -> Backend:

@@ -12,6 +12,7 @@ from edgellm.errors import BackendError
 from edgellm.formats.ggml_types import GGMLType
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
+from edgellm.memory.kv_types import BLOCK, QUANTISED
 from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
@@ -33,13 +34,16 @@ class MlxBackend:
         return True
 
     def need(self, graph: Graph, header: GGUFFile, layout: MemoryLayout, options: BackendOptions) -> BackendNeed:
-        """Weights are copied: all of them count but looked-up tables."""
+        """Weights are copied: all of them count but looked-up tables. Raises Unsupported, BackendError, as `prepare` would."""
         from edgellm.backends.mlx import groups
         from edgellm.memory.sizes import kv_bytes
         from edgellm.spec import uses, vectors
 
         layout = _by_layer(layout)
         read = {use.name for use in uses(graph) if use.role in ("matrix", "experts", "heads")}
+        for name in sorted(read):
+            groups.check_type(header.tensors[name].type, header.path, name)
+        check_kv_type(layout, options.kv_type)
         copied = sum(groups.mlx_bytes(header.tensors[name].type, math.prod(header.tensors[name].shape)) for name in read)
         copied += sum(4 * math.prod(shape) for shape in vectors(graph).values())
         widest = max(node.n for node in graph.nodes if node.rows == "T")
@@ -50,6 +54,7 @@ class MlxBackend:
     def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
                 progress: Progress | None = None) -> Executable:
         device.require()
+        check_kv_type(layout, options.kv_type)
         from edgellm.backends.mlx.executable import prepare
 
         return prepare(graph, weights, _by_layer(layout), kv_type=options.kv_type, progress=progress)
@@ -65,6 +70,13 @@ class MlxBackend:
 
     def capacity(self) -> int:
         return device.working_set()
+
+
+def check_kv_type(layout: MemoryLayout, kv_type: str) -> None:
+    """Raises BackendError for keys and values that cannot be kept in this type."""
+    if kv_type in QUANTISED and any(spec.v_is_k_prefix and spec.dim_v % BLOCK for _, spec, _ in layout.kv):
+        raise BackendError(f"kv_type={kv_type!r} rotates {BLOCK} numbers together, and values within this model's keys do not come "
+                           "in such pieces; choose f16 or f32.")
 
 
 def _by_layer(layout: MemoryLayout) -> MemoryLayout:

@@ -19,7 +19,6 @@ from edgellm.backends.mlx.ops import OPS
 from edgellm.backends.mlx.walk import Walk
 from edgellm.errors import BackendError
 from edgellm.graph import Graph
-from edgellm.memory.kv_types import BLOCK, QUANTISED
 from edgellm.memory.layout import MemoryLayout
 from edgellm.ops import OPS as DECLARED
 from edgellm.ops import weight_uses
@@ -36,9 +35,6 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
     lacking = next((node.op for node in graph.nodes if node.op not in OPS), None)
     if lacking is not None:
         raise BackendError(f'the MLX back end has no op {lacking}, which this model needs; use backend="cpu".')
-    if kv_type in QUANTISED and any(spec.v_is_k_prefix and spec.dim_v % BLOCK for _, spec, _ in layout.kv):
-        raise BackendError(f"kv_type={kv_type!r} rotates {BLOCK} numbers together, and values within this model's keys do not come "
-                           "in such pieces; choose f16 or f32.")
     gpu = device.on_gpu()
     return MlxExecutable(graph, weights, layout, kv_type=kv_type, half=gpu, trace=gpu, progress=progress)
 

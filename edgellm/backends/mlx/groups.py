@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.errors import Unsupported
 from edgellm.formats.codecs import iq1_s, iq3_s, iq4_nl, iq4_xs, tq1_0
 from edgellm.formats.codecs._blocks import bits, fifth_bits, nibbles, scales_and_mins
 from edgellm.formats.codecs._grids import grid
@@ -161,8 +162,19 @@ TRAITS = {
 }
 """By type name. IQ4's 16 values of a codebook are whole numbers of 8 bits, so they are exact there, at twice the size."""
 
+PLAIN = ("F32", "F16", "BF16", "MXFP4", "NVFP4")     # of which MLX has the bits themselves
 TOO_LARGE = ("IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS")
 """Types whose values would take groups of more than twice their size: MLX has no products with grids of points."""
+
+
+def check_type(kind: GGMLType, file: str, tensor: str) -> None:
+    """Raises Unsupported for a type that matrices cannot have."""
+    if kind.origin == MLX or kind.name in TRAITS or kind.name in PLAIN:
+        return
+    if kind.name in TOO_LARGE:
+        raise Unsupported(f'uses {kind.name}: MLX has no products with grids of points, and its groups would take more than twice '
+                          'the memory; use backend="cpu"', file=file, field=tensor)
+    raise Unsupported(f'uses {kind.name}, which the MLX back end cannot read yet; use backend="cpu"', file=file, field=tensor)
 
 
 def mlx_bytes(kind: GGMLType, elements: int) -> int:

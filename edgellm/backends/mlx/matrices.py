@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.mlx.groups import GROUP, TOO_LARGE, TRAITS, Bytes, GroupTraits, halves, packed
+from edgellm.backends.mlx.groups import GROUP, TRAITS, Bytes, GroupTraits, check_type, halves, packed
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS, mxfp4, nvfp4
 from edgellm.formats.codecs._blocks import nibbles
@@ -160,6 +160,7 @@ def load_matrix(weight: Weight, half: bool) -> Matrix:
     weight = replace(weight, shape=(len(weight.data), weight.shape[-1]))
     rows, columns = weight.shape
     kind = weight.type.name
+    check_type(weight.type, weight.file, weight.name)
     if kind in DENSE:
         stored, target = DENSE[kind]
         whole = mx.zeros((rows, columns), target)
@@ -172,13 +173,7 @@ def load_matrix(weight: Weight, half: bool) -> Matrix:
         return _load_mxfp4(weight, half)
     if kind == "NVFP4":
         return _load_nvfp4(weight, half)
-    if kind in TRAITS:
-        return _load_groups(weight, TRAITS[kind], half)
-    if kind in TOO_LARGE:
-        raise Unsupported(f'uses {kind}: MLX has no products with grids of points, and its groups would take more than twice '
-                          'the memory; use backend="cpu"', file=weight.file, field=weight.name)
-    raise Unsupported(f'uses {kind}, which the MLX back end cannot read yet; use backend="cpu"', file=weight.file,
-                      field=weight.name)
+    return _load_groups(weight, TRAITS[kind], half)
 
 
 def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
