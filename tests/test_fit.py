@@ -28,6 +28,7 @@ from edgellm.catalogue.connection import Limits
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.catalogue.remote import open_remote
+from edgellm.cli import app
 from edgellm.engine import context as contexts
 from edgellm.engine import estimate, load, speed, speed_probe
 from edgellm.engine import fit as fitting
@@ -265,6 +266,30 @@ def test_a_model_that_cannot_run_is_said_so(tmp_path: Path) -> None:
     with open_gguf(tiny_model(tmp_path / "m.gguf", "llama", metadata={"general.architecture": "mamba"})) as gguf:
         result = fitting.fit(gguf, free=PLENTY)
     assert "mamba" in result.refusal and result.rows == () and result.best is None
+
+
+def test_contexts_past_learned_positions_are_refused_as_load_does(tmp_path: Path) -> None:
+    with open_gguf(tiny_model(tmp_path / "m.gguf", "gpt2", context=64)) as gguf:
+        assert "learned 64 positions" in fitting.fit(gguf, context=128, free=PLENTY).refusal
+        assert fitting.fit(gguf, context=64, free=PLENTY).best is not None
+
+
+def test_embedding_models_are_for_embed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "bert", tokenizer="spm")
+    with open_gguf(path) as gguf:
+        assert {row.kv_type for row in fitting.fit(gguf, free=PLENTY).rows} == {"f32"}
+    assert app.run(["fit", str(path), "--no-timing"]) == 0
+    assert f"It fits: edgellm embed {path} lines.txt" in capsys.readouterr().out
+
+
+def test_a_plan_that_is_too_large_does_not_fit(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> estimate.Need:
+        raise MemoryError
+
+    monkeypatch.setattr(fitting, "need", no_memory)
+    with open_gguf(model) as gguf:
+        result = fitting.fit(gguf, context=2**30, free=PLENTY)
+    assert not result.refusal and result.best is None and all(row.need.kv > 2**30 for row in result.rows)
 
 
 # --- the catalogue ----------------------------------------------------------------------------------------------------------

@@ -153,6 +153,8 @@ def _advice(name: str, result: Fit, here: bool) -> str:
     fetch = "" if here else f"edgellm pull {name}, then "
     longer = f" -c {best.context}" if best.context > min(4096, result.trained) else ""
     smaller = f" --kv-type {best.kv_type}" if best.kv_type != "f16" else ""
+    if result.embeds:
+        return f"it fits: {fetch}edgellm embed {name}{longer} lines.txt"
     return f"it fits: {fetch}edgellm chat {name}{longer}{smaller}"
 
 
@@ -169,7 +171,7 @@ def _model_page(facts: Facts) -> str:
         contexts = list(dict.fromkeys(row["context"] for row in facts["memory"]))
         lines += ["", table(("context", *(f"memory ({kind})" for kind in types)),
                             [(str(n), *(cells[n, kind] for kind in types)) for n in contexts],
-                            right=range(len(types) + 1), optional=(4, 3)), ""]
+                            right=range(len(types) + 1), optional=range(len(types), 2, -1)), ""]
         lines.append(wrapped(f"{size(facts['free'])} of memory are free, {size(facts['usable'])} can be used."))
     if rate := facts["tokens_per_second"]:
         speed = f"About {rate:.3g}" if rate < FASTEST else f"More than {FASTEST}"

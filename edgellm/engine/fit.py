@@ -10,12 +10,14 @@ from edgellm.catalogue import Entry, ModelFile, entries, entry_file
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.engine import context as contexts
 from edgellm.engine.backend_choice import reader
-from edgellm.engine.estimate import Need, need
+from edgellm.engine.estimate import Need, base_bytes, need
 from edgellm.engine.load import SMALL_MODEL
 from edgellm.engine.speed import Speed
 from edgellm.errors import EdgeError
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.memory.kv_types import KV_TYPES
+from edgellm.memory.sizes import kv_bytes
+from edgellm.ops.dense import learned_positions
 from edgellm.passes import optimise
 
 CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072)
@@ -44,6 +46,7 @@ class Fit:
     trained: int
     free: Memory
     rows: tuple[Row, ...]
+    embeds: bool = False                         # texts into vectors, so that it cannot chat
 
     @property
     def best(self) -> Row | None:
@@ -67,13 +70,14 @@ def fit(gguf: GGUFFile, *, context: int | None = None, threads: int | None = Non
     """Memory of an open model, or of one that is known by its header only, at `context` or at several."""
     free = free or memory()
     try:
-        keys, _ = load_graph(gguf)
+        keys, graph = load_graph(gguf)
         trained = keys.context_length
+        longest = min(trained, contexts.DEFAULT_CONTEXT) if graph.embeds else trained
         threads = 1 if gguf.nbytes < SMALL_MODEL else threads
-        rows = tuple(_rows(gguf, [context] if context else _contexts(trained), threads, free))
+        rows = tuple(_rows(gguf, [context] if context else _contexts(longest), threads, free))
     except EdgeError as error:
         return Fit(str(error).removeprefix(f"{gguf.path}: "), 0, free, ())
-    return Fit("", trained, free, rows)
+    return Fit("", trained, free, rows, graph.embeds)
 
 
 def _contexts(trained: int) -> list[int]:
@@ -84,12 +88,17 @@ def _contexts(trained: int) -> list[int]:
 def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) -> Iterator[Row]:
     backend = reader(gguf)
     for context in wanted:
-        graph = load_graph(gguf, context)[1]
+        keys, graph = load_graph(gguf, context)
+        if learned_positions(graph) and not graph.embeds:
+            contexts.check_learned(context, keys.context_length)
         layout = contexts.plan(graph, context, SINKS, backend)
         graph = optimise(graph, layout.with_sinks)
-        for kv_type in KV_TYPES:
-            needed = need(backend, gguf, graph, layout, BackendOptions(kv_type, threads))
-            yield Row(context, kv_type, needed, needed.total <= free.usable)
+        for kv_type in ("f32",) if graph.embeds else KV_TYPES:
+            try:
+                needed = need(backend, gguf, graph, layout, BackendOptions(kv_type, threads))
+                yield Row(context, kv_type, needed, needed.total <= free.usable)
+            except MemoryError:                  # the plan itself grows with the context
+                yield Row(context, kv_type, Need(gguf.nbytes, kv_bytes(layout, kv_type), 0, base_bytes(gguf, 0)), False)
 
 
 def order(one: Guess) -> tuple[bool, int]:
@@ -116,7 +125,7 @@ def _known_bytes(entry: Entry, file: ModelFile, free: Memory) -> int:
         with open_gguf(path) as gguf:
             trained = load_graph(gguf)[0].context_length
             rows = _rows(gguf, [min(trained, contexts.DEFAULT_CONTEXT)], None, free)
-            return next(row.need.total for row in rows if row.kv_type == "f16")
+            return next(rows).need.total         # the usual type of keys and values
     except EdgeError:
         return 0
 
