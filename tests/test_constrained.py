@@ -6,7 +6,7 @@ import enum
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema
@@ -106,6 +106,27 @@ def test_a_signatures_schema() -> None:
     schema = parameters_of(weather)
     assert schema["required"] == ["city"] and schema["properties"]["days"] == {"type": "integer"}
     assert schema["properties"]["near"] == {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]}
+
+
+def test_types_of_one_name_are_told_apart() -> None:
+    first, second = (make_dataclass("Place", [(name, kind)]) for name, kind in (("street", str), ("lat", float)))
+    place = pydantic.create_model("Place", zip=(int, ...))
+    order = pydantic.create_model("Order", place=(place, ...))
+    schema = schema_of(make_dataclass("Route", [("a", first), ("b", second), ("c", order), ("d", first), ("e", order)]))
+    jsonschema.validate({"a": {"street": ""}, "b": {"lat": 1.5}, "c": {"place": {"zip": 1}}, "d": {"street": ""},
+                         "e": {"place": {"zip": 1}}}, schema)
+    for key, value in (("b", {"street": ""}), ("c", {"place": {"street": ""}}), ("a", {"zip": 1})):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(value, {**schema["$defs"]["Route"]["properties"][key], "$defs": schema["$defs"]})
+
+
+def test_members_of_enums_and_types_of_defaults() -> None:
+    def paint(colour: Literal[Colour.RED], times=3, dry=True, *, note="", lot=None) -> None:  # type: ignore[no-untyped-def]  # the case
+        ...
+
+    properties = parameters_of(paint)["properties"]
+    assert properties["colour"] == {"enum": ["red"]}
+    assert [properties[name]["type"] for name in ("times", "dry", "note", "lot")] == ["integer", "boolean", "string", "string"]
 
 
 def unnamed(*words: str) -> None: ...

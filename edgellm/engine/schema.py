@@ -4,12 +4,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
+import itertools
 import json
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from edgellm.chat.schemas import LISTS, MAPPINGS, MAX_DEPTH
+from edgellm.chat.schemas import LISTS, MAPPINGS, MAX_DEPTH, moved
 from edgellm.errors import SchemaError, shown
 
 Schema = dict[str, Any]                          # Any: JSON
@@ -84,9 +85,8 @@ def schema_of(given: object) -> Schema:
         return {}
     if isinstance(given, Mapping):
         return dict(given)
-    definitions: dict[str, Schema] = {}
-    schema = _of_type(given, definitions)
-    return {**schema, "$defs": definitions} if definitions else schema
+    definitions = _Definitions()
+    return definitions.added_to(_of_type(given, definitions))
 
 
 def parameters_of(function: Callable[..., object]) -> Schema:
@@ -97,18 +97,48 @@ def parameters_of(function: Callable[..., object]) -> Schema:
         signature = inspect.signature(function)
     except (NameError, TypeError, ValueError) as error:
         raise SchemaError(f"the signature of {name} cannot be read ({error}); give a function with plain type hints.") from error
-    definitions: dict[str, Schema] = {}
+    definitions = _Definitions()
     properties: dict[str, Schema] = {}
     for parameter in signature.parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise SchemaError(f"{name} takes {parameter}: give every parameter a name of its own, and no *, ** or /.")
-        properties[parameter.name] = _of_type(hints.get(parameter.name, str), definitions)
+        default = type(parameter.default)        # says what it is where no hint does
+        kind = default if default in PLAIN and parameter.default is not None else str
+        properties[parameter.name] = _of_type(hints.get(parameter.name, kind), definitions)
     required = [parameter.name for parameter in signature.parameters.values() if parameter.default is parameter.empty]
-    schema: Schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return {**schema, "$defs": definitions} if definitions else schema
+    return definitions.added_to({"type": "object", "properties": properties, "required": required, "additionalProperties": False})
 
 
-def _of_type(hint: Any, definitions: dict[str, Schema]) -> Schema:       # Any: type hints have no common type
+class _Definitions:
+    """The $defs of one schema; types of one name have keys of their own."""
+
+    def __init__(self) -> None:
+        self.schemas: dict[str, Schema] = {}
+        self.keys: dict[object, str] = {}        # of types that have been read
+
+    def added_to(self, schema: Schema) -> Schema:
+        """A schema with the definitions that it refers to."""
+        return {**schema, "$defs": self.schemas} if self.schemas else schema
+
+    def free(self, name: str) -> str:
+        """A key that no other has."""
+        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        return next(key for key in names if key not in self.schemas)
+
+    def take(self, schema: Schema) -> Schema:
+        """A schema with $defs of its own, which become part of these."""
+        own: dict[str, Schema] = schema.pop("$defs", {})
+        names = {name: name if self.schemas.get(name) == each else self.free(name) for name, each in own.items()}
+
+        def rename(path: str) -> str:
+            return "#/$defs/" + names.get(name := path.removeprefix("#/$defs/"), name)
+
+        self.schemas.update({names[name]: moved(each, rename) for name, each in own.items()})
+        found: Schema = moved(schema, rename)
+        return found
+
+
+def _of_type(hint: Any, definitions: _Definitions) -> Schema:       # Any: type hints have no common type
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any or hint is object:
         return {}
@@ -122,7 +152,7 @@ def _of_type(hint: Any, definitions: dict[str, Schema]) -> Schema:       # Any: 
     if origin in (Required, NotRequired):
         return _of_type(arguments[0], definitions)
     if origin is Literal:
-        return {"enum": list(arguments)}
+        return {"enum": [each.value if isinstance(each, enum.Enum) else each for each in arguments]}
     if origin in (Union, types.UnionType):
         return {"anyOf": [_of_type(each, definitions) for each in arguments]}
     if origin in (list, Sequence, set, frozenset):
@@ -134,15 +164,13 @@ def _of_type(hint: Any, definitions: dict[str, Schema]) -> Schema:       # Any: 
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return {"enum": [member.value for member in hint]}
     if is_pydantic(hint):
-        schema: Schema = hint.model_json_schema()
-        definitions.update(schema.pop("$defs", {}))
-        return schema
+        return definitions.take(hint.model_json_schema())
     if is_typeddict(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return _of_record(hint, definitions)
     raise SchemaError(f"{shown(hint)} has no JSON schema; give a dict, a TypedDict, a dataclass, a Pydantic model or a plain type.")
 
 
-def _of_tuple(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+def _of_tuple(arguments: tuple[Any, ...], definitions: _Definitions) -> Schema:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return {"type": "array", "items": _of_type(arguments[0], definitions)}
     if not arguments:
@@ -151,11 +179,11 @@ def _of_tuple(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Sch
     return {"type": "array", "prefixItems": items, "items": False, "minItems": len(items), "maxItems": len(items)}
 
 
-def _of_record(hint: Any, definitions: dict[str, Schema]) -> Schema:
+def _of_record(hint: Any, definitions: _Definitions) -> Schema:
     """A reference to a record's definition, so that a type may contain itself."""
-    name = hint.__name__
-    if name not in definitions:
-        definitions[name] = {}                   # first: it may be asked for while its own fields are read
+    if hint not in definitions.keys:
+        name = definitions.keys[hint] = definitions.free(hint.__name__)
+        definitions.schemas[name] = {}           # first: it may be asked for while its own fields are read
         hints = get_type_hints(hint, include_extras=True)
         if is_typeddict(hint):
             required = [key for key, each in hints.items() if get_origin(each) is Required or (
@@ -163,8 +191,9 @@ def _of_record(hint: Any, definitions: dict[str, Schema]) -> Schema:
         else:
             required = [field.name for field in dataclasses.fields(hint)
                         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING]
-        definitions[name] = {"type": "object", "properties": {key: _of_type(each, definitions) for key, each in hints.items()},
-                             "required": required, "additionalProperties": False}
-    return {"$ref": f"#/$defs/{name}"}
+        properties = {key: _of_type(each, definitions) for key, each in hints.items()}
+        definitions.schemas[name] = {"type": "object", "properties": properties, "required": required,
+                                     "additionalProperties": False}
+    return {"$ref": f"#/$defs/{definitions.keys[hint]}"}
 
 
