@@ -383,6 +383,18 @@ ROOTS = {"ref": {"$ref": "#/$defs/P", "$defs": {"P": PAIR}},
                                                                                          "additionalProperties": TEXT})}
 
 
+@pytest.mark.parametrize(("keyword", "value"), [
+    ("$ref", 3), ("allOf", True), ("allOf", [3]), ("anyOf", {"a": 1}), ("oneOf", -1.5), ("type", 3), ("type", [{}]), ("enum", True),
+    ("required", 3), ("required", [None]), ("properties", [1]), ("properties", {"a": 3}), ("$defs", True), ("maxItems", "#"),
+    ("minItems", -1)])
+def test_a_keyword_with_a_value_that_it_cannot_have_is_named(keyword: str, value: object) -> None:
+    inner = {"type": "object", "properties": {"x": {keyword: value}}}
+    for parameters in ({"type": "object", keyword: value}, inner, {"$ref": "#/$defs/A", "$defs": {"A": inner}}):
+        with pytest.raises(SchemaError, match=r"the parameters of f (have|are) ") as caught:
+            toolbox([{"name": "f", "parameters": parameters}], template(MARKS["hermes"]))
+        assert keyword in str(caught.value) and len(str(caught.value)) < 300
+
+
 @pytest.mark.parametrize("name", X_CALLS)
 @pytest.mark.parametrize("root", ROOTS)
 def test_arguments_may_be_said_in_any_way_that_makes_an_object(name: str, root: str) -> None:
@@ -444,7 +456,7 @@ def test_alternatives_of_arguments_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize(("parameters", "named"), [
-    ({"type": "string"}, "object"), ({"properties": [1]}, "object"), ({"required": "x"}, "object"),
+    ({"type": "string"}, "object"), ({"properties": [1]}, "properties"), ({"required": "x"}, "required"),
     ({"allOf": [{"anyOf": [PAIR] * 9}] * 2}, "81"), ({"$ref": "#"}, "without end")])
 def test_parameters_that_are_no_object_are_refused(parameters: dict[str, Any], named: str) -> None:
     with pytest.raises(SchemaError, match=named):

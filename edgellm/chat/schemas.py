@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any  # Any: JSON
 
-from edgellm.errors import SchemaError
+from edgellm.errors import SchemaError, shown
 
 Schema = dict[str, Any]
 MAX_DEPTH, MAX_VARIANTS = 100, 64
@@ -14,6 +14,33 @@ JOINTS = ("$ref", "allOf", "anyOf", "oneOf")
 VALUES = ("const", "default", "example")         # may be null
 # Formats that llguidance enforces; others only describe an argument.
 FORMATS = frozenset({"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"})
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+
+
+def _schemas(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, Mapping | bool) for each in value)
+
+
+def _named_schemas(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) and isinstance(each, Mapping | bool)
+                                              for name, each in value.items())
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+# What values of keywords must be, which grammars are made of.
+WANTED: dict[str, tuple[str, Callable[[object], bool]]] = {
+    **dict.fromkeys(LISTS, ("a list of schemas", _schemas)),
+    **dict.fromkeys(MAPPINGS, ("names with their schemas", _named_schemas)),
+    **dict.fromkeys(("minItems", "maxItems"), ("a number from 0 up", _count)), "required": ("a list of names", _texts),
+    "type": ("a type, or a list of them", lambda value: isinstance(value, str) or _texts(value)),
+    "enum": ("a list of values", lambda value: isinstance(value, list | tuple)),
+    "$ref": ("a text such as #/$defs/name", lambda value: isinstance(value, str))}
 
 
 def mapped(schema: Any, change: Callable[[Schema], Schema], depth: int = 0) -> Any:
@@ -46,6 +73,17 @@ def arguments_schema(parameters: Mapping[str, Any]) -> Schema:
     return found if any(key in found for key in JOINTS) else {**found, "type": "object"}
 
 
+def check_keywords(name: str, schema: Schema) -> None:
+    """Raises SchemaError where a keyword of the schema `arguments_schema` made for a tool has a value that it cannot have."""
+    def check(part: Schema) -> Schema:
+        for key, value in part.items():
+            if key in WANTED and not WANTED[key][1](value):
+                raise SchemaError(f"the parameters of {name} have {key!r}: {shown(value)}; give {WANTED[key][0]}.")
+        return part
+
+    mapped(schema, check)
+
+
 def _plain(part: Schema) -> Schema:
     found = {key: value for key, value in part.items() if value is not None or key in VALUES}
     found.pop("strict", None)
@@ -55,7 +93,7 @@ def _plain(part: Schema) -> Schema:
         del found["format"]
     if found.pop("nullable", False) is True and isinstance(found.get("type"), str):
         found["type"] = [found["type"], "null"]
-        if "enum" in found:
+        if isinstance(found.get("enum"), list):
             found["enum"] = [*dict.fromkeys([*found["enum"], None])]
     return found
 

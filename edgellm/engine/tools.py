@@ -9,7 +9,7 @@ from inspect import iscoroutinefunction
 from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers import CallSplitter, Format, find_format, tool_grammar
-from edgellm.chat.schemas import arguments_schema
+from edgellm.chat.schemas import arguments_schema, check_keywords
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate, Message
 from edgellm.chat.tools import Tool, ToolCall
@@ -93,17 +93,18 @@ def _of_description(given: object) -> Tool:
     parameters = described.get("parameters")
     if parameters is None:
         parameters = {"type": "object", "properties": {}, "additionalProperties": False}
-    elif not isinstance(parameters, Mapping) or not _is_object(parameters):
+    arguments = arguments_schema(parameters) if isinstance(parameters, Mapping) else {}
+    check_keywords(described["name"], arguments)
+    if not isinstance(parameters, Mapping) or not _is_object(parameters):
         raise SchemaError(f"the parameters of {described['name']} are {shown(parameters)}; give the JSON schema of an object.")
     parameters = {key: value for key, value in parameters.items() if value is not None}
-    as_json(arguments_schema(parameters))
+    as_json(arguments)
     return Tool(described["name"], str(described.get("description") or ""), parameters)
 
 
 def _is_object(parameters: Mapping[str, Any]) -> bool:
-    kind, required = parameters.get("type") or "object", parameters.get("required") or ()
-    return ("object" in ([kind] if isinstance(kind, str) else kind) and isinstance(parameters.get("properties") or {}, Mapping)
-            and isinstance(required, list | tuple) and all(isinstance(each, str) for each in required))
+    kind = parameters.get("type") or "object"
+    return kind == "object" or (isinstance(kind, list | tuple) and "object" in kind)
 
 
 def run_rounds(ask: Callable[[list[Message]], Generation], messages: Sequence[Message], tools: Toolbox,
