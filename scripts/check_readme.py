@@ -63,7 +63,8 @@ def furnish(folder: Path) -> None:
     from story_text import story_text
     from tiny_models import tiny_model
 
-    tiny_model(folder / "model.gguf", "llama", "Q8_0", tokenizer="bpe", template=TEMPLATE)
+    greedy = {"general.sampling.temp": 0.0}              # by default: answers that are drawn may be empty
+    tiny_model(folder / "model.gguf", "llama", "Q8_0", tokenizer="bpe", template=TEMPLATE, metadata=greedy)
     tiny_model(folder / "model-F16.gguf", "llama", "F16", tokenizer="bpe")
     (folder / "calibration.txt").write_text("the world and the river and the sea\n" * 60, encoding="utf-8")
     (folder / "notes.txt").write_text("the world\n", encoding="utf-8")
