@@ -18,11 +18,12 @@ from tiny_models import tiny_model
 from edgellm import folders
 from edgellm.backends.base import BackendOptions
 from edgellm.backends.cpu import system
-from edgellm.catalogue import machine
+from edgellm.catalogue import importing, machine
 from edgellm.catalogue.importing import import_model
 from edgellm.catalogue.names import resolve
 from edgellm.cli import app
 from edgellm.engine import doctor
+from edgellm.errors import Unreadable
 
 Captured = pytest.CaptureFixture[str]
 
@@ -176,6 +177,30 @@ def test_import_across_disks(model: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "link", other_disk)
     name, path = import_model(model, "far")
     assert name == "far" and path.is_symlink() and path.samefile(model)
+
+
+@pytest.mark.parametrize("ended", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_an_import_that_fails_leaves_no_parts(
+    ended: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured,
+) -> None:
+    whole = tiny_model(tmp_path / "m.gguf", "llama", "F32", tokenizer="bpe", n_embd=256, n_ff=256)
+    run(capsys, "quantize", str(whole), str(tmp_path / "parts.gguf"), "F16", "--split-max-size", "1M")
+    first = next(tmp_path.glob("parts-00001-of-*.gguf"))
+    copies: list[Path] = []
+
+    def copy(source: Path, target: Path, progress: object) -> None:
+        if copies:
+            raise ended
+        target.write_bytes(source.read_bytes())
+        copies.append(target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importing, "_copy", copy)
+        with pytest.raises((Unreadable, KeyboardInterrupt)):
+            import_model(first, "parted", copy=True)
+    assert copies and not copies[0].exists()
+    name, path = import_model(first, "parted", copy=True)
+    assert resolve(name) == path
 
 
 @pytest.mark.parametrize("name", ["../x", "X", "a/b", "", ".", "..", "a..b", "-x", "qwen3-0.6b", "a\0b", "x" * 100])

@@ -40,6 +40,7 @@ def import_model(file: Path, name: str | None = None, *, copy: bool = False,
     called = _name(sources[0], name)
     folder = models_folder()
     targets = [folder / part for part in _targets(called, len(sources))]
+    made: list[Path] = []
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for source, target in zip(sources, targets, strict=True):
@@ -47,8 +48,14 @@ def import_model(file: Path, name: str | None = None, *, copy: bool = False,
                 _copy(source, target, progress)
             else:
                 _link(source, target)
+            made.append(target)
+        for target in made:
             ledger.note(target)
-    except OSError as error:
+    except BaseException as error:
+        for target in made:                      # some parts of a model are none
+            target.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise Unreadable(f"cannot be taken into {folder} ({error.strerror}); check its permissions and the free space",
                          file=file) from error
     return called, targets[0]
