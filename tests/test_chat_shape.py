@@ -104,6 +104,21 @@ def test_calls_that_a_template_leaves_out_are_written_as_the_model_wrote_them(ma
     assert pushed[0] + flushed[0] == "Well.\n" and [each.arguments for each in pushed[1] + flushed[1]] == [city]
 
 
+def test_calls_get_the_ids_that_a_model_knows() -> None:
+    source = EACH + ("{{ m.tool_call_id }}{% for c in m.tool_calls %}<|tool_calls_section_begin|>{{ c.id }}"
+                     "{{ c.function.arguments | tojson }}{% endfor %};" + END)
+    own = call({}, content="")
+    own["tool_calls"][0]["id"] = "functions.weather:7"
+    talk = [own, {**ANSWER, "tool_call_id": "functions.weather:7"}, call({}, content=""), ANSWER, {**ANSWER, "tool_call_id": "x"}]
+    text = shape(source).render(talk, None).text
+    assert text.replace("<|tool_calls_section_begin|>", "") == \
+        "functions.weather:7{};functions.weather:7;functions.weather:1{};functions.weather:1;x;"
+    for faulty in ([{"role": "assistant", "content": "", "tool_calls": [3, {"id": []}, {"function": {"name": 3}}]}],
+                   [{"role": "assistant", "content": "", "tool_calls": 3}, "x"]):
+        with pytest.raises(TemplateError):
+            shape(source).render(faulty, None)   # type: ignore[arg-type]  # that is the point
+
+
 def test_developers_are_heard() -> None:
     talk = [{"role": "developer", "content": "Be brief."}, ASK]
     for source in (EACH + "{% if m.role in ('system', 'user') %}{{ m.role + m.content }};{% endif %}" + END,

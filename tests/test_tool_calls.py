@@ -14,7 +14,7 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.parsers import FORMATS, CallSplitter, find_format, tool_grammar
+from edgellm.chat.parsers import FORMATS, CallSplitter, find_format, kimi, tool_grammar
 from edgellm.chat.parsers._format import literal
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
@@ -68,6 +68,13 @@ GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
     ("lfm2", '<|tool_call_start|>[weather(city="Rome", days=3)]<|tool_call_end|>Looking it up.', "Looking it up.", [ROME]),
     ("lfm2", "<|tool_call_start|>[note(text='a \"b\", [c]', tags=['x', 'y'], urgent=True)]<|tool_call_end|>", "", [NOTE]),
     ("pythonic", 'weather', "weather", []),
+    ("kimi", 'Well.<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Rome", '
+     '"days": 3}<|tool_call_end|><|tool_call_begin|>functions.note:1<|tool_call_argument_begin|>{"text": "<|tool_call_end|>"}'
+     "<|tool_call_end|><|tool_calls_section_end|>", "Well.", [ROME, ("note", {"text": "<|tool_call_end|>"})]),
+    ("kimi", '<|tool_call_section_begin|>\n<|tool_call_begin|> a.b:c \n<|tool_call_argument_begin|> {} \n<|tool_call_end|>\n'
+     '<|tool_calls_section_end|>!', "!", [("a.b:c", {})]),
+    ("kimi", '<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Rome", '
+     '"days": 3}', "", [ROME]),
     ("pythonic", '[weather(city="Rome", days=3), note(text="a \\"b\\", [c]", tags=["x", "y"], urgent=true)]', "", [ROME, NOTE]),
 ]
 
@@ -75,7 +82,11 @@ PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", 
          '{"a": 1}', "[1, 2, 3]", "[TOOL_CALLS]", "[TOOL_CALLS] none", "<|tool_call>call:", "<|channel|>commentary<|message|>Hello",
          '<tool_call>{"name": 3, "arguments": {}}</tool_call>', '<tool_call>{"name": "a", "arguments": [1]}</tool_call>',
          "[f(1), g(**x)]", "[open(x=b'1')]", "{" * 5000, "[" * 5000, "<|tool_call>call:a{" + "[" * 5000 + "<tool_call|>",
-         "<|tool_call_start|>[" + "-" * 9999 + "1]<|tool_call_end|>"]
+         "<|tool_call_start|>[" + "-" * 9999 + "1]<|tool_call_end|>",
+         "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|><|tool_calls_section_end|>.",
+         "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>[1]<|tool_call_end|>"
+         "<|tool_calls_section_end|>", "<|tool_calls_section_begin|><|tool_call_begin|>" + "a:" * 50_000,
+         "<|tool_calls_section_begin|><|tool_call_begin|>f:0<|tool_call_argument_begin|>" + '{"a":' * 20_000]
 
 
 def split(name: str, text: str, size: int) -> tuple[str, list[ToolCall]]:
@@ -94,7 +105,9 @@ def test_calls_are_found_however_the_text_is_cut(case: tuple[str, str, str, list
     name, text, shown, wanted = case
     found, calls = split(name, text, size)
     assert [(call.name, call.arguments) for call in calls] == wanted and found == shown
-    assert len({call.id for call in calls}) == len(calls) and all(len(call.id) == 9 for call in calls)
+    assert len({call.id for call in calls}) == len(calls)
+    if BY_NAME[name].call_id is None:
+        assert all(len(call.id) == 9 for call in calls)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -102,6 +115,13 @@ def test_calls_are_found_however_the_text_is_cut(case: tuple[str, str, str, list
 def test_text_that_is_no_call_stays_text(name: str, text: str) -> None:
     for size in (7, 100_000):
         assert split(name, text, size) == (text, [])
+
+
+def test_calls_keep_the_ids_that_the_model_writes() -> None:
+    one = '<|tool_call_begin|>functions.a.b:{}<|tool_call_argument_begin|>{{}}<|tool_call_end|>'
+    text = f"<|tool_calls_section_begin|>{one.format(7)}{one.format(8)}{one.format(7)}<|tool_calls_section_end|>"
+    ids = [call.id for call in split("kimi", text, 9)[1]]
+    assert ids[:2] == ["functions.a.b:7", "functions.a.b:8"] and len(set(ids)) == 3
 
 
 def test_a_call_behind_a_broken_one_is_found() -> None:
@@ -124,7 +144,7 @@ TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for message in mes
 MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "llama3": "Environment: ipython",
          "mistral": "[TOOL_CALLS]", "mistral-named": "[TOOL_CALLS] [ARGS]",
          "granite": "<|tool_call|>", "lfm2": "<|tool_list_start|>", "pythonic": "[func_name1(", "gemma": "<|tool_call>",
-         "functiongemma": "<start_function_call>",
+         "functiongemma": "<start_function_call>", "kimi": "<|tool_calls_section_begin|>",
          "harmony": "<|channel|> functions"}
 
 
@@ -184,7 +204,8 @@ HARD: dict[str, Any] = {
         "free": {"type": "string"}, "date": {"type": "string", "format": "date"}, "word": {"type": "string", "pattern": "^a|b$"}}}
 CONTROLS = ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_call>",
             "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>", "<|tool_call_start|>",
-            "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>")
+            "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>",
+            *kimi.FORMAT.markers)
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +391,9 @@ X_CALLS = {"hermes": '<tool_call>\n{"name":"f","arguments":{"x":1}}\n</tool_call
            "qwen3-coder": XML.format("<parameter=x>\n1\n</parameter>\n"), "lfm2": "<|tool_call_start|>[f(x=1)]<|tool_call_end|>",
            "mistral": '[TOOL_CALLS][{"name":"f","arguments":{"x":1}}]', "mistral-named": '[TOOL_CALLS]f[ARGS]{"x":1}',
            "llama3": '{"name":"f","parameters":{"x":1}}', "pythonic": "[f(x=1)]",
-           "harmony": '<|channel|>commentary to=functions.f<|message|>{"x":1}'}
+           "harmony": '<|channel|>commentary to=functions.f<|message|>{"x":1}',
+           "kimi": '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x":1}'
+                   "<|tool_call_end|><|tool_calls_section_end|>"}
 ROOTS = {"ref": {"$ref": "#/$defs/P", "$defs": {"P": PAIR}},
          "of definitions": {"$ref": "#/definitions/P", "definitions": {"P": PAIR}},
          "all": {"allOf": [PAIR]}, "any": {"anyOf": [fields(["b"], b=TEXT), PAIR]},
@@ -424,6 +447,8 @@ CALLS: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
     ("gemma", "f", {}, '<|tool_call>call:f{a:[1]}<tool_call|>', {"a": [1]}),
     ("gemma", "f", fields(["l"], l={"type": "array", "maxItems": 1, "items": WHOLE}), "<|tool_call>call:f{l:[1]}<tool_call|>",
      {"l": [1]}),
+    ("kimi", "ns.get it:1", PAIR, "<|tool_calls_section_begin|><|tool_call_begin|>functions.ns.get it:1:12"
+     '<|tool_call_argument_begin|>{"x":1}<|tool_call_end|><|tool_calls_section_end|>', {"x": 1}),
     ("qwen3-coder", "f", SEVERAL, XML.format("<parameter=x>\n1\n</parameter>\n<parameter=y>\n2\n</parameter>\n"),
      {"x": 1, "y": "2"}),
     ("lfm2", "f", SEVERAL, '<|tool_call_start|>[f(a="1"), f(x=1, y="2")]<|tool_call_end|>', {"x": 1, "y": "2"}),

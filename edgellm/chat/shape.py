@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, Literal, NamedTuple  # Any: JSON
@@ -37,6 +37,8 @@ class Shape:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, **options: Any) -> Rendered:
         """As `ChatTemplate.render`, for messages as programs that use OpenAI's API write them."""
+        if (call_id := find_format(self._template.source).call_id) is not None:
+            messages = _numbered(messages, call_id)
         messages = [self._message(message) if isinstance(message, Mapping) else message for message in messages]
         more: dict[str, Any] = {}
         if messages and tools:
@@ -155,6 +157,28 @@ def _probe(objects: bool) -> dict[str, Any]:
 
 def _is_text(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _numbered(messages: Sequence[Message], call_id: Callable[[str, int], str]) -> list[Message]:
+    """Calls with ids of the model's own form, numbered through the conversation, and results with those of their calls."""
+    found, renamed, number = list[Message](), dict[object, str](), 0
+    for message in messages:
+        if isinstance(message, Mapping) and isinstance(calls := message.get("tool_calls"), list | tuple):
+            named = list[object]()
+            for call in calls:
+                function = call.get("function") if isinstance(call, Mapping) else None
+                if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
+                    given, stem = str(call.get("id")), call_id(name, 0).removesuffix("0")
+                    if not (given.startswith(stem) and given.removeprefix(stem).isdecimal()):
+                        renamed[given] = call_id(name, number)
+                        call = {**call, "id": renamed[given]}
+                    number += 1
+                named.append(call)
+            message = {**message, "tool_calls": named}
+        elif isinstance(message, Mapping) and str(message.get("tool_call_id")) in renamed:
+            message = {**message, "tool_call_id": renamed[str(message["tool_call_id"])]}
+        found.append(message)
+    return found
 
 
 def _with_arguments(call: object, objects: bool) -> object:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgellm.chat.parsers import gemma, granite, harmony, hermes, lfm2, llama3, mistral, pythonic, qwen3_coder
+from edgellm.chat.parsers import gemma, granite, harmony, hermes, kimi, lfm2, llama3, mistral, pythonic, qwen3_coder
 from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain
 from edgellm.chat.tools import Tool
 
@@ -11,7 +11,7 @@ __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_gra
 
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
 FORMATS = (qwen3_coder.FORMAT, hermes.FORMAT, granite.FORMAT, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
-           mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT, llama3.FORMAT)
+           kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT, llama3.FORMAT)
 
 
 def find_format(source: str) -> Format:

@@ -12,7 +12,7 @@ from edgellm.chat.schemas import arguments_schema, moved
 from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall
 
 Mark = Callable[[str], str]                      # a text in a grammar: the control token that it is, or the text
-Parse = Callable[[str, Sequence[Tool]], list[Call] | None]
+Parse = Callable[[str, Sequence[Tool]], Sequence[Call | ToolCall] | None]    # ToolCall: with the id that the model wrote
 Write = Callable[[Sequence[Call]], list[str]]    # calls as blocks
 ANY_TEXT = "TEXT: /(.|\\n)*/"
 
@@ -38,6 +38,7 @@ class Format:
     body: Callable[[Sequence[Tool], Mark], str] | None = None
     grammar: Callable[[Sequence[Tool], Mark, int | None], str] | None = None         # with the budget of thinking
     write: Write | None = None
+    call_id: Callable[[str, int], str] | None = None     # of the n-th call of a name, where the model reads ids
 
 
 class CallSplitter:
@@ -49,6 +50,7 @@ class CallSplitter:
         self._block: str | None = None           # since an opener, which it begins with
         self._opener = ""
         self._begun = False                      # something other than white space was said
+        self._ids = set[str]()
 
     def push(self, text: str) -> tuple[str, list[ToolCall]]:
         """The text and the calls that can be told now."""
@@ -122,7 +124,14 @@ class CallSplitter:
             calls = self._format.parse(self._opener + body if self._format.keeps_opener else body, self._tools)
         except (ValueError, RecursionError):     # JSON that is none
             return []
-        return [ToolCall(call.name, call.arguments, uuid.uuid4().hex[:9]) for call in calls or ()]
+        return [self._identified(call) for call in calls or ()]
+
+    def _identified(self, call: Call | ToolCall) -> ToolCall:
+        """With an id that no other call of the answer has."""
+        if not isinstance(call, ToolCall) or call.id in self._ids:
+            call = ToolCall(call.name, call.arguments, uuid.uuid4().hex[:9])
+        self._ids.add(call.id)
+        return call
 
 
 def literal(text: str) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
+from edgellm.chat.parsers._headed import headed
 from edgellm.chat.tools import Call, Tool, call_of
 
-DECODER = json.JSONDecoder()
 NAMED = r"\s*(?:\[TOOL_CALLS\])?\s*(%s)(?:\[CALL_ID\][^\[]*)?\[ARGS\]\s*"
 
 
@@ -19,13 +19,7 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
         found = json.loads(block)
         listed = [call_of(each) for each in (found if isinstance(found, list) else [found])]
         return None if None in listed else [call for call in listed if call]
-    at, calls = 0, list[Call]()
-    while match := head.match(block, at):
-        arguments, at = DECODER.raw_decode(block, match.end())
-        if not isinstance(arguments, dict):
-            return None
-        calls.append(Call(match[1], arguments))
-    return None if block[at:].strip() else calls
+    return [Call(match[1], arguments) for match, arguments in headed(block, head)]
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
