@@ -22,6 +22,17 @@ def check_place(path: str | os.PathLike[str]) -> None:
     WholeFile(path).discard()
 
 
+def write_whole(path: str | os.PathLike[str], data: Any) -> None:
+    """Write a file at once: the bytes of `data`, or nothing. Raises Unwritable, and the system's OSError."""
+    file = WholeFile(path)
+    try:
+        file.write(data)
+        file.finish()
+        file.publish()
+    finally:
+        file.discard()
+
+
 class WholeFile:
     """`write` appends; `finish` syncs; `publish` gives the file its name; `discard` deletes it.
 

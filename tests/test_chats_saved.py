@@ -255,6 +255,11 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert [message["role"] for message in json.loads(capsys.readouterr().out)["messages"]] == ["system", "user", "assistant"]
     assert app.run(["sessions", "export", "rivers", "-o", str(tmp_path / "r.md")]) == 0
     assert "Elbe." in (tmp_path / "r.md").read_text()
+    (tmp_path / "r.md").write_text("mine")
+    again = ["sessions", "export", "rivers", "-o", str(tmp_path / "r.md")]
+    assert app.run(again) == 2 and (tmp_path / "r.md").read_text() == "mine" and "--force" in capsys.readouterr().err
+    assert app.run([*again, "--force"]) == 0 and "Elbe." in (tmp_path / "r.md").read_text()
+    assert list(tmp_path.glob("r.md*")) == [tmp_path / "r.md"]
     assert app.run(["sessions", "export", "rivers", "--format", "pdf"]) == 2
     assert app.run(["sessions", "rm", "rivers"]) == 0 and store.names() == []
     assert app.run(["sessions", "rm", "rivers"]) == 3 and app.run(["chat", "--continue"]) == 3

@@ -82,7 +82,7 @@ def _write(vectors: Vectors, output: Path | None) -> None:
 
     import numpy as np
 
-    from edgellm.formats.whole_file import WholeFile
+    from edgellm.formats.whole_file import write_whole
 
     if output is None:
         for index, vector in enumerate(vectors):     # str: the shortest text that is the same float32
@@ -90,13 +90,8 @@ def _write(vectors: Vectors, output: Path | None) -> None:
         return
     data = io.BytesIO()
     np.save(data, vectors)
-    file = WholeFile(output)
     try:
-        file.write(data.getbuffer())
-        file.finish()
-        file.publish()
+        write_whole(output, data.getbuffer())
     except OSError as error:
         raise OptionError(f"--output {output} cannot be written: {error.strerror}; give another place.") from error
-    finally:
-        file.discard()
     print(f"{output}: {vectors.shape[0]} vectors of {vectors.shape[1]} values", file=sys.stderr)

@@ -72,9 +72,11 @@ def export(
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", show_default=False, help=(
         "Write to a file instead of standard output."))] = None,
     format_: Annotated[str, typer.Option("--format", metavar="NAME", help="markdown or json.")] = "markdown",
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Export a chat as Markdown, or as JSON with its messages."""
     from edgellm.engine.session_store import as_json, markdown
+    from edgellm.formats.whole_file import write_whole
 
     if format_ not in FORMATS:
         raise OptionError(f"--format {format_}: give {' or '.join(FORMATS)}")
@@ -83,8 +85,10 @@ def export(
     if output is None:
         sys.stdout.write(Filter()(text) if sys.stdout.isatty() else text)
         return
+    if output.exists() and not force:
+        raise OptionError(f"{output} exists; give another name, or --force to replace it.")
     try:
-        output.write_text(text, encoding="utf-8", errors="replace")
+        write_whole(output, text.encode(errors="replace"))
     except OSError as error:
         raise OptionError(f"--output {output}: cannot be written ({error.strerror}); give another file") from error
 

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from edgellm.errors import SessionError
 from edgellm.folders import state_folder
-from edgellm.formats.whole_file import WholeFile
+from edgellm.formats.whole_file import write_whole
 
 VARIABLE = "EDGELLM_SESSIONS"                    # "off", or how many bytes states may take: 500M, 4G
 BUDGET = 4 << 30                                 # bytes, where the variable says nothing
@@ -109,14 +109,8 @@ class SessionStore:
         self._make()
         content = asdict(replace(record, updated=time.time()))
         body = {"version": VERSION, **content, "turns": [dict(turn) for turn in record.turns], "load": dict(record.load)}
-        file = WholeFile(self.text_path(name))
-        try:
-            text = json.dumps({**body, "sha256": _digest(body)}, ensure_ascii=False, indent=1)
-            file.write(text.encode(errors="surrogatepass"))      # an argument's bytes may not be UTF-8
-            file.finish()
-            file.publish()
-        finally:
-            file.discard()
+        text = json.dumps({**body, "sha256": _digest(body)}, ensure_ascii=False, indent=1)
+        write_whole(self.text_path(name), text.encode(errors="surrogatepass"))       # an argument's bytes may not be UTF-8
         _private(self.text_path(name))
 
     def remove(self, name: str) -> None:
