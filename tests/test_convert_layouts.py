@@ -96,16 +96,6 @@ def test_scales_of_activations_and_of_other_writers(tmp_path: Path, more: tuple[
     assert np.array_equal(values_of(folder, "blk.0.ffn_up.weight"), wanted)
 
 
-def test_nvfp4_is_refused_by_its_name(tmp_path: Path) -> None:
-    matrix = f"{BLOCK}.mlp.up_proj.weight"
-    tensors: dict[str, Any] = {key: array for key, array in tensors_of("llama").items() if key != matrix}
-    tensors |= {matrix: np.zeros((48, 16), np.uint8), f"{matrix}_scale": np.zeros((48, 2), np.uint8)}
-    folder = write_checkpoint(tmp_path / "hf", "llama", quantization_config={"quant_method": "modelopt", "quant_algo": "NVFP4"})
-    write_safetensors(folder / "model.safetensors", tensors, {f"{matrix}_scale": "F8_E4M3"})
-    with pytest.raises(Unsupported, match="NVFP4"):
-        convert(folder, tmp_path / "model.gguf")
-
-
 def test_bitnet_packed_and_quantised_as_it_runs(tmp_path: Path) -> None:
     """Four values a byte with the inverse of their scale, and plain weights that the model rounds to -1, 0 or 1 times a size."""
     name, rng = f"{BLOCK}.mlp.up_proj", np.random.default_rng(0)

@@ -5,13 +5,14 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.arch import load_graph
+from edgellm.arch import build_graph, load_graph
 from edgellm.errors import OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.families import PREFIX
@@ -19,10 +20,14 @@ from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
 from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.mlx_folder import MlxFolder, open_mlx_folder
 from edgellm.formats.mlx_source import Source
+from edgellm.formats.safetensors import SafeTensorsFile
 from edgellm.formats.writer import GGUFWriter, NewTensor
+from edgellm.spec import vectors
 from edgellm.tools.converted import PLAIN, Converted
-from edgellm.tools.hf_packed import PackedCheckpoint
-from edgellm.tools.hf_scaled import unpacked
+from edgellm.tools.hf_exact import ExactCheckpoint
+from edgellm.tools.hf_float4 import floats_of_4_bits
+from edgellm.tools.hf_packed import wrap
+from edgellm.tools.hf_scaled import scaled
 from edgellm.tools.hf_tokenizer import complete
 
 TARGETS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
@@ -48,7 +53,7 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
     target = _target(type_name)
     if not os.path.isdir(folder):
         raise Unreadable("is not a folder; give the folder of a checkpoint, with config.json and .safetensors files", file=folder)
-    with open_mlx_folder(os.path.abspath(folder), unpacked) as model:
+    with open_mlx_folder(os.path.abspath(folder), _unpacked) as model:
         if packed := next((info for info in model.tensors.values() if info.type.origin == MLX), None):
             raise Unsupported(f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder,
                               field=packed.name)
@@ -62,10 +67,10 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
         if not keys.causal and (len(graph.kv_states) < len(graph.states) or any(state.causal for state in graph.kv_states)):
             raise Unsupported(f"asks for tokens that see the whole text, which {keys.architecture} graphs cannot do; take another "
                               "embedding model", file=folder, field="is_causal")
-        names = sorted(model.tensors, key=_order)
-        exact, more = _exact(model, names) if target is None else ({}, [])
+        exact, more = _exact(model) if target is None else ({}, [])
         notes += more
-        plan = [NewTensor(name, model.tensors[name].shape, exact.get(name) or _type(model, name, target)) for name in names]
+        plan = [NewTensor(name, model.tensors[name].shape, exact.get(name) or _type(model, name, target))
+                for name in sorted(model.tensors, key=_order)]
         fallen = [tensor.name for tensor in plan if target is not None and tensor.type.name not in (target.name, "F32")]
         if fallen:
             notes.append(f"{len(fallen)} matrices are F16, for {target.name if target else ''} blocks do not divide their rows")
@@ -116,25 +121,42 @@ def _target(name: str | None) -> GGMLType | None:
     return TYPES_BY_NAME[name.upper()]
 
 
-def _exact(model: MlxFolder, names: list[str]) -> tuple[dict[str, GGMLType], list[str]]:
-    """The types that hold matrices of a GPTQ or AWQ checkpoint exactly, by name; and what there is to say about them."""
-    found: dict[str, GGMLType] = {}
-    reasons: dict[tuple[str, str], int] = {}
-    for name in names:
+def _unpacked(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
+    """The file, or where its matrices are packed or have scales beside them, one that gives their values."""
+    return wrap(floats_of_4_bits(scaled(file, config)), config)
+
+
+def _exact(model: MlxFolder) -> tuple[dict[str, GGMLType], list[str]]:
+    """The types that hold packed matrices exactly, by name; and what there is to say about them. Adds tensors `.scale`."""
+    found: dict[str, tuple[str, str]] = {}
+    made: list[tuple[str, str]] = []
+    for name in sorted(model.tensors, key=_order):
         packed = _packed(model, name)
-        if packed is not None:
-            file, source = packed
-            kind, why = file.exact_type(source)
-            found[name] = TYPES_BY_NAME[kind]
-            reasons[kind, why] = reasons.get((kind, why), 0) + 1
-    return found, [f"{n} matrices are {kind}" + (f", because {why}" if why else ", exactly as in the checkpoint")
-                   for (kind, why), n in reasons.items()]
+        if packed is None:
+            continue
+        file, source = packed
+        found[name] = file.exact_type(source)
+        factors = None if found[name][0] in PLAIN else file.factors(source)
+        if factors is not None and (scale := name.removesuffix("weight") + "scale") in model.tensors:
+            found[name] = "BF16", "the model has scales of its own beside them"
+        elif factors is not None:
+            model.add_made(scale, factors)
+            made.append((name, scale))
+    read = vectors(build_graph(model)[1]) if made else {}
+    for name, scale in made:
+        if scale not in read:
+            del model.tensors[scale]
+            found[name] = "BF16", "the model has no place for their scales"
+    reasons = Counter(found.values())
+    return {name: TYPES_BY_NAME[kind] for name, (kind, _) in found.items()}, [
+        f"{n} matrices are {kind}" + (f", because {why}" if why else ", exactly as in the checkpoint")
+        for (kind, why), n in reasons.items()]
 
 
-def _packed(model: MlxFolder, name: str) -> tuple[PackedCheckpoint, Source] | None:
+def _packed(model: MlxFolder, name: str) -> tuple[ExactCheckpoint, Source] | None:
     """Where a tensor comes from, if that is one packed matrix or several."""
     source, file = model.source(name), model.file
-    if source is None or not isinstance(file, PackedCheckpoint) or not all(map(file.is_packed, source.names)):
+    if source is None or not isinstance(file, ExactCheckpoint) or not all(map(file.is_packed, source.names)):
         return None
     changed = not source.only_rows if not source.others else not source.is_stack
     return None if changed else (file, source)
@@ -169,7 +191,7 @@ def _metadata(model: MlxFolder, plan: list[NewTensor]) -> dict[str, Any]:
         if len(tensor.shape) > 1:
             nbytes[tensor.type.name] = nbytes.get(tensor.type.name, 0) + tensor.nbytes
     commonest = max(nbytes, key=nbytes.__getitem__, default="F32")
-    number = next(number for number, name in NAMES.items() if name == commonest)
+    number = next(number for number, name in NAMES.items() if name.removesuffix("_MOE") == commonest)
     metadata = {"general.architecture": model.metadata["general.architecture"], "general.type": "model", **model.metadata,
                 "general.file_type": number}
     if commonest not in PLAIN:
@@ -184,11 +206,11 @@ def _metadata(model: MlxFolder, plan: list[NewTensor]) -> dict[str, Any]:
 
 def _encoded(model: MlxFolder, tensor: NewTensor) -> Iterator[npt.NDArray[np.uint8]]:
     """The bytes of a tensor in its new type, some rows at a time."""
-    if tensor.type.name in ("Q4_0", "Q4_1", "Q8_0") and (packed := _packed(model, tensor.name)) is not None:
+    if tensor.type.name not in PLAIN and (packed := _packed(model, tensor.name)) is not None:
         file, source = packed
         if file.exact_type(source)[0] == tensor.type.name:
             for name in source.names:
-                yield file.grouped(name).encoded(tensor.type.name, source.rows)
+                yield file.encoded(name, tensor.type.name, source.rows)
             return
     info, raw = model.tensors[tensor.name], model.raw(tensor.name)
     if info.type == tensor.type:

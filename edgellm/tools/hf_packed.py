@@ -16,10 +16,10 @@ from edgellm.errors import BadTensorInfo, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.mapped import Bytes
 from edgellm.formats.mlx_source import Rows, Source
-from edgellm.formats.safetensors import SafeTensorInfo, SafeTensorsFile
+from edgellm.formats.safetensors import SafeTensorsFile
+from edgellm.tools.hf_exact import ExactCheckpoint
 
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)             # column of each nibble, from the lowest
-PARTS = ("qweight", "qzeros", "scales", "g_idx")
 METHODS = ("gptq", "awq")
 EXACT = ("Q4_0", "Q4_1", "Q8_0", "F16")          # each holds what the ones before it do, of 4 bits at most
 BLOCK = 32
@@ -74,12 +74,13 @@ class Grouped:
         return blocks.view(np.uint8).reshape(-1)
 
 
-class PackedCheckpoint(SafeTensorsFile):
-    """A checkpoint whose packed matrices answer as float32 tensors `NAME.weight`; `grouped` gives their integers."""
+class PackedCheckpoint(ExactCheckpoint):
+    """A checkpoint in GPTQ's or AWQ's form; `grouped` gives the integers of a matrix."""
+
+    PARTS = ("qweight", "qzeros", "scales", "g_idx")
 
     def __init__(self, file: SafeTensorsFile, settings: Mapping[str, Any]) -> None:
-        self._file, self._settings = file, settings
-        self.paths, self.metadata = file.paths, file.metadata
+        self._settings = settings
         self.bits = settings.get("bits", settings.get("w_bit"))
         self.method = str(settings.get("quant_method")).lower()
         if self.method not in METHODS or self.bits not in (2, 3, 4, 8) or (self.method == "awq" and self.bits != 4):
@@ -87,17 +88,7 @@ class PackedCheckpoint(SafeTensorsFile):
                               "8 bits and AWQ with 4", file=file.paths[0], field="quantization_config")
         if self.method == "awq" and str(settings.get("version", "gemm")).lower() != "gemm":
             raise Unsupported("is AWQ in another form than GEMM", file=file.paths[0], field="quantization_config.version")
-        self.packed = {name.removesuffix(".qweight") for name in file.tensors if name.endswith(".qweight")}
-        self.tensors = {name: info for name, info in file.tensors.items()
-                        if name.rpartition(".")[0] not in self.packed or name.rpartition(".")[2] not in PARTS}
-        for base in self.packed:
-            rows, columns = self._shape(base)
-            info = file.tensors[f"{base}.qweight"]
-            self.tensors[f"{base}.weight"] = SafeTensorInfo(f"{base}.weight", "F32", (rows, columns), info.part, info.offset,
-                                                            4 * rows * columns)
-
-    def is_packed(self, name: str) -> bool:
-        return name.removesuffix(".weight") in self.packed
+        super().__init__(file, {name.removesuffix(".qweight"): name for name in file.tensors if name.endswith(".qweight")})
 
     def grouped(self, name: str) -> Grouped:
         """The integers of a packed matrix. Raises BadTensorInfo where its parts contradict each other."""
@@ -120,15 +111,19 @@ class PackedCheckpoint(SafeTensorsFile):
         stored = _unpack(np.ascontiguousarray(zeros.T), self.bits, rows)
         return Grouped(q, scales, (stored + offset) & ((1 << self.bits) - 1), group, group_of)
 
+    def values(self, name: str) -> npt.NDArray[np.float32]:
+        return self.grouped(name).values()
+
+    def encoded(self, name: str, kind: str, rows: Rows | None) -> Bytes:
+        return self.grouped(name).encoded(kind, rows)
+
     def exact_type(self, source: Source) -> tuple[str, str]:
-        """The smallest GGUF type that holds all matrices of a tensor exactly, and why it is no smaller one."""
         found = [self.grouped(name).exact_type() for name in source.names]
         if len(set(found)) > 1 and self.bits > 4:          # what fits 4 bits by chance may lie beyond Q8_0
             return "F16", "their experts would be of several types"
         return max(found, key=lambda each: EXACT.index(each[0]))
 
     def _shape(self, base: str) -> tuple[int, int]:
-        """Rows and columns of the matrix: outputs and inputs."""
         shape = self._file.tensors[f"{base}.qweight"].shape
         if len(shape) != 2:
             raise BadTensorInfo(f"has shape {shape}; download the folder again", file=self.paths[0], field=f"{base}.qweight")
@@ -158,24 +153,6 @@ class PackedCheckpoint(SafeTensorsFile):
             raise BadTensorInfo("names groups that do not exist; download the folder again", file=self.paths[0],
                                 field=f"{base}.g_idx")
         return order, group if (order == plain).all() else 0
-
-    def raw(self, name: str) -> Bytes:
-        return self.grouped(name).values().reshape(-1).view(np.uint8) if self.is_packed(name) else self._file.raw(name)
-
-    def array(self, name: str) -> npt.NDArray[Any]:
-        return self.grouped(name).values() if self.is_packed(name) else self._file.array(name)
-
-    def drop(self, name: str) -> None:
-        base = name.removesuffix(".weight")
-        for part in [f"{base}.{part}" for part in PARTS] if self.is_packed(name) else [name]:
-            if part in self._file.tensors:
-                self._file.drop(part)
-
-    def changed(self) -> bool:
-        return self._file.changed()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def wrap(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:

@@ -16,7 +16,6 @@ from edgellm.errors import BadTensorInfo, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.mapped import Bytes
 from edgellm.formats.safetensors import SafeTensorInfo, SafeTensorsFile
-from edgellm.tools.hf_packed import wrap
 
 BLOCKS, SCALES = "_blocks", "_scales"
 GROUP, HALF = 32, 16             # values and bytes of a block of MXFP4
@@ -124,9 +123,8 @@ def _scale_of(file: SafeTensorsFile, name: str) -> str | None:
     if end != "weight" or file.tensors[name].dtype not in (EIGHT_BITS, "U8"):
         return None
     found = next((f"{base}.{scale}" for scale in OF_WEIGHT if f"{base}.{scale}" in file.tensors), None)
-    if found is not None and file.tensors[name].dtype == "U8" and file.tensors[found].dtype == EIGHT_BITS:
-        raise Unsupported("is NVFP4, which edgellm does not convert; convert the checkpoint in BF16", file=file.paths[0],
-                          field=name)
+    if found is not None and file.tensors[name].dtype == "U8" and math.prod(file.tensors[found].shape) > 1:
+        return None              # 4-bit floats: see hf_float4.py
     if found is None and file.tensors[name].dtype == EIGHT_BITS:
         raise Unsupported("is an 8-bit float without scales that edgellm knows; convert the checkpoint in BF16",
                           file=file.paths[0], field=name)
@@ -147,11 +145,11 @@ def _is_of_activations(info: SafeTensorInfo) -> bool:
     return math.prod(info.shape) == 1 and OF_ACTIVATIONS.fullmatch(info.name) is not None
 
 
-def unpacked(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
-    """The file, or where its matrices are packed or have scales beside them, one that gives their values."""
+def scaled(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
+    """The file, or where its matrices have scales beside them, one that gives their values."""
     if any(_scale_of(file, name) is not None or _is_of_activations(info) for name, info in file.tensors.items()):
-        file = ScaledCheckpoint(file, _block(config.get("quantization_config")))
-    return wrap(file, config)
+        return ScaledCheckpoint(file, _block(config.get("quantization_config")))
+    return file
 
 
 def _block(settings: Any) -> tuple[int, int]:
