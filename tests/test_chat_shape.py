@@ -42,7 +42,7 @@ def test_models_are_told_of_tools_in_their_templates_way() -> None:
     tools = [WEATHER.message]
     assert shape(PHI).render([ASK], tools).text.count('<|tool|>[{"name": "weather", "description": "The weather"') == 1
     assert shape(PHI).render([{"role": "system", "content": "Hm."}, ASK], tools).text.startswith('<|system|>Hm.<|tool|>[{"name"')
-    assert find_format(PHI).name == "granite"
+    assert find_format(PHI).name == "phi"
     assert "<tools>{'type': 'function'" in shape(SMOL).render([ASK], tools).text
     assert [shape(source).tools for source in (PHI, SMOL, "{{ tools }}", "{# tools #}", "x")] == \
         ["system", "xml_tools", "tools", None, None]

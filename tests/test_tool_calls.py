@@ -57,6 +57,26 @@ GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
     ("mistral", '[TOOL_CALLS]weather[ARGS]{"city": "Rome", "days": 3}[TOOL_CALLS]note[ARGS]{"text": "hi"}', "",
      [ROME, ("note", {"text": "hi"})]),
     ("granite", '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}]', "", [ROME]),
+    ("nemotron", 'Well. <TOOLCALL>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "note", '
+     '"arguments": {"text": "</TOOLCALL>"}}]</TOOLCALL> So.', "Well.  So.", [ROME, ("note", {"text": "</TOOLCALL>"})]),
+    ("nemotron", '<TOOLCALL>\n[{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\", \\"days\\": 3}"}]\n</TOOLCALL>', "",
+     [ROME]),
+    ("hunyuan", '<tool_calls>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}]</tool_calls>', "", [ROME]),
+    ("hunyuan", '<tool_calls>\n{"name": "a", "arguments": {}}\n{"name": "b", "arguments": {}}\n</tool_calls>', "",
+     [("a", {}), ("b", {})]),
+    ("hunyuan", 'Hm.<tool_calls>\n<tool_call>weather\n```json\n{"city": "Rome", "days": 3}\n```</tool_call>\n<tool_call>\n'
+     '{"name": "b", "arguments": {"c": "}</tool_call>"}}</tool_call>\n</tool_calls>', "Hm.",
+     [ROME, ("b", {"c": "}</tool_call>"})]),
+    ("phi", '<|tool_call|>[{"type": "function", "name": "weather", "arguments": {"city": "Rome", "days": 3}}]<|/tool_call|>', "",
+     [ROME]),
+    ("phi", '<|tool_call|>{"name": "a", "arguments": {}}<|/tool_call|> So.', " So.", [("a", {})]),
+    ("phi", 'functools[{"name": "weather", "parameters": {"city": "Rome", "days": 3}}]', "", [ROME]),
+    ("xlam", '[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "b"}]', "", [ROME, ("b", {})]),
+    ("xlam", 'I call [{"name": "a", "arguments": {}}]', 'I call [{"name": "a", "arguments": {}}]', []),
+    ("apertus", '<|tools_prefix|>[{"weather": {"city": "Rome", "days": 3}}, {"b": {}}]<|tools_suffix|>.', ".", [ROME, ("b", {})]),
+    ("internlm", 'Hm.<|action_start|><|plugin|>\n{"name": "weather", "parameters": {"city": "Rome", "days": 3}}\n<|action_end|>',
+     "Hm.", [ROME]),
+    ("internlm", '<|action_start|> <|plugin|>{"name": "a", "arguments": {}}<|action_end|>', "", [("a", {})]),
     ("gemma", "<|tool_call>call:weather{city:<|\"|>Rome<|\"|>,days:3}<tool_call|>", "", [ROME]),
     ("gemma", 'Well. <|tool_call>call:note{tags:[<|"|>x<|"|>,<|"|>y<|"|>],text:<|"|>a "b", [c]<|"|>,urgent:true}<tool_call|>',
      "Well. ",
@@ -82,6 +102,10 @@ PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", 
          '{"a": 1}', "[1, 2, 3]", "[TOOL_CALLS]", "[TOOL_CALLS] none", "<|tool_call>call:", "<|channel|>commentary<|message|>Hello",
          '<tool_call>{"name": 3, "arguments": {}}</tool_call>', '<tool_call>{"name": "a", "arguments": [1]}</tool_call>',
          "[f(1), g(**x)]", "[open(x=b'1')]", "{" * 5000, "[" * 5000, "<|tool_call>call:a{" + "[" * 5000 + "<tool_call|>",
+         "<|action_start|><|interpreter|>\nprint(1)<|action_end|>", '<|action_start|>{"name": "a"}<|action_end|>',
+         '<|tools_prefix|>[{"a": 1}]<|tools_suffix|>', "<|tools_prefix|>[1]<|tools_suffix|>", "<tool_calls>[3]</tool_calls>",
+         "<tool_calls><tool_call>a {}</tool_call></tool_calls>", "functools[1]", "<TOOLCALL>" * 3000,
+         "<tool_calls><tool_call>a```json{" + "}" * 5000, "<TOOLCALL>" + '[{"a":' * 5000 + "</TOOLCALL>",
          "<|tool_call_start|>[" + "-" * 9999 + "1]<|tool_call_end|>",
          "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|><|tool_calls_section_end|>.",
          "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>[1]<|tool_call_end|>"
@@ -145,6 +169,9 @@ MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "llam
          "mistral": "[TOOL_CALLS]", "mistral-named": "[TOOL_CALLS] [ARGS]",
          "granite": "<|tool_call|>", "lfm2": "<|tool_list_start|>", "pythonic": "[func_name1(", "gemma": "<|tool_call>",
          "functiongemma": "<start_function_call>", "kimi": "<|tool_calls_section_begin|>",
+         "nemotron": "<TOOLCALL>", "hunyuan": "<tool_calls>", "phi": "<|/tool_call|>",
+         "xlam": 'xLAM {"name": "tool_call_name", "arguments": 1} tool_call.function | tojson', "apertus": "<|tools_prefix|>",
+         "internlm": "<|action_start|><|plugin|>",
          "harmony": "<|channel|> functions"}
 
 
@@ -205,7 +232,9 @@ HARD: dict[str, Any] = {
 CONTROLS = ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_call>",
             "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>", "<|tool_call_start|>",
             "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>",
-            *kimi.FORMAT.markers)
+            *kimi.FORMAT.markers,
+            "<|/tool_call|>", "<TOOLCALL>", "</TOOLCALL>", "<tool_calls>", "</tool_calls>", "<|tools_prefix|>", "<|tools_suffix|>",
+            "<|action_start|>", "<|plugin|>", "<|action_end|>")
 
 
 @pytest.fixture(scope="module")
@@ -390,6 +419,11 @@ XML = "<tool_call>\n<function=f>\n{}</function>\n</tool_call>"
 X_CALLS = {"hermes": '<tool_call>\n{"name":"f","arguments":{"x":1}}\n</tool_call>', "gemma": "<|tool_call>call:f{x:1}<tool_call|>",
            "qwen3-coder": XML.format("<parameter=x>\n1\n</parameter>\n"), "lfm2": "<|tool_call_start|>[f(x=1)]<|tool_call_end|>",
            "mistral": '[TOOL_CALLS][{"name":"f","arguments":{"x":1}}]', "mistral-named": '[TOOL_CALLS]f[ARGS]{"x":1}',
+           "nemotron": '<TOOLCALL>[{"name":"f","arguments":{"x":1}}]</TOOLCALL>', "xlam": '[{"name":"f","arguments":{"x":1}}]',
+           "hunyuan": '<tool_calls>[{"name":"f","arguments":{"x":1}}]</tool_calls>',
+           "phi": '<|tool_call|>[{"name":"f","arguments":{"x":1}}]<|/tool_call|>',
+           "apertus": '<|tools_prefix|>[{"f":{"x":1}}]<|tools_suffix|>',
+           "internlm": '<|action_start|><|plugin|>\n{"name":"f","parameters":{"x":1}}<|action_end|>',
            "llama3": '{"name":"f","parameters":{"x":1}}', "pythonic": "[f(x=1)]",
            "harmony": '<|channel|>commentary to=functions.f<|message|>{"x":1}',
            "kimi": '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x":1}'

@@ -3,14 +3,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgellm.chat.parsers import gemma, granite, harmony, hermes, kimi, lfm2, llama3, mistral, pythonic, qwen3_coder
+from edgellm.chat.parsers import (
+    apertus,
+    gemma,
+    granite,
+    harmony,
+    hermes,
+    internlm,
+    json_lists,
+    kimi,
+    lfm2,
+    llama3,
+    mistral,
+    pythonic,
+    qwen3_coder,
+)
 from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain
 from edgellm.chat.tools import Tool
 
 __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar"]
 
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
-FORMATS = (qwen3_coder.FORMAT, hermes.FORMAT, granite.FORMAT, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
+FORMATS = (qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI, apertus.FORMAT, internlm.FORMAT,
+           hermes.FORMAT, granite.FORMAT, json_lists.XLAM, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
            kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT, llama3.FORMAT)
 
 

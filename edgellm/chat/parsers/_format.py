@@ -49,6 +49,7 @@ class CallSplitter:
         self._held = ""                          # may still become an opener
         self._block: str | None = None           # since an opener, which it begins with
         self._opener = ""
+        self._tried = 0                          # where the block's next closer is looked for
         self._begun = False                      # something other than white space was said
         self._ids = set[str]()
 
@@ -86,7 +87,7 @@ class CallSplitter:
         places = [(at, opener) for opener in self._format.openers if (at := held.find(opener)) >= 0 and self._counts(held[:at])]
         if places:
             at, self._opener = min(places, key=lambda place: (place[0], -len(place[1])))
-            self._block, self._held = held[at:], ""
+            self._block, self._held, self._tried = held[at:], "", len(self._opener)
             return self._said(held[:at])
         keep = 0
         if not (self._format.at_start and (self._begun or held.strip())):
@@ -107,17 +108,18 @@ class CallSplitter:
     def _closed(self) -> list[ToolCall]:
         """The calls of the block, if it is complete; what follows it is held."""
         assert self._block is not None
-        at = len(self._opener)
         while True:
-            ends = [(found, closer) for closer in self._format.closers if (found := self._block.find(closer, at)) >= 0]
+            ends = [(found, closer) for closer in self._format.closers if (found := self._block.find(closer, self._tried)) >= 0]
             if not ends:
+                longest = max(map(len, self._format.closers), default=1)
+                self._tried = max(self._tried, len(self._block) - longest + 1)
                 return []
             end, closer = min(ends)
             calls = self._parsed(self._block[len(self._opener) : end])
             if calls:
                 self._held, self._block = self._block[end + len(closer) :], None
                 return calls
-            at = end + 1                         # the closer may stand within an argument
+            self._tried = end + 1                # the closer may stand within an argument
 
     def _parsed(self, body: str) -> list[ToolCall]:
         try:

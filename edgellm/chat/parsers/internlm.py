@@ -1,0 +1,24 @@
+"""Calls of InternLM 2.5 and 3 and of Intern-S1: <|action_start|><|plugin|>, a JSON object, <|action_end|>."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgellm.chat.parsers import _lists
+from edgellm.chat.parsers._format import Format, Mark
+from edgellm.chat.tools import Call, Tool
+
+PLUGIN = "<|plugin|>"
+
+
+def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
+    """{"name": ..., "parameters": {...}}; code for <|interpreter|> is no call."""
+    block = block.lstrip()
+    return _lists.parse(block.removeprefix(PLUGIN), tools) if block.startswith(PLUGIN) else None
+
+
+def body(tools: Sequence[Tool], mark: Mark) -> str:
+    return f'{mark(PLUGIN)} "\\n" ({" | ".join(_lists.called(tool, "parameters") for tool in tools)})'
+
+
+FORMAT = Format("internlm", (("<|action_start|>", PLUGIN),), ("<|action_start|>",), parse, ("<|action_end|>",),
+                markers=("<|action_start|>", PLUGIN, "<|action_end|>"), body=body)
