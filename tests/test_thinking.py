@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.chat.answer_marks import ANSWER, RESPONSE
 from edgellm.chat.fallback import BUILT_IN
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.thinking import (
     BRACKETS,
     CHANNEL,
+    INNER,
     SEED,
     THINK,
+    Marks,
     ThinkingSplitter,
     marks_of,
     opens_thinking,
@@ -72,14 +75,52 @@ def test_marks_of_magistral_and_seed_oss() -> None:
     assert thinking_of("[THINK][/THINK]") == "always"
 
 
+WRAPPED = [                                      # (text, thinking, answer)
+    ("<think>a</think>\n<response>\nParis.\n</response>\n", "a", "Paris."), ("<think>a</think>Paris.", "a", "Paris."),
+    ("<response>Paris </response>", "", "Paris"), ("\n <response> </response>", "", ""),
+    ("<think>a</think><response>a <b> </resp onse></response>\n\n# Sources", "a", "a <b> </resp onse>\n\n# Sources"),
+    ("<think>a</think><response>Paris. </respo", "a", "Paris. </respo"), ("<think>a</think> <resp", "a", "<resp"),
+    ("Say <response>x</response> so.\n", "", "Say <response>x</response> so.\n"), ("<responses>\n", "", "<responses>\n"),
+    ("<response>a</response><response>b</response> ", "", "a<response>b</response> "), (" \n", "", " \n"),
+]
+
+
+@pytest.mark.parametrize("text, thinking, answer", WRAPPED)
+def test_marks_around_the_answer_are_taken_off_wherever_it_is_cut(text: str, thinking: str, answer: str) -> None:
+    marks = THINK._replace(answer=RESPONSE)
+    cuts = [[text[:first], text[first:second], text[second:]] for first in range(len(text) + 1)
+            for second in range(first, len(text) + 1)]
+    for pieces in [[text], list(text), *cuts]:
+        assert parts(pieces, False, marks) == (thinking, answer)
+
+
+def test_which_answers_stand_between_marks() -> None:
+    told = {"<think></think> <response></response>": RESPONSE, "</think><answer></answer>": ANSWER,
+            "<|extra_4|><think></think>": ANSWER, "</think> a <response>": None, "<think></think>": None}
+    for source, answer in told.items():
+        marks = marks_of(source)
+        assert marks is not None and marks.answer == answer and set(answer or ()) <= set(marks.shown)
+
+
+@pytest.mark.parametrize(("text", "thinking", "answer"), [
+    ("<|inner_prefix|>Hm.<|inner_suffix|>Paris.", "Hm.", "Paris."),
+    ("<|inner_prefix|>Hm. <|tools_prefix|>[]<|tools_suffix|>", "Hm.", "<|tools_prefix|>[]<|tools_suffix|>"),
+    ("<|inner_prefix|>Hm. <|tools_pre", "Hm. <|tools_pre", "")])
+def test_calls_end_the_thinking_of_apertus(text: str, thinking: str, answer: str) -> None:
+    marks = marks_of("{% set inner = '<|inner_suffix|>' %}{{ enable_thinking }}")
+    assert marks == INNER and {"<|inner_prefix|>", "<|inner_suffix|>", "<|tools_prefix|>"} <= set(marks.shown)
+    for cut in range(len(text) + 1):
+        assert parts([text[:cut], text[cut:]], False, marks) == (thinking, answer)
+
+
 @given(st.lists(st.sampled_from(["<", "<think>", "</think>", "</", "think", ">", " ", "\n", "a", "<thi", "nk>"])), st.booleans())
 @settings(deadline=None)
 def test_pieces_joined_are_the_whole(pieces: list[str], inside: bool) -> None:
     assert parts(pieces, inside) == split_thinking("".join(pieces), inside=inside)
 
 
-def parts(pieces: list[str], inside: bool) -> tuple[str, str]:
-    splitter = ThinkingSplitter(inside=inside)
+def parts(pieces: list[str], inside: bool, marks: Marks = THINK) -> tuple[str, str]:
+    splitter = ThinkingSplitter(inside=inside, marks=marks)
     told = [*map(splitter.push, pieces), splitter.flush()]
     return "".join(thinking for thinking, _ in told), "".join(answer for _, answer in told)
 

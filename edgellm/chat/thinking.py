@@ -4,27 +4,32 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+from edgellm.chat.answer_marks import AnswerMarks, Unwrapper, answer_marks_of
 from edgellm.errors import OptionError
 
 
 class Marks(NamedTuple):
-    """What thinking stands between. `token`: the one with which the opening mark begins; `others`: more control tokens."""
+    """What thinking stands between. `token`: the one with which the opening mark begins; `others`: more control tokens; `answer`:
+    what the answer stands between; `calls`: marks of calls, which end the thinking as well."""
 
     open: str
     close: str
     token: str
     others: tuple[str, ...] = ()
+    answer: AnswerMarks | None = None
+    calls: tuple[str, ...] = ()
 
     @property
     def shown(self) -> tuple[str, ...]:
         """Control tokens that must be seen in the text."""
-        return (self.close, self.token, *self.others)
+        return (self.close, self.token, *self.others, *(self.answer or ()), *self.calls)
 
 
 THINK = Marks("<think>", "</think>", "<think>")
 BRACKETS = Marks("[THINK]", "[/THINK]", "[THINK]")                           # Magistral, Ministral 3
 SEED = Marks("<seed:think>", "</seed:think>", "<seed:think>")                # Seed-OSS
 CHANNEL = Marks("<|channel>thought", "<channel|>", "<|channel>")             # Gemma 4
+INNER = Marks("<|inner_prefix|>", "<|inner_suffix|>", "<|inner_prefix|>", calls=("<|tools_prefix|>",))       # Apertus
 # gpt-oss: all that comes before the final message.
 HARMONY = Marks("<|channel|>analysis", "<|channel|>final<|message|>", "<|channel|>",
                 ("<|start|>", "<|message|>", "<|end|>", "<|constrain|>"))
@@ -35,7 +40,8 @@ _SWITCH = re.compile(r"\benable_thinking\b|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinki
 
 def marks_of(source: str) -> Marks | None:
     """What the model of a chat template thinks between; None where it does not think."""
-    return next((marks for marks in (SEED, BRACKETS, THINK, CHANNEL, HARMONY) if marks.close in source), None)
+    found = next((marks for marks in (SEED, BRACKETS, THINK, CHANNEL, INNER, HARMONY) if marks.close in source), None)
+    return found._replace(answer=answer_marks_of(source)) if found is THINK else found
 
 
 def thinking_of(source: str) -> Thinking:
@@ -74,6 +80,7 @@ class ThinkingSplitter:
         self._part: Literal["start", "thinking", "answer"] = "thinking" if inside else "start"
         self._held = ""                          # may still become a marker, or white space that goes
         self._strip = inside                     # white space at the beginning of the part goes
+        self._answer = Unwrapper(marks.answer)
 
     def push(self, text: str) -> tuple[str, str]:
         """The (thinking, answer) that can be told now."""
@@ -89,20 +96,21 @@ class ThinkingSplitter:
         thinking, closed, rest = self._think(text) if self._part == "thinking" else ("", True, text)
         if self._part == "thinking" and closed:
             self._part, self._strip = "answer", True
-        return thinking, self._stripped(rest) if closed else ""
+        return thinking, self._answer.push(self._stripped(rest)) if closed else ""
 
     def flush(self) -> tuple[str, str]:
         """What was held back, at the end of the text."""
         held, self._held = self._held, ""
-        return (held.rstrip(), "") if self._part == "thinking" else ("", held)
+        return (held.rstrip(), "") if self._part == "thinking" else ("", self._answer.push(held) + self._answer.flush())
 
     def _think(self, text: str) -> tuple[str, bool, str]:
         """Thinking, whether it ends here, and what comes after."""
-        close = self.marks.close
-        before, marker, after = text.partition(close)
-        if marker:
-            return self._stripped(before.rstrip()), True, after
-        keep = next((n for n in range(len(close) - 1, 0, -1) if text.endswith(close[:n])), 0)
+        ends = (self.marks.close, *self.marks.calls)
+        places = [at for end in ends if (at := text.find(end)) >= 0]
+        if places:
+            at = min(places)
+            return self._stripped(text[:at].rstrip()), True, text[at:].removeprefix(self.marks.close)
+        keep = max((n for end in ends for n in range(1, len(end)) if text.endswith(end[:n])), default=0)
         shown = self._stripped(text[: len(text) - keep])
         kept = shown.rstrip()
         self._held = shown[len(kept) :] + text[len(text) - keep :]
