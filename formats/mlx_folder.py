@@ -22,6 +22,7 @@ from .mlx_config import asked, find_family, metadata_of, rope_divisors
 from .mlx_pooling import dense_layers, pooling_keys
 from .mlx_source import WHOLE, Rows, Source, nbytes_of, source_of
 from .mlx_tokenizer import tokenizer_metadata
+from .ranked_tokenizer import ranked_metadata
 from .safetensors import SafeTensorsFile, open_safetensors, read_json
 from .settings import Settings
 
@@ -266,7 +267,8 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
             model.add_made(name, values)
         table = model.tensors.get("token_embd.weight")
         if table is not None:
-            metadata |= tokenizer_metadata(folder, config, rows=table.shape[0], merged=family.merged_tokenizer)
+            metadata |= tokenizer_metadata(folder, config, rows=table.shape[0], merged=family.merged_tokenizer) or \
+                ranked_metadata(folder, config, rows=table.shape[0])
         return model
     except BaseException:
         file.close()

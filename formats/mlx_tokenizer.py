@@ -26,7 +26,7 @@ def tokenizer_metadata(folder: str, config: Json, *, rows: int, merged: str = ""
     path = os.path.join(folder, "tokenizer.json")
     if not os.path.isfile(path):
         return {}
-    whole, beside = read_json(MappedFile(path)), _optional(folder, "tokenizer_config.json")
+    whole, beside = read_json(MappedFile(path)), optional(folder, "tokenizer_config.json")
     model = whole.get("model")
     vocab = model.get("vocab") if isinstance(model, Mapping) else None
     if not isinstance(model, Mapping) or model.get("type", "BPE") != "BPE" or not isinstance(vocab, Mapping):
@@ -42,7 +42,12 @@ def tokenizer_metadata(folder: str, config: Json, *, rows: int, merged: str = ""
         types[:] = [BYTE if kind == NORMAL and _is_byte(text) else kind for text, kind in zip(texts, types, strict=True)]
     else:
         keys |= {"model": "gpt2", "merges": merges, "pre": pre_of(config, whole)}
-    keys |= special_keys(texts, config, beside)
+    return whole_metadata(keys, folder, config, beside)
+
+
+def whole_metadata(keys: Json, folder: str, config: Json, beside: Json) -> dict[str, Any]:
+    """Keys with their prefix, with what begins and ends a text and the chat template."""
+    keys = {**keys, **special_keys(keys["tokens"], config, beside)}
     found = {f"tokenizer.ggml.{key}": value for key, value in keys.items() if value is not None}
     template = chat_template(folder, beside)
     return found | ({"tokenizer.chat_template": template} if template and isinstance(template, str) else {})
@@ -132,7 +137,7 @@ def chat_template(folder: str, beside: Json) -> Any:
     path = os.path.join(folder, "chat_template.jinja")
     if os.path.isfile(path):
         return template_text(path)
-    return beside.get("chat_template") or _optional(folder, "chat_template.json").get("chat_template")
+    return beside.get("chat_template") or optional(folder, "chat_template.json").get("chat_template")
 
 
 def template_text(path: str) -> str:
@@ -143,6 +148,7 @@ def template_text(path: str) -> str:
         file.close()
 
 
-def _optional(folder: str, name: str) -> Json:
+def optional(folder: str, name: str) -> Json:
+    """A JSON file of the folder, {} where there is none."""
     path = os.path.join(folder, name)
     return read_json(MappedFile(path)) if os.path.isfile(path) else {}

@@ -15,10 +15,13 @@ from story_text import story_text
 
 import edgellm
 from edgellm.errors import BadVocab, EdgeError, Unsupported
+from edgellm.formats.byte_pairs import LETTER
 from edgellm.formats.gguf import open_gguf
+from edgellm.formats.opening import open_model
+from edgellm.formats.tekken import SPECIAL
+from edgellm.tokenizer import build_tokenizer
 from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgellm.tools.convert import convert
-from edgellm.tools.hf_tekken import LETTER, SPECIAL
 from edgellm.tools.verify import verify
 
 GOLD = json.loads((DATA / "hf_gold.json").read_text(encoding="utf-8"))
@@ -198,10 +201,12 @@ def test_tekken(tmp_path: Path, listed: bool) -> None:
         "model.embed_tokens.weight": table, "lm_head.weight": table})
     (folder / "tekken.json").write_text(json.dumps(whole))
     done = convert(folder, tmp_path / "model.gguf")
-    with edgellm.load(done.path, context=64, backend="cpu") as model:
-        assert list(model.tokenizer.encode(TEXT)) == [1, *made.encode(TEXT).ids]
-        assert model.tokenizer.decode(made.encode(TEXT).ids) == TEXT and 2 in model.tokenizer.eog_ids
-        assert model.tokenizer.token_text(22) == "<SPECIAL_22>"
+    for path in (done.path, folder):             # the file, and the folder as it runs unconverted
+        with open_model(path) as opened:
+            tokenizer = build_tokenizer(opened.metadata, file=opened.path)
+        assert list(tokenizer.encode(TEXT)) == [1, *made.encode(TEXT).ids]
+        assert tokenizer.decode(made.encode(TEXT).ids) == TEXT and 2 in tokenizer.eog_ids
+        assert tokenizer.token_text(22) == "<SPECIAL_22>"
     with open_gguf(done.path) as gguf:
         assert gguf.metadata["tokenizer.ggml.pre"] == "tekken"
         assert list(gguf.metadata["tokenizer.ggml.token_type"][[9, 23, 24, size]]) == [4 if listed else 3, 3, 1, 5]

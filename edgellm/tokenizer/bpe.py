@@ -9,6 +9,7 @@ from itertools import chain, islice, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.formats.byte_pairs import BYTE_OF_LETTER
 from edgellm.tokenizer.joints import Joints
 from edgellm.tokenizer.merges import Merges, Pairs
 from edgellm.tokenizer.merging import merge_words
@@ -20,16 +21,6 @@ from edgellm.tokenizer.word_cuts import WordCutter
 
 MAX_DIGITS = 900                            # of a run that expressions look ahead over, which is quadratic
 LONG_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
-
-
-def byte_letters() -> dict[str, int]:
-    """GPT-2's letters for bytes: printable Latin-1 stands for itself, the rest for U+0100 onwards."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-BYTE_OF_LETTER = byte_letters()
 LETTERS = np.array([ord(letter) for letter in sorted(BYTE_OF_LETTER, key=BYTE_OF_LETTER.__getitem__)], "<u2")   # of each byte
 BETWEEN = -1                                # in the place of an id between two texts
 NO_BYTE = b"\xff"                           # in no UTF-8

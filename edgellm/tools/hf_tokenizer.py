@@ -9,13 +9,22 @@ from typing import Any
 from edgellm.errors import BadVocab, Unsupported
 from edgellm.formats.families.qwen3 import ANSWER_IDS, ANSWERS
 from edgellm.formats.mapped import MappedFile
-from edgellm.formats.mlx_tokenizer import CONTROL, NORMAL, UNUSED, USER, chat_template, pre_of, special_keys, template_text
-from edgellm.formats.safetensors import read_json
+from edgellm.formats.mlx_tokenizer import (
+    CONTROL,
+    NORMAL,
+    UNUSED,
+    USER,
+    chat_template,
+    optional,
+    pre_of,
+    special_keys,
+    template_text,
+)
 from edgellm.formats.sentencepiece_model import BPE, read_sentencepiece
+from edgellm.formats.tekken import tekken_cuts
 from edgellm.tools.hf_encoder_tokenizer import encoder_keys, steps
 from edgellm.tools.hf_pre_tokenizer import recognise
 from edgellm.tools.hf_rwkv_tokenizer import rwkv_keys
-from edgellm.tools.hf_tekken import tekken_keys
 
 Json = Mapping[str, Any]         # Any: parsed JSON
 PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
@@ -49,11 +58,9 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
         notes += _from_sentencepiece(folder, config, metadata, whole, settings, rows)
     else:
         notes += _not_normalised(whole)
-    if PREFIX + "tokens" not in metadata:
-        tekken, whole = tekken_keys(folder, rows)
-        metadata |= {PREFIX + key: value for key, value in tekken.items()}
     if metadata.get(PREFIX + "model") == "gpt2":
-        metadata[PREFIX + "pre"] = pre or _pre(whole, config, folder)
+        cuts = whole or tekken_cuts(folder)
+        metadata[PREFIX + "pre"] = pre or (_pre(cuts, config, folder) if cuts else metadata[PREFIX + "pre"])
     if PREFIX + "tokens" not in metadata and (other := _tiktoken(folder)):
         raise Unsupported("is a tokenizer of tiktoken's, which edgellm cannot convert; take a copy of the model that has a "
                           "tokenizer.json, or a .gguf file of it", file=os.path.join(folder, other))
@@ -68,12 +75,6 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
     if names := [key.removeprefix(TEMPLATE + ".") for key in metadata if key.startswith(TEMPLATE + ".")]:
         metadata["tokenizer.chat_templates"] = sorted(names)
     return notes
-
-
-def optional(folder: str, name: str) -> Json:
-    """A JSON file of the folder, {} where there is none."""
-    path = os.path.join(folder, name)
-    return read_json(MappedFile(path)) if os.path.isfile(path) else {}
 
 
 def _pre(whole: Json, config: Json, folder: str) -> str:
