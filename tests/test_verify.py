@@ -121,6 +121,16 @@ def test_faults_of_templates(tmp_path: Path, template: str, status: str, message
     assert finding.status == status and message in finding.text
 
 
+@pytest.mark.parametrize(("template", "tools"), [
+    ("{{ messages[0].content }}{% if xml_tools %}{{ xml_tools[:] }}{% endif %}", True),
+    ("{% for m in messages %}{{ m.content }}{{ m['tools'] if m.role == 'system' and m['tools'] }}{% endfor %}", True),
+    ("{{ messages[0].content }}{{ tools | tojson }}", True), ("{{ messages[0].content }}{# tools #}", False)])
+def test_tools_are_found_under_other_names(tmp_path: Path, template: str, tools: bool) -> None:
+    checks = verify(tiny_model(tmp_path / "m.gguf", tokenizer="bpe", template=template))
+    (finding,) = [check for check in checks if check.check == "template"]
+    assert finding.status == "ok" and ("and no tools" not in finding.text and "tools" in finding.text) == tools
+
+
 def test_the_hub_cache_knows_hashes(tmp_path: Path) -> None:
     """A blob is called by its sha256; a byte that changed shows."""
     whole = tiny_model(tmp_path / "m.gguf")

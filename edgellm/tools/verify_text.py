@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from edgellm.chat import ChatTemplate, template_variants
+from edgellm.chat import ChatTemplate, shape_of, template_variants
 from edgellm.errors import EdgeError, NoTokenizer
 from edgellm.formats.byte_pairs import BYTE_OF_LETTER
 from edgellm.formats.gguf import GGUFFile
@@ -127,8 +127,8 @@ def _template(name: str, source: str, tokenizer: Tokenizer | None) -> Finding:
         notes.append(problem)
     text, problem = _rendered(template, [SYSTEM, USER])
     takes_system = not problem and RULE in text
-    text, problem = _rendered(template, [USER], tools=TOOLS)
-    if problem and "tools" in source:
+    text, problem = _with_tools(template)
+    if problem:
         notes.append(f"with tools: {problem}")
     knows = [word for word, does in (("system messages", takes_system), ("tools", TOOL in text)) if does]
     if notes:
@@ -140,6 +140,15 @@ def _rendered(template: ChatTemplate, messages: Conversation, **options: Any) ->
     """The text, or what went wrong."""
     try:
         return template.render(messages, **options).text, ""
+    except EdgeError as error:
+        return "", str(error)
+
+
+def _with_tools(template: ChatTemplate) -> tuple[str, str]:
+    """The text of a question with tools, told as the template wants them, or what went wrong; neither where it takes none."""
+    try:
+        shape = shape_of(template)
+        return (shape.render([USER], TOOLS).text, "") if shape.tools else ("", "")
     except EdgeError as error:
         return "", str(error)
 
