@@ -14,7 +14,7 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.parsers import FORMATS, CallSplitter, find_format, kimi, tool_grammar
+from edgellm.chat.parsers import FORMATS, CallSplitter, deepseek, find_format, kimi, tool_grammar
 from edgellm.chat.parsers._format import literal
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
@@ -88,6 +88,16 @@ GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
     ("lfm2", '<|tool_call_start|>[weather(city="Rome", days=3)]<|tool_call_end|>Looking it up.', "Looking it up.", [ROME]),
     ("lfm2", "<|tool_call_start|>[note(text='a \"b\", [c]', tags=['x', 'y'], urgent=True)]<|tool_call_end|>", "", [NOTE]),
     ("pythonic", 'weather', "weather", []),
+    ("deepseek-v3", "Well.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n"
+     '{"city": "Rome", "days": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>note\n```json\n'
+     '{"text": "```<｜tool▁calls▁end｜>"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>.', "Well..",
+     [ROME, ("note", {"text": "```<｜tool▁calls▁end｜>"})]),
+    ("deepseek-v3", "<｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜> function <｜tool▁sep｜> a/b ```json {}``` <｜tool▁call▁end｜>\n"
+     "<｜tool▁calls▁end｜>", "", [("a/b", {})]),
+    ("deepseek-v3.1", '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days": 3}'
+     "<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "",
+     [ROME, ("function", {})]),
+    ("deepseek-v3.1", '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days": 3}', "", [ROME]),
     ("kimi", 'Well.<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Rome", '
      '"days": 3}<|tool_call_end|><|tool_call_begin|>functions.note:1<|tool_call_argument_begin|>{"text": "<|tool_call_end|>"}'
      "<|tool_call_end|><|tool_calls_section_end|>", "Well.", [ROME, ("note", {"text": "<|tool_call_end|>"})]),
@@ -107,6 +117,9 @@ PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", 
          "<tool_calls><tool_call>a {}</tool_call></tool_calls>", "functools[1]", "<TOOLCALL>" * 3000,
          "<tool_calls><tool_call>a```json{" + "}" * 5000, "<TOOLCALL>" + '[{"a":' * 5000 + "</TOOLCALL>",
          "<|tool_call_start|>[" + "-" * 9999 + "1]<|tool_call_end|>",
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>[]<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>" + "a" * 100_000 + "<｜tool▁calls▁end｜>",
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>" + '[{"a":' * 20_000 + "<｜tool▁calls▁end｜>",
          "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|><|tool_calls_section_end|>.",
          "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>[1]<|tool_call_end|>"
          "<|tool_calls_section_end|>", "<|tool_calls_section_begin|><|tool_call_begin|>" + "a:" * 50_000,
@@ -148,6 +161,16 @@ def test_calls_keep_the_ids_that_the_model_writes() -> None:
     assert ids[:2] == ["functions.a.b:7", "functions.a.b:8"] and len(set(ids)) == 3
 
 
+def test_a_closer_that_ended_no_call_is_not_tried_again() -> None:
+    tried = list[str]()
+
+    def parse(block: str, tools: Sequence[Tool]) -> None:
+        tried.append(block)
+
+    splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>" + "x</tool_call>" * 50
+    assert "".join([*(splitter.push(letter)[0] for letter in text), splitter.flush()[0]]) == text and len(tried) == 51
+
+
 def test_a_call_behind_a_broken_one_is_found() -> None:
     text, calls = split("hermes", '<tool_call>broken</tool_call> so <tool_call>{"name": "a", "arguments": {}}</tool_call>.', 5)
     assert text == "<tool_call>broken</tool_call> so ." and [call.name for call in calls] == ["a"]
@@ -156,6 +179,7 @@ def test_a_call_behind_a_broken_one_is_found() -> None:
 @pytest.mark.parametrize(("file", "name"), [
     ("Qwen-Qwen3-0.6B", "hermes"), ("Qwen-Qwen2.5-7B-Instruct", "hermes"),
     ("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"),
+    ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek-v3"),
     ("Qwen3.5-4B", "qwen3-coder"), ("LFM2-8B-A1B", "lfm2"), ("meta-llama-Llama-3.1-8B-Instruct", "llama3"),
     ("meta-llama-Llama-3.2-3B-Instruct", "llama3"), ("mistralai-Mistral-Nemo-Instruct-2407", "mistral"),
     ("google-gemma-4-31B-it", "gemma"), ("openai-gpt-oss-120b", "harmony"), ("ibm-granite-granite-3.3-2B-Instruct", "granite")])
@@ -172,6 +196,7 @@ MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "llam
          "nemotron": "<TOOLCALL>", "hunyuan": "<tool_calls>", "phi": "<|/tool_call|>",
          "xlam": 'xLAM {"name": "tool_call_name", "arguments": 1} tool_call.function | tojson', "apertus": "<|tools_prefix|>",
          "internlm": "<|action_start|><|plugin|>",
+         "deepseek-v3": "<｜tool▁calls▁begin｜> ```json", "deepseek-v3.1": "<｜tool▁calls▁begin｜>",
          "harmony": "<|channel|> functions"}
 
 
@@ -206,9 +231,10 @@ def test_arguments_follow_their_schema(model: edgellm.Model, name: str) -> None:
     box = toolbox([weather], model.template)
     assert box is not None and box.format is format
     opener, ended = format.openers[-1] if format.at_start else format.openers[0], 0
+    closing = [tag_ends(model.tokenizer, format.closers[0])] if name.startswith("deepseek") else []      # many tokens long
     for seed in range(6):
         answer = model.chat(ASK, tools=[weather], seed=seed, max_tokens=200, temperature=1.2, top_k=0, top_p=1.0, min_p=0.0,
-                            processors=[Begins(model.tokenizer.encode_continuation(opener))], stop_loops=False)
+                            processors=[Begins(model.tokenizer.encode_continuation(opener)), *closing], stop_loops=False)
         for call in answer.tool_calls:
             ended += 1
             assert call.name == "weather"
@@ -232,7 +258,7 @@ HARD: dict[str, Any] = {
 CONTROLS = ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_call>",
             "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>", "<|tool_call_start|>",
             "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>",
-            *kimi.FORMAT.markers,
+            *kimi.FORMAT.markers, *deepseek.MARKERS,
             "<|/tool_call|>", "<TOOLCALL>", "</TOOLCALL>", "<tool_calls>", "</tool_calls>", "<|tools_prefix|>", "<|tools_suffix|>",
             "<|action_start|>", "<|plugin|>", "<|action_end|>")
 
@@ -426,6 +452,10 @@ X_CALLS = {"hermes": '<tool_call>\n{"name":"f","arguments":{"x":1}}\n</tool_call
            "internlm": '<|action_start|><|plugin|>\n{"name":"f","parameters":{"x":1}}<|action_end|>',
            "llama3": '{"name":"f","parameters":{"x":1}}', "pythonic": "[f(x=1)]",
            "harmony": '<|channel|>commentary to=functions.f<|message|>{"x":1}',
+           "deepseek-v3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
+                          '{"x":1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+           "deepseek-v3.1": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"x":1}<｜tool▁call▁end｜>'
+                            "<｜tool▁calls▁end｜>",
            "kimi": '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x":1}'
                    "<|tool_call_end|><|tool_calls_section_end|>"}
 ROOTS = {"ref": {"$ref": "#/$defs/P", "$defs": {"P": PAIR}},
@@ -481,6 +511,8 @@ CALLS: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
     ("gemma", "f", {}, '<|tool_call>call:f{a:[1]}<tool_call|>', {"a": [1]}),
     ("gemma", "f", fields(["l"], l={"type": "array", "maxItems": 1, "items": WHOLE}), "<|tool_call>call:f{l:[1]}<tool_call|>",
      {"l": [1]}),
+    ("deepseek-v3.1", "get it", PAIR, '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>other<｜tool▁sep｜>{}<｜tool▁call▁end｜>'
+     '<｜tool▁call▁begin｜>get it<｜tool▁sep｜>{"x":1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>', {"x": 1}),
     ("kimi", "ns.get it:1", PAIR, "<|tool_calls_section_begin|><|tool_call_begin|>functions.ns.get it:1:12"
      '<|tool_call_argument_begin|>{"x":1}<|tool_call_end|><|tool_calls_section_end|>', {"x": 1}),
     ("qwen3-coder", "f", SEVERAL, XML.format("<parameter=x>\n1\n</parameter>\n<parameter=y>\n2\n</parameter>\n"),

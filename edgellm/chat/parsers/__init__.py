@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from edgellm.chat.parsers import (
     apertus,
+    deepseek,
     gemma,
     granite,
     harmony,
@@ -26,7 +27,8 @@ __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_gra
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
 FORMATS = (qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI, apertus.FORMAT, internlm.FORMAT,
            hermes.FORMAT, granite.FORMAT, json_lists.XLAM, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
-           kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT, llama3.FORMAT)
+           deepseek.FENCED_FORMAT, deepseek.FORMAT, kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT,
+           llama3.FORMAT)
 
 
 def find_format(source: str) -> Format:
