@@ -15,7 +15,7 @@ from story_text import story_text
 
 import edgellm
 from edgellm.errors import BadVocab, EdgeError, Unsupported
-from edgellm.formats.byte_pairs import LETTER
+from edgellm.formats.byte_pairs import BYTE_OF_LETTER
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.opening import open_model
 from edgellm.formats.tekken import SPECIAL
@@ -176,19 +176,23 @@ def test_other_graphs_and_damage_are_refused(tmp_path: Path, kind: str, config: 
 TEXT = "Lily's dog ran 1234 miles!  Wasn't it GREAT? naïve café 😀\n\n\tThe end."
 
 
+def trained(pre: str, size: int, special: list[str]) -> tuple[tokenizers.Tokenizer, list[bytes]]:
+    """A tokenizer of the tokenizers library that cuts words as `pre`, and the bytes of its tokens behind the special ones."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=PRE_TOKENIZERS[pre].whole_words))
+    splits = [tokenizers.pre_tokenizers.Split(tokenizers.Regex(text), "isolated") for text in PRE_TOKENIZERS[pre].expressions]
+    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([*splits, level])
+    made.train_from_iterator([story_text(40)], tokenizers.trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special, show_progress=False, initial_alphabet=level.alphabet()))
+    return made, [bytes(BYTE_OF_LETTER[letter] for letter in made.id_to_token(token)) for token in range(len(special), size)]
+
+
 @pytest.mark.parametrize("listed", [False, True])
 def test_tekken(tmp_path: Path, listed: bool) -> None:
     """The ids of the tokenizers library for the same merges; special tokens come first, those that no file names included."""
     n_special, rows, size = 24, 360, 350
     special = [*SPECIAL, *(f"<SPECIAL_{i}>" for i in range(len(SPECIAL), n_special))]
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=True))
-    splits = [tokenizers.pre_tokenizers.Split(tokenizers.Regex(text), "isolated") for text in PRE_TOKENIZERS["tekken"].expressions]
-    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([*splits, level])
-    made.train_from_iterator([story_text(40)], tokenizers.trainers.BpeTrainer(
-        vocab_size=size, special_tokens=special, show_progress=False, initial_alphabet=level.alphabet()))
-    bytes_of = {letter: byte for byte, letter in LETTER.items()}
-    pieces = [bytes(bytes_of[letter] for letter in made.id_to_token(token)) for token in range(n_special, size)]
+    made, pieces = trained("tekken", size, special)
     vocab = [{"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None} for rank, piece in enumerate(
         [*pieces, b"beyond the size"])]
     config = {"pattern": PRE_TOKENIZERS["tekken"].expressions[0], "default_vocab_size": size,
@@ -215,6 +219,36 @@ def test_tekken(tmp_path: Path, listed: bool) -> None:
                             ({"special_tokens": [{"rank": 24, "token_str": "x"}]}, "token_str"),
                             ({"config": config | {"default_vocab_size": 361}}, "360 rows")):
         (folder / "tekken.json").write_text(json.dumps(whole | change))
+        with pytest.raises(BadVocab, match=message):
+            convert(folder, tmp_path / "other.gguf")
+
+
+def test_kimis_list_of_tiktoken(tmp_path: Path) -> None:
+    """tiktoken.model alone, with the module of Kimi's that says how words are cut: special tokens lie behind the listed ones."""
+    size, rows = 340, 600
+    made, pieces = trained("kimi-k2", size, [])
+    table = np.random.default_rng(0).standard_normal((rows, 32)).astype(np.float32)
+    folder = write_checkpoint(tmp_path / "hf", "llama", vocab_size=rows, eos_token_id=size + 2, tensors={
+        "model.embed_tokens.weight": table, "lm_head.weight": table})
+    lines = [f"{base64.b64encode(piece).decode()} {rank}" for rank, piece in enumerate(pieces)]
+    (folder / "tiktoken.model").write_text("\n".join([*lines, ""]))
+    named = {size: ("[BOS]", True), size + 1: ("<|call|>", False), size + 2: ("<|im_end|>", True)}
+    settings = {"auto_map": {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]}, "bos_token": "[BOS]",
+                "added_tokens_decoder": {str(token): {"content": text, "special": special}
+                                         for token, (text, special) in named.items()}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    done = convert(folder, tmp_path / "model.gguf")
+    for path in (done.path, folder):
+        with open_model(path) as opened:
+            assert opened.metadata["tokenizer.ggml.pre"] == "kimi-k2"
+            types = list(opened.metadata["tokenizer.ggml.token_type"])
+            tokenizer = build_tokenizer(opened.metadata, file=opened.path)
+        assert list(tokenizer.encode(TEXT + "<|im_end|>", parse_special=True)) == [*made.encode(TEXT).ids, size + 2]
+        assert tokenizer.decode(made.encode(TEXT).ids) == TEXT and size + 2 in tokenizer.eog_ids
+        assert [types[i] for i in (0, size, size + 1, size + 255, size + 256)] == [1, 3, 4, 3, 5]
+        assert tokenizer.token_text(size + 255) == f"<|reserved_token_{size + 255}|>"
+    for wrong, message in ((["IQ== 1"], "rank 0"), (["! 0"], "base64"), (lines * 2, "600 rows")):
+        (folder / "tiktoken.model").write_text("\n".join(wrong))
         with pytest.raises(BadVocab, match=message):
             convert(folder, tmp_path / "other.gguf")
 
