@@ -14,8 +14,9 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.parsers import FORMATS, CallSplitter, deepseek, find_format, kimi, tool_grammar
+from edgellm.chat.parsers import FORMATS, CallSplitter, deepseek, find_format, kimi, tool_grammar, unknown_mark
 from edgellm.chat.parsers._format import literal
+from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
 from edgellm.engine.form import check_grammar
@@ -185,6 +186,21 @@ def test_a_call_behind_a_broken_one_is_found() -> None:
     ("google-gemma-4-31B-it", "gemma"), ("openai-gpt-oss-120b", "harmony"), ("ibm-granite-granite-3.3-2B-Instruct", "granite")])
 def test_the_format_is_told_by_the_template(shared: Path, file: str, name: str) -> None:
     assert find_format((shared / "templates" / f"{file}.jinja").read_text()).name == name
+
+
+def test_a_format_that_no_parser_knows_is_refused(shared: Path) -> None:
+    for mark in ("<|odd_tool_calls_begin|>", "<odd:tool_call>", "<odd_function_calls>", "<|ODD_START_ACTION|>"):
+        with pytest.raises(TemplateError, match=r"has calls begin with .*not supported; leave tools out") as caught:
+            toolbox([weather], template(mark))
+        assert mark in str(caught.value) and toolbox([], template(mark)) is None
+    for text in ("", "tool_calls", "<b>", "</odd_tool_call>", "<odd_tool_call_id>", "<|tool_calls_end|>", "<|end_tool_call|>",
+                 "<function_call_result>", "<tools>", "<" + "tool_call" * 20_000):
+        box = toolbox([weather], template(text))
+        assert box is not None and box.format.name == "hermes"
+    for mark in MARKS.values():
+        assert unknown_mark(template(mark + "<odd_tool_call>").source) is None
+    published = [ChatTemplate(path.read_text()) for path in (shared / "templates").glob("*.jinja")]
+    assert sum(toolbox([weather], each) is not None for each in published if shape_of(each).tools) > 9
 
 
 TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}{{ message.role }}: {{ message.content }}

@@ -115,6 +115,7 @@ def test_faults_of_tokenizers(tmp_path: Path, metadata: dict[str, object], statu
     ("nothing", "warning", "leaves out what the user says"),
     ("{{ messages[0].content }}<|eot_id|>", "warning", "<|eot_id|>, which is not a token"),
     ("{{ messages[0].content }}{% if tools %}{{ tools.nothing.here }}{% endif %}", "warning", "with tools"),
+    ("{{ messages[0].content }}{{ tools | tojson if tools }}{# <odd:tool_call> #}", "warning", "with <odd:tool_call>, a format"),
 ])
 def test_faults_of_templates(tmp_path: Path, template: str, status: str, message: str) -> None:
     (finding,) = found(tiny_model(tmp_path / "m.gguf", tokenizer="bpe", template=template), "template")

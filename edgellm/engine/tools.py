@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers import CallSplitter, Format, find_format, tool_grammar
+from edgellm.chat.parsers import CallSplitter, Format, find_format, tool_grammar, unknown_mark
 from edgellm.chat.schemas import arguments_schema, check_keywords
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate, Message
@@ -52,7 +52,8 @@ class Toolbox:
 
 
 def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
-    """The tools that a caller gave, None without any. Raises OptionError, SchemaError, TemplateError (it takes no tools)."""
+    """The tools that a caller gave, None without any. Raises OptionError, SchemaError, TemplateError (it takes no tools, or
+    its format of calls is not known)."""
     if given is None:
         return None
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
@@ -69,6 +70,9 @@ def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
         raise OptionError(f"tools names {next(name for name in names if names.count(name) > 1)} twice; give each its own name.")
     if tools and shape_of(template).tools is None:
         raise TemplateError(f"{template.name} knows no tools, so the model would not be told of them; take another model.")
+    if tools and (mark := unknown_mark(template.source)) is not None:
+        raise TemplateError(f"{template.name} has calls begin with {mark}, a format that is not supported; leave tools out, or "
+                            "take another model.")
     return Toolbox(tuple(tools), functions, find_format(template.source)) if tools else None
 
 

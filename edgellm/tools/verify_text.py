@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgellm.chat import ChatTemplate, shape_of, template_variants
+from edgellm.chat.parsers import unknown_mark
 from edgellm.errors import EdgeError, NoTokenizer
 from edgellm.formats.byte_pairs import BYTE_OF_LETTER
 from edgellm.formats.gguf import GGUFFile
@@ -130,6 +131,8 @@ def _template(name: str, source: str, tokenizer: Tokenizer | None) -> Finding:
     text, problem = _with_tools(template)
     if problem:
         notes.append(f"with tools: {problem}")
+    if text and (mark := unknown_mark(source)):
+        notes.append(f"{name!r} has calls begin with {mark}, a format that is not supported")
     knows = [word for word, does in (("system messages", takes_system), ("tools", TOOL in text)) if does]
     if notes:
         return Finding("template", "warning", "; ".join(notes))

@@ -1,6 +1,7 @@
 """The formats in which families of models write tool calls, one file each, chosen by what a chat template contains."""
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from edgellm.chat.parsers import (
@@ -22,21 +23,33 @@ from edgellm.chat.parsers import (
 from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain
 from edgellm.chat.tools import Tool
 
-__all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar"]
+__all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar", "unknown_mark"]
 
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
 FORMATS = (qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI, apertus.FORMAT, internlm.FORMAT,
            hermes.FORMAT, granite.FORMAT, json_lists.XLAM, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
            deepseek.FENCED_FORMAT, deepseek.FORMAT, kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT,
            llama3.FORMAT)
+# Opening marks of calls by their names: <|tool_call_begin|>, <｜tool▁calls▁begin｜>, <function_calls>, <|START_ACTION|>.
+CALL_MARK = re.compile(r"<[|｜]?(?!end)[\w:▁-]{0,40}?(?:(?:tool|function)[_▁-]?calls?|start_action|action_start)"
+                       r"(?P<more>[\w▁-]{0,40})[|｜]?>", re.IGNORECASE)
+NO_OPENING = re.compile(r"end|id$|name|arg|param|resp|result|output|error", re.IGNORECASE)
 
 
 def find_format(source: str) -> Format:
     """The format that a chat template's source shows."""
-    for format in FORMATS:
-        if any(all(text in source for text in texts) for texts in format.detects):
-            return format
-    return hermes.FORMAT
+    return _shown_format(source) or hermes.FORMAT
+
+
+def unknown_mark(source: str) -> str | None:
+    """With what a chat template's source has calls begin, where that is no format known here."""
+    if _shown_format(source) is not None:
+        return None
+    return next((match[0] for match in CALL_MARK.finditer(source) if not NO_OPENING.search(match["more"])), None)
+
+
+def _shown_format(source: str) -> Format | None:
+    return next((format for format in FORMATS if any(all(text in source for text in texts) for texts in format.detects)), None)
 
 
 def tool_grammar(format: Format, tools: Sequence[Tool], mark: Mark, think_budget: int | None = None) -> str:
