@@ -41,7 +41,7 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._leader, keys.encode())
 
-    def wait_for(self, text: str, seconds: float = 20) -> str:
+    def wait_for(self, text: str, seconds: float = 120) -> str:
         """Read until `text` is shown after what was waited for before; returns what came before it."""
         end = time.monotonic() + seconds
         while text not in self.shown:

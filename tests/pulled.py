@@ -17,7 +17,8 @@ from edgellm.errors import EdgeError
 DATA = b"GGUF" + random.Random(1).randbytes(700_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
 FILE, NAME = "model-Q8_0.gguf", "hf:o/r"
-FAST = Limits(silence=0.3, connect=2.0, tries=4, pause=0.0)
+FAST = Limits(connect=30.0, tries=4, pause=0.0)              # a busy machine's server may be silent for seconds
+HASTY = Limits(silence=1.0, connect=30.0, tries=9, pause=0.0)
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_a_conversation(start: Start, home: Path) -> None:
     terminal.wait_for("third answer")
     terminal.wait_for(">")
     terminal.type("\x04")                                  # Ctrl-D leaves
-    assert terminal.child.wait(20) == 0
+    assert terminal.child.wait(120) == 0
     history = (home / "edgellm" / "history").read_text()
     assert "+one\n+two\n" in history and "+and now\n" in history
 
@@ -90,7 +90,7 @@ def test_ctrl_c_twice_leaves(start: Start) -> None:
     terminal.wait_for("Ctrl-C again")
     terminal.wait_for(">")
     terminal.type("\x03")
-    assert terminal.child.wait(20) == 0
+    assert terminal.child.wait(120) == 0
 
 
 def test_what_is_typed_during_an_answer_waits_at_the_next_prompt(start: Start) -> None:
@@ -106,7 +106,7 @@ def test_what_is_typed_during_an_answer_waits_at_the_next_prompt(start: Start) -
     terminal.wait_for("second")
     terminal.wait_for(">")
     terminal.type("\x04")
-    assert terminal.child.wait(20) == 0
+    assert terminal.child.wait(120) == 0
 
 
 def test_a_paste_without_brackets_is_one_message(start: Start, home: Path) -> None:
@@ -164,7 +164,7 @@ def test_ctrl_c_while_kernels_are_compiled_says_so(tmp_path: Path) -> None:
         terminal.type("\x03")
         terminal.wait_for("stopping ...")
         terminal.wait_for(f"(stopped while loading {model})")
-        assert terminal.child.wait(20) == 130 and "Traceback" not in terminal.all
+        assert terminal.child.wait(120) == 130 and "Traceback" not in terminal.all
         assert terminal.echoes()
     finally:
         terminal.close()

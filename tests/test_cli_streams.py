@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell c
 
 def shell(path: Path, redirection: str) -> subprocess.CompletedProcess[str]:
     command = f'"{sys.executable}" -c "{RUN}" run "{path}" hello --raw -n 2 --threads 1 </dev/null {redirection}'
-    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)
+    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
@@ -37,6 +37,6 @@ def test_a_full_disk_is_no_fault_of_ours(tmp_path: Path) -> None:
 def test_a_closed_stdin_is_an_empty_one(tmp_path: Path) -> None:
     path = tiny_model(tmp_path / "m.gguf", tokenizer="spm")
     command = f'"{sys.executable}" -c "{RUN}" chat "{path}" <&-'
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120,
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600,
                           env=os.environ | {"XDG_STATE_HOME": str(tmp_path)})
     assert done.returncode == 0 and done.stdout == "" and "error" not in done.stderr

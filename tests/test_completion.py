@@ -52,7 +52,7 @@ def offered(shell: str, line: str, folder: Path) -> list[str]:
     (folder / "script").write_text(SCRIPTS[shell])
     program = [shell, "--norc"] if shell == "bash" else [shell, "-f"] if shell == "zsh" else [shell, "--no-config"]
     done = subprocess.run([*program, "-c", DRIVERS[shell]], env=os.environ | {"LINE": line, "SCRIPT": str(folder / "script")},
-                          capture_output=True, text=True, check=False, timeout=60)
+                          capture_output=True, text=True, check=False, timeout=600)
     assert done.stderr == ""
     return done.stdout.split("\n")[:-1]
 

@@ -136,7 +136,7 @@ def test_calls_queue_in_order_but_foreground_first() -> None:
     with places.lock:
         places.turns.leave(first)
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert places.order == [tasks[n] for n in (0, 3, 4, 1, 2)]
 
 
@@ -149,7 +149,7 @@ def test_as_many_as_there_are_places() -> None:
     assert places.order == []
     with places.lock:
         places.turns.leave(tasks[1])
-    waiting.join(10)
+    waiting.join(120)
     assert places.order == [tasks[3]] and places.turns.holders == [tasks[0], tasks[2]]
 
 
@@ -161,7 +161,7 @@ def test_a_paused_holder_gives_way_and_a_busy_one_does_not() -> None:
     assert places.order == [], "the holder is busy"
     with places.lock:
         places.turns.pause(stream)
-    waiting.join(10)
+    waiting.join(120)
     assert places.order == [hasty] and places.lost[0] is stream
     places.take(stream)
     with places.lock:
@@ -170,7 +170,7 @@ def test_a_paused_holder_gives_way_and_a_busy_one_does_not() -> None:
     assert waiting.is_alive() and places.order == [hasty], "its reader may go on any moment"
     with places.lock:
         places.turns.leave(stream)
-    waiting.join(10)
+    waiting.join(120)
     assert places.order == [hasty, patient]
 
 
@@ -184,7 +184,7 @@ def test_foreground_takes_the_place_of_what_is_busy_in_the_background_between_tw
     with places.lock:
         places.driver.thread, places.driver.tasks = 0, ()
         places.turns.admit()
-    waiting.join(10)
+    waiting.join(120)
     assert places.order == [urgent] and not busy.holds
 
 
@@ -200,7 +200,7 @@ def test_a_place_that_is_lost_before_its_thread_goes_on_is_waited_for_again() ->
         assert not behind.holds and places.turns.holders == [urgent]
     with places.lock:
         places.turns.leave(urgent)
-    waiting.join(10)
+    waiting.join(120)
     assert places.order == [behind]
 
 
@@ -217,5 +217,5 @@ def test_nobody_waits_for_himself_or_for_the_dead() -> None:
     assert places.turns.holders == [call]
     del call
     assert places.turns.holders == []
-    places.wait(stream).join(10)
+    places.wait(stream).join(120)
     assert places.order == [stream]

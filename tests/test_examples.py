@@ -55,9 +55,8 @@ def example(name: str) -> ModuleType:
 
 def test_asyncio(path: Path) -> None:
     run = subprocess.run([sys.executable, EXAMPLES / "asyncio_chat.py", path, "one", "two"], capture_output=True, text=True,
-                         timeout=120)
+                         timeout=600)
     assert run.returncode == 0, run.stderr
-    assert {line[0] for line in run.stdout.splitlines()[:2]} <= {"1", "2"} or "ticked" in run.stdout
     assert "1: " in run.stdout and "2: " in run.stdout and "ticked" in run.stdout
 
 
@@ -68,7 +67,7 @@ def test_tk(path: Path) -> None:
     module, root = example("tk_chat"), tkinter.Tk()
     window = module.ChatWindow(root, str(path))
 
-    def until(true: object, seconds: float = 60) -> None:
+    def until(true: object, seconds: float = 300) -> None:
         end = time.monotonic() + seconds
         while not true():                        # type: ignore[operator]  # a function
             assert time.monotonic() < end, "the window does not get there"
@@ -97,7 +96,7 @@ def test_qt(path: Path) -> None:
     module = example("qt_chat")
     application = QtWidgets.QApplication.instance() or QtWidgets.QApplication([])
     window = module.ChatWindow(str(path))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while window.model is None and time.monotonic() < end:
         application.processEvents()
     window.entry.setText("hello")
@@ -111,5 +110,5 @@ def test_qt(path: Path) -> None:
 def test_qt_says_what_it_needs() -> None:
     if importlib.util.find_spec("PySide6") is not None:
         pytest.skip("PySide6 is here")
-    run = subprocess.run([sys.executable, EXAMPLES / "qt_chat.py", "m.gguf"], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, EXAMPLES / "qt_chat.py", "m.gguf"], capture_output=True, text=True, timeout=600)
     assert run.returncode == 1 and "pip install PySide6" in run.stderr

@@ -327,7 +327,7 @@ def test_the_speed_is_measured_once_and_follows_bench(tmp_path: Path, monkeypatc
 
 # --- headers on the hub ------------------------------------------------------------------------------------------------------
 def opened(server: LocalHub, name: str = "hf:o/r") -> GGUFFile:
-    return open_remote(name, Hub(server.environment(), Limits(silence=0.5, tries=3, pause=0.0), sleep=lambda seconds: None))
+    return open_remote(name, Hub(server.environment(), Limits(tries=3, pause=0.0), sleep=lambda seconds: None))
 
 
 def test_a_header_comes_by_range_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_refusal_leaves_nothing_open(tmp_path: Path) -> None:
     for _ in range(5):
         with pytest.raises(Exception, match="has"):
             open_gguf(path)
-    assert str(path) not in _maps() and len(os.listdir("/proc/self/fd")) == n_open
+    assert str(path) not in _maps() and len(os.listdir("/proc/self/fd")) <= n_open
 
 
 @linux_only

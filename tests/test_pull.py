@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import hub_server
 import pytest
 from hub_server import COMMIT, LocalHub, Misbehaviour, both, corrupt, cut, etag, ignore_range, redirect, stall, status
-from pulled import DATA, FAST, FILE, NAME, SHA256, blobs, check_whole, client, nothing_outside, refused
+from pulled import DATA, FAST, FILE, HASTY, NAME, SHA256, blobs, check_whole, client, nothing_outside, refused
 
 from edgellm.catalogue import web
 from edgellm.catalogue.connection import Limits, check_address
@@ -70,7 +70,7 @@ SURVIVED: dict[str, tuple[Misbehaviour, ...]] = {
     "500 three times": (status(500), status(503), status(502)),
     "500 in the middle": (cut(300_000), status(500)),
     "429 with Retry-After": (status(429, Retry_After="1"),),
-    "stall": (stall(1.0),),
+    "stall": (stall(20.0),),
     "drip": (hub_server.drip(0.005),),
     "too short a Content-Length": (hub_server.lie(1000),),
     "a web page with status 200": (hub_server.web_page,),
@@ -81,9 +81,10 @@ SURVIVED: dict[str, tuple[Misbehaviour, ...]] = {
 
 @pytest.mark.parametrize("case", SURVIVED)
 def test_misbehaviour_that_is_survived(case: str, server: LocalHub, cache: Path, tmp_path: Path) -> None:
+    slow = case in ("stall", "drip")
     server.misbehave(*SURVIVED[case])
-    check_whole(pull(NAME, hub=client(server)), cache)
-    assert len(server.asked("bytes")) >= len(SURVIVED[case]) and nothing_outside(tmp_path)
+    check_whole(pull(NAME, hub=client(server, HASTY if slow else FAST)), cache)
+    assert len(server.asked("bytes")) >= len(SURVIVED[case]) + slow and nothing_outside(tmp_path)
 
 
 REFUSED: dict[str, tuple[tuple[Misbehaviour, ...], str]] = {

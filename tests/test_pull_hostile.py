@@ -60,7 +60,7 @@ def raw() -> Iterator[Callable[[Talk], Hub]]:
 
 
 def slowly(connection: socket.socket, *pieces: bytes) -> None:
-    for piece in itertools.chain(pieces[:-1], itertools.repeat(pieces[-1], 200)):
+    for piece in itertools.chain(pieces[:-1], itertools.repeat(pieces[-1], 2000)):
         connection.sendall(piece)
         time.sleep(0.05)
 
@@ -104,7 +104,7 @@ def endless_trailer(connection: socket.socket) -> None:
 def test_no_server_holds_us(talk: Talk, raw: Callable[[Talk], Hub]) -> None:
     hub, start = raw(talk), time.monotonic()
     refused(None, f"{NAME}:{FILE}", hub)  # type: ignore[arg-type]  # the hub is given
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 50             # of the 100 seconds and more that it would go on
 
 
 @pytest.mark.parametrize("body", [

@@ -6,12 +6,13 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import hub_server
 import pytest
-from hub_server import LocalHub
+from hub_server import LocalHub, cut
 from pulled import DATA, FILE, NAME, SHA256, blobs, check_whole, client, refused
 from seeds import seed
 
@@ -88,10 +89,13 @@ def test_kill_nine_in_the_middle(server: LocalHub, cache: Path, tmp_path: Path) 
     rng = random.Random(5)
     environment = os.environ | server.environment()
     for k in range(6):
-        def crawl(answer: hub_server.Answer, data: bytes, start: int) -> None:
-            answer.piece, answer.pause = 20_000, 0.01
+        dead = threading.Event()
 
-        server.misbehave(crawl)
+        def stop_before_the_end(answer: hub_server.Answer, data: bytes, start: int, dead: threading.Event = dead) -> None:
+            cut(len(answer.body) - 1)(answer, data, start)
+            answer.piece, answer.after = 20_000, lambda: dead.wait(120) and None
+
+        server.misbehave(stop_before_the_end)
         child = subprocess.Popen([sys.executable, "-c", CHILD], env=environment, stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         limit = len(DATA) * (k + 1) // 8 + rng.randrange(20_000)
@@ -100,6 +104,7 @@ def test_kill_nine_in_the_middle(server: LocalHub, cache: Path, tmp_path: Path) 
                 break
         child.send_signal(signal.SIGKILL)
         child.wait()
+        dead.set()
         child.stdout.close()
         assert [blob.name for blob in blobs(cache)] == [f"{SHA256}.incomplete"] and not list(cache.glob("models--*/snapshots/*/*"))
         assert blobs(cache)[0].read_bytes() == DATA[:blobs(cache)[0].stat().st_size]
