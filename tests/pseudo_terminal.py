@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 HEADER = """
-import sys, time
+import os, sys, time
 sys.path.insert(0, {tests!r})
 from fake_model import FakeModel, FakeStream
 from edgellm.cli import app, opening

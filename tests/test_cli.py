@@ -226,17 +226,25 @@ def test_replies_begin_with_a_word_and_continuations_as_they_are(
 def test_progress_is_shown_only_when_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool,
 ) -> None:
+    def be_patient(seconds: float) -> None:
+        for name in ("PATIENCE_TERMINAL", "PATIENCE_LOG"):
+            monkeypatch.setattr(progress, name, seconds)
+
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr(progress, "TICK", 60.0)
+    be_patient(60.0)
     with progress.ProgressLine("loading x") as line:
         line("compiling", 1, 9)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "PATIENCE_TERMINAL", 0.01)
-    monkeypatch.setattr(progress, "PATIENCE_LOG", 0.01)
+    be_patient(0.01)
+    shown = ""
     with progress.ProgressLine("loading \x1b[2Jx") as line:
-        time.sleep(0.2)
+        while not shown:
+            time.sleep(0.01)
+            shown = capsys.readouterr().err
         line("compiling", 1, 9)
         line("compiling", 2, 9)
-    shown = capsys.readouterr().err
+    shown += capsys.readouterr().err
     if terminal:
         assert shown.startswith("\rloading x ...\rcompiling 1/9 ...") and shown.endswith("\r" + " " * 17 + "\r")
     else:

@@ -21,9 +21,22 @@ class Slow(FakeStream):
             time.sleep(0.02)
             yield piece
 
+class Held(Slow):                                # until there is a file, in the middle
+    def __init__(self, text, file):
+        super().__init__(text)
+        self.file = file
+
+    def __iter__(self):
+        for k, piece in enumerate(super().__iter__()):
+            while k == len(self._text) // 2 and not os.path.exists(self.file):
+                time.sleep(0.01)
+            yield piece
+
 class Reading(FakeStream):
     def __iter__(self):
         for done in range(0, 4300, 100):
+            while not self._closed and self._text == "never" and done == 2000:
+                time.sleep(0.01)
             if self._closed:
                 return
             model.progress(done, 4300)
@@ -93,11 +106,13 @@ def test_ctrl_c_twice_leaves(start: Start) -> None:
     assert terminal.child.wait(120) == 0
 
 
-def test_what_is_typed_during_an_answer_waits_at_the_next_prompt(start: Start) -> None:
-    terminal = start("Slow('word ' * 15 + 'END'), FakeStream('second'), FakeStream('third')")
+def test_what_is_typed_during_an_answer_waits_at_the_next_prompt(start: Start, tmp_path: Path) -> None:
+    typed = tmp_path / "typed"
+    terminal = start(f"Held('word ' * 15 + 'END', {str(typed)!r}), FakeStream('second'), FakeStream('third')")
     terminal.type("go\r")
     terminal.wait_for("word")
     terminal.type("next questiom\x7fn\x1b[A\r")            # Backspace, an arrow, Enter
+    typed.touch()
     assert "next" not in terminal.wait_for("END")
     terminal.wait_for(">")
     terminal.wait_for("next question")
@@ -171,8 +186,9 @@ def test_ctrl_c_while_kernels_are_compiled_says_so(tmp_path: Path) -> None:
 
 
 def test_ctrl_z_suspends_and_hands_the_terminal_back(tmp_path: Path) -> None:
-    script = tmp_path / "chat.py"
-    script.write_text(with_header(PROGRAM.format(answers="Slow('word ' * 20 + 'END'), Slow('second' + ' word' * 50)")))
+    script, resumed = tmp_path / "chat.py", tmp_path / "resumed"
+    answers = f"Held('word ' * 20 + 'END', {str(resumed)!r}), Held('second' + ' word' * 50, {str(tmp_path / 'never')!r})"
+    script.write_text(with_header(PROGRAM.format(answers=answers)))
     terminal = Terminal(["sh", "-i", "-m"], PS1="SHELL", XDG_STATE_HOME=str(tmp_path), ENV="")
     try:
         terminal.wait_for("SHELL")
@@ -186,8 +202,10 @@ def test_ctrl_z_suspends_and_hands_the_terminal_back(tmp_path: Path) -> None:
         terminal.wait_for("SHELL")
         assert terminal.echoes()
         terminal.type("fg\r")
-        terminal.wait_for("END")
+        resumed.touch()
+        terminal.wait_for("word")
         assert not terminal.echoes()
+        terminal.wait_for("END")
         terminal.wait_for(">")
         terminal.type("\x1a")                              # at the prompt
         terminal.wait_for("SHELL")

@@ -258,5 +258,5 @@ def test_a_model_with_channels(loader: Loader, tmp_path: Path) -> None:
     with loader.load(path, context=256) as model:
         assert model.thinking == "optional"
         lets_say(loader, model, "<|channel>thought\nHm.\n<channel|>Paris.")
-        answer = model.chat(QUESTION, think=True)
+        answer = model.chat(QUESTION, think=True, temperature=0)
         assert (answer.thinking, answer.text) == ("Hm.", "Paris.")
