@@ -87,11 +87,13 @@ def test_reasoning_takes_the_place_of_words_where_both_are_refused() -> None:
 
 @pytest.mark.parametrize(("mark", "opener", "closer"), [
     ("<tool_call>", "<tool_call>", "</tool_call>"), ("<|tool_call|>", "<|tool_call|>", ""),
-    ("<|tool_list_start|>", "<|tool_call_start|>", "<|tool_call_end|>")])
+    ("<|tool_list_start|>", "<|tool_call_start|>", "<|tool_call_end|>"),
+    ("<|START_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>")])
 def test_calls_that_a_template_leaves_out_are_written_as_the_model_wrote_them(mark: str, opener: str, closer: str) -> None:
     source = "{# " + mark + " #}{{ tools | tojson }}" + EACH + "<|im_start|>{{ m.content }}<|im_end|>" + END
     city = {"city": "R </tool_call><|im_end|> \u00e9"}
-    controls = dict.fromkeys(("<tool_call>", "</tool_call>", "<|tool_call|>", "<|tool_call_start|>", "<|tool_call_end|>"), 3)
+    controls = dict.fromkeys(("<tool_call>", "</tool_call>", "<|tool_call|>", "<|tool_call_start|>", "<|tool_call_end|>",
+                              "<|START_ACTION|>", "<|END_ACTION|>"), 3)
     tokenizer = build_tokenizer(with_tokens(bpe_metadata(), *controls.items()), file="x")
     rendered = shape(source).render([ASK, call(json.dumps(city), content="Well."), ANSWER], [WEATHER.message])
     ids = encode_chat(tokenizer, rendered)
@@ -117,6 +119,12 @@ def test_calls_get_the_ids_that_a_model_knows() -> None:
                    [{"role": "assistant", "content": "", "tool_calls": 3}, "x"]):
         with pytest.raises(TemplateError):
             shape(source).render(faulty, None)   # type: ignore[arg-type]  # that is the point
+
+
+def test_a_plan_stands_before_the_calls_of_command() -> None:
+    source = EACH + "{{ m.tool_plan if m.tool_calls else m.content }}{{ m.tool_calls | tojson if m.tool_calls }};" + END
+    text = shape(source).render([ASK, call({}, content="", reasoning_content="I ask."), ANSWER], None).text
+    assert text.startswith("Rome?;I ask.[{")
 
 
 def test_developers_are_heard() -> None:

@@ -18,6 +18,7 @@ from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.thinking import (
     BRACKETS,
     CHANNEL,
+    COMMAND,
     INNER,
     SEED,
     THINK,
@@ -147,9 +148,35 @@ def test_what_a_template_tells(source: str, thinking: str) -> None:
     assert thinking_of(source) == thinking
 
 
+@pytest.mark.parametrize(("text", "thinking", "answer"), [
+    ("<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Paris.<|END_RESPONSE|>", "Hm.", "Paris."),
+    ("<|START_RESPONSE|>Paris.<|END_RESPONSE|>\n", "", "Paris."), ("<|START_RESPONSE|>Par", "", "Par"), ("Paris.", "", "Paris."),
+    ("<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[]<|END_ACTION|>", "Hm.", "<|START_ACTION|>[]<|END_ACTION|>"),
+    ("<|START_THINKING|>Hm. <|START_ACTION|>[]<|END_ACTION|>", "Hm.", "<|START_ACTION|>[]<|END_ACTION|>")])
+def test_thinking_and_answers_of_command(text: str, thinking: str, answer: str) -> None:
+    source = "{{ '<|START_THINKING|>' + m.tool_plan + '<|END_THINKING|>' }}{{ '<|START_RESPONSE|>' + m.content }}"
+    marks = marks_of(source)
+    assert marks is not None and marks.open == COMMAND.open and {"<|START_RESPONSE|>", "<|END_RESPONSE|>"} <= set(marks.shown)
+    for cut in range(len(text) + 1):
+        assert parts([text[:cut], text[cut:]], False, marks) == (thinking, answer)
+    assert thinking_of(source) == "always" and thinking_of("reasoning " + source) == "always"
+    for test in ("{% set reasoning = reasoning if reasoning is not undefined else true %}", "{%- if not reasoning -%}",
+                 "{% if tools and reasoning %}"):
+        assert thinking_of(source + test) == "optional"
+    assert thinking_of(source + "{% if m.reasoning or m['reasoning'] %}") == "always"
+    assert marks_of("<|END_THINKING|><|START_TEXT|>") == COMMAND._replace(answer=("<|START_TEXT|>", "<|END_TEXT|>"))
+
+
+def test_calls_end_the_thinking_of_kimi() -> None:
+    source = "{% if thinking is defined and thinking is false %}<think></think>{% endif %}<|tool_calls_section_begin|>"
+    marks = marks_of(source)
+    assert marks is not None and thinking_of(source) == "optional"
+    assert parts(["Hm. <|tool_calls_se", "ction_begin|>x"], True, marks) == ("Hm.", "<|tool_calls_section_begin|>x")
+
+
 def test_a_switch_that_is_not_there_is_refused() -> None:
     assert switch("no", None) == switch("always", None) == switch("no", False) == switch("always", True) == {}
-    assert switch("optional", False) == {"enable_thinking": False, "thinking": False}
+    assert switch("optional", False) == {"enable_thinking": False, "thinking": False, "reasoning": False}
     with pytest.raises(OptionError, match="think=True"):
         switch("no", True)
     with pytest.raises(OptionError, match="think=False"):

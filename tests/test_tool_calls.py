@@ -14,7 +14,7 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.parsers import FORMATS, CallSplitter, deepseek, find_format, kimi, tool_grammar, unknown_mark
+from edgellm.chat.parsers import FORMATS, CallSplitter, command, deepseek, find_format, kimi, tool_grammar, unknown_mark
 from edgellm.chat.parsers._format import literal
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
@@ -99,6 +99,13 @@ GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
      "<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "",
      [ROME, ("function", {})]),
     ("deepseek-v3.1", '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days": 3}', "", [ROME]),
+    ("command", '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Rome", "days": 3}},\n'
+     '    {"tool_call_id": "1", "tool_name": "note", "parameters": {"text": "<|END_ACTION|>"}}\n]<|END_ACTION|>', "",
+     [ROME, ("note", {"text": "<|END_ACTION|>"})]),
+    ("command", 'Well. <|START_ACTION|>{"tool_name": "a", "parameters": {}}', "Well. ", [("a", {})]),
+    ("command-r", 'Plan: ask.\nAction: ```json\n[\n    {\n        "tool_name": "weather",\n        "parameters": {"city": "Rome", '
+     '"days": 3}\n    },\n{"tool_name": "directly_answer", "parameters": {}}, {"tool_name": "note", "parameters": '
+     '{"text": "```"}}]\n``` and', "Plan: ask.\n and", [ROME, ("note", {"text": "```"})]),
     ("kimi", 'Well.<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Rome", '
      '"days": 3}<|tool_call_end|><|tool_call_begin|>functions.note:1<|tool_call_argument_begin|>{"text": "<|tool_call_end|>"}'
      "<|tool_call_end|><|tool_calls_section_end|>", "Well.", [ROME, ("note", {"text": "<|tool_call_end|>"})]),
@@ -121,6 +128,10 @@ PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", 
          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>[]<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>" + "a" * 100_000 + "<｜tool▁calls▁end｜>",
          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>" + '[{"a":' * 20_000 + "<｜tool▁calls▁end｜>",
+         "<|START_ACTION|>[]<|END_ACTION|>", '<|START_ACTION|>[{"tool_name": "a", "parameters": 3}, 1]<|END_ACTION|>',
+         "<|START_ACTION|>" + '[{"a":' * 20_000 + "<|END_ACTION|>", "<|START_ACTION|>" + "a" * 100_000 + "<|END_ACTION|>",
+         "Action: ```json\n[3]\n```", 'Action: ```json\n[{"tool_name": "directly-answer", "parameters": {}}]\n```',
+         "Action: ```json\n[" + "`" * 3000, "Action:\n```python\nx\n```",
          "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|><|tool_calls_section_end|>.",
          "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>[1]<|tool_call_end|>"
          "<|tool_calls_section_end|>", "<|tool_calls_section_begin|><|tool_call_begin|>" + "a:" * 50_000,
@@ -212,6 +223,7 @@ MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "llam
          "nemotron": "<TOOLCALL>", "hunyuan": "<tool_calls>", "phi": "<|/tool_call|>",
          "xlam": 'xLAM {"name": "tool_call_name", "arguments": 1} tool_call.function | tojson', "apertus": "<|tools_prefix|>",
          "internlm": "<|action_start|><|plugin|>",
+         "command": "<|START_ACTION|>", "command-r": "Write \\'Action:\\' followed by a json-formatted list of actions",
          "deepseek-v3": "<｜tool▁calls▁begin｜> ```json", "deepseek-v3.1": "<｜tool▁calls▁begin｜>",
          "harmony": "<|channel|> functions"}
 
@@ -274,7 +286,7 @@ HARD: dict[str, Any] = {
 CONTROLS = ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_call>",
             "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>", "<|tool_call_start|>",
             "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>",
-            *kimi.FORMAT.markers, *deepseek.MARKERS,
+            *kimi.FORMAT.markers, *deepseek.MARKERS, *command.FORMAT.markers,
             "<|/tool_call|>", "<TOOLCALL>", "</TOOLCALL>", "<tool_calls>", "</tool_calls>", "<|tools_prefix|>", "<|tools_suffix|>",
             "<|action_start|>", "<|plugin|>", "<|action_end|>")
 
@@ -302,7 +314,7 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
         answer = marked.chat(ASK, tools=[{"name": "find", "parameters": HARD}], seed=seed,
                              max_tokens=500, temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, stop_loops=False,
                              processors=[Begins(list(begin), ends), *([tag_ends(tokens)] if name == "qwen3-coder" else [])])
-        assert answer.tool_calls or answer.stop_reason == "length", answer.text
+        assert answer.tool_calls or answer.stop_reason == "length" or "directly" in answer.text, answer.text
         for call in answer.tool_calls:
             jsonschema.validate(call.arguments, HARD)
             ended += call.name == "find"
@@ -440,6 +452,13 @@ def test_a_grammar_names_control_tokens_by_their_id() -> None:
     assert "<[10]>" in grammar and "<[11]>" in grammar and "tool_call_start" not in grammar
 
 
+def test_text_around_calls_may_stand_between_control_tokens() -> None:
+    ids = {"<|START_RESPONSE|>": "<[1]>", "<|END_RESPONSE|>": "<[2]>"}
+    grammar = tool_grammar(BY_NAME["command"], TOOLS, lambda text: ids.get(text, literal(text)))
+    assert "TEXT (<[1]> TEXT <[2]>?)?" in grammar and "START_TEXT" not in grammar
+    assert "RESPONSE" not in tool_grammar(BY_NAME["command"], TOOLS, literal)
+
+
 def accepts(grammar: str, text: str) -> bool:
     from llguidance import LLMatcher, LLTokenizer
 
@@ -468,6 +487,8 @@ X_CALLS = {"hermes": '<tool_call>\n{"name":"f","arguments":{"x":1}}\n</tool_call
            "internlm": '<|action_start|><|plugin|>\n{"name":"f","parameters":{"x":1}}<|action_end|>',
            "llama3": '{"name":"f","parameters":{"x":1}}', "pythonic": "[f(x=1)]",
            "harmony": '<|channel|>commentary to=functions.f<|message|>{"x":1}',
+           "command": '<|START_ACTION|>[\n    {"tool_call_id":"0","tool_name":"f","parameters":{"x":1}}\n]<|END_ACTION|>',
+           "command-r": 'Action: ```json\n[{"tool_name":"f","parameters":{"x":1}}]\n```',
            "deepseek-v3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
                           '{"x":1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
            "deepseek-v3.1": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"x":1}<｜tool▁call▁end｜>'
@@ -529,6 +550,8 @@ CALLS: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
      {"l": [1]}),
     ("deepseek-v3.1", "get it", PAIR, '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>other<｜tool▁sep｜>{}<｜tool▁call▁end｜>'
      '<｜tool▁call▁begin｜>get it<｜tool▁sep｜>{"x":1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>', {"x": 1}),
+    ("command-r", "f", PAIR, 'Action: ```json\n[{"tool_name": "directly_answer", "parameters": {}}, {"tool_name":"f","parameters":'
+     '{"x":1}}]```', {"x": 1}),
     ("kimi", "ns.get it:1", PAIR, "<|tool_calls_section_begin|><|tool_call_begin|>functions.ns.get it:1:12"
      '<|tool_call_argument_begin|>{"x":1}<|tool_call_end|><|tool_calls_section_end|>', {"x": 1}),
     ("qwen3-coder", "f", SEVERAL, XML.format("<parameter=x>\n1\n</parameter>\n<parameter=y>\n2\n</parameter>\n"),

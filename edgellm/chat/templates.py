@@ -105,7 +105,7 @@ def _message(message: Message, given: list[str]) -> dict[str, Any]:
         plain["role"] = Text.written(role)
     reasoning = next((plain[name] for name in REASONING if plain.get(name) is not None), None)
     if reasoning is not None:                # templates differ in the name they read
-        plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
+        plain = {"thinking": reasoning, "tool_plan": reasoning, **plain, "reasoning_content": reasoning}
     return plain
 
 

@@ -30,25 +30,31 @@ BRACKETS = Marks("[THINK]", "[/THINK]", "[THINK]")                           # M
 SEED = Marks("<seed:think>", "</seed:think>", "<seed:think>")                # Seed-OSS
 CHANNEL = Marks("<|channel>thought", "<channel|>", "<|channel>")             # Gemma 4
 INNER = Marks("<|inner_prefix|>", "<|inner_suffix|>", "<|inner_prefix|>", calls=("<|tools_prefix|>",))       # Apertus
+COMMAND = Marks("<|START_THINKING|>", "<|END_THINKING|>", "<|START_THINKING|>", calls=("<|START_ACTION|>",))   # Command R7B, A
 # gpt-oss: all that comes before the final message.
 HARMONY = Marks("<|channel|>analysis", "<|channel|>final<|message|>", "<|channel|>",
                 ("<|start|>", "<|message|>", "<|end|>", "<|constrain|>"))
 Thinking = Literal["no", "always", "optional"]   # what a template says of its model
 # Names that templates give the switch; a bare `thinking` occurs in prose as well, so it counts only where it is tested.
-_SWITCH = re.compile(r"\benable_thinking\b|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}")
+_SWITCH = re.compile(r"\benable_thinking\b|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}|(?<![\w.])thinking is (?:not )?defined")
+_COMMAND_SWITCH = re.compile(r"\{%-?\s*(?:if|elif|set)\b[^%]*(?<![\w.'\"])reasoning\b(?!['\"(])")
 
 
 def marks_of(source: str) -> Marks | None:
     """What the model of a chat template thinks between; None where it does not think."""
-    found = next((marks for marks in (SEED, BRACKETS, THINK, CHANNEL, INNER, HARMONY) if marks.close in source), None)
-    return found._replace(answer=answer_marks_of(source)) if found is THINK else found
+    found = next((marks for marks in (SEED, BRACKETS, THINK, CHANNEL, INNER, COMMAND, HARMONY) if marks.close in source), None)
+    if found not in (THINK, COMMAND):
+        return found
+    calls = found.calls + (("<|tool_calls_section_begin|>",) if "<|tool_calls_section_begin|>" in source else ())        # Kimi
+    return found._replace(answer=answer_marks_of(source), calls=calls)
 
 
 def thinking_of(source: str) -> Thinking:
     """Whether a chat template is of a model that thinks, and whether it has a switch for that."""
-    if marks_of(source) is None:
+    if (marks := marks_of(source)) is None:
         return "no"
-    return "optional" if _SWITCH.search(source) else "always"
+    has_switch = _SWITCH.search(source) or (marks.open == COMMAND.open and _COMMAND_SWITCH.search(source))
+    return "optional" if has_switch else "always"
 
 
 def switch(thinking: Thinking, think: bool | None) -> dict[str, bool]:
@@ -59,7 +65,7 @@ def switch(thinking: Thinking, think: bool | None) -> dict[str, bool]:
         raise OptionError("think=True is not possible: this model's chat template has no <think>; leave it out.")
     if not think and thinking == "always":
         raise OptionError("think=False is not possible: this model's chat template has no switch for its thinking; leave it out.")
-    return {"enable_thinking": think, "thinking": think} if thinking == "optional" else {}
+    return dict.fromkeys(("enable_thinking", "thinking", "reasoning"), think) if thinking == "optional" else {}
 
 
 def opens_thinking(prompt: str, marks: Marks = THINK) -> bool:

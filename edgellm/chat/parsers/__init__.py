@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from edgellm.chat.parsers import (
     apertus,
+    command,
     deepseek,
     gemma,
     granite,
@@ -26,8 +27,9 @@ from edgellm.chat.tools import Tool
 __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar", "unknown_mark"]
 
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
-FORMATS = (qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI, apertus.FORMAT, internlm.FORMAT,
-           hermes.FORMAT, granite.FORMAT, json_lists.XLAM, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
+FORMATS = (command.FORMAT, command.FENCED_FORMAT, qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI,
+           apertus.FORMAT, internlm.FORMAT, hermes.FORMAT, granite.FORMAT, json_lists.XLAM, gemma.FORMAT,
+           gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
            deepseek.FENCED_FORMAT, deepseek.FORMAT, kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT,
            llama3.FORMAT)
 # Opening marks of calls by their names: <|tool_call_begin|>, <｜tool▁calls▁begin｜>, <function_calls>, <|START_ACTION|>.
@@ -74,7 +76,9 @@ def tool_grammar(format: Format, tools: Sequence[Tool], mark: Mark, think_budget
         heads.append(f"call_block: {tag}{inner}")
     else:
         trigger = f"TEXT {opening}" if is_token else "head"
-        start = "call_block* TEXT" if closer else "TEXT | call_block"        # without a closer the answer ends there
+        wraps = [f"{mark(first)} TEXT {mark(last)}?" for first, last in format.answers if mark(first) != literal(first)]
+        answer = f"TEXT ({' | '.join(wraps)})?" if wraps else "TEXT"
+        start = f"call_block* {answer}" if closer else "TEXT | call_block"        # without a closer the answer ends there
         heads = [f"start: {start}\n{ANY_TEXT}", f"call_block: {trigger} {body} {closer}"]
         if not is_token:
             heads.append(f"head[lazy]: TEXT {literal(opener)}")

@@ -37,6 +37,7 @@ class Format:
     markers: tuple[str, ...] = ()                # control tokens that the parser must see
     body: Callable[[Sequence[Tool], Mark], str] | None = None
     grammar: Callable[[Sequence[Tool], Mark, int | None], str] | None = None         # with the budget of thinking
+    answers: tuple[tuple[str, str], ...] = ()    # control tokens that the text around calls may stand between
     write: Write | None = None
     call_id: Callable[[str, int], str] | None = None     # of the n-th call of a name, where the model reads ids
 

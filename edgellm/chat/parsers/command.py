@@ -1,0 +1,63 @@
+"""Calls of Command R7B, Command A and North: a JSON list in an action; of Command R and R+ in a fence behind "Action:"."""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from edgellm.chat.answer_marks import RESPONSE_TOKENS, TEXT_TOKENS
+from edgellm.chat.parsers._format import Format, Mark, inline
+from edgellm.chat.tools import Call, Tool, call_of
+
+BLANKS = "BLANKS: /[ \\n]{1,9}/"
+ANSWERS = ("directly_answer", "directly-answer")             # Command R "calls" them where it needs no tool
+
+
+def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
+    """{"tool_name": ..., "parameters": {...}}, one or a list of them; the model's numbers for calls hold for one answer only."""
+    found = json.loads(block)
+    calls = list[Call]()
+    for each in found if isinstance(found, list) else [found]:
+        call = call_of({"name": each.get("tool_name"), "arguments": each.get("parameters", {})}) if isinstance(each, dict) else None
+        if call is None:
+            return None
+        if call.name not in ANSWERS or any(tool.name == call.name for tool in tools):
+            calls.append(call)
+    return calls
+
+
+def body(tools: Sequence[Tool], mark: Mark) -> str:
+    number = {"tool_call_id": {"type": "string", "pattern": "^[0-9]{1,3}$"}}
+    return f"{_list([_call(tool, number) for tool in tools])}\n{BLANKS}"
+
+
+def fenced_body(tools: Sequence[Tool], mark: Mark) -> str:
+    direct = inline({"type": "object", "properties": {"tool_name": {"enum": [*ANSWERS]}, "parameters": {"const": {}}},
+                     "required": ["tool_name", "parameters"], "additionalProperties": False})
+    return f"{_list([*(_call(tool, {}) for tool in tools), direct])}\n{BLANKS}"
+
+
+def _list(calls: Sequence[str]) -> str:
+    return f'BLANKS? "[" BLANKS? call (BLANKS? "," BLANKS? call)* BLANKS? "]" BLANKS?\ncall: {" | ".join(calls)}'
+
+
+def _call(tool: Tool, before: Mapping[str, object]) -> str:
+    properties = {**before, "tool_name": {"const": tool.name}, "parameters": tool.parameters}
+    return inline({"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False},
+                  tool.parameters)
+
+
+def write(calls: Sequence[Call]) -> list[str]:
+    listed = [{"tool_call_id": str(n), "tool_name": call.name, "parameters": call.arguments} for n, call in enumerate(calls)]
+    return [json.dumps(listed, ensure_ascii=False)]
+
+
+def fenced_write(calls: Sequence[Call]) -> list[str]:
+    listed = [{"tool_name": call.name, "parameters": call.arguments} for call in calls]
+    return [f"\n{json.dumps(listed, ensure_ascii=False, indent=4)}\n"]
+
+
+FORMAT = Format("command", (("<|START_ACTION|>",),), ("<|START_ACTION|>",), parse, ("<|END_ACTION|>",),
+                markers=("<|START_ACTION|>", "<|END_ACTION|>"), body=body, answers=(RESPONSE_TOKENS, TEXT_TOKENS), write=write)
+FENCED_FORMAT = Format("command-r", (("json-formatted list of actions",),),
+                       ("Action: ```json", "Action:```json", "Action:\n```json"), parse, ("```",), body=fenced_body,
+                       write=fenced_write)
