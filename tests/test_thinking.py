@@ -141,6 +141,10 @@ def test_nothing_is_held_back_that_cannot_become_a_marker() -> None:
     ("{%- if thinking %}between <think></think>{% endif %}", "optional"),
     ("{{ content.split('</think>')[-1] }}, a thinking model", "always"),
     ("{{ messages[0].content.split('<channel|>')[-1] }}{% if enable_thinking %}<|think|>{% endif %}", "optional"),
+    ("{% set ns = namespace(enable_thinking=true) %}{% if ns.enable_thinking %}<think></think>{% endif %}", "always"),
+    ("{% set enable_thinking = true %}{% if not enable_thinking %}<think></think>{% endif %}", "always"),
+    ("{% set ns = namespace(enable_thinking=enable_thinking) %}<think></think>", "optional"),
+    ("{% if enable_thinking is not defined %}{% set enable_thinking = true %}{% endif %}<think></think>", "optional"),
     ("{{ messages[0].content }}", "no"),
     *((source, "no") for source in BUILT_IN.values()),
 ])

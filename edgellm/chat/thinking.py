@@ -36,8 +36,11 @@ HARMONY = Marks("<|channel|>analysis", "<|channel|>final<|message|>", "<|channel
                 ("<|start|>", "<|message|>", "<|end|>", "<|constrain|>"))
 Thinking = Literal["no", "always", "optional"]   # what a template says of its model
 # Names that templates give the switch; a bare `thinking` occurs in prose as well, so it counts only where it is tested.
-_SWITCH = re.compile(r"\benable_thinking\b|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}|(?<![\w.])thinking is (?:not )?defined")
+_SWITCH = re.compile(r"(?<![.\w])enable_thinking\b(?!\s*=[^=])|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}"
+                     r"|(?<![\w.])thinking is (?:not )?defined")
 _COMMAND_SWITCH = re.compile(r"\{%-?\s*(?:if|elif|set)\b[^%]*(?<![\w.'\"])reasoning\b(?!['\"(])")
+# A variable of the template's own, as in Nemotron's, which looks for /no_think in messages.
+_OWN = re.compile(r"\bset\s+enable_thinking\s*=\s*(?:true|false)\b", re.IGNORECASE)
 
 
 def marks_of(source: str) -> Marks | None:
@@ -53,8 +56,10 @@ def thinking_of(source: str) -> Thinking:
     """Whether a chat template is of a model that thinks, and whether it has a switch for that."""
     if (marks := marks_of(source)) is None:
         return "no"
-    has_switch = _SWITCH.search(source) or (marks.open == COMMAND.open and _COMMAND_SWITCH.search(source))
-    return "optional" if has_switch else "always"
+    if marks.open == COMMAND.open and _COMMAND_SWITCH.search(source):
+        return "optional"
+    read, own = _SWITCH.search(source), _OWN.search(source)
+    return "optional" if read and not (own and own.start() < read.start()) else "always"
 
 
 def switch(thinking: Thinking, think: bool | None) -> dict[str, bool]:
