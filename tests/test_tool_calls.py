@@ -51,6 +51,26 @@ GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
      "</function>\n</tool_call>", "", [ROME]),
     ("qwen3-coder", '<tool_call>\n<function=note>\n<parameter=text>\na "b", [c]\n</parameter>\n<parameter=tags>\n["x", "y"]\n'
      "</parameter>\n<parameter=urgent>\nTrue\n</parameter>\n</function>\n</tool_call>", "", [NOTE]),
+    ("qwen3-coder", '<tool_call><function=note><parameter=tags>["</parameter>"]</parameter><parameter=text>\n\n</tool_call>\n\n'
+     "</parameter></function></tool_call>!", "!", [("note", {"tags": ["</parameter>"], "text": "\n</tool_call>\n"})]),
+    ("seed", "Well.<seed:tool_call>\n<function=weather>\n<parameter=city>Rome</parameter>\n<parameter=days>3</parameter>\n"
+     "</function>\n</seed:tool_call>", "Well.", [ROME]),
+    ("seed", '<seed:tool_call><function=note>\n<parameter=text>\na "b", [c]\n</parameter><parameter=tags> ["x", "y"] </parameter>'
+     "<parameter=urgent>True</parameter></function></seed:tool_call>", "", [NOTE]),
+    ("seed", "<seed:tool_call>\n<function=a>\n</function>\n</seed:tool_call>", "", [("a", {})]),
+    ("minimax", '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Rome</parameter>\n'
+     '<parameter name="days">3</parameter>\n</invoke>\n<invoke name="note">\n<parameter name="text">a "b", [c]</parameter>\n'
+     '<parameter name="tags">["x", "y"]</parameter>\n<parameter name="urgent">true</parameter>\n</invoke>\n'
+     "</minimax:tool_call> Done.", " Done.", [ROME, NOTE]),
+    ("minimax", '<minimax:tool_call><invoke name="a"></invoke><invoke name="note"><parameter name="text">def f():\n    x\n'
+     "</parameter></invoke></minimax:tool_call>", "", [("a", {}), ("note", {"text": "def f():\n    x\n"})]),
+    ("glm", "Well.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n"
+     "<arg_value>3</arg_value>\n</tool_call>", "Well.\n", [ROME]),
+    ("glm", '<tool_call>note<arg_key>text</arg_key><arg_value>a "b", [c]</arg_value><arg_key>tags</arg_key><arg_value>["x", "y"]'
+     "</arg_value><arg_key>urgent</arg_key><arg_value>true</arg_value></tool_call><tool_call>weather\n</tool_call>", "",
+     [NOTE, ("weather", {})]),
+    ("glm-4.7", '<tool_call>other<arg_key>x</arg_key><arg_value>{"</arg_value>": 1}</arg_value></tool_call>', "",
+     [("other", {"x": {"</arg_value>": 1}})]),
     ("llama3", '{"name": "weather", "parameters": {"city": "Rome", "days": 3}}', "", [ROME]),
     ("llama3", '<|python_tag|>{"type": "function", "name": "a", "parameters": {}}; {"name": "b", "parameters": {}}', "",
      [("a", {}), ("b", {})]),
@@ -132,6 +152,16 @@ PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", 
          "<|START_ACTION|>" + '[{"a":' * 20_000 + "<|END_ACTION|>", "<|START_ACTION|>" + "a" * 100_000 + "<|END_ACTION|>",
          "Action: ```json\n[3]\n```", 'Action: ```json\n[{"tool_name": "directly-answer", "parameters": {}}]\n```',
          "Action: ```json\n[" + "`" * 3000, "Action:\n```python\nx\n```",
+         "<tool_call>hello</tool_call>",
+         "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value> and</tool_call>",
+         "<tool_call>f\n<arg_key>x</arg_key></tool_call>",
+         "<tool_call><arg_key>x</arg_key><arg_value>1</arg_value></tool_call>", "<seed:tool_call>none</seed:tool_call>",
+         "<seed:tool_call><function=f><parameter=x>1</function></seed:tool_call>", "<minimax:tool_call>\n</minimax:tool_call>",
+         '<minimax:tool_call><invoke name="f"></invoke> and </minimax:tool_call>', "<tool_call>f <arg_key>" * 5000,
+         '<minimax:tool_call><invoke name="f">' + '<parameter name="a">' * 5000,
+         "<seed:tool_call>" + " " * 100_000 + "</seed:tool_call>",
+         "<tool_call><function=f>" + "<parameter=a>x</parameter>" * 200 + "and" + "</function></tool_call>" * 200,
+         "<tool_call>f<arg_key>x</arg_key><arg_value>" + "[" * 100_000 + "</arg_value></tool_call>", "</tool_call>" * 9000,
          "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|><|tool_calls_section_end|>.",
          "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>[1]<|tool_call_end|>"
          "<|tool_calls_section_end|>", "<|tool_calls_section_begin|><|tool_call_begin|>" + "a:" * 50_000,
@@ -216,7 +246,9 @@ def test_a_format_that_no_parser_knows_is_refused(shared: Path) -> None:
 
 TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}{{ message.role }}: {{ message.content }}
 {% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}{% endfor %}"""
-MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "llama3": "Environment: ipython",
+MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "seed": "<seed:tool_call> <function=",
+         "minimax": "<minimax:tool_call>", "glm": "<tool_call> <arg_key>", "glm-4.7": "<tool_call> <arg_key></arg_key><arg_value>",
+         "llama3": "Environment: ipython",
          "mistral": "[TOOL_CALLS]", "mistral-named": "[TOOL_CALLS] [ARGS]",
          "granite": "<|tool_call|>", "lfm2": "<|tool_list_start|>", "pythonic": "[func_name1(", "gemma": "<|tool_call>",
          "functiongemma": "<start_function_call>", "kimi": "<|tool_calls_section_begin|>",
@@ -283,10 +315,12 @@ HARD: dict[str, Any] = {
         "tuple": {"type": "array", "prefixItems": [{"type": "boolean"}, {"type": "integer"}], "items": False, "minItems": 2},
         "map": {"type": "object", "additionalProperties": {"type": ["string", "null"]}}, "true": {"const": "on"},
         "free": {"type": "string"}, "date": {"type": "string", "format": "date"}, "word": {"type": "string", "pattern": "^a|b$"}}}
+ENDS = {"qwen3-coder": "\n</parameter>\n", "seed": "</parameter>\n", "minimax": "</parameter>\n"}
 CONTROLS = ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_call>",
             "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>", "<|tool_call_start|>",
             "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>",
             *kimi.FORMAT.markers, *deepseek.MARKERS, *command.FORMAT.markers,
+            *BY_NAME["seed"].markers, *BY_NAME["minimax"].markers, *BY_NAME["glm"].markers[2:],
             "<|/tool_call|>", "<TOOLCALL>", "</TOOLCALL>", "<tool_calls>", "</tool_calls>", "<|tools_prefix|>", "<|tools_suffix|>",
             "<|action_start|>", "<|plugin|>", "<|action_end|>")
 
@@ -313,7 +347,7 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
     for seed in range(30):
         answer = marked.chat(ASK, tools=[{"name": "find", "parameters": HARD}], seed=seed,
                              max_tokens=500, temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, stop_loops=False,
-                             processors=[Begins(list(begin), ends), *([tag_ends(tokens)] if name == "qwen3-coder" else [])])
+                             processors=[Begins(list(begin), ends), *([tag_ends(tokens, ENDS[name])] if name in ENDS else [])])
         assert answer.tool_calls or answer.stop_reason == "length" or "directly" in answer.text, answer.text
         for call in answer.tool_calls:
             jsonschema.validate(call.arguments, HARD)
@@ -340,7 +374,7 @@ class Begins:
         return logits
 
 
-def tag_ends(tokens: Tokenizer, tag: str = "\n</parameter>\n") -> Processor:
+def tag_ends(tokens: Tokenizer, tag: str) -> Processor:
     """A processor that goes on with a tag that has begun: chance alone would hardly write it."""
     def favour(ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         text = b"".join(tokens.piece(int(token)) for token in ids[-len(tag):])
@@ -475,9 +509,17 @@ ODD = fields(["in-unit", "from", "a.b"], **{"in-unit": TEXT, "from": WHOLE, "a.b
 ODD_CALL = {"in-unit": "x), y=']", "from": 1, "a.b": [1, -2]}
 ANY = {"type": "object", "properties": {"v": {}, "l": {"type": "array"}}, "required": ["v"]}
 PAIR = fields(["x"], x=WHOLE)
+TAGGED = fields(["e", "c", "o", "l"], e={"enum": ["</parameter>", "b"]}, c={"type": "string", "const": '"x'},
+                o={"type": "string", "enum": ["\na\n", "b"]}, l={"type": "array", "items": TEXT})
+TAGGED_CALL = {"e": "</parameter>", "c": '"x', "o": "\na\n", "l": ["</parameter>\n"]}
 SEVERAL = {"anyOf": [fields(["a"], a=TEXT), {"allOf": [PAIR, fields(["y"], y=TEXT)]}]}
 XML = "<tool_call>\n<function=f>\n{}</function>\n</tool_call>"
-X_CALLS = {"hermes": '<tool_call>\n{"name":"f","arguments":{"x":1}}\n</tool_call>', "gemma": "<|tool_call>call:f{x:1}<tool_call|>",
+GLM = "<arg_key>{}</arg_key><arg_value>{}</arg_value>"
+X_CALLS = {"seed": "<seed:tool_call>\n<function=f>\n<parameter=x>1</parameter>\n</function>\n</seed:tool_call>",
+           "minimax": '<minimax:tool_call>\n<invoke name="f">\n<parameter name="x">1</parameter>\n</invoke>\n</minimax:tool_call>',
+           "glm": "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+           "glm-4.7": f"<tool_call>f{GLM.format('x', 1)}</tool_call>",
+           "hermes": '<tool_call>\n{"name":"f","arguments":{"x":1}}\n</tool_call>', "gemma": "<|tool_call>call:f{x:1}<tool_call|>",
            "qwen3-coder": XML.format("<parameter=x>\n1\n</parameter>\n"), "lfm2": "<|tool_call_start|>[f(x=1)]<|tool_call_end|>",
            "mistral": '[TOOL_CALLS][{"name":"f","arguments":{"x":1}}]', "mistral-named": '[TOOL_CALLS]f[ARGS]{"x":1}',
            "nemotron": '<TOOLCALL>[{"name":"f","arguments":{"x":1}}]</TOOLCALL>', "xlam": '[{"name":"f","arguments":{"x":1}}]',
@@ -554,6 +596,16 @@ CALLS: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
      '{"x":1}}]```', {"x": 1}),
     ("kimi", "ns.get it:1", PAIR, "<|tool_calls_section_begin|><|tool_call_begin|>functions.ns.get it:1:12"
      '<|tool_call_argument_begin|>{"x":1}<|tool_call_end|><|tool_calls_section_end|>', {"x": 1}),
+    ("qwen3-coder", "f", TAGGED, XML.format('<parameter=e>\n"</parameter>"\n</parameter>\n<parameter=c>\n"\\"x"\n</parameter>\n'
+     '<parameter=o>\n\na\n\n</parameter>\n<parameter=l>\n["</parameter>\\n"]\n</parameter>\n'), TAGGED_CALL),
+    ("minimax", "f", TAGGED, '<minimax:tool_call>\n<invoke name="f">\n<parameter name="e">"</parameter>"</parameter>\n'
+     '<parameter name="c">"\\"x"</parameter>\n<parameter name="o">"\\na\\n"</parameter>\n<parameter name="l">["</parameter>\\n"]'
+     '</parameter>\n</invoke>\n<invoke name="other">\n</invoke>\n<invoke name="f">\n<parameter name="e">"b"</parameter>\n'
+     '<parameter name="c">"\\"x"</parameter>\n<parameter name="o">"b"</parameter>\n<parameter name="l">["</parameter>\\n"]'
+     "</parameter>\n</invoke>\n</minimax:tool_call>", TAGGED_CALL | {"e": "b", "o": "b"}),
+    ("glm-4.7", "f", TAGGED, "<tool_call>f" + GLM.format("e", "</parameter>") + GLM.format("c", '"\\"x"')
+     + GLM.format("o", '"\\na\\n"') + GLM.format("l", '["</parameter>\\n"]') + "</tool_call>", TAGGED_CALL),
+    ("glm-4.7", "fo", fields(), "<tool_call>fo</tool_call>", {}),
     ("qwen3-coder", "f", SEVERAL, XML.format("<parameter=x>\n1\n</parameter>\n<parameter=y>\n2\n</parameter>\n"),
      {"x": 1, "y": "2"}),
     ("lfm2", "f", SEVERAL, '<|tool_call_start|>[f(a="1"), f(x=1, y="2")]<|tool_call_end|>', {"x": 1, "y": "2"}),

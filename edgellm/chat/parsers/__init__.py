@@ -9,6 +9,7 @@ from edgellm.chat.parsers import (
     command,
     deepseek,
     gemma,
+    glm,
     granite,
     harmony,
     hermes,
@@ -17,9 +18,11 @@ from edgellm.chat.parsers import (
     kimi,
     lfm2,
     llama3,
+    minimax,
     mistral,
     pythonic,
     qwen3_coder,
+    seed,
 )
 from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain
 from edgellm.chat.tools import Tool
@@ -27,7 +30,8 @@ from edgellm.chat.tools import Tool
 __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar", "unknown_mark"]
 
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
-FORMATS = (command.FORMAT, command.FENCED_FORMAT, qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI,
+FORMATS = (glm.CLOSE_FORMAT, glm.FORMAT, seed.FORMAT, minimax.FORMAT,
+           command.FORMAT, command.FENCED_FORMAT, qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI,
            apertus.FORMAT, internlm.FORMAT, hermes.FORMAT, granite.FORMAT, json_lists.XLAM, gemma.FORMAT,
            gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
            deepseek.FENCED_FORMAT, deepseek.FORMAT, kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT,

@@ -13,11 +13,14 @@ SILENT = frozenset({"type", "title", "description", "default", "examples", "exam
 ENFORCED = frozenset({"pattern", "minLength", "maxLength"})
 
 
-def text_terminal(schema: Mapping[str, Any], *, without: str, end: str = "") -> str | None:
-    """A text of a string's schema that does not hold `without`, and `end` behind it; None for a schema with other keywords."""
+def text_terminal(schema: Mapping[str, Any], *, without: str, end: str = "", lined: bool = True) -> str | None:
+    """A text of a string's schema that does not hold `without`, and `end` behind it; None for a schema with other keywords.
+
+    `lined`: it may begin and end with a new line at once.
+    """
     if set(schema) - SILENT - ENFORCED:
         return None
-    parts = [f"/{ANY}/", f"~/{ANY}{_escaped(without)}{ANY}/"]
+    parts = [f"/{ANY}/", f"~/{ANY}{_escaped(without)}{ANY}/", *([] if lined else [f"~/\\n{ANY}\\n/"])]
     if "pattern" in schema:
         pattern = _anchored(schema["pattern"])
         if pattern is None:

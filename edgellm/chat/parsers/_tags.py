@@ -1,0 +1,180 @@
+"""Calls whose arguments stand between tags of their own, as several families write them: found, and as a grammar."""
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any  # Any: JSON
+
+from edgellm.chat.parsers._format import Mark, inline, literal
+from edgellm.chat.parsers._texts import text_terminal
+from edgellm.chat.schemas import Schema, variants
+from edgellm.chat.tools import Call, Tool
+from edgellm.errors import SchemaError
+
+DECODER = json.JSONDecoder()
+WORDS = {"True": True, "False": False, "None": None}     # models write Python's words now and then
+NAME = re.compile(r"[^<>\"\s]([^<>\"\n]*[^<>\"\s])?")
+JSON_START = re.compile(r'["\[{\d-]|true|false|null')
+SPACE = re.compile(r"\s*")
+TAG = re.compile(r"(</?\w+>)")
+
+
+@dataclass(frozen=True)
+class Tags:
+    """What stands around names, as {}, and around values. The model may write other white space between tags."""
+
+    call: str
+    key: str                                     # to the value
+    close: str                                   # behind a value, with its white space
+    end: str = ""                                # of a call
+    before: str = "\n"                           # the first call of a block
+    several: bool = False                        # calls in a block
+
+    def parse(self, block: str, tools: Sequence[Tool]) -> list[Call] | None:
+        """Values are texts where the schema says so, else JSON."""
+        calls, at, size = list[Call](), 0, len(block.rstrip())
+        while not calls or (self.several and at < size):
+            head = self._call.match(block, at)
+            if head is None or not (name := head[1].strip()):
+                return None
+            found = self._arguments(block, head.end(), name, tools)
+            end = found and self._end.match(block, found[1])
+            if found is None or end is None:
+                return None
+            calls.append(Call(name, found[0]))
+            at = end.end()
+            if not (self.end or found[0] or any(tool.name == name for tool in tools)):
+                return None                      # any word would be a call
+        return calls if at >= size else None
+
+    def _arguments(self, block: str, at: int, name: str, tools: Sequence[Tool]) -> tuple[dict[str, Any], int] | None:
+        known = [each["properties"] for tool in tools if tool.name == name for each in variants(name, tool.parameters)]
+        if len(known) > 1:
+            given = {key.strip() for key in self._key.findall(block)}
+            known = [each for each in known if given <= set(each)] or known
+        arguments: dict[str, Any] = {}
+        while key := self._key.match(block, _skipped(block, at)):
+            argument = key[1].strip()
+            schema: Any = next((each[argument] for each in known if argument in each), {})
+            found = self._value(block, key.end(), schema)
+            if found is None:
+                return None
+            arguments[argument], at = found
+        return arguments, at
+
+    def _value(self, block: str, at: int, schema: Any) -> tuple[Any, int] | None:
+        """A value and where it ends; JSON may hold the tag that ends it."""
+        start, is_text = _skipped(block, at), isinstance(schema, Mapping) and _is_text(schema)
+        may_be_json = not self._is_bare(schema) if is_text and block.startswith('"', start) else not is_text
+        if may_be_json and JSON_START.match(block, start):      # errors cost a look at all that comes before
+            try:
+                value, end = DECODER.raw_decode(block, start)
+            except ValueError:
+                pass
+            else:
+                if match := self._close.match(block, end):
+                    return value, match.end()
+        end = block.find(self.close.strip(), at)
+        text = self._stripped(block[at:end])
+        return None if end < 0 else (text if is_text else WORDS.get(text.strip(), text), end + len(self.close.strip()))
+
+    def _stripped(self, text: str) -> str:
+        """Without the new lines of the tags, or those that a model writes around a text although its tags have none."""
+        if self._lines:
+            return text.removeprefix("\n").removesuffix("\n")
+        return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "\n" else text
+
+    def _is_bare(self, schema: Mapping[str, Any]) -> bool:
+        """Whether the grammar has a text as it is; where a schema says more than can be said of a bare text it stands as JSON."""
+        if (values := _values(schema)) is not None:
+            return all(isinstance(value, str) and self.close.strip() not in value and not value.startswith('"')
+                       and (self._lines or self._stripped(value) == value) for value in values)
+        return self._terminal(schema) is not None
+
+    def _terminal(self, schema: Mapping[str, Any], end: str = "") -> str | None:
+        return text_terminal(schema, without=self.close.strip(), end=end, lined=self._lines)
+
+    def body(self, tools: Sequence[Tool], mark: Mark) -> str:
+        terminals: dict[str, str] = {}
+        calls = " | ".join(self._written_call(tool, each, mark, terminals) for tool in tools
+                           for each in variants(tool.name, tool.parameters))
+        start = f"{literal(self.before)} " if self.before else ""
+        first = f"{start}({calls}){'+' if self.several else ''}"
+        return "\n".join([first, *(f"{name}: {text}" for text, name in terminals.items())])
+
+    def _written_call(self, tool: Tool, arguments: Schema, mark: Mark, terminals: dict[str, str]) -> str:
+        parts = [_marked(self.call.format(_name(tool.name, tool.name)), mark)]
+        for name, schema in arguments["properties"].items():
+            parameter = f"{_marked(self.key.format(_name(name, tool.name)), mark)} {self._written(schema, tool, mark, terminals)}"
+            parts.append(parameter if name in arguments["required"] else f"({parameter})?")
+        return "(" + " ".join([*parts, _marked(self.end, mark)]).rstrip() + ")"
+
+    def _written(self, schema: Any, tool: Tool, mark: Mark, terminals: dict[str, str]) -> str:
+        """A value in the grammar, with the tag that ends it: a text stands as it is."""
+        close = _marked(self.close, mark)
+        if not isinstance(schema, Mapping) or not _is_text(schema) or not self._is_bare(schema):
+            return f"{inline(schema, tool.parameters)} {close}"
+        if (values := _values(schema)) is not None:
+            return f"({' | '.join(map(literal, values))}) {close}"
+        is_token = close != literal(self.close)
+        terminal = self._terminal(schema, "" if is_token else self.close)
+        assert terminal is not None              # it is bare
+        name = terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
+        return f"{name} {close}" if is_token else name
+
+    @cached_property
+    def _lines(self) -> bool:
+        return self.close.startswith("\n")
+
+    @cached_property
+    def _call(self) -> re.Pattern[str]:
+        return re.compile(r"\s*" + _pattern(self.call))
+
+    @cached_property
+    def _key(self) -> re.Pattern[str]:
+        return re.compile(_pattern(self.key))
+
+    @cached_property
+    def _close(self) -> re.Pattern[str]:
+        return re.compile(r"\s*" + re.escape(self.close.strip()))
+
+    @cached_property
+    def _end(self) -> re.Pattern[str]:
+        return re.compile(r"\s*" + re.escape(self.end.strip()))
+
+
+def _skipped(text: str, at: int) -> int:
+    """Where white space ends."""
+    found = SPACE.match(text, at)
+    assert found is not None                     # it matches nothing as well
+    return found.end()
+
+
+def _pattern(text: str) -> str:
+    """A tag with a name, as a regular expression that allows other white space."""
+    before, after = (r"\s*".join(map(re.escape, part.split())) for part in text.split("{}"))
+    return before + "([^<>\"\n]+)" + after
+
+
+def _marked(text: str, mark: Mark) -> str:
+    """A text in a grammar, its tags as the control tokens that they are."""
+    if all(mark(tag) == literal(tag) for tag in TAG.findall(text)):
+        return literal(text) if text else ""
+    return " ".join(mark(part) for part in TAG.split(text) if part)
+
+
+def _name(name: str, tool: str) -> str:
+    if not NAME.fullmatch(name):
+        raise SchemaError(f"the tool {tool} has the name {name!r}, which this model's calls cannot hold; use no quotes, < or >.")
+    return name
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "string" or ("enum" in schema and all(isinstance(each, str) for each in schema["enum"]))
+
+
+def _values(schema: Mapping[str, Any]) -> list[Any] | None:
+    return schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None

@@ -1,0 +1,10 @@
+"""Calls of MiniMax M2: <invoke name=...> and <parameter name=...>, several within one <minimax:tool_call>."""
+from __future__ import annotations
+
+from edgellm.chat.parsers._format import Format
+from edgellm.chat.parsers._tags import Tags
+
+TAGS = Tags('<invoke name="{}">\n', '<parameter name="{}">', "</parameter>\n", "</invoke>\n", several=True)
+
+FORMAT = Format("minimax", (("<minimax:tool_call>",),), ("<minimax:tool_call>",), TAGS.parse, ("</minimax:tool_call>",),
+                markers=("<minimax:tool_call>", "</minimax:tool_call>"), body=TAGS.body)

@@ -1,0 +1,10 @@
+"""Calls of Seed-OSS: <function=...> and <parameter=...> within <seed:tool_call>."""
+from __future__ import annotations
+
+from edgellm.chat.parsers._format import Format
+from edgellm.chat.parsers._tags import Tags
+
+TAGS = Tags("<function={}>\n", "<parameter={}>", "</parameter>\n", "</function>\n")
+
+FORMAT = Format("seed", (("<seed:tool_call>",),), ("<seed:tool_call>",), TAGS.parse, ("</seed:tool_call>",),
+                markers=("<seed:tool_call>", "</seed:tool_call>"), body=TAGS.body)
