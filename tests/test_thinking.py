@@ -226,7 +226,7 @@ def model(loader: Loader, tmp_path: Path) -> Iterator[edgellm.Model]:
 
 def lets_say(loader: Loader, model: edgellm.Model, text: str) -> None:
     """The toy says `text` and ends."""
-    ids = [*model.tokenizer.encode(text, add_special=False), min(model.tokenizer.eog_ids)]
+    ids = [*model.tokenizer.encode_trusted(text, ((0, len(text)),), add_special=False), min(model.tokenizer.eog_ids)]
     lengths: list[int] = []
 
     def logits_of(seen: np.ndarray) -> np.ndarray:
@@ -238,6 +238,7 @@ def lets_say(loader: Loader, model: edgellm.Model, text: str) -> None:
     loader.toy.logits_of = logits_of
 
 
+COMMAND_TOKENS = tuple(f"<|{which}_{what}|>" for which in ("START", "END") for what in ("THINKING", "RESPONSE", "ACTION"))
 QUESTION = [{"role": "user", "content": "Capital of France?"}]
 
 
@@ -291,3 +292,23 @@ def test_a_model_with_channels(loader: Loader, tmp_path: Path) -> None:
         lets_say(loader, model, "<|channel>thought\nHm.\n<channel|>Paris.")
         answer = model.chat(QUESTION, think=True, temperature=0)
         assert (answer.thinking, answer.text) == ("Hm.", "Paris.")
+
+
+@pytest.mark.parametrize("controls", [COMMAND_TOKENS, ()], ids=["tokens", "text"])
+@pytest.mark.parametrize("opened", [True, False])
+def test_command_thinks_and_answers_between_control_tokens(loader: Loader, tmp_path: Path, controls: tuple[str, ...],
+                                                           opened: bool) -> None:
+    template = ("{{ tools | tojson if tools }}{% for m in messages %}{{ m.content }}\n{% endfor %}{# <|END_THINKING|> "
+                f"<|START_RESPONSE|> <|START_ACTION|> #}}{'<|START_THINKING|>' if opened else ''}")
+    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", template=template, n_layers=1, context=1024,
+                      controls=controls)
+    tool = {"name": "find", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}
+    action = '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "find", "parameters": {"x": 1}}\n]<|END_ACTION|>'
+    with loader.load(path, context=1024) as model:
+        for tools in ([tool], None):
+            for said, text in (("<|START_RESPONSE|>Paris.<|END_RESPONSE|>", "Paris."), ("Paris.", "Paris."), (action, "")):
+                said = f"{'' if opened else '<|START_THINKING|>'}Hm.<|END_THINKING|>{said}"
+                if tools or text:
+                    lets_say(loader, model, said)
+                    answer = model.chat(QUESTION, tools=tools, temperature=0, max_tokens=300)
+                    assert (answer.thinking, answer.text, bool(answer.tool_calls)) == ("Hm.", text, not text)
