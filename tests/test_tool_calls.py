@@ -343,11 +343,11 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
     if name == "harmony":
         begin = [tokens.token_id("<|channel|>"), *tokens.encode_continuation("commentary to=functions.find")]
     ends = [token for text in ('"', "'", "<", "]", "}", ")", *CONTROLS) if (token := tokens.token_id(text)) is not None]
-    ended = 0
+    ended, more = 0, [tag_ends(tokens, ENDS[name], format.closers[0])] if name in ENDS else []
     for seed in range(30):
         answer = marked.chat(ASK, tools=[{"name": "find", "parameters": HARD}], seed=seed,
                              max_tokens=500, temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, stop_loops=False,
-                             processors=[Begins(list(begin), ends), *([tag_ends(tokens, ENDS[name])] if name in ENDS else [])])
+                             processors=[Begins(list(begin), ends), *more])
         assert answer.tool_calls or answer.stop_reason == "length" or "directly" in answer.text, answer.text
         for call in answer.tool_calls:
             jsonschema.validate(call.arguments, HARD)
@@ -374,12 +374,14 @@ class Begins:
         return logits
 
 
-def tag_ends(tokens: Tokenizer, tag: str) -> Processor:
-    """A processor that goes on with a tag that has begun: chance alone would hardly write it."""
+def tag_ends(tokens: Tokenizer, tag: str, closer: str | None = None) -> Processor:
+    """A processor that goes on with a tag that has begun, which chance alone would hardly write, and closes a block of calls."""
     def favour(ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         text = b"".join(tokens.piece(int(token)) for token in ids[-len(tag):])
         begun = max(n for n in range(len(tag)) if text.endswith(tag[:n].encode()))
         logits[tokens.encode_continuation(tag[begun])] += 30 if begun else 5
+        if closer is not None:
+            logits[tokens.token_id(closer)] += 30
         return logits
 
     return favour
