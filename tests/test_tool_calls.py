@@ -14,7 +14,7 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.parsers import FORMATS, CallSplitter, command, deepseek, find_format, kimi, tool_grammar, unknown_mark
+from edgellm.chat.parsers import FORMATS, CallSplitter, _format, command, deepseek, find_format, kimi, tool_grammar, unknown_mark
 from edgellm.chat.parsers._format import literal
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
@@ -211,6 +211,19 @@ def test_a_closer_that_ended_no_call_is_not_tried_again() -> None:
 
     splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>" + "x</tool_call>" * 50
     assert "".join([*(splitter.push(letter)[0] for letter in text), splitter.flush()[0]]) == text and len(tried) == 51
+
+
+@pytest.mark.parametrize("size", [50, 100_000])
+def test_broken_blocks_cost_no_more_than_a_bound(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    read = list[int]()
+
+    def parse(block: str, tools: Sequence[Tool]) -> None:
+        read.append(len(block))
+
+    monkeypatch.setattr(_format, "MAX_BROKEN", 50_000)
+    splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>x</tool_call>" * 400 + "end"
+    shown = [splitter.push(text[at : at + size])[0] for at in range(0, len(text), size)]
+    assert "".join([*shown, splitter.flush()[0]]) == text and 50_000 < sum(read) < 50_000 + len(text)
 
 
 def test_a_call_behind_a_broken_one_is_found() -> None:

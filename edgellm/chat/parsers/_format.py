@@ -14,6 +14,7 @@ from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall
 Mark = Callable[[str], str]                      # a text in a grammar: the control token that it is, or the text
 Parse = Callable[[str, Sequence[Tool]], Sequence[Call | ToolCall] | None]    # ToolCall: with the id that the model wrote
 Write = Callable[[Sequence[Call]], list[str]]    # calls as blocks
+MAX_BROKEN = 20_000_000                          # characters read of blocks that were no calls, before an answer is text
 ANY_TEXT = "TEXT: /(.|\\n)*/"
 
 
@@ -53,6 +54,7 @@ class CallSplitter:
         self._tried = 0                          # where the block's next closer is looked for
         self._begun = False                      # something other than white space was said
         self._ids = set[str]()
+        self._broken = 0                         # characters read of blocks that were no calls
 
     def push(self, text: str) -> tuple[str, list[ToolCall]]:
         """The text and the calls that can be told now."""
@@ -84,6 +86,9 @@ class CallSplitter:
 
     def _text(self) -> str:
         """The text before the next opener; then the block begins."""
+        if self._broken > MAX_BROKEN:
+            held, self._held = self._held, ""
+            return held
         held = self._held
         places = [(at, opener) for opener in self._format.openers if (at := held.find(opener)) >= 0 and self._counts(held[:at])]
         if places:
@@ -109,7 +114,7 @@ class CallSplitter:
     def _closed(self) -> list[ToolCall]:
         """The calls of the block, if it is complete; what follows it is held."""
         assert self._block is not None
-        while True:
+        while self._broken <= MAX_BROKEN:
             ends = [(found, closer) for closer in self._format.closers if (found := self._block.find(closer, self._tried)) >= 0]
             if not ends:
                 longest = max(map(len, self._format.closers), default=1)
@@ -121,12 +126,16 @@ class CallSplitter:
                 self._held, self._block = self._block[end + len(closer) :], None
                 return calls
             self._tried = end + 1                # the closer may stand within an argument
+        return []
 
     def _parsed(self, body: str) -> list[ToolCall]:
+        if self._broken > MAX_BROKEN:
+            return []
         try:
             calls = self._format.parse(self._opener + body if self._format.keeps_opener else body, self._tools)
         except (ValueError, RecursionError):     # JSON that is none
-            return []
+            calls = None
+        self._broken += 0 if calls else len(body)
         return [self._identified(call) for call in calls or ()]
 
     def _identified(self, call: Call | ToolCall) -> ToolCall:
