@@ -14,13 +14,14 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.arch import load_graph
-from edgellm.engine.adapters import AdapterSets, narrowed
+from edgellm.engine.adapters import AdaptedWeights, AdapterSets, narrowed
 from edgellm.errors import BadHParam, BadTensorInfo, FormatError, OptionError, SessionError, ShapeMismatch, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.passes.lora import SCALES
+from edgellm.reference import Reference
 from edgellm.weights import WeightStore
 
 Floats = npt.NDArray[np.float32]
@@ -196,13 +197,74 @@ def test_what_is_no_adapter_of_this_model(tmp_path: Path) -> None:
         assert model.chat is not None
 
 
-@pytest.mark.parametrize(("arch", "name"), [("deepseek2", "blk.0.attn_k_b.weight"), ("deepseek2", "blk.0.attn_v_b.weight"),
-                                            ("qwen3moe", "blk.0.ffn_up_exps.weight")])
-def test_matrices_of_heads_and_experts_are_refused(tmp_path: Path, arch: str, name: str) -> None:
-    base = tiny_model(tmp_path / "m.gguf", arch, "F32")
+@pytest.mark.parametrize("name", ["blk.0.attn_k_b.weight", "blk.0.attn_v_b.weight"])
+def test_matrices_of_heads_are_refused(tmp_path: Path, name: str) -> None:
+    base = tiny_model(tmp_path / "m.gguf", "deepseek2", "F32")
     factors = {name: (np.ones((4, 32), np.float32), np.ones((64, 4), np.float32))}
-    with pytest.raises(Unsupported, match=f"{name}.lora_a.*heads or experts.*merge"):
-        edgellm.load(base, adapters=[write(tmp_path / "a.gguf", factors, 8, arch)])
+    with pytest.raises(Unsupported, match=f"{name}.lora_a.*of heads.*merge"):
+        edgellm.load(base, adapters=[write(tmp_path / "a.gguf", factors, 8, "deepseek2")])
+
+
+def experts_and_factors(base: Path, rank: int, seed: int) -> tuple[dict[str, Floats], dict[str, tuple[Floats, Floats]]]:
+    """The matrices of experts, and random factors for them and for the router."""
+    gguf, rng = open_gguf(base), np.random.default_rng(seed)
+    store = WeightStore(gguf)
+    weights = {name: store[name].array().copy() for name in store.names()
+               if name.endswith(("_exps.weight", "ffn_gate_inp.weight")) and len(store[name].shape) > 1}
+    store.close()
+    factors = {}
+    for name, array in weights.items():
+        *experts, rows, columns = array.shape
+        a, b = (rng.standard_normal(shape).astype(np.float32) * np.float32(0.2)
+                for shape in ((*experts, rank, columns), (*experts, rows, rank)))
+        factors[name] = a, b
+    return weights, factors
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu", "mlx"])
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "llama4", "granite_swa"])
+def test_logits_of_merged_experts(tmp_path: Path, arch: str, backend: str) -> None:
+    """Each expert has factors of its own; two adapters of other ranks at once; prompts and single tokens."""
+    def logits(path: Path, adapters: Sequence[tuple[Path, float]] = ()) -> Floats:
+        if backend != "reference":
+            with edgellm.load(path, backend=backend, kv_type="f32", adapters=adapters) as model:
+                return np.concatenate([model.logits(IDS), model.logits(IDS[:1])])
+        gguf = open_gguf(path)
+        graph = load_graph(gguf)[1]
+        sets = AdapterSets(adapters, graph, arch) if adapters else None
+        weights = AdaptedWeights(gguf, sets.weights(graph, gguf)) if sets else WeightStore(gguf)
+        graph = sets.graph(graph) if sets else graph
+        found = np.concatenate([Reference(graph, weights).logits(ids)[-1:] for ids in (IDS, IDS[:1])])
+        weights.close()
+        return found
+
+    base = tiny_model(tmp_path / "m.gguf", arch, "F32", **({"n_experts": 4} if arch == "granite_swa" else {}))
+    out, files = shutil.copyfile(base, tmp_path / "merged.gguf"), []
+    with open_gguf(base) as gguf:
+        places = {name: (info.offset, info.nbytes) for name, info in gguf.tensors.items()}
+    weights: dict[str, Floats] = {}
+    for k, (rank, alpha, scale) in enumerate(CASES[2:]):
+        stored, factors = experts_and_factors(base, rank, k)
+        assert len(stored) >= 4 and len({array.ndim for array in stored.values()}) == 2
+        for name, (a, b) in factors.items():
+            weights[name] = weights.get(name, stored[name]) + np.float32(scale * (alpha / rank if alpha else 1)) * (b @ a)
+        files.append((write(tmp_path / f"{k}.gguf", factors, alpha, arch), scale))
+    data = np.memmap(out, np.uint8, "r+")
+    for name, array in weights.items():
+        data[places[name][0] : sum(places[name])] = np.ascontiguousarray(array, np.float32).view(np.uint8).reshape(-1)
+    data.flush()
+    wanted = logits(out)
+    assert close(logits(base, files), wanted) and not close(logits(base), wanted)
+
+
+def test_factors_of_other_experts_are_refused(tmp_path: Path) -> None:
+    base = tiny_model(tmp_path / "m.gguf", "qwen3moe", "F32")
+    name = "blk.0.ffn_up_exps.weight"
+    a, b = experts_and_factors(base, 4, 0)[1][name]
+    for pair, said in (((a[1:], b[1:]), "is for a weight of"), ((a[0], b[0]), "2 dimensions; this factor has 3"),
+                       ((a, b[1:]), "is for a weight of"), ((a[:, 1:], b), "rank 3, and its lora_b 4")):
+        with pytest.raises(ShapeMismatch, match=f"{name}.lora_a.*{said}"):
+            edgellm.load(base, adapters=[write(tmp_path / "a.gguf", {name: pair}, 8, "qwen3moe")])
 
 
 def test_conformance_shapes(shared: Path, tmp_path: Path) -> None:

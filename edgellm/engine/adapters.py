@@ -17,7 +17,7 @@ from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.graph import Graph
-from edgellm.passes.lora import MOST_TOGETHER, ROWS, SCALES, UP, adaptable, add_adapters, down_name, together
+from edgellm.passes.lora import DOWN, ROWS, SCALES, UP, adaptable, add_adapters, down_name, repeats, together
 from edgellm.spec import matrices
 from edgellm.weights import Weight, WeightStore
 
@@ -43,7 +43,7 @@ def asked_for(adapters: Asked) -> list[tuple[str, float]]:
 
 class Adapter:
     """One file, decoded: by weight the factors A (rank, columns) and B (rows, rank), for a table of rows (rows, rank) and (columns,
-    rank). `alpha` as the file has it, 0 for none.
+    rank), of experts (experts, rank, columns) and (experts, rows, rank). `alpha` as the file has it, 0 for none.
     """
 
     def __init__(self, path: str, graph: Graph, architecture: str) -> None:
@@ -61,19 +61,20 @@ class Adapter:
               shapes: Mapping[str, tuple[int, ...]]) -> tuple[Floats, Floats]:
         field = name + A
         if name not in kinds and name in shapes:
-            raise Unsupported("adapts matrices of heads or experts, of which edgellm adapts none; leave that module out of the "
+            raise Unsupported("adapts matrices of heads, of which edgellm adapts none; leave that module out of the "
                               "adapter, or merge the adapter into the model", file=self.path, field=field)
         if name not in kinds:
             raise Unsupported("adapts a weight that the model does not have or that cannot be adapted; take the adapter of this "
                               "model", file=self.path, field=field)
-        a, b = _values(store, name + A, self.path), _values(store, name + B, self.path)
-        rows, columns = shapes[name]
-        wanted = ((rows, columns) if kinds[name] == "embed" else (columns, rows))
-        given = (a.shape[0] if kinds[name] == "embed" else a.shape[1], b.shape[0])
-        if given != wanted:
+        *experts, rows, columns = shapes[name]
+        a, b = (_values(store, name + half, self.path, len(shapes[name])) for half in (A, B))
+        embeds = kinds[name] == "embed"
+        wanted = (*experts, rows, columns) if embeds else (*experts, columns, rows)
+        given = (*a.shape[:-2], a.shape[-2] if embeds else a.shape[-1], b.shape[-2])
+        if given != wanted or b.shape[:-2] != a.shape[:-2]:
             raise ShapeMismatch(f"is for a weight of {given}, and the model's is {wanted}; take the adapter of this model",
                                 file=self.path, field=field)
-        ranks = (a.shape[1] if kinds[name] == "embed" else a.shape[0], b.shape[1])
+        ranks = (a.shape[-1] if embeds else a.shape[-2], b.shape[-1])
         if ranks[0] != ranks[1] or not 1 <= ranks[0] <= MOST_RANK:
             raise ShapeMismatch(f"has rank {ranks[0]}, and its lora_b {ranks[1]}; convert the adapter again", file=self.path,
                                 field=field)
@@ -81,7 +82,7 @@ class Adapter:
 
     def rank(self, name: str) -> int:
         """At one weight; 0 where it does not adapt it."""
-        return self.factors[name][1].shape[1] if name in self.factors else 0
+        return self.factors[name][1].shape[-1] if name in self.factors else 0
 
     def strength(self, name: str) -> float:
         """What its product is multiplied with at scale 1: alpha / rank, 1 where the file has no alpha."""
@@ -99,7 +100,7 @@ class AdapterSets:
         ends = np.cumsum([0, *(max(adapter.rank(name) for name in adapter.factors) for adapter in self.adapters)]).tolist()
         self._places = [slice(start, stop) for start, stop in itertools.pairwise(ends)]
         self.ranks = -(-ends[-1] // RANK_MULTIPLE) * RANK_MULTIPLE
-        self._scales = np.zeros((MOST_SETS, MOST_TOGETHER, self.ranks), np.float32)
+        self._scales = np.zeros((MOST_SETS, repeats(graph, self.names), self.ranks), np.float32)
         self._lock = threading.Lock()
         self._sets: dict[tuple[float, ...], int] = {}
         self.number([scale for _, scale in given])
@@ -114,6 +115,9 @@ class AdapterSets:
         table, firsts = self._scales.reshape(MOST_SETS, -1), dict[str, Floats]()
         found = {SCALES: Weight(SCALES, TYPES_BY_NAME["F32"], table.shape, table.view(np.uint8), file)}
         for name in self.names:
+            if self._kinds[name] == "experts":
+                found |= {half.name: half for half in self._of_experts(name, file, rounds=coarse[name])}
+                continue
             rows, columns = self._shapes[name]
             embeds = self._kinds[name] == "embed"
             a = np.zeros((rows, self.ranks) if embeds else (self.ranks, columns), np.float32)
@@ -133,6 +137,16 @@ class AdapterSets:
             down, array = down_name(names), np.concatenate([firsts[name] for name in names])
             found[down] = narrowed(down, array, file, rounds=all(coarse[name] for name in names))
         return found
+
+    def _of_experts(self, name: str, file: str, *, rounds: bool) -> tuple[Weight, Weight]:
+        """Both factors of experts: (experts, ranks, columns) and (experts, rows, ranks)."""
+        experts, rows, columns = self._shapes[name]
+        a, b = np.zeros((experts, self.ranks, columns), np.float32), np.zeros((experts, rows, self.ranks), np.float32)
+        for adapter, place in zip(self.adapters, self._places, strict=True):
+            if name in adapter.factors:
+                own, used = adapter.factors[name], slice(place.start, place.start + adapter.rank(name))
+                a[:, used], b[..., used] = own[0], own[1] * np.float32(adapter.strength(name))
+        return narrowed(name + DOWN, a, file, rounds=rounds), narrowed(name + UP, b, file, rounds=rounds)
 
     def chosen(self, asked: Asked | None) -> int:
         """The set of a session: 0 for None, else that with these scales, and none for the other adapters. Raises OptionError."""
@@ -168,7 +182,8 @@ class AdapterSets:
     @property
     def nbytes(self) -> int:
         """Of all factors, laid out."""
-        return sum(4 * self.ranks * sum(self._shapes[name]) for name in self.names)
+        shapes = [self._shapes[name] for name in self.names]
+        return sum(4 * self.ranks * math.prod(shape[:-2]) * sum(shape[-2:]) for shape in shapes)
 
 
 def narrowed(name: str, array: Floats, file: str, *, rounds: bool = False) -> Weight:
@@ -177,15 +192,16 @@ def narrowed(name: str, array: Floats, file: str, *, rounds: bool = False) -> We
     `rounds`: also where they hold them to 11 bits. Beside quantised weights, whose own error is some ten times that, an adapter in
     F32 otherwise costs twice the reading.
     """
+    shape, array = array.shape, array.reshape(-1, array.shape[-1])
     with np.errstate(over="ignore"):
         half = array.astype(np.float16)
     most = np.abs(array).max(initial=0) * 2.0**-11 if rounds else 0.0
     if np.abs(half.astype(np.float32) - array).max(initial=0) <= most:
-        return Weight(name, TYPES_BY_NAME["F16"], array.shape, half.view(np.uint8), file)
+        return Weight(name, TYPES_BY_NAME["F16"], shape, half.view(np.uint8), file)
     bits = array.view(np.uint32)
     if not (bits & 0xFFFF).any():
-        return Weight(name, TYPES_BY_NAME["BF16"], array.shape, (bits >> 16).astype(np.uint16).view(np.uint8), file)
-    return Weight(name, TYPES_BY_NAME["F32"], array.shape, array.view(np.uint8), file)
+        return Weight(name, TYPES_BY_NAME["BF16"], shape, (bits >> 16).astype(np.uint16).view(np.uint8), file)
+    return Weight(name, TYPES_BY_NAME["F32"], shape, array.view(np.uint8), file)
 
 
 def fingerprint(adapter: Adapter) -> str:
@@ -246,10 +262,10 @@ def _names(gguf: GGUFFile) -> list[str]:
     return list(found)
 
 
-def _values(store: WeightStore, name: str, path: str) -> Floats:
+def _values(store: WeightStore, name: str, path: str, n_dims: int) -> Floats:
     weight = store[name]
-    if len(weight.shape) != 2:
-        raise ShapeMismatch(f"has {len(weight.shape)} dimensions; a factor has two", file=path, field=name)
+    if len(weight.shape) != n_dims:
+        raise ShapeMismatch(f"has {len(weight.shape)} dimensions; this factor has {n_dims}", file=path, field=name)
     if weight.type.name not in CODECS:
         raise Unsupported(weight.type.refusal, file=path, field=name)
     values = weight.array()

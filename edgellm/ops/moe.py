@@ -96,7 +96,7 @@ def best(scores: Array, k: int) -> npt.NDArray[np.int64]:
     return np.sort(np.argsort(-scores, axis=-1, kind="stable")[:, :k], axis=-1)
 
 
-# --- expert_matmul, expert_sum ----------------------------------------------------------------------------------------
+# --- expert_matmul, expert_slots, expert_sum --------------------------------------------------------------------------
 def expert_matmul(g: Builder, x: Value, weights: Value, name: str, k: int, n: int, *, start: int = 0, rows: int = 0) -> Value:
     """x @ W[e].T (+ bias[e]) for each of a token's k experts: (T, k * n). `weights`: what `topk` gives.
 
@@ -129,6 +129,33 @@ def _expert_matmul(run: Run, node: Node, x: Array, weights: Array) -> Array:
     k, start = integer(node, "k"), integer(node, "start", least=0)
     n = node.n // k
     return _by_expert(run, node, np.repeat(x[:, None], k, axis=1), weights, slice(start, start + n)).reshape(len(x), -1)
+
+
+def of_experts(node: Node) -> str | None:
+    """The matrices of experts that a node multiplies with, None for other nodes."""
+    return node.weights[0] if node.op in ("expert_matmul", "expert_sum") else None
+
+
+def adds_experts(node: Node) -> bool:
+    """Whether what the experts give is summed."""
+    return node.op == "expert_sum"
+
+
+def _check_expert_slots(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    yield from _check_expert_matmul(node, inputs, graph)
+    if inputs[0].n % integer(node, "k"):
+        yield f"cannot split {inputs[0].n} among {node.attrs['k']} experts"
+
+
+def _expert_slots_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
+    rows = integer(node, "rows")
+    return _expert_weights(node, inputs[1].n, rows, inputs[0].n // integer(node, "k"), node.n / rows)
+
+
+def _expert_slots(run: Run, node: Node, x: Array, weights: Array) -> Array:
+    """As `expert_matmul`, but x (T, k * columns) has a part of its own for each expert; of LoRA adapters."""
+    k, start = integer(node, "k"), integer(node, "start", least=0)
+    return _by_expert(run, node, x.reshape(len(x), k, -1), weights, slice(start, start + node.n // k)).reshape(len(x), -1)
 
 
 def _by_expert(run: Run, node: Node, x: Array, weights: Array, rows: slice) -> Array:
@@ -233,6 +260,7 @@ OPS = (
            weights=_topk_weights, weight_counts=(0, 1), bounded=True),
     OpSpec("expert_matmul", _expert_matmul, (2,), frozenset({"k", "start", "rows"}), _check_expert_matmul, _expert_matmul_weights,
            (1, 2)),
+    OpSpec("expert_slots", _expert_slots, (2,), frozenset({"k", "start", "rows"}), _check_expert_slots, _expert_slots_weights),
     OpSpec("expert_sum", _expert_sum, (2, 3), frozenset({"k"}), _check_expert_sum, _expert_sum_weights, (1, 2)),
     OpSpec("slot_scale", _slot_scale, (2,), frozenset({"k"}), _check_slot_scale, _slot_scale_weights, (0, 1)),
     OpSpec("glu_clamped", _glu_clamped, (2,), frozenset({"limit"})),

@@ -10,25 +10,36 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import cast
 
 from edgellm.graph import Graph, Node, Value
 from edgellm.ops.dense import looked_up_in, multiplied_by
+from edgellm.ops.moe import adds_experts, of_experts
 
 SCALES = "adapters.scales"
 DOWN, UP = ".lora_a", ".lora_b"                  # behind names: (ranks, columns), several below each other; (ranks, rows)
-MOST_TOGETHER = 4                                # weights whose first factors are one product; so often scales are repeated
+MOST_TOGETHER = 4                                # weights whose first factors are one product
 ROWS = ".lora_rows"                              # of a table: (rows, ranks), looked up; tied outputs multiply with both
 
 
 def adaptable(graph: Graph) -> Mapping[str, str]:
-    """The weights that adapters may change: "matmul" or "embed" by name, "embed" also for tables that are outputs as well."""
+    """The weights that adapters may change: "matmul" or "embed" or "experts" by name, "embed" also for tables that are outputs as
+    well.
+    """
     found: dict[str, str] = {}
     for node in graph.nodes:
         if (matrix := multiplied_by(node)) is not None:
             found.setdefault(matrix, "matmul")
         elif (table := looked_up_in(node)) is not None and node.attrs["source"] == "tokens":
             found[table] = "embed"
+        elif (stack := of_experts(node)) is not None:
+            found[stack] = "experts"
     return found
+
+
+def repeats(graph: Graph, adapted: Collection[str]) -> int:
+    """How often a row of `SCALES` has all scales: for weights that are multiplied together, and for all experts of a token."""
+    return max(MOST_TOGETHER, *(cast(int, node.attrs["k"]) for node in graph.nodes if of_experts(node) in adapted), 0)
 
 
 def together(graph: Graph, adapted: Collection[str]) -> dict[Value, tuple[Value, ...]]:
@@ -63,7 +74,8 @@ class _Adding:
         self._nodes: list[Node] = []
         self._together = together(graph, adapted)
         self._low: dict[Value, Value] = {}       # by the first of a group: what its first factors give, scaled
-        scales = self._emit("embed", (), "T", ranks * MOST_TOGETHER, (SCALES,), source="adapters", rows=sets)
+        self._repeats = repeats(graph, adapted)
+        scales = self._emit("embed", (), "T", ranks * self._repeats, (SCALES,), source="adapters", rows=sets)
         self._scales: dict[str, Value] = {"T": scales}
 
     def graph(self) -> Graph:
@@ -73,6 +85,8 @@ class _Adding:
             at = len(self._nodes) - 1
             if (multiplied_by(node) or looked_up_in(node)) in self._adapted:
                 at = self._adapt_group(old, at) if old in self._together else self._adapt(at)
+            elif of_experts(node) in self._adapted:
+                at = self._adapt_experts(at)
             moved.append(at)
         outputs = MappingProxyType({name: moved[value] for name, value in self._old.outputs.items()})
         return Graph(tuple(self._nodes), self._old.states, outputs)
@@ -96,10 +110,20 @@ class _Adding:
         low = self._emit("matmul", node.inputs[:1], node.rows, self._ranks, (name + UP,))
         return self._emit("matmul", (self._scaled(low), at), node.rows, node.n, (name + ROWS,))
 
+    def _adapt_experts(self, at: Value) -> Value:
+        """Products of a token's experts with their adapters': factors (experts, ranks, columns) and (experts, rows, ranks)."""
+        node = self._nodes[at]
+        name, k = node.weights[0], node.attrs["k"]
+        down, up = ("expert_slots", "expert_sum") if adds_experts(node) else ("expert_matmul", "expert_slots")
+        low = self._scaled(self._emit(down, node.inputs[:2], node.rows, cast(int, k) * self._ranks, (name + DOWN,), k=k, start=0,
+                                      rows=self._ranks))
+        more = self._emit(up, (low, *node.inputs[1:]), node.rows, node.n, (name + UP,), **node.attrs)
+        return self._emit("add", (at, more), node.rows, node.n)
+
     def _scaled(self, low: Value) -> Value:
         node = self._nodes[low]
         if node.rows not in self._scales:
-            self._scales[node.rows] = self._emit("select", (self._scales["T"],), node.rows, self._ranks * MOST_TOGETHER)
+            self._scales[node.rows] = self._emit("select", (self._scales["T"],), node.rows, self._ranks * self._repeats)
         return self._emit("mul", (low, self._part(self._scales[node.rows], 0, node.n // self._ranks)), node.rows, node.n)
 
     def _part(self, value: Value, first: int, count: int) -> Value:

@@ -40,6 +40,13 @@ def expert_matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     _experts(plan, index, node, "experts:rows", rows=node.n // k, start=cast(int, node.attrs["start"]), slot_columns=0)
 
 
+@emitter("expert_slots")
+def expert_slots(plan: PlanBuilder, index: int, node: Node) -> None:
+    k = cast(int, node.attrs["k"])
+    columns = plan.graph.nodes[node.inputs[0]].n // k
+    _experts(plan, index, node, "experts:rows", rows=node.n // k, start=cast(int, node.attrs["start"]), slot_columns=columns)
+
+
 @emitter("expert_sum")
 def expert_sum(plan: PlanBuilder, index: int, node: Node) -> None:
     columns = plan.graph.nodes[node.inputs[0]].n // cast(int, node.attrs["k"])

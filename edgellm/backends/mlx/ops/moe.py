@@ -51,9 +51,19 @@ def _best(scores: Array, k: int) -> Array:
 
 @op("expert_matmul")
 def expert_matmul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return _rows(weights, node, x[0][:, None], x[1])
+
+
+@op("expert_slots")
+def expert_slots(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return _rows(weights, node, x[0].reshape(len(x[0]), cast(int, node.attrs["k"]), -1), x[1])
+
+
+def _rows(weights: Weights, node: Node, x: Array, choice: Array) -> Array:
+    """x (T, k or 1, columns) by some rows of the chosen experts: (T, k * rows)."""
     k, start, stored = (cast(int, node.attrs[name]) for name in ("k", "start", "rows"))
     picked = Picked(stored, start, start + node.n // k)
-    return _products(weights, node, x[0][:, None], _best(x[1], k), picked).reshape(len(x[0]), -1)
+    return _products(weights, node, x, _best(choice, k), picked).reshape(len(x), -1)
 
 
 def _products(weights: Weights, node: Node, x: Array, experts: Array, picked: Picked) -> Array:
