@@ -16,6 +16,7 @@ import sys
 import tempfile
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyte
@@ -29,7 +30,7 @@ COMMAND = ("edgellm", "chat", "guide", "--temp", "0")
 MESSAGES = ("how do I get a bigger model?", "which one fits 8 GB?", "what does Q4_K_M mean?")
 PROMPT = "> "
 WHERE = b"\x1b[6n"                               # asks a terminal where its cursor is
-SECONDS = 180                                    # the first start of a machine compiles kernels
+SECONDS = 900                                    # the first start of a machine compiles kernels
 
 
 class Terminal:
@@ -68,11 +69,21 @@ class Terminal:
                 self._stream.feed(part)
         return True
 
-    def wait_for_prompt(self) -> None:
+    def ask(self, message: str) -> None:
+        """At a prompt; each key is waited for, however slow the machine is."""
+        self.wait(self.at_prompt)
+        self.type(message)
+        self.wait(lambda: self.screen.display[self.screen.cursor.y].rstrip() == PROMPT + message)
+        row = self.screen.cursor.y
+        self.type("\r")
+        self.wait(lambda: self.screen.cursor.y > row)
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Read until it is true."""
         end = time.monotonic() + SECONDS
-        while not self.at_prompt():
+        while not condition():
             if time.monotonic() > end or not self.read(0.3):
-                raise SystemExit("the chat did not come to its prompt; its screen:\n" + "\n".join(self.screen.display).rstrip())
+                raise SystemExit("the chat does not go on; its screen:\n" + "\n".join(self.screen.display).rstrip())
 
     def at_prompt(self) -> bool:
         cursor = self.screen.cursor
@@ -104,12 +115,8 @@ def record() -> Text:
         environment.pop("NO_COLOR", None)
         terminal = Terminal(COMMAND, environment)
         for message in MESSAGES:
-            terminal.wait_for_prompt()
-            terminal.type(message)
-            terminal.read(0.3)
-            terminal.type("\r")
-            terminal.read(0.5)
-        terminal.wait_for_prompt()
+            terminal.ask(message)
+        terminal.wait(terminal.at_prompt)
         text = shown(terminal.screen)
         terminal.close()
     return text

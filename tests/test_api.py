@@ -241,7 +241,7 @@ def test_a_model_that_nobody_closes(path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 def test_closing_unmaps_the_file_and_ends_threads(path: Path) -> None:
-    loader, threads = references(), threading.active_count()
+    loader, threads = references(), {*threading.enumerate()}
     model = loader.load(path, context=32)
     stream = model.stream([1, 2, 3], max_tokens=4, ignore_eos=True)
     next(stream)
@@ -249,7 +249,7 @@ def test_closing_unmaps_the_file_and_ends_threads(path: Path) -> None:
     assert mapped(path)
     model.close()
     loader.executables.clear()
-    assert not mapped(path) and threading.active_count() == threads, "although the stream and the model are still here"
+    assert not mapped(path) and {*threading.enumerate()} <= threads, "although the stream and the model are still here"
     with pytest.raises(OptionError):
         references().load(path, context=1)
     assert not mapped(path), "nothing stays of a failed load"

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from array import array
 from collections import Counter
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_backend import toys
+from seeds import seed
 from tiny_models import tiny_model
 
 import edgellm
@@ -201,6 +203,12 @@ def excess(seen: Mapping[Any, int], chances: Mapping[Any, float]) -> float:
     return ((squared / free) ** (1 / 3) - (1 - 2 / (9 * free))) / (2 / (9 * free)) ** 0.5
 
 
+@pytest.fixture
+def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds that nobody chose are the same at each run; calls know nothing of it, and draft as they do without a seed."""
+    monkeypatch.setattr("edgellm.sampling.chain.os.urandom", random.Random(seed(8)).randbytes)
+
+
 def test_draws_after_a_guess_have_the_same_distribution() -> None:
     rng = np.random.default_rng(4)
     wanted, given = rng.dirichlet(np.full(12, 0.5)), rng.dirichlet(np.full(9, 0.5))
@@ -218,8 +226,8 @@ def test_draws_after_a_guess_have_the_same_distribution() -> None:
 
 
 @pytest.mark.parametrize("rule", ["right", "wrong"])
-def test_drawn_drafts_keep_the_distribution(path: Path, others: dict[str, Path], always: None, monkeypatch: pytest.MonkeyPatch,
-                                            rule: str) -> None:
+def test_drawn_drafts_keep_the_distribution(path: Path, others: dict[str, Path], always: None, repeatable: None,
+                                            monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     """Answers without a seed: their frequencies against the model's own probabilities; a rule that takes any guess is found out."""
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     if rule == "wrong":
@@ -242,7 +250,7 @@ def test_drawn_drafts_keep_the_distribution(path: Path, others: dict[str, Path],
     assert (found < 5) if rule == "right" else (found > 5), found
 
 
-def test_a_seed_gives_the_same_answer_with_drafts(path: Path, others: dict[str, Path], always: None,
+def test_a_seed_gives_the_same_answer_with_drafts(path: Path, others: dict[str, Path], always: None, repeatable: None,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     with edgellm.load(path, context=96) as model:
@@ -253,7 +261,8 @@ def test_a_seed_gives_the_same_answer_with_drafts(path: Path, others: dict[str, 
     assert free.stats.accepted_tokens > 0.9 * free.stats.drafted_tokens > 0, "its own distribution: every guess is right"
 
 
-def test_guesses_are_what_the_answer_may_have(tmp_path: Path, always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guesses_are_what_the_answer_may_have(tmp_path: Path, always: None, repeatable: None,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
     """Biases and banned tokens hold for guesses too, also where the model that guesses has fewer tokens."""
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     fewer = tiny_model(tmp_path / "fewer.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=512)
