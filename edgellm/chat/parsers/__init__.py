@@ -8,6 +8,7 @@ from edgellm.chat.parsers import (
     apertus,
     command,
     deepseek,
+    functionary,
     gemma,
     glm,
     granite,
@@ -32,7 +33,7 @@ __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_gra
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
 FORMATS = (glm.CLOSE_FORMAT, glm.FORMAT, seed.FORMAT, minimax.FORMAT,
            command.FORMAT, command.FENCED_FORMAT, qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI,
-           apertus.FORMAT, internlm.FORMAT, hermes.FORMAT, granite.FORMAT, json_lists.XLAM, gemma.FORMAT,
+           apertus.FORMAT, internlm.FORMAT, hermes.FORMAT, granite.FORMAT, json_lists.XLAM, functionary.FORMAT, gemma.FORMAT,
            gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
            deepseek.FENCED_FORMAT, deepseek.FORMAT, kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT,
            llama3.FORMAT)

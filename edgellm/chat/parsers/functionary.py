@@ -1,0 +1,23 @@
+"""Calls of Functionary 3.1 and of Llama 3.1's custom tools: <function=NAME>, a JSON object of arguments, </function>."""
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
+from edgellm.chat.tools import Call, Tool
+
+
+def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
+    match = re.match(rf"({named(tools)})>", block)
+    arguments = json.loads(block[match.end() :]) if match else None
+    return [Call(match[1], arguments)] if match and isinstance(arguments, dict) else None
+
+
+def body(tools: Sequence[Tool], mark: Mark) -> str:
+    calls = [f"{literal(tool.name + '>')} {inline(tool.parameters)}" for tool in tools]
+    return f"({' | '.join(calls)})"
+
+
+FORMAT = Format("functionary", (("<function=example_function_name>{",),), ("<function=",), parse, ("</function>",), body=body)
