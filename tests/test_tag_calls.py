@@ -65,6 +65,25 @@ def test_texts_between_tags_keep_their_bounds(name: str) -> None:
         assert accepts(tool_grammar(format, tools, literal), said) == fits, text
 
 
+@pytest.mark.parametrize(("source", "name"), [
+    ("<function>\n<name>{{ tool.name }}</name> <tool_call>\n<function=example>", "qwen3-coder"),     # Nemotron 3, Step 3.5
+    ("<tools></tools> <tool_call><function=example><parameter=a>b</parameter>", "qwen3-coder"),       # MiMo V2
+    ('<role>SYSTEM</role> <tools></tools> <tool_call>\n{"name": <function-name>', "hermes"),          # Ling, Ring
+    ("{%- set begin = '<seed:tool_call>' %} <function=example>", "seed"), ("{%- set begin = '<minimax:tool_call>' -%}", "minimax"),
+    ("<tool_call>{function-name}\n<arg_key>{a}</arg_key>\n<arg_value>", "glm"),
+    ("<tool_call>{function-name}<arg_key>{a}</arg_key><arg_value>", "glm-4.7")])
+def test_families_are_told_by_their_templates_marks(source: str, name: str) -> None:
+    assert find_format(source).name == name
+
+
+def test_lists_and_mappings_may_be_pythons() -> None:
+    said = "<function=write>\n<parameter=text>['a']</parameter>\n<parameter=lines>{}</parameter>\n</function>"
+    for text, value in (("['it', True]", ["it", True]), ("{'a': None}", {"a": None}), ("[x]", "[x]"), ("[" * 250, "[" * 250)):
+        block = f"<seed:tool_call>{said.format(text)}</seed:tool_call>"
+        calls = CallSplitter(find_format(TEMPLATES["seed"]), [WRITE]).push(block)[1]
+        assert [call.arguments for call in calls] == [{"text": "['a']", "lines": value}]
+
+
 @pytest.mark.parametrize("bad", ["a<b", 'a"b', " a", "a\nb", ""])
 def test_names_that_tags_cannot_hold_are_refused(bad: str) -> None:
     for tool in (Tool("f", "", {"type": "object", "properties": {bad: {}}}), Tool(bad, "", {"type": "object"})):

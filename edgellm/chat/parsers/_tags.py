@@ -10,6 +10,7 @@ from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers._format import Mark, inline, literal
 from edgellm.chat.parsers._texts import text_terminal
+from edgellm.chat.parsers.pythonic import value_of
 from edgellm.chat.schemas import Schema, variants
 from edgellm.chat.tools import Call, Tool
 from edgellm.errors import SchemaError
@@ -79,7 +80,7 @@ class Tags:
                     return value, match.end()
         end = block.find(self.close.strip(), at)
         text = self._stripped(block[at:end])
-        return None if end < 0 else (text if is_text else WORDS.get(text.strip(), text), end + len(self.close.strip()))
+        return None if end < 0 else (text if is_text else _untyped(text), end + len(self.close.strip()))
 
     def _stripped(self, text: str) -> str:
         """Without the new lines of the tags, or those that a model writes around a text although its tags have none."""
@@ -144,6 +145,16 @@ class Tags:
     @cached_property
     def _end(self) -> re.Pattern[str]:
         return re.compile(r"\s*" + re.escape(self.end.strip()))
+
+
+def _untyped(text: str) -> Any:
+    """A value that is no JSON: some templates write lists and mappings as Python does, so their models do."""
+    if text.lstrip()[:1] not in ("[", "{"):
+        return WORDS.get(text.strip(), text)
+    try:
+        return value_of(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _skipped(text: str, at: int) -> int:

@@ -46,12 +46,17 @@ def _arguments(text: str, at: int, names: str) -> tuple[dict[str, Any], int]:
         if match is None:
             raise ValueError("an argument has no name")
         end = _end(text, match.end())
-        try:
-            found[match[1]] = _value(ast.parse(text[match.end() : end].strip(), mode="eval").body)
-        except (SyntaxError, MemoryError) as error:
-            raise ValueError("is not a literal") from error
+        found[match[1]] = value_of(text[match.end() : end])
         at = BLANKS.match(text, end + 1).end() if text[end] == "," else end      # type: ignore[union-attr]  # matches always
     return found, at + 1
+
+
+def value_of(text: str) -> Any:
+    """A literal of Python. Raises ValueError, RecursionError."""
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, MemoryError) as error:
+        raise ValueError("is not a literal") from error
 
 
 def _end(text: str, at: int) -> int:
