@@ -171,10 +171,11 @@ def test_reading_shows_life_and_ctrl_c_ends_it(start: Start) -> None:
 def test_ctrl_c_while_kernels_are_compiled_says_so(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "m.gguf", tokenizer="spm")
     command = [sys.executable, "-c", "from edgellm.cli import main; main()", "chat", str(model)]
-    terminal = Terminal(command, columns=500, XDG_CACHE_HOME=str(tmp_path / "cache"), XDG_STATE_HOME=str(tmp_path))
+    terminal = Terminal(command, columns=500, EDGELLM_CACHE=str(tmp_path / "cache"), XDG_STATE_HOME=str(tmp_path))
     try:
         terminal.wait_for(f"loading {model} ...")
         while not psutil.Process(terminal.child.pid).children():     # the compilers
+            assert terminal.child.poll() is None and "commands" not in terminal.shown, "nothing was compiled"
             terminal.read(0.05)
         terminal.type("\x03")
         terminal.wait_for("stopping ...")
