@@ -5,12 +5,13 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from tiny_models import tiny_model
+from waiting import auntil, until
 
 import edgellm
 from edgellm.engine.async_worker import AHEAD
@@ -44,13 +45,6 @@ class Slow:
             if self.tokens == before:
                 return True
         return False
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_answers_are_those_of_the_twins(model: edgellm.Model) -> None:
@@ -110,8 +104,7 @@ def test_cancelling_the_task_ends_the_computing(how: str, model: edgellm.Model) 
 
     async def main() -> None:
         task = asyncio.create_task(read())
-        while slow.tokens < 3:
-            await asyncio.sleep(0.01)
+        await auntil(lambda: slow.tokens >= 3 or task.done())
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -130,8 +123,7 @@ def test_cancelling_while_the_prompt_is_read(model: edgellm.Model) -> None:
 
     async def main() -> None:
         task = asyncio.create_task(model.agenerate([1] * 4000, max_tokens=1, progress=progress, **OPTIONS))
-        while not steps:
-            await asyncio.sleep(0.01)
+        await auntil(lambda: steps or task.done())
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -226,11 +218,10 @@ def test_dropping_a_stream_with_held_back_text_ends_its_thread(model: edgellm.Mo
     async def main() -> None:
         stream = model.astream("b", max_tokens=None, processors=[slow], stop=["a" * 99], logit_bias={token: 1000.0}, **OPTIONS)
         await anext(stream)
-        while slow.tokens < AHEAD + 2:
-            await asyncio.sleep(0.01)
+        await auntil(lambda: slow.tokens >= AHEAD + 2)
         del stream
         gc.collect()
-        await asyncio.to_thread(wait_for, lambda: not any(thread.name == "edgellm-async" for thread in threading.enumerate()))
+        await asyncio.to_thread(until, lambda: not any(thread.name == "edgellm-async" for thread in threading.enumerate()))
 
     asyncio.run(main())
 
@@ -259,5 +250,5 @@ def test_a_loop_that_is_closed_leaves_no_thread_behind(model: edgellm.Model) -> 
 
     stream = asyncio.run(main())
     del stream
-    wait_for(lambda: not any(thread.name == "edgellm-async" for thread in threading.enumerate()))
+    until(lambda: not any(thread.name == "edgellm-async" for thread in threading.enumerate()))
     assert np.isfinite(model.logits([1])).all()

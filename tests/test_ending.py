@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fake_backend import toys
 from tiny_models import tiny_model
+from waiting import until
 
 from edgellm.engine.logits import text_logits
 from edgellm.errors import BackendError, ModelClosed
@@ -90,8 +91,7 @@ def test_closing_goes_before_calls_that_wait(tmp_path: Path) -> None:
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    while len(loader.toy.log) < 5:
-        time.sleep(0.001)
+    until(lambda: len(loader.toy.log) >= 5)
     model.close()
     for thread in threads:
         thread.join(120)

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from array import array
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import until
 
 from edgellm.engine import context as contexts
 from edgellm.engine.prompts import checked_ids
@@ -121,8 +121,7 @@ class Places:
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        while task not in self.turns.queue and thread.is_alive():
-            time.sleep(0.001)
+        until(lambda: task in self.turns.queue or not thread.is_alive())
         return thread
 
 

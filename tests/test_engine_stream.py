@@ -13,6 +13,7 @@ from fake_backend import AheadToy, Loader, Toy, toys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
+from waiting import until
 
 from edgellm import Model
 from edgellm.errors import ContextFull, FormatError, ModelClosed, NoTokenizer, NumericError, OptionError
@@ -258,8 +259,7 @@ def test_cancel_from_another_thread(loader: Loader, model: Model) -> None:
     results = []
     thread = threading.Thread(target=lambda: results.append(model.generate(PROMPT, max_tokens=None, **GREEDY)))
     thread.start()
-    while len(loader.toy.log) < 5:
-        time.sleep(0.001)
+    until(lambda: len(loader.toy.log) >= 5)
     model.cancel()
     thread.join(120)
     assert results[0].stop_reason == "cancelled" and results[0].stats.generated_tokens > 0
@@ -365,8 +365,7 @@ def test_closing_ends_what_another_thread_generates(loader: Loader, path: Path) 
     ends: list[str] = []
     thread = threading.Thread(target=lambda: ends.append(model.generate(PROMPT, max_tokens=None, **GREEDY).stop_reason))
     thread.start()
-    while len(loader.toy.log) < 5:
-        time.sleep(0.001)
+    until(lambda: len(loader.toy.log) >= 5)
     model.close()
     thread.join(120)
     assert ends == ["cancelled"] and loader.toy.closed

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from fake_backend import AheadToy, Loader, Toy, references, toys
 from tiny_models import tiny_model
+from waiting import until
 
 import edgellm
 from edgellm import Model, Session
@@ -83,8 +84,7 @@ def test_steps_are_shared(path: Path) -> None:
     with loader.load(path, context=64, parallel=8) as model:
         def together() -> None:
             """The first step waits for all eight, however late their threads start."""
-            while not loader.toy.log and len(model.engine.turns.holders) < 8:
-                time.sleep(0.001)
+            until(lambda: loader.toy.log or len(model.engine.turns.holders) == 8)
 
         loader.toy.fail = together
 
@@ -149,8 +149,8 @@ def test_a_foreground_call_does_not_wait_for_the_background(loader: Loader, path
 
         def hold() -> None:
             """The first step waits for both in the background, the eleventh for the call in the foreground."""
-            while (not log and len(turns.holders) < 2) or (len(log) == 10 and all(task.background for task in list(turns.queue))):
-                time.sleep(0.001)
+            until(lambda: log or len(turns.holders) == 2)
+            until(lambda: len(log) != 10 or not all(task.background for task in list(turns.queue)))
 
         def count(ids: np.ndarray, logits: np.ndarray) -> np.ndarray:
             steps.append(len(log))
@@ -163,8 +163,7 @@ def test_a_foreground_call_does_not_wait_for_the_background(loader: Loader, path
                    for k in range(2)]
         for thread in threads:
             thread.start()
-        while len(log) < 10:
-            time.sleep(0.001)
+        until(lambda: len(log) >= 10)
         assert model.generate([9, 9], max_tokens=20, processors=[count], **GREEDY).stats.generated_tokens == 20
         assert len(steps) == 20 and steps[-1] < 40, "the others need 150"
         for thread in threads:
