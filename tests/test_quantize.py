@@ -324,24 +324,46 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_sigkill_leaves_no_half_file(tmp_path: Path) -> None:
+    """Killed at a tensor, no file; killed at any moment, a whole file or none."""
     tensors = [NewTensor(f"blk.{k}.ffn_up.weight", (1024, 1024), F32) for k in range(24)]
     source, out = write_model(tmp_path / "source.gguf", tensors=tensors), tmp_path / "out.gguf"
-    random, whole = np.random.default_rng(1), 0
-    program = ("import sys\nfrom edgellm.tools.quantize import *\n"
-               "print('ready', flush=True)\nquantize(sys.argv[1], sys.argv[2], QuantizeOptions(type='Q8_0', threads=1))")
-    for _ in range(20):
+    program = """
+import os, signal, sys
+from edgellm.tools.quantize import *
+
+def progress(what, done, total):
+    if (what, done) == ("quantising", int(sys.argv[3])):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+print("ready", flush=True)
+quantize(sys.argv[1], sys.argv[2], QuantizeOptions(type="Q8_0", threads=1), progress=progress)
+"""
+
+    def run(kill_at: int, seconds: float | None) -> float:
+        """The seconds from ready to the end of one run, killed at that tensor or after so many seconds."""
         out.unlink(missing_ok=True)
-        child = subprocess.Popen([sys.executable, "-c", program, str(source), str(out)], stdout=subprocess.PIPE)
-        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-        time.sleep(random.uniform(0.05, 0.6))
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+        command = [sys.executable, "-c", program, str(source), str(out), str(kill_at)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+            start = time.monotonic()
+            if seconds is not None:
+                time.sleep(seconds)
+                child.kill()
+            code = child.wait()
+            assert code in ((-signal.SIGKILL,) if kill_at else (0,) if seconds is None else (0, -signal.SIGKILL))
+            return time.monotonic() - start
+
+    for kill_at in (1, 2, 7, 12, 20, 24):
+        run(kill_at, None)
+        assert not out.exists()
+    run(0, None)
+    assert out.exists()
+    whole, random = run(0, None), np.random.default_rng(1)
+    for _ in range(14):
+        run(0, random.uniform(0, 1.1 * whole))
         if out.exists():
-            whole += 1
             with open_gguf(out) as file:
                 assert len(file.tensors) == len(tensors)
-    assert whole < 20
 
 
 @pytest.mark.slow
