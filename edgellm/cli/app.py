@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 import warnings
@@ -11,28 +12,7 @@ from typing import Annotated, TextIO
 import typer
 
 from edgellm import __version__
-from edgellm.cli import (
-    bench,
-    chat,
-    completion,
-    convert,
-    doctor,
-    embed,
-    fit,
-    imatrix,
-    import_,
-    path,
-    perplexity,
-    pull,
-    quantize,
-    rm,
-    sessions,
-    show,
-    tokenize,
-    verify,
-)
-from edgellm.cli import list as list_command
-from edgellm.cli import run as run_command
+from edgellm.cli import completion
 from edgellm.cli.options import in_flags
 from edgellm.cli.output import complain, prepare_streams, say
 from edgellm.cli.terminal import Filter
@@ -41,18 +21,13 @@ from edgellm.errors import EdgeError
 INTERRUPTED, BROKEN_PIPE = 130, 1            # as Typer has them
 OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# Plain help: Typer's rich pages cost 70-90 ms more of the 200 ms that --help may take.
-app = typer.Typer(
-    rich_markup_mode=None, pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+COMMANDS = (                                 # in the order of --help: the module, and its function of the same name
+    "chat", "run", "fit", "pull", "show", "path", "rm", "tokenize", "bench", "embed", "doctor", "convert", "quantize", "imatrix",
+    "perplexity", "verify", "list", "import", "sessions",
 )
-for _command in (chat.chat, run_command.run, fit.fit, pull.pull, show.show, path.path, rm.rm, tokenize.tokenize, bench.bench,
-                 embed.embed, doctor.doctor, convert.convert, quantize.quantize, imatrix.imatrix, perplexity.perplexity,
-                 verify.verify):
-    app.command(no_args_is_help=False)(_command)
-app.add_typer(sessions.app, name="sessions")
-app.command("list", no_args_is_help=False)(list_command.list_)
-app.command("import", no_args_is_help=False)(import_.import_)
+MODULES = {"import": "import_"}
+FUNCTIONS = {"import": "import_", "list": "list_"}
+GROUP = "sessions"                           # the only one with commands of its own
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,8 +36,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def options(
+def _options(
     version: Annotated[bool, typer.Option(
         "-V", "--version", is_eager=True, callback=_print_version, help="Print the version.",
     )] = False,
@@ -76,6 +50,23 @@ def options(
     """
 
 
+def program(command: str = "") -> typer.Typer:
+    """All commands; or only `command`, if it is one of them: the modules of the others are then not imported."""
+    # Plain help: Typer's rich pages cost 70-90 ms more of the 200 ms that --help may take.
+    app = typer.Typer(
+        rich_markup_mode=None, pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_options)
+    for name in (command,) if command in COMMANDS else COMMANDS:
+        module = importlib.import_module(f"edgellm.cli.{MODULES.get(name, name)}")
+        if name == GROUP:
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name, no_args_is_help=False)(getattr(module, FUNCTIONS.get(name, name)))
+    return app
+
+
 def run(arguments: Sequence[str]) -> int:
     """Carry out one command line. Returns the exit code: 0; 2 for usage, 3 for a model or file, 1 for our faults."""
     prepare_streams()
@@ -85,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
         if (asked := completion.wanted(arguments)) is not None:
             completion.show(*asked)
             return 0
-        code = app(list(arguments) or ["--help"], standalone_mode=False, prog_name="edgellm")
+        code = program(_command(arguments))(list(arguments) or ["--help"], standalone_mode=False, prog_name="edgellm")
         sys.stdout.flush()
         if code == INTERRUPTED:                       # Typer's newer versions return it, its older ones raise Abort
             raise KeyboardInterrupt
@@ -102,6 +93,11 @@ def run(arguments: Sequence[str]) -> int:
 
             sys.stderr.write(Filter()(traceback.format_exc()))
         return _report(error, arguments)
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The first argument that is no option; "" without one."""
+    return next((argument for argument in arguments if not argument.startswith("-")), "")
 
 
 def _say_warning(
@@ -143,11 +139,10 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
 
     text = str(error.format_message()).rstrip(".?")       # type: ignore[attr-defined]  # checked by the caller
     text = text[:1].lower() + text[1:]       # it stands behind "error: "
-    names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback] + ["sessions"]
-    command = next((a for a in arguments if not a.startswith("-")), "")
-    if command not in names:
-        near = difflib.get_close_matches(command, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(names)}"
+    command = _command(arguments)
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
         return f"there is no command {command!r}; {hint}" if command else f"{text}; edgellm --help shows what there is"
     if type(error).__name__ == "NoSuchOption":
         near = sorted(getattr(error, "possibilities", None) or [])

@@ -37,10 +37,9 @@ class Report:
 
 
 def known_commands() -> frozenset[str]:
-    """The commands of Typer's own list."""
-    from edgellm.cli.app import app
+    from edgellm.cli.app import COMMANDS
 
-    return frozenset(command.name or command.callback.__name__ for command in app.registered_commands if command.callback)
+    return frozenset(COMMANDS)
 
 
 def reply(model: edgellm.Model, transcript: Transcript, question: str) -> str:
