@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -104,13 +105,12 @@ def test_the_key_follows_every_source_that_kernels_take_constants_from(monkeypat
     import ast
 
     read: set[str] = set()
-    real = Path.read_bytes
 
-    def spy(path: Path) -> bytes:
-        read.add(str(path.resolve()))
-        return real(path)
+    def spy(path: str, mode: str) -> BinaryIO:
+        read.add(os.path.realpath(path))
+        return open(path, "rb")
 
-    monkeypatch.setattr(Path, "read_bytes", spy)
+    monkeypatch.setattr(object_cache, "open", spy, raising=False)
     package = Path(object_cache.__file__).resolve().parents[2]
     for kernel in (package / "backends/cpu").glob("kernels/*.py"):
         read.clear()
