@@ -130,6 +130,15 @@ def test_load_refuses_before_it_allocates_and_force_overrides(model: Path, monke
         assert opened.generate([1, 2], max_tokens=2, ignore_eos=True).stats.generated_tokens == 2
 
 
+def test_only_ample_memory_needs_no_exact_figure(model: Path) -> None:
+    with open_gguf(model) as gguf:
+        enough = 2 * (gguf.nbytes + estimate.AMPLE_WORK)
+        assert estimate.is_ample(gguf, 0, Memory(int(enough / 0.9) + 2))
+        assert not estimate.is_ample(gguf, 0, Memory(int(enough / 0.9) - 2))
+        assert not estimate.is_ample(gguf, 0, Memory(1 << 40, enough // 2))
+        assert not estimate.is_ample(gguf, 1 << 40, Memory(1 << 40))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS counts mappings on Linux only")
 def test_a_limit_on_address_space_is_seen() -> None:
     code = "from edgellm.catalogue.machine import memory; import psutil; free = memory(); print(free.address_space, free.mappable)"

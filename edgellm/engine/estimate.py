@@ -17,6 +17,7 @@ BASE_BYTES = (50 if sys.platform == "linux" else 95) << 20       # Python, NumPy
 TOKENIZER_BYTES = 410                            # per token, of vocabularies of 32,000 to 152,000
 START_BYTES, START_TOKEN_BYTES = 90 << 20, 850   # while a model is loaded, before its weights are read
 SMALLEST_CONTEXT = 256                           # tokens: a shorter one does not help
+AMPLE_WORK = 512 << 20                           # more than work buffers and the rest take, of one conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,14 @@ def need(backend: Backend, gguf: GGUFFile, graph: Graph, layout: MemoryLayout, o
     """What running `graph`, optimised, takes on a back end."""
     there = backend.need(graph, gguf, layout, options)
     return Need(there.weights, there.kv, there.work, base_bytes(gguf, 0 if backend.copies_weights else there.total))
+
+
+def is_ample(gguf: GGUFFile, kv: int, free: Memory | None = None) -> bool:
+    """Whether a file and `kv` bytes of keys and values take so little of the free memory that there is no need to plan for an exact
+    figure: half of it at most, with ample work buffers.
+    """
+    free = free or memory()
+    return 2 * (gguf.nbytes + kv + AMPLE_WORK) <= min(free.usable, free.mappable + gguf.nbytes)
 
 
 def base_bytes(gguf: GGUFFile, others: int) -> int:

@@ -96,7 +96,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
                     _check_long(place, parallel * kv_bytes(layout, kind), chosen)
                 plain, graph = graph, optimise(graph, layout.with_sinks)
                 options = BackendOptions(kind, threads, threads_batch, parallel)
-                if not force:
+                ample = parallel == 1 and not graph.embeds and estimate.is_ample(gguf, kv_bytes(layout, kind))
+                if not (force or ample):
                     estimate.check(estimate.need(place.backend, gguf, graph, layout, options), chosen, gguf.path)
                 break
             except (NotEnoughMemory, OptionError):
