@@ -211,6 +211,7 @@ def test_a_closer_that_ended_no_call_is_not_tried_again() -> None:
 
     def parse(block: str, tools: Sequence[Tool]) -> None:
         tried.append(block)
+        raise ValueError("no call as yet")
 
     splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>" + "x</tool_call>" * 50
     assert "".join([*(splitter.push(letter)[0] for letter in text), splitter.flush()[0]]) == text and len(tried) == 51
@@ -222,6 +223,7 @@ def test_broken_blocks_cost_no_more_than_a_bound(monkeypatch: pytest.MonkeyPatch
 
     def parse(block: str, tools: Sequence[Tool]) -> None:
         read.append(len(block))
+        raise ValueError("no call as yet")
 
     monkeypatch.setattr(_format, "MAX_BROKEN", 50_000)
     splitter, text = CallSplitter(replace(BY_NAME["hermes"], parse=parse), TOOLS), "<tool_call>x</tool_call>" * 400 + "end"

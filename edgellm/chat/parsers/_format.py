@@ -2,20 +2,30 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any  # Any: JSON
 
+from edgellm.chat.parsers._reading import Cut
 from edgellm.chat.schemas import arguments_schema, moved
 from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall
 
 Mark = Callable[[str], str]                      # a text in a grammar: the control token that it is, or the text
 Parse = Callable[[str, Sequence[Tool]], Sequence[Call | ToolCall] | None]    # ToolCall: with the id that the model wrote
 Write = Callable[[Sequence[Call]], list[str]]    # calls as blocks
-MAX_BROKEN = 20_000_000                          # characters read of blocks that were no calls, before an answer is text
+MAX_BROKEN = 20_000_000                          # what blocks that were no calls may cost, before an answer is text
 ANY_TEXT = "TEXT: /(.|\\n)*/"
+
+
+def counted(signs: str, each: int) -> Callable[[str], int]:
+    """What a try to parse a block costs, in characters that the JSON module reads: each of some signs as many as `each`."""
+    return lambda body: len(body) + each * sum(map(body.count, signs))
+
+
+JSON_COST = counted("{", 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +33,10 @@ class Format:
     """How a family of models writes its calls.
 
     A block begins with an opener and ends with a closer, or with the answer where there is none. `parse` gets what stands
-    between them and returns its calls, None where there are none: then it is text. `body` is the part of a grammar (Lark) between
-    opener and closer, and rules of its own; `grammar` is the whole one, for formats in which text is marked as well. `write` is
-    the way back from calls, for templates that leave them out.
+    between them and returns its calls. It returns None where there are none and none can be, whatever follows: then it is text. It
+    raises ValueError where there are none as yet, and Cut where the block ends within a call. `body` is the part of a grammar
+    (Lark) between opener and closer, and rules of its own; `grammar` is the whole one, for formats in which text is marked as well.
+    `write` is the way back from calls, for templates that leave them out.
     """
 
     name: str
@@ -41,6 +52,7 @@ class Format:
     answers: tuple[tuple[str, str], ...] = ()    # control tokens that the text around calls may stand between
     write: Write | None = None
     call_id: Callable[[str, int], str] | None = None     # of the n-th call of a name, where the model reads ids
+    cost: Callable[[str], int] = JSON_COST       # of parsing a block in vain
 
 
 class CallSplitter:
@@ -52,9 +64,10 @@ class CallSplitter:
         self._block: str | None = None           # since an opener, which it begins with
         self._opener = ""
         self._tried = 0                          # where the block's next closer is looked for
+        self._needs = ""                         # what comes before that closer
         self._begun = False                      # something other than white space was said
         self._ids = set[str]()
-        self._broken = 0                         # characters read of blocks that were no calls
+        self._broken = 0                         # what it cost to parse blocks that were no calls
 
     def push(self, text: str) -> tuple[str, list[ToolCall]]:
         """The text and the calls that can be told now."""
@@ -66,23 +79,41 @@ class CallSplitter:
         while True:
             if self._block is None:
                 shown += self._text()
-            if self._block is None or not (found := self._closed()):
+            if self._block is None or (found := self._closed()) is None:
                 return shown, calls
+            if not found:                        # the opener was text; what follows may hold calls all the same
+                self._held, self._block = self._block[len(self._opener) :], None
+                shown += self._said(self._opener)
             calls += found
 
     def flush(self) -> tuple[str, list[ToolCall]]:
-        """What is left at the end of the answer."""
+        """What is left at the end of the answer; of a block that is cut, the calls before the one that is."""
         shown, calls = "", list[ToolCall]()
         while self._block is not None:
-            body, self._block = self._block[len(self._opener) :], None
-            found = self._parsed(body)
-            if not found:                        # the opener was text; what follows may hold calls all the same
+            rest, self._block = self._block[len(self._opener) :], None
+            found = self._parsed(rest)
+            if isinstance(found, Cut):
+                found, rest = self._whole(found, rest)
+            elif found:
+                rest = ""
+            if not found:
                 shown += self._said(self._opener)
-                more, found = self.push(body)
-                shown += more
-            calls += found
+            more, others = self.push(rest)
+            shown += more
+            calls += [*found, *others]
         held, self._held = self._held, ""
         return shown + held, calls
+
+    def _whole(self, cut: Cut, body: str) -> tuple[list[ToolCall], str]:
+        """The calls of a block that are complete, and the rest of it, but for a closer that is cut."""
+        try:
+            found = self._identified([*cut.calls])
+        except (ValueError, RecursionError):
+            found = []
+        if found:
+            body = body[cut.at - len(self._opener) * self._format.keeps_opener :]
+        closes = found and any(closer.startswith(body) for closer in self._format.closers)
+        return found, "" if closes else body
 
     def _text(self) -> str:
         """The text before the next opener; then the block begins."""
@@ -93,7 +124,7 @@ class CallSplitter:
         places = [(at, opener) for opener in self._format.openers if (at := held.find(opener)) >= 0 and self._counts(held[:at])]
         if places:
             at, self._opener = min(places, key=lambda place: (place[0], -len(place[1])))
-            self._block, self._held, self._tried = held[at:], "", len(self._opener)
+            self._block, self._held, self._tried, self._needs = held[at:], "", len(self._opener), ""
             return self._said(held[:at])
         keep = 0
         if not (self._format.at_start and (self._begun or held.strip())):
@@ -111,39 +142,65 @@ class CallSplitter:
         self._begun = self._begun or bool(text.strip())
         return text
 
-    def _closed(self) -> list[ToolCall]:
-        """The calls of the block, if it is complete; what follows it is held."""
+    def _closed(self) -> list[ToolCall] | None:
+        """The calls of the block, if it is complete; what follows it is held. None as long as it is not, [] if it is text."""
         assert self._block is not None
         while self._broken <= MAX_BROKEN:
-            ends = [(found, closer) for closer in self._format.closers if (found := self._block.find(closer, self._tried)) >= 0]
+            marks = (self._needs,) if self._needs else self._format.closers
+            ends = [(at, mark) for mark in marks if (at := self._block.find(mark, self._tried)) >= 0]
             if not ends:
-                longest = max(map(len, self._format.closers), default=1)
-                self._tried = max(self._tried, len(self._block) - longest + 1)
-                return []
-            end, closer = min(ends)
-            calls = self._parsed(self._block[len(self._opener) : end])
-            if calls:
-                self._held, self._block = self._block[end + len(closer) :], None
-                return calls
-            self._tried = end + 1                # the closer may stand within an argument
+                self._tried = max(self._tried, len(self._block) - max(map(len, marks), default=1) + 1)
+                return None
+            end, mark = min(ends)
+            if self._needs:
+                self._tried, self._needs = end + len(mark), ""
+                continue
+            found = self._parsed(self._block[len(self._opener) : end])
+            if not isinstance(found, Cut):
+                if found:
+                    self._held, self._block = self._block[end + len(mark) :], None
+                return found
+            # The closer may stand within an argument.
+            self._tried, self._needs = (end, found.needs) if found.needs else (end + 1, "")
         return []
 
-    def _parsed(self, body: str) -> list[ToolCall]:
+    def _parsed(self, body: str) -> list[ToolCall] | Cut:
+        """The calls of a block, [] if it is text whatever follows."""
         if self._broken > MAX_BROKEN:
             return []
+        found: list[ToolCall] | Cut = []
         try:
             calls = self._format.parse(self._opener + body if self._format.keeps_opener else body, self._tools)
+            if found := self._identified(calls or ()):
+                return found
+        except Cut as cut:
+            found = cut
         except (ValueError, RecursionError):     # JSON that is none
-            calls = None
-        self._broken += 0 if calls else len(body)
-        return [self._identified(call) for call in calls or ()]
+            found = Cut()
+        self._broken += self._format.cost(body)
+        return found
 
-    def _identified(self, call: Call | ToolCall) -> ToolCall:
-        """With an id that no other call of the answer has."""
-        if not isinstance(call, ToolCall) or call.id in self._ids:
-            call = ToolCall(call.name, call.arguments, uuid.uuid4().hex[:9])
-        self._ids.add(call.id)
-        return call
+    def _identified(self, calls: Sequence[Call | ToolCall]) -> list[ToolCall]:
+        """With ids that no other call of the answer has; none where one has a number that JSON cannot have."""
+        if not all(is_finite(call.arguments) for call in calls):
+            return []
+        found = list[ToolCall]()
+        for call in calls:
+            if not isinstance(call, ToolCall) or call.id in self._ids:
+                call = ToolCall(call.name, call.arguments, uuid.uuid4().hex[:9])
+            self._ids.add(call.id)
+            found.append(call)
+        return found
+
+
+def is_finite(value: object) -> bool:
+    """Whether all numbers in it are."""
+    values = [value]
+    for each in values:                          # it grows meanwhile
+        if isinstance(each, float) and not math.isfinite(each):
+            return False
+        values += each.values() if isinstance(each, Mapping) else each if isinstance(each, list | tuple) else ()
+    return True
 
 
 def literal(text: str) -> str:

@@ -1,23 +1,33 @@
 """Calls as a head that names the tool, the arguments as a JSON object, and a tail, one behind another."""
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from typing import Any  # Any: JSON
+from collections.abc import Callable
+from typing import Any, TypeVar  # Any: JSON
 
-DECODER = json.JSONDecoder()
+from edgellm.chat.parsers._reading import Cut, decoded, skipped
+from edgellm.chat.tools import Call, ToolCall
+
+Found = TypeVar("Found", Call, ToolCall)
 
 
-def headed(block: str, head: re.Pattern[str], tail: str = r"\s*") -> Iterator[tuple[re.Match[str], dict[str, Any]]]:
-    """The heads found, with their arguments. Raises ValueError where something else stands between."""
-    at, ending = 0, re.compile(tail)
-    while match := head.match(block, at):
-        arguments, at = DECODER.raw_decode(block, match.end())
-        end = ending.match(block, at)
-        if end is None or not isinstance(arguments, dict):
+def headed(block: str, head: re.Pattern[str], begun: re.Pattern[str], call: Callable[[re.Match[str], dict[str, Any], int], Found],
+           tail: str = "") -> list[Found]:
+    """What `call` makes of each head, its arguments, and the number of calls before it.
+
+    `begun`: the beginning of a head, with which a block may be cut. Raises ValueError where something else stands between, Cut.
+    """
+    calls, at, ending = list[Found](), 0, re.compile(tail)
+    while at < len(block):
+        if begun.fullmatch(block, at):
+            raise Cut(calls, at)
+        match = head.match(block, at)
+        if match is None:
             raise ValueError("is no call")
-        at = end.end()
-        yield match, arguments
-    if block[at:].strip():
-        raise ValueError("is no call")
+        arguments, end = decoded(block, match.end(), calls, at)
+        ended = ending.match(block, end)
+        if ended is None or not isinstance(arguments, dict):
+            raise ValueError("is no call")
+        calls.append(call(match, arguments, len(calls)))
+        at = skipped(block, ended.end())
+    return calls

@@ -1,26 +1,38 @@
 """Calls whose arguments stand between tags of their own, as several families write them: found, and as a grammar."""
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Mark, inline, literal
+from edgellm.chat.parsers._format import Mark, counted, inline, literal
+from edgellm.chat.parsers._reading import Cut, decoded, skipped
 from edgellm.chat.parsers._texts import text_terminal
 from edgellm.chat.parsers.pythonic import value_of
 from edgellm.chat.schemas import Schema, variants
 from edgellm.chat.tools import Call, Tool
 from edgellm.errors import SchemaError
 
-DECODER = json.JSONDecoder()
 WORDS = {"True": True, "False": False, "None": None}     # models write Python's words now and then
 NAME = re.compile(r"[^<>\"\s]([^<>\"\n]*[^<>\"\s])?")
 JSON_START = re.compile(r'["\[{\d-]|true|false|null')
-SPACE = re.compile(r"\s*")
+UNFINISHED = re.compile(r"\s*(?:<[^<>]*)?")       # a tag, or none as yet
 TAG = re.compile(r"(</?\w+>)")
+
+
+COST = counted("<", 160)                         # tags, at which the parser stops
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One look at a block."""
+
+    block: str
+    tools: Sequence[Tool]
+    unsure: bool = False                         # JSON is cut, which may be another value when there is more of it
+    given: set[str] | None = None                # names of arguments
 
 
 @dataclass(frozen=True)
@@ -36,51 +48,79 @@ class Tags:
 
     def parse(self, block: str, tools: Sequence[Tool]) -> list[Call] | None:
         """Values are texts where the schema says so, else JSON."""
-        calls, at, size = list[Call](), 0, len(block.rstrip())
+        calls, at, size, doubt = list[Call](), 0, len(block.rstrip()), None
+        reading = _Reading(block, tools)
         while not calls or (self.several and at < size):
-            head = self._call.match(block, at)
-            if head is None or not (name := head[1].strip()):
-                return None
-            found = self._arguments(block, head.end(), name, tools)
-            end = found and self._end.match(block, found[1])
-            if found is None or end is None:
-                return None
-            calls.append(Call(name, found[0]))
-            at = end.end()
-            if not (self.end or found[0] or any(tool.name == name for tool in tools)):
-                return None                      # any word would be a call
-        return calls if at >= size else None
+            begins = skipped(block, at)
+            try:
+                found = self._call_at(reading, begins)
+            except Cut as cut:
+                raise Cut(calls, begins, cut.needs) from None
+            if reading.unsure and doubt is None:
+                doubt = Cut(list(calls), begins, self._bare_close)
+            if found is None:
+                break
+            calls.append(found[0])
+            at = found[1]
+        else:
+            if at >= size:
+                return calls
+        if doubt is not None:
+            raise doubt
+        return None
 
-    def _arguments(self, block: str, at: int, name: str, tools: Sequence[Tool]) -> tuple[dict[str, Any], int] | None:
+    def _call_at(self, reading: _Reading, at: int) -> tuple[Call, int] | None:
+        """The call that begins there, and where it ends. Raises Cut."""
+        head = self._call.match(reading.block, at)
+        if head is None:
+            _check_end(reading.block, at)
+            return None
+        if not (name := head[1].strip()):
+            return None
+        arguments, at = self._arguments(reading, head.end(), name)
+        end = self._end.match(reading.block, at)
+        if end is None:
+            _check_end(reading.block, at)
+            return None
+        if not (self.end or arguments or any(tool.name == name for tool in reading.tools)):
+            return None                          # any word would be a call
+        return Call(name, arguments), end.end()
+
+    def _arguments(self, reading: _Reading, at: int, name: str) -> tuple[dict[str, Any], int]:
+        block, tools = reading.block, reading.tools
         known = [each["properties"] for tool in tools if tool.name == name for each in variants(name, tool.parameters)]
         if len(known) > 1:
-            given = {key.strip() for key in self._key.findall(block)}
-            known = [each for each in known if given <= set(each)] or known
+            if reading.given is None:
+                reading.given = {key.strip() for key in self._key.findall(block)}
+            known = [each for each in known if reading.given <= set(each)] or known
         arguments: dict[str, Any] = {}
-        while key := self._key.match(block, _skipped(block, at)):
+        while key := self._key.match(block, skipped(block, at)):
             argument = key[1].strip()
             schema: Any = next((each[argument] for each in known if argument in each), {})
-            found = self._value(block, key.end(), schema)
-            if found is None:
-                return None
-            arguments[argument], at = found
+            arguments[argument], at = self._value(reading, key.end(), schema)
         return arguments, at
 
-    def _value(self, block: str, at: int, schema: Any) -> tuple[Any, int] | None:
-        """A value and where it ends; JSON may hold the tag that ends it."""
-        start, is_text = _skipped(block, at), isinstance(schema, Mapping) and _is_text(schema)
+    def _value(self, reading: _Reading, at: int, schema: Any) -> tuple[Any, int]:
+        """A value and where it ends; JSON may hold the tag that ends it. Raises Cut."""
+        block = reading.block
+        start, is_text = skipped(block, at), isinstance(schema, Mapping) and _is_text(schema)
         may_be_json = not self._is_bare(schema) if is_text and block.startswith('"', start) else not is_text
         if may_be_json and JSON_START.match(block, start):      # errors cost a look at all that comes before
             try:
-                value, end = DECODER.raw_decode(block, start)
+                value, end = decoded(block, start)
+            except Cut:
+                reading.unsure = True
             except ValueError:
                 pass
             else:
                 if match := self._close.match(block, end):
                     return value, match.end()
-        end = block.find(self.close.strip(), at)
+                reading.unsure |= UNFINISHED.fullmatch(block, end) is not None
+        end = block.find(self._bare_close, at)
+        if end < 0:
+            raise Cut(needs=self._bare_close)
         text = self._stripped(block[at:end])
-        return None if end < 0 else (text if is_text else _untyped(text), end + len(self.close.strip()))
+        return text if is_text else _untyped(text), end + len(self._bare_close)
 
     def _stripped(self, text: str) -> str:
         """Without the new lines of the tags, or those that a model writes around a text although its tags have none."""
@@ -91,12 +131,12 @@ class Tags:
     def _is_bare(self, schema: Mapping[str, Any]) -> bool:
         """Whether the grammar has a text as it is; where a schema says more than can be said of a bare text it stands as JSON."""
         if (values := _values(schema)) is not None:
-            return all(isinstance(value, str) and self.close.strip() not in value and not value.startswith('"')
+            return all(isinstance(value, str) and self._bare_close not in value and not value.startswith('"')
                        and (self._lines or self._stripped(value) == value) for value in values)
         return self._terminal(schema) is not None
 
     def _terminal(self, schema: Mapping[str, Any], end: str = "") -> str | None:
-        return text_terminal(schema, without=self.close.strip(), end=end, lined=self._lines)
+        return text_terminal(schema, without=self._bare_close, end=end, lined=self._lines)
 
     def body(self, tools: Sequence[Tool], mark: Mark) -> str:
         terminals: dict[str, str] = {}
@@ -131,6 +171,10 @@ class Tags:
         return self.close.startswith("\n")
 
     @cached_property
+    def _bare_close(self) -> str:
+        return self.close.strip()
+
+    @cached_property
     def _call(self) -> re.Pattern[str]:
         return re.compile(r"\s*" + _pattern(self.call))
 
@@ -140,11 +184,17 @@ class Tags:
 
     @cached_property
     def _close(self) -> re.Pattern[str]:
-        return re.compile(r"\s*" + re.escape(self.close.strip()))
+        return re.compile(r"\s*" + re.escape(self._bare_close))
 
     @cached_property
     def _end(self) -> re.Pattern[str]:
         return re.compile(r"\s*" + re.escape(self.end.strip()))
+
+
+def _check_end(block: str, at: int) -> None:
+    """Raises Cut where a block ends before a tag that is wanted, or within it."""
+    if UNFINISHED.fullmatch(block, at):
+        raise Cut
 
 
 def _untyped(text: str) -> Any:
@@ -155,13 +205,6 @@ def _untyped(text: str) -> Any:
         return value_of(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _skipped(text: str, at: int) -> int:
-    """Where white space ends."""
-    found = SPACE.match(text, at)
-    assert found is not None                     # it matches nothing as well
-    return found.end()
 
 
 def _pattern(text: str) -> str:

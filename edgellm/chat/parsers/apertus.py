@@ -1,22 +1,22 @@
 """Calls of Apertus: a JSON list of {name: arguments} between <|tools_prefix|> and <|tools_suffix|>."""
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers._format import Format, Mark, inline
-from edgellm.chat.parsers._lists import listed
+from edgellm.chat.parsers._lists import listed, parse_one
 from edgellm.chat.tools import Call, Tool
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
-    found = json.loads(block)
-    calls = list[Call]()
-    for each in found if isinstance(found, list) else [found]:
-        if not isinstance(each, dict) or not all(name and isinstance(arguments, dict) for name, arguments in each.items()):
-            return None
-        calls += [Call(name, arguments) for name, arguments in each.items()]
-    return calls
+    return parse_one(block, _read)
+
+
+def _read(value: Any) -> list[Call] | None:
+    if not isinstance(value, dict) or not all(name and isinstance(arguments, dict) for name, arguments in value.items()):
+        return None
+    return [Call(name, arguments) for name, arguments in value.items()]
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:

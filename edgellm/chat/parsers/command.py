@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any  # Any: JSON
 
 from edgellm.chat.answer_marks import RESPONSE_TOKENS, TEXT_TOKENS
 from edgellm.chat.parsers._format import Format, Mark, inline
+from edgellm.chat.parsers._lists import parse_one
 from edgellm.chat.tools import Call, Tool, call_of
 
 BLANKS = "BLANKS: /[ \\n]{1,9}/"
@@ -14,15 +16,14 @@ ANSWERS = ("directly_answer", "directly-answer")             # Command R "calls"
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     """{"tool_name": ..., "parameters": {...}}, one or a list of them; the model's numbers for calls hold for one answer only."""
-    found = json.loads(block)
-    calls = list[Call]()
-    for each in found if isinstance(found, list) else [found]:
-        call = call_of({"name": each.get("tool_name"), "arguments": each.get("parameters", {})}) if isinstance(each, dict) else None
+    def read(value: Any) -> list[Call] | None:
+        named = {"name": value.get("tool_name"), "arguments": value.get("parameters", {})} if isinstance(value, dict) else None
+        call = call_of(named)
         if call is None:
             return None
-        if call.name not in ANSWERS or any(tool.name == call.name for tool in tools):
-            calls.append(call)
-    return calls
+        return [] if call.name in ANSWERS and all(tool.name != call.name for tool in tools) else [call]
+
+    return parse_one(block, read)
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:

@@ -13,12 +13,13 @@ OPEN, BEGIN, SEPARATOR, END, CLOSE = MARKERS = ("<｜tool▁calls▁begin｜>", 
                                                 "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>")
 HEAD = rf"\s*{BEGIN}\s*(?:function\s*{SEPARATOR}\s*({{0}})\s*```json\s*|({{0}})\s*{SEPARATOR}\s*(?:```json\s*)?)"
 FENCE = "\n```json\n"
-TAIL = rf"\s*(?:```\s*)?(?:{END}|\Z)"
+BEGUN = re.compile(rf"{BEGIN}[^<{{]*(?:<[^<>{{]*(?:>[^<{{]*)?)?|<[｜▁\w]*")
+TAIL = rf"\s*(?:```\s*)?(?:{END}|\Z)|\s*`{{1,2}}\Z"
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call]:
     head = re.compile(HEAD.format(named(tools, r"[^\s<]+?")))
-    return [Call(match[1] or match[2], arguments) for match, arguments in headed(block, head, TAIL)]
+    return headed(block, head, BEGUN, lambda match, arguments, number: Call(match[1] or match[2], arguments), TAIL)
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:

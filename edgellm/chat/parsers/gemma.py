@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, Mark, named
+from edgellm.chat.parsers._format import Format, Mark, counted, named
 from edgellm.chat.parsers._gemma_grammar import body_between
 from edgellm.chat.tools import Call, Tool
 
@@ -103,7 +103,7 @@ def _function_body(tools: Sequence[Tool], mark: Mark) -> str:
 
 
 FORMAT = Format("gemma", (("<|tool_call>",),), ("<|tool_call>",), parse, ("<tool_call|>",),
-                markers=("<|tool_call>", "<tool_call|>", MARKS[0]), body=_body)
+                markers=("<|tool_call>", "<tool_call|>", MARKS[0]), body=_body, cost=counted(",:{[", 40))
 FUNCTION_FORMAT = replace(FORMAT, name="functiongemma", detects=(("<start_function_call>",),), openers=("<start_function_call>",),
                           closers=("<end_function_call>",), markers=("<start_function_call>", "<end_function_call>", MARKS[1]),
                           body=_function_body)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from edgellm.chat.parsers import _lists
 from edgellm.chat.parsers._format import Format, Mark
+from edgellm.chat.parsers._reading import skipped
 from edgellm.chat.tools import Call, Tool
 
 PLUGIN = "<|plugin|>"
@@ -12,8 +13,8 @@ PLUGIN = "<|plugin|>"
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     """{"name": ..., "parameters": {...}}; code for <|interpreter|> is no call."""
-    block = block.lstrip()
-    return _lists.parse(block.removeprefix(PLUGIN), tools) if block.startswith(PLUGIN) else None
+    at = skipped(block, 0)
+    return _lists.parse(block, tools, at + len(PLUGIN)) if block.startswith(PLUGIN, at) else None
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:

@@ -6,25 +6,35 @@ from collections.abc import Sequence
 
 from edgellm.chat.parsers import _lists, granite
 from edgellm.chat.parsers._format import Format
+from edgellm.chat.parsers._reading import Cut, decoded, skipped
 from edgellm.chat.tools import Call, Tool, call_of
 
-HEAD = re.compile(r"\s*<tool_call>\s*(?:([\w./:-]+)\s*```json\s*)?")
+PHI_OPENER = "<|tool_call|>"
+PHI_HEAD = re.compile(r"(?:<\|tool_call\|>)?\s*(?:functools)?")
+HEAD = re.compile(r"<tool_call>\s*(?:([\w./:-]+)\s*```json\s*)?")
 TAIL = re.compile(r"\s*(?:```)?\s*</tool_call>\s*")
+BEGUN, ENDING = re.compile(r"<tool_call>\s*[\w./:-]*\s*`{0,3}[a-z]*\s*|<[a-z_]*"), re.compile(r"\s*`{0,3}\s*(?:</?[a-z_]*)?")
 
 
 def parse_tags(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     """A list, or a <tool_call> for each with a name and fenced JSON, or with the whole call."""
-    if not block.lstrip().startswith("<tool_call>"):
+    calls, at = list[Call](), skipped(block, 0)
+    if not block.startswith("<tool_call>", at):
         return _lists.parse(block, tools)
-    at, calls = 0, list[Call]()
     while at < len(block):
+        if BEGUN.fullmatch(block, at):
+            raise Cut(calls, at)
         head = HEAD.match(block, at)
         if head is None:
             return None
-        value, at = _lists.DECODER.raw_decode(block, head.end())
+        value, end = decoded(block, head.end(), calls, at)
         call = call_of({"name": head[1], "arguments": value} if head[1] else value)
-        tail = TAIL.match(block, at)
-        if call is None or tail is None:
+        if call is None:
+            return None
+        tail = TAIL.match(block, end)
+        if tail is None:
+            if ENDING.fullmatch(block, end):
+                raise Cut(calls, at)
             return None
         calls.append(call)
         at = tail.end()
@@ -32,10 +42,11 @@ def parse_tags(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def parse_phi(block: str, tools: Sequence[Tool]) -> list[Call] | None:
-    return _lists.parse(block.removeprefix(PHI_OPENER).strip().removeprefix("functools"), tools)
+    head = PHI_HEAD.match(block)
+    assert head is not None                      # it matches nothing as well
+    return _lists.parse(block, tools, head.end())
 
 
-PHI_OPENER = "<|tool_call|>"
 NEMOTRON = Format("nemotron", (("<TOOLCALL>",),), ("<TOOLCALL>",), _lists.parse, ("</TOOLCALL>",),
                   markers=("<TOOLCALL>", "</TOOLCALL>"), body=_lists.body)
 HUNYUAN = Format("hunyuan", (("<tool_calls>",),), ("<tool_calls>",), parse_tags, ("</tool_calls>",),

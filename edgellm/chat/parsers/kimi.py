@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
 from edgellm.chat.parsers._headed import headed
@@ -10,6 +11,7 @@ from edgellm.chat.tools import Tool, ToolCall
 
 BEGIN, ARGUMENTS, END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
 HEAD = rf"\s*{re.escape(BEGIN)}\s*(?:functions\.)?(%s)(?::(\d+))?\s*{re.escape(ARGUMENTS)}\s*"
+BEGUN = re.compile(rf"{re.escape(BEGIN)}[^<{{]*(?:<[^<>{{]*>?\s*)?|<[|\w]*")
 TAIL = rf"\s*(?:{re.escape(END)}|\Z)"
 
 
@@ -19,9 +21,10 @@ def call_id(name: str, number: int) -> str:
 
 def parse(block: str, tools: Sequence[Tool]) -> list[ToolCall]:
     """The model counts the calls of a conversation from 0."""
-    found = headed(block, re.compile(HEAD % named(tools, r"[^\s<]+?")), TAIL)
-    return [ToolCall(match[1], arguments, call_id(match[1], int(match[2] or number)))
-            for number, (match, arguments) in enumerate(found)]
+    def call(match: re.Match[str], arguments: dict[str, Any], number: int) -> ToolCall:
+        return ToolCall(match[1], arguments, call_id(match[1], int(match[2] or number)))
+
+    return headed(block, re.compile(HEAD % named(tools, r"[^\s<]+?")), BEGUN, call, TAIL)
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:

@@ -19,4 +19,5 @@ def write(calls: Sequence[Call]) -> list[str]:
 
 
 FORMAT = Format("lfm2", (("<|tool_list_start|>",), ("<|tool_call_start|>",)), ("<|tool_call_start|>",), pythonic.parse,
-                ("<|tool_call_end|>",), markers=("<|tool_call_start|>", "<|tool_call_end|>"), body=body, write=write)
+                ("<|tool_call_end|>",), markers=("<|tool_call_start|>", "<|tool_call_end|>"), body=body, write=write,
+                cost=pythonic.COST)

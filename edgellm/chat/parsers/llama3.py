@@ -1,27 +1,33 @@
 """Calls of Llama 3.1 to 3.3: a JSON object as the whole answer, or after <|python_tag|>."""
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from edgellm.chat.parsers._format import Format, Mark, inline
+from edgellm.chat.parsers._reading import decoded
 from edgellm.chat.tools import Call, Tool, call_of
 
-DECODER = json.JSONDecoder()
+TAG = "<|python_tag|>"
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     """{"name": ..., "parameters": {...}}, one or several, between them blanks or semicolons."""
-    block, at, calls = block.removeprefix("<|python_tag|>").strip(), 0, list[Call]()
+    calls, at = list[Call](), _skipped(block, len(TAG) if block.startswith(TAG) else 0)
     while at < len(block):
-        value, at = DECODER.raw_decode(block, at)
+        value, at = decoded(block, at, calls)
         call = call_of(value, "parameters" if isinstance(value, dict) and "parameters" in value else "arguments")
         if call is None:
             return None
         calls.append(call)
-        while at < len(block) and block[at] in "; \t\n,":
-            at += 1
+        at = _skipped(block, at)
     return calls
+
+
+def _skipped(block: str, at: int) -> int:
+    """Where the next call begins."""
+    while at < len(block) and block[at] in "; \t\r\n,":
+        at += 1
+    return at
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
@@ -31,5 +37,5 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
     return f'({" | ".join(calls)})'
 
 
-FORMAT = Format("llama3", (("<|python_tag|>",), ("Environment: ipython",)), ("<|python_tag|>", "{"), parse, at_start=True,
-                keeps_opener=True, markers=("<|python_tag|>",), body=body)
+FORMAT = Format("llama3", ((TAG,), ("Environment: ipython",)), (TAG, "{"), parse, at_start=True,
+                keeps_opener=True, markers=(TAG,), body=body)

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from edgellm.chat.parsers._format import Format
-from edgellm.chat.parsers._tags import Tags
+from edgellm.chat.parsers._tags import COST, Tags
 
 TAGS = Tags('<invoke name="{}">\n', '<parameter name="{}">', "</parameter>\n", "</invoke>\n", several=True)
 
 FORMAT = Format("minimax", (("<minimax:tool_call>",),), ("<minimax:tool_call>",), TAGS.parse, ("</minimax:tool_call>",),
-                markers=("<minimax:tool_call>", "</minimax:tool_call>"), body=TAGS.body)
+                markers=("<minimax:tool_call>", "</minimax:tool_call>"), body=TAGS.body, cost=COST)

@@ -1,25 +1,24 @@
 """Calls of Mistral's models: [TOOL_CALLS] and a JSON list, or since Small 3.2 name[ARGS]{...} for each."""
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
 from edgellm.chat.parsers._headed import headed
+from edgellm.chat.parsers._lists import parse_one
 from edgellm.chat.tools import Call, Tool, call_of
 
 NAMED = r"\s*(?:\[TOOL_CALLS\])?\s*(%s)(?:\[CALL_ID\][^\[]*)?\[ARGS\]\s*"
+BEGUN = re.compile(r"\[TOOL_CALLS\][^{]*|\[[A-Z_]*")
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     head = re.compile(NAMED % named(tools))
     if not head.match(block):
-        found = json.loads(block)
-        listed = [call_of(each) for each in (found if isinstance(found, list) else [found])]
-        return None if None in listed else [call for call in listed if call]
-    return [Call(match[1], arguments) for match, arguments in headed(block, head)]
+        return parse_one(block, lambda value: [call] if (call := call_of(value)) else None)
+    return headed(block, head, BEGUN, lambda match, arguments, number: Call(match[1], arguments))
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:

@@ -6,49 +6,100 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, Mark, any_of, inline, literal, named
+from edgellm.chat.parsers._format import Format, Mark, any_of, counted, inline, literal, named
+from edgellm.chat.parsers._reading import Cut, skipped
 from edgellm.chat.schemas import variants
 from edgellm.chat.tools import Call, Tool
 
-OTHERS = r"[^][(){},=\s]+"                      # names that no tool has
-BLANKS = re.compile(r"\s*")
+OTHERS = r"[^][(){},=\s]++"                     # names that no tool has
+BEGUN = re.compile(rf"(?:{OTHERS})?\s*")
 AFTER = re.compile(r"\s*(?:,\s*|$)")
-SIGNS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[][(){},]""", re.DOTALL)
+SIGNS = re.compile(r"""'[^'\\]*+(?:\\.[^'\\]*+)*+(?P<ended>')?|"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<closed>")?|[][(){},]""", re.DOTALL)
+COST = counted("(){}[],'\"", 25)
+_Texts = tuple[str, dict[str, str]]              # a call, its arguments as they are written
 WORDS = {"true": True, "false": False, "null": None}
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     """[name(argument=value, ...), ...] with literal values; JSON's words for them are taken too. Names need not be Python's."""
-    block, at, calls = block.strip(), 0, list[Call]()
-    if block.startswith("[") and block.endswith("]"):
-        block = block[1:-1].strip()
-    while at < len(block):
-        match = re.compile(rf"({named(tools, OTHERS)})\s*\(\s*").match(block, at)
-        if match is None:
-            return None
-        known = [key for tool in tools if tool.name == match[1] for each in variants(tool.name, tool.parameters)
-                 for key in each["properties"]]
-        arguments, at = _arguments(block, match.end(), any_of(known, OTHERS))
-        calls.append(Call(match[1], arguments))
-        after = AFTER.match(block, at)
-        if after is None:
-            return None
-        at = after.end()
+    at, stop = skipped(block, 0), len(block.rstrip())
+    listed = block.startswith("[", at)
+    closed = listed and block.endswith("]", at + 1, stop)
+    calls = _calls(block, at + listed, stop - closed, tools, ends=closed)
+    if calls is not None and listed and not closed:
+        raise Cut(calls, stop)
     return calls
 
 
-def _arguments(text: str, at: int, names: str) -> tuple[dict[str, Any], int]:
-    """The arguments that begin at `at`, and where the call ends. Raises ValueError."""
-    found: dict[str, Any] = {}
-    head = re.compile(rf"({names})\s*=")
-    while not text.startswith(")", at):
-        match = head.match(text, at)
+def parse_list(block: str, tools: Sequence[Tool]) -> list[Call] | None:
+    """What stands between the brackets of a list."""
+    return _calls(block, 0, len(block), tools, ends=False)
+
+
+def _calls(block: str, at: int, stop: int, tools: Sequence[Tool], *, ends: bool) -> list[Call] | None:
+    """The calls from `at` to `stop`. `ends`: no more of them can follow. Raises ValueError, Cut."""
+    found, at, stop = list[_Texts](), skipped(block, at), len(block[:stop].rstrip())
+    head, known = re.compile(rf"({named(tools, OTHERS)})\s*\(\s*"), dict[str, list[str]]()
+    while at < stop:
+        match = head.match(block, at, stop)
         if match is None:
-            raise ValueError("an argument has no name")
-        end = _end(text, match.end())
-        found[match[1]] = value_of(text[match.end() : end])
-        at = BLANKS.match(text, end + 1).end() if text[end] == "," else end      # type: ignore[union-attr]  # matches always
+            if not ends and _may_go_on(block[at:stop], [tool.name for tool in tools]):
+                raise Cut(map(_evaluated, found), at, ")")
+            return None
+        if (name := match[1]) not in known:
+            known[name] = [key for tool in tools if tool.name == name for each in variants(name, tool.parameters)
+                           for key in each["properties"]]
+        try:
+            arguments, end = _arguments(block, match.end(), stop, known[name])
+        except Cut as cut:
+            raise Cut(map(_evaluated, found), at, cut.needs) from None
+        after = AFTER.match(block, end, stop)
+        if after is None:
+            return None
+        found.append((name, arguments))
+        at = after.end()
+    return [*map(_evaluated, found)]             # not before the end: that takes most of the time
+
+
+def _evaluated(texts: _Texts) -> Call:
+    name, arguments = texts
+    return Call(name, {key: value_of(text) for key, text in arguments.items()})
+
+
+def _arguments(text: str, at: int, stop: int, known: Sequence[str]) -> tuple[dict[str, str], int]:
+    """The texts of the arguments that begin at `at`, and where the call ends. Raises ValueError, Cut."""
+    found: dict[str, str] = {}
+    head = re.compile(rf"({any_of(known, OTHERS)})\s*=")
+    while not text.startswith(")", at, stop):
+        match = head.match(text, at, stop)
+        if match is None:
+            raise Cut(needs=")") if _may_go_on(text[at:stop], known) else ValueError("an argument has no name")
+        end = _end(text, match.end(), stop)
+        found[match[1]] = text[match.end() : end]
+        at = skipped(text, end + 1) if text[end] == "," else end
     return found, at + 1
+
+
+def _may_go_on(rest: str, names: Sequence[str]) -> bool:
+    """Whether a name is cut."""
+    return BEGUN.fullmatch(rest) is not None or any(name.startswith(rest) for name in names)
+
+
+def _end(text: str, at: int, stop: int) -> int:
+    """Where a value ends: at a comma or a bracket that belong to none within it. Raises Cut."""
+    depth = 0
+    for match in SIGNS.finditer(text, at, stop):
+        sign = match[0][0]
+        if sign in "'\"":
+            if match.lastgroup is None:
+                raise Cut(needs=sign)
+        elif sign in "([{":
+            depth += 1
+        elif depth == 0 and sign in ",)":
+            return match.start()
+        elif sign in ")]}":
+            depth -= 1
+    raise Cut(needs=")")
 
 
 def value_of(text: str) -> Any:
@@ -57,19 +108,6 @@ def value_of(text: str) -> Any:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, MemoryError) as error:
         raise ValueError("is not a literal") from error
-
-
-def _end(text: str, at: int) -> int:
-    """Where a value ends: at a comma or a bracket that belong to none within it. Raises ValueError."""
-    depth = 0
-    for match in SIGNS.finditer(text, at):
-        if match[0] in "([{":
-            depth += 1
-        elif depth == 0 and match[0] in ",)":
-            return match.start()
-        elif match[0] in ")]}":
-            depth -= 1
-    raise ValueError("a call does not end")
 
 
 def _value(node: ast.expr) -> Any:
@@ -116,9 +154,5 @@ def _written(schema: Any, within: Mapping[str, Any]) -> str:
     return inline(schema, within)
 
 
-def parse_list(block: str, tools: Sequence[Tool]) -> list[Call] | None:
-    """What stands between the brackets of a list."""
-    return parse(f"[{block}]", tools)
-
-
-FORMAT = Format("pythonic", (("[func_name1(",),), ("[",), parse_list, ("]",), at_start=True, body=body)
+FORMAT = Format("pythonic", (("[func_name1(",),), ("[",), parse_list, ("]",), at_start=True, body=body,
+                cost=COST)

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from edgellm.chat.parsers._format import Format
-from edgellm.chat.parsers._tags import Tags
+from edgellm.chat.parsers._tags import COST, Tags
 
 TAGS = Tags("<function={}>\n", "<parameter={}>\n", "\n</parameter>\n", "</function>\n")
 
 FORMAT = Format("qwen3-coder", (("<function=", "<tool_call>"),), ("<tool_call>",), TAGS.parse, ("</tool_call>",),
-                markers=("<tool_call>", "</tool_call>"), body=TAGS.body)
+                markers=("<tool_call>", "</tool_call>"), body=TAGS.body, cost=COST)

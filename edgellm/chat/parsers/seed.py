@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from edgellm.chat.parsers._format import Format
-from edgellm.chat.parsers._tags import Tags
+from edgellm.chat.parsers._tags import COST, Tags
 
 TAGS = Tags("<function={}>\n", "<parameter={}>", "</parameter>\n", "</function>\n")
 
 FORMAT = Format("seed", (("<seed:tool_call>",),), ("<seed:tool_call>",), TAGS.parse, ("</seed:tool_call>",),
-                markers=("<seed:tool_call>", "</seed:tool_call>"), body=TAGS.body)
+                markers=("<seed:tool_call>", "</seed:tool_call>"), body=TAGS.body, cost=COST)

@@ -1,0 +1,42 @@
+"""Reading of blocks that may end too early: white space, JSON, and the calls that are complete before the end."""
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any  # Any: JSON
+
+from edgellm.chat.tools import Call, ToolCall
+
+DECODER = json.JSONDecoder()
+SPACE = re.compile(r"\s*")
+UNFINISHED = re.compile(r"\\?[-+.\w]{0,9}")      # a number, a word or an escape that may go on, or nothing
+
+
+class Cut(ValueError):
+    """A block that ends within a call, which begins at `at`; `calls` come before it. `needs`: a text without which what follows the
+    block cannot complete it."""
+
+    def __init__(self, calls: Iterable[Call | ToolCall] = (), at: int = 0, needs: str = "") -> None:
+        super().__init__("ends within a call")
+        self.calls, self.at, self.needs = calls, at, needs
+
+
+def decoded(block: str, at: int, calls: Sequence[Call | ToolCall] = (), begins: int | None = None) -> tuple[Any, int]:
+    """The JSON value at `at`, and where it ends. Raises ValueError, and Cut behind `calls` where the block ends first.
+
+    `begins`: where its call begins, if that is not `at`.
+    """
+    try:
+        return DECODER.raw_decode(block, at)
+    except json.JSONDecodeError as error:
+        if error.msg.startswith("Unterminated") or UNFINISHED.fullmatch(block, error.pos):
+            raise Cut(calls, at if begins is None else begins) from None
+        raise
+
+
+def skipped(text: str, at: int) -> int:
+    """Where white space ends."""
+    found = SPACE.match(text, at)
+    assert found is not None                     # it matches nothing as well
+    return found.end()
