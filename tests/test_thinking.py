@@ -1,8 +1,10 @@
 """Thinking before the answer: told apart wherever the text is cut, switched by templates, an event of its own in the library."""
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -312,3 +314,26 @@ def test_command_thinks_and_answers_between_control_tokens(loader: Loader, tmp_p
                     lets_say(loader, model, said)
                     answer = model.chat(QUESTION, tools=tools, temperature=0, max_tokens=300)
                     assert (answer.thinking, answer.text, bool(answer.tool_calls)) == ("Hm.", text, not text)
+
+
+@pytest.mark.parametrize("controls", [COMMAND_TOKENS, ()], ids=["tokens", "text"])
+@pytest.mark.parametrize("thinks", [True, False])
+def test_an_answer_with_a_form_may_begin_with_its_mark(loader: Loader, tmp_path: Path, controls: tuple[str, ...],
+                                                       thinks: bool) -> None:
+    """As the model was trained to; what is behind the mark is the form's alone, white space and other marks included."""
+    template = ("{% for m in messages %}{{ m.content }}\n{% endfor %}{# <|END_THINKING|> <|START_RESPONSE|> #}"
+                "{% if reasoning %}<|START_THINKING|>{% endif %}")
+    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", template=template, n_layers=1, context=1024,
+                      controls=controls)
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    city = "Rome" if controls else "<|END_RESPONSE|>"
+    forms: list[tuple[str, Any]] = [(f'{{"city": "{city}"}}', {"schema": schema}), (" Paris ", {"choices": [" Paris "]}),
+                                    ("Paris.", {"regex": "[A-Z][a-z]+[.]"}), ("\nParis", {"grammar": 'start: "\\n" "Paris"'})]
+    with loader.load(path, context=1024) as model:
+        for text, form in forms:
+            for mark in ("<|START_RESPONSE|>", *([""] if text.strip() == text or not thinks else [])):
+                lets_say(loader, model, ("Hm.<|END_THINKING|>" if thinks else "") + mark + text)
+                answer = model.chat(QUESTION, think=thinks, temperature=0, max_tokens=200, **form)
+                assert (answer.text, answer.thinking, answer.stop_reason) == (text, "Hm." if thinks else "", "eog")
+                said = model.tokenizer.decode(answer.token_ids, skip_special=False)
+                assert said.endswith(mark + text) and answer.parsed == (json.loads(text) if "schema" in form else None)

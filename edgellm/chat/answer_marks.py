@@ -29,8 +29,9 @@ class Unwrapper:
     """Takes the marks off an answer that begins with one, piece by piece, with the white space around it. What follows the closing
     mark stays."""
 
-    def __init__(self, marks: AnswerMarks | None) -> None:
-        self._marks = marks
+    def __init__(self, marks: AnswerMarks | None, *, formed: bool = False) -> None:
+        """`formed`: the answer follows a grammar, which has the opening mark alone; all behind it stays as it is."""
+        self._marks, self._formed = marks, formed
         self._part: Literal["start", "begun", "inside", "after", "plain"] = "start" if marks else "plain"
         self._held = ""
 
@@ -47,11 +48,11 @@ class Unwrapper:
             if not begun.startswith(opening):
                 self._part = "plain"
                 return text
-            self._part, text = "begun", begun.removeprefix(opening)
+            self._part, text = "plain" if self._formed else "begun", begun.removeprefix(opening)
         if self._part == "begun":
             text = text.lstrip()
             self._part = "inside" if text else "begun"
-        return self._inside(text, self._marks.close)
+        return text if self._part == "plain" else self._inside(text, self._marks.close)
 
     def _inside(self, text: str, close: str) -> str:
         if self._part == "inside":

@@ -106,6 +106,8 @@ class ChannelSplitter(ThinkingSplitter):
         return ""
 
 
-def splitter_of(prompt: str, marks: Marks) -> ThinkingSplitter:
-    """What tells thinking from the answer to a rendered conversation."""
-    return ChannelSplitter() if marks is HARMONY else ThinkingSplitter(inside=opens_thinking(prompt, marks), marks=marks)
+def splitter_of(prompt: str, marks: Marks, *, formed: bool = False) -> ThinkingSplitter:
+    """What tells thinking from the answer to a rendered conversation; `formed`: the answer follows a grammar."""
+    if marks is HARMONY:
+        return ChannelSplitter()
+    return ThinkingSplitter(inside=opens_thinking(prompt, marks), marks=marks, formed=formed)

@@ -85,13 +85,13 @@ class ThinkingSplitter:
     thinking goes.
     """
 
-    def __init__(self, *, inside: bool, marks: Marks = THINK) -> None:
-        """`inside`: the prompt has opened the thinking already."""
+    def __init__(self, *, inside: bool, marks: Marks = THINK, formed: bool = False) -> None:
+        """`inside`: the prompt has opened the thinking already; `formed`: the answer follows a grammar."""
         self.marks, self.inside = marks, inside
         self._part: Literal["start", "thinking", "answer"] = "thinking" if inside else "start"
         self._held = ""                          # may still become a marker, or white space that goes
         self._strip = inside                     # white space at the beginning of the part goes
-        self._answer = Unwrapper(marks.answer)
+        self._answer = Unwrapper(marks.answer, formed=formed)
 
     def push(self, text: str) -> tuple[str, str]:
         """The (thinking, answer) that can be told now."""

@@ -26,6 +26,7 @@ class Form:
     grammar: str
     parse: Callable[[str], Any] | None = None    # Any: what the caller's schema says
     names_tokens: bool = False                   # it names tokens, which only the vocabulary can tell whether they exist
+    marked: bool = False                         # it has the marks around answers itself
 
 
 def find_form(options: Mapping[str, Any]) -> Form | None:

@@ -125,7 +125,7 @@ class Generating(AsyncTwins):
             raise OptionError("messages became an empty prompt; give at least one message with some content.")
         splitter, free = None, None
         if (marks := marks_of(template.source)) is not None:
-            splitter = splitter_of(seen.prompt.rendered.text, marks)
+            splitter = splitter_of(seen.prompt.rendered.text, marks, formed=asked.form is not None)
             free = Free(splitter.inside, think is not False, budget, marks)
         if tools and asked.form:
             raise OptionError("tools and a form of the answer were given together; leave one of them out.")

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgellm.chat.parsers import harmony
+from edgellm.chat.parsers import harmony, with_form
 from edgellm.chat.thinking import HARMONY, THINK, Marks
 from edgellm.engine.form import Form, check_grammar, marks_in
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
@@ -41,6 +42,9 @@ class GrammarVocabulary:
         if free is not None and free.marks is HARMONY and (form or free.budget is not None):
             whole = harmony.formed(form.grammar if form else None, marks_in(self._tokenizer), free.budget)
             return self._formed(Form(whole, names_tokens=form is not None and form.names_tokens))
+        if form is not None and free is not None and free.marks.answer is not None and not form.marked:
+            mark = marks_in(self._tokenizer)(free.marks.answer.open)
+            form = replace(form, grammar=with_form(f"start: {mark}? @form", form.grammar))
         inner = self._formed(form) if form is not None else None
         if free is None or (inner is None and free.budget is None):
             return inner

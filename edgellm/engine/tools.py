@@ -48,7 +48,7 @@ class Toolbox:
         """What keeps arguments within their schemas; the text around calls is free. Raises SchemaError."""
         grammar = tool_grammar(self.format, self.tools, marks_in(tokenizer), think_budget)
         check_grammar(grammar, "tools")
-        return Form(grammar)
+        return Form(grammar, marked=True)
 
 
 def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:

@@ -25,10 +25,10 @@ from edgellm.chat.parsers import (
     qwen3_coder,
     seed,
 )
-from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain
+from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain, with_form
 from edgellm.chat.tools import Tool
 
-__all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar", "unknown_mark"]
+__all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar", "unknown_mark", "with_form"]
 
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
 FORMATS = (glm.CLOSE_FORMAT, glm.FORMAT, seed.FORMAT, minimax.FORMAT,

@@ -220,6 +220,12 @@ def _below(schema: Any) -> Any:
     return moved(schema, lambda path: "#/$defs/tool" + path[1:] if path.startswith("#") else path)
 
 
+def with_form(rules: str, form: str) -> str:
+    """A grammar of llguidance: rules (Lark) that call another grammar @form."""
+    found = json.loads(form)["grammars"][0] if form.startswith("{") else {"lark_grammar": form}
+    return json.dumps({"grammars": [{"lark_grammar": rules}, {**found, "name": "form"}]})
+
+
 def plain(tools: Sequence[Tool]) -> list[Tool]:
     """Tools with the schemas that grammars are made of."""
     return [tool._replace(parameters=arguments_schema(tool.parameters)) for tool in tools]

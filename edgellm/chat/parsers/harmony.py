@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
+from edgellm.chat.parsers._format import Format, Mark, inline, literal, named, with_form
 from edgellm.chat.tools import Call, Tool
 
 # The recipient stands in the channel's header, or in the role's before it.
@@ -35,12 +35,8 @@ def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None) -> str:
 def formed(form: str | None, mark: Mark, budget: int | None) -> str:
     """A grammar of llguidance for answers whose final message is of a form, itself such a grammar; None: of any text."""
     last = f'{mark("<|channel|>")} "final" {mark("<|message|>")} {"@form" if form is not None else "body"}'
-    rules = ["start: messages", *_messages(last, mark, budget, said=form is None)]
-    grammars: list[dict[str, object]] = [{"lark_grammar": "\n".join(rules)}]
-    if form is not None:
-        found = json.loads(form)["grammars"][0] if form.startswith("{") else {"lark_grammar": form}
-        grammars.append({**found, "name": "form"})
-    return json.dumps({"grammars": grammars})
+    rules = "\n".join(["start: messages", *_messages(last, mark, budget, said=form is None)])
+    return json.dumps({"grammars": [{"lark_grammar": rules}]}) if form is None else with_form(rules, form)
 
 
 def _messages(last: str, mark: Mark, budget: int | None, *, said: bool = True) -> list[str]:
