@@ -141,6 +141,21 @@ def test_what_is_no_conversation_is_refused_as_before() -> None:
             shape(EACH + "{{ m.content }}{{ m.tool_calls }}" + END).render(messages, None)      # type: ignore[arg-type]  # so
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("source", [
+    EACH + "{{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}" + END,
+    EACH + "{{ m.content }}{% for c in m.tool_calls %}{{ '' + c.function.arguments }}{% endfor %}" + END,
+    "{{ tools }}<|tool_call|>" + EACH + "{{ m.content }}" + END], ids=["objects", "texts", "written"])
+def test_numbers_that_json_does_not_have_are_refused(source: str, number: float) -> None:
+    talks = [[ASK, call(arguments), ANSWER] for given in ({"city": "Rome", "n": [1.5, {"x": number}]}, {"city": number})
+             for arguments in (given, json.dumps(given))]
+    talks += [[ASK, call({"city": "Rome"}), {**ANSWER, "content": content}] for content in (number, {"degrees": number}, [number])]
+    for talk in talks:
+        with pytest.raises(TemplateError, match=f"holds the number {number}, which JSON does not have; give None or a text"):
+            shape(source).render(talk, [WEATHER.message])
+    assert shape(source).render([ASK, call({"city": 1.5}), {**ANSWER, "content": "NaN"}], [WEATHER.message]).text.endswith("NaN")
+
+
 def test_published_templates_take_calls_as_programs_send_them(shared: Path) -> None:
     known = 0
     for path in sorted((shared / "templates").glob("*.jinja")):

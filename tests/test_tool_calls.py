@@ -456,6 +456,19 @@ def test_what_was_thought_stays_between_rounds() -> None:
     assert answer.messages[0]["reasoning_content"] == "Hm."
 
 
+def test_results_that_are_no_json_are_refused_in_a_sentence() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for found, why in ((float("nan"), "NaN"), ({"a": [1, -float("inf")]}, "NaN"), (endless, "Circular"), ({(1, 2): 3}, "keys")):
+        def measure(found: Any = found) -> Any:
+            return found
+
+        box = toolbox([measure], template("<tool_call>"))
+        assert box is not None
+        with pytest.raises(OptionError, match=rf"measure returned .*, which is no JSON \(.*{why}.*\); return a text, or None for"):
+            run_rounds(lambda messages: generation("", ToolCall("measure", {}, "1")), ASK, box, 10)
+
+
 def test_coroutine_functions_are_not_run() -> None:
     async def later(city: str) -> str:
         return city

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple  # Any: JSON
 from edgellm.chat.parsers import find_format
 from edgellm.chat.provenance import Text, joined
 from edgellm.chat.templates import REASONING, ChatTemplate, Message, Rendered
-from edgellm.chat.tools import Call, Tool
+from edgellm.chat.tools import Call, Tool, is_finite
 from edgellm.errors import TemplateError
 
 Told = Literal["tools", "xml_tools", "system"]   # two options of templates, and a key of the system message
@@ -114,6 +114,8 @@ class Shape:
         calls = [_with_arguments(call, calling.objects) for call in message["tool_calls"]] \
             if isinstance(message["tool_calls"], list | tuple) else message["tool_calls"]
         message, content = {**message, "tool_calls": calls}, message.get("content")
+        if not is_finite(calls):
+            return message                       # which the template's rendering refuses
         if not calling.shown and self.tools and isinstance(content or "", str) and (written := self._written(calls)):
             return {**message, "content": joined([part for part in (content, written) if part], "\n")}
         if not content or (any(message.get(name) for name in REASONING) and not self._thinks_aloud):
@@ -182,16 +184,16 @@ def _numbered(messages: Sequence[Message], call_id: Callable[[str, int], str]) -
 
 
 def _with_arguments(call: object, objects: bool) -> object:
-    """A call whose arguments are an object, or JSON in a text, whichever they were."""
+    """A call whose arguments are an object, or JSON in a text, whichever they were; an object if JSON does not have all numbers."""
     if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
         return call
     arguments = call["function"].get("arguments")
-    if isinstance(arguments, str) and objects:
+    if isinstance(arguments, str):
         try:
             found = json.loads(arguments)
         except (ValueError, RecursionError):
             return call
-        arguments = found if isinstance(found, dict) else arguments
-    elif isinstance(arguments, Mapping) and not objects:
+        arguments = found if isinstance(found, dict) and (objects or not is_finite(found)) else arguments
+    elif isinstance(arguments, Mapping) and not objects and is_finite(arguments):
         arguments = json.dumps(arguments, ensure_ascii=False)
     return {**call, "function": {**call["function"], "arguments": arguments}}

@@ -1,6 +1,7 @@
 """Renders conversations with a chat template, as transformers' `apply_chat_template` does, and tells who wrote which part."""
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,6 +121,8 @@ def _plain(value: Any, given: list[str], depth: int = 0) -> Any:
     if isinstance(value, str):
         given.append(str.__str__(value))
         return given[-1]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TemplateError(f"the conversation holds the number {value}, which JSON does not have; give None or a text instead")
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):

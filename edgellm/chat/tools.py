@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple  # Any: JSON
@@ -57,3 +58,12 @@ def call_of(value: object, key: str = "arguments") -> Call | None:
         except ValueError:
             return None
     return Call(value["name"], arguments) if isinstance(arguments, Mapping) else None
+
+
+def is_finite(value: object) -> bool:
+    """Whether JSON has all numbers in it. Raises RecursionError."""
+    if isinstance(value, Mapping):
+        return all(map(is_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)

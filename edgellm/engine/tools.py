@@ -136,7 +136,7 @@ def _known(call: ToolCall, tools: Toolbox) -> bool:
 
 
 def _result(call: ToolCall, tools: Toolbox) -> str:
-    """What a function returns, as text; what it raises is told to the model."""
+    """What a function returns, as text; what it raises is told to the model. Raises OptionError for what JSON cannot hold."""
     function = tools.functions.get(call.name)
     if function is None:
         return f"error: there is no tool {call.name}; there are {', '.join(tools.functions)}"
@@ -144,4 +144,9 @@ def _result(call: ToolCall, tools: Toolbox) -> str:
         found = function(**call.arguments)
     except Exception as error:
         return f"error: {type(error).__name__}: {error}"
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
+    try:
+        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str, allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        why = "JSON has no NaN and no infinity" if "float values" in str(error) else str(error).rstrip(".")
+        raise OptionError(f"{call.name} returned {shown(found)}, which is no JSON ({why}); return a text, or None for a missing "
+                          "number.") from error

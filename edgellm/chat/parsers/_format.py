@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers._reading import Cut
 from edgellm.chat.schemas import arguments_schema, moved
-from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall
+from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall, is_finite
 
 Mark = Callable[[str], str]                      # a text in a grammar: the control token that it is, or the text
 Parse = Callable[[str, Sequence[Tool]], Sequence[Call | ToolCall] | None]    # ToolCall: with the id that the model wrote
@@ -191,16 +190,6 @@ class CallSplitter:
             self._ids.add(call.id)
             found.append(call)
         return found
-
-
-def is_finite(value: object) -> bool:
-    """Whether all numbers in it are."""
-    values = [value]
-    for each in values:                          # it grows meanwhile
-        if isinstance(each, float) and not math.isfinite(each):
-            return False
-        values += each.values() if isinstance(each, Mapping) else each if isinstance(each, list | tuple) else ()
-    return True
 
 
 def literal(text: str) -> str:
