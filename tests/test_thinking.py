@@ -21,6 +21,7 @@ from edgellm.chat.thinking import (
     BRACKETS,
     CHANNEL,
     COMMAND,
+    FINAL,
     INNER,
     SEED,
     THINK,
@@ -171,6 +172,27 @@ def test_thinking_and_answers_of_command(text: str, thinking: str, answer: str) 
         assert thinking_of(source + test) == "optional"
     assert thinking_of(source + "{% if m.reasoning or m['reasoning'] %}") == "always"
     assert marks_of("<|END_THINKING|><|START_TEXT|>") == COMMAND._replace(answer=("<|START_TEXT|>", "<|END_TEXT|>"))
+
+
+FINAL_SOURCE = "{# ... the final response after [BEGIN FINAL RESPONSE]. <tool_calls>[...]</tool_calls> #}"
+STEPS = "Here are my reasoning steps:\n"
+
+
+@pytest.mark.parametrize("prompt", [f"<|begin_assistant|>\n{STEPS}", "<|assistant|>\n"])      # of Apriel 1.6 and 1.5
+@pytest.mark.parametrize(("text", "thinking", "answer"), [
+    ("Hm. [BEGIN FINAL RESPONSE\n[BEGIN FINAL RESPONSE]\nParis.\n", "Hm. [BEGIN FINAL RESPONSE", "Paris.\n"),
+    (f"{STEPS}Hm.\n\n[BEGIN FINAL RESPONSE]\nParis [END].\n[END FINAL RESPONSE]\n", f"{STEPS}Hm.", "Paris [END]."),
+    ("[BEGIN FINAL RESPONSE]Paris. [END FINAL", "", "Paris. [END FINAL"), ("Hm. [BEGIN FINAL", "Hm. [BEGIN FINAL", ""),
+    ("a[BEGIN FINAL RESPONSE]b [BEGIN FINAL RESPONSE] [END FINAL RESPONSE] c", "a", "b [BEGIN FINAL RESPONSE] c"),
+    ("Hm.\n[BEGIN FINAL RESPONSE]\n<tool_calls>[]</tool_calls>", "Hm.", "<tool_calls>[]</tool_calls>"),
+    ("Hm.\n<tool_calls>[]</tool_calls>", "Hm.", "<tool_calls>[]</tool_calls>")])
+def test_apriel_thinks_before_its_final_response(prompt: str, text: str, thinking: str, answer: str) -> None:
+    marks = marks_of(FINAL_SOURCE)
+    assert marks == FINAL and thinking_of(FINAL_SOURCE) == "always" and opens_thinking(prompt, marks) and "" not in marks.shown
+    cuts = [[text[:first], text[first:second], text[second:]] for first in range(len(text) + 1)
+            for second in range(first, len(text) + 1)]
+    for pieces in [[text], list(text), *cuts]:
+        assert parts(pieces, True, marks) == (thinking, answer)
 
 
 def test_calls_end_the_thinking_of_kimi() -> None:
@@ -337,3 +359,18 @@ def test_an_answer_with_a_form_may_begin_with_its_mark(loader: Loader, tmp_path:
                 assert (answer.text, answer.thinking, answer.stop_reason) == (text, "Hm." if thinks else "", "eog")
                 said = model.tokenizer.decode(answer.token_ids, skip_special=False)
                 assert said.endswith(mark + text) and answer.parsed == (json.loads(text) if "schema" in form else None)
+
+
+def test_apriel_in_a_conversation(loader: Loader, tmp_path: Path) -> None:
+    template = "{{ tools | tojson if tools }}{% for m in messages %}{{ m.content }}\n{% endfor %}" + FINAL_SOURCE + STEPS
+    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", template=template, n_layers=1, context=1024)
+    calls = '<tool_calls>[{"name": "find", "arguments": {}}]</tool_calls>'
+    with loader.load(path, context=1024) as model:
+        for tools, said, text in ((None, "Paris.", "Paris."), (["find"], "Paris.", "Paris."), (["find"], calls, "")):
+            lets_say(loader, model, f"Hm.\n[BEGIN FINAL RESPONSE]\n{said}")
+            answer = model.chat(QUESTION, tools=[{"name": name} for name in tools or ()] or None, temperature=0, max_tokens=300)
+            assert (answer.thinking, answer.text) == ("Hm.", text) and [call.name for call in answer.tool_calls] == \
+                ["find"] * (not text)
+        lets_say(loader, model, "Hm." + "[BEGIN FINAL RESPONSE]" + '"yes"')
+        answer = model.chat(QUESTION, choices=['"yes"', '"no"'], temperature=0, max_tokens=300)
+        assert (answer.thinking, answer.text) == ("Hm.", '"yes"')

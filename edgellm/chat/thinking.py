@@ -9,8 +9,9 @@ from edgellm.errors import OptionError
 
 
 class Marks(NamedTuple):
-    """What thinking stands between. `token`: the one with which the opening mark begins; `others`: more control tokens; `answer`:
-    what the answer stands between; `calls`: marks of calls, which end the thinking as well."""
+    """What thinking stands between; without an opening mark the answer begins with it. `token`: the one with which the opening mark
+    begins; `others`: more control tokens; `answer`: what the answer stands between; `calls`: marks of calls, which end the thinking
+    as well."""
 
     open: str
     close: str
@@ -22,7 +23,7 @@ class Marks(NamedTuple):
     @property
     def shown(self) -> tuple[str, ...]:
         """Control tokens that must be seen in the text."""
-        return (self.close, self.token, *self.others, *(self.answer or ()), *self.calls)
+        return tuple(filter(None, (self.close, self.token, *self.others, *(self.answer or ()), *self.calls)))
 
 
 THINK = Marks("<think>", "</think>", "<think>")
@@ -31,9 +32,12 @@ SEED = Marks("<seed:think>", "</seed:think>", "<seed:think>")                # S
 CHANNEL = Marks("<|channel>thought", "<channel|>", "<|channel>")             # Gemma 4
 INNER = Marks("<|inner_prefix|>", "<|inner_suffix|>", "<|inner_prefix|>", calls=("<|tools_prefix|>",))       # Apertus
 COMMAND = Marks("<|START_THINKING|>", "<|END_THINKING|>", "<|START_THINKING|>", calls=("<|START_ACTION|>",))   # Command R7B, A
+# Apriel: all that comes before the final response, whether the prompt has begun it or not.
+FINAL = Marks("", "[BEGIN FINAL RESPONSE]", "", answer=AnswerMarks("", "[END FINAL RESPONSE]"), calls=("<tool_calls>",))
 # gpt-oss: all that comes before the final message.
 HARMONY = Marks("<|channel|>analysis", "<|channel|>final<|message|>", "<|channel|>",
                 ("<|start|>", "<|message|>", "<|end|>", "<|constrain|>"))
+_MARKS = (FINAL, SEED, BRACKETS, THINK, CHANNEL, INNER, COMMAND, HARMONY)
 Thinking = Literal["no", "always", "optional"]   # what a template says of its model
 # Names that templates give the switch; a bare `thinking` occurs in prose as well, so it counts only where it is tested.
 _SWITCH = re.compile(r"(?<![.\w])enable_thinking\b(?!\s*=[^=])|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}"
@@ -45,7 +49,7 @@ _OWN = re.compile(r"\bset\s+enable_thinking\s*=\s*(?:true|false)\b", re.IGNORECA
 
 def marks_of(source: str) -> Marks | None:
     """What the model of a chat template thinks between; None where it does not think."""
-    found = next((marks for marks in (SEED, BRACKETS, THINK, CHANNEL, INNER, COMMAND, HARMONY) if marks.close in source), None)
+    found = next((marks for marks in _MARKS if marks.close in source), None)
     if found not in (THINK, COMMAND):
         return found
     calls = found.calls + (("<|tool_calls_section_begin|>",) if "<|tool_calls_section_begin|>" in source else ())        # Kimi
