@@ -16,6 +16,8 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.chat.answer_marks import ANSWER, RESPONSE
 from edgellm.chat.fallback import BUILT_IN
+from edgellm.chat.shape import Shape
+from edgellm.chat.soft_switch import with_soft_switch
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.thinking import (
     BRACKETS,
@@ -29,6 +31,7 @@ from edgellm.chat.thinking import (
     ThinkingSplitter,
     marks_of,
     opens_thinking,
+    reads_soft_switch,
     split_thinking,
     switch,
     thinking_of,
@@ -147,6 +150,8 @@ def test_nothing_is_held_back_that_cannot_become_a_marker() -> None:
     ("{% set ns = namespace(enable_thinking=true) %}{% if ns.enable_thinking %}<think></think>{% endif %}", "always"),
     ("{% set enable_thinking = true %}{% if not enable_thinking %}<think></think>{% endif %}", "always"),
     ("{% set ns = namespace(enable_thinking=enable_thinking) %}<think></think>", "optional"),
+    ("{% set enable_thinking = enable_thinking if enable_thinking is defined else True %}<think></think>", "optional"),
+    ("{% set ns = namespace(enable_thinking=true) %}{% if '/no_think' in m.content %}{% endif %}<think></think>", "optional"),
     ("{% if enable_thinking is not defined %}{% set enable_thinking = true %}{% endif %}<think></think>", "optional"),
     ("{{ messages[0].content }}", "no"),
     *((source, "no") for source in BUILT_IN.values()),
@@ -246,6 +251,55 @@ def model(loader: Loader, tmp_path: Path) -> Iterator[edgellm.Model]:
     path = tiny_model(tmp_path / "thinker.gguf", "llama", "F16", tokenizer="bpe", template=TEMPLATE, n_layers=1, context=256)
     with loader.load(path, context=256) as model:
         yield model
+
+
+# Nemotron Nano 2's way, and that of Llama Nemotron, which reads the system message alone.
+SOFT = """{% set ns = namespace(thinks=true, text='') %}{% for m in messages %}{% if m.role in ('system', 'user') %}\
+{% if '/think' in m.content %}{% set ns.thinks = true %}{% elif '/no_think' in m.content %}{% set ns.thinks = false %}{% endif %}\
+{{ m.role }}: {{ m.content.replace('/think', '').replace('/no_think', '').strip() }}
+{% endif %}{% endfor %}assistant: {{ '<think>' if ns.thinks else '<think></think>' }}"""
+SOFT_SYSTEM = """{% set enable_thinking = true %}{% if messages[0].role == 'system' %}{% set system = messages[0].content %}\
+{% if "/no_think" in system %}{% set system = system.replace('/no_think', '') | trim %}{% set enable_thinking = false %}\
+{% elif "/think" in system %}{% set system = system.replace('/think', '') | trim %}{% endif %}system: {{ system }}
+{% endif %}{% for m in messages if m.role == 'user' %}{{ m.role }}: {{ m.content }}
+{% endfor %}assistant: {% if enable_thinking %}<think>{% else %}<think></think>{% endif %}"""
+
+
+@pytest.mark.parametrize("source", [SOFT, SOFT_SYSTEM], ids=["any message", "system message"])
+def test_a_soft_switch_is_put_in_the_system_message(source: str) -> None:
+    shape, user = Shape(ChatTemplate(source)), {"role": "user", "content": "Hi"}
+    assert thinking_of(source) == "optional" and reads_soft_switch(source)
+    for role, system in (("system", "Be brief."), ("system", "Be brief. /think"), ("system", "/no_think Be brief."),
+                         ("developer", "Be brief.")):
+        for think in (True, False):
+            text = shape.render([{"role": role, "content": system}, user], None, **switch("optional", think)).text
+            assert text == f"system: Be brief.\nuser: Hi\nassistant: {'<think>' if think else '<think></think>'}"
+    for asked, opened in ((None, True), (True, True), (False, False)):
+        text = shape.render([user], None, **switch("optional", asked)).text
+        assert opens_thinking(text) is opened and text.removeprefix("system: \n").startswith("user: Hi\n"), text
+    assert "system" not in shape.render([user], None).text
+    users = shape.render([{**user, "content": "Hi /think"}], None, **switch("optional", False)).text
+    assert opens_thinking(users) is (source == SOFT), "what the user writes counts as the template says"
+
+
+def test_soft_switches_are_left_alone_where_the_template_has_an_option() -> None:
+    source = "{% if enable_thinking %}{% endif %}{% if '/no_think' in messages[0].content %}{% endif %}<think></think>"
+    assert thinking_of(source) == "optional" and not reads_soft_switch(source)
+    assert with_soft_switch(QUESTION, source, False) is QUESTION and with_soft_switch(QUESTION, SOFT, None) is QUESTION
+    assert with_soft_switch([], SOFT, True) == []
+    listed = [{"role": "system", "content": [{"type": "text", "text": "Hm."}]}]
+    assert with_soft_switch(listed, SOFT, True) is listed
+    assert with_soft_switch([{"role": "system", "content": None}], SOFT, True) == [{"role": "system", "content": "/think"}]
+
+
+def test_a_soft_switch_in_a_conversation(loader: Loader, tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "soft.gguf", "llama", "F16", tokenizer="bpe", template=SOFT, n_layers=1, context=256)
+    with loader.load(path, context=256) as model:
+        assert model.thinking == "optional"
+        for think, said, wanted in ((None, "Hm.</think>Paris.", ("Hm.", "Paris.")), (False, "Paris.", ("", "Paris."))):
+            lets_say(loader, model, said)
+            answer = model.chat(QUESTION, think=think, temperature=0)
+            assert (answer.thinking, answer.text) == wanted
 
 
 def lets_say(loader: Loader, model: edgellm.Model, text: str) -> None:

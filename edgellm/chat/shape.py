@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple  # Any: JSON
 
 from edgellm.chat.parsers import find_format
 from edgellm.chat.provenance import Text, joined
+from edgellm.chat.soft_switch import with_soft_switch
 from edgellm.chat.templates import REASONING, ChatTemplate, Message, Rendered
 from edgellm.chat.tools import Call, Tool, is_finite
 from edgellm.errors import TemplateError
@@ -40,6 +41,7 @@ class Shape:
         if (call_id := find_format(self._template.source).call_id) is not None:
             messages = _numbered(messages, call_id)
         messages = [self._message(message) if isinstance(message, Mapping) else message for message in messages]
+        messages = with_soft_switch(messages, self._template.source, options.get("enable_thinking"))
         more: dict[str, Any] = {}
         if messages and tools:
             messages, more = _tell(self.tools or "tools", messages, tools)

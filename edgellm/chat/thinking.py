@@ -45,6 +45,7 @@ _SWITCH = re.compile(r"(?<![.\w])enable_thinking\b(?!\s*=[^=])|\{%-?\s*(?:el)?if
 _COMMAND_SWITCH = re.compile(r"\{%-?\s*(?:if|elif|set)\b[^%]*(?<![\w.'\"])reasoning\b(?!['\"(])")
 # A variable of the template's own, as in Nemotron's, which looks for /no_think in messages.
 _OWN = re.compile(r"\bset\s+enable_thinking\s*=\s*(?:true|false)\b", re.IGNORECASE)
+_SOFT = re.compile(r"""['"]/no_think['"]\s+in\b""")
 
 
 def marks_of(source: str) -> Marks | None:
@@ -62,8 +63,17 @@ def thinking_of(source: str) -> Thinking:
         return "no"
     if marks.open == COMMAND.open and _COMMAND_SWITCH.search(source):
         return "optional"
+    return "optional" if _has_option(source) or _SOFT.search(source) else "always"
+
+
+def reads_soft_switch(source: str) -> bool:
+    """Whether a chat template looks for /think and /no_think in messages, and has no option to say so."""
+    return _SOFT.search(source) is not None and not _has_option(source)
+
+
+def _has_option(source: str) -> bool:
     read, own = _SWITCH.search(source), _OWN.search(source)
-    return "optional" if read and not (own and own.start() < read.start()) else "always"
+    return read is not None and not (own and own.start() < read.start())
 
 
 def switch(thinking: Thinking, think: bool | None) -> dict[str, bool]:
