@@ -16,7 +16,17 @@ EACH = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m
 ITEMS = "{% for k, v in c.function.arguments.items() %}"
 VALUE = "{{ v if v is string else v | tojson }}"
 END = "{% endfor %}{% endfor %}"
+
+def dsml(text: str) -> str:
+    """A text with DeepSeek's mark for each @."""
+    return text.replace("@", "｜DSML｜")
+
+
+DSML = dsml(EACH + '<@function_calls>\n<@invoke name="{{ c.function.name }}">\n' + ITEMS + '<@parameter name="{{ k }}" string='
+            """"{{ 'true' if v is string else 'false' }}">""" + VALUE
+            + "</@parameter>\n{% endfor %}</@invoke>\n</@function_calls>" + END)
 TEMPLATES = {
+    "deepseek-v3.2": DSML, "deepseek-v4": DSML.replace("function_calls", "tool_calls"),
     "glm": EACH + "<tool_call>{{ c.function.name }}\n" + ITEMS + "<arg_key>{{ k }}</arg_key>\n<arg_value>" + VALUE
     + "</arg_value>\n{% endfor %}</tool_call>" + END,
     "glm-4.7": EACH + "<tool_call>{{ c.function.name }}" + ITEMS + "<arg_key>{{ k }}</arg_key><arg_value>" + VALUE
@@ -56,10 +66,10 @@ def test_calls_are_read_as_templates_write_them(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_texts_between_tags_keep_their_bounds(name: str) -> None:
-    """A new line at both ends would be taken off, and the text be too short."""
+    """A new line at both ends is taken off by some, and the text would be too short."""
     schema = {"type": "object", "properties": {"text": {"type": "string", "minLength": 3}}, "required": ["text"]}
     format, tools = find_format(TEMPLATES[name]), [Tool("write", "", schema)]
-    for text, fits in (("\nb\n", name == "qwen3-coder"), ("ab", False), ("a\nb\n", True)):
+    for text, fits in (("\nb\n", name == "qwen3-coder" or name.startswith("deepseek")), ("ab", False), ("a\nb\n", True)):
         call = {"function": {"name": "write", "arguments": {"text": text}}}
         said = ChatTemplate(TEMPLATES[name]).render([{"role": "assistant", "content": "", "tool_calls": [call]}]).text
         assert accepts(tool_grammar(format, tools, literal), said) == fits, text
@@ -70,6 +80,7 @@ def test_texts_between_tags_keep_their_bounds(name: str) -> None:
     ("<tools></tools> <tool_call><function=example><parameter=a>b</parameter>", "qwen3-coder"),       # MiMo V2
     ('<role>SYSTEM</role> <tools></tools> <tool_call>\n{"name": <function-name>', "hermes"),          # Ling, Ring
     ("{%- set begin = '<seed:tool_call>' %} <function=example>", "seed"), ("{%- set begin = '<minimax:tool_call>' -%}", "minimax"),
+    ("{%- set dsml = '｜DSML｜' %}<{{ dsml }}function_calls> <think>", "deepseek-v3.2"), ("<｜DSML｜tool_calls>", "deepseek-v4"),
     ("<tool_call>{function-name}\n<arg_key>{a}</arg_key>\n<arg_value>", "glm"),
     ("<tool_call>{function-name}<arg_key>{a}</arg_key><arg_value>", "glm-4.7")])
 def test_families_are_told_by_their_templates_marks(source: str, name: str) -> None:
@@ -89,3 +100,52 @@ def test_names_that_tags_cannot_hold_are_refused(bad: str) -> None:
     for tool in (Tool("f", "", {"type": "object", "properties": {bad: {}}}), Tool(bad, "", {"type": "object"})):
         with pytest.raises(SchemaError, match="which this model's calls cannot hold"):
             tool_grammar(find_format(TEMPLATES["minimax"]), [tool], literal)
+
+
+@pytest.mark.parametrize("bad", ['a"b', "a\nb", ""])
+def test_names_that_dsml_cannot_hold_are_refused(bad: str) -> None:
+    for tool in (Tool("f", "", {"type": "object", "properties": {bad: {}}}), Tool(bad, "", {"type": "object"})):
+        with pytest.raises(SchemaError, match="which this model's calls cannot hold"):
+            tool_grammar(find_format(DSML), [tool], literal)
+
+
+def invoked(*parameters: str) -> str:
+    """A call of f with parameters, each as name, whether it is a text, and value."""
+    parts = (each.split(" ", 2) for each in parameters)
+    inner = "".join(f'\n<@parameter name="{name}" string="{text}">{value}</@parameter>' for name, text, value in parts)
+    return dsml(f'<@function_calls>\n<@invoke name="f">{inner}\n</@invoke>\n</@function_calls>')
+
+
+VALUES: list[tuple[Any, str, Any]] = [           # (schema, as it is written, value)
+    ({"type": "string"}, "true  </b>\n 3 ", " </b>\n 3 "), ({"type": "string", "enum": ["", "a b"]}, "true ", ""),
+    ({"const": "a b"}, "true a b", "a b"), ({"enum": [1, "a"]}, 'false "a"', "a"),
+    ({"type": "string", "enum": [dsml("</@parameter>")]}, 'false "</@parameter>"', dsml("</@parameter>")),
+    ({"type": "string", "format": "date"}, 'false "2026-01-31"', "2026-01-31"), ({"type": ["string", "null"]}, "false null", None),
+    ({"type": ["string", "null"]}, "true null", "null"), ({}, "true 3", "3"), ({}, "false 3", 3), (True, "true [", "["),
+    ({"type": "array"}, 'false ["</@parameter>"]', [dsml("</@parameter>")]), ({"type": "boolean"}, "false true", True),
+    ({"type": "string", "minLength": 3}, "true abc", "abc")]
+
+
+@pytest.mark.parametrize(("schema", "written", "value"), VALUES, ids=range(len(VALUES)))
+def test_an_attribute_of_dsml_tells_texts_from_json(schema: Any, written: str, value: Any) -> None:
+    format, tool = find_format(DSML), Tool("f", "", {"type": "object", "properties": {"x": schema}, "required": ["x"]})
+    grammar, said = tool_grammar(format, [tool], literal), invoked(f"x {written}")
+    assert accepts(grammar, said), grammar
+    for size in (1, 5, 1000):
+        splitter, calls = CallSplitter(format, [tool]), []
+        for at in range(0, len(said), size):
+            calls += splitter.push(said[at : at + size])[1]
+        assert [each.arguments for each in calls] == [{"x": value}]
+
+
+def test_dsml_keeps_to_the_schema() -> None:
+    properties = {"n": {"type": "integer"}, "s": {"type": "string", "minLength": 2}, "o": {"type": "string", "enum": ["a"]}}
+    tool = Tool("f", "", {"type": "object", "properties": properties, "required": ["n"]})
+    grammar = tool_grammar(find_format(DSML), [tool], literal)
+    for given in ([], ["n true 3"], ["n false 3.5"], ["n false 3", "s true a"], ["n false 3", 's false "ab"'],
+                  ["n false 3", "o true b"]):
+        assert not accepts(grammar, invoked(*given)), given
+    for given in (["n false 3"], ["n false 3", "o true a"], ["n false 3", "s true ab", "o true a"]):
+        assert accepts(grammar, "So." + invoked(*given) + "\nThen."), given
+    empty = tool_grammar(find_format(DSML), [Tool("f", "", {"type": "object"})], literal)
+    assert accepts(empty, invoked()) and accepts(empty, invoked().replace('">\n', '">\n\n'))

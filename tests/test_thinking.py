@@ -207,6 +207,14 @@ def test_calls_end_the_thinking_of_kimi() -> None:
     assert parts(["Hm. <|tool_calls_se", "ction_begin|>x"], True, marks) == ("Hm.", "<|tool_calls_section_begin|>x")
 
 
+def test_calls_end_the_thinking_of_deepseek() -> None:
+    marks = marks_of("{% set mark = '｜DSML｜' %}<think></think>")
+    assert marks is not None
+    for name in ("function_calls", "tool_calls"):
+        assert parts(["Hm.\n\n<｜DS", f"ML｜{name}>x"], True, marks) == ("Hm.", f"<｜DSML｜{name}>x")
+    assert parts(["Hm.\n\n<｜DS", "ML｜>x</think>y"], True, marks) == ("Hm.\n\n<｜DSML｜>x", "y")
+
+
 def test_a_switch_that_is_not_there_is_refused() -> None:
     assert switch("no", None) == switch("always", None) == switch("no", False) == switch("always", True) == {}
     assert switch("optional", False) == {"enable_thinking": False, "thinking": False, "reasoning": False}

@@ -35,6 +35,13 @@ TOOLS = [
         "type": "object", "properties": {"text": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}},
                                          "urgent": {"type": "boolean"}}, "required": ["text"]}),
 ]
+
+
+def dsml(text: str) -> str:
+    """A text with DeepSeek's mark for each @."""
+    return text.replace("@", "｜DSML｜")
+
+
 ROME, NOTE = ("weather", {"city": "Rome", "days": 3}), ("note", {"text": 'a "b", [c]', "tags": ["x", "y"], "urgent": True})
 
 GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
@@ -121,6 +128,14 @@ GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
      "<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "",
      [ROME, ("function", {})]),
     ("deepseek-v3.1", '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days": 3}', "", [ROME]),
+    ("deepseek-v3.2", dsml('Well.\n\n<@function_calls>\n<@invoke name="weather">\n<@parameter name="city" string="true">Rome'
+     '</@parameter>\n<@parameter name="days" string="false">3</@parameter>\n</@invoke>\n<@invoke name="note">\n'
+     '<@parameter name="text" string="true"></@function_calls>\n</@parameter>\n</@invoke>\n</@function_calls>.'),
+     "Well.\n\n.", [ROME, ("note", {"text": dsml("</@function_calls>\n")})]),
+    ("deepseek-v3.2", dsml('<@function_calls><@invoke name="a b"></@invoke>'), "", [("a b", {})]),
+    ("deepseek-v4", dsml('<@tool_calls>\n<@invoke name="note">\n<@parameter name="text" string="true">a "b", [c]</@parameter>\n'
+     '<@parameter name="tags" string="false"> ["x", "y"]\n</@parameter>\n<@parameter name="urgent" string="false">true'
+     '</@parameter>\n</@invoke>\n</@tool_calls>'), "", [NOTE]),
     ("command", '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Rome", "days": 3}},\n'
      '    {"tool_call_id": "1", "tool_name": "note", "parameters": {"text": "<|END_ACTION|>"}}\n]<|END_ACTION|>', "",
      [ROME, ("note", {"text": "<|END_ACTION|>"})]),
@@ -151,6 +166,11 @@ PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", 
          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>[]<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>" + "a" * 100_000 + "<｜tool▁calls▁end｜>",
          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>" + '[{"a":' * 20_000 + "<｜tool▁calls▁end｜>",
+         *map(dsml, ("<@function_calls>\n</@function_calls>", "<@function_calls>none</@function_calls>",
+                     '<@function_calls><@invoke name="f"><@parameter name="x" string="false">one</@parameter></@invoke>'
+                     "</@function_calls>", '<@tool_calls><@invoke name="f"> and </@invoke></@tool_calls>',
+                     '<@function_calls><@invoke name="f"><@parameter name="x" string="true">' * 3000,
+                     '<@tool_calls><@invoke name="f"><@parameter name="x" string="false">' + "[" * 50_000 + "</@tool_calls>")),
          "<|START_ACTION|>[]<|END_ACTION|>", '<|START_ACTION|>[{"tool_name": "a", "parameters": 3}, 1]<|END_ACTION|>',
          "<|START_ACTION|>" + '[{"a":' * 20_000 + "<|END_ACTION|>", "<|START_ACTION|>" + "a" * 100_000 + "<|END_ACTION|>",
          "Action: ```json\n[3]\n```", 'Action: ```json\n[{"tool_name": "directly-answer", "parameters": {}}]\n```',
@@ -276,6 +296,7 @@ MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "seed
          "internlm": "<|action_start|><|plugin|>",
          "command": "<|START_ACTION|>", "command-r": "Write \\'Action:\\' followed by a json-formatted list of actions",
          "deepseek-v3": "<｜tool▁calls▁begin｜> ```json", "deepseek-v3.1": "<｜tool▁calls▁begin｜>",
+         "deepseek-v3.2": "<｜DSML｜function_calls>", "deepseek-v4": "<｜DSML｜tool_calls>",
          "harmony": "<|channel|> functions"}
 
 
@@ -293,6 +314,7 @@ def weather(city: Literal["Rome", "Oslo"], days: int = 1, warm: bool = False, ne
 
 
 ASK = [{"role": "user", "content": "hello"}]
+LONG = ("deepseek-v3.2", "deepseek-v4")          # with long texts around each argument
 
 
 @pytest.fixture(scope="module", params=["spm", "bpe"])
@@ -312,7 +334,8 @@ def test_arguments_follow_their_schema(model: edgellm.Model, name: str) -> None:
     opener, ended = format.openers[-1] if format.at_start else format.openers[0], 0
     closing = [tag_ends(model.tokenizer, format.closers[0])] if name.startswith("deepseek") else []      # many tokens long
     for seed in range(6):
-        answer = model.chat(ASK, tools=[weather], seed=seed, max_tokens=200, temperature=1.2, top_k=0, top_p=1.0, min_p=0.0,
+        answer = model.chat(ASK, tools=[weather], seed=seed, max_tokens=600 if name in LONG else 200, temperature=1.2,
+                            top_k=0, top_p=1.0, min_p=0.0,
                             processors=[Begins(model.tokenizer.encode_continuation(opener)), *closing], stop_loops=False)
         for call in answer.tool_calls:
             ended += 1
@@ -334,7 +357,8 @@ HARD: dict[str, Any] = {
         "tuple": {"type": "array", "prefixItems": [{"type": "boolean"}, {"type": "integer"}], "items": False, "minItems": 2},
         "map": {"type": "object", "additionalProperties": {"type": ["string", "null"]}}, "true": {"const": "on"},
         "free": {"type": "string"}, "date": {"type": "string", "format": "date"}, "word": {"type": "string", "pattern": "^a|b$"}}}
-ENDS = {"qwen3-coder": "\n</parameter>\n", "seed": "</parameter>\n", "minimax": "</parameter>\n"}
+ENDS = {"qwen3-coder": "\n</parameter>\n", "seed": "</parameter>\n", "minimax": "</parameter>\n",
+        **dict.fromkeys(LONG, dsml("</@parameter>\n"))}
 CONTROLS = ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_call>",
             "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>", "<|tool_call_start|>",
             "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>",
@@ -365,8 +389,8 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
     ended, more = 0, [tag_ends(tokens, ENDS[name], format.closers[0])] if name in ENDS else []
     for seed in range(30):
         answer = marked.chat(ASK, tools=[{"name": "find", "parameters": HARD}], seed=seed,
-                             max_tokens=500, temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, stop_loops=False,
-                             processors=[Begins(list(begin), ends), *more])
+                             max_tokens=1800 if name in LONG else 500, temperature=1.5, top_k=0, top_p=1.0, min_p=0.0,
+                             stop_loops=False, processors=[Begins(list(begin), ends), *more])
         assert answer.tool_calls or answer.stop_reason == "length" or "directly" in answer.text, answer.text
         for call in answer.tool_calls:
             jsonschema.validate(call.arguments, HARD)
@@ -395,12 +419,16 @@ class Begins:
 
 def tag_ends(tokens: Tokenizer, tag: str, closer: str | None = None) -> Processor:
     """A processor that goes on with a tag that has begun, which chance alone would hardly write, and closes a block of calls."""
+    parts = [token for letter in tag for token in tokens.encode_continuation(letter)]
+    begins = [b"".join(map(tokens.piece, parts[:n])) for n in range(len(parts))]
+    last = tokens.token_id(closer) if closer is not None else None
+
     def favour(ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        text = b"".join(tokens.piece(int(token)) for token in ids[-len(tag):])
-        begun = max(n for n in range(len(tag)) if text.endswith(tag[:n].encode()))
-        logits[tokens.encode_continuation(tag[begun])] += 30 if begun else 5
-        if closer is not None:
-            logits[tokens.token_id(closer)] += 30
+        text = b"".join(tokens.piece(int(token)) for token in ids[-len(parts):])
+        begun = max(n for n, begin in enumerate(begins) if text.endswith(begin))
+        logits[parts[begun]] += 30 if begun else 5
+        if last is not None:
+            logits[last] += 30
         return logits
 
     return favour
@@ -549,6 +577,7 @@ TAGGED_CALL = {"e": "</parameter>", "c": '"x', "o": "\na\n", "l": ["</parameter>
 SEVERAL = {"anyOf": [fields(["a"], a=TEXT), {"allOf": [PAIR, fields(["y"], y=TEXT)]}]}
 XML = "<tool_call>\n<function=f>\n{}</function>\n</tool_call>"
 GLM = "<arg_key>{}</arg_key><arg_value>{}</arg_value>"
+DSML_CALL = dsml('<@{0}_calls>\n<@invoke name="f">\n<@parameter name="x" string="false">1</@parameter>\n</@invoke>\n</@{0}_calls>')
 X_CALLS = {"seed": "<seed:tool_call>\n<function=f>\n<parameter=x>1</parameter>\n</function>\n</seed:tool_call>",
            "minimax": '<minimax:tool_call>\n<invoke name="f">\n<parameter name="x">1</parameter>\n</invoke>\n</minimax:tool_call>',
            "glm": "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
@@ -566,6 +595,7 @@ X_CALLS = {"seed": "<seed:tool_call>\n<function=f>\n<parameter=x>1</parameter>\n
            "harmony": '<|channel|>commentary to=functions.f<|message|>{"x":1}',
            "command": '<|START_ACTION|>[\n    {"tool_call_id":"0","tool_name":"f","parameters":{"x":1}}\n]<|END_ACTION|>',
            "command-r": 'Action: ```json\n[{"tool_name":"f","parameters":{"x":1}}]\n```',
+           "deepseek-v3.2": DSML_CALL.format("function"), "deepseek-v4": DSML_CALL.format("tool"),
            "deepseek-v3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
                           '{"x":1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
            "deepseek-v3.1": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"x":1}<｜tool▁call▁end｜>'

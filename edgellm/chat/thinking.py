@@ -38,6 +38,9 @@ FINAL = Marks("", "[BEGIN FINAL RESPONSE]", "", answer=AnswerMarks("", "[END FIN
 HARMONY = Marks("<|channel|>analysis", "<|channel|>final<|message|>", "<|channel|>",
                 ("<|start|>", "<|message|>", "<|end|>", "<|constrain|>"))
 _MARKS = (FINAL, SEED, BRACKETS, THINK, CHANNEL, INNER, COMMAND, HARMONY)
+# Calls that end thinking between <think> and </think>, by what templates show of them: Kimi, DeepSeek from V3.2 on.
+_CALLS = {"<|tool_calls_section_begin|>": ("<|tool_calls_section_begin|>",),
+          "｜DSML｜": ("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>")}
 Thinking = Literal["no", "always", "optional"]   # what a template says of its model
 # Names that templates give the switch; a bare `thinking` occurs in prose as well, so it counts only where it is tested.
 _SWITCH = re.compile(r"(?<![.\w])enable_thinking\b(?!\s*=[^=])|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}"
@@ -53,8 +56,8 @@ def marks_of(source: str) -> Marks | None:
     found = next((marks for marks in _MARKS if marks.close in source), None)
     if found not in (THINK, COMMAND):
         return found
-    calls = found.calls + (("<|tool_calls_section_begin|>",) if "<|tool_calls_section_begin|>" in source else ())        # Kimi
-    return found._replace(answer=answer_marks_of(source), calls=calls)
+    calls = next((marks for shown, marks in _CALLS.items() if shown in source), ())
+    return found._replace(answer=answer_marks_of(source), calls=found.calls + calls)
 
 
 def thinking_of(source: str) -> Thinking:

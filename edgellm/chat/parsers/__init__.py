@@ -8,6 +8,7 @@ from edgellm.chat.parsers import (
     apertus,
     command,
     deepseek,
+    dsml,
     functionary,
     gemma,
     glm,
@@ -31,7 +32,7 @@ from edgellm.chat.tools import Tool
 __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar", "unknown_mark", "with_form"]
 
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
-FORMATS = (glm.CLOSE_FORMAT, glm.FORMAT, seed.FORMAT, minimax.FORMAT,
+FORMATS = (dsml.FORMAT, dsml.V4_FORMAT, glm.CLOSE_FORMAT, glm.FORMAT, seed.FORMAT, minimax.FORMAT,
            command.FORMAT, command.FENCED_FORMAT, qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI,
            apertus.FORMAT, internlm.FORMAT, hermes.FORMAT, granite.FORMAT, json_lists.XLAM, functionary.FORMAT, gemma.FORMAT,
            gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,

@@ -45,4 +45,4 @@ def _anchored(pattern: str) -> str | None:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r'([^\w\s<>=";:,!@#%&-])', r"\\\1", text)
+    return re.sub(r'([^\w\s<>=";:,!@#%&\x80-\U0010ffff-])', r"\\\1", text)

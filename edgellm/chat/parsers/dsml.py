@@ -1,0 +1,121 @@
+"""Calls of DeepSeek V3.2 and V4 in DSML: tags with a mark of their own, and an attribute that tells texts from JSON."""
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any  # Any: JSON
+
+from edgellm.chat.parsers._format import Format, Mark, inline, literal
+from edgellm.chat.parsers._texts import SILENT, text_terminal
+from edgellm.chat.schemas import Schema, variants
+from edgellm.chat.tools import Call, Tool
+from edgellm.errors import SchemaError
+
+DSML = "｜DSML｜"
+CLOSE = f"</{DSML}parameter>"
+INVOKE = re.compile(rf'\s*<{DSML}invoke\s+name="([^"\n]+)"\s*>')
+INVOKED = re.compile(rf"\s*</{DSML}invoke>")
+PARAMETER = re.compile(rf'\s*<{DSML}parameter\s+name="([^"\n]+)"\s+string="(true|false)"\s*>')
+JSON_START, JSON_END = re.compile(r"\s*"), re.compile(r"\s*" + CLOSE)
+NAME = re.compile(r'[^"\n]+')
+CLOSED, AS_TEXT, AS_JSON = CLOSE + "\n", '"true">', '"false">'
+DECODER = json.JSONDecoder()
+
+
+def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
+    calls, at = list[Call](), 0
+    while head := INVOKE.match(block, at):
+        arguments, at = _arguments(block, head.end())
+        end = INVOKED.match(block, at)
+        if end is None:
+            return None
+        calls.append(Call(head[1], arguments))
+        at = end.end()
+    return calls if not block[at:].strip() else None
+
+
+def _arguments(block: str, at: int) -> tuple[dict[str, Any], int]:
+    """The arguments that begin at `at`, and where they end. Raises ValueError."""
+    found: dict[str, Any] = {}
+    while head := PARAMETER.match(block, at):
+        if head[2] == "true":
+            end = block.index(CLOSE, head.end())
+            found[head[1]], at = block[head.end() : end], end + len(CLOSE)
+            continue
+        start = JSON_START.match(block, head.end())
+        value, end = DECODER.raw_decode(block, start.end() if start else head.end())
+        tail = JSON_END.match(block, end)
+        if tail is None:
+            raise ValueError("a parameter does not end")
+        found[head[1]], at = value, tail.end()
+    return found, at
+
+
+def body(tools: Sequence[Tool], mark: Mark) -> str:
+    terminals: dict[str, str] = {}
+    calls = " | ".join(_call(tool, each, terminals) for tool in tools for each in variants(tool.name, tool.parameters))
+    return "\n".join([f'"\\n" ({calls})+', *(f"{name}: {text}" for text, name in terminals.items())])
+
+
+def _call(tool: Tool, arguments: Schema, terminals: dict[str, str]) -> str:
+    parts = [literal(f'<{DSML}invoke name="{_name(tool.name, tool)}">\n')]
+    for name, schema in arguments["properties"].items():
+        parameter = _parameter(_name(name, tool), schema, tool, terminals)
+        parts.append(parameter if name in arguments["required"] else f"{parameter}?")
+    empty = ['"\\n"?'] if not arguments["required"] else []         # a line that templates leave empty where there are no arguments
+    return "(" + " ".join([*parts, *empty, literal(f"</{DSML}invoke>\n")]) + ")"
+
+
+def _parameter(name: str, schema: Any, tool: Tool, terminals: dict[str, str]) -> str:
+    """A text as it is where the schema may be one and lets it stand so, other values as JSON."""
+    head, ways = f'<{DSML}parameter name="{name}" string=', list[str]()
+    if (text := _text(schema, terminals)) is not None:
+        ways.append(f"{literal(head + AS_TEXT)} {text}")
+    if text is None or not _is_text(schema):
+        ways.append(f"{literal(head + AS_JSON)} {inline(schema, tool.parameters)} {literal(CLOSED)}")
+    return f"({' | '.join(ways)})"
+
+
+def _text(schema: Any, terminals: dict[str, str]) -> str | None:
+    """The text that a value may be, with the tag that ends it."""
+    if not isinstance(schema, Mapping):
+        return _terminal({}, terminals) if schema is True else None
+    if not _is_text(schema):
+        may_be_text = "string" in schema.get("type", "string") and not set(schema) - SILENT
+        return _terminal({}, terminals) if may_be_text else None
+    if not (values := _values(schema)):
+        return _terminal(schema, terminals)
+    return f"({' | '.join(literal(each + CLOSED) for each in values)})" if all(CLOSE not in each for each in values) else None
+
+
+def _terminal(schema: Mapping[str, Any], terminals: dict[str, str]) -> str | None:
+    terminal = text_terminal(schema, without=CLOSE, end=CLOSED)
+    return None if terminal is None else terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
+
+
+def _is_text(schema: Any) -> bool:
+    """Whether values are texts and nothing else."""
+    if not isinstance(schema, Mapping):
+        return False
+    values = _values(schema)
+    return all(isinstance(each, str) for each in values) if values else schema.get("type") == "string"
+
+
+def _values(schema: Mapping[str, Any]) -> list[Any]:
+    """Those that a schema lists."""
+    return schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else []
+
+
+def _name(name: str, tool: Tool) -> str:
+    if not NAME.fullmatch(name):
+        raise SchemaError(f"the tool {tool.name} has the name {name!r}, which this model's calls cannot hold; use no quotes and no "
+                          "new lines.")
+    return name
+
+
+OPENERS = (f"<{DSML}function_calls>", f"<{DSML}tool_calls>")
+FORMAT = Format("deepseek-v3.2", ((DSML, "function_calls"),), OPENERS, parse, tuple(each.replace("<", "</") for each in OPENERS),
+                body=body)
+V4_FORMAT = replace(FORMAT, name="deepseek-v4", detects=((DSML,),), openers=OPENERS[::-1], closers=FORMAT.closers[::-1])
