@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, Literal, NamedTuple  # Any: JSON
@@ -38,14 +39,18 @@ class Shape:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, **options: Any) -> Rendered:
         """As `ChatTemplate.render`, for messages as programs that use OpenAI's API write them."""
-        if (call_id := find_format(self._template.source).call_id) is not None:
-            messages = _numbered(messages, call_id)
+        format = find_format(self._template.source)
+        if format.call_id is not None:
+            messages = _numbered(messages, format.call_id)
         messages = [self._message(message) if isinstance(message, Mapping) else message for message in messages]
         messages = with_soft_switch(messages, self._template.source, options.get("enable_thinking"))
         more: dict[str, Any] = {}
         if messages and tools:
             messages, more = _tell(self.tools or "tools", messages, tools)
-        return self._template.render(messages, **{**more, **options})
+        rendered = self._template.render(messages, **{**more, **options})
+        if format.prefill and not tools and rendered.text.endswith(format.openers[0]):
+            rendered = replace(rendered, text=rendered.text + format.prefill)
+        return rendered
 
     @cached_property
     def tools(self) -> Told | None:

@@ -38,7 +38,7 @@ class Toolbox:
 
     def splitter(self) -> CallSplitter:
         """What finds the calls in one answer."""
-        return CallSplitter(self.format, self.tools)
+        return (self.format.splitter or CallSplitter)(self.format, self.tools)
 
     def shown(self, tokenizer: Tokenizer) -> frozenset[int]:
         """Control tokens that the answer's text must hold for the parser."""

@@ -24,6 +24,7 @@ from edgellm.chat.parsers import (
     mistral,
     pythonic,
     qwen3_coder,
+    recipients,
     seed,
 )
 from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain, with_form
@@ -34,8 +35,8 @@ __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_gra
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
 FORMATS = (dsml.FORMAT, dsml.V4_FORMAT, glm.CLOSE_FORMAT, glm.FORMAT, seed.FORMAT, minimax.FORMAT,
            command.FORMAT, command.FENCED_FORMAT, qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI,
-           apertus.FORMAT, internlm.FORMAT, hermes.FORMAT, granite.FORMAT, json_lists.XLAM, functionary.FORMAT, gemma.FORMAT,
-           gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
+           apertus.FORMAT, internlm.FORMAT, hermes.FORMAT, granite.FORMAT, json_lists.XLAM, functionary.FORMAT,
+           recipients.FORMAT, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
            deepseek.FENCED_FORMAT, deepseek.FORMAT, kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT,
            llama3.FORMAT)
 # Opening marks of calls by their names: <|tool_call_begin|>, <｜tool▁calls▁begin｜>, <function_calls>, <|START_ACTION|>.

@@ -52,6 +52,8 @@ class Format:
     write: Write | None = None
     call_id: Callable[[str, int], str] | None = None     # of the n-th call of a name, where the model reads ids
     cost: Callable[[str], int] = JSON_COST       # of parsing a block in vain
+    splitter: Callable[[Format, Sequence[Tool]], CallSplitter] | None = None         # where CallSplitter does not do
+    prefill: str = ""                            # what goes behind a prompt that ends with an opener, where there are no tools
 
 
 class CallSplitter:
