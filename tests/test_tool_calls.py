@@ -102,6 +102,12 @@ GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
     ("functionary", 'So: <function=weather>{"city": "Rome", "days": 3}</function>\n<function=note>{"text": '
      '"</function>"}</function>', "So: \n", [ROME, ("note", {"text": "</function>"})]),
     ("functionary-v3.2", 'So:>>>weather\n{"city": "Rome", "days": 3}\n', "So:", [ROME]),
+    ("gigachat-3", 'Well.<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "weather", "arguments": {"city": "Rome", '
+     '"days": 3}}', "Well.", [ROME]),
+    ("gigachat-3", 'So function call<|role_sep|>\n{"name": "note", "arguments": {"text": "<|message_sep|>\\n\\n"}}'
+     "<|message_sep|>\n\n", "So ", [("note", {"text": "<|message_sep|>\n\n"})]),
+    ("gigachat-3.1", 'Well.<|function_call|>{"name": "weather", "arguments": {"city": "Rome", "days": 3}}', "Well.", [ROME]),
+    ("gigachat-3.1", '<|function_call|>{"name": "a", "arguments": {}}<|message_sep|>\n\n', "", [("a", {})]),
     ("xlam", '[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "b"}]', "", [ROME, ("b", {})]),
     ("xlam", 'I call [{"name": "a", "arguments": {}}]', 'I call [{"name": "a", "arguments": {}}]', []),
     ("apertus", '<|tools_prefix|>[{"weather": {"city": "Rome", "days": 3}}, {"b": {}}]<|tools_suffix|>.', ".", [ROME, ("b", {})]),
@@ -160,6 +166,8 @@ PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", 
          "[f(1), g(**x)]", "[open(x=b'1')]", "{" * 5000, "[" * 5000, "<|tool_call>call:a{" + "[" * 5000 + "<tool_call|>",
          "<|action_start|><|interpreter|>\nprint(1)<|action_end|>", '<|action_start|>{"name": "a"}<|action_end|>',
          '<|tools_prefix|>[{"a": 1}]<|tools_suffix|>', "<|tools_prefix|>[1]<|tools_suffix|>", "<tool_calls>[3]</tool_calls>",
+         "function call<|role_sep|>\n", '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": 3}<|message_sep|>\n\n',
+         "<|message_sep|>\n\n" * 3000, "<|message_sep|>\n\nfunction call", "<|function_call|>{}",
          ">>>", ">>> 1 + 1\n2", ">>>all\n{}", ">>>f\n[]>>>", ">>>f\n{" * 3000,
          "<tool_calls><tool_call>a {}</tool_call></tool_calls>", "functools[1]", "<function=a>[1]</function>",
          "<function=", "<function=>{}</function>", "<function=a>{</function>", "<TOOLCALL>" * 3000,
@@ -294,7 +302,7 @@ MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "seed
          "functiongemma": "<start_function_call>", "kimi": "<|tool_calls_section_begin|>",
          "nemotron": "<TOOLCALL>", "hunyuan": "<tool_calls>", "phi": "<|/tool_call|>",
          "xlam": 'xLAM {"name": "tool_call_name", "arguments": 1} tool_call.function | tojson', "apertus": "<|tools_prefix|>",
-         "functionary-v3.2": ">>>all",
+         "functionary-v3.2": ">>>all", "gigachat-3": "function call<|role_sep|>", "gigachat-3.1": "<|role_sep|><|function_call|>",
          "functionary": '<function=example_function_name>{"a": "b"}</function>',
          "internlm": "<|action_start|><|plugin|>",
          "command": "<|START_ACTION|>", "command-r": "Write \\'Action:\\' followed by a json-formatted list of actions",
@@ -368,7 +376,7 @@ CONTROLS = ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[A
             *kimi.FORMAT.markers, *deepseek.MARKERS, *command.FORMAT.markers,
             *BY_NAME["seed"].markers, *BY_NAME["minimax"].markers, *BY_NAME["glm"].markers[2:],
             "<|/tool_call|>", "<TOOLCALL>", "</TOOLCALL>", "<tool_calls>", "</tool_calls>", "<|tools_prefix|>", "<|tools_suffix|>",
-            "<|action_start|>", "<|plugin|>", "<|action_end|>")
+            "<|action_start|>", "<|plugin|>", "<|action_end|>", "<|message_sep|>\n\n", "<|role_sep|>\n", "<|function_call|>")
 
 
 @pytest.fixture(scope="module")
@@ -388,6 +396,8 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
     begin = [tokens.token_id(opener)] if tokens.token_id(opener) is not None else tokens.encode_continuation(opener)
     if name == "harmony":
         begin = [tokens.token_id("<|channel|>"), *tokens.encode_continuation("commentary to=functions.find")]
+    if name == "gigachat-3":
+        begin = [tokens.token_id("<|message_sep|>\n\n"), *tokens.encode_continuation("function call")]
     ends = [token for text in ('"', "'", "<", "]", "}", ")", *CONTROLS) if (token := tokens.token_id(text)) is not None]
     ended, more = 0, [tag_ends(tokens, ENDS[name], format.closers[0])] if name in ENDS else []
     for seed in range(30):
@@ -592,6 +602,8 @@ X_CALLS = {"seed": "<seed:tool_call>\n<function=f>\n<parameter=x>1</parameter>\n
            "hunyuan": '<tool_calls>[{"name":"f","arguments":{"x":1}}]</tool_calls>',
            "phi": '<|tool_call|>[{"name":"f","arguments":{"x":1}}]<|/tool_call|>',
            "functionary": '<function=f>{"x":1}</function>', "functionary-v3.2": 'f\n{"x":1}',
+           "gigachat-3": '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name":"f","arguments":{"x":1}}',
+           "gigachat-3.1": '<|function_call|>{"name":"f","arguments":{"x":1}}',
            "apertus": '<|tools_prefix|>[{"f":{"x":1}}]<|tools_suffix|>',
            "internlm": '<|action_start|><|plugin|>\n{"name":"f","parameters":{"x":1}}<|action_end|>',
            "llama3": '{"name":"f","parameters":{"x":1}}', "pythonic": "[f(x=1)]",

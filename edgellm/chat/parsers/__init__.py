@@ -11,6 +11,7 @@ from edgellm.chat.parsers import (
     dsml,
     functionary,
     gemma,
+    gigachat,
     glm,
     granite,
     harmony,
@@ -36,9 +37,9 @@ __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_gra
 FORMATS = (dsml.FORMAT, dsml.V4_FORMAT, glm.CLOSE_FORMAT, glm.FORMAT, seed.FORMAT, minimax.FORMAT,
            command.FORMAT, command.FENCED_FORMAT, qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI,
            apertus.FORMAT, internlm.FORMAT, hermes.FORMAT, granite.FORMAT, json_lists.XLAM, functionary.FORMAT,
-           recipients.FORMAT, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT,
-           deepseek.FENCED_FORMAT, deepseek.FORMAT, kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT, pythonic.FORMAT,
-           llama3.FORMAT)
+           recipients.FORMAT, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT, gigachat.MARKED_FORMAT,
+           gigachat.FORMAT, deepseek.FENCED_FORMAT, deepseek.FORMAT, kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT,
+           pythonic.FORMAT, llama3.FORMAT)
 # Opening marks of calls by their names: <|tool_call_begin|>, <｜tool▁calls▁begin｜>, <function_calls>, <|START_ACTION|>.
 CALL_MARK = re.compile(r"<[|｜]?(?!end)[\w:▁-]{0,40}?(?:(?:tool|function)[_▁-]?calls?|start_action|action_start)"
                        r"(?P<more>[\w▁-]{0,40})[|｜]?>", re.IGNORECASE)
