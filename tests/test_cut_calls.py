@@ -63,6 +63,11 @@ CUT = [
      '<｜tool▁call▁begin｜>function<｜tool▁sep｜>get the list\n```json\n{"list": [1]'),
     ("deepseek-v3.1", '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "x", "n": 3}<｜tool▁call▁end｜>',
      '<｜tool▁call▁begin｜>get<｜tool▁sep｜>{"list": ["<｜tool▁calls▁end｜>"]'),
+    *((name, f'<｜DSML｜{block}>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="true">x</｜DSML｜parameter>\n'
+       '<｜DSML｜parameter name="n" string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n',
+       '<｜DSML｜invoke name="get the list">\n<｜DSML｜parameter name="list" string="false">["</｜DSML｜parameter>", '
+       f'"</｜DSML｜{block}>"]</｜DSML｜parameter>\n</｜DSML｜invoke')
+      for name, block in (("deepseek-v3.2", "function_calls"), ("deepseek-v4", "tool_calls"))),
     ("minimax", '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">x</parameter>\n<parameter name="n">3</parameter>\n'
      "</invoke>\n",
      '<invoke name="get the list">\n<parameter name="list">["</minimax:tool_call>", "</parameter>"]</parameter>\n</invoke'),

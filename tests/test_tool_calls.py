@@ -398,6 +398,8 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
         begin = [tokens.token_id("<|channel|>"), *tokens.encode_continuation("commentary to=functions.find")]
     if name == "gigachat-3":
         begin = [tokens.token_id("<|message_sep|>\n\n"), *tokens.encode_continuation("function call")]
+    if name == "functionary-v3.2":               # whose prompt ends with the opener
+        begin = tokens.encode_continuation("find\n")
     ends = [token for text in ('"', "'", "<", "]", "}", ")", *CONTROLS) if (token := tokens.token_id(text)) is not None]
     ended, more = 0, [tag_ends(tokens, ENDS[name], format.closers[0])] if name in ENDS else []
     for seed in range(30):

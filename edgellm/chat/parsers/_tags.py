@@ -73,14 +73,14 @@ class Tags:
         """The call that begins there, and where it ends. Raises Cut."""
         head = self._call.match(reading.block, at)
         if head is None:
-            _check_end(reading.block, at)
+            check_end(reading.block, at)
             return None
         if not (name := head[1].strip()):
             return None
         arguments, at = self._arguments(reading, head.end(), name)
         end = self._end.match(reading.block, at)
         if end is None:
-            _check_end(reading.block, at)
+            check_end(reading.block, at)
             return None
         if not (self.end or arguments or any(tool.name == name for tool in reading.tools)):
             return None                          # any word would be a call
@@ -191,7 +191,7 @@ class Tags:
         return re.compile(r"\s*" + re.escape(self.end.strip()))
 
 
-def _check_end(block: str, at: int) -> None:
+def check_end(block: str, at: int) -> None:
     """Raises Cut where a block ends before a tag that is wanted, or within it."""
     if UNFINISHED.fullmatch(block, at):
         raise Cut

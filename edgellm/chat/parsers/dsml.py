@@ -1,13 +1,14 @@
 """Calls of DeepSeek V3.2 and V4 in DSML: tags with a mark of their own, and an attribute that tells texts from JSON."""
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any  # Any: JSON
 
 from edgellm.chat.parsers._format import Format, Mark, inline, literal
+from edgellm.chat.parsers._reading import Cut, decoded, skipped
+from edgellm.chat.parsers._tags import check_end
 from edgellm.chat.parsers._texts import SILENT, text_terminal
 from edgellm.chat.schemas import Schema, variants
 from edgellm.chat.tools import Call, Tool
@@ -18,37 +19,52 @@ CLOSE = f"</{DSML}parameter>"
 INVOKE = re.compile(rf'\s*<{DSML}invoke\s+name="([^"\n]+)"\s*>')
 INVOKED = re.compile(rf"\s*</{DSML}invoke>")
 PARAMETER = re.compile(rf'\s*<{DSML}parameter\s+name="([^"\n]+)"\s+string="(true|false)"\s*>')
-JSON_START, JSON_END = re.compile(r"\s*"), re.compile(r"\s*" + CLOSE)
+JSON_END = re.compile(r"\s*" + CLOSE)
 NAME = re.compile(r'[^"\n]+')
 CLOSED, AS_TEXT, AS_JSON = CLOSE + "\n", '"true">', '"false">'
-DECODER = json.JSONDecoder()
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
-    calls, at = list[Call](), 0
-    while head := INVOKE.match(block, at):
-        arguments, at = _arguments(block, head.end())
-        end = INVOKED.match(block, at)
-        if end is None:
+    calls, at, size = list[Call](), 0, len(block.rstrip())
+    while not calls or at < size:
+        begins = skipped(block, at)
+        try:
+            found = _call_at(block, begins)
+        except Cut as cut:
+            raise Cut(calls, begins, cut.needs) from None
+        if found is None:
             return None
-        calls.append(Call(head[1], arguments))
-        at = end.end()
-    return calls if not block[at:].strip() else None
+        calls.append(found[0])
+        at = found[1]
+    return calls
 
 
-def _arguments(block: str, at: int) -> tuple[dict[str, Any], int]:
-    """The arguments that begin at `at`, and where they end. Raises ValueError."""
+def _call_at(block: str, at: int) -> tuple[Call, int] | None:
+    """The call that begins there, and where it ends. Raises Cut."""
+    head = INVOKE.match(block, at)
+    found = None if head is None else _arguments(block, head.end())
+    end = None if found is None else INVOKED.match(block, found[1])
+    if head is None or found is None or end is None:
+        check_end(block, at if found is None else found[1])
+        return None
+    return Call(head[1], found[0]), end.end()
+
+
+def _arguments(block: str, at: int) -> tuple[dict[str, Any], int] | None:
+    """The arguments that begin at `at`, and where they end. Raises Cut."""
     found: dict[str, Any] = {}
     while head := PARAMETER.match(block, at):
         if head[2] == "true":
-            end = block.index(CLOSE, head.end())
+            end = block.find(CLOSE, head.end())
+            if end < 0:
+                raise Cut(needs=CLOSE)
             found[head[1]], at = block[head.end() : end], end + len(CLOSE)
             continue
-        start = JSON_START.match(block, head.end())
-        value, end = DECODER.raw_decode(block, start.end() if start else head.end())
+        value, end = decoded(block, skipped(block, head.end()))
         tail = JSON_END.match(block, end)
         if tail is None:
-            raise ValueError("a parameter does not end")
+            check_end(block, end)
+            return None
         found[head[1]], at = value, tail.end()
     return found, at
 

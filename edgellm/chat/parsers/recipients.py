@@ -37,7 +37,7 @@ class RecipientSplitter(CallSplitter):
         shown, calls = super().flush()
         return start + shown, calls
 
-    def _closed(self) -> list[ToolCall]:
+    def _closed(self) -> list[ToolCall] | None:
         found = super()._closed()
         if found:                                # what ends a call begins the next one
             self._held = OPEN + self._held
