@@ -157,6 +157,7 @@ class Builder:
         self._states: list[StateSpec] = []
         self._outputs: dict[str, Value] = {}
         self.left_out: tuple[str, ...] = ()      # beginnings of names of tensors that are not needed
+        self._own_scales: tuple[str, ...] = ()   # ends of names of weights
 
     def emit(self, op: str, inputs: tuple[Value, ...], n: int, weights: tuple[str, ...] = (), *,
              row_kind: Rows | None = None, **attrs: Attr) -> Value:
@@ -198,6 +199,17 @@ class Builder:
         """The tensor with what products with the weight `name` are multiplied with; of experts, with a number for each."""
         scale = f"{name}.scale"                  # that of Gemma 4's router is for its input
         return scale if scale in self.tensors and not name.endswith(".ffn_gate_inp") else None
+
+    def own_scales(self, *parts: str) -> None:
+        """Treat the tensors `.scale` of these parts of a layer as weights of their own, which multiply what adapters add as well.
+
+        Others are a part of the matrix beside them, as NVFP4's are: an adapter was trained beside the product of both.
+        """
+        self._own_scales += tuple(f".{part}" for part in parts)
+
+    def owns_scale(self, name: str) -> bool:
+        """Whether the scale of the weight `name` was named by `own_scales`."""
+        return name.endswith(self._own_scales)
 
     def norm_weight(self, name: str) -> str:
         """`name.weight`, or `name` where the file has that instead, as Falcon-H1's files have."""

@@ -20,12 +20,12 @@ from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.writer import GGUFWriter, NewTensor
-from edgellm.passes.lora import SCALES
+from edgellm.passes.lora import SCALES, adaptable
 from edgellm.reference import Reference
 from edgellm.weights import WeightStore
 
 Floats = npt.NDArray[np.float32]
-IDS = [1, 40, 7, 60, 33, 12, 90, 5, 41]
+IDS = [1, 40, 7, 60, 33, 12, 50, 5, 41]
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
 
 
@@ -82,8 +82,8 @@ def merged(base: Path, out: Path, parts: Sequence[tuple[Mapping[str, tuple[Float
     return out
 
 
-def close(got: Floats, wanted: Floats) -> bool:
-    return bool(np.abs(got - wanted).max() <= 1e-4 * np.abs(wanted).max())
+def close(got: Floats, wanted: Floats, by: float = 1e-4) -> bool:
+    return bool(np.abs(got - wanted).max() <= by * np.abs(wanted).max())
 
 
 CASES = [(4, 8.0, 1.0), (16, 16.0, -0.5), (8, None, 2.5), (5, 3.0, 1.0)]
@@ -221,23 +221,25 @@ def experts_and_factors(base: Path, rank: int, seed: int) -> tuple[dict[str, Flo
     return weights, factors
 
 
+def logits(path: Path, backend: str, adapters: Sequence[tuple[Path, float]] = ()) -> Floats:
+    """Of a prompt and of a single token."""
+    if backend != "reference":
+        with edgellm.load(path, backend=backend, kv_type="f32", adapters=adapters) as model:
+            return np.concatenate([model.logits(IDS), model.logits(IDS[:1])])
+    gguf = open_gguf(path)
+    keys, graph = load_graph(gguf)
+    sets = AdapterSets(adapters, graph, keys.architecture) if adapters else None
+    weights = AdaptedWeights(gguf, sets.weights(graph, gguf)) if sets else WeightStore(gguf)
+    graph = sets.graph(graph) if sets else graph
+    found = np.concatenate([Reference(graph, weights).logits(ids)[-1:] for ids in (IDS, IDS[:1])])
+    weights.close()
+    return found
+
+
 @pytest.mark.parametrize("backend", ["reference", "cpu", "mlx"])
 @pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "llama4", "granite_swa"])
 def test_logits_of_merged_experts(tmp_path: Path, arch: str, backend: str) -> None:
     """Each expert has factors of its own; two adapters of other ranks at once; prompts and single tokens."""
-    def logits(path: Path, adapters: Sequence[tuple[Path, float]] = ()) -> Floats:
-        if backend != "reference":
-            with edgellm.load(path, backend=backend, kv_type="f32", adapters=adapters) as model:
-                return np.concatenate([model.logits(IDS), model.logits(IDS[:1])])
-        gguf = open_gguf(path)
-        graph = load_graph(gguf)[1]
-        sets = AdapterSets(adapters, graph, arch) if adapters else None
-        weights = AdaptedWeights(gguf, sets.weights(graph, gguf)) if sets else WeightStore(gguf)
-        graph = sets.graph(graph) if sets else graph
-        found = np.concatenate([Reference(graph, weights).logits(ids)[-1:] for ids in (IDS, IDS[:1])])
-        weights.close()
-        return found
-
     base = tiny_model(tmp_path / "m.gguf", arch, "F32", **({"n_experts": 4} if arch == "granite_swa" else {}))
     out, files = shutil.copyfile(base, tmp_path / "merged.gguf"), []
     with open_gguf(base) as gguf:
@@ -253,8 +255,37 @@ def test_logits_of_merged_experts(tmp_path: Path, arch: str, backend: str) -> No
     for name, array in weights.items():
         data[places[name][0] : sum(places[name])] = np.ascontiguousarray(array, np.float32).view(np.uint8).reshape(-1)
     data.flush()
-    wanted = logits(out)
-    assert close(logits(base, files), wanted) and not close(logits(base), wanted)
+    wanted = logits(out, backend)
+    assert close(logits(base, backend, files), wanted) and not close(logits(base, backend), wanted)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu", "mlx"])
+@pytest.mark.parametrize(("arch", "own", "sizes"), [
+    ("llama", False, {"biases": True}), ("qwen3moe", False, {}), ("talkie", True, {}), ("gemma4", True, {"n_experts": 4})])
+def test_scales_beside_weights(tmp_path: Path, arch: str, own: bool, sizes: dict[str, Any], backend: str) -> None:
+    """A scale that is a part of its weight, as NVFP4's, is none of an adapter's, which was trained beside the product of both. One
+    that is the model's own is: what it multiplies is the adapted product.
+    """
+    base, rng = tiny_model(tmp_path / "base.gguf", arch, "F32", **sizes), np.random.default_rng(0)
+    gguf = open_gguf(base)
+    store = WeightStore(gguf)
+    weights = {name: store[name].array().copy() for name in adaptable(load_graph(gguf)[1]) if name.startswith("blk.") and (
+        name.removesuffix("weight") + "scale" in gguf.tensors if own else "gate_inp" not in name)}
+    store.close()
+    assert len(weights) >= (2 if own else 14)
+    scales, merged, factors = dict[str, Floats](), dict[str, Floats](), dict[str, tuple[Floats, Floats]]()
+    for name, array in weights.items():
+        *experts, rows, columns = array.shape
+        a, b = (rng.normal(0, 0.2, shape).astype(np.float32) for shape in ((*experts, 4, columns), (*experts, rows, 4)))
+        factors[name] = a, b
+        scale = rng.uniform(0.2, 0.6, experts or 1).astype(np.float32)
+        if not own:
+            scales[name.removesuffix("weight") + "scale"] = scale
+        merged[name] = (1 if own else scale.reshape(-1, *[1] * len(experts), 1)) * array + b @ a
+    file = write(tmp_path / "a.gguf", factors, 4, arch)
+    scaled = tiny_model(tmp_path / "scaled.gguf", arch, "F32", tensors=scales, **sizes)
+    wanted = logits(tiny_model(tmp_path / "merged.gguf", arch, "F32", tensors=merged, **sizes), backend)
+    assert close(logits(scaled, backend, [(file, 1.0)]), wanted) and not close(logits(scaled, backend), wanted)
 
 
 def test_factors_of_other_experts_are_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ SLIDING_BASE = 10000.0           # rope base of sliding layers where the file na
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Blocks with four norms, and a fifth where tokens have rows per layer; the result of each block is scaled."""
+    g.own_scales("ffn_down_exps")
     eps, slides, width = norm_epsilon(keys), sliding_layers(keys, PERIOD), per_layer_width(keys)
     heads = tuple(replace(head, scale=1.0) for head in heads_of(keys, slides))
     ropes = {flag: _rope(keys, tensors, g, heads[slides.index(flag)], flag) for flag in set(slides)}

@@ -16,6 +16,7 @@ from edgellm.ops.rope import rope
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
     """Pre-norm blocks, whose heads are normed behind their rotation."""
+    g.own_scales("attn_output", "ffn_down")
     eps, heads = norm_epsilon(keys), heads_of(keys)
     turn = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
     x = first = rms_norm(g, token_embedding(g, keys), None, eps)

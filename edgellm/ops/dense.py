@@ -34,6 +34,11 @@ def looked_up_in(node: Node) -> str | None:
     return node.weights[0] if node.op == "embed" else None
 
 
+def scaled_product(node: Node) -> Value | None:
+    """What a node multiplies by numbers that belong to a matrix, None for other nodes."""
+    return node.inputs[0] if node.op == "scaled_by" and node.attrs["of_weight"] else None
+
+
 def learned_positions(graph: Graph) -> bool:
     """Whether positions are rows of a table: such a model ends where its table ends."""
     return any(node.op == "embed" and node.attrs["source"] == "positions" for node in graph.nodes)
@@ -58,12 +63,12 @@ def _embed(run: Run, node: Node) -> Array:
 def matmul(g: Builder, x: Value, name: str, n: int, bias: str | None = None) -> Value:
     """x @ W.T + bias, with W (n, row length of x). `bias`: the tensor's name where it is not that of the matrix; "": none.
 
-    A tensor `name.scale`, which files of NVFP4 have beside each matrix, multiplies x @ W.T.
+    A tensor `name.scale`, which files of NVFP4 have beside each matrix, multiplies x @ W.T, not the bias.
     """
     names = g.named(name) if bias is None else (f"{name}.weight", *([bias] if bias else []))
     if (factor := g.scale_of(name)) is None:
         return g.emit("matmul", (x,), n, names)
-    y = scaled_by(g, g.emit("matmul", (x,), n, names[:1]), factor, one=True)
+    y = scaled_by(g, g.emit("matmul", (x,), n, names[:1]), factor, one=True, of_weight=not g.owns_scale(name))
     return add_bias(g, y, names[1]) if names[1:] else y
 
 
@@ -122,9 +127,13 @@ def _scale(run: Run, node: Node, x: Array) -> Array:
     return x * np.float32(number(node, "value"))
 
 
-def scaled_by(g: Builder, x: Value, name: str, *, one: bool = False) -> Value:
-    """x times the weight `name`, which has a number for each column; `one`: a single number for all."""
-    return g.emit("scaled_by", (x,), g.n(x), (name,), one=one)
+def scaled_by(g: Builder, x: Value, name: str, *, one: bool = False, of_weight: bool = False) -> Value:
+    """x times the weight `name`, which has a number for each column; `one`: a single number for all.
+
+    `of_weight`: they are a part of the matrix that gave the product x, or whose products x weighs, as NVFP4's are. What adapters
+    add to that product is not multiplied by them.
+    """
+    return g.emit("scaled_by", (x,), g.n(x), (name,), one=one, of_weight=of_weight)
 
 
 def _scaled_by_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
@@ -314,7 +323,7 @@ OPS = (
     OpSpec("add", lambda run, node, a, b: np.add(a, b), (2,), fuse=_fuse_residual),
     OpSpec("mul", lambda run, node, a, b: np.multiply(a, b), (2,), fuse=_fuse_gate),
     OpSpec("scale", _scale, attrs=frozenset({"value"})),
-    OpSpec("scaled_by", _scaled_by, attrs=frozenset({"one"}), weights=_scaled_by_weights, weight_counts=(1,)),
+    OpSpec("scaled_by", _scaled_by, attrs=frozenset({"one", "of_weight"}), weights=_scaled_by_weights, weight_counts=(1,)),
     OpSpec("add_bias", _add_bias, weights=_bias_weights, weight_counts=(1,)),
     *(OpSpec(name, _act) for name in ACTIVATIONS),
     OpSpec("glu", _glu, (2,), frozenset({"act"}), _check_glu),

@@ -136,6 +136,11 @@ def of_experts(node: Node) -> str | None:
     return node.weights[0] if node.op in ("expert_matmul", "expert_sum") else None
 
 
+def scaled_slots(node: Node) -> Value | None:
+    """The products of experts that a node multiplies by numbers that belong to their matrices, None for other nodes."""
+    return node.inputs[0] if node.op == "slot_scale" and node.weights else None
+
+
 def adds_experts(node: Node) -> bool:
     """Whether what the experts give is summed."""
     return node.op == "expert_sum"

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import cast
 
 from edgellm.graph import Graph, Node, Value
-from edgellm.ops.dense import looked_up_in, multiplied_by
-from edgellm.ops.moe import adds_experts, of_experts
+from edgellm.ops.dense import looked_up_in, multiplied_by, scaled_product
+from edgellm.ops.moe import adds_experts, of_experts, scaled_slots
 
 SCALES = "adapters.scales"
 DOWN, UP = ".lora_a", ".lora_b"                  # behind names: (ranks, columns), several below each other; (ranks, rows)
@@ -55,6 +55,12 @@ def together(graph: Graph, adapted: Collection[str]) -> dict[Value, tuple[Value,
     return {at: tuple(group) for found in groups.values() for group in found for at in group}
 
 
+def scaled_products(graph: Graph, adapted: Collection[str]) -> dict[Value, Value]:
+    """By the place of each node that multiplies a product with an adapted weight by that weight's scale: the product's place."""
+    return {at: product for at, node in enumerate(graph.nodes) for product in (scaled_product(node), scaled_slots(node))
+            if product is not None and (multiplied_by(graph.nodes[product]) or of_experts(graph.nodes[product])) in adapted}
+
+
 def down_name(names: Collection[str]) -> str:
     """Of the first factors of these weights."""
     return "+".join(names) + DOWN
@@ -72,28 +78,39 @@ class _Adding:
         self._old, self._adapted, self._ranks = graph, adapted, ranks
         self._tables = {table for node in graph.nodes if (table := looked_up_in(node)) is not None}
         self._nodes: list[Node] = []
-        self._together = together(graph, adapted)
+        self._together, self._products = together(graph, adapted), scaled_products(graph, adapted)
+        self._moved: list[Value] = []            # by old place
         self._low: dict[Value, Value] = {}       # by the first of a group: what its first factors give, scaled
         self._repeats = repeats(graph, adapted)
         scales = self._emit("embed", (), "T", ranks * self._repeats, (SCALES,), source="adapters", rows=sets)
         self._scales: dict[str, Value] = {"T": scales}
 
     def graph(self) -> Graph:
-        moved: list[Value] = []
+        later = frozenset(self._products.values())
         for old, node in enumerate(self._old.nodes):
-            self._nodes.append(replace(node, inputs=tuple(moved[value] for value in node.inputs)))
+            self._nodes.append(self._at_new_places(node))
             at = len(self._nodes) - 1
-            if (multiplied_by(node) or looked_up_in(node)) in self._adapted:
-                at = self._adapt_group(old, at) if old in self._together else self._adapt(at)
-            elif of_experts(node) in self._adapted:
-                at = self._adapt_experts(at)
-            moved.append(at)
-        outputs = MappingProxyType({name: moved[value] for name, value in self._old.outputs.items()})
+            self._moved.append(at if old in later else self._adapt(self._products.get(old, old), at))
+        outputs = MappingProxyType({name: self._moved[value] for name, value in self._old.outputs.items()})
         return Graph(tuple(self._nodes), self._old.states, outputs)
 
-    def _adapt_group(self, old: Value, at: Value) -> Value:
+    def _at_new_places(self, node: Node) -> Node:
+        return replace(node, inputs=tuple(self._moved[value] for value in node.inputs))
+
+    def _adapt(self, old: Value, at: Value) -> Value:
+        """`at`, the value of the old node `old` or that times its weight's scale, with the products of its adapters if it has any:
+        those are of the weight that was trained, of which the scale is a part.
+        """
+        node = self._at_new_places(self._old.nodes[old])
+        if of_experts(node) in self._adapted:
+            return self._adapt_experts(node, at)
+        if (multiplied_by(node) or looked_up_in(node)) not in self._adapted:
+            return at
+        return self._adapt_group(old, node, at) if old in self._together else self._adapt_table(node, at)
+
+    def _adapt_group(self, old: Value, node: Node, at: Value) -> Value:
         """A product with those of its adapters, whose first factors are computed with the first of its group."""
-        group, node = self._together[old], self._nodes[at]
+        group = self._together[old]
         if group[0] not in self._low:
             down = down_name([self._old.nodes[each].weights[0] for each in group])
             low = self._emit("matmul", node.inputs[:1], node.rows, self._ranks * len(group), (down,))
@@ -101,23 +118,23 @@ class _Adding:
         low = self._part(self._low[group[0]], group.index(old), 1)
         return self._emit("low_rank_add", (low, at), node.rows, node.n, (node.weights[0] + UP,))
 
-    def _adapt(self, at: Value) -> Value:
+    def _adapt_table(self, node: Node, at: Value) -> Value:
         """The value of a table, looked up or multiplied, with the products of its adapters."""
-        node, name = self._nodes[at], self._nodes[at].weights[0]
+        name = node.weights[0]
         if looked_up_in(node) is not None:
             low = self._emit("embed", (), node.rows, self._ranks, (name + ROWS,), **node.attrs)
             return self._emit("low_rank_add", (self._scaled(low), at), node.rows, node.n, (name + UP,))
         low = self._emit("matmul", node.inputs[:1], node.rows, self._ranks, (name + UP,))
         return self._emit("matmul", (self._scaled(low), at), node.rows, node.n, (name + ROWS,))
 
-    def _adapt_experts(self, at: Value) -> Value:
+    def _adapt_experts(self, node: Node, at: Value) -> Value:
         """Products of a token's experts with their adapters': factors (experts, ranks, columns) and (experts, rows, ranks)."""
-        node = self._nodes[at]
         name, k = node.weights[0], node.attrs["k"]
         down, up = ("expert_slots", "expert_sum") if adds_experts(node) else ("expert_matmul", "expert_slots")
         low = self._scaled(self._emit(down, node.inputs[:2], node.rows, cast(int, k) * self._ranks, (name + DOWN,), k=k, start=0,
                                       rows=self._ranks))
-        more = self._emit(up, (low, *node.inputs[1:]), node.rows, node.n, (name + UP,), **node.attrs)
+        factors = tuple(value for value in node.inputs[2:] if scaled_product(self._nodes[value]) is None)
+        more = self._emit(up, (low, node.inputs[1], *factors), node.rows, node.n, (name + UP,), **node.attrs)
         return self._emit("add", (at, more), node.rows, node.n)
 
     def _scaled(self, low: Value) -> Value:

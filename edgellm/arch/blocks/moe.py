@@ -94,12 +94,13 @@ def routed_experts(g: Builder, block: str, x: Value, experts: Experts, router: V
     """The weighted sum of the experts that each token takes. `router`: what the router sees, where that is not x; `weights`:
     what it says, where that is known.
     """
-    k, n, scale = experts.k, g.n(x), f"{block}.ffn_down_exps.scale"
+    k, n, down = experts.k, g.n(x), f"{block}.ffn_down_exps"
     weights = expert_weights(g, block, x if router is None else router, experts) if weights is None else weights
     if experts.latent:
         x = matmul(g, x, f"{block}.ffn_latent_down", experts.latent)
-    factors = scaled_by(g, weights, scale) if scale in g.tensors else None
-    y = expert_sum(g, _inner(g, block, x, weights, experts), weights, f"{block}.ffn_down_exps", k, g.n(x), factors)
+    scale = g.scale_of(down)
+    factors = scaled_by(g, weights, scale, of_weight=not g.owns_scale(down)) if scale else None
+    y = expert_sum(g, _inner(g, block, x, weights, experts), weights, down, k, g.n(x), factors)
     return matmul(g, y, f"{block}.ffn_latent_up", n) if experts.latent else y
 
 
