@@ -178,17 +178,6 @@ def test_tensors_without_a_place_are_refused(tmp_path: Path) -> None:
         convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "llama"))
 
 
-@pytest.mark.parametrize("kind", ["qwen3_moe", "mixtral"])
-def test_adapters_of_single_experts_are_refused(tmp_path: Path, kind: str) -> None:
-    expert = next(name for name in tensors_of(kind) if ".experts.1." in name).removesuffix(".weight")
-    write_adapter(tmp_path / "adapter", "llama")
-    write_safetensors(tmp_path / "adapter" / "adapter_model.safetensors", {
-        f"base_model.model.{module}.lora_{half}.weight": np.ones((4, 4), np.float32)
-        for module in (expert, expert.replace(".experts.1.", ".experts.0.")) for half in "AB"})
-    with pytest.raises(Unsupported, match=r"experts\.0\..*merge the adapter"):
-        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", kind))
-
-
 def test_the_command_finds_the_base_that_the_adapter_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = write_checkpoint(tmp_path / "base", "llama")
     write_adapter(tmp_path / "adapter", "llama", base_model_name_or_path=str(base))

@@ -5,11 +5,13 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.arch.blocks.moe import MAX_EXPERTS
 from edgellm.catalogue.hub_cache import snapshots
 from edgellm.errors import BadHParam, BadTensorInfo, OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
@@ -17,13 +19,14 @@ from edgellm.formats.families import Family, part_of
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.mapped import MappedFile
-from edgellm.formats.mlx_config import find_family
+from edgellm.formats.mlx_config import asked, find_family
 from edgellm.formats.mlx_folder import paired_rows
 from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors, read_json
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.tools.converted import PLAIN, Converted
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+EXPERTS = "_exps"                # ends GGUF's names of parts that have the matrices of all experts
 NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.\w+)?\.weight")
 Floats = npt.NDArray[np.float32]
 Json = Mapping[str, Any]         # Any: parsed JSON
@@ -53,14 +56,14 @@ def convert_lora(folder: str | os.PathLike[str], out: str | os.PathLike[str], *,
         raise BadHParam(f"names no lora_alpha and r (they are {alpha!r}, {rank!r}); save the adapter again", file=folder)
     stated = float(alpha) * (math.sqrt(rank) if settings.get("use_rslora") else 1.0)
     with open_safetensors(os.path.join(folder, WEIGHTS)) as file:
-        arrays = _tensors(file, family, config, settings, stated)
-    tensors = [NewTensor(name, array.shape, TYPES_BY_NAME[kind]) for name, array in arrays.items()]
-    metadata = {"general.architecture": family.architecture, "general.type": "adapter", "adapter.type": "lora",
-                "general.name": os.path.basename(folder), "adapter.lora.alpha": stated,
-                "general.file_type": next(number for number, name in NAMES.items() if name == kind)}
-    with GGUFWriter(out, metadata, tensors) as writer:
-        for tensor in tensors:
-            writer.write(tensor.name, CODECS[kind].quantize(arrays[tensor.name]))
+        adapter = _Adapter(file, family, config, settings, place)
+        tensors = [NewTensor(half.name, half.shape, TYPES_BY_NAME[kind]) for half in adapter.halves]
+        metadata = {"general.architecture": family.architecture, "general.type": "adapter", "adapter.type": "lora",
+                    "general.name": os.path.basename(folder), "adapter.lora.alpha": stated,
+                    "general.file_type": next(number for number, name in NAMES.items() if name == kind)}
+        with GGUFWriter(out, metadata, tensors) as writer:
+            for half in adapter.halves:
+                writer.write(half.name, CODECS[kind].quantize(adapter.array(half, stated)))
     path = writer.paths[0]
     return Converted(path, family.architecture, kind, os.stat(path).st_size, len(tensors), ())
 
@@ -81,37 +84,109 @@ def _check(settings: Json, folder: str) -> None:
 def _base(settings: Json, base: str | os.PathLike[str] | None) -> str:
     """The folder with the base model's config.json. Raises OptionError."""
     named = str(settings.get("base_model_name_or_path") or "")
-    asked = named if base is None else os.fspath(base)
-    candidates = [asked, *map(str, snapshots(named) if base is None and named.count("/") == 1 else [])]
+    wanted = named if base is None else os.fspath(base)
+    candidates = [wanted, *map(str, snapshots(named) if base is None and named.count("/") == 1 else [])]
     found = next((place for place in candidates if place and os.path.isfile(os.path.join(place, "config.json"))), None)
     if found is None:
-        raise OptionError(f"the base model {asked[:100]!r} is not here; name a folder with its config.json with --base.")
+        raise OptionError(f"the base model {wanted[:100]!r} is not here; name a folder with its config.json with --base.")
     return found
 
 
-def _tensors(file: SafeTensorsFile, family: Family, config: Json, settings: Json, alpha: float) -> dict[str, Floats]:
-    """Arrays by GGUF's names; B is scaled where its own alpha or rank differ from those that are stated."""
-    found: dict[str, Floats] = {}
-    for name in sorted(file.tensors):
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """A or B of one of GGUF's weights: tensors of the adapter by their expert, or a single one; `shape` as it is written."""
+
+    weight: str
+    letter: str
+    names: Mapping[int | None, str]
+    shape: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.weight}.lora_{self.letter.lower()}"
+
+    @property
+    def rank(self) -> int:
+        return self.shape[-2] if self.letter == "A" else self.shape[-1]
+
+
+class _Adapter:
+    """The tensors of an adapter as GGUF has them: those of single experts lie in one, with zeros for experts without any."""
+
+    def __init__(self, file: SafeTensorsFile, family: Family, config: Json, settings: Json, place: str) -> None:
+        """`place`: the folder of `config`. Raises Unsupported, BadHParam and BadTensorInfo."""
+        self._file, self._family, self._config, self._place = file, family, config, place
+        self._settings, self._alphas = settings, _alphas(settings, file.paths[0])
+        self.halves = [half for weight, parts in self._by_weight().items() for half in self._pair(weight, parts)]
+        if not self.halves:
+            raise BadTensorInfo("holds no tensors", file=file.paths[0])
+
+    def array(self, half: _Half, alpha: float) -> Floats:
+        """The values of `half.shape`; B is scaled where what PEFT takes for its module is not `alpha` / rank."""
+        found = np.zeros(half.shape, np.float32)
+        for expert, name in half.names.items():
+            array = self._file.array(name).astype(np.float32)
+            rank = array.shape[half.letter == "B"]
+            if half.letter == "B":
+                factor = self._scaling(name, rank) / (alpha / half.rank if alpha else 1.0)
+                array = _placed(array, half.weight, self._family, self._config, self._file.paths[0]) * np.float32(factor)
+            into = found if expert is None else found[expert]
+            (into[:rank] if half.letter == "A" else into[:, :rank])[...] = array
+            self._file.drop(name)
+        return found
+
+    def _scaling(self, name: str, rank: int) -> float:
+        """What PEFT multiplies the product of a tensor's module by."""
         match = NAME.fullmatch(name)
-        ours, number = family.place(f"{match[1]}.weight") if match else (name, None)
-        shape = file.tensors[name].shape
-        differs = part_of(ours) in family.pieces or number is not None           # one expert of a tensor that has them all
-        if match is None or ours == f"{match[1]}.weight" or len(shape) != 2 or differs:
-            raise Unsupported("has no place in a GGUF adapter; merge the adapter into its model, and convert that",
-                              file=file.paths[0], field=name)
-        array = file.array(name).astype(np.float32)
-        if match[2] == "B":
-            array = _placed(array, ours, family, config, file.paths[0]) * np.float32(_factor(match[1], shape[1], settings, alpha))
-        found[f"{ours}.lora_{match[2].lower()}"] = array
-    for name in found:
-        other = found.get(name[:-1] + ("b" if name.endswith("a") else "a"))
-        if other is None or (name.endswith("a") and other.shape[1] != found[name].shape[0]):
-            raise BadTensorInfo("the two halves of the adapter do not fit each other; save it again", file=file.paths[0],
-                                field=name)
-    if not found:
-        raise BadTensorInfo("holds no tensors", file=file.paths[0])
-    return found
+        assert match is not None
+        alphas = (alpha for pattern, alpha in self._alphas if pattern.fullmatch(match[1]))
+        return next(alphas, float(self._settings["lora_alpha"])) / (math.sqrt(rank) if self._settings.get("use_rslora") else rank)
+
+    def _by_weight(self) -> dict[str, dict[str, dict[int | None, str]]]:
+        """By GGUF's weight, then by letter, then by expert: the adapter's tensors."""
+        found: dict[str, dict[str, dict[int | None, str]]] = {}
+        for name in sorted(self._file.tensors):
+            match = NAME.fullmatch(name)
+            ours, number = self._family.place(f"{match[1]}.weight") if match else (name, None)
+            part = part_of(ours)
+            differs = part in self._family.pieces or (number is not None and not part.endswith(EXPERTS))
+            if match is None or ours == f"{match[1]}.weight" or len(self._file.tensors[name].shape) != 2 or differs:
+                raise Unsupported("has no place in a GGUF adapter; merge the adapter into its model, and convert that",
+                                  file=self._file.paths[0], field=name)
+            names = found.setdefault(ours, {"A": {}, "B": {}})[match[2]]
+            if number in names or (names and (number is None) != (None in names)):
+                raise BadTensorInfo(f"is the second tensor for {ours}; save the adapter again", file=self._file.paths[0],
+                                    field=name)
+            names[number] = name
+        return found
+
+    def _pair(self, weight: str, parts: Mapping[str, Mapping[int | None, str]]) -> tuple[_Half, _Half]:
+        """Both halves of a weight. Raises BadTensorInfo where one is missing, or shapes contradict each other."""
+        first, second, infos, path = parts["A"], parts["B"], self._file.tensors, self._file.paths[0]
+        for expert in (*first, *second):
+            a, b = first.get(expert), second.get(expert)
+            if a is None or b is None or infos[a].shape[0] != infos[b].shape[1] or not infos[a].shape[0]:
+                raise BadTensorInfo("the two halves of the adapter do not fit each other; save it again", file=path,
+                                    field=a or b or weight)
+        columns, rows = {infos[a].shape[1] for a in first.values()}, {infos[b].shape[0] for b in second.values()}
+        if len(columns) > 1 or len(rows) > 1:
+            raise BadTensorInfo("the factors of its experts are for matrices of several shapes; save the adapter again", file=path,
+                                field=weight)
+        rank = max(infos[a].shape[0] for a in first.values())
+        stack = () if None in first else (self._count(first),)
+        return _Half(weight, "A", first, (*stack, rank, *columns)), _Half(weight, "B", second, (*stack, *rows, rank))
+
+    def _count(self, names: Mapping[int | None, str]) -> int:
+        """How many experts the model has. Raises BadHParam where its configuration does not say it, BadTensorInfo for others."""
+        count = asked(self._family.keys, self._config, self._place).get("expert_count")
+        if not isinstance(count, int) or not 1 <= count <= MAX_EXPERTS:
+            raise BadHParam(f"says that there are {str(count)[:40]} experts, and the adapter is for single ones; give the folder "
+                            "of the model that it was trained on with --base", file=os.path.join(self._place, "config.json"))
+        last = max(number for number in names if number is not None)
+        if last >= count:
+            raise BadTensorInfo(f"is for expert {last}, and the model has {count} from 0 on; give the folder of the model that it "
+                                "was trained on with --base", file=self._file.paths[0], field=names[last])
+        return count
 
 
 def _placed(array: Floats, ours: str, family: Family, config: Json, path: str) -> Floats:
@@ -126,12 +201,11 @@ def _placed(array: Floats, ours: str, family: Family, config: Json, path: str) -
     return array[paired_rows(len(array), heads, path, ours)]
 
 
-def _factor(module: str, rank: int, settings: Json, alpha: float) -> float:
-    """What B is multiplied by, so that alpha / rank comes out as PEFT's scaling of this module."""
-    own = settings["lora_alpha"]
-    patterns = settings.get("alpha_pattern")
-    for pattern, value in patterns.items() if isinstance(patterns, Mapping) else ():
-        if (module == pattern or module.endswith(f".{pattern}")) and isinstance(value, (int, float)):
-            own = value
-    scaling = own / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-    return float(scaling / (alpha / rank)) if alpha else 1.0
+def _alphas(settings: Json, path: str) -> list[tuple[re.Pattern[str], float]]:
+    """Alphas of single modules, by what the ends of their names match; the first one counts, as in PEFT. Raises BadHParam."""
+    patterns = settings.get("alpha_pattern") or {}
+    try:
+        return [(re.compile(rf"(?:.*\.)?(?:{pattern})"), float(alpha)) for pattern, alpha in patterns.items()]
+    except (AttributeError, TypeError, ValueError, re.error) as error:
+        raise BadHParam(f"is not a table of alphas ({str(error)[:60]}); save the adapter again", file=path,
+                        field="alpha_pattern") from error

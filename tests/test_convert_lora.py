@@ -1,0 +1,139 @@
+"""PEFT adapters of single experts: the logits of merged weights, in floats and beside NVFP4, and what is refused."""
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hf_checkpoints import tensors_of, write_checkpoint, write_safetensors
+from test_convert_float4 import checkpoints, write
+from test_lora import close, logits
+
+from edgellm.errors import BadHParam, BadTensorInfo, EdgeError, Unsupported
+from edgellm.formats.gguf import open_gguf
+from edgellm.formats.safetensors import open_safetensors
+from edgellm.tools.convert import convert
+from edgellm.tools.hf_lora import convert_lora
+from edgellm.weights import WeightStore
+
+Array = npt.NDArray[Any]
+BLOCKS = {"qwen3_moe": ("mlp", "gate_proj", "up_proj", "down_proj"), "mixtral": ("block_sparse_moe", "w1", "w3", "w2"),
+          "lfm2_moe": ("feed_forward", "w1", "w3", "w2")}
+OTHER_ALPHA, OTHER_RANK = 3, 2
+
+
+def modules_of(kind: str) -> dict[str, int]:
+    """Ranks of the adapted modules: some experts of the second layer, another gate than up and down, and the queries."""
+    block, gate, up, down = BLOCKS[kind]
+    ranks = {gate: {0: 4, 2: OTHER_RANK}, up: {1: OTHER_RANK}, down: {0: OTHER_RANK, 1: 4, 3: 4}}
+    experts = {f"model.layers.1.{block}.experts.{expert}.{part}": rank for part in ranks for expert, rank in ranks[part].items()}
+    return experts | {"model.layers.1.self_attn.q_proj": 4}
+
+
+def write_adapter(folder: Path, kind: str, shapes: Mapping[str, tuple[int, ...]], *, more: Mapping[str, Array | None] | None = None,
+                  **settings: Any) -> dict[str, Array]:
+    """An adapter for `modules_of` a kind; returns what it adds to weights, by the rules of PEFT. `more`: tensors that replace or
+    join the usual ones, None drops one.
+    """
+    rng, tensors, added = np.random.default_rng(1), dict[str, Array | None](), dict[str, Array]()
+    for module, rank in modules_of(kind).items():
+        rows, columns = shapes[f"{module}.weight"]
+        a, b = (rng.normal(0, 0.3, shape).astype(np.float32) for shape in ((rank, columns), (rows, rank)))
+        tensors |= {f"base_model.model.{module}.lora_A.weight": a, f"base_model.model.{module}.lora_B.weight": b}
+        alpha = OTHER_ALPHA if ".experts.1." in module else 8
+        added[f"{module}.weight"] = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank) * b @ a
+    folder.mkdir(exist_ok=True)
+    tensors |= more or {}
+    write_safetensors(folder / "adapter_model.safetensors", {name: array for name, array in tensors.items() if array is not None})
+    usual = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", "rank_pattern": {r"experts\.\d\.\w+": OTHER_RANK},
+             "alpha_pattern": {r"experts\.1\.\w+": OTHER_ALPHA, r"experts\.\d\.\w+": 8}}
+    (folder / "adapter_config.json").write_text(json.dumps(usual | settings))
+    return added
+
+
+@pytest.mark.parametrize("settings", [{}, {"use_rslora": True}, {"lora_alpha": 0, "alpha_pattern": {
+    r"experts\.1\.\w+": OTHER_ALPHA, r".*": 8}}])
+@pytest.mark.parametrize("kind", list(BLOCKS))
+def test_an_adapter_of_some_experts_is_the_merged_model(tmp_path: Path, kind: str, settings: dict[str, Any]) -> None:
+    """Of two ranks, with an alpha of its own for an expert; experts and layers without any are unchanged."""
+    source = tensors_of(kind)
+    base = write_checkpoint(tmp_path / "base", kind)
+    added = write_adapter(tmp_path / "adapter", kind, {name: array.shape for name, array in source.items()}, **settings)
+    merged = write_checkpoint(tmp_path / "merged", kind, tensors={name: source[name] + change for name, change in added.items()})
+    done = convert_lora(tmp_path / "adapter", tmp_path / "adapter.gguf", base=base)
+    with open_gguf(done.path) as gguf:
+        assert done.n_tensors == len(gguf.tensors) == 8
+        assert gguf.tensors["blk.1.ffn_up_exps.weight.lora_a"].shape == (4, 2, 32)
+        assert gguf.tensors["blk.1.ffn_down_exps.weight.lora_b"].shape == (4, 32, 4)
+        store = WeightStore(gguf)
+        for part, experts in (("gate", (0, 2)), ("up", (1,)), ("down", (0, 1, 3))):
+            b = store[f"blk.1.ffn_{part}_exps.weight.lora_b"].array()
+            assert [expert for expert in range(4) if np.any(b[expert])] == list(experts)
+        store.close()
+    paths = [Path(convert(one, tmp_path / f"{one.name}.gguf", type_name="F32").path) for one in (base, merged)]
+    for backend in ("reference", "cpu"):
+        plain, wanted = (logits(path, backend) for path in paths)
+        assert close(logits(paths[0], backend, [(Path(done.path), 1.0)]), wanted) and not close(plain, wanted)
+
+
+@pytest.mark.parametrize("form", ["modelopt", "compressed-tensors"])
+@pytest.mark.parametrize("kind", ["qwen3_moe", "mixtral"])
+def test_an_adapter_beside_nvfp4_adds_what_it_adds_beside_floats(tmp_path: Path, kind: str, form: str) -> None:
+    """The numbers of whole matrices, in tensors `.scale`, are none of the adapter's."""
+    packed, plain = checkpoints(tmp_path, kind, form, "NVFP4")
+    with open_safetensors(plain) as file:
+        source = {name: np.array(file.array(name)) for name in file.tensors}
+    added = write_adapter(tmp_path / "adapter", kind, {name: array.shape for name, array in source.items()})
+    merged = write(tmp_path / "merged", kind, {name: array + added.get(name, np.float32(0)) for name, array in source.items()})
+    adapter = Path(convert_lora(tmp_path / "adapter", tmp_path / "adapter.gguf", base=packed).path)
+    base, whole = (Path(convert(one, tmp_path / f"{one.name}.gguf").path) for one in (packed, merged))
+    with open_gguf(base) as gguf:
+        assert {"blk.1.attn_q.scale", "blk.1.ffn_gate_exps.scale", "blk.1.ffn_down_exps.scale"} <= gguf.tensors.keys()
+    wanted = logits(whole, "reference")
+    got = logits(base, "reference", [(adapter, 1.0)])              # with factors of 11 bits
+    assert close(got, wanted, 1e-3) and not close(logits(base, "reference"), wanted, 0.05)
+
+
+@pytest.mark.parametrize(("more", "config", "kind", "message"), [
+    ({"mlp.experts.2.gate_proj.lora_B": None}, {}, BadTensorInfo, r"experts\.2\.gate_proj\.lora_A.*do not fit each other"),
+    ({"mlp.experts.2.gate_proj.lora_A": None}, {}, BadTensorInfo, r"experts\.2\.gate_proj\.lora_B.*do not fit each other"),
+    ({"mlp.experts.2.gate_proj.lora_A": np.ones((4, 32))}, {}, BadTensorInfo, "do not fit each other"),
+    ({"mlp.experts.2.gate_proj.lora_A": np.ones((2, 31))}, {}, BadTensorInfo, r"ffn_gate_exps\.weight.*several shapes"),
+    ({"mlp.experts.2.gate_proj.lora_A.second": np.ones((2, 32))}, {}, BadTensorInfo, r"second tensor for blk\.1\.ffn_gate_exps"),
+    ({}, {"num_experts": 3}, BadTensorInfo, r"experts\.3\.down_proj.*expert 3.*has 3 from 0 on.*--base"),
+    ({}, {"num_experts": None}, BadHParam, r"config\.json.*there are None experts"),
+    ({}, {"num_experts": "4"}, BadHParam, r"config\.json.*there are 4 experts"),
+    ({"mlp.experts.base_layer.lora_A": np.ones((8, 32))}, {}, Unsupported, "base_layer.*merge the adapter"),
+])
+def test_experts_that_do_not_fit_are_refused(tmp_path: Path, more: dict[str, Array | None], config: dict[str, Any],
+                                             kind: type[EdgeError], message: str) -> None:
+    base = write_checkpoint(tmp_path / "base", "qwen3_moe", **config)
+    shapes = {name: array.shape for name, array in tensors_of("qwen3_moe").items()}
+    write_adapter(tmp_path / "adapter", "qwen3_moe", shapes, more={
+        f"base_model.model.model.layers.1.{name}.weight": None if array is None else array.astype(np.float32)
+        for name, array in more.items()})
+    with pytest.raises(kind, match=message):
+        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=base)
+    assert not (tmp_path / "m.gguf").exists()
+
+
+def test_experts_whose_gate_and_up_are_one_matrix_are_refused(tmp_path: Path) -> None:
+    base = write_checkpoint(tmp_path / "base", "granitemoe")
+    write_adapter(tmp_path / "adapter", "mixtral", {name: array.shape for name, array in tensors_of("mixtral").items()}, more={
+        f"base_model.model.model.layers.0.block_sparse_moe.input_linear.lora_{half}.weight": np.ones((4, 4), np.float32)
+        for half in "AB"})
+    with pytest.raises(Unsupported, match=r"input_linear.*merge the adapter"):
+        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=base)
+
+
+@pytest.mark.parametrize("patterns", [{"q_proj(": 2}, {"q_proj": "x"}, ["q_proj"]])
+def test_alphas_that_are_none_are_refused(tmp_path: Path, patterns: Any) -> None:
+    shapes = {name: array.shape for name, array in tensors_of("mixtral").items()}
+    write_adapter(tmp_path / "adapter", "mixtral", shapes, alpha_pattern=patterns)
+    with pytest.raises(BadHParam, match=r"alpha_pattern.*not a table of alphas"):
+        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "mixtral"))
