@@ -47,7 +47,8 @@ class MlxFolder(GGUFFile):
         self.path, self.paths, self.version, self.alignment = path, file.paths, 0, 1
         self.metadata: dict[str, Any] = metadata
         self.config, self.family, self._file, self._quantisation = config, family, file, quantisation
-        self._heads = {"attn_q": _count(metadata, "attention.head_count"), "attn_k": _count(metadata, "attention.head_count_kv")}
+        self._heads = {"attn_q": count_of(metadata, "attention.head_count"),
+                       "attn_k": count_of(metadata, "attention.head_count_kv")}
         self._made: dict[str, Bytes] = {}
         self.drafting: list[str] = []
         self._sources: dict[str, Source] = {}
@@ -119,7 +120,7 @@ class MlxFolder(GGUFFile):
             own = part_of(name)
             rows = None
             if family.paired_rows and self._heads.get(own) and whole:        # without a head count hparams refuse the model
-                rows = paired_rows(whole[0], self._heads[own], self.path, names[0], _count(self.metadata, "rope.dimension_count"))
+                rows = paired_rows(whole[0], self._heads[own], self.path, names[0], count_of(self.metadata, "rope.dimension_count"))
             if own.endswith("norm") and suffix == "weight" and self._from_zero(own):
                 piece = replace(piece, values=plus_one)
             turned = own in family.transposed and len(whole) == 2 and self._file.metadata.get("format") != "mlx"
@@ -287,8 +288,8 @@ def paired_rows(n: int, heads: int, path: str, name: str, turned: int = 0) -> Ro
     return np.concatenate([pairs, rows[:, turned:]], axis=1).reshape(-1)
 
 
-def _count(metadata: Mapping[str, Any], key: str) -> int:
-    """A number of heads; of models whose layers differ the largest, for those without attention have 0."""
+def count_of(metadata: Mapping[str, Any], key: str) -> int:
+    """A number of heads, 0 where no key says it; of models whose layers differ the largest, for those without attention have 0."""
     value = metadata.get(f"{metadata['general.architecture']}.{key}")
     value = int(value.max(initial=0)) if isinstance(value, np.ndarray) else value
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

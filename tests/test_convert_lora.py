@@ -1,8 +1,9 @@
-"""PEFT adapters of single experts: the logits of merged weights, in floats and beside NVFP4, and what is refused."""
+"""PEFT adapters of single experts and of matrices in pieces: the logits of merged weights, beside NVFP4 too; what is refused."""
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,13 @@ def modules_of(kind: str) -> dict[str, int]:
     return experts | {"model.layers.1.self_attn.q_proj": 4}
 
 
-def write_adapter(folder: Path, kind: str, shapes: Mapping[str, tuple[int, ...]], *, more: Mapping[str, Array | None] | None = None,
-                  **settings: Any) -> dict[str, Array]:
-    """An adapter for `modules_of` a kind; returns what it adds to weights, by the rules of PEFT. `more`: tensors that replace or
-    join the usual ones, None drops one.
+def write_adapter(folder: Path, modules: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]], *,
+                  more: Mapping[str, Array | None] | None = None, **settings: Any) -> dict[str, Array]:
+    """An adapter for modules of these ranks; returns what it adds to weights, by the rules of PEFT. `more`: tensors that replace
+    or join the usual ones, None drops one.
     """
     rng, tensors, added = np.random.default_rng(1), dict[str, Array | None](), dict[str, Array]()
-    for module, rank in modules_of(kind).items():
+    for module, rank in modules.items():
         rows, columns = shapes[f"{module}.weight"]
         a, b = (rng.normal(0, 0.3, shape).astype(np.float32) for shape in ((rank, columns), (rows, rank)))
         tensors |= {f"base_model.model.{module}.lora_A.weight": a, f"base_model.model.{module}.lora_B.weight": b}
@@ -63,7 +64,7 @@ def test_an_adapter_of_some_experts_is_the_merged_model(tmp_path: Path, kind: st
     """Of two ranks, with an alpha of its own for an expert; experts and layers without any are unchanged."""
     source = tensors_of(kind)
     base = write_checkpoint(tmp_path / "base", kind)
-    added = write_adapter(tmp_path / "adapter", kind, {name: array.shape for name, array in source.items()}, **settings)
+    added = write_adapter(tmp_path / "adapter", modules_of(kind), {name: array.shape for name, array in source.items()}, **settings)
     merged = write_checkpoint(tmp_path / "merged", kind, tensors={name: source[name] + change for name, change in added.items()})
     done = convert_lora(tmp_path / "adapter", tmp_path / "adapter.gguf", base=base)
     with open_gguf(done.path) as gguf:
@@ -81,6 +82,22 @@ def test_an_adapter_of_some_experts_is_the_merged_model(tmp_path: Path, kind: st
         assert close(logits(paths[0], backend, [(Path(done.path), 1.0)]), wanted) and not close(plain, wanted)
 
 
+@pytest.mark.parametrize("kind", ["gpt_neox", "bloom", "falcon-40b", "internlm2", "granitemoeshared", "qwen3_5_text", "qwen3_next",
+                                  "bamba", "granitemoehybrid-dense"])
+def test_matrices_that_gguf_orders_or_divides_otherwise(tmp_path: Path, kind: str) -> None:
+    """Rows by heads, gate and up in one, a rotation of half a head: an adapter of every matrix."""
+    source = tensors_of(kind)
+    modules = {name.removesuffix(".weight"): 3 for name, array in source.items()
+               if array.ndim == 2 and not re.search(r"embed|norm|shared_expert_gate", name)}
+    base = write_checkpoint(tmp_path / "base", kind)
+    added = write_adapter(tmp_path / "adapter", modules, {name: array.shape for name, array in source.items()})
+    merged = write_checkpoint(tmp_path / "merged", kind, tensors={name: source[name] + change for name, change in added.items()})
+    adapter = Path(convert_lora(tmp_path / "adapter", tmp_path / "adapter.gguf", base=base).path)
+    before, after = (Path(convert(one, tmp_path / f"{one.name}.gguf", type_name="F32").path) for one in (base, merged))
+    wanted = logits(after, "reference")
+    assert close(logits(before, "reference", [(adapter, 1.0)]), wanted) and not close(logits(before, "reference"), wanted)
+
+
 @pytest.mark.parametrize("form", ["modelopt", "compressed-tensors"])
 @pytest.mark.parametrize("kind", ["qwen3_moe", "mixtral"])
 def test_an_adapter_beside_nvfp4_adds_what_it_adds_beside_floats(tmp_path: Path, kind: str, form: str) -> None:
@@ -88,7 +105,7 @@ def test_an_adapter_beside_nvfp4_adds_what_it_adds_beside_floats(tmp_path: Path,
     packed, plain = checkpoints(tmp_path, kind, form, "NVFP4")
     with open_safetensors(plain) as file:
         source = {name: np.array(file.array(name)) for name in file.tensors}
-    added = write_adapter(tmp_path / "adapter", kind, {name: array.shape for name, array in source.items()})
+    added = write_adapter(tmp_path / "adapter", modules_of(kind), {name: array.shape for name, array in source.items()})
     merged = write(tmp_path / "merged", kind, {name: array + added.get(name, np.float32(0)) for name, array in source.items()})
     adapter = Path(convert_lora(tmp_path / "adapter", tmp_path / "adapter.gguf", base=packed).path)
     base, whole = (Path(convert(one, tmp_path / f"{one.name}.gguf").path) for one in (packed, merged))
@@ -114,7 +131,7 @@ def test_experts_that_do_not_fit_are_refused(tmp_path: Path, more: dict[str, Arr
                                              kind: type[EdgeError], message: str) -> None:
     base = write_checkpoint(tmp_path / "base", "qwen3_moe", **config)
     shapes = {name: array.shape for name, array in tensors_of("qwen3_moe").items()}
-    write_adapter(tmp_path / "adapter", "qwen3_moe", shapes, more={
+    write_adapter(tmp_path / "adapter", modules_of("qwen3_moe"), shapes, more={
         f"base_model.model.model.layers.1.{name}.weight": None if array is None else array.astype(np.float32)
         for name, array in more.items()})
     with pytest.raises(kind, match=message):
@@ -122,11 +139,10 @@ def test_experts_that_do_not_fit_are_refused(tmp_path: Path, more: dict[str, Arr
     assert not (tmp_path / "m.gguf").exists()
 
 
-def test_experts_whose_gate_and_up_are_one_matrix_are_refused(tmp_path: Path) -> None:
+def test_experts_that_are_one_parameter_are_refused(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", "granitemoe")
-    write_adapter(tmp_path / "adapter", "mixtral", {name: array.shape for name, array in tensors_of("mixtral").items()}, more={
-        f"base_model.model.model.layers.0.block_sparse_moe.input_linear.lora_{half}.weight": np.ones((4, 4), np.float32)
-        for half in "AB"})
+    write_adapter(tmp_path / "adapter", {"model.layers.0.block_sparse_moe.input_linear": 4}, {
+        "model.layers.0.block_sparse_moe.input_linear.weight": (4, 4)})
     with pytest.raises(Unsupported, match=r"input_linear.*merge the adapter"):
         convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=base)
 
@@ -134,6 +150,6 @@ def test_experts_whose_gate_and_up_are_one_matrix_are_refused(tmp_path: Path) ->
 @pytest.mark.parametrize("patterns", [{"q_proj(": 2}, {"q_proj": "x"}, ["q_proj"]])
 def test_alphas_that_are_none_are_refused(tmp_path: Path, patterns: Any) -> None:
     shapes = {name: array.shape for name, array in tensors_of("mixtral").items()}
-    write_adapter(tmp_path / "adapter", "mixtral", shapes, alpha_pattern=patterns)
+    write_adapter(tmp_path / "adapter", modules_of("mixtral"), shapes, alpha_pattern=patterns)
     with pytest.raises(BadHParam, match=r"alpha_pattern.*not a table of alphas"):
         convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "mixtral"))

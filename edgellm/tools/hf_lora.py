@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,15 @@ from edgellm.arch.blocks.moe import MAX_EXPERTS
 from edgellm.catalogue.hub_cache import snapshots
 from edgellm.errors import BadHParam, BadTensorInfo, OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
-from edgellm.formats.families import Family, part_of
+from edgellm.formats.families import Family, Piece, part_of
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.mapped import MappedFile
-from edgellm.formats.mlx_config import asked, find_family
-from edgellm.formats.mlx_folder import paired_rows
+from edgellm.formats.mlx_config import asked, find_family, metadata_of
+from edgellm.formats.mlx_folder import count_of, paired_rows
+from edgellm.formats.mlx_source import WHOLE, Rows, source_of
 from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors, read_json
+from edgellm.formats.settings import Settings
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.tools.converted import PLAIN, Converted
 
@@ -94,12 +96,16 @@ def _base(settings: Json, base: str | os.PathLike[str] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """A or B of one of GGUF's weights: tensors of the adapter by their expert, or a single one; `shape` as it is written."""
+    """A or B of one of GGUF's weights: tensors of the adapter by their expert, or a single one; `shape` as it is written.
+
+    `order`: which of A's columns or B's rows it has, None for all as they are.
+    """
 
     weight: str
     letter: str
     names: Mapping[int | None, str]
     shape: tuple[int, ...]
+    order: Rows | None
 
     @property
     def name(self) -> str:
@@ -113,11 +119,11 @@ class _Half:
 class _Adapter:
     """The tensors of an adapter as GGUF has them: those of single experts lie in one, with zeros for experts without any."""
 
-    def __init__(self, file: SafeTensorsFile, family: Family, config: Json, settings: Json, place: str) -> None:
+    def __init__(self, file: SafeTensorsFile, family: Family, config: Settings, settings: Json, place: str) -> None:
         """`place`: the folder of `config`. Raises Unsupported, BadHParam and BadTensorInfo."""
         self._file, self._family, self._config, self._place = file, family, config, place
         self._settings, self._alphas = settings, _alphas(settings, file.paths[0])
-        self.halves = [half for weight, parts in self._by_weight().items() for half in self._pair(weight, parts)]
+        self.halves = [half for weight, parts in self._by_weight().items() for half in self._halves(weight, parts)]
         if not self.halves:
             raise BadTensorInfo("holds no tensors", file=file.paths[0])
 
@@ -125,14 +131,13 @@ class _Adapter:
         """The values of `half.shape`; B is scaled where what PEFT takes for its module is not `alpha` / rank."""
         found = np.zeros(half.shape, np.float32)
         for expert, name in half.names.items():
-            array = self._file.array(name).astype(np.float32)
-            rank = array.shape[half.letter == "B"]
-            if half.letter == "B":
+            array, into = self._file.array(name).astype(np.float32), found if expert is None else found[expert]
+            if half.letter == "A":
+                into[: len(array)] = array if half.order is None else array[:, half.order]
+            else:
+                rank = array.shape[1]
                 factor = self._scaling(name, rank) / (alpha / half.rank if alpha else 1.0)
-                array = _placed(array, half.weight, self._family, self._config, self._file.paths[0]) * np.float32(factor)
-            into = found if expert is None else found[expert]
-            (into[:rank] if half.letter == "A" else into[:, :rank])[...] = array
-            self._file.drop(name)
+                into[:, :rank] = np.float32(factor) * (array if half.order is None else array[half.order])
         return found
 
     def _scaling(self, name: str, rank: int) -> float:
@@ -148,9 +153,10 @@ class _Adapter:
         for name in sorted(self._file.tensors):
             match = NAME.fullmatch(name)
             ours, number = self._family.place(f"{match[1]}.weight") if match else (name, None)
-            part = part_of(ours)
-            differs = part in self._family.pieces or (number is not None and not part.endswith(EXPERTS))
-            if match is None or ours == f"{match[1]}.weight" or len(self._file.tensors[name].shape) != 2 or differs:
+            differs = (number is None) == part_of(ours).endswith(EXPERTS) or any(          # neither one of experts nor of none
+                piece.values or piece.shape or piece.turned for piece in self._pieces(ours))
+            unknown = match is None or (ours == f"{match[1]}.weight" and match[1] not in self._family.outer)
+            if match is None or unknown or len(self._file.tensors[name].shape) != 2 or differs:
                 raise Unsupported("has no place in a GGUF adapter; merge the adapter into its model, and convert that",
                                   file=self._file.paths[0], field=name)
             names = found.setdefault(ours, {"A": {}, "B": {}})[match[2]]
@@ -160,21 +166,41 @@ class _Adapter:
             names[number] = name
         return found
 
-    def _pair(self, weight: str, parts: Mapping[str, Mapping[int | None, str]]) -> tuple[_Half, _Half]:
-        """Both halves of a weight. Raises BadTensorInfo where one is missing, or shapes contradict each other."""
+    def _pieces(self, weight: str) -> tuple[Piece, ...]:
+        """What GGUF makes of a weight."""
+        return self._family.pieces.get(f"{part_of(weight)}.weight") or self._family.pieces.get(part_of(weight)) or (WHOLE,)
+
+    def _halves(self, weight: str, parts: Mapping[str, Mapping[int | None, str]]) -> Iterator[_Half]:
+        """Both halves of a weight, or of each piece of it. Raises BadTensorInfo where one is missing, or shapes contradict each
+        other.
+        """
         first, second, infos, path = parts["A"], parts["B"], self._file.tensors, self._file.paths[0]
         for expert in (*first, *second):
             a, b = first.get(expert), second.get(expert)
             if a is None or b is None or infos[a].shape[0] != infos[b].shape[1] or not infos[a].shape[0]:
                 raise BadTensorInfo("the two halves of the adapter do not fit each other; save it again", file=path,
                                     field=a or b or weight)
-        columns, rows = {infos[a].shape[1] for a in first.values()}, {infos[b].shape[0] for b in second.values()}
-        if len(columns) > 1 or len(rows) > 1:
+        shapes = {(infos[second[expert]].shape[0], infos[a].shape[1]) for expert, a in first.items()}
+        if len(shapes) > 1:
             raise BadTensorInfo("the factors of its experts are for matrices of several shapes; save the adapter again", file=path,
                                 field=weight)
-        rank = max(infos[a].shape[0] for a in first.values())
+        whole, rank = shapes.pop(), max(infos[a].shape[0] for a in first.values())
         stack = () if None in first else (self._count(first),)
-        return _Half(weight, "A", first, (*stack, rank, *columns)), _Half(weight, "B", second, (*stack, *rows, rank))
+        for piece in self._pieces(weight):
+            name = weight.replace(part_of(weight), piece.name) if piece.name else weight
+            source = source_of((weight,), TYPES_BY_NAME["F32"], whole, piece, self._config, path, rows=self._pairs(name, whole[0]))
+            yield _Half(name, "A", first, (*stack, rank, source.shape[1]), source.columns)
+            yield _Half(name, "B", second, (*stack, source.shape[0], rank), source.rows)
+
+    def _pairs(self, weight: str, n_rows: int) -> Rows | None:
+        """Rows of queries and keys in GGUF's order, None for others."""
+        key = {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}.get(part_of(weight))
+        if not self._family.paired_rows or key is None:
+            return None
+        metadata = metadata_of(self._config, self._family, self._place)
+        if not (heads := count_of(metadata, key)):
+            raise BadHParam("says no number of heads; download the folder again", file=os.path.join(self._place, "config.json"))
+        return paired_rows(n_rows, heads, self._file.paths[0], weight, count_of(metadata, "rope.dimension_count"))
 
     def _count(self, names: Mapping[int | None, str]) -> int:
         """How many experts the model has. Raises BadHParam where its configuration does not say it, BadTensorInfo for others."""
@@ -187,18 +213,6 @@ class _Adapter:
             raise BadTensorInfo(f"is for expert {last}, and the model has {count} from 0 on; give the folder of the model that it "
                                 "was trained on with --base", file=self._file.paths[0], field=names[last])
         return count
-
-
-def _placed(array: Floats, ours: str, family: Family, config: Json, path: str) -> Floats:
-    """Rows of queries and keys in GGUF's order."""
-    part = ours.split(".")[-2]
-    heads = {"attn_q": config.get("num_attention_heads"),
-             "attn_k": config.get("num_key_value_heads") or config.get("num_attention_heads")}.get(part)
-    if not family.paired_rows or heads is None:
-        return array
-    if not isinstance(heads, int) or heads < 1:
-        raise BadHParam(f"{heads!r} is not a number of heads", file=path, field=ours)
-    return array[paired_rows(len(array), heads, path, ours)]
 
 
 def _alphas(settings: Json, path: str) -> list[tuple[re.Pattern[str], float]]:
