@@ -67,9 +67,9 @@ def tensors_of(kind: str) -> dict[str, Array]:
 def _drawn(name: str, shape: tuple[int, ...], norms_from_zero: bool) -> Array:
     values = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape)
     if name.endswith(CUT):
-        return np.float32(-1e-6).reshape(shape)
+        return np.full(shape, -1e-6, np.float32)
     if len(shape) > 1 and not name.endswith(DECAY):
-        return (1.3 / max(shape[-1], 1) ** 0.5 * values).astype(np.float32)
+        return np.asarray(1.3 / max(shape[-1], 1) ** 0.5 * values, np.float32)
     mean = -1.0 if name.endswith(STEP) else 0.0 if name.endswith("bias") else \
         float(not norms_from_zero) if re.search(r"norm|ln_|\.D$|ln\.", name) else 0.0
     return np.asarray(mean + 0.2 * values, np.float32)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from edgellm.tools.convert import convert
 from edgellm.weights import WeightStore
 
 Array = npt.NDArray[Any]
-E2M1 = np.float32([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 WIDER = {48: 64, 24: 64, 96: 128}
 WIDE = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 64, "head_dim": 16}
 EXPERTS = ("qwen3_moe", "mixtral")
@@ -63,11 +64,10 @@ def checkpoints(place: Path, kind: str, form: str, float4: str, *, packs: str = 
         sizes = (e4m3(scales) if group == 16 else np.exp2(scales - 127.0)).repeat(group, axis=1)
         if group == 16:
             eights.append(f"{base}.weight_scale")
-            given = factor if form == FORMS[0] else (1 / factor).reshape(1)
-            factor = given if form == FORMS[0] else 1 / given[0]
-            packed |= {f"{base}.weight_scale_2" if form == FORMS[0] else f"{base}.weight_global_scale": np.asarray(given),
-                       f"{base}.input_scale" if form == FORMS[0] else f"{base}.input_global_scale": np.float32([3])}
-            sizes = sizes * factor
+            given = np.asarray(factor) if form == FORMS[0] else (1 / factor).reshape(1)
+            packed |= {f"{base}.weight_scale_2" if form == FORMS[0] else f"{base}.weight_global_scale": given,
+                       f"{base}.input_scale" if form == FORMS[0] else f"{base}.input_global_scale": np.array([3], np.float32)}
+            sizes = sizes * (given if form == FORMS[0] else 1 / given)
         plain[name] = (E2M1[codes] * sizes).astype(np.float32)
     return (write(place / "packed", kind, packed, eights, quantization_config={"quant_method": form}, **config),
             write(place / "plain", kind, plain, **config))
@@ -103,6 +103,57 @@ def test_codes_and_scales_stay_as_they_are(tmp_path: Path, kind: str, form: str,
         np.testing.assert_allclose(logits(path), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
+def fused_experts(place: Path, change: Mapping[str, Array] | None = None) -> tuple[Path, Path]:
+    """`checkpoints` of a Llama 4 whose fused experts are packed along their inputs, which come before their outputs. `change`:
+    tensors that replace or join the packed ones.
+    """
+    rng, packed, plain = np.random.default_rng(0), dict[str, Array](), dict[str, Array]()
+    config: dict[str, Any] = {"intermediate_size_mlp": 64, "quantization_config": {"quant_method": "modelopt"}}
+    for name, array in tensors_of("llama4_text").items():
+        shape = wide(name, array.shape)
+        if ".experts." not in name:
+            shape = (4, 64) if name.endswith(".router.weight") else shape
+            packed[name] = plain[name] = (np.ones(shape) if len(shape) < 2 else rng.normal(0, 0.1, shape)).astype(np.float32)
+            continue
+        experts, inputs, outputs = 4, 64, 128 if "gate_up" in name else 64
+        codes = rng.integers(0, 16, (experts, outputs, inputs))
+        scales = rng.integers(0x30, 0x48, (experts, outputs, inputs // 16)).astype(np.uint8)
+        factor = np.float32(rng.uniform(0.01, 0.05))
+        packed[name] = (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8).swapaxes(1, 2)
+        packed |= {f"{name}_weight_scale": scales.swapaxes(1, 2), f"{name}_weight_scale_2": np.asarray(factor),
+                   f"{name}_input_scale": np.array([3], np.float32)}
+        plain[name] = (E2M1[codes] * e4m3(scales).repeat(16, axis=2) * factor).astype(np.float32).swapaxes(1, 2)
+    packed |= change or {}
+    eights = [name for name in packed if name.endswith("_weight_scale")]
+    return write(place / "packed", "llama4_text", packed, eights, **config), write(place / "plain", "llama4_text", plain, **config)
+
+
+def test_fused_experts_stay_as_they_are(tmp_path: Path) -> None:
+    packed, plain = fused_experts(tmp_path)
+    done, wanted = convert(packed, tmp_path / "packed.gguf"), convert(plain, tmp_path / "plain.gguf").path
+    with open_gguf(done.path) as gguf, open_gguf(wanted) as other:
+        for part in ("gate", "up", "down"):
+            name = f"blk.1.ffn_{part}_exps"
+            assert gguf.tensors[f"{name}.weight"].type.name == "NVFP4" and gguf.tensors[f"{name}.scale"].shape == (4,)
+            assert gguf.tensors[f"{name}.weight"].shape == other.tensors[f"{name}.weight"].shape
+    expected = logits(wanted)
+    for path in (done.path, convert(packed, tmp_path / "f32.gguf", type_name="F32").path):
+        np.testing.assert_allclose(logits(path), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("change", "error", "message"), [
+    ({"_weight_scale": np.zeros((4, 3, 64), np.uint8)}, BadTensorInfo, r"experts\.down_proj: the scales.*do not fit"),
+    ({"_bias": np.zeros((4, 64), np.float32)}, Unsupported, r"experts\.down_proj: is U8"),
+])
+def test_fused_experts_that_cannot_be_divided_are_refused(tmp_path: Path, change: dict[str, Array], error: type[Exception],
+                                                          message: str) -> None:
+    """Nothing has a place for both biases of experts and numbers of their matrices."""
+    name = "model.layers.1.feed_forward.experts.down_proj"
+    packed, _ = fused_experts(tmp_path, {f"{name}{end}": array for end, array in change.items()})
+    with pytest.raises(error, match=message):
+        convert(packed, tmp_path / "m.gguf")
+
+
 def test_matrices_whose_products_are_not_scaled_become_floats(tmp_path: Path) -> None:
     """A table of embeddings has no place for its number."""
     packed, plain = checkpoints(tmp_path, "llama", "modelopt", "NVFP4", packs="embed_tokens")
@@ -119,7 +170,7 @@ def test_matrices_whose_products_are_not_scaled_become_floats(tmp_path: Path) ->
 @pytest.mark.parametrize(("part", "value", "error", "message"), [
     ("weight_scale", np.full((64, 3), 0x38, np.uint8), BadTensorInfo, "do not fit"),
     ("weight_scale", np.ones((64, 4), np.float32), Unsupported, "scales of F32"),
-    ("weight_scale_2", np.float32([1, 2]), BadTensorInfo, "one positive number"),
+    ("weight_scale_2", np.array([1, 2], np.float32), BadTensorInfo, "one positive number"),
 ])
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path, part: str, value: Array, error: type[Exception], message: str) -> None:
     packed, _ = checkpoints(tmp_path, "llama", "modelopt", "NVFP4", packs="layers.0.mlp.up_proj")
@@ -127,7 +178,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, part: str, value: Arr
     rng = np.random.default_rng(1)
     tensors = {name: rng.normal(0, 0.1, wide(name, array.shape)).astype(np.float32) for name, array in tensors_of("llama").items()}
     tensors |= {f"{base}.weight": np.zeros((64, 32), np.uint8), f"{base}.weight_scale": np.full((64, 4), 0x38, np.uint8),
-                f"{base}.weight_scale_2": np.float32(1.0).reshape(()), f"{base}.{part}": value}
+                f"{base}.weight_scale_2": np.array(1.0, np.float32), f"{base}.{part}": value}
     eights = [f"{base}.weight_scale"] if tensors[f"{base}.weight_scale"].dtype == np.uint8 else []
     write(packed, "llama", tensors, eights)
     with pytest.raises(error, match=message):

@@ -168,8 +168,9 @@ def test_what_is_no_adapter_of_this_model(tmp_path: Path) -> None:
             edgellm.load(base, adapters=[file])
 
     refused(Unsupported, "a.gguf.*'qwen2' model, and this one is llama", arch="qwen2")
-    refused(Unsupported, "not a LoRA adapter", **{"general.type": "model"})
-    refused(Unsupported, "not a LoRA adapter", **{"adapter.type": "control"})
+    others: tuple[dict[str, Any], ...] = ({"general.type": "model"}, {"adapter.type": "control"})
+    for other in others:
+        refused(Unsupported, "not a LoRA adapter", **other)
     refused(Unsupported, r"blk.9.attn_q.weight.lora_a.*does not have", {"blk.9.attn_q.weight": (a, b)})
     refused(Unsupported, "output_norm.weight.lora_a", {"output_norm.weight": (a, b)})
     refused(ShapeMismatch, rf"{name}.lora_a.*\(64, 32\)", {name: (a, b[:32])})
@@ -240,7 +241,8 @@ def logits(path: Path, backend: str, adapters: Sequence[tuple[Path, float]] = ()
 @pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "llama4", "granite_swa"])
 def test_logits_of_merged_experts(tmp_path: Path, arch: str, backend: str) -> None:
     """Each expert has factors of its own; two adapters of other ranks at once; prompts and single tokens."""
-    base = tiny_model(tmp_path / "m.gguf", arch, "F32", **({"n_experts": 4} if arch == "granite_swa" else {}))
+    sizes: dict[str, Any] = {"n_experts": 4} if arch == "granite_swa" else {}
+    base = tiny_model(tmp_path / "m.gguf", arch, "F32", **sizes)
     out, files = shutil.copyfile(base, tmp_path / "merged.gguf"), []
     with open_gguf(base) as gguf:
         places = {name: (info.offset, info.nbytes) for name, info in gguf.tensors.items()}

@@ -26,6 +26,7 @@ from edgellm.spec import vectors
 from edgellm.tools.converted import PLAIN, Converted
 from edgellm.tools.hf_exact import ExactCheckpoint
 from edgellm.tools.hf_float4 import floats_of_4_bits
+from edgellm.tools.hf_fused4 import divided
 from edgellm.tools.hf_packed import wrap
 from edgellm.tools.hf_scaled import scaled
 from edgellm.tools.hf_tokenizer import complete
@@ -123,7 +124,7 @@ def _target(name: str | None) -> GGMLType | None:
 
 def _unpacked(file: SafeTensorsFile, config: Mapping[str, Any]) -> SafeTensorsFile:
     """The file, or where its matrices are packed or have scales beside them, one that gives their values."""
-    return wrap(floats_of_4_bits(scaled(file, config)), config)
+    return wrap(floats_of_4_bits(divided(scaled(file, config))), config)
 
 
 def _exact(model: MlxFolder) -> tuple[dict[str, GGMLType], list[str]]:

@@ -18,7 +18,7 @@ TRINITY = SHARED | {"post_attention_layernorm": "post_attention_norm", "pre_mlp_
 
 LLAMA4 = INNER | {"feed_forward.router": "ffn_gate_inp"} | {
     f"feed_forward.{place}{part}_proj": f"ffn_{part}{suffix}" for part in ("gate", "up", "down")
-    for place, suffix in (("", ""), ("shared_expert.", "_shexp"))}
+    for place, suffix in (("", ""), ("shared_expert.", "_shexp"), ("experts.*.", "_exps"))}
 TURNED = {"feed_forward.experts.gate_up_proj": "ffn_turned_exps.weight",
           "feed_forward.experts.down_proj": "ffn_turned_down_exps.weight"}
 
