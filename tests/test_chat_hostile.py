@@ -24,7 +24,8 @@ ATTACKS = {
         "upper", "lower", "title", "capitalize", "swapcase", "casefold", "split", "splitlines")},
     **{f"{name} filter": f"{WIDE}{LOOP}{{% set x = s | {name} %}}{END}" for name in (
         "upper", "title", "capitalize", "e", "list", "sort", "unique", "join('x')", "wordcount", "reverse", "tojson", "indent",
-        "trim(s)", "truncate(9999)", "batch(2)", "map('upper')", "center(9999)", "replace('\U0001f600', 'xx')", "int", "float")},
+        "trim(s)", "wordwrap", "wordwrap(1)", "striptags", "pprint", "truncate(9999)", "batch(2)", "map('upper')", "center(9999)",
+        "replace('\U0001f600', 'xx')", "int", "float")},
     "fields": "{{ ('{0:>9999}' * 400000).format(1) }}", "fewer fields": "{{ ('{0:>9999}' * 3000).format(1) }}",
     "format_map": "{{ ('{a:>9999}' * 400000).format_map({'a': 1}) }}",
     "fields of text": f"{LONG}{{{{ ('{{0}}' * 900).format(s) }}}}",
@@ -60,6 +61,20 @@ ATTACKS = {
                 + "{% set ns.g = ns.g | map('string') %}" + END + "{{ ns.g | list }}",
     "attribute path": "{{ range(9999) | map(attribute='a.' * 400000) | list }}", "long key": "{{ {}[('\U000e0001' * 900000,)].x }}",
     "long name": "{{ ({} | attr('a' * 900000)).x }}", "printed views": "{% set d = {'a': '\U000e0001' * 900000} %}{{ d.items() }}",
+    "tags": f"{LOOP}{{{{ ('<b>&lt;' * 900) | striptags }}}}{END}", "tags once": "{{ ('<b>' * 1800) | striptags }}",
+    "comments in text": "{{ ('<!--' * 1500) | striptags }}",
+    "no entities": "{{ ('&abcdefghijklmnopqrstuvwxyzabcdef' * 19000) | striptags }}",
+    "wrapped": f"{LOOP}{{{{ ('a-b c' * 900) | wordwrap(1) }}}}{END}",
+    "wrapped once": "{{ ('a ' * 49000) | wordwrap(1) }}", "wrapped word": "{{ ('a' * 9900) | wordwrap(1) }}",
+    "wrapped dashes": "{{ ('a--' * 30000) | wordwrap }}{{ ('-' * 90000) | wordwrap }}",
+    "wrapped tabs": "{{ ('\t' * 90000) | wordwrap }}", "pretty": "{{ ('a ' * 150000) | pprint }}",
+    "pretty list": "{{ range(9999) | map('string') | list | pprint }}",
+    "pretty nesting": "{% set ns = namespace(s=range(3000) | list) %}{% for i in range(90) %}{% set ns.s = [ns.s] %}{% endfor %}"
+                      "{{ ns.s | pprint }}",
+    "pretty doubling": "{% set ns = namespace(s='a b ' * 30) %}{% for i in range(9) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}"
+                       + LOOP + "{{ ns.s | pprint }}" + END,
+    "pretty indents": "{{ {'k' * 100000: {'k' * 90000: 'x ' * 9000}} | pprint }}",
+    "attributes": LOOP + "{{ {'a': '<' * 9999} | xmlattr }}" + END,
     "html": "{% autoescape true %}{{ '<' * 900000 }}{% endautoescape %}",
     "tests": f"{LONG}{LOOP}{{% if s is eq(s[1:] ~ 'b') %}}{{% endif %}}{END}",
     "test in": f"{LONG}{LOOP}{{% if t is in(s) %}}{{% endif %}}{END}",
@@ -100,7 +115,8 @@ METHODS = ("find", "rfind", "split", "rsplit", "partition", "rpartition", "strip
            "center", "expandtabs", "zfill", "splitlines", "title", "casefold", "startswith", "encode", "translate", "removesuffix")
 FILTERS = ("upper", "list", "join(T)", "replace(T, T)", "trim(T)", "tojson", "tojson(indent=N)", "indent(N)", "center(N)", "sort",
            "unique",
-           "map('upper')", "select('in', T)", "batch(N)", "slice(N)", "reverse", "wordcount", "e", "format(T)", "truncate(N)",
+           "map('upper')", "select('in', T)", "batch(N)", "slice(N)", "reverse", "wordcount", "wordwrap(N)", "striptags", "pprint",
+           "e", "format(T)", "truncate(N)",
            "int(N)",
            "groupby(T)", "dictsort", "title", "round(N)", "sum", "items", "max", "first", "default(T)")
 

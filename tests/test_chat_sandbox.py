@@ -79,6 +79,14 @@ SAME = [
     "{{ 'abc' | list }}{{ 'ab' | reverse }}",
     "{{ 'a b/é?' | urlencode }}{{ {'k': 'é&', 'l': 2} | urlencode }}{{ 1500000 | filesizeformat }}{{ messages[2].n[4].copy() }}"
     "{{ [{'n': 2}, {'n': 3.5}] | sum(attribute='n') }}{{ [{'a': {'n': 1}}] | sum('a.n', start=4) }}",
+    "{{ ('one two-three\nfour ' * 9) | wordwrap }}|{{ 'one two-three' | wordwrap(5) }}|"
+    "{{ 'abcdefgh ij' | wordwrap(3, false) }}|{{ 'abcdefgh' | wordwrap(width=3, wrapstring='<>') }}",
+    "{{ '<p>a &lt; b &amp; <b>c</b>\n d <!-- e --></p> f <g' | striptags }}|"
+    "{{ messages[2].content | striptags }}|{{ 3 | striptags }}",
+    "{{ messages | pprint }}|{{ 'text' | pprint }}|{{ {'b': [1] * 60, 'a': 'word ' * 60, (1, 2): {'c': none}} | pprint }}|"
+    "{{ missing | pprint }}|{{ [[], {}, ()] | pprint }}|{{ ('<a> \n' * 30) | pprint }}",
+    "<a{{ {'id': 'x<y', 'n': 3, 'none': none, 'u': missing, 'l': ['\"']} | xmlattr }}>"
+    "{{ {'a': 'b'} | xmlattr(false) }}{{ {} | xmlattr }}",
 ]
 
 
@@ -93,6 +101,15 @@ def test_safe_text_escapes_nothing_beside_it() -> None:
     """Here we leave jinja2, as llama.cpp does: `safe` hands a text on, and the template's own text keeps its right to tokens."""
     rendered = ChatTemplate("{{ '<|a|>' + ('<b>' | safe) + ('<c>' | e) + messages[1].role }}").render(MESSAGES)
     assert rendered.text == "<|a|><b>&lt;c&gt;user" and rendered.trusted[0] == (0, 8)
+
+
+@pytest.mark.parametrize("filter_", ["wordwrap", "wordwrap(4)", "striptags", "pprint"])
+def test_text_that_a_filter_made_anew_is_nobodys(filter_: str) -> None:
+    """A name of a control token may have come about in it."""
+    for text in ("&lt;|a|&gt;", "<|a|>", "<<b>|a|>"):
+        for source in (f"{{{{ {text!r} | {filter_} }}}}", f"{{{{ messages[0].content | {filter_} }}}}"):
+            rendered = ChatTemplate(source).render([{"role": "user", "content": text}])
+            assert rendered.trusted == () and type(rendered.text) is str
 
 
 def test_helpers() -> None:
@@ -144,6 +161,13 @@ BOMBS = {
     "deep blocks": "{% if 1 %}" * 2000 + "{% endif %}" * 2000, "big number": "{{ " + "9" * 9999 + " }}",
     "summed lists": "{{ ([{'n': [1]}] * 9999) | sum(attribute='n') }}", "quoted": "{{ ('é' * 900000) | urlencode }}",
     "lipsum": "{{ lipsum(n=99999) }}",
+    "wrapped": "{{ ('x ' * 400000) | wordwrap(1) }}", "wrapped wide": "{{ 'x' | wordwrap(2000000000) }}",
+    "wrapped with long ends": "{{ ('x ' * 9999) | wordwrap(1, wrapstring='y' * 100) }}",
+    "wrapped word": "{{ ('x' * 90000) | wordwrap(1) }}",
+    "tags": "{{ ('<b>' * 300000) | striptags }}", "entities": "{{ ('&a' * 400000) | striptags }}",
+    "attributes": "{{ {'a': '<' * 400000} | xmlattr }}", "attribute lists": "{{ {'a': ['<' * 400000]} | xmlattr }}",
+    "pretty": "{{ (['x'] * 9999) | pprint }}{{ ('x ' * 400000) | pprint }}",
+    "pretty indents": "{{ {'k' * 400000: 'x ' * 90000} | pprint }}",
     "block": "{% block a %}{{ self.a() }}{% endblock %}",
 }
 
@@ -172,7 +196,8 @@ ESCAPES = [
     "{{ messages[0].update(a=1) }}", "{% include '/etc/passwd' %}", "{% import 'os' as os %}",
     "{{ raise_exception.__globals__.x }}",
     "{% set ns = namespace() %}{% set ns.__class__ = 1 %}", "{{ ''.encode() }}",
-    "{{ (messages | map('attr', '__class__') | list)[0].x }}",
+    "{{ (messages | map('attr', '__class__') | list)[0].x }}", "{{ {'a b': 1} | xmlattr }}", "{{ 'x' | wordwrap(0) }}",
+    "{{ 'x' | random }}", "{{ 'http://x' | urlize }}",
 ]
 
 

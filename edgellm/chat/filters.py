@@ -4,7 +4,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
-from typing import Any, cast
+from pprint import PrettyPrinter
+from typing import IO, Any, cast
 
 from jinja2 import filters as builtin
 from jinja2 import pass_environment, pass_eval_context
@@ -124,6 +125,65 @@ def urlencode(value: Value) -> str:
     return builtin.do_urlencode(text)
 
 
+@pass_environment
+def wordwrap(context: Value, s: Value, width: int = 79, break_long_words: bool = True, wrapstring: str | None = None,
+             break_on_hyphens: bool = True) -> str:
+    """jinja2's `wordwrap`. Wrapping takes about 1 us a character, and a long word is copied for each line of it."""
+    text, budget = shown(s), BUDGET.get()
+    for option in (width, wrapstring):
+        check_size(option)
+    least = max(1, width) if isinstance(width, int) else 1
+    costs.lines(budget, text)
+    budget.step(1000 * len(text) + len(text) ** 2 // least)
+    budget.room(60 * len(text))
+    budget.length(len(text) + (costs.count_lines(text) + 2 * len(text) // least + 1) * costs.size(wrapstring))
+    return builtin.do_wordwrap(context, text, width, break_long_words, wrapstring, break_on_hyphens)
+
+
+def striptags(value: Value) -> str:
+    """jinja2's `striptags`, as plain text; every tag copies the text once."""
+    text, budget = shown(value), BUDGET.get()
+    budget.step(10 * len(text) * text.count("<") + 5000 * text.count("&"))
+    budget.room(60 * len(text))
+    return str.__str__(builtin.do_striptags(text))
+
+
+@pass_eval_context
+def xmlattr(context: Value, d: Value, autospace: bool = True) -> str:
+    """jinja2's `xmlattr`. A character that is escaped becomes five."""
+    budget = BUDGET.get()
+    length = sum(budget.printed(part) for pair in d.items() for part in pair)
+    budget.length(5 * length)
+    budget.step(1000 * len(d) + 20 * length)
+    return builtin.do_xmlattr(context, d, autospace)
+
+
+def pretty(value: Value) -> str:
+    """jinja2's `pprint`."""
+    out = Printed(value)
+    PrettyPrinter(stream=cast("IO[str]", out)).pprint(value)
+    return "".join(out.parts).removesuffix("\n")
+
+
+class Printed:
+    """What Python's `pprint` writes to. Before each part it may print all of the value, to see whether that fits a line."""
+
+    def __init__(self, value: Value) -> None:
+        self.parts: list[str] = []
+        self._length, self._budget = 0, BUDGET.get()
+        self._budget.printed(value)
+        entries, characters = self._budget.weigh(value)
+        self._budget.room(900 * entries + 40 * characters)
+        self._work = 3000 * entries + 300 * characters
+        self._budget.step(self._work)
+
+    def write(self, part: str) -> None:
+        self._length += len(part)
+        self._budget.length(self._length)
+        self._budget.step(self._work)
+        self.parts.append(part)
+
+
 def _text(rule: Rule) -> Rule:
     """A rule for filters that turn any value to text first."""
     def charged(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
@@ -200,13 +260,16 @@ FILTERS: dict[str, tuple[Callable[..., Value], Rule]] = {
         ("float", None, _number), ("format", None, costs.formatting), ("groupby", None, _each), ("indent", None, costs.indent),
         ("int", None, _number), ("items", None, _each), ("join", join, _join), ("last", None, costs.free),
         ("length", None, costs.free), ("list", None, _each), ("lower", None, _text(costs.recase)), ("map", None, _mapped),
-        ("max", None, _each), ("min", None, _each), ("reject", None, _by_test), ("rejectattr", None, _by_test),
+        ("max", None, _each), ("min", None, _each), ("pprint", pretty, costs.free), ("reject", None, _by_test),
+        ("rejectattr", None, _by_test),
         ("replace", replace, costs.free), ("reverse", None, costs.scan), ("round", None, _counts), ("safe", shown, costs.scan),
         ("select", None, _by_test), ("selectattr", None, _by_test), ("slice", None, _counts), ("sort", None, _each),
-        ("string", shown, costs.scan), ("sum", total, _each), ("title", None, _text(_words)),
+        ("string", shown, costs.scan), ("striptags", striptags, costs.free), ("sum", total, _each),
+        ("title", None, _text(_words)),
         ("tojson", tojson, costs.free), ("trim", None, _text(costs.search_back)), ("truncate", None, costs.pad),
         ("unique", None, _each), ("upper", None, _text(costs.recase)),
-        ("urlencode", urlencode, costs.free), ("wordcount", None, _text(_words)))}
+        ("urlencode", urlencode, costs.free), ("wordcount", None, _text(_words)), ("wordwrap", wordwrap, costs.free),
+        ("xmlattr", xmlattr, costs.free))}
 # These go through what they are given in Python, without a step of their own.
 LOOPING = frozenset({"batch", "groupby", "join", "list", "map", "max", "min", "reject", "rejectattr", "select", "selectattr",
                      "slice", "sort", "sum", "unique"})
