@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.catalogue import paths, resolve
 from edgellm.cli import app, opening, output
-from edgellm.cli.commands import COMMANDS, Leave, carry_out
+from edgellm.cli.commands import COMMANDS, Leave, Switch, carry_out
 from edgellm.cli.completer import complete
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.interrupt import on_ctrl_c
@@ -250,6 +251,41 @@ def test_tab_offers_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert complete("/model a")[1] == ["a.gguf"] and complete("/model mo")[1] == ["models/"]
     assert complete("/model models/")[1] == ["models/b.gguf"]
     assert complete(f"/model {tmp_path}/a")[1] == [f"{tmp_path}/a.gguf"]
+
+
+@pytest.mark.parametrize("typed, offered", [
+    ("my", ["'my dir/", "'my notes.txt'"]), ("my n", ["'my notes.txt'"]), ("'my n", ["'my notes.txt'"]),
+    ('"my n', ["'my notes.txt'"]), (r"my\ n", ["'my notes.txt'"]), ("'my dir/", ["'my dir/it'\"'\"'s here.txt'"]),
+    ("my dir/it's", ["'my dir/it'\"'\"'s here.txt'"]),
+    ("'my notes.txt'", ["'my notes.txt'"]), ("pl", ["plain.txt"]), ("it", ["it's.txt"]), ("bad", []),
+    ("  pl", ["plain.txt"]), ("my no such", []), ("\0/", []),
+])
+def test_tab_offers_paths_that_the_command_takes(typed: str, offered: list[str], tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my dir").mkdir()
+    for name in ("my notes.txt", "my dir/it's here.txt", "plain.txt", "it's.txt", "bad\x1b[2J.txt", "bad\n.txt"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.chdir(tmp_path)
+    begun, words = complete(f"/file {typed}")
+    assert list(words) == offered and begun == typed.lstrip()
+    for word in words:
+        if not word.endswith("/"):
+            chat, model = conversation()
+            model.tokenizer = SimpleNamespace(encode=str.split)
+            carry_out(f"/file {word}", chat)
+            assert chat.attached in word.replace("'\"'\"'", "'")
+
+
+def test_tab_offers_models_in_folders_with_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my models").mkdir()
+    (tmp_path / "my models" / "a b.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    assert complete("/model my")[1] == ["'my models/"]
+    assert complete("/model 'my models/")[1] == ["'my models/a b.gguf'"]
+    for typed in ("'my models/a b.gguf'", "my models/a b.gguf"):
+        with pytest.raises(Switch) as caught:
+            carry_out(f"/model {typed}", conversation()[0])
+        assert caught.value.name == "my models/a b.gguf"
 
 
 def test_a_window_that_cannot_slide_forgets_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

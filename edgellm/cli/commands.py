@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgellm.cli import session_commands, settings
+from edgellm.cli import session_commands, settings, typed_path
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.format_stats import summary
 from edgellm.cli.output import fitting, say
@@ -106,7 +106,7 @@ def _set(chat: Conversation, rest: str) -> None:
 
 def _model(chat: Conversation, rest: str) -> None:
     if rest:
-        raise Switch(rest)
+        raise Switch(typed_path.meant(rest))
     say(f"{chat.model.info.path}; /model NAME goes on with another one")
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from edgellm.cli.commands import ALIASES, COMMANDS
 from edgellm.cli.completion import session_names
 from edgellm.cli.settings import SETTINGS
+from edgellm.cli.terminal import Filter
+from edgellm.cli.typed_path import quoted, unquoted
 
 
 def complete(text: str) -> tuple[str, Sequence[str]]:
@@ -22,14 +24,14 @@ def complete(text: str) -> tuple[str, Sequence[str]]:
         return name, _matching(name, SETTINGS)
     if command == "set" and name in SETTINGS:
         return value, _matching(value, SETTINGS[name].words)
-    if command == "file" and not more:
-        return name, _paths(name, any_file=True)
+    if command == "file":
+        return rest.lstrip(), _typed_paths(rest.lstrip(), any_file=True)
     if command == "load" and not more:
         return name, session_names(name)
     if command == "think" and not more:
         return name, _matching(name, SETTINGS["think"].words)
-    if command == "model" and not more:
-        return name, _models(name)
+    if command == "model":
+        return rest.lstrip(), _models(rest.lstrip())
     return "", []
 
 
@@ -42,15 +44,22 @@ def _models(begun: str) -> list[str]:
     from edgellm.catalogue import bundled, installed
 
     names = [entry.name for entry, _, _ in bundled()] + [name for name, _ in installed()]
-    return [*_matching(begun, names), *_paths(begun)]
+    return [*_matching(begun, names), *_typed_paths(begun)]
+
+
+def _typed_paths(typed: str, *, any_file: bool = False) -> list[str]:
+    """Paths as the commands take them. What was typed is read as they read it: as it stands, else as a shell would."""
+    found = _paths(typed, any_file=any_file) or _paths(unquoted(typed), any_file=any_file)
+    return [quoted(path) for path in found]
 
 
 def _paths(begun: str, *, any_file: bool = False) -> list[str]:
     folder, name = os.path.split(begun)
     try:
         inside = sorted(Path(os.path.expanduser(folder) or ".").iterdir())
-    except OSError:
+    except (OSError, ValueError):
         return []
     return [os.path.join(folder, path.name) + (os.sep if path.is_dir() else "") for path in inside
             if path.name.startswith(name) and not (path.name.startswith(".") and not name.startswith("."))
+            and "\n" not in path.name and Filter()(path.name) == path.name      # no name that could not be typed
             and (any_file or path.suffix == ".gguf" or (path.is_dir() and begun))]

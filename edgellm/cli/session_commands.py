@@ -4,12 +4,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgellm.cli import typed_path
 from edgellm.cli.output import say
 from edgellm.cli.screen import understands_escapes
 from edgellm.errors import OptionError
@@ -44,11 +44,13 @@ def file(chat: Conversation, rest: str) -> None:
     """Let the next message come with a document."""
     if not rest:
         raise OptionError("/file: give the path of a text file")
-    path = _path(rest)
+    path = Path(os.path.expanduser(typed_path.meant(rest)))
     try:
-        if path.stat().st_size > MOST_FILE:
+        with path.open("rb") as opened:          # its size may be 0 though it has no end, as /dev/zero's
+            data = opened.read(MOST_FILE + 1)
+        if len(data) > MOST_FILE:
             raise OptionError(f"/file {rest}: is longer than {MOST_FILE >> 20} MiB; give a part of it")
-        text = path.read_text(encoding="utf-8")
+        text = data.decode()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file") from error
@@ -92,16 +94,6 @@ def copy(chat: Conversation, rest: str) -> None:
     sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\a")
     sys.stderr.flush()
     say(f"{len(answers[-1]):,} characters went to the clipboard, if your terminal lets programs write it")
-
-
-def _path(text: str) -> Path:
-    """The path that was typed; where nothing is there, what a shell makes of quotes and backslashes."""
-    path = Path(os.path.expanduser(text))
-    try:
-        words = [] if os.path.exists(path) else shlex.split(text)
-    except ValueError:                           # a quotation that does not end
-        return path
-    return Path(os.path.expanduser(words[0])) if len(words) == 1 else path
 
 
 @contextlib.contextmanager
