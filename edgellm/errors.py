@@ -31,7 +31,7 @@ __all__ = [
 def shown(value: object) -> str:
     """What a caller gave, for an error text: short, and also where Python refuses to write it (4,300 digits)."""
     try:
-        text = repr(value)
+        text = " ".join(repr(value).split())     # arrays have several lines
     except ValueError:
         text = "a number of thousands of digits" if isinstance(value, int) else f"<{type(value).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."

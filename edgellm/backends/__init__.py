@@ -13,7 +13,7 @@ BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (HOST, ACCE
 
 def find(name: str) -> Backend:
     """Raises OptionError for a back end that does not exist, BackendError for one that is not installed."""
-    if name not in BACKENDS:
+    if not isinstance(name, str) or name not in BACKENDS:
         raise OptionError(f"backend={shown(name)} does not exist; choose one of {', '.join(['auto', *BACKENDS])}.")
     BACKENDS[name].require()
     return BACKENDS[name]

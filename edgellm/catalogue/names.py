@@ -13,7 +13,7 @@ from edgellm.catalogue.entries import NAME, REPOSITORY, Entry, ModelFile
 from edgellm.catalogue.file_selection import narrow
 from edgellm.catalogue.paths import models_folder, own_data
 from edgellm.catalogue.registry import entries
-from edgellm.errors import ModelNotFound, OptionError
+from edgellm.errors import ModelNotFound, OptionError, shown
 
 HUB_PREFIX, OLLAMA_PREFIX = spelling.HUB, spelling.OLLAMA
 
@@ -35,9 +35,9 @@ def resolve(name: str | os.PathLike[str]) -> Path:
     try:
         text = os.fspath(name)
     except TypeError as error:
-        raise OptionError(f"{name!r} is not the name or path of a model; give a text or a path.") from error
+        raise OptionError(f"{shown(name)} is not the name or path of a model; give a text or a path.") from error
     if not isinstance(text, str):
-        raise OptionError(f"{name!r} is not a text; give the name or path as str (os.fsdecode makes one of bytes).")
+        raise OptionError(f"{shown(name)} is not a text; give the name or path as str (os.fsdecode makes one of bytes).")
     text, _ = meant(text)
     found = on_disk(text)
     if found is not None:

@@ -105,12 +105,12 @@ class Shape:
             return None
 
     def _message(self, message: Message) -> Message:
-        content = message.get("content")
-        if message.get("role") == "developer":
+        content, role, calls = message.get("content"), message.get("role"), message.get("tool_calls")
+        if isinstance(role, str) and role == "developer":
             message = {**message, "role": self._developer}
         if isinstance(content, list | tuple) and content and all(map(_is_text, content)) and not self._parts:
             message = {**message, "content": "".join(part["text"] for part in content)}
-        if message.get("tool_calls") and self._calling is not None:
+        if isinstance(calls, list | tuple) and calls and self._calling is not None:
             try:
                 return self._with_calls(message, self._calling)
             except (TypeError, ValueError, RecursionError):
@@ -118,8 +118,7 @@ class Shape:
         return message
 
     def _with_calls(self, message: Message, calling: Calling) -> Message:
-        calls = [_with_arguments(call, calling.objects) for call in message["tool_calls"]] \
-            if isinstance(message["tool_calls"], list | tuple) else message["tool_calls"]
+        calls = [_with_arguments(call, calling.objects) for call in message["tool_calls"]]
         message, content = {**message, "tool_calls": calls}, message.get("content")
         if not is_finite(calls):
             return message                       # which the template's rendering refuses

@@ -96,9 +96,10 @@ class ChatTemplate:
 def _message(message: Message, given: list[str]) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise TemplateError(f"a message is a mapping with role and content, not {type(message).__name__}")
+    calls = message.get("tool_calls")
     # A key without a value is left out: templates cope with that, but print "None" or fail on None. Beside calls they expect it.
     plain: dict[str, Any] = {str(key): _plain(value, given) for key, value in message.items()
-                             if value is not None or (key == "content" and message.get("tool_calls"))}
+                             if value is not None or (key == "content" and isinstance(calls, list | tuple) and calls)}
     role = plain.get("role")
     if role is not None and not isinstance(role, str):
         raise TemplateError(f'the role of a message is a text such as "user", not {type(role).__name__}')

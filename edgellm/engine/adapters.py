@@ -4,6 +4,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import numbers
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -25,20 +26,26 @@ Floats = npt.NDArray[np.float32]
 Asked = Sequence[tuple[str | os.PathLike[str], float] | str | os.PathLike[str]]
 A, B = ".lora_a", ".lora_b"
 MOST_RANK = 4096
+MOST_SCALE = float(np.finfo(np.float32).max)
 MOST_SETS = 256                                  # combinations of scales that conversations have at a time
 PLAIN = ("F32", "F16", "BF16")                   # weights that are not quantised
 RANK_MULTIPLE = 8                                # of all ranks together: whole vectors for the kernels
 
 
-def asked_for(adapters: Asked) -> list[tuple[str, float]]:
+def asked_for(adapters: object) -> list[tuple[str, float]]:
     """Paths and scales, from (path, scale) or a path alone. Raises OptionError."""
-    found = []
-    for each in adapters:
-        path, scale = each if isinstance(each, tuple) and len(each) == 2 else (each, 1.0)
-        if not isinstance(path, str | os.PathLike) or not isinstance(scale, int | float) or not math.isfinite(scale):
-            raise OptionError(f"adapters={shown(each)} is not possible; give (path, scale) with a finite scale, or a path.")
-        found.append((os.fspath(path), float(scale)))
-    return found
+    if not isinstance(adapters, Sequence | None) or isinstance(adapters, str | bytes | bytearray):
+        raise OptionError(f"adapters={shown(adapters)} is not a list; give e.g. [(path, 1.0)], or [path].")
+    return [_path_and_scale(each) for each in adapters or ()]
+
+
+def _path_and_scale(asked: object) -> tuple[str, float]:
+    path, scale = asked if isinstance(asked, tuple) and len(asked) == 2 else (asked, 1.0)
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    number = isinstance(scale, numbers.Real) and not isinstance(scale, bool)
+    if not isinstance(name, str) or not number or not -MOST_SCALE <= scale <= MOST_SCALE:
+        raise OptionError(f"adapters={shown(asked)} is not possible; give (path, scale) with a finite scale, or a path.")
+    return name, float(scale)
 
 
 class Adapter:

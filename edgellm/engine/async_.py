@@ -11,6 +11,7 @@ import numpy.typing as npt
 from edgellm.chat import Message
 from edgellm.engine.chat_options import ChatKeywords
 from edgellm.engine.events import EventMaker
+from edgellm.engine.flags import check_flag
 from edgellm.engine.generation_options import GenerationKeywords
 from edgellm.engine.records import Event, Generation, Piece, PromptRead
 from edgellm.engine.stream import Stream
@@ -55,7 +56,7 @@ class AsyncTwins:
     async def achat(self: _Model, messages: Sequence[Message], *, stream: bool = False,
                     **options: Unpack[ChatKeywords]) -> Generation | AsyncStream:
         """`chat` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
-        if options.get("run_tools") and not stream:
+        if check_flag("run_tools", options.get("run_tools", False)) and not check_flag("stream", stream):
             from asyncio import to_thread
 
             return await to_thread(lambda: self.chat(messages, **options))

@@ -23,7 +23,7 @@ class Place:
 
 def check_name(backend: str) -> None:
     """Raises OptionError for a back end that does not exist, BackendError for one that is not installed."""
-    if backend != "auto":
+    if not isinstance(backend, str) or backend != "auto":
         find(backend)
 
 

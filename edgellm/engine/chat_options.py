@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any  # tools and template options hold values of many types
 
+from edgellm.engine.flags import check_flag
 from edgellm.engine.generation_options import GenerationKeywords
 from edgellm.engine.integers import as_int
 from edgellm.errors import OptionError, shown
@@ -50,9 +51,7 @@ def check_template_options(asked: object) -> Mapping[str, Any]:
 
 def check_think(asked: object) -> bool | None:
     """Whether the model thinks. Raises OptionError."""
-    if asked is not None and not isinstance(asked, bool):
-        raise OptionError(f"think={shown(asked)} is not possible; give True, False or None.")
-    return asked
+    return None if asked is None else check_flag("think", asked)
 
 
 def check_budget(asked: object) -> int | None:

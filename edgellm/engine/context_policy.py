@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from edgellm.chat import Message
 from edgellm.chat.templates import Rendered
+from edgellm.engine.flags import check_flag
 from edgellm.engine.prompts import TokenIds
 from edgellm.errors import ContextFull, OptionError, shown
 
@@ -143,7 +144,7 @@ def _stays(message: Message) -> bool:
 
 
 def _pinned(message: Message) -> bool:
-    return bool(message.get(PINNED))
+    return message.get(PINNED) is not None and check_flag(PINNED, message[PINNED])
 
 
 def _text(message: Message) -> str:

@@ -1,7 +1,7 @@
 """Vectors of texts: many documents in a step, each by itself, with the pooling that the file names."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -41,10 +41,14 @@ def documents(model: Model, texts: Texts) -> list[TokenIds]:
     """The token ids of each text; of a flat sequence of ids, one. Raises OptionError, NoTokenizer."""
     if isinstance(texts, str):
         texts = [texts]
-    if isinstance(texts, bytes):
-        raise OptionError("texts is bytes; give a str, a list of str, or the token ids of one text.")
+    if isinstance(texts, np.ndarray) and texts.ndim == 1 and (texts.dtype.kind in "UO" or not texts.size):
+        texts = texts.tolist()
+    if isinstance(texts, bytes | bytearray | Mapping | Set) or not isinstance(texts, Collection):
+        raise OptionError(f"texts is {type(texts).__name__}; give a str, a list of str, or the token ids of one text.")
+    if not isinstance(texts, np.ndarray) and not len(texts):
+        return []
     if isinstance(texts, np.ndarray) or not any(isinstance(text, str) for text in texts):
-        return [checked_ids(texts, model.n_vocab, name="texts")] if len(texts) else []        # type: ignore[arg-type]  # ids
+        return [checked_ids(texts, model.n_vocab, name="texts")]              # type: ignore[arg-type]  # ids
     wrong = next((text for text in texts if not isinstance(text, str)), None)
     if wrong is not None:
         raise OptionError(f"texts has {shown(wrong)} among its texts; give a list of str, or the token ids of one text.")

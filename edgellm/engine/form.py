@@ -29,14 +29,15 @@ class Form:
     marked: bool = False                         # it has the marks around answers itself
 
 
-def find_form(options: Mapping[str, Any]) -> Form | None:
-    """The form among the options of a call, None without any. Raises OptionError for several, SchemaError for a faulty one."""
+def find_form(options: Mapping[str, Any], *, stops: bool = False) -> Form | None:
+    """The form among the options of a call, None without any. Raises OptionError for several, or one beside texts to stop at, and
+    SchemaError for a faulty one."""
     given = [name for name in FORMS if options.get(name) is not None]
     if not given:
         return None
     if len(given) > 1:
         raise OptionError(f"{' and '.join(given)} were given together; an answer has one form.")
-    if options.get("stop"):
+    if stops:
         raise OptionError(f"stop would cut an answer short that {given[0]} describes; leave one of them out.")
     value = options[given[0]]
     try:

@@ -19,11 +19,12 @@ from edgellm.engine.chat_options import (
 from edgellm.engine.context_policy import PINNED, ContextPolicy, fit
 from edgellm.engine.context_policy import Prompt as ChatPrompt
 from edgellm.engine.conversation import Home
+from edgellm.engine.flags import check_flag
 from edgellm.engine.generation_options import GenerationKeywords, parse
 from edgellm.engine.grammar_vocabulary import Free
 from edgellm.engine.records import Generation
 from edgellm.engine.stream import Stream
-from edgellm.engine.tools import MAX_ROUNDS, run_rounds, toolbox
+from edgellm.engine.tools import MAX_ROUNDS, check_tools, run_rounds, toolbox
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
@@ -101,9 +102,11 @@ class Generating(AsyncTwins):
         model = source.model
         if isinstance(messages, str) or not isinstance(messages, Sequence):
             raise OptionError('messages is not a list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
-        template = model.tool_template if options.get("tools") else model.template
-        tools = toolbox(options.get("tools"), template)
-        if options.get("run_tools"):
+        stream, runs = check_flag("stream", stream), check_flag("run_tools", options.get("run_tools", False))
+        given = check_tools(options.get("tools"))
+        template = model.tool_template if given else model.template
+        tools = toolbox(given, template)
+        if runs:
             if stream or tools is None:
                 raise OptionError("run_tools needs tools, and no stream=True: read the calls of a stream from its events.")
             again: ChatKeywords = {**options, "run_tools": False}

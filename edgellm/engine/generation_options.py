@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast  # Any: a schema may be many things
 
 from edgellm.engine.context_policy import ContextPolicy, check_policy
+from edgellm.engine.flags import check_flag, check_progress
 from edgellm.engine.form import Form, find_form
 from edgellm.engine.integers import as_int
-from edgellm.engine.stop_text import StopText
+from edgellm.engine.stop_text import StopText, as_texts
 from edgellm.errors import OptionError, shown
 from edgellm.sampling import Processor, SamplingKeywords
 
@@ -61,16 +62,15 @@ def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str
 
     Raises OptionError, SchemaError, but leaves sampling options to the sampler.
     """
-    form = find_form(options)
-    stops = StopText(options.get("stop", ()), () if form else more_stops)        # in a form they would be part of a text
+    given = as_texts(options.get("stop"))
+    form = find_form(options, stops=bool(given))
+    stops = StopText(given, () if form else more_stops)      # in a form they would be part of a text
     sampling = {name: value for name, value in options.items() if name not in OURS}
     policy, loops = options.get("context_policy"), options.get("stop_loops")
-    if loops is not None and not isinstance(loops, bool):
-        raise OptionError(f"stop_loops={shown(loops)} is not possible; give True, False or None.")
     return GenerationOptions(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
-                             cast(SamplingKeywords, sampling), _progress(options.get("progress")),
+                             cast(SamplingKeywords, sampling), check_progress(options.get("progress"), "(done, total) tokens"),
                              None if policy is None else check_policy(policy), form, _logprobs(options.get("logprobs")),
-                             stop_loops if loops is None else loops, _draft(options.get("draft")))
+                             stop_loops if loops is None else check_flag("stop_loops", loops), _draft(options.get("draft")))
 
 
 def _draft(asked: object) -> str | None:
@@ -98,9 +98,3 @@ def _limit(max_tokens: object, context: int) -> int | None:
         raise OptionError(f"max_tokens={shown(max_tokens)} is not possible; give a whole number, 0 or greater, or None for "
                           "no limit.")
     return number
-
-
-def _progress(progress: object) -> PromptProgress | None:
-    if progress is not None and not callable(progress):
-        raise OptionError(f"progress={shown(progress)} cannot be called; give a function of (done, total) tokens, or None.")
-    return progress

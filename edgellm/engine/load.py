@@ -13,10 +13,11 @@ from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.engine import backend_choice, estimate
 from edgellm.engine import context as contexts
-from edgellm.engine.adapters import AdaptedWeights, AdapterSets, Asked
+from edgellm.engine.adapters import AdaptedWeights, AdapterSets, Asked, asked_for
 from edgellm.engine.backend_choice import Place
 from edgellm.engine.context_policy import ContextPolicy, check_policy
 from edgellm.engine.engine import Engine
+from edgellm.engine.flags import check_flag, check_progress
 from edgellm.engine.integers import as_int
 from edgellm.engine.model import Model
 from edgellm.engine.records import ModelInfo
@@ -73,6 +74,8 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     backend_choice.check_name(backend)
     sinks, pinned = contexts.check_sinks(sinks), contexts.check_pinned(pinned)
     check_policy(context_policy)
+    force, progress = check_flag("force", force), check_progress(progress, "(what, done, of)")
+    given = asked_for(adapters)
     path = resolve(path_or_name)
     gguf = open_model(path)
     tokenizer: BackgroundTokenizer | None = None
@@ -108,7 +111,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
             notes.append(f"memory is short: the context has {chosen} tokens, keys and values in {kind}")
         defaults = model_defaults(gguf.metadata, gguf.path)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
-        sets = AdapterSets(adapters, plain, keys.architecture) if adapters else None
+        sets = AdapterSets(given, plain, keys.architecture) if given else None
         weights = AdaptedWeights(gguf, sets.weights(graph, gguf)) if sets is not None else WeightStore(gguf)
         graph = sets.graph(graph) if sets is not None else graph
         executable = place.backend.prepare(graph, weights, layout, options, progress)
@@ -149,7 +152,7 @@ def _parallel(asked: object) -> int:
     """A number of conversations. Raises OptionError."""
     count = as_int(asked)
     if count is None or not 1 <= count <= MOST_PARALLEL:
-        raise OptionError(f"parallel={asked!r} is not possible; give a number from 1 to {MOST_PARALLEL}.")
+        raise OptionError(f"parallel={shown(asked)} is not possible; give a number from 1 to {MOST_PARALLEL}.")
     return count
 
 

@@ -16,13 +16,14 @@ import numpy.typing as npt
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, template_variants, thinking_of
 from edgellm.engine import embed as embedding
 from edgellm.engine import saved_session
-from edgellm.engine.adapters import AdapterSets, Asked
+from edgellm.engine.adapters import AdapterSets, Asked, asked_for
 from edgellm.engine.answer import Request
 from edgellm.engine.async_ import Prompt
 from edgellm.engine.context_policy import ContextPolicy, Visible
 from edgellm.engine.conversation import Home
 from edgellm.engine.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
 from edgellm.engine.engine import Engine
+from edgellm.engine.flags import check_flag, check_progress
 from edgellm.engine.generating import Generating, Source
 from edgellm.engine.generation_options import GenerationOptions
 from edgellm.engine.grammar_vocabulary import Free, GrammarVocabulary
@@ -88,6 +89,7 @@ class Model(Generating, AsyncEmbedding):
         NumericError, ModelClosed.
         """
         self._require_open()
+        normalize, progress = check_flag("normalize", normalize), check_progress(progress, "(done, of) texts")
         if not self.info.pooling:
             raise OptionError(f"{self.path.name} writes text, and its file names no pooling; take an embedding model, such as "
                               "nomic-embed-text-v1.5, for embed.")
@@ -112,7 +114,7 @@ class Model(Generating, AsyncEmbedding):
         """The number of a set of adapters. Raises OptionError for such as were not loaded."""
         if self._adapters is not None:
             return self._adapters.chosen(adapters)
-        if adapters:
+        if adapters is not None and asked_for(adapters):
             raise OptionError("adapters: this model was loaded without any; give load(..., adapters=[(path, 1.0)]).")
         return 0
 

@@ -13,7 +13,7 @@ TokenIds = npt.NDArray[np.int32]
 
 def checked_ids(given: Sequence[int] | npt.NDArray[np.integer], n_vocab: int, *, name: str) -> TokenIds:
     """`given` as int32 (n,). Raises OptionError, naming the argument, for anything but ids of this vocabulary."""
-    if isinstance(given, str | bytes):
+    if isinstance(given, str | bytes | bytearray):
         raise OptionError(f"{name} is a text; give token ids here, such as model.tokenizer.encode(text).")
     try:
         ids = np.asarray(given)

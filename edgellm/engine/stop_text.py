@@ -10,11 +10,7 @@ class StopText:
     """Passes text on until one of the stop texts is complete. Holds back less than the longest of them."""
 
     def __init__(self, stops: str | Iterable[str] | None, more: Sequence[str] = ()) -> None:
-        given = () if stops is None else (stops,) if isinstance(stops, str) or not isinstance(stops, Iterable) else tuple(stops)
-        self._stops = (*given, *more)
-        for stop in self._stops:
-            if not isinstance(stop, str) or not stop:
-                raise OptionError(f"stop={shown(stop)} is not a stop text; give a text that is not empty, or a list of them.")
+        self._stops = (*as_texts(stops), *more)
         self._longest = max(map(len, self._stops), default=0)
         self._held = ""
 
@@ -47,3 +43,17 @@ class StopText:
             if any(stop.startswith(end) for stop in self._stops):
                 return length
         return 0
+
+
+def as_texts(stops: object) -> tuple[str, ...]:
+    """The stop texts of one or several. Raises OptionError for what is none."""
+    whole = stops is None or isinstance(stops, str | bytes | bytearray)
+    try:
+        parts = iter(() if stops is None else (stops,) if whole else stops)      # type: ignore[call-overload]  # that is asked here
+    except TypeError:
+        parts = iter((stops,))                   # an array without dimensions, too
+    texts = tuple(parts)
+    for text in texts:
+        if not isinstance(text, str) or not text:
+            raise OptionError(f"stop={shown(text)} is not a stop text; give a text that is not empty, or a list of them.")
+    return texts

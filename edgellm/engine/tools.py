@@ -51,15 +51,20 @@ class Toolbox:
         return Form(grammar, marked=True)
 
 
+def check_tools(given: object) -> Sequence[object]:
+    """A list of tools, of any kind, empty for None. Raises OptionError."""
+    if given is None:
+        return ()
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise OptionError("tools is not a list; give functions, or descriptions with a name and parameters.")
+    return given
+
+
 def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
     """The tools that a caller gave, None without any. Raises OptionError, SchemaError, TemplateError (it takes no tools, or
     its format of calls is not known)."""
-    if given is None:
-        return None
-    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
-        raise OptionError("tools is not a list; give functions, or descriptions with a name and parameters.")
     tools, functions = list[Tool](), dict[str, Function]()
-    for each in given:
+    for each in check_tools(given):
         if callable(each):
             tools.append(_of_function(each))
             functions[tools[-1].name] = each

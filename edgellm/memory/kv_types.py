@@ -1,7 +1,7 @@
 """In which forms keys and values are kept, and how many bytes a row of a head takes."""
 from __future__ import annotations
 
-from edgellm.errors import OptionError
+from edgellm.errors import OptionError, shown
 
 KV_TYPES = ("f16", "q8_0", "q4_0", "f32")        # the usual one first
 QUANTISED = ("q8_0", "q4_0")                     # of these rows are rotated by Hadamard matrices before they are rounded
@@ -20,5 +20,5 @@ def kv_row_bytes(kv_type: str, dim: int) -> int:
 
 def check_kv_type(kv_type: str) -> None:
     """Raises OptionError for a form that does not exist."""
-    if kv_type not in KV_TYPES:
-        raise OptionError(f"kv_type={kv_type!r} does not exist; choose one of {', '.join(KV_TYPES)}.")
+    if not isinstance(kv_type, str) or kv_type not in KV_TYPES:
+        raise OptionError(f"kv_type={shown(kv_type)} does not exist; choose one of {', '.join(KV_TYPES)}.")
