@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,6 +84,8 @@ def test_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         capsys, ["imatrix", folder, str(tmp_path / "text.txt"), str(tmp_path / "out.gguf")])
     assert f"{folder}: is a folder, and folders cannot be imported" in refused(capsys, ["import", folder], 3)
     assert f"'{folder}/other' is a path on this machine, not the name of a model" in refused(capsys, ["pull", f"{folder}/other"], 3)
+    assert f"'{folder}/text.txt/' does not exist: check the path" in refused(capsys, ["show", f"{folder}/text.txt/"], 3)
+    assert "fetch it with: ollama pull x" in refused(capsys, ["pull", "ollama:x"], 3)
 
 
 def test_numbers_that_json_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +112,13 @@ def test_paths_of_files_as_a_shell_has_them(home: Path, monkeypatch: pytest.Monk
     assert chat.attached == "my notes.txt"
     with pytest.raises(OptionError, match='/file "my: cannot be read'):
         carry_out('/file "my', chat)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no such files")
+@pytest.mark.parametrize("path, said", [("/dev/zero", "is longer than 16 MiB"), ("/dev/null", "is empty"), (".", "cannot be read")])
+def test_files_that_are_no_text(path: str, said: str) -> None:
+    with pytest.raises(OptionError, match=f"/file {path}: {said}"):
+        carry_out(f"/file {path}", Conversation(FakeModel(), {}))    # type: ignore[arg-type]  # stands in for a Model
 
 
 class Words:

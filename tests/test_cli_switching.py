@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_backend import toys
@@ -10,13 +11,14 @@ from fake_commands import Loader, pipe_in, use
 from fake_model import FakeModel
 from tiny_models import tiny_model
 
+import edgellm
 from edgellm.backends import BACKENDS
-from edgellm.cli import app, opening
+from edgellm.cli import app, opening, switching
 from edgellm.cli.commands import carry_out
 from edgellm.cli.conversation import Conversation
 from edgellm.cli.state import last_model
 from edgellm.cli.switching import ModelSlot
-from edgellm.errors import OptionError
+from edgellm.errors import BadMagic, NotEnoughMemory, OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,29 @@ def test_a_draft_of_another_vocabulary_is_given_up(
         carry_out("/set draft ngram", chat)
         slot.switch(chat, str(paths["spm"]))
         assert chat.chosen["draft"] == "ngram" and "without a draft" not in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_be_opened_leaves_the_guide_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="spm", n_layers=1), tmp_path / "bad.gguf"
+    bad.write_bytes(b"no model")
+    monkeypatch.setitem(BACKENDS, "cpu", toys())
+    monkeypatch.setattr(switching, "is_guide", lambda model: True)
+    with ModelSlot(str(good), {"backend": "cpu"}) as slot:
+        chat, first = slot.begin({"max_tokens": 4}, None, ""), slot.model
+        with pytest.raises(BadMagic):
+            slot.switch(chat, str(bad))
+        assert slot.model is first and not first.closed
+        whole, reopened = opening.open_model, iter([NotEnoughMemory("it is too big"), None])
+
+        def opens(name: str, options: dict[str, Any]) -> edgellm.Model:
+            if (error := next(reopened)) is not None:
+                raise error
+            return whole(name, options)
+
+        monkeypatch.setattr(opening, "open_model", opens)
+        with pytest.raises(NotEnoughMemory):
+            slot.switch(chat, str(good))
+        assert first.closed and list(chat.ask("Explain zebras"))
 
 
 def test_set_draft(capsys: pytest.CaptureFixture[str]) -> None:

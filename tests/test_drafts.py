@@ -313,7 +313,7 @@ def test_a_small_model_does_not_guess_past_its_learned_positions(tmp_path: Path,
     assert max(read) == 64 and drafted.token_ids == plain.token_ids
 
 
-def test_other_drafts_are_refused(path: Path, others: dict[str, Path]) -> None:
+def test_other_drafts_are_refused(path: Path, others: dict[str, Path], tmp_path: Path) -> None:
     with edgellm.load(path) as model:
         with pytest.raises(OptionError, match="draft=3 is not possible"):
             model.generate([1], draft=3)  # type: ignore[arg-type]  # wrong on purpose
@@ -321,3 +321,6 @@ def test_other_drafts_are_refused(path: Path, others: dict[str, Path]) -> None:
             model.generate([1], draft=others["stranger"])
         with pytest.raises(ModelNotFound):
             model.generate([1], draft="no/such/model.gguf")
+        short = tiny_model(tmp_path / "short.gguf", "gpt2", "F32", context=16)
+        with pytest.raises(OptionError, match=r"draft=.*short.gguf' cannot be loaded beside this model: context=\d+ is not"):
+            model.generate([1], draft=short)

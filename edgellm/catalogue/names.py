@@ -128,6 +128,8 @@ def find_entry(name: str) -> tuple[Entry, ModelFile | None]:
     """The catalogue entry that a name means, and the file of the type in it. Raises ModelNotFound for all other names."""
     found = _lookup(name)
     if found is None:
+        if name.startswith(OLLAMA_PREFIX):
+            raise _not_in_ollama(name)
         if kind(name):
             raise ModelNotFound(f"{_shown(name)} is a path on this machine, not the name of a model that can be fetched")
         raise ModelNotFound(f"{_shown(name)} {_not_found(name, Path(name))}")
@@ -247,7 +249,7 @@ def _not_fetched(asked: HubName) -> str:
 def _from_path(text: str) -> Path:
     """Raises ModelNotFound: no file is there. What is there, or near, is named."""
     path = Path(os.path.expanduser(text))
-    what = kind(path)
+    what = kind(text)                            # a Path has no slash at its end, behind which there can be no file
     if what == "folder":
         inside = sorted(p.name for p in path.glob("*.gguf"))
         advice = f"name a file in it: {some(inside)}" if inside else "give a .gguf file (there is none in it)"

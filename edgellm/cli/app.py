@@ -4,6 +4,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -148,6 +149,13 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
         near = sorted(getattr(error, "possibilities", None) or [])
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         return f"{getattr(error, 'option_name', '')}: there is no such option; {hint}edgellm {command} --help shows what it takes"
+    if command == GROUP:
+        from edgellm.cli.sessions import app
+
+        names = [each.name or each.callback.__name__ for each in app.registered_commands if each.callback]
+        command = " ".join([command, *[a for a in arguments if a in names][:1]])
+    text = re.sub(r"got unexpected extra argument(?:s|\(s\))? \((.*)\)", r"\1: too many arguments; quote text that has spaces",
+                  text)
     name, value = _given(getattr(getattr(error, "param", None), "opts", []), arguments)
     if value:
         text = f"{name} {value}: {str(getattr(error, 'message', text)).rstrip('.')}"

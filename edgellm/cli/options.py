@@ -153,7 +153,9 @@ def stops(texts: list[str] | None) -> tuple[str, ...] | None:
 
 
 def adapters(given: list[str] | None) -> list[tuple[str, float]] | None:
-    """The files and scales of --lora."""
+    """The files and scales of --lora. Raises OptionError for no name at all."""
+    if given and "" in given:
+        raise OptionError("--lora '': give the file of an adapter")
     return [_adapter(text) for text in given] if given else None
 
 

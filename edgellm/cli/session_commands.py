@@ -54,11 +54,13 @@ def file(chat: Conversation, rest: str) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file") from error
+    if not text.strip():
+        raise OptionError(f"/file {rest}: is empty; give a text file")
     n = len(chat.model.tokenizer.encode(text))
     chat.attach(path.name, text)
     context = chat.model.info.context
     fits = "and stays in the context" if n < context else f"but the context has {context:,}: the model will not see all of it"
-    say(f"{path.name}, {n:,} tokens, comes with your next message {fits}")
+    say(f"{path.name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message {fits}")
 
 
 def save(chat: Conversation, rest: str) -> None:

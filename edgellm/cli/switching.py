@@ -48,19 +48,20 @@ class ModelSlot:
 
     def switch(self, conversation: Conversation, name: str) -> None:
         """Go on with another model, or with the one before where that cannot be opened. Raises what opening raises."""
-        from edgellm.catalogue import resolve
         from edgellm.catalogue.names import meant
 
         name, note = meant(name)
         if note:
             say(note)
-        resolve(name)                            # before anything is closed
+        opening.check(name)                      # before anything is closed
         conversation.drop_session()
         self.model.close()
         try:
             self.model = opening.open_model(name, self._load)
         except BaseException:
             conversation.model = self.model = opening.open_model(self._name, self._load)
+            if is_guide(self.model):
+                conversation.refuse = rule(self.model)
             raise
         self._name, conversation.model = name, self.model
         conversation.last, conversation.full = None, False

@@ -96,7 +96,7 @@ class SessionStore:
             found = json.loads(path.read_bytes())
         except FileNotFoundError as error:
             there = ", ".join(self.names()[:5])
-            raise SessionError(f"there is no session {name!r}; {f'there is {there}' if there else 'none was saved yet'}") from error
+            raise SessionError(f"there is no session {name!r}; {f'saved: {there}' if there else 'none was saved yet'}") from error
         except (OSError, ValueError) as error:
             raise SessionError(f"{path}: cannot be read ({error}); delete it with edgellm sessions rm {name}.") from error
         checked = _record(found)

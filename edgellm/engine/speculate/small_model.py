@@ -12,7 +12,7 @@ import numpy as np
 
 from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Conversation, Logits
 from edgellm.engine.speculate.drafter import Drafter
-from edgellm.errors import OptionError
+from edgellm.errors import OptionError, shown
 from edgellm.sampling import Sampler, SamplingOptions
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ class SmallModel:
         """The model `name` for drafts of `target`. Raises OptionError where it has another vocabulary, and what `load` raises."""
         from edgellm.engine.load import load  # it imports Model
 
-        model = load(name, context=target.context, threads=target.threads, backend=target.backend)
+        try:
+            model = load(name, context=target.context, threads=target.threads, backend=target.backend)
+        except OptionError as error:
+            raise OptionError(f"draft={shown(os.fspath(name))} cannot be loaded beside this model: {error}") from error
         try:
             if model.info.pooling:
                 raise OptionError(f"draft={os.fspath(name)!r} is an embedding model and writes no text; take a smaller model of "
