@@ -1,6 +1,7 @@
 """What callers may give by mistake: each is told in an error of edgellm's own, before anything is computed."""
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -140,6 +141,7 @@ def test_odd_prompts_and_messages(given: Any, model: edgellm.Model) -> None:
     refused(lambda: model.session(adapters=given))
     refused(lambda: model.chat(given, max_tokens=1))
     refused(lambda: model.chat(HELLO, stream=given, max_tokens=1))
+    refused(lambda: asyncio.run(model.achat(HELLO, stream=given, max_tokens=1)))
     for key in ("role", "content", "pinned", "tool_calls", "name", "reasoning_content"):
         for policy in get_args(ContextPolicy):
             messages: Any = [{"role": "user", "content": None, key: given}, *HELLO]

@@ -114,6 +114,15 @@ def test_paths_of_files_as_a_shell_has_them(home: Path, monkeypatch: pytest.Monk
         carry_out('/file "my', chat)
 
 
+def test_line_ends_of_files_are_those_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n")
+    model = FakeModel("yes")
+    model.tokenizer = Words()
+    chat = Conversation(model, {})               # type: ignore[arg-type]  # stands in for a Model
+    carry_out(f"/file {tmp_path}/a.txt", chat)
+    assert list(chat.ask("Well?")) and "one\ntwo\nthree\n" in model.calls[0][1][0]["content"] and "\ufeff" not in str(model.calls)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="has no such files")
 @pytest.mark.parametrize("path, said", [("/dev/zero", "is longer than 16 MiB"), ("/dev/null", "is empty"), (".", "cannot be read")])
 def test_files_that_are_no_text(path: str, said: str) -> None:

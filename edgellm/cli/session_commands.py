@@ -50,7 +50,7 @@ def file(chat: Conversation, rest: str) -> None:
             data = opened.read(MOST_FILE + 1)
         if len(data) > MOST_FILE:
             raise OptionError(f"/file {rest}: is longer than {MOST_FILE >> 20} MiB; give a part of it")
-        text = data.decode()
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file") from error

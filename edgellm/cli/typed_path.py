@@ -24,6 +24,6 @@ def unquoted(typed: str) -> str:
 
 def quoted(path: str) -> str:
     """A path as it may be typed: in quotes where it has blanks. Those of a folder stay open, for what follows."""
-    if not any(character.isspace() for character in path) and not path.endswith("\\"):
+    if not any(character.isspace() for character in path):
         return path
     return shlex.quote(path).removesuffix("'") if path.endswith(os.sep) else shlex.quote(path)

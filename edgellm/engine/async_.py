@@ -56,7 +56,8 @@ class AsyncTwins:
     async def achat(self: _Model, messages: Sequence[Message], *, stream: bool = False,
                     **options: Unpack[ChatKeywords]) -> Generation | AsyncStream:
         """`chat` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
-        if check_flag("run_tools", options.get("run_tools", False)) and not check_flag("stream", stream):
+        stream = check_flag("stream", stream)
+        if check_flag("run_tools", options.get("run_tools", False)) and not stream:
             from asyncio import to_thread
 
             return await to_thread(lambda: self.chat(messages, **options))

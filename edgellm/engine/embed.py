@@ -1,7 +1,7 @@
 """Vectors of texts: many documents in a step, each by itself, with the pooling that the file names."""
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -43,7 +43,7 @@ def documents(model: Model, texts: Texts) -> list[TokenIds]:
         texts = [texts]
     if isinstance(texts, np.ndarray) and texts.ndim == 1 and (texts.dtype.kind in "UO" or not texts.size):
         texts = texts.tolist()
-    if isinstance(texts, bytes | bytearray | Mapping | Set) or not isinstance(texts, Collection):
+    if isinstance(texts, bytes | bytearray | Mapping | set | frozenset) or not isinstance(texts, Collection):
         raise OptionError(f"texts is {type(texts).__name__}; give a str, a list of str, or the token ids of one text.")
     if not isinstance(texts, np.ndarray) and not len(texts):
         return []
