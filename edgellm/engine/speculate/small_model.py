@@ -12,7 +12,7 @@ import numpy as np
 
 from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Conversation, Logits
 from edgellm.engine.speculate.drafter import Drafter
-from edgellm.errors import OptionError, shown
+from edgellm.errors import OptionError
 from edgellm.sampling import Sampler, SamplingOptions
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SmallModel:
         try:
             model = load(name, context=target.context, threads=target.threads, backend=target.backend)
         except OptionError as error:
-            raise OptionError(f"draft={shown(os.fspath(name))} cannot be loaded beside this model: {error}") from error
+            raise OptionError(f"draft={os.fspath(name)!r} cannot be loaded beside this model: {error}") from error
         try:
             if model.info.pooling:
                 raise OptionError(f"draft={os.fspath(name)!r} is an embedding model and writes no text; take a smaller model of "
