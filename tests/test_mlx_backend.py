@@ -335,7 +335,8 @@ def test_an_endless_answer_needs_no_more_memory(tmp_path: Path) -> None:
             if count in (290, 390):
                 mx.synchronize()                 # the next token's step is under way
                 memory.append(mx.get_active_memory())
-    assert len(memory) == 2 and memory[0] == memory[1]
+    # The last small array of a step may be freed a moment after it; one more for each token would be 100 of them.
+    assert len(memory) == 2 and abs(memory[1] - memory[0]) < 25 * 128
 
 
 def test_an_op_without_an_evaluator_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
