@@ -150,7 +150,7 @@ def test_a_foreground_call_does_not_wait_for_the_background(loader: Loader, path
         def hold() -> None:
             """The first step waits for both in the background, the eleventh for the call in the foreground."""
             until(lambda: log or len(turns.holders) == 2)
-            until(lambda: len(log) != 10 or not all(task.background for task in list(turns.queue)))
+            until(lambda: len(log) != 10 or not all(task.background for task in (*list(turns.queue), *turns.holders)))
 
         def count(ids: np.ndarray, logits: np.ndarray) -> np.ndarray:
             steps.append(len(log))
