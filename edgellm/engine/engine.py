@@ -91,7 +91,7 @@ class Engine:
         """Raises ContextFull where `n` tokens are more than the model has positions for."""
         if self.positions is not None and n > self.positions:
             raise ContextFull(f"{n} tokens are more than the context of {self.positions}, and this model's learned positions "
-                              "cannot slide; shorten the prompt or load the model with a larger context.")
+                              "cannot slide; shorten the prompt, or give a larger context if it was trained for one.")
 
     def add_home(self, home: Home) -> None:
         """A session was opened."""
