@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from call_formats import BY_NAME, split
 from tiny_models import tiny_model
 
 import edgellm
 from edgellm.chat import ChatTemplate
-from edgellm.chat.parsers import FORMATS, CallSplitter, _format, pythonic
+from edgellm.chat.parsers import CallSplitter, _format, pythonic
 from edgellm.chat.parsers._tags import Tags
 from edgellm.chat.tools import Call, Tool, ToolCall
 
-BY_NAME = {format.name: format for format in FORMATS}
 TOOLS = [Tool("f", "", {"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}, "required": ["a"]}),
          Tool("get the list", "", {"type": "object", "properties": {"list": {"type": "array"}}})]
 FIRST = ("f", {"a": "x", "n": 3})
@@ -74,16 +74,6 @@ CUT = [
 ]
 
 
-def split(name: str, text: str, size: int, tools: Sequence[Tool] = TOOLS) -> tuple[str, list[ToolCall]]:
-    splitter = CallSplitter(BY_NAME[name], tools)
-    shown, calls = "", list[ToolCall]()
-    for at in range(0, len(text), size):
-        more, found = splitter.push(text[at : at + size])
-        shown, calls = shown + more, calls + found
-    more, found = splitter.flush()
-    return shown + more, calls + found
-
-
 @pytest.mark.parametrize("case", CUT, ids=lambda case: f"{case[0]}-{len(case[1])}")
 def test_complete_calls_of_a_cut_block_are_kept(case: tuple[str, str, str]) -> None:
     name, first, second = case
@@ -91,7 +81,7 @@ def test_complete_calls_of_a_cut_block_are_kept(case: tuple[str, str, str]) -> N
         rest = second[:n]
         wanted = "" if any(closer.startswith(rest) for closer in BY_NAME[name].closers) else rest
         for size in (1, 5, 1000):
-            shown, calls = split(name, "Well." * (not BY_NAME[name].at_start) + first + rest, size)
+            shown, calls = split(name, "Well." * (not BY_NAME[name].at_start) + first + rest, size, TOOLS)
             assert [(call.name, call.arguments) for call in calls] == [FIRST], rest
             assert shown.removeprefix("Well.").strip() == wanted.strip()
 
@@ -101,7 +91,7 @@ def test_a_call_that_is_cut_alone_stays_text(case: tuple[str, str, str]) -> None
     name, first, _ = case
     opener = next(opener for opener in BY_NAME[name].openers if first.startswith(opener))
     for n in range(len(opener), first.index('"x' if '"x' in first else "x") + 1):
-        assert split(name, first[:n], 3) == (first[:n], [])
+        assert split(name, first[:n], 3, TOOLS) == (first[:n], [])
 
 
 @pytest.mark.parametrize("text", [
@@ -112,14 +102,14 @@ def test_a_call_that_is_cut_alone_stays_text(case: tuple[str, str, str]) -> None
     '[TOOL_CALLS][{"name": "f", "arguments": {"a": Infinity}}, {"na'])
 def test_what_is_wrong_is_not_cut(text: str) -> None:
     kept = text.endswith("[1")                   # the list may be of anything as yet, the call before is complete
-    shown, calls = split("mistral", text, 4)
+    shown, calls = split("mistral", text, 4, TOOLS)
     assert len(calls) == kept and (shown == text or kept)
 
 
 def test_the_second_call_of_several_needs_no_other_block() -> None:
     text = '<minimax:tool_call><invoke name="f"><parameter name="a">["</parameter></invoke> and </minimax:tool_call>'
-    assert split("minimax", text, 4) == (text, [])
-    assert split("lfm2", "<|tool_call_start|>[f(a=1), g]<|tool_call_end|>", 4)[1] == []
+    assert split("minimax", text, 4, TOOLS) == (text, [])
+    assert split("lfm2", "<|tool_call_start|>[f(a=1), g]<|tool_call_end|>", 4, TOOLS)[1] == []
 
 
 SCRIPT = '[TOOL_CALLS][{"name":"f","arguments":{"a":"x","n":3}}, {"name":"f","argum'
@@ -199,7 +189,7 @@ def test_arguments_that_are_read_in_vain_are_bounded(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Tags, "_value", counting)
     monkeypatch.setattr(_format, "MAX_BROKEN", 1_000_000)
-    assert split(name, text, len(text)) == (text, []) and 1000 < len(read) < 1_000_000 / 320 + 200
+    assert split(name, text, len(text), TOOLS) == (text, []) and 1000 < len(read) < 1_000_000 / 320 + 200
 
 
 def test_values_are_evaluated_when_all_of_a_call_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,11 +201,11 @@ def test_values_are_evaluated_when_all_of_a_call_is_there(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(pythonic, "value_of", counting)
     text = "<|tool_call_start|>[f(n=[1, 2], a='" + "\\')<|tool_call_end|>" * 500
-    assert split("lfm2", text, 50) == (text, []) and not evaluated
-    assert split("lfm2", text + "')]<|tool_call_end|>", 50)[0] == "" and len(evaluated) == 2
+    assert split("lfm2", text, 50, TOOLS) == (text, []) and not evaluated
+    assert split("lfm2", text + "')]<|tool_call_end|>", 50, TOOLS)[0] == "" and len(evaluated) == 2
 
 
 def test_quotes_that_do_not_end_are_passed_once() -> None:
     """It would take minutes if each of them began a search for its end."""
     text = "<|tool_call_start|>[f(a='" + "\\'" * 100_000
-    assert split("lfm2", text, len(text)) == (text, [])
+    assert split("lfm2", text, len(text), TOOLS) == (text, [])

@@ -8,39 +8,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jsonschema
-import numpy as np
-import numpy.typing as npt
 import pytest
+from call_formats import BY_NAME, MARKS, TEMPLATE, TOOLS, Begins, dsml, split, tag_ends, template
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.parsers import FORMATS, CallSplitter, _format, command, deepseek, find_format, kimi, tool_grammar, unknown_mark
-from edgellm.chat.parsers._format import literal
+from edgellm.chat.parsers import CallSplitter, _format, command, deepseek, find_format, kimi, unknown_mark
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
-from edgellm.engine.form import check_grammar
 from edgellm.engine.records import Generation
 from edgellm.engine.tools import run_rounds, toolbox
 from edgellm.errors import OptionError, SchemaError, TemplateError
-from edgellm.sampling import Processor
-from edgellm.tokenizer import StreamDecoder, Tokenizer
-
-BY_NAME = {format.name: format for format in FORMATS}
-TOOLS = [
-    Tool("weather", "The weather of a city", {
-        "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"],
-        "additionalProperties": False}),
-    Tool("note", "", {
-        "type": "object", "properties": {"text": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}},
-                                         "urgent": {"type": "boolean"}}, "required": ["text"]}),
-]
-
-
-def dsml(text: str) -> str:
-    """A text with DeepSeek's mark for each @."""
-    return text.replace("@", "｜DSML｜")
-
+from edgellm.tokenizer import StreamDecoder
 
 ROME, NOTE = ("weather", {"city": "Rome", "days": 3}), ("note", {"text": 'a "b", [c]', "tags": ["x", "y"], "urgent": True})
 
@@ -201,16 +181,6 @@ PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", 
          "<|tool_calls_section_begin|><|tool_call_begin|>f:0<|tool_call_argument_begin|>" + '{"a":' * 20_000]
 
 
-def split(name: str, text: str, size: int) -> tuple[str, list[ToolCall]]:
-    splitter = CallSplitter(BY_NAME[name], TOOLS)
-    shown, calls = "", list[ToolCall]()
-    for at in range(0, len(text), size):
-        more, found = splitter.push(text[at : at + size])
-        shown, calls = shown + more, calls + found
-    more, found = splitter.flush()
-    return shown + more, calls + found
-
-
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{case[0]}-{len(case[1])}")
 def test_calls_are_found_however_the_text_is_cut(case: tuple[str, str, str, list[tuple[str, dict[str, Any]]]], size: int) -> None:
@@ -290,29 +260,6 @@ def test_a_format_that_no_parser_knows_is_refused(shared: Path) -> None:
         assert unknown_mark(template(mark + "<odd_tool_call>").source) is None
     published = [ChatTemplate(path.read_text()) for path in (shared / "templates").glob("*.jinja")]
     assert sum(toolbox([weather], each) is not None for each in published if shape_of(each).tools) > 9
-
-
-TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}{{ message.role }}: {{ message.content }}
-{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}{% endfor %}"""
-MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "seed": "<seed:tool_call> <function=",
-         "minimax": "<minimax:tool_call>", "glm": "<tool_call> <arg_key>", "glm-4.7": "<tool_call> <arg_key></arg_key><arg_value>",
-         "llama3": "Environment: ipython",
-         "mistral": "[TOOL_CALLS]", "mistral-named": "[TOOL_CALLS] [ARGS]",
-         "granite": "<|tool_call|>", "lfm2": "<|tool_list_start|>", "pythonic": "[func_name1(", "gemma": "<|tool_call>",
-         "functiongemma": "<start_function_call>", "kimi": "<|tool_calls_section_begin|>",
-         "nemotron": "<TOOLCALL>", "hunyuan": "<tool_calls>", "phi": "<|/tool_call|>",
-         "xlam": 'xLAM {"name": "tool_call_name", "arguments": 1} tool_call.function | tojson', "apertus": "<|tools_prefix|>",
-         "functionary-v3.2": ">>>all", "gigachat-3": "function call<|role_sep|>", "gigachat-3.1": "<|role_sep|><|function_call|>",
-         "functionary": '<function=example_function_name>{"a": "b"}</function>',
-         "internlm": "<|action_start|><|plugin|>",
-         "command": "<|START_ACTION|>", "command-r": "Write \\'Action:\\' followed by a json-formatted list of actions",
-         "deepseek-v3": "<｜tool▁calls▁begin｜> ```json", "deepseek-v3.1": "<｜tool▁calls▁begin｜>",
-         "deepseek-v3.2": "<｜DSML｜function_calls>", "deepseek-v4": "<｜DSML｜tool_calls>",
-         "harmony": "<|channel|> functions"}
-
-
-def template(mark: str) -> ChatTemplate:
-    return ChatTemplate(TEMPLATE + "{# " + mark + " #}")
 
 
 def weather(city: Literal["Rome", "Oslo"], days: int = 1, warm: bool = False, near: list[float] | None = None) -> str:
@@ -417,36 +364,6 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
             decoder = StreamDecoder(tokens, continuation=True, shown=shown)
             assert answer.text == "".join(map(decoder.push, answer.token_ids)) + decoder.flush()
     assert ended > 1
-
-
-class Begins:
-    """A processor that makes an answer begin with some tokens, and favours others, which end texts."""
-
-    def __init__(self, tokens: list[int], ends: Sequence[int] = ()) -> None:
-        self._tokens, self._ends = tokens, list(ends)
-
-    def __call__(self, ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        if self._tokens:
-            logits[self._tokens.pop(0)] += 1000
-        logits[self._ends] += 5
-        return logits
-
-
-def tag_ends(tokens: Tokenizer, tag: str, closer: str | None = None) -> Processor:
-    """A processor that goes on with a tag that has begun, which chance alone would hardly write, and closes a block of calls."""
-    parts = [token for letter in tag for token in tokens.encode_continuation(letter)]
-    begins = [b"".join(map(tokens.piece, parts[:n])) for n in range(len(parts))]
-    last = tokens.token_id(closer) if closer is not None else None
-
-    def favour(ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        text = b"".join(tokens.piece(int(token)) for token in ids[-len(parts):])
-        begun = max(n for n, begin in enumerate(begins) if text.endswith(begin))
-        logits[parts[begun]] += 30 if begun else 5
-        if last is not None:
-            logits[last] += 30
-        return logits
-
-    return favour
 
 
 def test_a_signature_becomes_a_tool() -> None:
@@ -556,174 +473,3 @@ def test_a_chat_with_tools_as_a_whole(model: edgellm.Model) -> None:
     model.template = ChatTemplate("{{ messages[0].content }}")
     with pytest.raises(TemplateError, match="no tools"):
         model.chat(ASK, tools=[weather])
-
-
-def test_a_grammar_names_control_tokens_by_their_id() -> None:
-    grammar = tool_grammar(BY_NAME["lfm2"], TOOLS, lambda text: {"<|tool_call_start|>": "<[10]>"}.get(text, "<[11]>"))
-    assert "<[10]>" in grammar and "<[11]>" in grammar and "tool_call_start" not in grammar
-
-
-def test_text_around_calls_may_stand_between_control_tokens() -> None:
-    ids = {"<|START_RESPONSE|>": "<[1]>", "<|END_RESPONSE|>": "<[2]>"}
-    grammar = tool_grammar(BY_NAME["command"], TOOLS, lambda text: ids.get(text, literal(text)))
-    assert "TEXT (<[1]> TEXT <[2]>?)?" in grammar and "START_TEXT" not in grammar
-    assert "RESPONSE" not in tool_grammar(BY_NAME["command"], TOOLS, literal)
-
-
-def accepts(grammar: str, text: str) -> bool:
-    from llguidance import LLMatcher, LLTokenizer
-
-    matcher, tokens = LLMatcher(LLTokenizer("byte"), grammar, log_level=0), list(text.encode())
-    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
-
-
-def fields(required: Sequence[str] = (), **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-
-
-TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
-ODD = fields(["in-unit", "from", "a.b"], **{"in-unit": TEXT, "from": WHOLE, "a.b": {"type": "array", "items": WHOLE}})
-ODD_CALL = {"in-unit": "x), y=']", "from": 1, "a.b": [1, -2]}
-ANY = {"type": "object", "properties": {"v": {}, "l": {"type": "array"}}, "required": ["v"]}
-PAIR = fields(["x"], x=WHOLE)
-TAGGED = fields(["e", "c", "o", "l"], e={"enum": ["</parameter>", "b"]}, c={"type": "string", "const": '"x'},
-                o={"type": "string", "enum": ["\na\n", "b"]}, l={"type": "array", "items": TEXT})
-TAGGED_CALL = {"e": "</parameter>", "c": '"x', "o": "\na\n", "l": ["</parameter>\n"]}
-SEVERAL = {"anyOf": [fields(["a"], a=TEXT), {"allOf": [PAIR, fields(["y"], y=TEXT)]}]}
-XML = "<tool_call>\n<function=f>\n{}</function>\n</tool_call>"
-GLM = "<arg_key>{}</arg_key><arg_value>{}</arg_value>"
-DSML_CALL = dsml('<@{0}_calls>\n<@invoke name="f">\n<@parameter name="x" string="false">1</@parameter>\n</@invoke>\n</@{0}_calls>')
-X_CALLS = {"seed": "<seed:tool_call>\n<function=f>\n<parameter=x>1</parameter>\n</function>\n</seed:tool_call>",
-           "minimax": '<minimax:tool_call>\n<invoke name="f">\n<parameter name="x">1</parameter>\n</invoke>\n</minimax:tool_call>',
-           "glm": "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
-           "glm-4.7": f"<tool_call>f{GLM.format('x', 1)}</tool_call>",
-           "hermes": '<tool_call>\n{"name":"f","arguments":{"x":1}}\n</tool_call>', "gemma": "<|tool_call>call:f{x:1}<tool_call|>",
-           "qwen3-coder": XML.format("<parameter=x>\n1\n</parameter>\n"), "lfm2": "<|tool_call_start|>[f(x=1)]<|tool_call_end|>",
-           "mistral": '[TOOL_CALLS][{"name":"f","arguments":{"x":1}}]', "mistral-named": '[TOOL_CALLS]f[ARGS]{"x":1}',
-           "nemotron": '<TOOLCALL>[{"name":"f","arguments":{"x":1}}]</TOOLCALL>', "xlam": '[{"name":"f","arguments":{"x":1}}]',
-           "hunyuan": '<tool_calls>[{"name":"f","arguments":{"x":1}}]</tool_calls>',
-           "phi": '<|tool_call|>[{"name":"f","arguments":{"x":1}}]<|/tool_call|>',
-           "functionary": '<function=f>{"x":1}</function>', "functionary-v3.2": 'f\n{"x":1}',
-           "gigachat-3": '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name":"f","arguments":{"x":1}}',
-           "gigachat-3.1": '<|function_call|>{"name":"f","arguments":{"x":1}}',
-           "apertus": '<|tools_prefix|>[{"f":{"x":1}}]<|tools_suffix|>',
-           "internlm": '<|action_start|><|plugin|>\n{"name":"f","parameters":{"x":1}}<|action_end|>',
-           "llama3": '{"name":"f","parameters":{"x":1}}', "pythonic": "[f(x=1)]",
-           "harmony": '<|channel|>commentary to=functions.f<|message|>{"x":1}',
-           "command": '<|START_ACTION|>[\n    {"tool_call_id":"0","tool_name":"f","parameters":{"x":1}}\n]<|END_ACTION|>',
-           "command-r": 'Action: ```json\n[{"tool_name":"f","parameters":{"x":1}}]\n```',
-           "deepseek-v3.2": DSML_CALL.format("function"), "deepseek-v4": DSML_CALL.format("tool"),
-           "deepseek-v3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
-                          '{"x":1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
-           "deepseek-v3.1": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"x":1}<｜tool▁call▁end｜>'
-                            "<｜tool▁calls▁end｜>",
-           "kimi": '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x":1}'
-                   "<|tool_call_end|><|tool_calls_section_end|>"}
-ROOTS = {"ref": {"$ref": "#/$defs/P", "$defs": {"P": PAIR}},
-         "of definitions": {"$ref": "#/definitions/P", "definitions": {"P": PAIR}},
-         "all": {"allOf": [PAIR]}, "any": {"anyOf": [fields(["b"], b=TEXT), PAIR]},
-         "unlisted": {"type": "object", "required": ["x"]},
-         "itself": fields(["x"], x=WHOLE, child={"$ref": "#"}), "property": fields(["x"], a=WHOLE, x={"$ref": "#/properties/a"}),
-         "nulls": {"type": "object", "properties": {"x": WHOLE | {"description": None},
-                                                    "o": {"type": "object", "properties": None}},
-                   "required": None, "$defs": None, "anyOf": [{"required": ["x"], "properties": None}]},
-         "annotations": fields(["x"], x=WHOLE | {"format": "int64", "nullable": True}, y={"type": "object", "propertyNames": TEXT,
-                                                                                         "additionalProperties": TEXT})}
-
-
-@pytest.mark.parametrize(("keyword", "value"), [
-    ("$ref", 3), ("allOf", True), ("allOf", [3]), ("anyOf", {"a": 1}), ("oneOf", -1.5), ("type", 3), ("type", [{}]), ("enum", True),
-    ("required", 3), ("required", [None]), ("properties", [1]), ("properties", {"a": 3}), ("$defs", True), ("maxItems", "#"),
-    ("minItems", -1)])
-def test_a_keyword_with_a_value_that_it_cannot_have_is_named(keyword: str, value: object) -> None:
-    inner = {"type": "object", "properties": {"x": {keyword: value}}}
-    for parameters in ({"type": "object", keyword: value}, inner, {"$ref": "#/$defs/A", "$defs": {"A": inner}}):
-        with pytest.raises(SchemaError, match=r"the parameters of f (have|are) ") as caught:
-            toolbox([{"name": "f", "parameters": parameters}], template(MARKS["hermes"]))
-        assert keyword in str(caught.value) and len(str(caught.value)) < 300
-
-
-@pytest.mark.parametrize("name", X_CALLS)
-@pytest.mark.parametrize("root", ROOTS)
-def test_arguments_may_be_said_in_any_way_that_makes_an_object(name: str, root: str) -> None:
-    box = toolbox([{"name": "f", "description": None, "parameters": ROOTS[root]}], template(MARKS[name]))
-    assert box is not None and box.format.name == name and box.tools[0].description == ""
-    grammar = tool_grammar(box.format, box.tools, literal)
-    check_grammar(grammar, "tools")
-    assert accepts(grammar, X_CALLS[name]), grammar
-    splitter = box.splitter()
-    calls = [*splitter.push(X_CALLS[name])[1], *splitter.flush()[1]]
-    assert [(call.name, call.arguments) for call in calls] == [("f", {"x": 1})]
-    if root == "itself":
-        assert not accepts(grammar, X_CALLS[name].replace("1", '1,"child":{"name":"f","arguments":{}}'))
-
-
-CALLS: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
-    ("lfm2", "get-weather", ODD,
-     '<|tool_call_start|>[get-weather(in-unit="x), y=\']", from=1, a.b=[1, -2])]<|tool_call_end|>', ODD_CALL),
-    ("pythonic", "class", ODD, '[class(in-unit="x), y=\']", from=1, a.b=[1, -2])]', ODD_CALL),
-    ("pythonic", "a/b (c)", fields(["x y"], **{"x y": WHOLE}), "[a/b (c)(x y=1)]", {"x y": 1}),
-    ("mistral-named", "ns/get:it", PAIR, '[TOOL_CALLS]ns/get:it[ARGS]{"x":1}', {"x": 1}),
-    ("mistral-named", "ns get", PAIR, '[TOOL_CALLS]ns get[ARGS]{"x":1}', {"x": 1}),
-    ("gemma", "ns/get:it", PAIR, "<|tool_call>call:ns/get:it{x:1}<tool_call|>", {"x": 1}),
-    ("harmony", "ns/get:it", PAIR, '<|channel|>commentary to=functions.ns/get:it<|message|>{"x":1}', {"x": 1}),
-    ("gemma", "f", ANY, '<|tool_call>call:f{l:[1,[true,null]],v:{a:<|"|>b<|"|>,<|"|>c d<|"|>:{}}}<tool_call|>',
-     {"l": [1, [True, None]], "v": {"a": "b", "c d": {}}}),
-    ("gemma", "f", {}, '<|tool_call>call:f{a:[1]}<tool_call|>', {"a": [1]}),
-    ("gemma", "f", fields(["l"], l={"type": "array", "maxItems": 1, "items": WHOLE}), "<|tool_call>call:f{l:[1]}<tool_call|>",
-     {"l": [1]}),
-    ("deepseek-v3.1", "get it", PAIR, '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>other<｜tool▁sep｜>{}<｜tool▁call▁end｜>'
-     '<｜tool▁call▁begin｜>get it<｜tool▁sep｜>{"x":1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>', {"x": 1}),
-    ("command-r", "f", PAIR, 'Action: ```json\n[{"tool_name": "directly_answer", "parameters": {}}, {"tool_name":"f","parameters":'
-     '{"x":1}}]```', {"x": 1}),
-    ("kimi", "ns.get it:1", PAIR, "<|tool_calls_section_begin|><|tool_call_begin|>functions.ns.get it:1:12"
-     '<|tool_call_argument_begin|>{"x":1}<|tool_call_end|><|tool_calls_section_end|>', {"x": 1}),
-    ("qwen3-coder", "f", TAGGED, XML.format('<parameter=e>\n"</parameter>"\n</parameter>\n<parameter=c>\n"\\"x"\n</parameter>\n'
-     '<parameter=o>\n\na\n\n</parameter>\n<parameter=l>\n["</parameter>\\n"]\n</parameter>\n'), TAGGED_CALL),
-    ("minimax", "f", TAGGED, '<minimax:tool_call>\n<invoke name="f">\n<parameter name="e">"</parameter>"</parameter>\n'
-     '<parameter name="c">"\\"x"</parameter>\n<parameter name="o">"\\na\\n"</parameter>\n<parameter name="l">["</parameter>\\n"]'
-     '</parameter>\n</invoke>\n<invoke name="other">\n</invoke>\n<invoke name="f">\n<parameter name="e">"b"</parameter>\n'
-     '<parameter name="c">"\\"x"</parameter>\n<parameter name="o">"b"</parameter>\n<parameter name="l">["</parameter>\\n"]'
-     "</parameter>\n</invoke>\n</minimax:tool_call>", TAGGED_CALL | {"e": "b", "o": "b"}),
-    ("glm-4.7", "f", TAGGED, "<tool_call>f" + GLM.format("e", "</parameter>") + GLM.format("c", '"\\"x"')
-     + GLM.format("o", '"\\na\\n"') + GLM.format("l", '["</parameter>\\n"]') + "</tool_call>", TAGGED_CALL),
-    ("glm-4.7", "fo", fields(), "<tool_call>fo</tool_call>", {}),
-    ("qwen3-coder", "f", SEVERAL, XML.format("<parameter=x>\n1\n</parameter>\n<parameter=y>\n2\n</parameter>\n"),
-     {"x": 1, "y": "2"}),
-    ("lfm2", "f", SEVERAL, '<|tool_call_start|>[f(a="1"), f(x=1, y="2")]<|tool_call_end|>', {"x": 1, "y": "2"}),
-]
-
-
-@pytest.mark.parametrize("case", CALLS, ids=lambda case: f"{case[0]}-{case[1]}")
-@pytest.mark.parametrize("size", [1, 4, 1000])
-def test_what_a_grammar_allows_is_parsed(case: tuple[str, str, dict[str, Any], str, dict[str, Any]], size: int) -> None:
-    name, tool, parameters, text, wanted = case
-    tools = [Tool(tool, "", parameters), Tool("other", "", fields())]
-    assert accepts(tool_grammar(BY_NAME[name], tools, literal), text)
-    splitter, calls = CallSplitter(BY_NAME[name], tools), list[ToolCall]()
-    for at in range(0, len(text), size):
-        calls += splitter.push(text[at : at + size])[1]
-    calls += splitter.flush()[1]
-    assert calls[-1].name == tool and calls[-1].arguments == wanted
-
-
-@pytest.mark.parametrize("name", ["hermes", "mistral", "llama3"])
-def test_arguments_are_an_object_whatever_their_schema_leaves_open(name: str) -> None:
-    grammar = tool_grammar(BY_NAME[name], [Tool("f", "", {})], literal)
-    assert accepts(grammar, X_CALLS[name]) and not accepts(grammar, X_CALLS[name].replace('{"x":1}', "[1]"))
-
-
-def test_alternatives_of_arguments_are_kept_apart() -> None:
-    grammar = tool_grammar(BY_NAME["lfm2"], [Tool("f", "", SEVERAL)], literal)
-    for each in ("", 'a="1", x=1, y="2"', "x=1"):
-        assert not accepts(grammar, f"<|tool_call_start|>[f({each})]<|tool_call_end|>")
-
-
-@pytest.mark.parametrize(("parameters", "named"), [
-    ({"type": "string"}, "object"), ({"properties": [1]}, "properties"), ({"required": "x"}, "required"),
-    ({"allOf": [{"anyOf": [PAIR] * 9}] * 2}, "81"), ({"$ref": "#"}, "without end")])
-def test_parameters_that_are_no_object_are_refused(parameters: dict[str, Any], named: str) -> None:
-    with pytest.raises(SchemaError, match=named):
-        box = toolbox([{"name": "f", "parameters": parameters}], template(MARKS["qwen3-coder"]))
-        assert box is not None
-        tool_grammar(box.format, box.tools, literal)

@@ -22,12 +22,11 @@ from edgellm.errors import EdgeError
 INTERRUPTED, BROKEN_PIPE = 130, 1            # as Typer has them
 OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-COMMANDS = (                                 # in the order of --help: the module, and its function of the same name
+COMMANDS = (                                 # in the order of --help
     "chat", "run", "fit", "pull", "show", "path", "rm", "tokenize", "bench", "embed", "doctor", "convert", "quantize", "imatrix",
     "perplexity", "verify", "list", "import", "sessions",
 )
-MODULES = {"import": "import_"}
-FUNCTIONS = {"import": "import_", "list": "list_"}
+NAMES = {"import": ("import_", "import_"), "list": ("list", "list_")}    # module and function, where their names differ
 GROUP = "sessions"                           # the only one with commands of its own
 
 
@@ -60,11 +59,12 @@ def program(command: str = "") -> typer.Typer:
     )
     app.callback()(_options)
     for name in (command,) if command in COMMANDS else COMMANDS:
-        module = importlib.import_module(f"edgellm.cli.{MODULES.get(name, name)}")
+        file, function = NAMES.get(name, (name, name))
+        module = importlib.import_module(f"edgellm.cli.{file}")
         if name == GROUP:
             app.add_typer(module.app, name=name)
         else:
-            app.command(name, no_args_is_help=False)(getattr(module, FUNCTIONS.get(name, name)))
+            app.command(name, no_args_is_help=False)(getattr(module, function))
     return app
 
 
