@@ -2,9 +2,9 @@
 
 A group has as many rows as a vector of the ISA level has lanes of 32 bits. In a panel it is, for block j of every superblock, and
 then superblock by superblock, a record: eight vectors of four quants of every row, then vectors of scales and of mins, with a lane
-per row. Of signed quants, at ISA levels with `sign_sums`, sizes take their place, and what `dots` starts from and masks of the
-negative ones follow. A tile of activations has records in the same order: for four quants at a time those of sixteen columns, then
-their d and sums.
+per row. At ISA levels with a `tile_offset` quants with any offset get that one. Of signed quants, at ISA levels with `sign_sums`,
+sizes take their place, and what `dots` starts from and masks of the negative ones follow. A tile of activations has records in the
+same order: for four quants at a time those of sixteen columns, then their d and sums.
 """
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS, TRAITS
 Value = Any                                      # ir.Value: llvmlite has no static types
 X_RECORD = TILE_COLUMNS * (BLOCK + 16)           # bytes of a block of a tile of activations
 X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the sums
+START_SECTION = 2                                # from which on they are what products start from; at ISA levels with `tile_offset`
 
 
 def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
@@ -77,7 +78,8 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
         with cgutils.for_range(b, I64(e.tile_rows)) as row:
             here = b.select(b.icmp_signed("<", row.index, left), row.index, b.sub(left, I64(1)))
             superblock = open_superblock(e, name, b.add(source, b.mul(here, row_bytes)), last)
-            unpack_step(e, shape, superblock, b.add(rows, b.mul(row.index, I64(row_superblock_bytes(shape)))))
+            to = b.add(rows, b.mul(row.index, I64(row_superblock_bytes(shape))))
+            unpack_step(e, shape, superblock, _mins(e, superblock.mins), to)
         record = I64(record_bytes(e, shape))
         _to_panel(e, shape, rows, b.add(out, b.mul(index, record)), b.mul(superblocks, record))
 
@@ -116,7 +118,7 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
                 source = b.add(rows, b.mul(halves, I64(BLOCK // 2)))
             at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
             for g, value in enumerate(e.panel_words(interleaved(e, source, row_superblock))):
-                e.store(_centred(e, shape, value), at, g * 4 * e.tile_rows)
+                e.store(_moved(e, shape, value), at, g * 4 * e.tile_rows)
     for index in range(shape.n_vectors):
         for first_block in (0, 4):
             source = b.add(rows, I64(SUPERBLOCK + VECTOR_BYTES * index + 4 * first_block))
@@ -125,12 +127,20 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
                 e.store(value, at, e.tile_rows * (BLOCK + 4 * index))
 
 
-def _centred(e: Generic, shape: Shape, words: Value) -> Value:
-    """Quants without their offset, for tiles, which take signed ones as well as others."""
-    if not (e.tiles and shape.offset):
+def _mins(e: Generic, mins: Sequence[Value]) -> list[Value]:
+    """Mins as a panel has them: those of half blocks are multiplied with sums that are `tile_offset` times as large."""
+    if len(mins) == 2 and e.tile_offset:
+        return [e.b.fmul(each, e.constant(each.type, 1 / e.tile_offset)) for each in mins]
+    return list(mins)
+
+
+def _moved(e: Generic, shape: Shape, words: Value) -> Value:
+    """Quants with the offset of the ISA level's tiles in place of theirs; with none for AMX, which takes signed ones as well."""
+    offset = 0 if e.tiles else e.tile_offset
+    if not shape.offset or offset in (None, shape.offset):
         return words
     quants = e.cast(words, vector(I8, 4 * e.tile_rows))
-    return e.b.sub(quants, e.constant(quants.type, (shape.offset + 128) % 256 - 128))
+    return e.b.sub(quants, e.constant(quants.type, (shape.offset - offset + 128) % 256 - 128))
 
 
 def interleaved(e: Generic, rows: Value, stride: int) -> list[Value]:
@@ -228,7 +238,14 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
             return [starts_at(e, shape, w, index)] * len(some)
         if not shape.offset:
             return [None] * len(some)
+        if e.tile_offset:
+            return [word(I32, c, START_SECTION + index) for c in some]
         return [accumulator_init(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) for c in some]
+
+    def sum_of(c: int, index: int) -> Value:
+        if not e.tile_offset:
+            return word(I32, c, sums_section(index, shape.n_mins))
+        return word(F32, c, 1) if shape.n_mins == 1 else word(I32, c, START_SECTION + index)
 
     def products(index: int, some: Sequence[int]) -> list[Value]:
         groups = range(index * parts, (index + 1) * parts)
@@ -244,7 +261,7 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
         parts_of = [(dots or products)(index, some) for index in range(shape.n_scales)]
         scales, mins = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
         for i, c in enumerate(some):
-            sums = [word(I32, c, sums_section(index, shape.n_mins)) for index in range(shape.n_mins)]
+            sums = [sum_of(c, index) for index in range(shape.n_mins)]
             total = totals[c - columns[0]]
             results.append(weighed(e, total, [each[i] for each in parts_of], scales, mins, sums, word(F32, c, 0)))
     return results

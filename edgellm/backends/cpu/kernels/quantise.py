@@ -38,9 +38,10 @@ def block_writer(variant: str, isa: Isa) -> Any:
     i64, whole, rows_apart = types.int64, {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.rows_apart
     halves_apart = BLOCK // 2 if whole else 2 * BLOCK        # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64,) * 5, lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
-    to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, *_rounded(e, x), *to))
+    halves = variant == "q8_whole"
+    to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, halves, *_rounded(e, x), *to))
     clear_row = isa.make("clear_row", types.void, (i64,) * 4, lambda e, *to: _to_row(e, *_nothing(e), *to))
-    clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, *_nothing(e), *to))
+    clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, halves, *_nothing(e), *to))
     to_lanes = isa.make("to_lanes", types.void, (i64,) * 5, lambda e, x, *to: _to_lanes(e, *_rounded(e, x), *to))
     clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 4, lambda e, *to: _to_lanes(e, *_nothing(e), *to))
     tiled_rows, in_lanes, side_by_side = tiles(isa), lanes(isa), isa.level.lane_columns
@@ -133,8 +134,12 @@ def _to_lanes(e: Generic, values: Any, parts: list[Any], quants: Any, apart: Any
         scales = e.b.add(scales, section)
 
 
-def _to_tile(e: Generic, values: Any, parts: list[Any], record: Any, column: Any) -> None:
+def _to_tile(e: Generic, halves: bool, values: Any, parts: list[Any], record: Any, column: Any) -> None:
     b, words = e.b, e.cast(values, V8I)
+    if e.tile_offset:
+        d, *sums = parts
+        whole, first, second = (b.mul(each, e.constant(I32, e.tile_offset)) for each in sums)
+        parts = [d, b.sitofp(sums[0], F32), *([first, second] if halves else [whole])]
     at = b.add(record, b.mul(column, I64(4)))
     if e.tiles:
         e.store(values, b.add(record, b.mul(column, I64(BLOCK))))

@@ -101,8 +101,8 @@ def accumulator_init(e: Generic, offset: int, sums: Value) -> Value:
 
 def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Value], mins: Sequence[Value],
             sums: Sequence[Value], d: Value, factor: Sequence[Value] = ()) -> Value:
-    """total + d * (sum of scale * dot and of minimum * negative sum of activation quants). dots, sums: i32 lanes; with a factor
-    scales too, and it multiplies what they give. `mins_first` says what is weighed first.
+    """total + d * (sum of scale * dot and of minimum * negative sum of activation quants). dots: i32; sums: i32 or f32; with a factor
+    scales are i32 too, and it multiplies what they give. `mins_first` says what is weighed first.
     """
     if factor:
         whole = e.b.mul(dots[0], scales[0])
@@ -111,10 +111,10 @@ def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Va
         return e.fma(e.b.fmul(e.b.sitofp(whole, total.type), factor[0]), d, total)
     halves = [*zip(mins, sums, strict=True)], [*zip(scales, dots, strict=True)]
     parts = [*halves[0], *halves[1]] if e.mins_first else [*halves[1], *halves[0]]
-    weight, first = parts[0]
-    value = e.b.fmul(e.b.sitofp(first, total.type), weight)
-    for weight, integer in parts[1:]:
-        value = e.fma(e.b.sitofp(integer, total.type), weight, value)
+    numbers = [number if number.type == total.type else e.b.sitofp(number, total.type) for _, number in parts]
+    value = e.b.fmul(numbers[0], parts[0][0])
+    for (weight, _), number in zip(parts[1:], numbers[1:], strict=True):
+        value = e.fma(number, weight, value)
     return e.fma(value, d, total)
 
 
@@ -276,12 +276,12 @@ def _together(e: Generic, a: Value, b: Value, first: Sequence[int], second: Sequ
     return e.b.add(side(first), side(second))
 
 
-def unpack_step(e: Generic, shape: Shape, superblock: Superblock, out: Value) -> None:
-    """The superblock to `out`: 256 quants in the order of activations, then the vectors of scales, of mins, and its factor."""
+def unpack_step(e: Generic, shape: Shape, superblock: Superblock, mins: Sequence[Value], out: Value) -> None:
+    """The superblock to `out`: 256 quants in the order of activations, then the vectors of scales, of `mins`, and its factor."""
     for q in range(BLOCKS // e.together):
         for h in (0, 1):
             e.store(superblock.quants(q, h), out, _vector_offset(e, shape.whole, q, h))
-    for index, value in enumerate([*superblock.scales, *superblock.mins, *superblock.factor]):
+    for index, value in enumerate([*superblock.scales, *mins, *superblock.factor]):
         e.store(value, out, SUPERBLOCK + VECTOR_BYTES * index)
 
 

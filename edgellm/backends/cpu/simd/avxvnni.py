@@ -16,6 +16,7 @@ class AvxVnni(Avx2):
     wide_quants: ClassVar[bool] = True
     has_pair_sums: ClassVar[bool] = False
     tile_groups: ClassVar[int] = 1
+    tile_offset: ClassVar[int | None] = 128
 
     def dot(self, pairs: Sequence[tuple[Any, Any]], signed: bool, most: int, start: Any = None) -> Any:
         lanes = pairs[0][0].type.count // 4

@@ -55,6 +55,7 @@ class Generic:
     has_pair_sums: ClassVar[bool] = False        # whether products come as sums of two in i16
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
     has_dwords: ClassVar[bool] = False           # whether any words of 128 bytes come together in an instruction: `dwords`
+    tile_offset: ClassVar[int | None] = None     # of all quants in a panel that have one; tiles then have sums as traits.py says
     tiles: ClassVar[bool] = False                # whether blocks of sixteen rows by sixteen columns are `tile_products`
 
     def __init__(self, builder: Any) -> None:
@@ -180,10 +181,14 @@ class Generic:
         return self.b.fsub(shifted, magic), bits
 
     def exp(self, x: Value) -> Value:
-        """e^x to about one unit in the last place; 0 below -104, inf above 89, NaN stays."""
+        """e^x to about one unit in the last place; 0 below -87.3, inf above 89, NaN stays.
+
+        Smaller results would be subnormal, which many processors compute a hundred times as slowly.
+        """
         b, kind = self.b, x.type
-        low, high = self.constant(kind, -104.0), self.constant(kind, 89.0)
-        x = b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
+        low, high = self.constant(kind, -87.3), self.constant(kind, 89.0)
+        is_zero = b.fcmp_ordered("<", x, low)
+        x = b.select(is_zero, low, b.select(b.fcmp_ordered(">", x, high), high, x))
         n, n_bits = self.nearest(b.fmul(x, self.constant(kind, 1.4426950408889634)))
         r = self.fma(n, self.constant(kind, -0.693359375), x)            # ln 2 in two parts, the first exact in 9 bits
         r = self.fma(n, self.constant(kind, 2.12194440e-4), r)
@@ -191,7 +196,7 @@ class Generic:
         for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             p = self.fma(p, r, self.constant(kind, factor))
         p = b.fadd(self.fma(p, b.fmul(r, r), r), self.constant(kind, 1.0))
-        return self.times_power(p, n, n_bits)
+        return b.select(is_zero, self.constant(kind, 0.0), self.times_power(p, n, n_bits))
 
     def times_power(self, p: Value, n: Value, n_bits: Value) -> Value:
         """p * 2^n for whole n, given as f32 and as i32, from -150 to 128: in two factors."""
