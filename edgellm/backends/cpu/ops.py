@@ -130,7 +130,7 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     group = _group(queries, plan.rows(index) * n_kv // plan.threads_batch)
     work = plan.step.attention_work(memory_class, group, node.rows)
     partial_bytes = _partial_bytes(group * queries, shape.dim_v)
-    scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape, coded := plan.kv_type in QUANTISED)
+    scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape, plan.kv_type)
     out, max_bias, buckets = plan.output(index), cast(float, node.attrs["max_bias"]), cast(int, node.attrs["buckets"])
     sinks = () if buckets else node.weights
     arguments = ATTENTION(
@@ -146,7 +146,7 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
         learned=plan.vector(sinks[0]) if sinks else 0)
     variant = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias) + "_relative" * bool(buckets)
     learned = "_learned" * bool(sinks)
-    merge = "merge" + "_rotated" * coded + learned
+    merge = "merge" + "_rotated" * (plan.kv_type in QUANTISED) + learned
     plan.add(f"attention:{plan.kv_type}{variant}{learned}", arguments, whole=(q, q_sink, plan.kept_in(state)),
              writes=(out, "partials"), by_thread=True, key_bytes=token_bytes(shape, plan.kv_type), memory_class=memory_class)
     plan.add(f"attention_partial:{merge}", arguments, whole=("partials",), writes=(out,), pieces=n_kv,
@@ -179,11 +179,12 @@ def _partial_bytes(queries: int, head_dim: int) -> int:
     return -(-(queries + 1) * (head_dim + 16) * 4 // 64) * 64
 
 
-def _work_bytes(queries: int, shape: KVSpec, coded: bool) -> int:
-    """Of the scores and the table in kernels/attention_block.py, to whole cache lines; where keys and values are `coded` also of a
-    block of them in f32, and of rotated queries.
+def _work_bytes(queries: int, shape: KVSpec, kv_type: str) -> int:
+    """Of the scores and the table in kernels/attention_block.py, to whole cache lines; where keys and values are not f32 also of a
+    block of them that are, and of rotated queries for quants.
     """
-    wide = abi.ATTENTION_BLOCK * (shape.dim_k + shape.dim_v) * 4 + (queries + 1) * shape.dim_k * 4 if coded else 0
+    wide = abi.ATTENTION_BLOCK * (shape.dim_k + shape.dim_v) * 4 if kv_type != "f32" else 0
+    wide += (queries + 1) * shape.dim_k * 4 if kv_type in QUANTISED else 0
     return -(-(abi.ATTENTION_SCORES + (queries + 1) * abi.ATTENTION_ENTRY + wide) // 64) * 64
 
 

@@ -6,7 +6,8 @@ make chunks of 256 slots, a page each; each gives a partial (weighted values, ma
 order. What is to be done is listed beforehand (attention_work.py).
 
 Keys and values in quants are widened to f32 block by block, once for all queries of a group, in memory of the thread's own. They
-stand there rotated (rotation.py): queries are rotated too, and the result back.
+stand there rotated (rotation.py): queries are rotated too, and the result back. At ISA levels with sixteen float lanes those in f16
+are widened likewise.
 
 Keys that hold their values (MLA) lie once in a page, where the values' place is that of the keys.
 
@@ -29,7 +30,7 @@ from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
-DIRECT, PIECE = 8, 32        # of so many queries, rows in quants are not widened in memory; of dims in whole pieces
+DIRECT, PIECE = 8, 32        # of so many queries, rows are not widened in memory; of quants only where dims are whole pieces
 SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
 
@@ -102,10 +103,12 @@ def _walk(variant: str, isa: Isa) -> Any:
     relative = RELATIVE_VARIANT in variant
     biased = relative or ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
-    row_bytes, widen, widens = kv_rows.row(kv_type), kv_rows.widen(kv_type, isa), kv_type in QUANTISED
+    coded, row_bytes = kv_type in QUANTISED, kv_rows.row(kv_type)
+    widens = coded or (kv_type == "f16" and isa.level.float_lanes > 8)
+    widen = kv_rows.widen(kv_type, isa)
     rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
     two, four = _blocks("f32" if widens else kv_type, variant, isa)
-    two_of_quants, four_of_quants = _blocks(kv_type, variant, isa) if widens else (two, four)
+    two_direct, four_direct = _blocks(kv_type, variant, isa) if widens else (two, four)
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
     Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
     QUERIES, DIM_K, DIM_V, SCALE, SOFTCAP, SLOPES = ATTENTION.offsets("queries dim_k dim_v scale softcap slopes")
@@ -153,7 +156,7 @@ def _walk(variant: str, isa: Isa) -> Any:
             token, query = min(i, n - 1) // queries, min(i, n - 1) % queries
             first, last = visible(spans + (row + token) * 16, base, sinks, ring, sink_part)
             query_at = q + (row + token) * q_stride + (head * queries + query) * dim_k * 4
-            store_i64(table, i * entry, rotated(query_at, dim_k, turned + i * dim_k * 4) if widens else query_at)
+            store_i64(table, i * entry, rotated(query_at, dim_k, turned + i * dim_k * 4) if coded else query_at)
             store_i64(table, i * entry + 8, first)
             store_i64(table, i * entry + 16, last)
             if biased:
@@ -168,7 +171,7 @@ def _walk(variant: str, isa: Isa) -> Any:
                     store_i64(table, i * entry + 32, load_i64(op, SLOPES) + (head * queries + query) * RELATIVE_ROW * 4)
                 else:
                     store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
-        direct = n <= DIRECT and dim_k % PIECE == 0 and dim_v % PIECE == 0
+        direct = n <= DIRECT and (not coded or (dim_k % PIECE == 0 and dim_v % PIECE == 0))
         while at < end:
             k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(value_row)
             next_k = k + BLOCK * row_bytes(dim_k)
@@ -185,9 +188,9 @@ def _walk(variant: str, isa: Isa) -> Any:
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
                     if widens and direct:
                         if here == 4:
-                            four_of_quants(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            four_direct(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                         else:
-                            two_of_quants(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            two_direct(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     elif here == 4:
                         four(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     else:

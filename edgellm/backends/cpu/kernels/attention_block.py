@@ -24,7 +24,7 @@ from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I32, I64
+from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 from edgellm.memory.kv_types import QUANTISED
 
@@ -32,7 +32,7 @@ Value = Any                                      # ir.Value: llvmlite has no sta
 BLOCK, LANES = abi.ATTENTION_BLOCK, 8
 ROW = BLOCK * 4                                  # bytes of a query's scores
 FACTORS = abi.ATTENTION_SCORES - LANES * 4    # where the factors stand
-ENTRY = abi.ATTENTION_ENTRY
+ENTRY, WIDE = abi.ATTENTION_ENTRY, vector(F32, 2 * LANES)
 
 
 def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False,
@@ -89,8 +89,8 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
     return block
 
 
-def _variables(e: Generic, n: int) -> list[Value]:
-    return [cgutils.alloca_once(e.b, V8F) for _ in range(n)]
+def _variables(e: Generic, n: int, kind: Any = V8F) -> list[Value]:
+    return [cgutils.alloca_once(e.b, kind) for _ in range(n)]
 
 
 def _rows(flat: Sequence[Value], n: int) -> list[Sequence[Value]]:
@@ -111,6 +111,9 @@ def _fetch(e: Generic, address: Value, nbytes: int) -> None:
 def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, values: Value, dim: Value,
            scores: Value, first: Value, end: Value) -> None:
     """Dot products with keys `first` to `end`, multiples of eight; of whole pieces of dims."""
+    if _is_wide(e, form):
+        _score_pairs(e, queries, table, keys, dim, scores, first, end)
+        return
     b, together, at_once = e.b, e.accumulators // queries, form.eights
     row = form.row_bytes(b, dim)
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
@@ -135,6 +138,35 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
         for i in range(queries):
             which, lane = divmod(i * together, LANES)
             e.store(e.pick(sums[which], range(lane, lane + together)), at, ROW * i)
+
+
+def _is_wide(e: Generic, form: Form) -> bool:
+    """Whether vectors have sixteen lanes: two eights of keys or values side by side, each computed as in a vector of its own."""
+    return e.float_lanes == 2 * LANES and form.kv_type == "f32"
+
+
+def _score_pairs(e: Generic, queries: int, table: Value, keys: Value, dim: Value, scores: Value, first: Value, end: Value) -> None:
+    """`_score` of keys by twos."""
+    b, row, pairs = e.b, e.b.mul(dim, I64(4)), LANES // 2
+    q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
+    flat = _variables(e, queries * pairs, WIDE)
+    totals = _rows(flat, pairs)
+    with cgutils.for_range(b, b.udiv(b.sub(end, first), I64(LANES))) as tile:
+        key = b.add(first, b.mul(tile.index, I64(LANES)))
+        k = [b.add(keys, b.mul(b.add(key, I64(j)), row)) for j in range(LANES)]
+        for total in flat:
+            b.store(e.constant(WIDE, 0.0), total)
+        with cgutils.for_range(b, b.udiv(dim, I64(LANES))) as eight:
+            at = b.mul(eight.index, I64(LANES * 4))
+            eights = [e.load(V8F, b.add(each, at)) for each in k]
+            queried = [e.load(V8F, b.add(each, at)) for each in q]
+            _multiplied(e, totals, [e.join(each, each) for each in queried],
+                        [e.join(even, odd) for even, odd in zip(eights[0::2], eights[1::2], strict=True)])
+        at = b.add(scores, b.mul(key, I64(4)))
+        for i in range(0, queries, 2):           # lanes of a half: keys 0 2 4 6, or 1 3 5 7, of one query and of the next
+            sums = e.sum_of_each([b.load(total) for total in (*totals[i], *totals[i + 1])])
+            for j in range(2):
+                e.store(e.pick(sums, [pairs * j + key // 2 + LANES * (key % 2) for key in range(LANES)]), at, ROW * (i + j))
 
 
 def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, relative: bool, table: Value, at: Value, stats: Value,
@@ -166,11 +198,20 @@ def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, relative: boo
     e.store(factors, scores, FACTORS)
     for i in range(queries):
         total = b.fmul(e.load(V8F, stats, 64 * i + 32), e.splat(e.lane(factors, i)))
-        for place, (mask, value) in enumerate(zip(seen[i], x[i], strict=True)):
-            weight = b.select(mask, e.exp(b.fsub(value, e.splat(maxima[i]))), e.constant(V8F, 0.0))
+        powers = _powers(e, [b.fsub(value, e.splat(maxima[i])) for value in x[i]])
+        for place, (mask, power) in enumerate(zip(seen[i], powers, strict=True)):
+            weight = b.select(mask, power, e.constant(V8F, 0.0))
             e.store(weight, scores, ROW * i + 32 * place)
             total = b.fadd(total, weight)
         e.store(total, stats, 64 * i + 32)
+
+
+def _powers(e: Generic, x: Sequence[Value]) -> list[Value]:
+    """e^x of each, by twos where vectors are that wide."""
+    if e.float_lanes == LANES:
+        return [e.exp(each) for each in x]
+    wide = [e.exp(e.join(a, b)) for a, b in zip(x[0::2], x[1::2], strict=True)]
+    return [e.pick(each, range(first, first + LANES)) for each in wide for first in (0, LANES)]
 
 
 def _relative(e: Generic, away: Value, row: Value, places: int) -> list[Value]:
@@ -195,28 +236,32 @@ def _capped(e: Generic, x: Value, cap: Value) -> Value:
 def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
            value_row: Value, scores: Value, first: Value, end: Value) -> None:
     """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
-    b, wide = e.b, e.accumulators // queries
-    factors = [e.splat(e.load(F32, scores, FACTORS + 4 * i)) for i in range(queries)]
+    b, is_wide = e.b, _is_wide(e, form)
+    wide = e.accumulators // queries * (2 if is_wide else 1)
     eights, row = b.lshr(dim, I64(3)), form.row_bytes(b, value_row)
     tiles = b.udiv(eights, I64(wide))
 
     def tile(eight: Value, n: int) -> None:
         """The dims of n eights."""
-        at = b.mul(eight, I64(LANES))
-        places = [[b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.add(at, I64(LANES * j))), I64(4))) for j in range(n)]
+        twice = 2 if is_wide and n > 1 else 1    # eights in a vector
+        at, vectors, kind = b.mul(eight, I64(LANES)), n // twice, WIDE if twice > 1 else V8F
+        places = [[b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.add(at, I64(LANES * twice * j))), I64(4))) for j in range(vectors)]
                   for i in range(queries)]
-        totals = _rows(_variables(e, queries * n), n)
-        for i, j in product(range(queries), range(n)):
-            b.store(b.fmul(e.load(V8F, places[i][j]), factors[i]), totals[i][j])
+        totals = _rows(_variables(e, queries * vectors, kind), vectors)
+        factors = [e.splat(e.load(F32, scores, FACTORS + 4 * i), kind.count) for i in range(queries)]
+        for i, j in product(range(queries), range(vectors)):
+            b.store(b.fmul(e.load(kind, places[i][j]), factors[i]), totals[i][j])
         with cgutils.for_range_slice(b, first, end, I64(1)) as (key, _):
             right = form.load(e, b.add(values, b.mul(key, row)), value_row, eight, n)
+            if twice > 1:
+                right = [e.join(*pair) for pair in zip(right[0::2], right[1::2], strict=True)]
             if fetches:
                 nbytes = n * form.bytes_of_eight
                 place = b.add(b.mul(eight, I64(BLOCK * form.bytes_of_eight)), b.mul(key, I64(nbytes)))
                 _fetch(e, b.add(next_keys, place), nbytes)
             weight = b.add(scores, b.mul(key, I64(4)))
-            _multiplied(e, totals, [e.splat(e.load(F32, weight, ROW * i)) for i in range(queries)], right)
-        for i, j in product(range(queries), range(n)):
+            _multiplied(e, totals, [e.splat(e.load(F32, weight, ROW * i), kind.count) for i in range(queries)], right)
+        for i, j in product(range(queries), range(vectors)):
             e.store(b.load(totals[i][j]), places[i][j])
 
     with cgutils.for_range(b, tiles) as loop:

@@ -12,7 +12,7 @@ from edgellm.backends.cpu.kernels import kv_quants, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import I8, I64, vector
+from edgellm.backends.cpu.simd.base import I8, I16, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.memory.kv_types import BLOCK, QUANTISED, SCALE_BYTES
 
@@ -104,10 +104,31 @@ def _room(e: Generic) -> Any:
 
 
 def widen(variant: str, isa: Isa) -> Any:
-    """widen(rows, dim, target, ahead): a block of keys or values in quants, row by row, as f32 without gaps; they stay rotated.
-
-    `ahead`: bytes to what is read next; it is on its way to the cache meanwhile.
+    """widen(rows, dim, target, ahead): a block of keys or values in f16 or quants, row by row, as f32 without gaps; quants stay
+    rotated. `ahead`: bytes to what is read next; it is on its way to the cache meanwhile.
     """
+    return _widen_quants(variant, isa) if variant in QUANTISED else _widen_halves(isa)
+
+
+def _widen_halves(isa: Isa) -> Any:
+    load_f16, store_f32, prefetch = isa.load_f16, isa.store_f32, isa.prefetch
+    lanes = isa.level.float_lanes
+    read = isa.make("read", void, (i64, i64), lambda e, at, to: e.store(e.from_f16(e.load(vector(I16, lanes), at)), to))
+
+    @outline
+    def widen(rows, dim, target, ahead):
+        for line in range(0, abi.ATTENTION_BLOCK * dim * 2, LINE):
+            prefetch(rows + ahead, line)
+        whole = abi.ATTENTION_BLOCK * dim // lanes * lanes
+        for j in range(0, whole, lanes):
+            read(rows + j * 2, target + j * 4)
+        for j in range(whole, abi.ATTENTION_BLOCK * dim):
+            store_f32(target, j * 4, load_f16(rows, j * 2))
+
+    return widen
+
+
+def _widen_quants(variant: str, isa: Isa) -> Any:
     load_f16, load_i8, load_u8, store_f32, prefetch = isa.load_f16, isa.load_i8, isa.load_u8, isa.store_f32, isa.prefetch
     bytes_of_row, quants, halves = row(variant), quant_bytes(variant), variant == "q4_0"
     read = isa.make("read", void, (i64, i64, i64), lambda e, *at: kv_quants.read(e, variant, *at))

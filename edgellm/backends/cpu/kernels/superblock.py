@@ -101,8 +101,9 @@ def accumulator_init(e: Generic, offset: int, sums: Value) -> Value:
 
 def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Value], mins: Sequence[Value],
             sums: Sequence[Value], d: Value, factor: Sequence[Value] = ()) -> Value:
-    """total + d * (sum of scale * dot and of minimum * negative sum of activation quants). dots: i32; sums: i32 or f32; with a factor
-    scales are i32 too, and it multiplies what they give. `mins_first` says what is weighed first.
+    """total + d * (sum of scale * dot and of minimum * negative sum of activation quants).
+
+    dots: i32; sums: i32 or f32. With a factor scales are i32, and it multiplies what they give. `mins_first`: see Generic.
     """
     if factor:
         whole = e.b.mul(dots[0], scales[0])

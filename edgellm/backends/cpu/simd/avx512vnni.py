@@ -87,6 +87,8 @@ class Avx512Vnni(AvxVnni):
     def times_power(self, p: Any, n: Any, n_bits: Any) -> Any:
         if p.type.count == 8:
             return self.call("llvm.x86.avx512.mask.scalef.ps.256", p.type, p, n, p, I8(-1))
+        if p.type.count == 16:
+            return self.call("llvm.x86.avx512.mask.scalef.ps.512", p.type, p, n, p, I16(-1), I32(4))
         half = p.type.count // 2
         parts = ([self.pick(each, range(first, first + half)) for each in (p, n, n_bits)] for first in (0, half))
         return self.join(*(self.times_power(*part) for part in parts))

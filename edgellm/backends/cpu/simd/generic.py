@@ -156,14 +156,21 @@ class Generic:
         return self.lane(a, 0)
 
     def sum_of_each(self, rows: Sequence[Value]) -> Value:
-        """Of eight f32x8: lane i is the sum of the lanes of row i, halves first."""
-        pairs = [self.b.fadd(self.shuffle(a, b, [0, 1, 2, 3, 8, 9, 10, 11]), self.shuffle(a, b, [4, 5, 6, 7, 12, 13, 14, 15]))
+        """Of eight f32x8: lane i is the sum of the lanes of row i, halves first. Of eight f32x16 the same for each half of them."""
+        lanes = rows[0].type.count
+
+        def together(a: Value, b: Value, first: Sequence[int], second: Sequence[int]) -> Value:
+            def side(pattern: Sequence[int]) -> Value:
+                return self.shuffle(a, b, [lane % 8 + lane // 8 * lanes + half for half in range(0, lanes, 8) for lane in pattern])
+
+            return self.b.fadd(side(first), side(second))
+
+        pairs = [together(a, b, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
                  for a, b in zip(rows[0::2], rows[1::2], strict=True)]
-        fours = [self.b.fadd(self.shuffle(a, b, [0, 1, 8, 9, 4, 5, 12, 13]), self.shuffle(a, b, [2, 3, 10, 11, 6, 7, 14, 15]))
-                 for a, b in zip(pairs[0::2], pairs[1::2], strict=True)]
-        a, b = fours                             # a: rows 0 and 2, then 1 and 3; b: rows 4 and 6, then 5 and 7
-        sums = self.b.fadd(self.shuffle(a, b, [0, 2, 8, 10, 4, 6, 12, 14]), self.shuffle(a, b, [1, 3, 9, 11, 5, 7, 13, 15]))
-        return self.pick(sums, [0, 4, 1, 5, 2, 6, 3, 7])
+        a, b = (together(a, b, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+                for a, b in zip(pairs[0::2], pairs[1::2], strict=True))      # a: rows 0 and 2, then 1 and 3; b: rows 4 and 6, ...
+        sums = together(a, b, (0, 2, 8, 10, 4, 6, 12, 14), (1, 3, 9, 11, 5, 7, 13, 15))
+        return self.pick(sums, [lane + half for half in range(0, lanes, 8) for lane in (0, 4, 1, 5, 2, 6, 3, 7)])
 
     def in_order(self, a: Value) -> Value:
         """Sum of the lanes, first to last."""
