@@ -16,6 +16,7 @@ from numba.core import cgutils
 from edgellm.backends.cpu.kernels import block_lanes, neon_rows, output, panel, panel_groups
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import lanes, tiles
+from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.row import row_totals
 from edgellm.backends.cpu.kernels.superblock import Shape, shape_of
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
@@ -165,6 +166,7 @@ def _many_columns(variant: str, isa: Isa) -> Any:
                         if side_by_side > 1 else None)
     put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, lanes))
     load_rows = isa.make("load_rows", lanes, (i64,), lambda e, at: e.load(vector(F32, tile_rows), at))
+    fetch = isa.make("fetch", void, (i64,), lambda e, at: e.prefetch(at, to_first=False))
     begin_tiles = isa.make("begin_tiles", void, (), lambda e: e.begin_tiles(BLOCK // shape.n_scales))
     end_tiles = isa.make("end_tiles", void, (), lambda e: e.end_tiles())
 
@@ -185,8 +187,14 @@ def _many_columns(variant: str, isa: Isa) -> Any:
             for i in range(here):
                 row = (group + i) * tile_rows
                 unpack_group(w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * group_bytes)
+            done, last_row = group + here, min((group + here + at_once) * tile_rows, end * tile_rows, n)
+            ahead, lines = w + done * tile_rows * row_bytes, max(0, last_row - done * tile_rows) * row_bytes // LINE
+            passes = columns // TILE_COLUMNS * BLOCKS
             for c in range(0, columns, TILE_COLUMNS):
                 for block in range(BLOCKS):
+                    turn = c // TILE_COLUMNS * BLOCKS + block    # meanwhile the rows of the next panel come to the cache
+                    for line in range(lines * turn // passes, lines * (turn + 1) // passes):
+                        fetch(ahead + line * LINE)
                     at, x_at = groups + block * pass_bytes, x + c * x_stride + block * x_pass_bytes
                     n_superblocks, alone = max(1, (blocks - block + BLOCKS - 1) // BLOCKS), 0  # those that have such a block
                     if side_by_side > 1:
