@@ -129,7 +129,8 @@ def kda(heads: int, dim: int) -> Case:
 CASES: Mapping[str, Callable[[], Case]] = {
     "mamba": lambda: ssm_scan(64, 1, 1, 16), "mamba, odd": lambda: ssm_scan(46, 1, 2, 24),
     "mamba 2": lambda: ssm_scan(4, 64, 1, 128), "mamba 2, odd": lambda: ssm_scan(4, 75, 2, 24),
-    "delta net": lambda: delta_net(16, 64, grouped=False), "delta net, narrow": lambda: delta_net(24, 40, grouped=True),
+    "delta net": lambda: delta_net(16, 64, grouped=False), "delta net, odd": lambda: delta_net(16, 96, grouped=True),
+    "delta net, narrow": lambda: delta_net(24, 40, grouped=True),
     "kda": lambda: kda(3, 64), "kda, narrow": lambda: kda(5, 24),
     "rwkv 6": lambda: wkv6(3, 3, 64, first=True), "rwkv 6, narrow": lambda: wkv6(6, 6, 24, first=True),
     "rwkv 6, shared keys": lambda: wkv6(6, 2, 32, first=False),

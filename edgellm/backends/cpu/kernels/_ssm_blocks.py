@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any  # what a Numba function is to the type checker
 
+from edgellm.backends.cpu.kernels import _vectors
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._past_caches import ALIGNMENT, store_past
 from edgellm.backends.cpu.scan_blocks import OF_HEADS
@@ -77,32 +78,33 @@ def _thirty_two(isa: Isa, store_state: Any) -> Any:
 
 def two_tokens(isa: Isa) -> Any:
     """For blocks of 32 columns: as one token after the other, but the states stay in registers between the two."""
-    load_f32, load, store = isa.load_f32, isa.load_f32x8, isa.store_f32x8
-    splat, mul, fma, zero = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.zero_f32x8
+    load_f32, wide = isa.load_f32, _vectors.widest(isa)
+    load, store, splat, mul, fma, zero, size_of = wide.load, wide.store, wide.splat, wide.mul, wide.fma, wide.zero, wide.nbytes
 
     @inline
-    def half(before, after, x, x_stride, b, b_stride, c, c_stride, out, out_stride, d_state, size, factor, size1, factor1, skip):
-        t0, t1 = mul(splat(size), load(x, 0)), mul(splat(size), load(x, 32))
-        u0, u1 = mul(splat(size1), load(x, x_stride)), mul(splat(size1), load(x, x_stride + 32))
+    def two_vectors(before, after, x, x_stride, b, b_stride, c, c_stride, out, out_stride, d_state, size, factor, size1, factor1,
+                    skip):
+        t0, t1 = mul(splat(size), load(x, 0)), mul(splat(size), load(x, size_of))
+        u0, u1 = mul(splat(size1), load(x, x_stride)), mul(splat(size1), load(x, x_stride + size_of))
         y0, y1, z0, z1 = zero(), zero(), zero(), zero()
         for i in range(d_state):
             at, key, query = i * OF_HEADS * 4, splat(load_f32(b, i * 4)), splat(load_f32(c, i * 4))
-            s0, s1 = fma(t0, key, load(before, at)), fma(t1, key, load(before, at + 32))
+            s0, s1 = fma(t0, key, load(before, at)), fma(t1, key, load(before, at + size_of))
             y0, y1 = fma(s0, query, y0), fma(s1, query, y1)
             key, query = splat(load_f32(b, i * 4 + b_stride)), splat(load_f32(c, i * 4 + c_stride))
             s0, s1 = fma(u0, key, s0), fma(u1, key, s1)
             store(after, at, s0)
-            store(after, at + 32, s1)
+            store(after, at + size_of, s1)
             z0, z1 = fma(s0, query, z0), fma(s1, query, z1)
         store(out, 0, fma(y0, splat(factor), mul(splat(skip), load(x, 0))))
-        store(out, 32, fma(y1, splat(factor), mul(splat(skip), load(x, 32))))
+        store(out, size_of, fma(y1, splat(factor), mul(splat(skip), load(x, size_of))))
         store(out, out_stride, fma(z0, splat(factor1), mul(splat(skip), load(x, x_stride))))
-        store(out, out_stride + 32, fma(z1, splat(factor1), mul(splat(skip), load(x, x_stride + 32))))
+        store(out, out_stride + size_of, fma(z1, splat(factor1), mul(splat(skip), load(x, x_stride + size_of))))
 
     @inline
     def block(before, after, x, x_stride, b, b_stride, c, c_stride, out, out_stride, d_state, size, factor, size1, factor1, skip):
-        for part in (0, 64):
-            half(before + part, after + part, x + part, x_stride, b, b_stride, c, c_stride, out + part, out_stride, d_state, size,
-                 factor, size1, factor1, skip)
+        for part in range(0, OF_HEADS * 4, 2 * size_of):
+            two_vectors(before + part, after + part, x + part, x_stride, b, b_stride, c, c_stride, out + part, out_stride, d_state,
+                        size, factor, size1, factor1, skip)
 
     return block

@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kernels import _exp2, _softplus
+from edgellm.backends.cpu.kernels import _exp2, _softplus, _vectors
 from edgellm.backends.cpu.kernels._decayed import ONE, kept, stack
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.words import DELTA_NET
 
+WIDE = 32                                        # columns of a block, where a head's are a multiple
 LOG2_E = np.float32(math.log2(math.e))
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
-    block, width = (_wide_block(isa), 32) if variant == "wide" else (_narrow_block(isa), 8)
+    block, width = (_wide_block(isa), WIDE) if variant == "wide" else (_narrow_block(isa), 8)
+    pairs, two_blocks = variant == "wide" and isa.level.float_lanes > 8, _two_blocks(isa)
     eight_tokens, held, table = _eight_tokens(isa), kept(isa), stack(isa, 32)
     arguments = DELTA_NET.reader(isa, "step x x_stride alpha alpha_stride beta beta_stride out out_stride a dt k_heads v_heads "
                                       "dim_k dim_v grouped targets state_at")
@@ -36,7 +38,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
          targets, state_at) = arguments(op)
         eps, blocks, numbers, tokens = load_f32(op, EPS), dim_v // width, table(), load_i64(step, abi.N_TOKENS * 8)
         room = dim_k * width * 4
-        for item in range(first_item(1, v_heads * blocks, ith, nth), first_item(1, v_heads * blocks, ith + 1, nth)):
+        item, end = first_item(1, v_heads * blocks, ith, nth), first_item(1, v_heads * blocks, ith + 1, nth)
+        while item < end:
+            both = pairs and item + 1 < end and item % blocks + 1 < blocks       # blocks of a head
             head, state = item // blocks, state_at + item * (room + width * 4)
             source = (head // (v_heads // k_heads) if grouped else head % k_heads) * dim_k * 4
             values, keys = (2 * k_heads * dim_k + item * width) * 4, source + k_heads * dim_k * 4
@@ -46,10 +50,20 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                                  dim_k, load_f32(dt, head * 4), load_f32(a, head * 4) * LOG2_E, eps, token, tokens, numbers)
                 number, row = numbers + token % 8 * 4, x + token * x_stride
                 before, after = load_i64(targets, token * 16) + state, load_i64(targets, token * 16 + 8) + state
-                before, factor = held(before, after, room, load_f32(before, room) * load_f32(number, 0))
-                block(before, after, row + source, row + keys, row + values, out + token * out_stride + item * width * 4, dim_k,
-                      load_f32(number, 32), load_f32(number, 64), load_f32(number, 96), factor)
+                target, decay, gate = out + token * out_stride + item * width * 4, load_f32(number, 0), load_f32(number, 32)
+                by_q, by_k, next_block = load_f32(number, 64), load_f32(number, 96), room + width * 4
+                if both:
+                    before1, after1 = before + next_block, after + next_block
+                    before1, factor1 = held(before1, after1, room, load_f32(before1, room) * decay)
+                    before, factor = held(before, after, room, load_f32(before, room) * decay)
+                    two_blocks(before, after, before1, after1, row + source, row + keys, row + values, target, dim_k, gate, by_q,
+                               by_k, factor, factor1)
+                    store_f32(after1, room, factor1)
+                else:
+                    before, factor = held(before, after, room, load_f32(before, room) * decay)
+                    block(before, after, row + source, row + keys, row + values, target, dim_k, gate, by_q, by_k, factor)
                 store_f32(after, room, factor)
+            item += 2 if both else 1
 
     return delta_net
 
@@ -142,3 +156,42 @@ def _wide_block(isa: Isa) -> Any:
         store(out, 96, mul(y3, by_q))
 
     return block
+
+
+def _two_blocks(isa: Isa) -> Any:
+    """Two of thirty-two side by side, in vectors of sixteen lanes: a sum over a key's dims waits for itself, so four go at once."""
+    load_f32, wide = isa.load_f32, _vectors.widest(isa)
+    load, store, splat, sub, mul, fma, zero, half = (wide.load, wide.store, wide.splat, wide.sub, wide.mul, wide.fma, wide.zero,
+                                                     WIDE * 2)
+
+    @inline
+    def change(v, found, scale, gate):
+        return mul(sub(v, mul(found, splat(scale))), splat(gate))
+
+    @inline
+    def two_blocks(before, after, before1, after1, q, k, v, out, dim_k, gate, by_q, by_k, factor, factor1):
+        f0, f1, f2, f3 = zero(), zero(), zero(), zero()
+        for i in range(dim_k):
+            key, at = splat(load_f32(k, i * 4)), i * WIDE * 4
+            f0, f1 = fma(key, load(before, at), f0), fma(key, load(before, at + half), f1)
+            f2, f3 = fma(key, load(before1, at), f2), fma(key, load(before1, at + half), f3)
+        scale, scale1, gate, gate1 = by_k * factor, by_k * factor1, gate * by_k / factor, gate * by_k / factor1
+        c0, c1 = change(load(v, 0), f0, scale, gate), change(load(v, half), f1, scale, gate)
+        c2, c3 = change(load(v, 2 * half), f2, scale1, gate1), change(load(v, 3 * half), f3, scale1, gate1)
+        y0, y1, y2, y3 = zero(), zero(), zero(), zero()
+        for i in range(dim_k):
+            key, query, at = splat(load_f32(k, i * 4)), splat(load_f32(q, i * 4)), i * WIDE * 4
+            s0, s1 = fma(key, c0, load(before, at)), fma(key, c1, load(before, at + half))
+            s2, s3 = fma(key, c2, load(before1, at)), fma(key, c3, load(before1, at + half))
+            store(after, at, s0)
+            store(after, at + half, s1)
+            store(after1, at, s2)
+            store(after1, at + half, s3)
+            y0, y1, y2, y3 = fma(query, s0, y0), fma(query, s1, y1), fma(query, s2, y2), fma(query, s3, y3)
+        read, read1 = splat(by_q * factor), splat(by_q * factor1)
+        store(out, 0, mul(y0, read))
+        store(out, half, mul(y1, read))
+        store(out, 2 * half, mul(y2, read1))
+        store(out, 3 * half, mul(y3, read1))
+
+    return two_blocks
