@@ -20,14 +20,15 @@ from edgellm.backends.cpu.kernels._prefetch import AHEAD, LINE
 from edgellm.backends.cpu.kernels.superblock import (
     BLOCKS,
     Shape,
-    accumulator_init,
+    mins_of,
     open_superblock,
     raw_superblock_bytes,
-    sums_section,
+    start_of,
+    sums_of,
     weighed,
 )
 from edgellm.backends.cpu.kernels.unpack import BLOCK_OF, Superblock
-from edgellm.backends.cpu.simd.base import F32, I1, I8, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I1, I8, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic, Load
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TRAITS
 
@@ -135,8 +136,9 @@ class _Opened:
         found = superblock.turned(self.e)
         quants = self._repeated(turned(e, superblock, shape.whole)) if found is None else self._hidden(found)
         self.parts = [quants] if shape.n_scales == 1 else [quants[:4], quants[4:]]       # that each scale is of
+        mins = mins_of(e, superblock.mins)
         self.scales, self.mins, self.factor = (self._repeated([e.pick(value, BLOCK_OF) for value in values])
-                                               for values in (superblock.scales, superblock.mins, superblock.factor))
+                                               for values in (superblock.scales, mins, superblock.factor))
         self.negatives = [e.negatives(part) for part in self.parts] if shape.signed and e.sign_sums else None
 
     def _repeated(self, values: Sequence[Value]) -> list[Value]:
@@ -164,15 +166,17 @@ def _products(rows: Sequence[_Opened], totals: Sequence[Sequence[Value]], column
     def numbers(element: Any, at: Value, index: int = 0) -> Value:
         return e.load(vector(element, BLOCKS * times), e.b.add(at, e.b.mul(section, I64(index))))
 
+    def numbers_of(at: Value) -> Callable[[Any, int], Value]:
+        return lambda element, index: numbers(element, at, index)
+
     dots = []
     for index in range(shape.n_scales):
-        starts = [accumulator_init(e, shape.offset, numbers(I32, at, sums_section(index, shape.n_scales))) if shape.offset else None
-                  for _, at in columns]
+        starts = [start_of(e, shape, index, shape.offset, numbers_of(at)) for _, at in columns]
         n, size = len(rows[0].parts[index]), BLOCK * times
         x = [[functools.partial(e.load, vector(I8, size), at, size * g) for g in range(index * n, index * n + n)]
              for at, _ in columns]
         dots.append(_dots(rows, index, x, starts))
-    sums = [[numbers(I32, at, sums_section(index, shape.n_mins)) for index in range(shape.n_mins)] for _, at in columns]
+    sums = [sums_of(e, shape, numbers_of(at)) for _, at in columns]
     d = [numbers(F32, at) for _, at in columns]
     return [[weighed(e, totals[r][c], [dot[r][c] for dot in dots], row.scales, row.mins, sums[c], d[c], row.factor)
              for c in range(len(columns))] for r, row in enumerate(rows)]

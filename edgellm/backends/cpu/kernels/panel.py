@@ -20,10 +20,11 @@ from edgellm.backends.cpu.kernels import neon_tile
 from edgellm.backends.cpu.kernels.superblock import (
     VECTOR_BYTES,
     Shape,
-    accumulator_init,
+    mins_of,
     open_superblock,
     raw_superblock_bytes,
-    sums_section,
+    start_of,
+    sums_of,
     unpack_step,
     weighed,
 )
@@ -34,7 +35,6 @@ from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS, TRAITS
 Value = Any                                      # ir.Value: llvmlite has no static types
 X_RECORD = TILE_COLUMNS * (BLOCK + 16)           # bytes of a block of a tile of activations
 X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the sums
-START_SECTION = 2                                # from which on they are what products start from; at ISA levels with `tile_offset`
 
 
 def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
@@ -79,7 +79,7 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
             here = b.select(b.icmp_signed("<", row.index, left), row.index, b.sub(left, I64(1)))
             superblock = open_superblock(e, name, b.add(source, b.mul(here, row_bytes)), last)
             to = b.add(rows, b.mul(row.index, I64(row_superblock_bytes(shape))))
-            unpack_step(e, shape, superblock, _mins(e, superblock.mins), to)
+            unpack_step(e, shape, superblock, mins_of(e, superblock.mins), to)
         record = I64(record_bytes(e, shape))
         _to_panel(e, shape, rows, b.add(out, b.mul(index, record)), b.mul(superblocks, record))
 
@@ -125,13 +125,6 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
             for i, value in enumerate(interleaved(e, source, row_superblock)):
                 at = b.add(out, b.mul(pass_bytes, I64(first_block + i)))
                 e.store(value, at, e.tile_rows * (BLOCK + 4 * index))
-
-
-def _mins(e: Generic, mins: Sequence[Value]) -> list[Value]:
-    """Mins as a panel has them: those of half blocks are multiplied with sums that are `tile_offset` times as large."""
-    if len(mins) == 2 and e.tile_offset:
-        return [e.b.fmul(each, e.constant(each.type, 1 / e.tile_offset)) for each in mins]
-    return list(mins)
 
 
 def _moved(e: Generic, shape: Shape, words: Value) -> Value:
@@ -233,19 +226,13 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
         """Column c's number in a section: its d, or sums."""
         return e.splat(e.load(element, x, X_SECTIONS + 4 * TILE_COLUMNS * section + 4 * c), rows)
 
+    def numbers_of(c: int) -> Callable[[Any, int], Value]:
+        return lambda element, section: word(element, c, section)
+
     def starts(index: int, some: Sequence[int]) -> list[Value | None]:
         if sign_sums(e, shape):
             return [starts_at(e, shape, w, index)] * len(some)
-        if not shape.offset:
-            return [None] * len(some)
-        if e.tile_offset:
-            return [word(I32, c, START_SECTION + index) for c in some]
-        return [accumulator_init(e, shape.offset, word(I32, c, sums_section(index, shape.n_scales))) for c in some]
-
-    def sum_of(c: int, index: int) -> Value:
-        if not e.tile_offset:
-            return word(I32, c, sums_section(index, shape.n_mins))
-        return word(F32, c, 1) if shape.n_mins == 1 else word(I32, c, START_SECTION + index)
+        return [start_of(e, shape, index, e.tile_offset or shape.offset, numbers_of(c)) for c in some]
 
     def products(index: int, some: Sequence[int]) -> list[Value]:
         groups = range(index * parts, (index + 1) * parts)
@@ -261,7 +248,6 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
         parts_of = [(dots or products)(index, some) for index in range(shape.n_scales)]
         scales, mins = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
         for i, c in enumerate(some):
-            sums = [sum_of(c, index) for index in range(shape.n_mins)]
-            total = totals[c - columns[0]]
+            sums, total = sums_of(e, shape, numbers_of(c)), totals[c - columns[0]]
             results.append(weighed(e, total, [each[i] for each in parts_of], scales, mins, sums, word(F32, c, 0)))
     return results

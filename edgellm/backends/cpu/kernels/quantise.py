@@ -42,8 +42,8 @@ def block_writer(variant: str, isa: Isa) -> Any:
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, halves, *_rounded(e, x), *to))
     clear_row = isa.make("clear_row", types.void, (i64,) * 4, lambda e, *to: _to_row(e, *_nothing(e), *to))
     clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, halves, *_nothing(e), *to))
-    to_lanes = isa.make("to_lanes", types.void, (i64,) * 5, lambda e, x, *to: _to_lanes(e, *_rounded(e, x), *to))
-    clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 4, lambda e, *to: _to_lanes(e, *_nothing(e), *to))
+    to_lanes = isa.make("to_lanes", types.void, (i64,) * 5, lambda e, x, *to: _to_lanes(e, halves, *_rounded(e, x), *to))
+    clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 4, lambda e, *to: _to_lanes(e, halves, *_nothing(e), *to))
     tiled_rows, in_lanes, side_by_side = tiles(isa), lanes(isa), isa.level.lane_columns
 
     @inline
@@ -125,26 +125,31 @@ def _to_row(e: Generic, values: Any, parts: list[Any], quants: Any, apart: Any, 
         scales = e.b.add(scales, section)
 
 
-def _to_lanes(e: Generic, values: Any, parts: list[Any], quants: Any, apart: Any, scales: Any, section: Any) -> None:
+def _with_starts(e: Generic, halves: bool, parts: list[Any]) -> list[Any]:
+    """A block's numbers for tiles and lanes."""
+    if not e.tile_offset:
+        return parts
+    d, *sums = parts
+    whole, first, second = (e.b.mul(each, e.constant(I32, e.tile_offset)) for each in sums)
+    return [d, e.b.sitofp(sums[0], F32), *([first, second] if halves else [whole, e.constant(I32, 0)])]
+
+
+def _to_lanes(e: Generic, halves: bool, values: Any, parts: list[Any], quants: Any, apart: Any, scales: Any, section: Any) -> None:
     words = e.cast(values, V8I)
     for g in range(BLOCK // 4):
         e.store(e.lane(words, g), e.b.add(quants, e.b.mul(apart, I64(g))))
-    for part in parts:
+    for part in _with_starts(e, halves, parts):
         e.store(part, scales)
         scales = e.b.add(scales, section)
 
 
 def _to_tile(e: Generic, halves: bool, values: Any, parts: list[Any], record: Any, column: Any) -> None:
     b, words = e.b, e.cast(values, V8I)
-    if e.tile_offset:
-        d, *sums = parts
-        whole, first, second = (b.mul(each, e.constant(I32, e.tile_offset)) for each in sums)
-        parts = [d, b.sitofp(sums[0], F32), *([first, second] if halves else [whole])]
     at = b.add(record, b.mul(column, I64(4)))
     if e.tiles:
         e.store(values, b.add(record, b.mul(column, I64(BLOCK))))
     else:
         for g in range(BLOCK // 4):
             e.store(e.lane(words, g), at, 4 * TILE_COLUMNS * g)
-    for index, part in enumerate(parts):
+    for index, part in enumerate(_with_starts(e, halves, parts)):
         e.store(part, at, X_SECTIONS + 4 * TILE_COLUMNS * index)

@@ -16,13 +16,14 @@ from llvmlite import ir
 from edgellm.backends.cpu.kernels.neon_unpack import open_blocks
 from edgellm.backends.cpu.kernels.unpack import Superblock
 from edgellm.backends.cpu.kernels.unpack_grids import SignedSuperblock
-from edgellm.backends.cpu.simd.base import I8, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TRAITS
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 VECTOR_BYTES = 32
 BLOCKS = SUPERBLOCK // BLOCK
+START_SECTION = 2                                # of a block's activations at ISA levels with a `tile_offset`; see traits.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,33 @@ def _vector_offset(e: Generic, whole: bool, q: int, h: int) -> int:
 def sums_section(index: int, n: int) -> int:
     """Which section of a row of activations has the sums for the only one, or the first or second of two vectors."""
     return index + n
+
+
+def sums_of(e: Generic, shape: Shape, number: Callable[[Any, int], Value]) -> list[Value]:
+    """What mins of tiles and lanes are multiplied with: minus the sums of a block's activations. `number(element, section)`: one of
+    its numbers, as traits.py has them.
+    """
+    if not e.tile_offset:
+        return [number(I32, sums_section(index, shape.n_mins)) for index in range(shape.n_mins)]
+    return [number(F32, 1)] if shape.n_mins == 1 else [number(I32, START_SECTION + index) for index in range(shape.n_mins)]
+
+
+def mins_of(e: Generic, mins: Sequence[Value]) -> list[Value]:
+    """Mins for `sums_of`: those of half blocks are `tile_offset` times as large."""
+    if len(mins) == 2 and e.tile_offset:
+        return [e.b.fmul(each, e.constant(each.type, 1 / e.tile_offset)) for each in mins]
+    return list(mins)
+
+
+def start_of(e: Generic, shape: Shape, index: int, offset: int, number: Callable[[Any, int], Value]) -> Value | None:
+    """What the dots of quants with an offset start from, of a block, its first half or its second; `number`: see `sums_of`."""
+    if not shape.offset:
+        return None
+    if not e.tile_offset:
+        return accumulator_init(e, offset, number(I32, sums_section(index, shape.n_scales)))
+    start = number(I32, START_SECTION + index)
+    less = (e.tile_offset // offset).bit_length() - 1
+    return e.b.ashr(start, e.constant(start.type, less)) if less else start
 
 
 def accumulator_init(e: Generic, offset: int, sums: Value) -> Value:
