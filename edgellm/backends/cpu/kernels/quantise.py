@@ -26,9 +26,14 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     def q8(op, ith, nth):
         step, x, x_stride, k, out, out_stride, count = arguments(op)
         rows, filled = load_i64(step, count * 8), k // BLOCK
-        for item in range(first_item(rows, filled, ith, nth), first_item(rows, filled, ith + 1, nth)):
-            row, block = item // filled, item % filled
-            write(x + row * x_stride + block * BLOCK * 4, out, out_stride, row, rows, block, filled)
+        item, end = first_item(rows, filled, ith, nth), first_item(rows, filled, ith + 1, nth)
+        while item < end:                        # of a tile's rows block by block, so that its records stay in the cache
+            first = item // filled
+            last = min((first // TILE_COLUMNS + 1) * TILE_COLUMNS, (end + filled - 1) // filled)
+            for block in range(item % filled, min(filled, item % filled + end - item)):
+                for row in range(first, last):
+                    write(x + row * x_stride + block * BLOCK * 4, out, out_stride, row, rows, block, filled)
+            item = last * filled
 
     return q8
 

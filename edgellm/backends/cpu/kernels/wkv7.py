@@ -7,7 +7,7 @@ A pass over a state also finds what the next token's key stands for there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,12 @@ from edgellm.backends.cpu.kernels._decayed import LEAST, ONE
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, F32X8, I64
+from edgellm.backends.cpu.simd.base import F32, F32X8, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.words_rwkv import WKV7
 from edgellm.ops.rwkv import DECAY, SHORTEST
 
-LOG2_E = np.float32(math.log2(math.e))
+LOG2_E, V16F = np.float32(math.log2(math.e)), vector(F32, 16)
 VECTORS = {"wide": 2, "narrow": 1}               # of eight columns in a block
 # Rows of scratch for a token, of which there are two: what the next key finds by, what is taken away, keys, receptances, all times
 # or by the factors; values; factors; the sum of r * k * r_k. After both: what is found, and ones.
@@ -37,6 +37,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, load, store = isa.load_i64, isa.load_f32, isa.load_f32x8, isa.store_f32x8
     splat, mul, fma, width = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, 8 * VECTORS[variant]
     prepare, norm, find, change = _prepare(isa), _norm(isa), _find(isa, VECTORS[variant]), _change(isa, VECTORS[variant])
+    pairs, change_two = variant == "wide" and isa.level.float_lanes > 8, _change_two(isa)
     arguments = WKV7.reader(isa, "step out out_stride weights normal heads dim targets state_at scratch")
     EPS = WKV7.at("eps")
 
@@ -77,9 +78,15 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                 if ready:
                     ready = prepare(op, head, token + 1, later, rows + FACTORS * row) >= LEAST
                 target = out + token * out_stride + head * row
-                for column in range(0, dim, width):
-                    change(before + column * row, after + column * row, rows, found + column * 4, later + FINDS * row,
-                           rows + VALUES * row + column * 4, target + column * 4, dim)
+                column = 0
+                while column < dim:
+                    states, changed, at, key = before + column * row, after + column * row, column * 4, later + FINDS * row
+                    if pairs and column + 2 * width <= dim:
+                        change_two(states, changed, rows, found + at, key, rows + VALUES * row + at, target + at, dim)
+                        column += 2 * width
+                    else:
+                        change(states, changed, rows, found + at, key, rows + VALUES * row + at, target + at, dim)
+                        column += width
                 for j in range(0, row, 32):
                     store(after, room + j, load(rows, FACTORS * row + j))
                 if normal:
@@ -159,33 +166,50 @@ def _change(isa: Isa, vectors: int) -> Any:
     """A token's change of a block, what its receptance reads, and what the next key finds:
     (before, after, scratch, found, next key, values, out, dim).
     """
-    def emit(e: Generic, before: Any, after: Any, scratch: Any, found: Any, key: Any, values: Any, out: Any, dim: Any) -> None:
-        b, found_next, reads = e.b, _totals(e, vectors), _totals(e, vectors)
-        lost = [e.b.fsub(e.constant(V8F, 0.0), e.load(V8F, found, 32 * i)) for i in range(vectors)]
-        value = [e.load(V8F, values, 32 * i) for i in range(vectors)]
-        with cgutils.for_range(b, dim) as loop:
-            at, row = b.mul(loop.index, I64(4)), b.mul(loop.index, I64(32 * vectors))
-
-            def of_scratch(number: int) -> Any:
-                return e.splat(e.load(F32, b.add(b.add(scratch, at), b.mul(dim, I64(4 * number)))))
-
-            takes, keys, read, finds = of_scratch(TAKES), of_scratch(KEYS), of_scratch(READS), e.splat(e.load(F32, b.add(key, at)))
-            for i in range(vectors):
-                s = e.load(V8F, b.add(before, row), 32 * i)
-                s = e.fma(takes, lost[i], e.fma(keys, value[i], s))
-                e.store(s, b.add(after, row), 32 * i)
-                b.store(e.fma(read, s, b.load(reads[i])), reads[i])
-                b.store(e.fma(finds, s, b.load(found_next[i])), found_next[i])
-        for i in range(vectors):
-            e.store(b.load(reads[i]), out, 32 * i)
-            e.store(b.load(found_next[i]), found, 32 * i)
+    def emit(e: Generic, before: Any, after: Any, *rest: Any) -> None:
+        _changed(e, V8F, [(e.b.add(before, I64(32 * i)), e.b.add(after, I64(32 * i))) for i in range(vectors)], 32 * vectors, *rest)
 
     return isa.make("change", types.void, (types.int64,) * 8, emit)
 
 
-def _totals(e: Generic, n: int) -> list[Any]:
+def _change_two(isa: Isa) -> Any:
+    """`_change` of two wide blocks side by side, in vectors of sixteen lanes: sums wait for themselves, so four go at once."""
+    def emit(e: Generic, before: Any, after: Any, *rest: Any) -> None:
+        next_block = e.b.mul(rest[-1], I64(64))
+        _changed(e, V16F, [(before, after), (e.b.add(before, next_block), e.b.add(after, next_block))], 64, *rest)
+
+    return isa.make("change_two", types.void, (types.int64,) * 8, emit)
+
+
+def _changed(e: Generic, kind: Any, states: Sequence[tuple[Any, Any]], row_bytes: int, scratch: Any, found: Any, key: Any,
+             values: Any, out: Any, dim: Any) -> None:
+    """For some vectors of columns, each given by where its first row is before and after."""
+    b, n, size = e.b, len(states), 4 * kind.count
+    found_next, reads = _totals(e, n, kind), _totals(e, n, kind)
+    lost = [e.b.fsub(e.constant(kind, 0.0), e.load(kind, found, size * i)) for i in range(n)]
+    value = [e.load(kind, values, size * i) for i in range(n)]
+    with cgutils.for_range(b, dim) as loop:
+        at, row = b.mul(loop.index, I64(4)), b.mul(loop.index, I64(row_bytes))
+
+        def of_scratch(number: int) -> Any:
+            return e.splat(e.load(F32, b.add(b.add(scratch, at), b.mul(dim, I64(4 * number)))), kind.count)
+
+        takes, keys, read = of_scratch(TAKES), of_scratch(KEYS), of_scratch(READS)
+        finds = e.splat(e.load(F32, b.add(key, at)), kind.count)
+        for i, (before, after) in enumerate(states):
+            s = e.load(kind, b.add(before, row))
+            s = e.fma(takes, lost[i], e.fma(keys, value[i], s))
+            e.store(s, b.add(after, row))
+            b.store(e.fma(read, s, b.load(reads[i])), reads[i])
+            b.store(e.fma(finds, s, b.load(found_next[i])), found_next[i])
+    for i in range(n):
+        e.store(b.load(reads[i]), out, size * i)
+        e.store(b.load(found_next[i]), found, size * i)
+
+
+def _totals(e: Generic, n: int, kind: Any = V8F) -> list[Any]:
     """Accumulators."""
-    return [cgutils.alloca_once_value(e.b, e.constant(V8F, 0.0)) for _ in range(n)]
+    return [cgutils.alloca_once_value(e.b, e.constant(kind, 0.0)) for _ in range(n)]
 
 
 def _norm(isa: Isa) -> Any:
