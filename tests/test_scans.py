@@ -134,7 +134,8 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "kda": lambda: kda(3, 64), "kda, narrow": lambda: kda(5, 24),
     "rwkv 6": lambda: wkv6(3, 3, 64, first=True), "rwkv 6, narrow": lambda: wkv6(6, 6, 24, first=True),
     "rwkv 6, shared keys": lambda: wkv6(6, 2, 32, first=False),
-    "rwkv 7": lambda: wkv7(3, 64), "rwkv 7, narrow": lambda: wkv7(5, 24), "rwkv 7, no norm": lambda: wkv7(3, 32, norm=False),
+    "rwkv 7": lambda: wkv7(3, 64), "rwkv 7, odd": lambda: wkv7(3, 48),
+    "rwkv 7, narrow": lambda: wkv7(5, 24), "rwkv 7, no norm": lambda: wkv7(3, 32, norm=False),
 }
 
 

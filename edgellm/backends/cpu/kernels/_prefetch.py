@@ -9,7 +9,7 @@ from edgellm.backends.cpu.simd.generic import Generic
 LINE = 64
 # How many bytes ahead of their use lines are asked for, into the second-level cache and from there into the first (0: not at all).
 # On Zen 4 asking for the first level as well, or nearer, is up to a third less, most of all beside rows of activations that fill
-# that cache. Intel's servers read 15 to 20 % more with both than with either: few requests of the first level can wait for memory.
+# that cache. An Emerald Rapids decodes 15 to 20 % faster with both than with either: the first level has few line fill buffers.
 TO_SECOND, TO_FIRST = (1 << 13, 0) if system.is_zen() else (1 << 13, 1 << 11) if system.is_x86() else (0, 1 << 11)
 AHEAD = TO_SECOND or TO_FIRST
 
