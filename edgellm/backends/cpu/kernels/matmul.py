@@ -155,7 +155,7 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     """Some groups of rows by whole tiles of columns."""
     load_f32, isa_level, shape = isa.load_f32, isa.level, shape_of(variant, isa.level)
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
-    tile_rows, panel_bytes = isa_level.tile_rows, isa_level.panel_bytes
+    tile_rows, panel_bytes, small_until = isa_level.tile_rows, isa_level.panel_bytes, isa_level.small_panel_columns
     totals_bytes = tile_rows * TILE_COLUMNS * 4
     record, row_superblock = panel.record_bytes(isa_level, shape), panel.row_superblock_bytes(shape)
     lanes = Vec("f32", tile_rows)
@@ -176,7 +176,9 @@ def _many_columns(variant: str, isa: Isa) -> Any:
         superblocks, blocks = (k + SUPERBLOCK - 1) // SUPERBLOCK, (k + BLOCK - 1) // BLOCK
         pass_bytes, x_pass_bytes = superblocks * record, superblocks * panel.X_RECORD
         group_bytes = pass_bytes * BLOCKS
-        at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes) // side_by_side * side_by_side)
+        at_once = 1                              # group: writing a panel to the second-level cache takes longer than a tile saves
+        if columns > small_until:
+            at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes) // side_by_side * side_by_side)
         if side_by_side <= PANEL_BYTES // group_bytes:
             at_once = max(at_once, side_by_side)
         rows = totals + PANEL_ROWS * TILE_COLUMNS * 4

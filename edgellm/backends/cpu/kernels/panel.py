@@ -16,7 +16,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels import neon_tile
+from edgellm.backends.cpu.kernels import neon_tile, panel_rows
 from edgellm.backends.cpu.kernels.superblock import (
     VECTOR_BYTES,
     Shape,
@@ -72,6 +72,15 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
     """
     b = e.b
     superblocks, whole = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK)), b.sdiv(k, I64(SUPERBLOCK))
+    open_rows = panel_rows.opener(e, name)
+    if open_rows:
+        starts = [b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes)
+                  for row in range(e.tile_rows)]
+        with cgutils.for_range(b, whole) as loop:
+            source, record = b.add(weights, b.mul(loop.index, I64(raw_superblock_bytes(name)))), I64(record_bytes(e, shape))
+            _open_rows(e, shape, open_rows, [b.add(source, start) for start in starts], b.add(out, b.mul(loop.index, record)),
+                       b.mul(superblocks, record))
+        return
 
     def unpack(index: Value, last: Value | None) -> None:
         source = b.add(weights, b.mul(index, I64(raw_superblock_bytes(name))))
@@ -94,6 +103,23 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
             _split_signs(e, shape, b.add(out, b.mul(loop.index, I64(record_bytes(e, shape)))))
 
 
+def _open_rows(e: Generic, shape: Shape, open_rows: panel_rows.Opener, rows: Sequence[Value], out: Value,
+               pass_bytes: Value) -> None:
+    """A superblock of a group of rows, at these addresses, to its place in a panel, where its blocks are `pass_bytes` apart."""
+    records = [e.b.add(out, e.b.mul(pass_bytes, I64(j))) for j in range(SUPERBLOCK // BLOCK)]
+
+    def words(offset: int) -> list[Value]:
+        return interleaved(e, lambda row: e.load(vector(I32, 4), rows[row], offset))
+
+    def put(block: int, g: int, quants: Value) -> None:
+        e.store(_moved(e, shape, quants), records[block], g * 4 * e.tile_rows)
+
+    def put_number(block: int, index: int, number: Value) -> None:
+        e.store(number, records[block], e.tile_rows * (BLOCK + 4 * index))
+
+    open_rows(e, words, put, put_number)
+
+
 def _split_signs(e: Generic, shape: Shape, record: Value) -> None:
     """Signed quants of a record to sizes, sums and masks."""
     size = 4 * e.tile_rows
@@ -108,6 +134,10 @@ def _split_signs(e: Generic, shape: Shape, record: Value) -> None:
 def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Value) -> None:
     """A superblock of a group of rows to its place in a panel, where its blocks are `pass_bytes` apart."""
     b, row_superblock = e.b, row_superblock_bytes(shape)
+
+    def words(source: Value) -> list[Value]:
+        return interleaved(e, lambda row: e.load(vector(I32, 4), source, row_superblock * row))
+
     with cgutils.for_range(b, I64(4)) as four:                   # four blocks' first halves, second halves, of the other four
         first = b.mul(b.lshr(four.index, I64(1)), I64(4))
         to = b.add(out, b.mul(b.and_(four.index, I64(1)), I64(e.tile_rows * BLOCK // 2)))
@@ -117,12 +147,12 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
                 halves = b.add(b.mul(b.add(first, block.index), I64(2)), b.and_(four.index, I64(1)))
                 source = b.add(rows, b.mul(halves, I64(BLOCK // 2)))
             at = b.add(to, b.mul(b.add(first, block.index), pass_bytes))
-            for g, value in enumerate(e.panel_words(interleaved(e, source, row_superblock))):
+            for g, value in enumerate(e.panel_words(words(source))):
                 e.store(_moved(e, shape, value), at, g * 4 * e.tile_rows)
     for index in range(shape.n_vectors):
         for first_block in (0, 4):
             source = b.add(rows, I64(SUPERBLOCK + VECTOR_BYTES * index + 4 * first_block))
-            for i, value in enumerate(interleaved(e, source, row_superblock)):
+            for i, value in enumerate(words(source)):
                 at = b.add(out, b.mul(pass_bytes, I64(first_block + i)))
                 e.store(value, at, e.tile_rows * (BLOCK + 4 * index))
 
@@ -136,10 +166,10 @@ def _moved(e: Generic, shape: Shape, words: Value) -> Value:
     return e.b.sub(quants, e.constant(quants.type, (shape.offset - offset + 128) % 256 - 128))
 
 
-def interleaved(e: Generic, rows: Value, stride: int) -> list[Value]:
-    """Four words of each row of a group, `stride` bytes apart, to four vectors with a lane per row."""
+def interleaved(e: Generic, load: Callable[[int], Value]) -> list[Value]:
+    """Four words of each row of a group, as `load` gives them, to four vectors with a lane per row."""
     parts, lanes = e.tile_rows // 4, e.tile_rows
-    v = [e.join_all([e.load(vector(I32, 4), rows, stride * (4 * part + i)) for part in range(parts)]) for i in range(4)]
+    v = [e.join_all([load(4 * part + i) for part in range(parts)]) for i in range(4)]
 
     def mix(a: Value, b: Value, pattern: Sequence[int]) -> Value:
         return e.shuffle(a, b, [4 * part + (lane if lane < 4 else lane - 4 + lanes) for part in range(parts) for lane in pattern])

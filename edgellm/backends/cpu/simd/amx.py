@@ -30,7 +30,6 @@ class Amx(Avx512Vnni):
 
     name: ClassVar[str] = "amx"
     tiles: ClassVar[bool] = True
-    tiled_from: ClassVar[int] = 16
 
     def begin_tiles(self, depth: int) -> None:
         data = configuration(depth)

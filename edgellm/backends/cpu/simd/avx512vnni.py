@@ -30,7 +30,9 @@ class Avx512Vnni(AvxVnni):
     tile_rows: ClassVar[int] = 16
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((16,), (16,))
     column_by_column: ClassVar[bool] = True
+    tiled_from: ClassVar[int] = 16
     panel_bytes: ClassVar[int] = 1 << 19
+    small_panel_columns: ClassVar[int] = 64
 
     def of_one_column(self) -> AvxVnni:
         return AvxVnni(self.b)

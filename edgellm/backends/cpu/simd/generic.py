@@ -54,6 +54,7 @@ class Generic:
     sign_sums: ClassVar[bool] = False            # whether `dots` of signed quants start from their `negatives`
     has_pair_sums: ClassVar[bool] = False        # whether products come as sums of two in i16
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
+    small_panel_columns: ClassVar[int] = 0       # up to which a panel has one group of rows only
     has_dwords: ClassVar[bool] = False           # whether any words of 128 bytes come together in an instruction: `dwords`
     tile_offset: ClassVar[int | None] = None     # of all quants in a panel that have one; tiles then have sums as traits.py says
     tiles: ClassVar[bool] = False                # whether blocks of sixteen rows by sixteen columns are `tile_products`
