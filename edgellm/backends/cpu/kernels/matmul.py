@@ -18,7 +18,7 @@ from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import lanes, tiles
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.row import row_totals
-from edgellm.backends.cpu.kernels.superblock import Shape, shape_of
+from edgellm.backends.cpu.kernels.superblock import Shape, raw_superblock_bytes, shape_of
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
@@ -160,7 +160,8 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     record, row_superblock = panel.record_bytes(isa_level, shape), panel.row_superblock_bytes(shape)
     lanes = Vec("f32", tile_rows)
     unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: panel.unpack_group(e, variant, shape, *a))
-    multiply = isa.make("multiply", void, (i64,) * 5, lambda e, *a: panel.multiply(e, shape, *a))
+    ahead_bytes = tile_rows * raw_superblock_bytes(variant) // BLOCKS if small_until else 0
+    multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: panel.multiply(e, shape, *a, ahead_bytes))
     side_by_side = isa_level.tile_groups
     multiply_several = (isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
                         if side_by_side > 1 else None)
@@ -191,6 +192,8 @@ def _many_columns(variant: str, isa: Isa) -> Any:
                 unpack_group(w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * group_bytes)
             done, last_row = group + here, min((group + here + at_once) * tile_rows, end * tile_rows, n)
             ahead, lines = w + done * tile_rows * row_bytes, max(0, last_row - done * tile_rows) * row_bytes // LINE
+            if columns <= small_until:           # `multiply` does it
+                lines = 0
             passes = columns // TILE_COLUMNS * BLOCKS
             for c in range(0, columns, TILE_COLUMNS):
                 for block in range(BLOCKS):
@@ -205,7 +208,10 @@ def _many_columns(variant: str, isa: Isa) -> Any:
                             multiply_several(at + i * group_bytes, group_bytes, n_superblocks, x_at, totals + i * totals_bytes,
                                              block)
                     for i in range(alone, here):
-                        multiply(at + i * group_bytes, n_superblocks, x_at, totals + i * totals_bytes, block)
+                        near = at                # what is there already
+                        if columns <= small_until and c == 0:
+                            near = ahead + block * superblocks * ahead_bytes
+                        multiply(at + i * group_bytes, n_superblocks, x_at, totals + i * totals_bytes, block, near)
                 for column in range(TILE_COLUMNS):           # whose rows lie side by side
                     for i in range(here):
                         row, at = (group + i) * tile_rows, totals + (i * TILE_COLUMNS + column) * tile_rows * 4

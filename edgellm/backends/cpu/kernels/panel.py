@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import neon_tile, panel_rows
+from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.superblock import (
     VECTOR_BYTES,
     Shape,
@@ -179,18 +180,20 @@ def interleaved(e: Generic, load: Callable[[int], Value]) -> list[Value]:
     return [mix(a, b, pattern) for a, b in (low, high) for pattern in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
-def multiply(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value) -> None:
+def multiply(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value, ahead: Value,
+             ahead_bytes: int) -> None:
     """Pass `block` (0..7) of a group by a tile: records of that block at `panel` and `x`; sums are added to `totals`, which the
-    first pass sets: for each column a vector with a lane per row.
+    first pass sets: for each column a vector with a lane per row. Meanwhile `ahead_bytes` for each superblock are prefetched.
     """
     first_column = 0
     for columns in e.split_tile(shape.n_scales, shape.n_mins, shape.signed):
-        _multiply_columns(e, shape, panel, superblocks, x, totals, block, range(first_column, first_column + columns))
+        _multiply_columns(e, shape, panel, superblocks, x, totals, block, range(first_column, first_column + columns), ahead,
+                          0 if first_column else ahead_bytes)
         first_column += columns
 
 
 def _multiply_columns(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,
-                      columns: range) -> None:
+                      columns: range, ahead_at: Value, ahead_bytes: int) -> None:
     b, kind, record = e.b, vector(F32, e.tile_rows), record_bytes(e, shape)
     sums = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in columns]
     for each in sums:
@@ -201,6 +204,8 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, superblocks: Value
         ahead.multiply(I64(0))
     with cgutils.for_range(b, superblocks) as loop:
         w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
+        for line in range(0, ahead_bytes, LINE):
+            e.prefetch(b.add(ahead_at, b.mul(loop.index, I64(ahead_bytes))), line, to_first=False)
         if e.tiles:
             ahead.multiply(b.add(loop.index, I64(1)))
             block_of = functools.partial(_tile_block, dots=ahead.dots(loop.index))
