@@ -161,7 +161,7 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     lanes = Vec("f32", tile_rows)
     unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: panel.unpack_group(e, variant, shape, *a))
     ahead_bytes = tile_rows * raw_superblock_bytes(variant) // BLOCKS if small_until else 0
-    multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: panel.multiply(e, shape, *a, ahead_bytes))
+    multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: panel.multiply(e, shape, ahead_bytes, *a))
     side_by_side = isa_level.tile_groups
     multiply_several = (isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
                         if side_by_side > 1 else None)

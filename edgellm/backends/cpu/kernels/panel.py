@@ -180,10 +180,11 @@ def interleaved(e: Generic, load: Callable[[int], Value]) -> list[Value]:
     return [mix(a, b, pattern) for a, b in (low, high) for pattern in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
-def multiply(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value, ahead: Value,
-             ahead_bytes: int) -> None:
+def multiply(e: Generic, shape: Shape, ahead_bytes: int, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,
+             ahead: Value) -> None:
     """Pass `block` (0..7) of a group by a tile: records of that block at `panel` and `x`; sums are added to `totals`, which the
-    first pass sets: for each column a vector with a lane per row. Meanwhile `ahead_bytes` for each superblock are prefetched.
+    first pass sets: for each column a vector with a lane per row. Meanwhile `ahead_bytes` for each superblock are prefetched
+    from `ahead` on.
     """
     first_column = 0
     for columns in e.split_tile(shape.n_scales, shape.n_mins, shape.signed):
