@@ -177,7 +177,7 @@ def _many_columns(variant: str, isa: Isa) -> Any:
         superblocks, blocks = (k + SUPERBLOCK - 1) // SUPERBLOCK, (k + BLOCK - 1) // BLOCK
         pass_bytes, x_pass_bytes = superblocks * record, superblocks * panel.X_RECORD
         group_bytes = pass_bytes * BLOCKS
-        at_once = 1                              # group: writing a panel to the second-level cache takes longer than a tile saves
+        at_once = 1                              # a large panel goes through the second-level cache: too slow for a few tiles
         if columns > small_until:
             at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes) // side_by_side * side_by_side)
         if side_by_side <= PANEL_BYTES // group_bytes:
@@ -208,7 +208,7 @@ def _many_columns(variant: str, isa: Isa) -> Any:
                             multiply_several(at + i * group_bytes, group_bytes, n_superblocks, x_at, totals + i * totals_bytes,
                                              block)
                     for i in range(alone, here):
-                        near = at                # what is there already
+                        near = at                # in the cache already: nothing to fetch
                         if columns <= small_until and c == 0:
                             near = ahead + block * superblocks * ahead_bytes
                         multiply(at + i * group_bytes, n_superblocks, x_at, totals + i * totals_bytes, block, near)
