@@ -19,6 +19,14 @@ ONE = np.float32(1.0)
 LEAST = np.float32(2.0**-40)                     # of a factor that is kept
 
 
+@inline
+def split(factor):
+    """(what states are multiplied with now, their factor then): (1, factor), or (factor, 1) where it is small or above 1."""
+    if LEAST <= factor <= ONE:
+        return ONE, factor
+    return factor, ONE
+
+
 def kept(isa: Isa) -> Any:
     """(before, after, bytes, factor) -> where the states are that the factor, returned besides, belongs to.
 

@@ -20,7 +20,7 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import _kv_forms
 from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.kernels._kv_forms import Form
-from edgellm.backends.cpu.kernels._prefetch import LINE
+from edgellm.backends.cpu.kernels._prefetch import LINE, TO_FIRST
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
@@ -104,8 +104,9 @@ def _multiplied(e: Generic, totals: Sequence[Sequence[Value]], left: Sequence[Va
 
 
 def _fetch(e: Generic, address: Value, nbytes: int) -> None:
+    """Into the first-level cache, where prefetching goes there at all."""
     for line in range(0, nbytes, LINE):
-        e.prefetch(address, line)
+        e.prefetch(address, line, to_first=TO_FIRST > 0)
 
 
 def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, values: Value, dim: Value,

@@ -15,7 +15,7 @@ from numba import types
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import _exp2, _past_caches, _softplus, _ssm_blocks
-from edgellm.backends.cpu.kernels._decayed import LEAST, ONE, kept, stack
+from edgellm.backends.cpu.kernels._decayed import ONE, split, stack
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.scan_blocks import OF_COLUMNS, OF_HEADS
@@ -117,8 +117,8 @@ def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
     """A block's states have a factor of their own; see _decayed.py."""
     load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
     splat, mul, softplus, exp2, table = isa.splat_f32x8, isa.mul_f32x8, _softplus.build(isa), _exp2.build(isa), stack(isa, 17)
-    one_token, two_tokens, held = _ssm_blocks.one_token(isa), _ssm_blocks.two_tokens(isa), kept(isa)
-    stored = _past_caches.stored(isa)
+    one_token, two_tokens = _ssm_blocks.one_token(isa), _ssm_blocks.two_tokens(isa, decays=False)
+    two_that_decay, stored = _ssm_blocks.two_tokens(isa, decays=True), _past_caches.stored(isa)
     arguments = SSM_SCAN.reader(isa, "step x x_stride dt dt_stride b b_stride c c_stride out out_stride a d bias heads n d_state "
                                      "groups targets state_at")
 
@@ -150,17 +150,22 @@ def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
                     eight_steps(dt + head * 4, dt_stride, shift, rate, token, tokens, steps)
                 number = steps + token % 8 * 4
                 before, after = load_i64(targets, token * 16) + state, load_i64(targets, token * 16 + 8) + state
-                before, factor = held(before, after, room, load_f32(before, room) * load_f32(number, 32))
+                by, factor = split(load_f32(before, room) * load_f32(number, 32))
                 source, target = x + token * x_stride + j, out + token * out_stride + j
                 keys, queries, taken = b + token * b_stride + group, c + token * c_stride + group, load_f32(number, 0) / factor
-                later = factor * load_f32(number, 36)
-                if (width == OF_HEADS and token % 8 < 7 and token + 1 < tokens and LEAST <= later <= ONE
-                        and load_i64(targets, token * 16 + 24) + state == after):
-                    two_tokens(before, after, source, x_stride, keys, b_stride, queries, c_stride, target, out_stride, d_state,
-                               taken, factor, load_f32(number, 4) / later, later, skip)
+                if (width == OF_HEADS and token % 8 < 7 and token + 1 < tokens
+                        and load_i64(targets, token * 16 + 16) + state == after == load_i64(targets, token * 16 + 24) + state):
+                    by1, later = split(factor * load_f32(number, 36))
+                    taken1 = load_f32(number, 4) / later
+                    if by == ONE and by1 == ONE:
+                        two_tokens(before, after, source, x_stride, keys, b_stride, queries, c_stride, target, out_stride, d_state,
+                                   by, taken, factor, by1, taken1, later, skip)
+                    else:
+                        two_that_decay(before, after, source, x_stride, keys, b_stride, queries, c_stride, target, out_stride,
+                                       d_state, by, taken, factor, by1, taken1, later, skip)
                     token, factor = token + 2, later
                 else:
-                    one_token(width, before, after, source, keys, queries, target, d_state, taken, factor, skip, tokens == 1)
+                    one_token(width, before, after, source, keys, queries, target, d_state, by, taken, factor, skip, tokens == 1)
                     token += 1
                 store_f32(after, room, factor)
         if tokens == 1:
