@@ -36,11 +36,12 @@ def kept(isa: Isa) -> Any:
 
     @inline
     def kept(before, after, nbytes, factor):
-        if LEAST <= factor <= ONE:
-            return before, factor
+        by, rest = split(factor)
+        if by == ONE:
+            return before, rest
         for i in range(0, nbytes, 32):
-            store(after, i, mul(load(before, i), splat(factor)))
-        return after, ONE
+            store(after, i, mul(load(before, i), splat(by)))
+        return after, rest
 
     return kept
 

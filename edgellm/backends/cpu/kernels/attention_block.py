@@ -104,7 +104,7 @@ def _multiplied(e: Generic, totals: Sequence[Sequence[Value]], left: Sequence[Va
 
 
 def _fetch(e: Generic, address: Value, nbytes: int) -> None:
-    """Into the first-level cache, where prefetching goes there at all."""
+    """Into the first-level cache, or only into the second where _prefetch.py finds that better."""
     for line in range(0, nbytes, LINE):
         e.prefetch(address, line, to_first=TO_FIRST > 0)
 
