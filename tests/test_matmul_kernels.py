@@ -60,7 +60,7 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
     def order(self, form: str, rows: int) -> str:
         """How quants lie in so many rows, which make no tile."""
         if self.level.lanes_from and rows >= self.level.lanes_from:
-            return "pairs" if self.level.lane_columns == 2 else "lanes"
+            return "lanes"
         order = "blocks" if self.whole(form) else "halves"
         return f"apart, {order}" if self.level.rows_apart else order
 
@@ -101,10 +101,6 @@ def parts(rows: Array, k: int, order: str = "halves") -> tuple[Array, Floats, Ar
     assert len(rows) < TILE_COLUMNS
     blocks = -(-k // SUPERBLOCK) * SUPERBLOCK // BLOCK
     packed = np.ascontiguousarray(rows[:, : blocks * 48])
-    if order == "pairs":                         # 32 bytes of two rows in turns
-        order, even = "lanes", len(rows) // 2 * 2
-        both = rows[:even].reshape(even // 2, -1)[:, : 2 * blocks * 48].reshape(even // 2, -1, 2, BLOCK)
-        packed[:even] = both.swapaxes(1, 2).reshape(even, -1)
     quants = packed[:, : blocks * BLOCK]
     numbers = packed[:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks)
     if order.startswith("apart, "):              # blocks 0 4 1 5 2 6 3 7, of two the first halves, then the second ones

@@ -46,13 +46,13 @@ class Spelled(Generic):
         return Generic.lookup(self, table, index)
 
 
-class OneColumn(Spelled, AvxVnni):
+class OneRow(Spelled, AvxVnni):
     pass
 
 
 class Wide(Spelled, Avx512Vnni):
-    def of_one_column(self) -> AvxVnni:
-        return OneColumn(self.b)
+    def of_one_row(self) -> AvxVnni:
+        return OneRow(self.b)
 
 
 @pytest.fixture(scope="module")

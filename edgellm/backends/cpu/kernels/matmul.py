@@ -27,8 +27,7 @@ from edgellm.backends.cpu.traits import BLOCK, PANEL_BYTES, PANEL_ROWS, SUPERBLO
 from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = SUPERBLOCK // BLOCK
-LANES_BYTES = 32                                 # of a row's sums, in block_lanes.py
-LANE_COLUMNS, TOTALS_BYTES = block_lanes.COLUMNS, block_lanes.ROWS * LANES_BYTES
+LANE_COLUMNS, TOTALS_BYTES = block_lanes.COLUMNS, block_lanes.TOTALS_BYTES
 i64, f32, void = types.int64, types.float32, types.void
 
 
@@ -132,8 +131,7 @@ def _block_lanes(variant: str, isa: Isa) -> Any:
     shape, store = shape_of(variant, isa.level), _store(isa)
     arguments = MATMUL.reader(isa, "weights row_bytes k x x_stride scratch")
     accumulate = isa.make("accumulate", void, (i64,) * 8, lambda e, *a: block_lanes.accumulate(e, variant, shape, *a))
-    summed = isa.make("summed", F32X8, (i64, i64), lambda e, totals, stride: block_lanes.summed(e, totals, stride, _transposed))
-    side_by_side = isa.level.lane_columns
+    summed = isa.make("summed", F32X8, (i64,), lambda e, totals: block_lanes.summed(e, totals, _transposed))
 
     @inline
     def by_lanes(op, first, end, from_column, columns):
@@ -144,9 +142,7 @@ def _block_lanes(variant: str, isa: Isa) -> Any:
                 n = min(LANE_COLUMNS, columns - c)
                 accumulate(w + row * row_bytes, row_bytes, rows, k, x + c * x_stride, x_stride, n, totals)
                 for i in range(n):
-                    j = i % side_by_side
-                    times = side_by_side if i - j + side_by_side <= n else 1
-                    store(op, row, rows, c + i, summed(totals + (i - j) * TOTALS_BYTES + j * LANES_BYTES, LANES_BYTES * times))
+                    store(op, row, rows, c + i, summed(totals + i * TOTALS_BYTES))
 
     return by_lanes
 

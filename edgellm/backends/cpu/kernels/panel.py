@@ -169,15 +169,7 @@ def _moved(e: Generic, shape: Shape, words: Value) -> Value:
 
 def interleaved(e: Generic, load: Callable[[int], Value]) -> list[Value]:
     """Four words of each row of a group, as `load` gives them, to four vectors with a lane per row."""
-    parts, lanes = e.tile_rows // 4, e.tile_rows
-    v = [e.join_all([load(4 * part + i) for part in range(parts)]) for i in range(4)]
-
-    def mix(a: Value, b: Value, pattern: Sequence[int]) -> Value:
-        return e.shuffle(a, b, [4 * part + (lane if lane < 4 else lane - 4 + lanes) for part in range(parts) for lane in pattern])
-
-    low = [mix(v[i], v[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
-    high = [mix(v[i], v[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
-    return [mix(a, b, pattern) for a, b in (low, high) for pattern in ((0, 1, 4, 5), (2, 3, 6, 7))]
+    return e.turned([e.join_all([load(first + i) for first in range(0, e.tile_rows, 4)]) for i in range(4)])
 
 
 def multiply(e: Generic, shape: Shape, ahead_bytes: int, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,

@@ -49,7 +49,7 @@ def block_writer(variant: str, isa: Isa) -> Any:
     clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, halves, *_nothing(e), *to))
     to_lanes = isa.make("to_lanes", types.void, (i64,) * 5, lambda e, x, *to: _to_lanes(e, halves, *_rounded(e, x), *to))
     clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 4, lambda e, *to: _to_lanes(e, halves, *_nothing(e), *to))
-    tiled_rows, in_lanes, side_by_side = tiles(isa), lanes(isa), isa.level.lane_columns
+    tiled_rows, in_lanes = tiles(isa), lanes(isa)
 
     @inline
     def write(source, out, out_stride, row, rows, block, filled):
@@ -68,16 +68,11 @@ def block_writer(variant: str, isa: Isa) -> Any:
                     clear_tile(to, column)
             elif in_lanes(rows):
                 superblock, lane = block // BLOCKS_PER_SUPERBLOCK, block % 2 * 4 + block % BLOCKS_PER_SUPERBLOCK // 2
-                column = row % side_by_side
-                times = side_by_side if row - column + side_by_side <= rows else 1
-                if times > 1:                    # pieces of 32 bytes in turns
-                    to += column * (BLOCK - out_stride)
-                to += lane * 4
-                quants, scales = to + superblock * SUPERBLOCK * times, to + (blocks + superblock) * BLOCK * times
+                quants, scales = to + superblock * SUPERBLOCK + lane * 4, to + (blocks + superblock) * BLOCK + lane * 4
                 if block < filled:
-                    to_lanes(source, quants, BLOCK * times, scales, blocks * 4 * times)
+                    to_lanes(source, quants, BLOCK, scales, blocks * 4)
                 else:
-                    clear_lanes(quants, BLOCK * times, scales, blocks * 4 * times)
+                    clear_lanes(quants, BLOCK, scales, blocks * 4)
             else:
                 quants, scales, apart = to + block * BLOCK, to + blocks * BLOCK + block * 4, halves_apart
                 superblock = block // BLOCKS_PER_SUPERBLOCK

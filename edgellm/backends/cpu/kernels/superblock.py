@@ -305,6 +305,21 @@ def _together(e: Generic, a: Value, b: Value, first: Sequence[int], second: Sequ
     return e.b.add(side(first), side(second))
 
 
+def turned_quants(e: Generic, superblock: Superblock, whole: bool) -> list[Value]:
+    """The eight vectors of a superblock's quants with a lane per block, in the order `BLOCK_OF`."""
+    if superblock.turned:
+        return superblock.turned()
+    vectors = []
+    for h in (0, 1):
+        if whole:                                # a block each; of two, their halves h
+            lanes = [*range(16 * h, 16 * h + 16), *range(32 + 16 * h, 48 + 16 * h)]
+            rows = [e.shuffle(superblock.quants(q, 0), superblock.quants(q, 1), lanes) for q in range(4)]
+        else:
+            rows = [superblock.quants(q, h) for q in range(4)]
+        vectors += e.turned(rows)
+    return vectors
+
+
 def unpack_step(e: Generic, shape: Shape, superblock: Superblock, mins: Sequence[Value], out: Value) -> None:
     """The superblock to `out`: 256 quants in the order of activations, then the vectors of scales, of `mins`, and its factor."""
     for q in range(BLOCKS // e.together):

@@ -18,7 +18,7 @@ from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Gene
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 Quants = Callable[[int, int], Value]
-Turned = Callable[[Generic], Sequence[Value] | None]
+Turned = Callable[[], list[Value]]
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 FP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)      # E2M1, doubled
 V8B, V4I = vector(I8, 8), vector(I32, 4)
@@ -33,9 +33,8 @@ class Superblock:
     Scales and mins are f32x8 over the eight blocks: one vector, or two where each half block has its own. Quants are unsigned
     up to `most`, or signed; `offset` is a power of two. A block's quants may be multiples by a power of two, and its scale smaller.
     `places`: of rows whose blocks lie apart, quants of block j are multiples by 2^places[j], which their scales do not know of.
-    With a `factor` (f32x8) scales are i32x8, and it multiplies their sum. `turned(e)`, where it takes less than to turn `quants`
-    (None: it does not on that ISA level): all quants as block_lanes.py wants them, eight vectors of which each has four neighbours
-    of every block, as often as the ISA level has `lane_columns`.
+    With a `factor` (f32x8) scales are i32x8, and it multiplies their sum. `turned()`, where it takes less than to turn `quants`:
+    all quants as block_lanes.py wants them, eight vectors of which each has four neighbours of every block.
     """
 
     quants: Quants
@@ -45,7 +44,7 @@ class Superblock:
     mins: Sequence[Value] = ()
     signed: bool = False
     factor: Sequence[Value] = ()
-    turned: Turned = field(default=lambda _: None, kw_only=True)
+    turned: Turned | None = field(default=None, kw_only=True)
     places: Sequence[int] = field(default=(), kw_only=True)
 
 
@@ -92,18 +91,6 @@ def _in_place(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Va
     return e.b.and_(quants, e.constant(quants.type, masks))
 
 
-def _turned_in_place(p: Value, offset: int, size: int, place: Callable[[int], int], shift: Callable[[int], int],
-                     mask: int) -> Turned:
-    """`Superblock.turned` from `size` bytes, in which block j is at `place`, one byte a quant."""
-    def turned(e: Generic) -> Sequence[Value] | None:
-        if not e.has_dwords:
-            return None
-        shifts = [shift(j) for j in BLOCK_OF] * e.lane_columns
-        return [_in_place(e, e.dwords(p, offset, size, [place(j) + 4 * g for j in BLOCK_OF]), shifts, mask) for g in range(8)]
-
-    return turned
-
-
 def _near_place(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Value:
     """`_shifted`, but of blocks that lie apart every other quant of two bits stays a multiple by four: see `_near_places`."""
     if not _near_places(e):
@@ -145,32 +132,28 @@ def _nibbles(e: Generic, block: Blocks, offset: int) -> Quants:
     return lambda q, h: _low_bits(e, both(q), 4 * h, 15)
 
 
-def _turned_nibbles(narrow: Generic, block: Blocks, offset: int) -> Callable[[Generic], list[Value]]:
+def _turned_nibbles(e: Generic, block: Blocks, offset: int) -> Turned:
     """`_nibbles` turned: four quants at a time of every block."""
-    @cache
-    def both() -> list[Value]:
-        return narrow.turned([narrow.each_sixteen(block, _few(narrow, q), offset) for q in range(4)])
-
-    def turned(e: Generic) -> list[Value]:
-        repeated = [e.join_all([each] * e.lane_columns) for each in both()]
-        return [_low_bits(e, each, shift, 15) for shift in (0, 4) for each in repeated]
+    def turned() -> list[Value]:
+        both = e.turned([e.each_sixteen(block, _few(e, q), offset) for q in range(4)])
+        return [_low_bits(e, each, shift, 15) for shift in (0, 4) for each in both]
 
     return turned
 
 
-def _turned_fifth_bits(e: Generic, block: Blocks, offset: int, nibbles: Callable[[Generic], list[Value]]) -> Turned:
+def _turned_fifth_bits(e: Generic, block: Blocks, offset: int, nibbles: Turned) -> Turned:
     """`_fifth_bits` of turned quants."""
-    def turned(e: Generic) -> list[Value]:
+    def turned() -> list[Value]:
         words = e.cast(e.pack([e.load(I32, block(j), offset) for j in BLOCK_OF]), V32B)
         results = []
-        for g, low in enumerate(nibbles(e)):
+        for g, low in enumerate(nibbles()):
             octets = e.pick(words, [i // 4 * 4 + g // 2 for i in range(32)])
             bits = e.constant(V32B, [1 << i + 4 * (g % 2) if i + 4 * (g % 2) < 7 else -128 for i in (0, 1, 2, 3)] * 8)
             there = e.b.sext(e.b.icmp_unsigned("==", e.b.and_(octets, bits), bits), V32B)
             results.append(e.b.or_(low, e.b.and_(there, e.constant(V32B, 16))))
         return results
 
-    return _once(e, turned)
+    return turned
 
 
 def _fifth_bits(e: Generic, block: Blocks, offset: int, quants: Quants) -> Quants:
@@ -210,26 +193,21 @@ def _by_halves(e: Generic, d: Value, sixteen: Value, signed: bool = False) -> li
     return [e.b.fmul(d, e.b.sitofp(each, V8F)) for each in (first, shift(pairs, e.constant(V8I, 8)))]
 
 
-def _table(e: Generic, nibbles: Quants, scales: Sequence[Value], turned: Callable[[Sequence[int]], Turned]) -> Superblock:
-    """Quants of the IQ4 table, which `turned` is told; offset where the ISA level likes that better than signed ones."""
+def offset_table(values: Sequence[int], offset: int) -> list[int]:
+    """Values + offset, as signed bytes."""
+    return [(value + offset + 128) % 256 - 128 for value in values]
+
+
+def _table(e: Generic, nibbles: Quants, scales: Sequence[Value], turned: Turned | None = None) -> Superblock:
+    """Quants of the IQ4 table, at these indices; offset where the ISA level likes that better than signed ones."""
     offset = 128 if e.wide_quants else 0
-    table = [(value + offset + 128) % 256 - 128 for value in IQ4_VALUES]
+    table = offset_table(IQ4_VALUES, offset)
     return Superblock(lambda q, h: e.lookup(table, nibbles(q, h)), scales, most=255 if offset else 127, offset=offset,
-                      signed=not offset, turned=turned(table))
+                      signed=not offset, turned=turned and _looked_up(e, table, turned))
 
 
-def _looked_up(table: Sequence[int], turned: Turned) -> Turned:
-    def looked_up(e: Generic) -> Sequence[Value] | None:
-        indices = turned(e)
-        return indices and [e.lookup(table, each) for each in indices]
-
-    return looked_up
-
-
-def _once(narrow: Generic, turned: Turned) -> Turned:
-    """`turned`, made for a single column and then repeated: where it takes longer to make it than that."""
-    one = cache(lambda: turned(narrow))
-    return lambda e: one() and [e.join_all([each] * e.lane_columns) for each in one() or ()]
+def _looked_up(e: Generic, table: Sequence[int], turned: Turned) -> Turned:
+    return lambda: [e.lookup(table, each) for each in turned()]
 
 
 # --- types of 32 ------------------------------------------------------------------------------------------------------
@@ -282,8 +260,7 @@ def _q8_0(e: Generic, block: Blocks) -> Superblock:
 
 
 def _iq4_nl(e: Generic, block: Blocks) -> Superblock:
-    return _table(e, _nibbles(e, block, 2), [_scale(e, block)],
-                  lambda table: _once(e, _looked_up(table, _turned_nibbles(e, block, 2))))
+    return _table(e, _nibbles(e, block, 2), [_scale(e, block)], _turned_nibbles(e, block, 2))
 
 
 def _first_bytes(e: Generic, block: Blocks) -> Value:
@@ -298,21 +275,23 @@ def _first_bytes(e: Generic, block: Blocks) -> Value:
     return e.cast(e.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [word], False), V8B)
 
 
-def _mxfp4(e: Generic, block: Blocks) -> Superblock:
-    """The scale is 2^(exponent - 128), half of E8M0's, because the table is doubled."""
-    exponent = e.b.zext(_first_bytes(e, block), V8I)
-    normal = e.b.sub(e.b.shl(exponent, e.constant(V8I, 23)), e.constant(V8I, 1 << 23))
-    one, few = e.constant(V8I, 1 << 21), e.b.shl(exponent, e.constant(V8I, 21))
+def mxfp4_scale(e: Generic, exponent: Value) -> Value:
+    """2^(exponent - 128), half of E8M0's, because the table is doubled; of i32 lanes."""
+    kind = exponent.type
+    normal = e.b.sub(e.b.shl(exponent, e.constant(kind, 23)), e.constant(kind, 1 << 23))
+    one, few = e.constant(kind, 1 << 21), e.b.shl(exponent, e.constant(kind, 21))
     tiny = e.b.add(e.b.select(e.b.icmp_signed("<", few, one), few, one), one)               # 2^-128, or else 2^-127
-    bits = e.b.select(e.b.icmp_signed(">", normal, tiny), normal, tiny)
-    table, nibbles = [value + 16 for value in FP4_VALUES], _nibbles(e, block, 1)
-    return Superblock(lambda q, h: e.lookup(table, nibbles(q, h)), [e.cast(bits, vector(F32, 8))], most=28, offset=16,
-                      turned=_once(e, _looked_up(table, _turned_nibbles(e, block, 1))))
+    return e.cast(e.b.select(e.b.icmp_signed(">", normal, tiny), normal, tiny), vector(F32, kind.count))
+
+
+def _mxfp4(e: Generic, block: Blocks) -> Superblock:
+    table, nibbles = offset_table(FP4_VALUES, 16), _nibbles(e, block, 1)
+    return Superblock(lambda q, h: e.lookup(table, nibbles(q, h)), [mxfp4_scale(e, e.b.zext(_first_bytes(e, block), V8I))],
+                      most=28, offset=16, turned=_looked_up(e, table, _turned_nibbles(e, block, 1)))
 
 
 # --- types of 256 -----------------------------------------------------------------------------------------------------
-def _q4_or_q5_k(e: Generic, p: Value, quants: Quants, most: int, places: Sequence[int] = (0, 0),
-                turned: Turned = lambda _: None) -> Superblock:
+def _q4_or_q5_k(e: Generic, p: Value, quants: Quants, most: int, places: Sequence[int] = (0, 0)) -> Superblock:
     """Eight scales and eight mins of six bits, in 12 bytes: those of blocks 0 to 3 in the low bits of the first eight bytes, of
     blocks 4 to 7 in the nibbles of the last four and the top bits of the first eight. `places`: of quants of even and odd blocks.
     """
@@ -328,8 +307,7 @@ def _q4_or_q5_k(e: Generic, p: Value, quants: Quants, most: int, places: Sequenc
     scales = eight(bits(first, 0, 0x3F3F3F3F), e.b.or_(bits(last, 0, 0x0F0F0F0F), bits(first, 2, 0x30303030)))
     mins = eight(bits(second, 0, 0x3F3F3F3F), e.b.or_(bits(last, 4, 0x0F0F0F0F), bits(second, 2, 0x30303030)))
     d, least = _two_halves(e, p, 0)
-    return Superblock(quants, [e.b.fmul(_of_places(e, d, [*places] * 4), scales)], most, mins=[e.b.fmul(least, mins)],
-                      turned=turned)
+    return Superblock(quants, [e.b.fmul(_of_places(e, d, [*places] * 4), scales)], most, mins=[e.b.fmul(least, mins)])
 
 
 def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Quants:
@@ -362,8 +340,7 @@ def _bit_of_each(e: Generic, p: Value, offset: int) -> Callable[[Sequence[tuple[
 
 def _q4_k(e: Generic, block: Blocks) -> Superblock:
     most = 240 if e.wide_quants else 15
-    turned = _turned_in_place(block(0), 16, 128, lambda j: j // 2 * 32, lambda j: j % 2 * 4, 15)
-    return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16, _in_place), most, [0, 4], turned)
+    return _q4_or_q5_k(e, block(0), _pair_nibbles(e, block(0), 16, _in_place), most, [0, 4])
 
 
 def _q5_k(e: Generic, block: Blocks) -> Superblock:
@@ -412,8 +389,7 @@ def _q2_k(e: Generic, block: Blocks) -> Superblock:
     d, least = _two_halves(e, p, 80)
     scales, mins = numbers(_of_places(e, d, [0, 2, 4, 6] * 2), 0), numbers(least, 4)
     if e.wide_quants:
-        turned = _turned_in_place(p, 16, 64, lambda j: j // 4 * 32, lambda j: j % 4 * 2, 3)
-        return Superblock(_twos(e, p, 16, _in_place), scales, most=192, mins=mins, turned=turned)
+        return Superblock(_twos(e, p, 16, _in_place), scales, most=192, mins=mins)
     places = _near_places(e)
     return Superblock(_twos(e, p, 16, _near_place), scales, most=12 if places else 3, mins=mins, places=places)
 
@@ -444,13 +420,7 @@ def _iq4_xs(e: Generic, block: Blocks) -> Superblock:
     d = e.b.fmul(_half(e, p, 0), e.b.sitofp(e.b.sub(scales, e.constant(V8I, 32)), vector(F32, 8)))
     both = cache(lambda q: e.sixteens(p, 8 + 16 * _few(e, q)[0], [j - _few(e, q)[0] for j in _few(e, q)]))
 
-    def turned(e: Generic) -> Sequence[Value] | None:
-        if not e.has_dwords:
-            return None
-        turned_bytes = [e.dwords(p, 8, 128, [16 * j + 4 * g for j in BLOCK_OF]) for g in range(4)]
-        return [_low_bits(e, each, shift, 15) for shift in (0, 4) for each in turned_bytes]
-
-    return _table(e, lambda q, h: _low_bits(e, both(q), 4 * h, 15), [d], lambda table: _looked_up(table, turned))
+    return _table(e, lambda q, h: _low_bits(e, both(q), 4 * h, 15), [d])
 
 
 UNPACK: dict[str, Callable[[Generic, Blocks], Superblock]] = {

@@ -22,8 +22,7 @@ class Avx512Vnni(AvxVnni):
     rows_apart: ClassVar[bool] = False
     lanes_from: ClassVar[int | None] = 3
     lane_rows: ClassVar[int] = 2
-    lane_columns: ClassVar[int] = 2
-    has_dwords: ClassVar[bool] = True
+    lane_groups: ClassVar[int] = 2
     together: ClassVar[int] = 4
     accumulators: ClassVar[int] = 16
     float_lanes: ClassVar[int] = 16
@@ -34,15 +33,19 @@ class Avx512Vnni(AvxVnni):
     panel_bytes: ClassVar[int] = 1 << 19
     small_panel_columns: ClassVar[int] = 64
 
-    def of_one_column(self) -> AvxVnni:
+    def of_one_row(self) -> AvxVnni:
         return AvxVnni(self.b)
 
     def of_row(self, name: str) -> Generic:
-        return self.of_one_column() if name in NARROW_ROWS else super().of_row(name)
+        return self.of_one_row() if name in NARROW_ROWS else super().of_row(name)
 
     def opaque(self, value: Any) -> Any:
         kind = ir.FunctionType(value.type, [value.type])
         return self.b.asm(kind, "", "=v,0", [value], False)
+
+    def upper_half(self) -> Any:
+        """i1x16, the last eight set, of which LLVM does not know: a mask may be part of a load, an insertion is a shuffle."""
+        return self.cast(self.b.asm(ir.FunctionType(I16, [I16]), "", "=r,0", [I16(-256)], False), vector(I1, 16))
 
     def _from_pieces(self, address: Any, offset: int, pieces: Sequence[int]) -> Any:
         lanes = [16 * piece + i for piece in pieces for i in range(16)]
@@ -83,8 +86,8 @@ class Avx512Vnni(AvxVnni):
 
     def dwords(self, address: Any, offset: int, size: int, places: Sequence[int]) -> Any:
         lines = [self.load(V16I, address, offset + line) for line in range(0, size, LINE)]
-        index = self.constant(V16I, [place // 4 for place in places] * 2)
-        return self.cast(self.call("llvm.x86.avx512.vpermi2var.d.512", V16I, lines[0], index, lines[-1]), V64B)
+        index = self.constant(V16I, [place // 4 for place in places])
+        return self.call("llvm.x86.avx512.vpermi2var.d.512", V16I, lines[0], index, lines[-1])
 
     def times_power(self, p: Any, n: Any, n_bits: Any) -> Any:
         if p.type.count == 8:

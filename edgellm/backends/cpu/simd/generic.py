@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from llvmlite import ir
 from numba.core import cgutils
 
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, vector
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 Load = Callable[[], Value]
@@ -41,8 +41,8 @@ class Generic:
     accumulators: ClassVar[int] = 8              # f32x8 that loops of products keep in registers, beside what they multiply
     float_lanes: ClassVar[int] = 8               # of the vectors that products of float weights are summed in
     lanes_from: ClassVar[int | None] = None      # columns from which on those that are in no tile are for block_lanes.py
-    lane_rows: ClassVar[int] = 1                 # rows of weights that block_lanes.py multiplies at once
-    lane_columns: ClassVar[int] = 1              # columns side by side in the vectors of block_lanes.py: 8 lanes each
+    lane_rows: ClassVar[int] = 1                 # rows of weights side by side in the vectors of block_lanes.py: 8 lanes each
+    lane_groups: ClassVar[int] = 1               # such vectors that block_lanes.py multiplies at once
     tiled_from: ClassVar[int] = 16               # columns from which on whole sixteens are tiles
     tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
     # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
@@ -55,15 +55,14 @@ class Generic:
     has_pair_sums: ClassVar[bool] = False        # whether products come as sums of two in i16
     panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
     small_panel_columns: ClassVar[int] = 0       # up to which a panel has one group of rows only
-    has_dwords: ClassVar[bool] = False           # whether any words of 128 bytes come together in an instruction: `dwords`
     tile_offset: ClassVar[int | None] = None     # of all quants in a panel that have one; tiles then have sums as traits.py says
     tiles: ClassVar[bool] = False                # whether blocks of sixteen rows by sixteen columns are `tile_products`
 
     def __init__(self, builder: Any) -> None:
         self.b, self.apart = builder, False
 
-    def of_one_column(self) -> Generic:
-        """The ISA level whose vectors have the lanes of a single column in block_lanes.py."""
+    def of_one_row(self) -> Generic:
+        """The ISA level whose vectors have the lanes of a single row in block_lanes.py."""
         return self
 
     def of_row(self, name: str) -> Generic:
@@ -286,10 +285,12 @@ class Generic:
         return self.join_all([self.pack([self.load(I16, block(j), offset + 2 * word) for j in range(8)]) for word in range(words)])
 
     def dwords(self, address: Value, offset: int, size: int, places: Sequence[int]) -> Value:
-        """The four bytes at each of eight constant places in the `size` (64 or 128) bytes at address + offset, over and over in
-        all lanes of a vector; at ISA levels with `has_dwords`.
-        """
+        """i32x16 at constant places in the `size` (64 or 128) bytes at address + offset; at ISA levels with two `lane_rows`."""
         raise NotImplementedError
+
+    def upper_half(self) -> Value:
+        """i1x16, the last eight set."""
+        return self.constant(vector(I1, 16), [0] * 8 + [1] * 8)
 
     def join_all(self, parts: Sequence[Value]) -> Value:
         """Vectors side by side; a power of two of them."""
@@ -298,15 +299,18 @@ class Generic:
         return parts[0]
 
     def turned(self, rows: Sequence[Value]) -> list[Value]:
-        """4 x 4 lanes of 32 bits within each 128 bits of four i8x32."""
-        words = [self.cast(row, V8I) for row in rows]
+        """4 x 4 lanes of 32 bits within each 128 bits of four vectors."""
+        kind = rows[0].type
+        lanes = kind.count * kind.element.width // 32
+        words = [self.cast(row, vector(I32, lanes)) for row in rows]
 
         def mix(a: Value, b: Value, pattern: Sequence[int]) -> Value:
-            return self.shuffle(a, b, [lane + 4 * part + (4 if lane >= 4 else 0) for part in (0, 1) for lane in pattern])
+            order = [4 * part + (i if i < 4 else i - 4 + lanes) for part in range(lanes // 4) for i in pattern]
+            return self.shuffle(a, b, order)
 
         low = [mix(words[i], words[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
         high = [mix(words[i], words[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
-        return [self.cast(mix(a, b, pattern), V32B) for a, b in (low, high) for pattern in ((0, 1, 4, 5), (2, 3, 6, 7))]
+        return [self.cast(mix(a, b, pattern), kind) for a, b in (low, high) for pattern in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
     def dot(self, pairs: Sequence[tuple[Value, Value]], signed: bool, most: int, start: Value | None = None) -> Value:
         """start + the sum over pairs (w, x) of i8 vectors of the products of neighbouring fours, as i32 lanes.
