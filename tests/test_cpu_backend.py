@@ -206,10 +206,12 @@ def test_attention_of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
             np.testing.assert_array_equal(logits(executable, tokens, chunk), whole)
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
-def test_how_many_queries_read_keys_together_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv_type: str) -> None:
-    """Also past the context, where the ring wraps within a group and its sinks stay."""
-    path, ids, found = tiny_model(tmp_path / "m.gguf"), [(7 * i * i + 3) % 90 + 3 for i in range(150)], []
+@pytest.mark.parametrize(("kv_type", "head_dim"), [("f16", 16), ("q8_0", 16), ("q8_0", 32), ("q4_0", 64)])
+def test_how_many_queries_read_keys_together_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv_type: str,
+                                                            head_dim: int) -> None:
+    """Also past the context, where the ring wraps within a group and its sinks stay. Quants of whole blocks are integers."""
+    path, found = tiny_model(tmp_path / "m.gguf", "qwen3", head_dim=head_dim), []
+    ids = [(7 * i * i + 3) % 90 + 3 for i in range(150)]
     monkeypatch.setattr(cpu, "MAX_OUTPUTS", 48)
     for group in (1, 3, 64):
         monkeypatch.setattr(ops, "_group", lambda queries, share, group=group: group)
@@ -234,7 +236,7 @@ def test_half_precision_cache_is_close(tmp_path: Path) -> None:
                                                        ("q4_0", "llama", 0.3), ("q4_0", "gemma2", 0.3)])
 def test_a_cache_of_quants_is_close(tmp_path: Path, kv_type: str, name: str, most: float) -> None:
     """Rounding to 127 or 8 steps of the largest of 32; the same for any threads and any steps, as in the other forms."""
-    path = tiny_model(tmp_path / "m.gguf", name)
+    path = tiny_model(tmp_path / "m.gguf", name, head_dim=32 if name == "qwen3" else 16)
     with ready(path, kv_type=kv_type, threads=1) as (one, reference):
         expected = logits(one, TOKENS)
         assert 0 < relative(expected, reference.logits(TOKENS)) < most

@@ -5,9 +5,9 @@ Queries of one key/value head go together by fours: a block of keys and values i
 make chunks of 256 slots, a page each; each gives a partial (weighted values, maximum, sum of weights), and these are merged in
 order. What is to be done is listed beforehand (attention_work.py).
 
-Keys and values in quants are widened to f32 block by block, once for all queries of a group, in memory of the thread's own. They
-stand there rotated (rotation.py): queries are rotated too, and the result back. At ISA levels with sixteen float lanes those in f16
-are widened likewise.
+Keys and values in quants are rotated (rotation.py): queries are rotated too, and the result back. They are multiplied as integers,
+with queries and weights in i16. Where dims are no whole blocks they are widened to f32 instead, block by block, once for all
+queries of a group, in memory of the thread's own; so are keys and values in f16 at ISA levels with sixteen float lanes.
 
 Keys that hold their values (MLA) lie once in a page, where the values' place is that of the keys.
 
@@ -19,10 +19,12 @@ from collections.abc import Callable
 from typing import Any  # what a Numba function is to the type checker
 
 import numpy as np
+from numba import types
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_rows, rotation
+from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_quants, kv_rows, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
+from edgellm.backends.cpu.kernels.attention_block import BLOCKS_AHEAD
 from edgellm.backends.cpu.relative import RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.words import ATTENTION
@@ -30,7 +32,7 @@ from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
-DIRECT, PIECE = 8, 32        # of so many queries, rows are not widened in memory; of quants only where dims are whole pieces
+DIRECT, PIECE = 8, 32                            # of so many queries, f16 is not widened in memory; values of a block of quants
 SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
 
@@ -109,6 +111,7 @@ def _walk(variant: str, isa: Isa) -> Any:
     rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
     two, four = _blocks("f32" if widens else kv_type, variant, isa)
     two_direct, four_direct = _blocks(kv_type, variant, isa) if widens else (two, four)
+    to_words = isa.make("to_words", types.void, (types.int64, types.int64), kv_quants.to_words)
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
     Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
     QUERIES, DIM_K, DIM_V, SCALE, SOFTCAP, SLOPES = ATTENTION.offsets("queries dim_k dim_v scale softcap slopes")
@@ -125,13 +128,15 @@ def _walk(variant: str, isa: Isa) -> Any:
         return first, first + load_i32(span, 12)
 
     @inline
-    def rotated(q, dim, target):
-        """A copy of a query, rotated as keys are."""
+    def rotated(q, dim, target, words):
+        """A copy of a query, rotated as keys are; with `words` in i16."""
         for eight in range(dim // 8):
             store(target, eight * 32, load(q, eight * 32))
         for j in range(dim // 8 * 8, dim):
             store_f32(target, j * 4, load_f32(q, j * 4))
         rotate(target, dim)
+        if words:
+            to_words(target, dim)
         return target
 
     @outline
@@ -140,6 +145,7 @@ def _walk(variant: str, isa: Isa) -> Any:
         the last two or one by twos. Where one is missing the last query is done twice; its copy goes to the extra row.
         """
         dim_k, dim_v, queries = load_i64(op, DIM_K), load_i64(op, DIM_V), load_i64(op, QUERIES)
+        words = coded and dim_k % PIECE == 0 and dim_v % PIECE == 0          # multiplied as integers
         spans, ring, sinks = load_i64(op, SPANS), load_i64(op, RING), load_i64(op, SINKS)
         q, q_stride = load_i64(op, Q_SINK if sink_part else Q), load_i64(op, Q_SINK_STRIDE if sink_part else Q_STRIDE)
         scale, softcap, n = load_f32(op, SCALE), load_f32(op, SOFTCAP), tokens * queries
@@ -156,7 +162,9 @@ def _walk(variant: str, isa: Isa) -> Any:
             token, query = min(i, n - 1) // queries, min(i, n - 1) % queries
             first, last = visible(spans + (row + token) * 16, base, sinks, ring, sink_part)
             query_at = q + (row + token) * q_stride + (head * queries + query) * dim_k * 4
-            store_i64(table, i * entry, rotated(query_at, dim_k, turned + i * dim_k * 4) if coded else query_at)
+            if coded:
+                query_at = rotated(query_at, dim_k, turned + i * dim_k * 4, words)
+            store_i64(table, i * entry, query_at)
             store_i64(table, i * entry + 8, first)
             store_i64(table, i * entry + 16, last)
             if biased:
@@ -171,10 +179,10 @@ def _walk(variant: str, isa: Isa) -> Any:
                     store_i64(table, i * entry + 32, load_i64(op, SLOPES) + (head * queries + query) * RELATIVE_ROW * 4)
                 else:
                     store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
-        direct = n <= DIRECT and (not coded or (dim_k % PIECE == 0 and dim_v % PIECE == 0))
+        direct = words if coded else n <= DIRECT
         while at < end:
             k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(value_row)
-            next_k = k + BLOCK * row_bytes(dim_k)
+            next_k, later_k = k + BLOCK * row_bytes(dim_k), k + BLOCKS_AHEAD * BLOCK * row_bytes(dim_k)
             if widens and not direct:
                 widen(k, dim_k, wide, v - k if own_values else next_k - k)
                 k, k_values = wide, v
@@ -188,13 +196,13 @@ def _walk(variant: str, isa: Isa) -> Any:
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
                     if widens and direct:
                         if here == 4:
-                            four_direct(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            four_direct(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                         else:
-                            two_direct(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            two_direct(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     elif here == 4:
-                        four(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                        four(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     else:
-                        two(table, i, k, v, next_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                        two(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                 i += here
             at += BLOCK
 

@@ -13,18 +13,19 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kernels import _kv_forms
+from edgellm.backends.cpu.kernels import _kv_forms, kv_quants
 from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.kernels._kv_forms import Form
 from edgellm.backends.cpu.kernels._prefetch import LINE, TO_FIRST
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 from edgellm.memory.kv_types import QUANTISED
 
@@ -33,13 +34,16 @@ BLOCK, LANES = abi.ATTENTION_BLOCK, 8
 ROW = BLOCK * 4                                  # bytes of a query's scores
 FACTORS = abi.ATTENTION_SCORES - LANES * 4    # where the factors stand
 ENTRY, WIDE = abi.ATTENTION_ENTRY, vector(F32, 2 * LANES)
+BLOCKS_AHEAD = 1 if TO_FIRST else 2              # two would not fit a first-level cache
+LARGEST_WEIGHT = 32767.0                         # sums of 32 products with bytes fit i32
 
 
 def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False,
           relative: bool = False, fetches: bool = True) -> Any:
     """block(table, first_query, keys, values, next_keys, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap): add keys
-    `at` to `at` + 31 to the partials of this many queries. `value_row`: from value to value, in elements. With `fetches`, values
-    are on their way to the cache while scores are computed, and the keys at `next_keys` while values are added.
+    `at` to `at` + 31 to the partials of this many queries, which are f32, for quants i16 (kv_quants.to_words). `value_row`: from
+    value to value, in elements. With `fetches`, values of this block, or of the next one, are on their way to the cache while
+    scores are computed, and the keys at `next_keys`, `BLOCKS_AHEAD` after these, while values are added.
     """
     quants = kv_type in QUANTISED                # of which dims are a multiple of a block's
     i64, f32, void = types.int64, types.float32, types.void
@@ -115,8 +119,9 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
     if _is_wide(e, form):
         _score_pairs(e, queries, table, keys, dim, scores, first, end)
         return
-    b, together, at_once = e.b, e.accumulators // queries, form.eights
+    b, together, at_once, of_words = e.b, e.accumulators // queries, form.eights, form.kv_type in QUANTISED
     row = form.row_bytes(b, dim)
+    later_values = b.add(values, b.mul(row, I64((BLOCKS_AHEAD - 1) * BLOCK)))
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
     flat = _variables(e, queries * together)
     totals = _rows(flat, together)
@@ -129,16 +134,33 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
             eight = b.mul(piece.index, I64(at_once))
             if fetches:
                 nbytes = at_once * form.bytes_of_eight * together
-                _fetch(e, b.add(b.add(values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
-            wide = [form.load(e, each, dim, eight, at_once) for each in k]
-            for part in range(at_once):
-                at = b.mul(b.add(eight, I64(part)), I64(LANES * 4))
-                _multiplied(e, totals, [e.load(V8F, b.add(each, at)) for each in q], [each[part] for each in wide])
+                _fetch(e, b.add(b.add(later_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
+            if of_words:
+                _multiplied_words(e, form.kv_type, totals, q, k, dim, piece.index)
+            else:
+                queried = [e.load(V8F, b.add(each, b.mul(eight, I64(LANES * 4)))) for each in q]
+                _multiplied(e, totals, queried, [form.load(e, each, dim, eight, 1)[0] for each in k])
         sums = [e.sum_of_each([b.load(total) for total in few]) for few in _rows(flat, LANES)]
         at = b.add(scores, b.mul(key, I64(4)))
         for i in range(queries):
             which, lane = divmod(i * together, LANES)
-            e.store(e.pick(sums[which], range(lane, lane + together)), at, ROW * i)
+            found = e.pick(sums[which], range(lane, lane + together))
+            if of_words:
+                found = b.fmul(found, e.splat(e.load(F32, b.add(q[i], b.mul(dim, I64(2)))), together))
+            e.store(found, at, ROW * i)
+
+
+def _multiplied_words(e: Generic, kv_type: str, totals: Sequence[Sequence[Value]], queries: Sequence[Value], keys: Sequence[Value],
+                      dim: Value, block: Value) -> None:
+    """totals[i][j] += the products of query i, in i16, with key j, in quants, over a block of dims."""
+    at = e.b.mul(block, I64(2 * kv_quants.BLOCK))
+    words = [[e.load(vector(I16, 16), e.b.add(each, at), 32 * half) for half in (0, 1)] for each in queries]
+    for j, key in enumerate(keys):
+        quants, scale = kv_quants.words(e, kv_type, key, block), e.load(I16, kv_quants.scale_at(e, kv_type, key, dim, block))
+        scale = e.from_f16(e.splat(scale))
+        for i, query in enumerate(words):
+            dot = e.b.sitofp(e.dot_words(list(zip(quants, query, strict=True)), e.constant(V8I, 0)), V8F)
+            e.b.store(e.fma(dot, scale, e.b.load(totals[i][j])), totals[i][j])
 
 
 def _is_wide(e: Generic, form: Form) -> bool:
@@ -237,6 +259,9 @@ def _capped(e: Generic, x: Value, cap: Value) -> Value:
 def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
            value_row: Value, scores: Value, first: Value, end: Value) -> None:
     """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
+    if form.kv_type in QUANTISED:
+        _weigh_words(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
+        return
     b, is_wide = e.b, _is_wide(e, form)
     wide = e.accumulators // queries * (2 if is_wide else 1)
     eights, row = b.lshr(dim, I64(3)), form.row_bytes(b, value_row)
@@ -269,3 +294,62 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
         tile(b.mul(loop.index, I64(wide)), wide)
     with cgutils.for_range_slice(b, b.mul(tiles, I64(wide)), eights, I64(1)) as (eight, _):
         tile(eight, 1)
+
+
+def _weigh_words(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
+                 value_row: Value, scores: Value) -> None:
+    """`_weigh` of all values of a block, in quants. Weights times scales are rounded to i16: two keys are then added at a time."""
+    b, row, nbytes = e.b, form.row_bytes(e.b, value_row), 8 * form.bytes_of_eight
+    at_once = [[0, 1]] if queries * 4 <= e.accumulators else [[0], [1]]      # halves of a block of dims whose sums fit registers
+    kept = cgutils.alloca_once(b, ir.ArrayType(I16, BLOCK), queries)
+    kept.align = LINE
+    weights = b.ptrtoint(kept, I64)
+    with cgutils.for_range(b, b.lshr(dim, I64(5))) as block:
+        scales = _scales(e, form, values, row, value_row, block.index)
+        steps = [_rounded_weights(e, b.add(scores, I64(ROW * i)), scales, b.add(weights, I64(2 * BLOCK * i)))
+                 for i in range(queries)]
+        for halves in at_once:
+            flat = _variables(e, queries * 2 * len(halves), V8I)
+            for total in flat:
+                b.store(e.constant(V8I, 0), total)
+            with cgutils.for_range(b, I64(BLOCK // 2)) as pair:
+                key = b.add(values, b.mul(pair.index, b.shl(row, I64(1))))
+                even, odd = (kv_quants.words(e, form.kv_type, at, block.index) for at in (key, b.add(key, row)))
+                if fetches and halves[0] == 0:
+                    place = b.add(b.mul(block.index, I64(BLOCK // 2)), pair.index)
+                    _fetch(e, b.add(next_keys, b.mul(place, I64(nbytes))), nbytes)
+                low, high = ([4 * part + i // 2 + i % 2 * 16 for part in parts for i in range(8)] for parts in ((0, 2), (1, 3)))
+                twos = [e.shuffle(even[half], odd[half], order) for half in halves for order in (low, high)]
+                for i, totals in enumerate(_rows(flat, len(twos))):
+                    weight = e.cast(e.splat(e.load(I32, b.add(weights, b.shl(pair.index, I64(2))), 2 * BLOCK * i)), twos[0].type)
+                    for two, total in zip(twos, totals, strict=True):
+                        b.store(e.dot_words([(two, weight)], b.load(total)), total)
+            for i, totals in enumerate(_rows(flat, 2 * len(halves))):
+                row_of_sums = b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.mul(block.index, I64(BLOCK))), I64(4)))
+                factor = e.splat(e.load(F32, scores, FACTORS + 4 * i))
+                for half, both in zip(halves, _rows([b.load(total) for total in totals], 2), strict=True):
+                    for eight in (0, 1):         # both: sums of quants 0 to 3 and 8 to 11 of the half, of the others
+                        added = e.shuffle(both[0], both[1], [4 * eight + i + side for side in (0, LANES) for i in range(4)])
+                        place = 64 * half + 32 * eight
+                        before = b.fmul(e.load(V8F, row_of_sums, place), factor)
+                        e.store(e.fma(b.sitofp(added, V8F), steps[i], before), row_of_sums, place)
+
+
+def _scales(e: Generic, form: Form, values: Value, row: Value, value_row: Value, block: Value) -> list[Value]:
+    """f32x8 of the scales of a block of dims, of eight keys at a time."""
+    first = kv_quants.scale_at(e, form.kv_type, values, value_row, block)
+    halves = [e.load(I16, e.b.add(first, e.b.mul(row, I64(key)))) for key in range(BLOCK)]
+    return [e.from_f16(e.pack(halves[at : at + LANES])) for at in range(0, BLOCK, LANES)]
+
+
+def _rounded_weights(e: Generic, scores: Value, scales: Sequence[Value], to: Value) -> Value:
+    """A query's weights times scales as i16 to `to`; what they are multiples of, in all lanes."""
+    b = e.b
+    weights, none = [e.load(V8F, scores, 32 * place) for place in range(BLOCK // LANES)], e.constant(V8F, 0.0)
+    exact = [b.select(b.fcmp_unordered("!=", weight, none), b.fmul(weight, scale), none)      # what nobody sees may be anything
+             for weight, scale in zip(weights, scales, strict=True)]
+    step, inverse = kv_quants.step_of(e, exact, LARGEST_WEIGHT)
+    rounded = [kv_quants.rounded(e, each, inverse, LARGEST_WEIGHT) for each in exact]
+    for half in (0, 1):
+        e.store(b.trunc(e.join(rounded[2 * half], rounded[2 * half + 1]), vector(I16, 16)), to, 32 * half)
+    return e.splat(step)

@@ -1,6 +1,7 @@
 """The AVX2 ISA level (with FMA and F16C): byte products in pairs, shuffles as tables, conversions and fma in hardware."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -52,6 +53,9 @@ class Avx2(Generic):
             fours = self.call("llvm.x86.avx2.pmadd.wd", V8I, sums, self.constant(V16H, 1))
             total = fours if total is None else self.b.add(total, fours)
         return total
+
+    def dot_words(self, pairs: Sequence[tuple[Any, Any]], start: Any) -> Any:
+        return functools.reduce(self.b.add, [self.call("llvm.x86.avx2.pmadd.wd", V8I, w, x) for w, x in pairs], start)
 
     def pair_products(self, w: Any, x: Any) -> Any:
         return self.call("llvm.x86.avx2.pmadd.ub.sw", V16H, w, x)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from edgellm.backends.cpu.simd.avx2 import Avx2
 from edgellm.backends.cpu.simd.base import I32, vector
-from edgellm.backends.cpu.simd.generic import Load
+from edgellm.backends.cpu.simd.generic import V8I, Load
 
 
 class AvxVnni(Avx2):
@@ -30,6 +30,11 @@ class AvxVnni(Avx2):
             name = f"llvm.x86.avx512.vpdpbusd.{lanes * 32}"
             total = self.call(name, kind, total, self.cast(w, kind), self.cast(x, kind))
         return total
+
+    def dot_words(self, pairs: Sequence[tuple[Any, Any]], start: Any) -> Any:
+        for w, x in pairs:
+            start = self.call("llvm.x86.avx512.vpdpwssd.256", V8I, start, self.cast(w, V8I), self.cast(x, V8I))
+        return start
 
     def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
              starts: Sequence[Any]) -> list[Any]:

@@ -327,6 +327,14 @@ class Generic:
         result = b.add(self.pick(total, range(0, lanes // 2, 2)), self.pick(total, range(1, lanes // 2, 2)))
         return result if start is None else b.add(result, start)
 
+    def dot_words(self, pairs: Sequence[tuple[Value, Value]], start: Value) -> Value:
+        """start (i32x8) + the sum over pairs of i16x16 of the products of neighbouring twos."""
+        b, kind = self.b, vector(I32, 16)
+        for w, x in pairs:
+            products = b.mul(b.sext(w, kind), b.sext(x, kind))
+            start = b.add(start, b.add(self.pick(products, range(0, 16, 2)), self.pick(products, range(1, 16, 2))))
+        return start
+
     def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
              starts: Sequence[Value | None]) -> list[Value]:
         """The `dot` of the same weights with each of some columns. Loads are written where they serve best."""
