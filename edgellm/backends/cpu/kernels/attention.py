@@ -32,7 +32,7 @@ from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
-DIRECT, PIECE = 8, 32                            # of so many queries, f16 is not widened in memory; values of a block of quants
+DIRECT, PIECE = 8, 32        # of so many queries, f16 is not widened in memory; values of a block of quants
 SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
 

@@ -139,7 +139,7 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
                 _multiplied_words(e, form.kv_type, totals, q, k, dim, piece.index)
             else:
                 queried = [e.load(V8F, b.add(each, b.mul(eight, I64(LANES * 4)))) for each in q]
-                _multiplied(e, totals, queried, [form.load(e, each, dim, eight, 1)[0] for each in k])
+                _multiplied(e, totals, queried, [form.load(e, each, eight, 1)[0] for each in k])
         sums = [e.sum_of_each([b.load(total) for total in few]) for few in _rows(flat, LANES)]
         at = b.add(scores, b.mul(key, I64(4)))
         for i in range(queries):
@@ -278,7 +278,7 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
         for i, j in product(range(queries), range(vectors)):
             b.store(b.fmul(e.load(kind, places[i][j]), factors[i]), totals[i][j])
         with cgutils.for_range_slice(b, first, end, I64(1)) as (key, _):
-            right = form.load(e, b.add(values, b.mul(key, row)), value_row, eight, n)
+            right = form.load(e, b.add(values, b.mul(key, row)), eight, n)
             if twice > 1:
                 right = [e.join(*pair) for pair in zip(right[0::2], right[1::2], strict=True)]
             if fetches:

@@ -7,7 +7,7 @@ from typing import Any  # an IR value has no static type
 
 from numba.core import cgutils
 
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 
 LANES, PARTS, BLOCK = 8, 4, 32
@@ -46,23 +46,14 @@ def read(e: Generic, kv_type: str, quants: Any, scale: Any, target: Any) -> None
         e.store(e.b.fmul(eight(e, kv_type, quants, part), d), target, 32 * part)
 
 
-def eight(e: Generic, kv_type: str, quants: Any, place: Any) -> Any:
-    """Quants 8 * place to 8 * place + 7 of a row of blocks, as f32 without scale. A `place` that is known only when the kernel
-    runs (an IR value) is within the first block.
-    """
-    b, known = e.b, isinstance(place, int)
+def eight(e: Generic, kv_type: str, quants: Any, place: int) -> Any:
+    """Quants 8 * place to 8 * place + 7 of a block, as f32 without scale."""
+    b = e.b
     if kv_type == "q8_0":
-        at = e.load(V8B, quants, LANES * place) if known else e.load(V8B, b.add(quants, b.mul(place, I64(LANES))))
-        return b.sitofp(b.sext(at, V8I), V8F)
-    four, fifteen, eight = (e.constant(V8I, number) for number in (4, 15, 8))
-    if known:
-        pair = b.zext(e.load(V8B, quants, LANES * (place // PARTS * 2 + place % 2)), V8I)
-        half = b.lshr(pair, four) if place % PARTS >= 2 else b.and_(pair, fifteen)
-    else:
-        pair = b.zext(e.load(V8B, b.add(quants, b.mul(b.and_(place, I64(1)), I64(LANES)))), V8I)
-        shift = e.splat(b.trunc(b.shl(b.and_(place, I64(2)), I64(1)), I32))
-        half = b.and_(b.lshr(pair, shift), fifteen)
-    return b.sitofp(b.sub(half, eight), V8F)
+        return b.sitofp(b.sext(e.load(V8B, quants, LANES * place), V8I), V8F)
+    pair = b.zext(e.load(V8B, quants, LANES * (place % 2)), V8I)
+    half = b.lshr(pair, e.constant(V8I, 4)) if place >= 2 else b.and_(pair, e.constant(V8I, 15))
+    return b.sitofp(b.sub(half, e.constant(V8I, 8)), V8F)
 
 
 def words(e: Generic, kv_type: str, row: Any, block: Any) -> list[Any]:
