@@ -6,8 +6,9 @@ make chunks of 256 slots, a page each; each gives a partial (weighted values, ma
 order. What is to be done is listed beforehand (attention_work.py).
 
 Keys and values in quants are rotated (rotation.py): queries are rotated too, and the result back. They are multiplied as integers,
-with queries and weights in i16. Where dims are no whole blocks they are widened to f32 instead, block by block, once for all
-queries of a group, in memory of the thread's own; so are keys and values in f16 at ISA levels with sixteen float lanes.
+with queries and weights in i16; for more than a few queries they become i16 first, block by block, once for all queries of a group,
+in memory of the thread's own. Where dims are no whole blocks they are widened to f32 instead; so are keys and values in f16 at ISA
+levels with sixteen float lanes.
 
 Keys that hold their values (MLA) lie once in a page, where the values' place is that of the keys.
 
@@ -24,6 +25,7 @@ from numba import types
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_quants, kv_rows, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
+from edgellm.backends.cpu.kernels._kv_forms import WORDS
 from edgellm.backends.cpu.kernels.attention_block import BLOCKS_AHEAD
 from edgellm.backends.cpu.relative import RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
@@ -94,7 +96,8 @@ def _blocks(kv_type: str, variant: str, isa: Isa) -> list[Any]:
     """Of two and of four queries. Rows of f32 have been widened, so that they are in the cache."""
     relative = RELATIVE_VARIANT in variant
     return [attention_block.build(kv_type, isa, queries, softcap=SOFTCAP_VARIANT in variant,
-                                  alibi=ALIBI_VARIANT in variant and not relative, relative=relative, fetches=kv_type != "f32")
+                                  alibi=ALIBI_VARIANT in variant and not relative, relative=relative,
+                                  fetches=kv_type not in ("f32", WORDS))
             for queries in (2, 4)]
 
 
@@ -111,6 +114,8 @@ def _walk(variant: str, isa: Isa) -> Any:
     rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
     two, four = _blocks("f32" if widens else kv_type, variant, isa)
     two_direct, four_direct = _blocks(kv_type, variant, isa) if widens else (two, four)
+    two_words, four_words = _blocks(WORDS, variant, isa) if coded else (two, four)
+    block_to_words = kv_rows.to_words(kv_type, isa) if coded else widen
     to_words = isa.make("to_words", types.void, (types.int64, types.int64), kv_quants.to_words)
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
     Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
@@ -179,17 +184,22 @@ def _walk(variant: str, isa: Isa) -> Any:
                     store_i64(table, i * entry + 32, load_i64(op, SLOPES) + (head * queries + query) * RELATIVE_ROW * 4)
                 else:
                     store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
-        direct = words if coded else n <= DIRECT
+        direct = n <= DIRECT and (words or not coded)
         while at < end:
             k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(value_row)
             next_k, later_k = k + BLOCK * row_bytes(dim_k), k + BLOCKS_AHEAD * BLOCK * row_bytes(dim_k)
             if widens and not direct:
-                widen(k, dim_k, wide, v - k if own_values else next_k - k)
-                k, k_values = wide, v
-                v = wide
-                if own_values:
-                    v = wide + BLOCK * dim_k * 4
-                    widen(k_values, dim_v, v, next_k - k_values)
+                k_values, ahead = v, v - k if own_values else next_k - k
+                v = wide + BLOCK * dim_k * 4 if own_values else wide
+                if words:
+                    block_to_words(k, dim_k, wide, ahead)
+                    if own_values:
+                        block_to_words(k_values, dim_v, v, next_k - k_values)
+                else:
+                    widen(k, dim_k, wide, ahead)
+                    if own_values:
+                        widen(k_values, dim_v, v, next_k - k_values)
+                k = wide
             i = 0
             while i < n:
                 here = 4 if n - i > 2 else 2
@@ -199,6 +209,11 @@ def _walk(variant: str, isa: Isa) -> Any:
                             four_direct(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                         else:
                             two_direct(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                    elif words:
+                        if here == 4:
+                            four_words(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                        else:
+                            two_words(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     elif here == 4:
                         four(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     else:

@@ -20,7 +20,7 @@ from numba.core import cgutils
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import _kv_forms, kv_quants
 from edgellm.backends.cpu.kernels._inline import outline
-from edgellm.backends.cpu.kernels._kv_forms import Form
+from edgellm.backends.cpu.kernels._kv_forms import WORDS, Form
 from edgellm.backends.cpu.kernels._prefetch import LINE, TO_FIRST
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
@@ -32,6 +32,7 @@ from edgellm.memory.kv_types import QUANTISED
 Value = Any                                      # ir.Value: llvmlite has no static types
 BLOCK, LANES = abi.ATTENTION_BLOCK, 8
 ROW = BLOCK * 4                                  # bytes of a query's scores
+INTEGERS = (*QUANTISED, WORDS)                   # forms of keys and values that are multiplied as integers
 FACTORS = abi.ATTENTION_SCORES - LANES * 4    # where the factors stand
 ENTRY, WIDE = abi.ATTENTION_ENTRY, vector(F32, 2 * LANES)
 BLOCKS_AHEAD = 1 if TO_FIRST else 2              # two would not fit a first-level cache
@@ -45,7 +46,7 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
     value to value, in elements. With `fetches`, values of this block, or of the next one, are on their way to the cache while
     scores are computed, and the keys at `next_keys`, `BLOCKS_AHEAD` after these, while values are added.
     """
-    quants = kv_type in QUANTISED                # of which dims are a multiple of a block's
+    quants = kv_type in INTEGERS                 # of which dims are a multiple of a block's
     i64, f32, void = types.int64, types.float32, types.void
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     form = _kv_forms.FORMS[kv_type]
@@ -119,7 +120,7 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
     if _is_wide(e, form):
         _score_pairs(e, queries, table, keys, dim, scores, first, end)
         return
-    b, together, at_once, of_words = e.b, e.accumulators // queries, form.eights, form.kv_type in QUANTISED
+    b, together, at_once, of_words = e.b, e.accumulators // queries, form.eights, form.kv_type in INTEGERS
     row = form.row_bytes(b, dim)
     later_values = b.add(values, b.mul(row, I64((BLOCKS_AHEAD - 1) * BLOCK)))
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
@@ -136,7 +137,8 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
                 nbytes = at_once * form.bytes_of_eight * together
                 _fetch(e, b.add(b.add(later_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
             if of_words:
-                _multiplied_words(e, form.kv_type, totals, q, k, dim, piece.index)
+                scales = b.add(keys, b.add(b.mul(dim, I64(2 * BLOCK)), b.mul(b.add(b.mul(piece.index, I64(BLOCK)), key), I64(4))))
+                _multiplied_words(e, form.kv_type, totals, q, k, dim, piece.index, scales)
             else:
                 queried = [e.load(V8F, b.add(each, b.mul(eight, I64(LANES * 4)))) for each in q]
                 _multiplied(e, totals, queried, [form.load(e, each, eight, 1)[0] for each in k])
@@ -151,13 +153,16 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
 
 
 def _multiplied_words(e: Generic, kv_type: str, totals: Sequence[Sequence[Value]], queries: Sequence[Value], keys: Sequence[Value],
-                      dim: Value, block: Value) -> None:
-    """totals[i][j] += the products of query i, in i16, with key j, in quants, over a block of dims."""
+                      dim: Value, block: Value, scales: Value) -> None:
+    """totals[i][j] += the products of query i, in i16, with key j, in quants, over a block of dims. `scales`: of keys in i16."""
     at = e.b.mul(block, I64(2 * kv_quants.BLOCK))
     words = [[e.load(vector(I16, 16), e.b.add(each, at), 32 * half) for half in (0, 1)] for each in queries]
     for j, key in enumerate(keys):
-        quants, scale = kv_quants.words(e, kv_type, key, block), e.load(I16, kv_quants.scale_at(e, kv_type, key, dim, block))
-        scale = e.from_f16(e.splat(scale))
+        quants = kv_quants.words(e, kv_type, key, block)
+        if kv_type == WORDS:
+            scale = e.splat(e.load(F32, scales, 4 * j))
+        else:
+            scale = e.from_f16(e.splat(e.load(I16, kv_quants.scale_at(e, kv_type, key, dim, block))))
         for i, query in enumerate(words):
             dot = e.b.sitofp(e.dot_words(list(zip(quants, query, strict=True)), e.constant(V8I, 0)), V8F)
             e.b.store(e.fma(dot, scale, e.b.load(totals[i][j])), totals[i][j])
@@ -259,7 +264,7 @@ def _capped(e: Generic, x: Value, cap: Value) -> Value:
 def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
            value_row: Value, scores: Value, first: Value, end: Value) -> None:
     """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
-    if form.kv_type in QUANTISED:
+    if form.kv_type in INTEGERS:
         _weigh_words(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
         return
     b, is_wide = e.b, _is_wide(e, form)
@@ -337,6 +342,9 @@ def _weigh_words(e: Generic, form: Form, queries: int, fetches: bool, sums: Valu
 
 def _scales(e: Generic, form: Form, values: Value, row: Value, value_row: Value, block: Value) -> list[Value]:
     """f32x8 of the scales of a block of dims, of eight keys at a time."""
+    if form.kv_type == WORDS:
+        at = e.b.add(values, e.b.add(e.b.mul(value_row, I64(2 * BLOCK)), e.b.mul(block, I64(4 * BLOCK))))
+        return [e.load(V8F, at, 32 * place) for place in range(BLOCK // LANES)]
     first = kv_quants.scale_at(e, form.kv_type, values, value_row, block)
     halves = [e.load(I16, e.b.add(first, e.b.mul(row, I64(key)))) for key in range(BLOCK)]
     return [e.from_f16(e.pack(halves[at : at + LANES])) for at in range(0, BLOCK, LANES)]

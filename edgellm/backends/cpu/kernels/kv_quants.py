@@ -7,6 +7,7 @@ from typing import Any  # an IR value has no static type
 
 from numba.core import cgutils
 
+from edgellm.backends.cpu.kernels._kv_forms import WORDS
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 
@@ -59,6 +60,8 @@ def eight(e: Generic, kv_type: str, quants: Any, place: int) -> Any:
 def words(e: Generic, kv_type: str, row: Any, block: Any) -> list[Any]:
     """Quants of a block of a row as i16x16, the first 16 and the others."""
     b = e.b
+    if kv_type == WORDS:
+        return [e.load(V16H, b.add(row, b.mul(block, I64(2 * BLOCK))), offset) for offset in (0, 32)]
     if kv_type == "q8_0":
         return [b.sext(e.load(V16B, b.add(row, b.mul(block, I64(BLOCK))), offset), V16H) for offset in (0, 16)]
     pairs = b.zext(e.load(V16B, b.add(row, b.mul(block, I64(BLOCK // 2)))), V16H)
@@ -70,6 +73,18 @@ def scale_at(e: Generic, kv_type: str, row: Any, dim: Any, block: Any) -> Any:
     """Where the f16 scale of a block of a row of `dim` values stands."""
     scales = e.b.add(row, dim if kv_type == "q8_0" else e.b.lshr(dim, I64(1)))
     return e.b.add(scales, e.b.mul(block, I64(2)))
+
+
+def to_block_of_words(e: Generic, kv_type: str, keys: int, row: Any, dim: Any, key: Any, target: Any) -> None:
+    """A row of quants to row `key` of a block of `WORDS` of so many keys."""
+    b = e.b
+    to = b.add(target, b.mul(key, b.mul(dim, I64(2))))
+    scales = b.add(target, b.add(b.mul(dim, I64(2 * keys)), b.mul(key, I64(4))))
+    with cgutils.for_range(b, b.udiv(dim, I64(BLOCK))) as loop:
+        for half, value in enumerate(words(e, kv_type, row, loop.index)):
+            e.store(value, b.add(to, b.mul(loop.index, I64(2 * BLOCK))), 32 * half)
+        scale = e.from_f16(e.splat(e.load(I16, scale_at(e, kv_type, row, dim, loop.index))))
+        e.store(e.lane(scale, 0), b.add(scales, b.mul(loop.index, I64(4 * keys))))
 
 
 def to_words(e: Generic, row: Any, dim: Any) -> None:
