@@ -30,12 +30,12 @@ def compiled(isa: Isa, kv_type: str, queries: int) -> Any:
     """Function of a record: queries to i16, then a block added to their partials."""
     load_i64, load_f32 = isa.load_i64, isa.load_f32
     block = attention_block.build(kv_type, isa, queries)
-    to_words = isa.make("to_words", void, (i64, i64), kv_quants.to_words)
+    to_int16 = isa.make("to_int16", void, (i64, i64), kv_quants.query_to_int16)
 
     def run(record):                             # type: ignore[no-untyped-def]  # Numba types it
         table, dim = load_i64(record, 0), load_i64(record, 48)
         for query in range(queries):
-            to_words(load_i64(table, query * abi.ATTENTION_ENTRY), dim)
+            to_int16(load_i64(table, query * abi.ATTENTION_ENTRY), dim)
         keys, values, part = load_i64(record, 8), load_i64(record, 16), load_i64(record, 24)
         block(table, 0, keys, values, keys, load_i64(record, 40), part, queries + 1, load_i64(record, 32), dim, dim, dim,
               load_f32(record, 56), np.float32(0))
@@ -60,8 +60,8 @@ def random_rows(rng: np.random.Generator, kv_type: str, dim: int) -> tuple[Bytes
 def added(run: Any, kv_type: str, q: Floats, keys: Bytes, values: Bytes, seen: range, at: int) -> tuple[Floats, Floats, Floats]:
     """Weighted values, maxima and sums of weights of all queries, of a block that begins with key `at`."""
     queries, dim = q.shape
-    words, table = np.ascontiguousarray(q.copy()), np.zeros((queries, abi.ATTENTION_ENTRY // 8), np.int64)
-    table[:, 0] = words.ctypes.data + np.arange(queries) * words.strides[0]
+    rows, table = np.ascontiguousarray(q.copy()), np.zeros((queries, abi.ATTENTION_ENTRY // 8), np.int64)
+    table[:, 0] = rows.ctypes.data + np.arange(queries) * rows.strides[0]
     table[:, 1], table[:, 2] = seen.start, seen.stop
     part = np.zeros((queries + 1) * (dim + 16), np.float32)
     stats = part[(queries + 1) * dim :].reshape(-1, 16)

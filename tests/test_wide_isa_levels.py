@@ -64,7 +64,7 @@ def kernels() -> Iterator[Kernels]:
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_a_few_columns_side_by_side(kernels: Kernels, name: str) -> None:
-    """Columns that pass a row of weights in twos give what each alone gives, bit by bit, and both are right."""
+    """Columns that pass two rows of weights side by side give what each alone gives, bit by bit, and both are right."""
     if name in SLOW and "avx512vnni" in system.usable_isas():
         pytest.skip("this processor has the ISA level: test_matmul_kernels.py and test_rare_types.py run its own kernels")
     sizes = ((512, 19, 3), (256, 2, 15), (768, 8, 6), (512, 35, 37))

@@ -9,7 +9,7 @@ from edgellm.backends.cpu.simd.generic import V8F, Generic
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 LANES, SCALE_BYTES = 8, 2
-WORDS = "i16"            # of a block of keys or values: their quants, row by row, and then for each block of dims their f32 scales
+INT16 = "i16"            # of a block of keys or values: their quants, row by row, and then for each block of dims their f32 scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Form:
 
     def row_bytes(self, b: Any, dim: Value) -> Value:
         """Of a row, of whole blocks where it has scales."""
-        if self.eights == 1 or self.kv_type == WORDS:
+        if self.eights == 1 or self.kv_type == INT16:
             return b.mul(dim, I64(self.bytes_of_eight // LANES))
         quants = dim if self.kv_type == "q8_0" else b.lshr(dim, I64(1))
         return b.add(quants, b.mul(b.lshr(dim, I64(5)), I64(SCALE_BYTES)))
@@ -36,4 +36,4 @@ class Form:
 
 
 FORMS = {form.kv_type: form for form in (Form("f32", 1, 32), Form("f16", 1, 16), Form("q8_0", 4, 9), Form("q4_0", 4, 5),
-                                     Form(WORDS, 4, 16))}
+                                     Form(INT16, 4, 16))}

@@ -25,7 +25,7 @@ from numba import types
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_quants, kv_rows, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
-from edgellm.backends.cpu.kernels._kv_forms import WORDS
+from edgellm.backends.cpu.kernels._kv_forms import INT16
 from edgellm.backends.cpu.kernels.attention_block import BLOCKS_AHEAD
 from edgellm.backends.cpu.relative import RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
@@ -97,7 +97,7 @@ def _blocks(kv_type: str, variant: str, isa: Isa) -> list[Any]:
     relative = RELATIVE_VARIANT in variant
     return [attention_block.build(kv_type, isa, queries, softcap=SOFTCAP_VARIANT in variant,
                                   alibi=ALIBI_VARIANT in variant and not relative, relative=relative,
-                                  fetches=kv_type not in ("f32", WORDS))
+                                  fetches=kv_type not in ("f32", INT16))
             for queries in (2, 4)]
 
 
@@ -114,9 +114,9 @@ def _walk(variant: str, isa: Isa) -> Any:
     rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
     two, four = _blocks("f32" if widens else kv_type, variant, isa)
     two_direct, four_direct = _blocks(kv_type, variant, isa) if widens else (two, four)
-    two_words, four_words = _blocks(WORDS, variant, isa) if coded else (two, four)
-    block_to_words = kv_rows.to_words(kv_type, isa) if coded else widen
-    to_words = isa.make("to_words", types.void, (types.int64, types.int64), kv_quants.to_words)
+    two_int16, four_int16 = _blocks(INT16, variant, isa) if coded else (two, four)
+    to_int16 = kv_rows.to_int16(kv_type, isa) if coded else widen
+    query_to_int16 = isa.make("query_to_int16", types.void, (types.int64, types.int64), kv_quants.query_to_int16)
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
     Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
     QUERIES, DIM_K, DIM_V, SCALE, SOFTCAP, SLOPES = ATTENTION.offsets("queries dim_k dim_v scale softcap slopes")
@@ -133,15 +133,15 @@ def _walk(variant: str, isa: Isa) -> Any:
         return first, first + load_i32(span, 12)
 
     @inline
-    def rotated(q, dim, target, words):
-        """A copy of a query, rotated as keys are; with `words` in i16."""
+    def rotated(q, dim, target, integers):
+        """A copy of a query, rotated as keys are; with `integers` in i16."""
         for eight in range(dim // 8):
             store(target, eight * 32, load(q, eight * 32))
         for j in range(dim // 8 * 8, dim):
             store_f32(target, j * 4, load_f32(q, j * 4))
         rotate(target, dim)
-        if words:
-            to_words(target, dim)
+        if integers:
+            query_to_int16(target, dim)
         return target
 
     @outline
@@ -150,7 +150,7 @@ def _walk(variant: str, isa: Isa) -> Any:
         the last two or one by twos. Where one is missing the last query is done twice; its copy goes to the extra row.
         """
         dim_k, dim_v, queries = load_i64(op, DIM_K), load_i64(op, DIM_V), load_i64(op, QUERIES)
-        words = coded and dim_k % PIECE == 0 and dim_v % PIECE == 0          # multiplied as integers
+        integers = coded and dim_k % PIECE == 0 and dim_v % PIECE == 0       # products are
         spans, ring, sinks = load_i64(op, SPANS), load_i64(op, RING), load_i64(op, SINKS)
         q, q_stride = load_i64(op, Q_SINK if sink_part else Q), load_i64(op, Q_SINK_STRIDE if sink_part else Q_STRIDE)
         scale, softcap, n = load_f32(op, SCALE), load_f32(op, SOFTCAP), tokens * queries
@@ -168,7 +168,7 @@ def _walk(variant: str, isa: Isa) -> Any:
             first, last = visible(spans + (row + token) * 16, base, sinks, ring, sink_part)
             query_at = q + (row + token) * q_stride + (head * queries + query) * dim_k * 4
             if coded:
-                query_at = rotated(query_at, dim_k, turned + i * dim_k * 4, words)
+                query_at = rotated(query_at, dim_k, turned + i * dim_k * 4, integers)
             store_i64(table, i * entry, query_at)
             store_i64(table, i * entry + 8, first)
             store_i64(table, i * entry + 16, last)
@@ -184,17 +184,17 @@ def _walk(variant: str, isa: Isa) -> Any:
                     store_i64(table, i * entry + 32, load_i64(op, SLOPES) + (head * queries + query) * RELATIVE_ROW * 4)
                 else:
                     store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
-        direct = n <= DIRECT and (words or not coded)
+        direct = n <= DIRECT and (integers or not coded)
         while at < end:
             k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(value_row)
             next_k, later_k = k + BLOCK * row_bytes(dim_k), k + BLOCKS_AHEAD * BLOCK * row_bytes(dim_k)
             if widens and not direct:
                 k_values, ahead = v, v - k if own_values else next_k - k
                 v = wide + BLOCK * dim_k * 4 if own_values else wide
-                if words:
-                    block_to_words(k, dim_k, wide, ahead)
+                if integers:
+                    to_int16(k, dim_k, wide, ahead)
                     if own_values:
-                        block_to_words(k_values, dim_v, v, next_k - k_values)
+                        to_int16(k_values, dim_v, v, next_k - k_values)
                 else:
                     widen(k, dim_k, wide, ahead)
                     if own_values:
@@ -209,11 +209,11 @@ def _walk(variant: str, isa: Isa) -> Any:
                             four_direct(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                         else:
                             two_direct(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
-                    elif words:
+                    elif integers:
                         if here == 4:
-                            four_words(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            four_int16(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                         else:
-                            two_words(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            two_int16(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     elif here == 4:
                         four(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
                     else:

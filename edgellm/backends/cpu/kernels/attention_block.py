@@ -20,7 +20,7 @@ from numba.core import cgutils
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import _kv_forms, kv_quants
 from edgellm.backends.cpu.kernels._inline import outline
-from edgellm.backends.cpu.kernels._kv_forms import WORDS, Form
+from edgellm.backends.cpu.kernels._kv_forms import INT16, Form
 from edgellm.backends.cpu.kernels._prefetch import LINE, TO_FIRST
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
@@ -32,7 +32,7 @@ from edgellm.memory.kv_types import QUANTISED
 Value = Any                                      # ir.Value: llvmlite has no static types
 BLOCK, LANES = abi.ATTENTION_BLOCK, 8
 ROW = BLOCK * 4                                  # bytes of a query's scores
-INTEGERS = (*QUANTISED, WORDS)                   # forms of keys and values that are multiplied as integers
+INTEGERS = (*QUANTISED, INT16)                   # forms of keys and values that are multiplied as integers
 FACTORS = abi.ATTENTION_SCORES - LANES * 4    # where the factors stand
 ENTRY, WIDE = abi.ATTENTION_ENTRY, vector(F32, 2 * LANES)
 BLOCKS_AHEAD = 1 if TO_FIRST else 2              # two would not fit a first-level cache
@@ -42,8 +42,8 @@ LARGEST_WEIGHT = 32767.0                         # sums of 32 products with byte
 def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False,
           relative: bool = False, fetches: bool = True) -> Any:
     """block(table, first_query, keys, values, next_keys, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap): add keys
-    `at` to `at` + 31 to the partials of this many queries, which are f32, for quants i16 (kv_quants.to_words). `value_row`: from
-    value to value, in elements. With `fetches`, values of this block, or of the next one, are on their way to the cache while
+    `at` to `at` + 31 to the partials of this many queries, which are f32, for quants i16 (kv_quants.query_to_int16). `value_row`:
+    from value to value, in elements. With `fetches`, values of this block, or of the next one, are on their way to the cache while
     scores are computed, and the keys at `next_keys`, `BLOCKS_AHEAD` after these, while values are added.
     """
     quants = kv_type in INTEGERS                 # of which dims are a multiple of a block's
@@ -120,7 +120,7 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
     if _is_wide(e, form):
         _score_pairs(e, queries, table, keys, dim, scores, first, end)
         return
-    b, together, at_once, of_words = e.b, e.accumulators // queries, form.eights, form.kv_type in INTEGERS
+    b, together, at_once, integers = e.b, e.accumulators // queries, form.eights, form.kv_type in INTEGERS
     row = form.row_bytes(b, dim)
     later_values = b.add(values, b.mul(row, I64((BLOCKS_AHEAD - 1) * BLOCK)))
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
@@ -136,9 +136,9 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
             if fetches:
                 nbytes = at_once * form.bytes_of_eight * together
                 _fetch(e, b.add(b.add(later_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
-            if of_words:
-                scales = b.add(keys, b.add(b.mul(dim, I64(2 * BLOCK)), b.mul(b.add(b.mul(piece.index, I64(BLOCK)), key), I64(4))))
-                _multiplied_words(e, form.kv_type, totals, q, k, dim, piece.index, scales)
+            if integers:
+                scales = kv_quants.int16_scale_at(e, BLOCK, keys, dim, piece.index, key)
+                _multiplied_int16(e, form.kv_type, totals, q, k, dim, piece.index, scales)
             else:
                 queried = [e.load(V8F, b.add(each, b.mul(eight, I64(LANES * 4)))) for each in q]
                 _multiplied(e, totals, queried, [form.load(e, each, eight, 1)[0] for each in k])
@@ -147,24 +147,26 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
         for i in range(queries):
             which, lane = divmod(i * together, LANES)
             found = e.pick(sums[which], range(lane, lane + together))
-            if of_words:
+            if integers:
                 found = b.fmul(found, e.splat(e.load(F32, b.add(q[i], b.mul(dim, I64(2)))), together))
             e.store(found, at, ROW * i)
 
 
-def _multiplied_words(e: Generic, kv_type: str, totals: Sequence[Sequence[Value]], queries: Sequence[Value], keys: Sequence[Value],
+def _multiplied_int16(e: Generic, kv_type: str, totals: Sequence[Sequence[Value]], queries: Sequence[Value], keys: Sequence[Value],
                       dim: Value, block: Value, scales: Value) -> None:
-    """totals[i][j] += the products of query i, in i16, with key j, in quants, over a block of dims. `scales`: of keys in i16."""
+    """totals[i][j] += the products of query i, in i16, with key j over a block of dims. `scales`: of the keys, where they are in
+    `INT16`.
+    """
     at = e.b.mul(block, I64(2 * kv_quants.BLOCK))
-    words = [[e.load(vector(I16, 16), e.b.add(each, at), 32 * half) for half in (0, 1)] for each in queries]
+    quantised = [[e.load(vector(I16, 16), e.b.add(each, at), 32 * half) for half in (0, 1)] for each in queries]
     for j, key in enumerate(keys):
-        quants = kv_quants.words(e, kv_type, key, block)
-        if kv_type == WORDS:
+        quants = kv_quants.as_int16(e, kv_type, key, block)
+        if kv_type == INT16:
             scale = e.splat(e.load(F32, scales, 4 * j))
         else:
             scale = e.from_f16(e.splat(e.load(I16, kv_quants.scale_at(e, kv_type, key, dim, block))))
-        for i, query in enumerate(words):
-            dot = e.b.sitofp(e.dot_words(list(zip(quants, query, strict=True)), e.constant(V8I, 0)), V8F)
+        for i, query in enumerate(quantised):
+            dot = e.b.sitofp(e.dot_int16(list(zip(quants, query, strict=True)), e.constant(V8I, 0)), V8F)
             e.b.store(e.fma(dot, scale, e.b.load(totals[i][j])), totals[i][j])
 
 
@@ -265,7 +267,7 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
            value_row: Value, scores: Value, first: Value, end: Value) -> None:
     """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
     if form.kv_type in INTEGERS:
-        _weigh_words(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
+        _weigh_int16(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
         return
     b, is_wide = e.b, _is_wide(e, form)
     wide = e.accumulators // queries * (2 if is_wide else 1)
@@ -301,7 +303,7 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
         tile(eight, 1)
 
 
-def _weigh_words(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
+def _weigh_int16(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
                  value_row: Value, scores: Value) -> None:
     """`_weigh` of all values of a block, in quants. Weights times scales are rounded to i16: two keys are then added at a time."""
     b, row, nbytes = e.b, form.row_bytes(e.b, value_row), 8 * form.bytes_of_eight
@@ -319,7 +321,7 @@ def _weigh_words(e: Generic, form: Form, queries: int, fetches: bool, sums: Valu
                 b.store(e.constant(V8I, 0), total)
             with cgutils.for_range(b, I64(BLOCK // 2)) as pair:
                 key = b.add(values, b.mul(pair.index, b.shl(row, I64(1))))
-                even, odd = (kv_quants.words(e, form.kv_type, at, block.index) for at in (key, b.add(key, row)))
+                even, odd = (kv_quants.as_int16(e, form.kv_type, at, block.index) for at in (key, b.add(key, row)))
                 if fetches and halves[0] == 0:
                     place = b.add(b.mul(block.index, I64(BLOCK // 2)), pair.index)
                     _fetch(e, b.add(next_keys, b.mul(place, I64(nbytes))), nbytes)
@@ -328,7 +330,7 @@ def _weigh_words(e: Generic, form: Form, queries: int, fetches: bool, sums: Valu
                 for i, totals in enumerate(_rows(flat, len(twos))):
                     weight = e.cast(e.splat(e.load(I32, b.add(weights, b.shl(pair.index, I64(2))), 2 * BLOCK * i)), twos[0].type)
                     for two, total in zip(twos, totals, strict=True):
-                        b.store(e.dot_words([(two, weight)], b.load(total)), total)
+                        b.store(e.dot_int16([(two, weight)], b.load(total)), total)
             for i, totals in enumerate(_rows(flat, 2 * len(halves))):
                 row_of_sums = b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.mul(block.index, I64(BLOCK))), I64(4)))
                 factor = e.splat(e.load(F32, scores, FACTORS + 4 * i))
@@ -342,8 +344,8 @@ def _weigh_words(e: Generic, form: Form, queries: int, fetches: bool, sums: Valu
 
 def _scales(e: Generic, form: Form, values: Value, row: Value, value_row: Value, block: Value) -> list[Value]:
     """f32x8 of the scales of a block of dims, of eight keys at a time."""
-    if form.kv_type == WORDS:
-        at = e.b.add(values, e.b.add(e.b.mul(value_row, I64(2 * BLOCK)), e.b.mul(block, I64(4 * BLOCK))))
+    if form.kv_type == INT16:
+        at = kv_quants.int16_scale_at(e, BLOCK, values, value_row, block, I64(0))
         return [e.load(V8F, at, 32 * place) for place in range(BLOCK // LANES)]
     first = kv_quants.scale_at(e, form.kv_type, values, value_row, block)
     halves = [e.load(I16, e.b.add(first, e.b.mul(row, I64(key)))) for key in range(BLOCK)]

@@ -20,6 +20,7 @@ from edgellm.backends.cpu.kernels._prefetch import AHEAD, LINE
 from edgellm.backends.cpu.kernels.superblock import (
     BLOCKS,
     Shape,
+    Turned,
     mins_of,
     open_superblock,
     raw_superblock_bytes,
@@ -28,7 +29,6 @@ from edgellm.backends.cpu.kernels.superblock import (
     turned_quants,
     weighed,
 )
-from edgellm.backends.cpu.kernels.two_rows import Turned
 from edgellm.backends.cpu.kernels.unpack import BLOCK_OF
 from edgellm.backends.cpu.simd.base import F32, I1, I8, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic, Load
@@ -46,7 +46,8 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: V
                x_stride: Value, columns: Value, totals: Value) -> None:
     """Up to eight rows by some columns: to `totals`, for `summed`, eight f32x8 for each column.
 
-    Rows run through one after the other while the activations stay in the first-level cache; else superblock by superblock.
+    Those that go together run through one after the other while the activations stay in the first-level cache; else all rows go
+    superblock by superblock.
     """
     b, raw_superblock, few = e.b, raw_superblock_bytes(name), e.lane_rows * e.lane_groups
     whole, superblocks = b.sdiv(k, I64(SUPERBLOCK)), b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))

@@ -7,13 +7,13 @@ from typing import Any  # an IR value has no static type
 
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels._kv_forms import WORDS
+from edgellm.backends.cpu.kernels._kv_forms import INT16
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 
 LANES, PARTS, BLOCK = 8, 4, 32
 V8B, V16B, V16H = vector(I8, LANES), vector(I8, 16), vector(I16, 16)
-LARGEST_WORD = 32767.0                           # of a query: sums of four products with bytes are exact in f32
+LARGEST_QUERY = 32767.0                          # of a query: sums of four products with bytes are exact in f32
 # Steps of "q4_0" that are tried, as parts of the one that just holds the largest value: the one with the least squared error is
 # taken, which on stories3M takes KL divergence from 0.090 to 0.075.
 TRIED = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15)
@@ -57,10 +57,10 @@ def eight(e: Generic, kv_type: str, quants: Any, place: int) -> Any:
     return b.sitofp(b.sub(half, e.constant(V8I, 8)), V8F)
 
 
-def words(e: Generic, kv_type: str, row: Any, block: Any) -> list[Any]:
+def as_int16(e: Generic, kv_type: str, row: Any, block: Any) -> list[Any]:
     """Quants of a block of a row as i16x16, the first 16 and the others."""
     b = e.b
-    if kv_type == WORDS:
+    if kv_type == INT16:
         return [e.load(V16H, b.add(row, b.mul(block, I64(2 * BLOCK))), offset) for offset in (0, 32)]
     if kv_type == "q8_0":
         return [b.sext(e.load(V16B, b.add(row, b.mul(block, I64(BLOCK))), offset), V16H) for offset in (0, 16)]
@@ -75,19 +75,24 @@ def scale_at(e: Generic, kv_type: str, row: Any, dim: Any, block: Any) -> Any:
     return e.b.add(scales, e.b.mul(block, I64(2)))
 
 
-def to_block_of_words(e: Generic, kv_type: str, keys: int, row: Any, dim: Any, key: Any, target: Any) -> None:
-    """A row of quants to row `key` of a block of `WORDS` of so many keys."""
+def int16_scale_at(e: Generic, keys: int, rows: Any, dim: Any, block: Any, key: Any) -> Any:
+    """Where the f32 scale of a block of dims of a key stands in the form `INT16` of so many keys; the next keys' follow."""
+    b = e.b
+    return b.add(rows, b.add(b.mul(dim, I64(2 * keys)), b.mul(b.add(b.mul(block, I64(keys)), key), I64(4))))
+
+
+def row_to_int16(e: Generic, kv_type: str, keys: int, row: Any, dim: Any, key: Any, target: Any) -> None:
+    """A row of quants to row `key` of the form `INT16` of so many keys."""
     b = e.b
     to = b.add(target, b.mul(key, b.mul(dim, I64(2))))
-    scales = b.add(target, b.add(b.mul(dim, I64(2 * keys)), b.mul(key, I64(4))))
     with cgutils.for_range(b, b.udiv(dim, I64(BLOCK))) as loop:
-        for half, value in enumerate(words(e, kv_type, row, loop.index)):
+        for half, value in enumerate(as_int16(e, kv_type, row, loop.index)):
             e.store(value, b.add(to, b.mul(loop.index, I64(2 * BLOCK))), 32 * half)
         scale = e.from_f16(e.splat(e.load(I16, scale_at(e, kv_type, row, dim, loop.index))))
-        e.store(e.lane(scale, 0), b.add(scales, b.mul(loop.index, I64(4 * keys))))
+        e.store(e.lane(scale, 0), int16_scale_at(e, keys, target, dim, loop.index, key))
 
 
-def to_words(e: Generic, row: Any, dim: Any) -> None:
+def query_to_int16(e: Generic, row: Any, dim: Any) -> None:
     """A query of `dim` f32, whole blocks, to i16 in its place, and after these the f32 that they are multiples of. A value that is
     not finite makes that one not finite either.
     """
@@ -95,10 +100,10 @@ def to_words(e: Generic, row: Any, dim: Any) -> None:
     with cgutils.for_range(b, b.udiv(dim, I64(LANES))) as loop:
         size = _size_bits(e, e.load(V8F, b.add(row, b.mul(loop.index, I64(4 * LANES)))))
         b.store(_larger_bits(e, size, b.load(largest)), largest)
-    step, inverse = _step(e, b.load(largest), LARGEST_WORD)
+    step, inverse = _step(e, b.load(largest), LARGEST_QUERY)
     with cgutils.for_range(b, b.udiv(dim, I64(BLOCK))) as loop:
         x = [e.load(V8F, b.add(row, b.mul(loop.index, I64(4 * BLOCK))), 4 * LANES * part) for part in range(PARTS)]
-        whole = [rounded(e, each, inverse, LARGEST_WORD) for each in x]
+        whole = [rounded(e, each, inverse, LARGEST_QUERY) for each in x]
         for half in (0, 1):
             both = b.trunc(e.join(whole[2 * half], whole[2 * half + 1]), V16H)
             e.store(both, b.add(row, b.mul(loop.index, I64(2 * BLOCK))), 32 * half)

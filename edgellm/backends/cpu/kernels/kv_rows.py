@@ -110,20 +110,20 @@ def widen(variant: str, isa: Isa) -> Any:
     return _widen_quants(variant, isa) if variant in QUANTISED else _widen_halves(isa)
 
 
-def to_words(variant: str, isa: Isa) -> Any:
-    """to_words(rows, dim, target, ahead): a block of keys or values in quants, of whole blocks of dims, to i16; as `widen`."""
+def to_int16(variant: str, isa: Isa) -> Any:
+    """to_int16(rows, dim, target, ahead): as `widen`, a block of keys or values in quants, of whole blocks of dims, to `INT16`."""
     bytes_of_row, prefetch = row(variant), isa.prefetch
-    read = isa.make("to_words", void, (i64,) * 4, lambda e, *at: kv_quants.to_block_of_words(e, variant, abi.ATTENTION_BLOCK, *at))
+    read = isa.make("to_int16", void, (i64,) * 4, lambda e, *at: kv_quants.row_to_int16(e, variant, abi.ATTENTION_BLOCK, *at))
 
     @outline
-    def to_words(rows, dim, target, ahead):
+    def to_int16(rows, dim, target, ahead):
         for key in range(abi.ATTENTION_BLOCK):
             for line in range(0, bytes_of_row(dim), LINE):
                 prefetch(rows + ahead, line)
             read(rows, dim, key, target)
             rows += bytes_of_row(dim)
 
-    return to_words
+    return to_int16
 
 
 def _widen_halves(isa: Isa) -> Any:

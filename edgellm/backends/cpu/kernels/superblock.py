@@ -305,6 +305,18 @@ def _together(e: Generic, a: Value, b: Value, first: Sequence[int], second: Sequ
     return e.b.add(side(first), side(second))
 
 
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A superblock of a row, or of two: eight vectors of quants, of which each has four neighbours of every block; scales, mins (as
+    `mins_of` has them) and factor with a lane per block.
+    """
+
+    quants: Sequence[Value]
+    scales: Sequence[Value]
+    mins: Sequence[Value] = ()
+    factor: Sequence[Value] = ()
+
+
 def turned_quants(e: Generic, superblock: Superblock, whole: bool) -> list[Value]:
     """The eight vectors of a superblock's quants with a lane per block, in the order `BLOCK_OF`."""
     if superblock.turned:

@@ -6,10 +6,9 @@ unpack.py, operation by operation. No byte may come from outside a superblock: i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from edgellm.backends.cpu.kernels.superblock import Shape, mins_of, open_superblock, turned_quants
+from edgellm.backends.cpu.kernels.superblock import Shape, Turned, mins_of, open_superblock, turned_quants
 from edgellm.backends.cpu.kernels.unpack import BLOCK_OF, FP4_VALUES, IQ4_VALUES, mxfp4_scale, offset_table
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
@@ -18,26 +17,6 @@ from edgellm.backends.cpu.traits import TRAITS
 Value = Any                                      # ir.Value: llvmlite has no static types
 ROWS = 2
 V4I, V16F, V16I, V64B = vector(I32, 4), vector(F32, 16), vector(I32, 16), vector(I8, 64)
-
-
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """A superblock of a row, or of two: eight vectors of quants, of which each has four neighbours of every block; scales, mins (as
-    `mins_of` has them) and factor with a lane per block.
-    """
-
-    quants: Sequence[Value]
-    scales: Sequence[Value]
-    mins: Sequence[Value] = ()
-    factor: Sequence[Value] = ()
-
-    @property
-    def parts(self) -> tuple[Sequence[Value], ...]:
-        return self.quants, self.scales, self.mins, self.factor
-
-    @property
-    def vectors(self) -> list[Value]:
-        return [value for part in self.parts for value in part]
 
 
 class Rows:

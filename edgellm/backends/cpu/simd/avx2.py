@@ -54,7 +54,7 @@ class Avx2(Generic):
             total = fours if total is None else self.b.add(total, fours)
         return total
 
-    def dot_words(self, pairs: Sequence[tuple[Any, Any]], start: Any) -> Any:
+    def dot_int16(self, pairs: Sequence[tuple[Any, Any]], start: Any) -> Any:
         return functools.reduce(self.b.add, [self.call("llvm.x86.avx2.pmadd.wd", V8I, w, x) for w, x in pairs], start)
 
     def pair_products(self, w: Any, x: Any) -> Any:

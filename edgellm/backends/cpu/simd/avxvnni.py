@@ -31,7 +31,7 @@ class AvxVnni(Avx2):
             total = self.call(name, kind, total, self.cast(w, kind), self.cast(x, kind))
         return total
 
-    def dot_words(self, pairs: Sequence[tuple[Any, Any]], start: Any) -> Any:
+    def dot_int16(self, pairs: Sequence[tuple[Any, Any]], start: Any) -> Any:
         for w, x in pairs:
             start = self.call("llvm.x86.avx512.vpdpwssd.256", V8I, start, self.cast(w, V8I), self.cast(x, V8I))
         return start

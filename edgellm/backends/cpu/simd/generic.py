@@ -327,7 +327,7 @@ class Generic:
         result = b.add(self.pick(total, range(0, lanes // 2, 2)), self.pick(total, range(1, lanes // 2, 2)))
         return result if start is None else b.add(result, start)
 
-    def dot_words(self, pairs: Sequence[tuple[Value, Value]], start: Value) -> Value:
+    def dot_int16(self, pairs: Sequence[tuple[Value, Value]], start: Value) -> Value:
         """start (i32x8) + the sum over pairs of i16x16 of the products of neighbouring twos."""
         b, kind = self.b, vector(I32, 16)
         for w, x in pairs:
