@@ -37,7 +37,7 @@ def compiled(isa: Isa, kv_type: str, queries: int) -> Any:
         for query in range(queries):
             to_int16(load_i64(table, query * abi.ATTENTION_ENTRY), dim)
         keys, values, part = load_i64(record, 8), load_i64(record, 16), load_i64(record, 24)
-        block(table, 0, keys, values, keys, load_i64(record, 40), part, queries + 1, load_i64(record, 32), dim, dim, dim,
+        block(table, 0, keys, values, keys, values, load_i64(record, 40), part, queries + 1, load_i64(record, 32), dim, dim, dim,
               load_f32(record, 56), np.float32(0))
 
     return numba.cfunc(void(i64), nopython=True, error_model="numpy", boundscheck=False)(run).ctypes

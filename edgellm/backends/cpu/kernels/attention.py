@@ -74,7 +74,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                 clear(part, rows, dim_v)
                 sink_part = chunk == sink_chunk
                 walk(op, table, part, part_work(op, mine), row, here, head, base, 0 if sink_part else max(chunk * CHUNK, base),
-                     load_i32(last_span, 4) if sink_part else min((chunk + 1) * CHUNK, end), sink_part)
+                     load_i32(last_span, 4) if sink_part else min((chunk + 1) * CHUNK, end), sink_part, nth)
                 chunk += 1
                 if partial < 0:
                     combine(mine, part, rows, dim_v)
@@ -133,6 +133,16 @@ def _walk(variant: str, isa: Isa) -> Any:
         return first, first + load_i32(span, 12)
 
     @inline
+    def later(place, at, blocks, size, heads):
+        """Where to prefetch rows of `size` bytes: so many blocks after key `at`, at `place`. After this chunk comes that of the
+        thread's next head, `heads` further on; chunks of heads lie one after another.
+        """
+        ahead = blocks * BLOCK
+        if at % CHUNK + ahead >= CHUNK:
+            ahead += (heads - 1) * CHUNK
+        return place + ahead * size
+
+    @inline
     def rotated(q, dim, target, integers):
         """A copy of a query, rotated as keys are; with `integers` in i16."""
         for eight in range(dim // 8):
@@ -145,7 +155,7 @@ def _walk(variant: str, isa: Isa) -> Any:
         return target
 
     @outline
-    def walk(op, pages, part, work, row, tokens, head, base, at, end, sink_part):
+    def walk(op, pages, part, work, row, tokens, head, base, at, end, sink_part, nth):
         """Add the blocks from key `at` to `end`, all of one page, to the partials of all queries of some tokens: four at a time,
         the last two or one by twos. Where one is missing the last query is done twice; its copy goes to the extra row.
         """
@@ -187,7 +197,9 @@ def _walk(variant: str, isa: Isa) -> Any:
         direct = n <= DIRECT and (integers or not coded)
         while at < end:
             k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(value_row)
-            next_k, later_k = k + BLOCK * row_bytes(dim_k), k + BLOCKS_AHEAD * BLOCK * row_bytes(dim_k)
+            next_k = k + BLOCK * row_bytes(dim_k)
+            later_k = later(k, at, BLOCKS_AHEAD, row_bytes(dim_k), nth if own_values else 1)
+            later_v = later(v, at, BLOCKS_AHEAD - 1, row_bytes(value_row), nth if own_values else 1)
             if widens and not direct:
                 k_values, ahead = v, v - k if own_values else next_k - k
                 v = wide + BLOCK * dim_k * 4 if own_values else wide
@@ -206,18 +218,24 @@ def _walk(variant: str, isa: Isa) -> Any:
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
                     if widens and direct:
                         if here == 4:
-                            four_direct(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            four_direct(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                                        scale, softcap)
                         else:
-                            two_direct(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            two_direct(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                                       scale, softcap)
                     elif integers:
                         if here == 4:
-                            four_int16(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            four_int16(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                                       scale, softcap)
                         else:
-                            two_int16(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                            two_int16(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                                      scale, softcap)
                     elif here == 4:
-                        four(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                        four(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                             scale, softcap)
                     else:
-                        two(table, i, k, v, later_k, at, part, n + 1, scores, dim_k, dim_v, value_row, scale, softcap)
+                        two(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                            scale, softcap)
                 i += here
             at += BLOCK
 

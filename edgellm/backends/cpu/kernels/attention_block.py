@@ -35,16 +35,16 @@ ROW = BLOCK * 4                                  # bytes of a query's scores
 INTEGERS = (*QUANTISED, INT16)                   # forms of keys and values that are multiplied as integers
 FACTORS = abi.ATTENTION_SCORES - LANES * 4    # where the factors stand
 ENTRY, WIDE = abi.ATTENTION_ENTRY, vector(F32, 2 * LANES)
-BLOCKS_AHEAD = 1 if TO_FIRST else 2              # two would not fit a first-level cache
+BLOCKS_AHEAD = 1 if TO_FIRST else 2              # that keys are fetched, and values one less: two would not fit a first-level cache
 LARGEST_WEIGHT = 32767.0                         # sums of 32 products with bytes fit i32
 
 
 def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False,
           relative: bool = False, fetches: bool = True) -> Any:
-    """block(table, first_query, keys, values, next_keys, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap): add keys
-    `at` to `at` + 31 to the partials of this many queries, which are f32, for quants i16 (kv_quants.query_to_int16). `value_row`:
-    from value to value, in elements. With `fetches`, values of this block, or of the next one, are on their way to the cache while
-    scores are computed, and the keys at `next_keys`, `BLOCKS_AHEAD` after these, while values are added.
+    """block(table, first_query, keys, values, next_keys, next_values, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap):
+    add keys `at` to `at` + 31 to the partials of this many queries, which are f32, for quants i16 (kv_quants.query_to_int16).
+    `value_row`: from value to value, in elements. With `fetches`, `next_values` are on their way to the cache while scores are
+    computed, and `next_keys` while values are added.
     """
     quants = kv_type in INTEGERS                 # of which dims are a multiple of a block's
     i64, f32, void = types.int64, types.float32, types.void
@@ -78,11 +78,12 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
                 store_f32(sums, at, total)
 
     @outline
-    def block(table, first_query, keys, values, next_keys, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap):
+    def block(table, first_query, keys, values, next_keys, next_values, at, part, rows, scores, dim_k, dim_v, value_row,
+              scale, cap):
         entries = table + first_query * ENTRY
         low = max(load_i64(entries, 8) - at, 0) // LANES * LANES             # later queries see no earlier keys
         high = (min(load_i64(entries, (queries - 1) * ENTRY + 16) - at, BLOCK) + LANES - 1) // LANES * LANES
-        score(entries, keys, values, dim_k, scores, low, high)
+        score(entries, keys, next_values, dim_k, scores, low, high)
         if not quants and dim_k % LANES:
             score_rest(entries, keys, dim_k, scores, low, high)
         weights(entries, at, part + (rows * dim_v + first_query * 16) * 4, scores, scale, cap)
@@ -114,7 +115,7 @@ def _fetch(e: Generic, address: Value, nbytes: int) -> None:
         e.prefetch(address, line, to_first=TO_FIRST > 0)
 
 
-def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, values: Value, dim: Value,
+def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, next_values: Value, dim: Value,
            scores: Value, first: Value, end: Value) -> None:
     """Dot products with keys `first` to `end`, multiples of eight; of whole pieces of dims."""
     if _is_wide(e, form):
@@ -122,7 +123,6 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
         return
     b, together, at_once, integers = e.b, e.accumulators // queries, form.eights, form.kv_type in INTEGERS
     row = form.row_bytes(b, dim)
-    later_values = b.add(values, b.mul(row, I64((BLOCKS_AHEAD - 1) * BLOCK)))
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
     flat = _variables(e, queries * together)
     totals = _rows(flat, together)
@@ -135,7 +135,7 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
             eight = b.mul(piece.index, I64(at_once))
             if fetches:
                 nbytes = at_once * form.bytes_of_eight * together
-                _fetch(e, b.add(b.add(later_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
+                _fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
             if integers:
                 scales = kv_quants.int16_scale_at(e, BLOCK, keys, dim, piece.index, key)
                 _multiplied_int16(e, form.kv_type, totals, q, k, dim, piece.index, scales)
