@@ -27,8 +27,10 @@ _KINDS = (
 class MappedFile:
     """One file mapped for reading: `path`, `size` in bytes, `data` (the bytes as an uint8 array) until `close()`.
 
-    No page is touched before it is read. A file that another program cuts short while it is mapped kills the process
-    with SIGBUS on the next read: `changed()` before each use keeps that window small, nothing closes it.
+    No page is touched before it is read. Linux is asked for huge pages: a file system that has them (XFS, ext4 since 6.16) reads
+    what is not in the page cache 2 MiB at a time, and the processor walks page tables less often. A file that another program cuts
+    short while it is mapped kills the process with SIGBUS on the next read: `changed()` before each use keeps that window small,
+    nothing closes it.
     Raises Unreadable (missing, a folder, a device, a pipe, not permitted) and Truncated (0 bytes).
     """
 
@@ -47,6 +49,9 @@ class MappedFile:
         except Truncated:
             os.close(self._descriptor)
             raise
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):      # a kernel without them
+                self._map.madvise(mmap.MADV_HUGEPAGE)
         self._data: Bytes | None = np.frombuffer(self._map, np.uint8)
         self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)      # also where nobody closes the file
 
