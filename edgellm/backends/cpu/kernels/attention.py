@@ -43,10 +43,36 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     clear, combine = attention_partial.clear(isa), attention_partial.combine(isa)
     finish = attention_partial.finish(isa, learned=variant.endswith(LEARNED_VARIANT), rotated=variant.startswith(QUANTISED))
     walk = _walk(variant, isa)
+    kv_type = _kv_type(variant)
+    row_bytes = kv_rows.row(kv_type)
     SPANS, WORK, OUT, OUT_STRIDE = ATTENTION.offsets("spans work out out_stride")
-    N_KV, QUERIES, DIM_V, RING, SINKS = ATTENTION.offsets("n_kv queries dim_v ring sinks")
+    N_KV, QUERIES, DIM_K, DIM_V, RING, SINKS = ATTENTION.offsets("n_kv queries dim_k dim_v ring sinks")
+    SINK_SLOTS, KEYS_AT, VALUES_AT = ATTENTION.offsets("sink_slots keys_at values_at")
     PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES, LEARNED = ATTENTION.offsets(
         "partials partial_bytes scratch scratch_bytes learned")
+
+    @inline
+    def window(op, row):
+        """The block at which a row's window begins, and the chunk that its sinks count as."""
+        span = load_i64(op, SPANS) + row * 16
+        base = (load_i32(span, 8) - load_i64(op, SINKS)) // BLOCK * BLOCK
+        return base, base // CHUNK - 1 if load_i32(span, 4) > 0 else np.int64(-2)
+
+    @inline
+    def rows_of(op, item, head, chunk):
+        """Where the first key and the first value are of a chunk that an item's rows see."""
+        pages = load_i64(item, 16)
+        base, sink_chunk = window(op, load_i64(item, 0))
+        at, slots = max(chunk * CHUNK, base), np.int64(CHUNK)
+        page = load_i64(pages, (at % load_i64(op, RING) // CHUNK + 1) * 8)
+        if chunk == sink_chunk:
+            at, slots, page = np.int64(0), load_i64(op, SINK_SLOTS), load_i64(pages, 0)
+        dim_k, dim_v, own_values = load_i64(op, DIM_K), load_i64(op, DIM_V), load_i64(op, KEYS_AT) != load_i64(op, VALUES_AT)
+        keys, values = page + load_i64(op, KEYS_AT) * slots, page + load_i64(op, VALUES_AT) * slots
+        key, value = at % CHUNK, at % CHUNK
+        if own_values:                           # otherwise one key serves all heads, and its first dims are the value
+            key, value = key + head * slots, value + head * slots
+        return keys + key * row_bytes(dim_k), values + value * row_bytes(dim_v if own_values else dim_k)
 
     def kernel(op, ith, nth):
         work, n_kv, queries, dim_v = load_i64(op, WORK), load_i64(op, N_KV), load_i64(op, QUERIES), load_i64(op, DIM_V)
@@ -56,15 +82,14 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         while index + nth < n_items:             # one in turn for each thread: later tokens see more keys
             index += nth
             item, head = work + ITEMS + index // n_kv * ITEM, index % n_kv
-            row, here, table = load_i64(item, 0), load_i64(item, 8), load_i64(item, 16)
+            row, here = load_i64(item, 0), load_i64(item, 8)
             chunk, last, partial = load_i64(item, 24), load_i64(item, 32), load_i64(item, 40)
-            span, last_span = load_i64(op, SPANS) + row * 16, load_i64(op, SPANS) + (row + here - 1) * 16
-            base = (load_i32(span, 8) - sinks) // BLOCK * BLOCK
+            last_span = load_i64(op, SPANS) + (row + here - 1) * 16
+            base, sink_chunk = window(op, row)
             end = load_i32(last_span, 8) - sinks
             if end < base:
                 end += ring
             end += load_i32(last_span, 12)
-            sink_chunk = base // CHUNK - 1 if load_i32(span, 4) > 0 else np.int64(-2)
             rows, part = here * queries + 1, mine + partial_bytes
             if partial >= 0:
                 part = load_i64(op, PARTIALS) + (partial * n_kv + head) * partial_bytes
@@ -72,9 +97,17 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                 clear(mine, rows, dim_v)
             while chunk < last:
                 clear(part, rows, dim_v)
+                keys, values = rows_of(op, item, head, chunk)
+                next_item, next_head, next_chunk = item, head, chunk + 1     # of this thread
+                if next_chunk == last:
+                    after = min(index + nth, n_items - 1)
+                    next_item, next_head = work + ITEMS + after // n_kv * ITEM, after % n_kv
+                    next_chunk = load_i64(next_item, 24)
+                next_keys, next_values = rows_of(op, next_item, next_head, next_chunk)
                 sink_part = chunk == sink_chunk
-                walk(op, table, part, part_work(op, mine), row, here, head, base, 0 if sink_part else max(chunk * CHUNK, base),
-                     load_i32(last_span, 4) if sink_part else min((chunk + 1) * CHUNK, end), sink_part, nth)
+                walk(op, keys, values, next_keys, next_values, part, part_work(op, mine), row, here, head, base,
+                     0 if sink_part else max(chunk * CHUNK, base),
+                     load_i32(last_span, 4) if sink_part else min((chunk + 1) * CHUNK, end), sink_part)
                 chunk += 1
                 if partial < 0:
                     combine(mine, part, rows, dim_v)
@@ -101,10 +134,14 @@ def _blocks(kv_type: str, variant: str, isa: Isa) -> list[Any]:
             for queries in (2, 4)]
 
 
+def _kv_type(variant: str) -> str:
+    for suffix in (LEARNED_VARIANT, RELATIVE_VARIANT, ALIBI_VARIANT, SOFTCAP_VARIANT):
+        variant = variant.removesuffix(suffix)
+    return variant
+
+
 def _walk(variant: str, isa: Isa) -> Any:
-    kv_type = variant.removesuffix(LEARNED_VARIANT)
-    for suffix in (RELATIVE_VARIANT, ALIBI_VARIANT, SOFTCAP_VARIANT):
-        kv_type = kv_type.removesuffix(suffix)
+    kv_type = _kv_type(variant)
     relative = RELATIVE_VARIANT in variant
     biased = relative or ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
@@ -120,7 +157,7 @@ def _walk(variant: str, isa: Isa) -> Any:
     entry, scores_bytes = abi.ATTENTION_ENTRY, abi.ATTENTION_SCORES
     Q, Q_STRIDE, Q_SINK, Q_SINK_STRIDE, SPANS = ATTENTION.offsets("q q_stride q_sink q_sink_stride spans")
     QUERIES, DIM_K, DIM_V, SCALE, SOFTCAP, SLOPES = ATTENTION.offsets("queries dim_k dim_v scale softcap slopes")
-    RING, SINKS, SINK_SLOTS, KEYS_AT, VALUES_AT = ATTENTION.offsets("ring sinks sink_slots keys_at values_at")
+    RING, SINKS, KEYS_AT, VALUES_AT = ATTENTION.offsets("ring sinks keys_at values_at")
 
     @inline
     def visible(span, base, sinks, ring, sink_part):
@@ -133,14 +170,10 @@ def _walk(variant: str, isa: Isa) -> Any:
         return first, first + load_i32(span, 12)
 
     @inline
-    def later(place, at, blocks, size, heads):
-        """Where to prefetch rows of `size` bytes: so many blocks after key `at`, at `place`. After this chunk comes that of the
-        thread's next head, `heads` further on; chunks of heads lie one after another.
-        """
-        ahead = blocks * BLOCK
-        if at % CHUNK + ahead >= CHUNK:
-            ahead += (heads - 1) * CHUNK
-        return place + ahead * size
+    def later(place, blocks, at, stop, after, size):
+        """Where rows of `size` bytes are so many blocks after key `at`, at `place`; from key `stop` on they are at `after`."""
+        over = at + blocks * BLOCK - stop
+        return place + blocks * BLOCK * size if over < 0 else after + over * size
 
     @inline
     def rotated(q, dim, target, integers):
@@ -155,21 +188,19 @@ def _walk(variant: str, isa: Isa) -> Any:
         return target
 
     @outline
-    def walk(op, pages, part, work, row, tokens, head, base, at, end, sink_part, nth):
-        """Add the blocks from key `at` to `end`, all of one page, to the partials of all queries of some tokens: four at a time,
-        the last two or one by twos. Where one is missing the last query is done twice; its copy goes to the extra row.
+    def walk(op, k, v, after_k, after_v, part, work, row, tokens, head, base, at, end, sink_part):
+        """Add the blocks from key `at`, which is at `k` as its value is at `v`, to `end` to the partials of all queries of some
+        tokens: four at a time, the last two or one by twos. Where one is missing the last query is done twice; its copy goes to
+        the extra row. `after_k`, `after_v`: what is read next, to be prefetched.
         """
         dim_k, dim_v, queries = load_i64(op, DIM_K), load_i64(op, DIM_V), load_i64(op, QUERIES)
         integers = coded and dim_k % PIECE == 0 and dim_v % PIECE == 0       # products are
         spans, ring, sinks = load_i64(op, SPANS), load_i64(op, RING), load_i64(op, SINKS)
         q, q_stride = load_i64(op, Q_SINK if sink_part else Q), load_i64(op, Q_SINK_STRIDE if sink_part else Q_STRIDE)
         scale, softcap, n = load_f32(op, SCALE), load_f32(op, SOFTCAP), tokens * queries
-        slots = load_i64(op, SINK_SLOTS) if sink_part else np.int64(CHUNK)
-        page = load_i64(pages, 0 if sink_part else (at % ring // CHUNK + 1) * 8)
-        keys, values = page + load_i64(op, KEYS_AT) * slots, page + load_i64(op, VALUES_AT) * slots
-        own_values, value_row = keys != values, dim_k
-        if own_values:                           # otherwise one key serves all heads, and its first dims are the value
-            keys, values, value_row = keys + head * slots * row_bytes(dim_k), values + head * slots * row_bytes(dim_v), dim_v
+        own_values = load_i64(op, KEYS_AT) != load_i64(op, VALUES_AT)
+        value_row, stop = dim_v if own_values else dim_k, (end + BLOCK - 1) // BLOCK * BLOCK
+        key_bytes, value_bytes = row_bytes(dim_k), row_bytes(value_row)
         wide, scores = work, work + (BLOCK * (dim_k + dim_v) * 4 if widens else 0)       # what is read most stays aligned
         table = scores + scores_bytes
         turned = table + (n + 1) * entry
@@ -196,10 +227,9 @@ def _walk(variant: str, isa: Isa) -> Any:
                     store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
         direct = n <= DIRECT and (integers or not coded)
         while at < end:
-            k, v = keys + at % CHUNK * row_bytes(dim_k), values + at % CHUNK * row_bytes(value_row)
-            next_k = k + BLOCK * row_bytes(dim_k)
-            later_k = later(k, at, BLOCKS_AHEAD, row_bytes(dim_k), nth if own_values else 1)
-            later_v = later(v, at, BLOCKS_AHEAD - 1, row_bytes(value_row), nth if own_values else 1)
+            later_k = later(k, BLOCKS_AHEAD, at, stop, after_k, key_bytes)
+            later_v = later(v, BLOCKS_AHEAD - 1, at, stop, after_v, value_bytes)
+            next_k, next_v = k + BLOCK * key_bytes, v + BLOCK * value_bytes
             if widens and not direct:
                 k_values, ahead = v, v - k if own_values else next_k - k
                 v = wide + BLOCK * dim_k * 4 if own_values else wide
@@ -237,6 +267,6 @@ def _walk(variant: str, isa: Isa) -> Any:
                         two(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
                             scale, softcap)
                 i += here
-            at += BLOCK
+            at, k, v = at + BLOCK, next_k, next_v
 
     return walk
