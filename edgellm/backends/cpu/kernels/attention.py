@@ -42,9 +42,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_i32 = isa.load_i64, isa.load_i32
     clear, combine = attention_partial.clear(isa), attention_partial.combine(isa)
     finish = attention_partial.finish(isa, learned=variant.endswith(LEARNED_VARIANT), rotated=variant.startswith(QUANTISED))
-    walk = _walk(variant, isa)
-    kv_type = _kv_type(variant)
-    row_bytes = kv_rows.row(kv_type)
+    walk, row_bytes = _walk(variant, isa), kv_rows.row(_kv_type(variant))
     SPANS, WORK, OUT, OUT_STRIDE = ATTENTION.offsets("spans work out out_stride")
     N_KV, QUERIES, DIM_K, DIM_V, RING, SINKS = ATTENTION.offsets("n_kv queries dim_k dim_v ring sinks")
     SINK_SLOTS, KEYS_AT, VALUES_AT = ATTENTION.offsets("sink_slots keys_at values_at")
