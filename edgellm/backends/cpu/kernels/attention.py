@@ -229,16 +229,17 @@ def _walk(variant: str, isa: Isa) -> Any:
             later_v = later(v, BLOCKS_AHEAD - 1, at, stop, after_v, value_bytes)
             next_k, next_v = k + BLOCK * key_bytes, v + BLOCK * value_bytes
             if widens and not direct:
-                k_values, ahead = v, v - k if own_values else next_k - k
+                soon_k = later(k, 1, at, stop, after_k, key_bytes)
+                k_values, ahead = v, v - k if own_values else soon_k - k
                 v = wide + BLOCK * dim_k * 4 if own_values else wide
                 if integers:
                     to_int16(k, dim_k, wide, ahead)
                     if own_values:
-                        to_int16(k_values, dim_v, v, next_k - k_values)
+                        to_int16(k_values, dim_v, v, soon_k - k_values)
                 else:
                     widen(k, dim_k, wide, ahead)
                     if own_values:
-                        widen(k_values, dim_v, v, next_k - k_values)
+                        widen(k_values, dim_v, v, soon_k - k_values)
                 k = wide
             i = 0
             while i < n:
