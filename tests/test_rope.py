@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from edgellm.backends.cpu.step_block import AHEAD, RopeTable
 from edgellm.graph import RopeSpec
 from edgellm.ops.rope import turn
 from edgellm.rope import frequencies, yarn_magnitude
@@ -56,3 +57,16 @@ def test_turn_is_a_complex_product_and_leaves_the_rest(style: str) -> None:
 def test_angles_stay_exact_far_out() -> None:
     rates, _ = frequencies(RopeSpec(2, "norm", 10000.0))
     assert math.cos(10**7 * rates[0]) == pytest.approx(math.cos(10**7), abs=1e-9)
+
+
+def test_single_positions_are_those_of_a_prompt() -> None:
+    """Tables of one token, wherever it goes next, hold the bits that they have among many."""
+    table = RopeTable(RopeSpec(64, "neox", 10000.0, magnitude=1.1), None, {"T": 2 * AHEAD, "R": 1})
+    every, wanted = table.of("T"), table.of("R")
+    first, rows = 1000, np.zeros(1, np.int32)
+    table.fill(np.arange(first, first + 2 * AHEAD), rows)
+    expected = [each.copy() for each in every]
+    for place in (0, 1, AHEAD - 1, AHEAD, 2 * AHEAD - 1, AHEAD // 2, 0):
+        table.fill_one(first + place)
+        for mine, of_rows, given in zip(every, wanted, expected, strict=True):
+            assert mine[0].tolist() == of_rows[0].tolist() == given[place].tolist()

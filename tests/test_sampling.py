@@ -147,8 +147,10 @@ def edited(logits: list[float], history: list[int], **options: object) -> list[f
     """The logits after biases and penalties, seen through the sampler's own edits."""
     values = np.array(logits, np.float32)
     sampler = Sampler(SamplingOptions(**options), n_vocab=len(values), context=8)  # type: ignore[arg-type]
-    result: list[float] = sampler._edit(values, array("i", history)).tolist()
-    assert values.tolist() == pytest.approx(logits), "the back end's array stays as it is"
+    sampler.sample(values, array("i", history))
+    assert values.tolist() == np.array(logits, np.float32).tolist(), "the back end's array is as it was"
+    sampler._edit(values, array("i", history))
+    result: list[float] = values.tolist()
     return result
 
 
@@ -194,7 +196,8 @@ def dry_by_definition(history: list[int], allowed: int, breakers: set[int]) -> d
 def test_dry(history: list[int], allowed: int) -> None:
     options = SamplingOptions(dry_multiplier=0.8, dry_allowed_length=allowed, dry_sequence_breakers=(".",))
     sampler = Sampler(options, n_vocab=8, context=64, vocabulary=Letters())
-    got = sampler._edit(np.zeros(8, np.float32), array("i", history))
+    got = np.zeros(8, np.float32)
+    sampler._edit(got, array("i", history))
     wanted = np.zeros(8)
     for token, penalty in dry_by_definition(history, allowed, {3, 4}).items():
         wanted[token] -= penalty
@@ -207,7 +210,8 @@ def test_dry_breaker_that_spans_tokens() -> None:
     broken = [0, 1, 2, 5, 6, 7, 0, 1]
     options = SamplingOptions(dry_multiplier=1.0, dry_sequence_breakers=("<|>",), dry_allowed_length=3)
     for history, length in ((again, 2), (broken, 2), ([2, *again], 3), ([5, 6, 7, 0, 1, 2, 5, 6, 7, 0, 1], 2)):
-        got = Sampler(options, n_vocab=8, context=64, vocabulary=Letters())._edit(np.zeros(8, np.float32), array("i", history))
+        got = np.zeros(8, np.float32)
+        Sampler(options, n_vocab=8, context=64, vocabulary=Letters())._edit(got, array("i", history))
         assert (got[2] < 0) == (length >= 3)
 
 
@@ -224,6 +228,23 @@ def test_bias_and_ignored_ends() -> None:
     assert pick(logits, logit_bias={1: -math.inf, 3: 9.0}) == 3
     with pytest.raises(OptionError, match="token 4"):
         pick(logits, logit_bias={4: 1.0})
+
+
+@given(st.lists(st.integers(-3, 3), min_size=3, max_size=8),
+       st.dictionaries(st.integers(0, 2), st.sampled_from([-math.inf, -2.0, 0.0, 1.0])), st.booleans(), st.booleans())
+def test_greedy_takes_the_best_after_biases(values: list[int], bias: dict[int, float], ends: bool, writable: bool) -> None:
+    """The lowest id of equals, whether biases are all below 0 or not; the logits are as they were."""
+    logits = np.array(values, np.float32)
+    logits.flags.writeable = writable
+    wanted = [value + bias.get(token, 0.0) + (-math.inf if ends and token == 2 else 0.0) for token, value in enumerate(values)]
+    options = SamplingOptions(temperature=0, logit_bias=bias, ignore_eos=ends)
+    sampler = Sampler(options, n_vocab=len(values), context=8, end_tokens=[2])
+    if max(wanted) == -math.inf:
+        with pytest.raises(NumericError):
+            sampler.sample(logits, array("i", [0]))
+    else:
+        assert sampler.sample(logits, array("i", [0])) == wanted.index(max(wanted))
+    assert logits.tolist() == values
 
 
 def test_processors_see_all_ids_and_change_the_choice() -> None:

@@ -6,6 +6,7 @@ import os
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +18,14 @@ from edgellm.sampling.constraint import Mask, TokenConstraint, allowed_ids
 from edgellm.sampling.drawing import Chances, build_draw, chances_of, draw_after
 from edgellm.sampling.dry import Vocabulary, dry, find_breakers
 from edgellm.sampling.options import SamplingOptions
-from edgellm.sampling.penalties import Edit, logit_bias, penalties
+from edgellm.sampling.penalties import Change, Edit, logit_bias, penalties
 from edgellm.sampling.temperature import dynamic_temperature, most_probable, temperature
 from edgellm.sampling.truncation import Select, Uniform
 
 Logits = npt.NDArray[np.float32]                 # (n_vocab,)
+Chosen = TypeVar("Chosen")
 Processor = Callable[[npt.NDArray[np.int32], Logits], Logits]    # (ids so far, logits) -> logits
+NO_TOKENS = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class EditStage:
     name: str
     active: Callable[[SamplingOptions, Surroundings], bool]
     build: Callable[[SamplingOptions, Surroundings], Edit]
+    looks_back: bool = True                      # it needs the latest tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ def _penalises(o: SamplingOptions, around: Surroundings) -> bool:
 
 EDIT_STAGES = (
     EditStage("logit_bias", lambda o, around: bool(o.logit_bias or around.suppressed) or o.ignore_eos,
-              lambda o, around: logit_bias(o, around.n_vocab, {*around.suppressed, *(around.end_tokens if o.ignore_eos else ())})),
+              lambda o, around: logit_bias(o, around.n_vocab, {*around.suppressed, *(around.end_tokens if o.ignore_eos else ())}),
+              looks_back=False),
     EditStage("penalties", _penalises, lambda o, around: penalties(o, _last_n(o.repeat_last_n, around))),
     EditStage("dry", lambda o, around: o.dry_multiplier > 0 and o.dry_last_n != 0, _build_dry),
 )
@@ -102,8 +107,10 @@ class Sampler:
         self.redrawable = options.seed is None and not self._greedy and not options.mirostat and options.adaptive_target < 0
         self._processors = _checked(processors)
         around = Surroundings(n_vocab, context, end_tokens, vocabulary, suppressed)
-        self._edits = [stage.build(options, around) for stage in EDIT_STAGES if stage.active(options, around)]
-        self._lookback = max(_last_n(options.repeat_last_n, around), _last_n(options.dry_last_n, around))
+        edits = [stage for stage in EDIT_STAGES if stage.active(options, around)]
+        self._edits = [stage.build(options, around) for stage in edits]
+        lookback = max(_last_n(options.repeat_last_n, around), _last_n(options.dry_last_n, around))
+        self._lookback = lookback if any(stage.looks_back for stage in edits) else 0
         self._constraint = constraint
         self._prepared = False
         self._mask: Mask | None = None
@@ -113,8 +120,11 @@ class Sampler:
             losing = [k for k, stage in enumerate(stages) if not stage.keeps_best]
             stages = stages[: losing[-1] + 1] if losing else []
         self._selects = [stage.build(options, self._uniform) for stage in stages]
+        # Greedy decoding with tokens that are only ever made less likely: mostly the best of all is none of them.
+        self._lowered = frozenset({*options.logit_bias, *suppressed, *(end_tokens if options.ignore_eos else ())})
+        self._takes_best = (self._greedy and not (self._selects or self._processors or constraint is not None or self._lookback)
+                            and all(bias <= 0 for bias in options.logit_bias.values()))
         self._draw = build_draw(options, n_vocab, self._uniform)
-        self._edited = np.empty(n_vocab, np.float32)
 
     @property
     def complete(self) -> bool:
@@ -133,28 +143,51 @@ class Sampler:
             self._prepared = False
 
     def sample(self, logits: Logits, history: array[int]) -> int:
-        """The next token after `history` (all ids so far) from `logits` (n_vocab,), which stay as they are.
+        """The next token after `history` (all ids so far) from `logits` (n_vocab,), which are as they were when it returns.
 
         Raises NumericError where logits are NaN or infinite, or where no token is left.
         """
-        candidates = self._candidates(logits, history)
-        return most_probable(candidates) if self._greedy else self._draw(candidates)
+        if self._takes_best:
+            at = int(logits.argmax())            # of NaN and numbers, NaN is the greatest
+            if at not in self._lowered:          # as are all others but the best: it stays the best
+                _check_peak(float(logits[at]))
+                return at
+        return self._chosen(logits, history, self._drawn)
 
     def sample_after(self, logits: Logits, history: array[int], guess: int, chances: Chances) -> int:
         """As `sample`, and as often as possible `guess`, which was drawn from `chances`; only where `redrawable`."""
-        return draw_after(self._candidates(logits, history), guess, chances, len(logits), self._uniform)
+        return self._chosen(logits, history,
+                            lambda edited: draw_after(self._candidates(edited), guess, chances, len(logits), self._uniform))
 
     def chances(self, logits: Logits, history: array[int]) -> tuple[int, Chances]:
         """A token, and the distribution that it is drawn from; only where `redrawable`."""
-        candidates = self._candidates(logits, history)
-        return self._draw(candidates), chances_of(candidates)
+        def choose(edited: Logits) -> tuple[int, Chances]:
+            candidates = self._candidates(edited)
+            return self._draw(candidates), chances_of(candidates)
 
-    def _candidates(self, logits: Logits, history: array[int]) -> Candidates:
-        """What the next token is drawn from."""
+        return self._chosen(logits, history, choose)
+
+    def _chosen(self, logits: Logits, history: array[int], choose: Callable[[Logits], Chosen]) -> Chosen:
+        """What `choose` makes of edited logits: the same array where few of them change, which then get back what they were."""
         self.prepare()
-        if self._edits or self._processors:
-            logits = self._edit(logits, history)
-        _check_peak(float(logits.max()))         # of NaN and numbers, NaN is the greatest
+        edited, changes = logits, list[Change]()
+        if self._processors or (self._edits and not logits.flags.writeable):
+            edited = self._processed(logits, history)
+        try:
+            changes = self._edit(edited, history)
+            return choose(edited)
+        finally:
+            if edited is logits:
+                for ids, before in reversed(changes):
+                    logits[ids] = before
+
+    def _drawn(self, logits: Logits) -> int:
+        candidates = self._candidates(logits)
+        return most_probable(candidates) if self._greedy else self._draw(candidates)
+
+    def _candidates(self, logits: Logits) -> Candidates:
+        """What the next token is drawn from."""
+        _check_peak(float(logits.max()))
         candidates = Candidates(None, logits, False)
         if self._mask is not None:
             candidates = candidates.take(allowed_ids(self._mask, len(logits)))
@@ -163,21 +196,24 @@ class Sampler:
             candidates = select(candidates)
         return candidates
 
-    def _edit(self, logits: Logits, history: array[int]) -> Logits:
-        np.copyto(self._edited, logits)
-        edited = self._edited
-        if self._processors:
-            ids = np.array(history, np.int32)
-            for processor in self._processors:
-                result = np.asarray(processor(ids, edited), np.float32)
-                if result.shape != edited.shape:
-                    raise OptionError(f"a processor returned logits of shape {result.shape}; return {edited.shape}.")
-                if result is not edited:         # it may be the processor's own, or read-only
-                    np.copyto(edited, result)
-        latest = np.array(history[max(0, len(history) - self._lookback) :], np.int32)
-        for edit in self._edits:
-            edit(edited, latest)
+    def _processed(self, logits: Logits, history: array[int]) -> Logits:
+        """A copy, changed by the user's processors."""
+        edited = logits.copy()
+        ids = np.array(history, np.int32) if self._processors else NO_TOKENS
+        for processor in self._processors:
+            result = np.asarray(processor(ids, edited), np.float32)
+            if result.shape != edited.shape:
+                raise OptionError(f"a processor returned logits of shape {result.shape}; return {edited.shape}.")
+            if result is not edited:             # it may be the processor's own, or read-only
+                np.copyto(edited, result)
         return edited
+
+    def _edit(self, logits: Logits, history: array[int]) -> list[Change]:
+        """Change logits in place."""
+        if not self._edits:
+            return []
+        latest = np.array(history[max(0, len(history) - self._lookback) :], np.int32) if self._lookback else NO_TOKENS
+        return [edit(logits, latest) for edit in self._edits]
 
 
 def _checked(processors: Sequence[Processor]) -> tuple[Processor, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.sampling.options import SamplingOptions
-from edgellm.sampling.penalties import Edit, History
+from edgellm.sampling.penalties import Change, Edit, History
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_EXPONENT_LOG = math.log(FLOAT32_MAX)         # where llama.cpp stops the exponent
@@ -54,15 +54,16 @@ def dry(options: SamplingOptions, last_n: int, breakers: Breakers) -> Edit:
     allowed, multiplier, base = options.dry_allowed_length, options.dry_multiplier, options.dry_base
     max_exponent = math.floor(MAX_EXPONENT_LOG / math.log(base)) if base > 1.000001 else last_n
 
-    def edit(logits: npt.NDArray[np.float32], history: History) -> None:
+    def edit(logits: npt.NDArray[np.float32], history: History) -> Change:
         tokens = history[max(0, len(history) - last_n) :]
         limit = _length_since_breaker(tokens, breakers)
-        if limit < allowed:
-            return
-        lengths = _repeated_lengths(tokens, min(limit, allowed + max_exponent))
-        for token, length in lengths.items():
-            if length >= allowed:
-                logits[token] -= min(multiplier * base ** min(length - allowed, max_exponent), FLOAT32_MAX)
+        lengths = _repeated_lengths(tokens, min(limit, allowed + max_exponent)) if limit >= allowed else {}
+        repeated = {token: length for token, length in lengths.items() if length >= allowed}
+        ids = np.array(list(repeated), np.intp)
+        before = logits[ids]
+        for token, length in repeated.items():
+            logits[token] -= min(multiplier * base ** min(length - allowed, max_exponent), FLOAT32_MAX)
+        return ids, before
 
     return edit
 

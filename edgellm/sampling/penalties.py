@@ -10,7 +10,8 @@ from edgellm.errors import OptionError, shown
 from edgellm.sampling.options import SamplingOptions
 
 History = npt.NDArray[np.int32]                  # (n,) the latest token ids, oldest first
-Edit = Callable[[npt.NDArray[np.float32], History], None]   # changes logits (n_vocab,) in place
+Change = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]    # tokens, and their logits before it
+Edit = Callable[[npt.NDArray[np.float32], History], Change]      # changes logits (n_vocab,) in place
 
 
 def logit_bias(options: SamplingOptions, n_vocab: int, banned: Collection[int]) -> Edit:
@@ -23,8 +24,10 @@ def logit_bias(options: SamplingOptions, n_vocab: int, banned: Collection[int]) 
     ids = np.array(list(values), np.intp)
     bias = np.array(list(values.values()), np.float32)
 
-    def edit(logits: npt.NDArray[np.float32], history: History) -> None:
-        logits[ids] += bias
+    def edit(logits: npt.NDArray[np.float32], history: History) -> Change:
+        before = logits[ids]
+        logits[ids] = before + bias
+        return ids, before
 
     return edit
 
@@ -34,10 +37,11 @@ def penalties(options: SamplingOptions, last_n: int) -> Edit:
     repeat = np.float32(options.repeat_penalty)
     frequency, presence = np.float32(options.frequency_penalty), np.float32(options.presence_penalty)
 
-    def edit(logits: npt.NDArray[np.float32], history: History) -> None:
+    def edit(logits: npt.NDArray[np.float32], history: History) -> Change:
         ids, counts = np.unique(history[max(0, len(history) - last_n) :], return_counts=True)
-        values = logits[ids]
-        values = np.where(values > 0, values / repeat, values * repeat)
+        before = logits[ids]
+        values = np.where(before > 0, before / repeat, before * repeat)
         logits[ids] = values - (counts.astype(np.float32) * frequency + presence)
+        return ids.astype(np.intp), before
 
     return edit

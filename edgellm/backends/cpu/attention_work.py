@@ -56,9 +56,9 @@ class AttentionWork:
             spans = spans[batch.output_rows]
             ends = np.searchsorted(batch.output_rows, [segment.first_row + segment.n for segment in batch.segments]).tolist()
         elif len(spans) == 1:
-            state = batch.segments[0].state
+            state, span = batch.segments[0].state, spans[0].tolist()
             assert isinstance(state, CpuState)
-            here = (state.kv.table(memory_class), *self._chunks(spans[0], spans[0]))
+            here = (state.kv.table(memory_class), *self._chunks_of(span, span))
             if here != self._last:
                 self._list(batch, memory_class, spans, ends, least=1)        # its plan relies on what `merge` writes
                 self._last = here
@@ -98,10 +98,13 @@ class AttentionWork:
         self._words[abi.WORK_N_ITEMS], self._words[abi.WORK_N_MERGES] = n, n_merges
 
     def _chunks(self, first_span: Spans, last_span: Spans) -> tuple[int, int]:
+        return self._chunks_of(first_span.tolist(), last_span.tolist())
+
+    def _chunks_of(self, first_span: Sequence[int], last_span: Sequence[int]) -> tuple[int, int]:
         """The chunks that a group sees from its first row's window on to its last row's end, the sinks' one included."""
         sinks, ring = self.memory.sinks, self.memory.ring
-        _, n_sinks, first, _ = first_span.tolist()
-        _, _, last, length = last_span.tolist()
+        _, n_sinks, first, _ = first_span
+        _, _, last, length = last_span
         base = (first - sinks) // BLOCK * BLOCK
         end = last - sinks + (ring if last - sinks < base else 0) + length
         return base // CHUNK - (n_sinks > 0), -(-end // CHUNK)

@@ -1,7 +1,7 @@
 """The keys and values of one conversation on the CPU, in pages of slots, and the page tables that kernels read."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
@@ -59,17 +59,19 @@ class KVCache:
         self._tables: list[PageTable[Page]] = [PageTable(n_pages(memory)) for memory in layout.classes]
         # Addresses of pages, 0 where there is none: what kernels read. Index 0 is the sinks' page.
         self._addresses = [np.zeros(len(list(table)), np.int64) for table in self._tables]
+        self._address_tables = _starts(self._addresses)
 
     def fork(self) -> KVCache:
         """A second conversation that goes on from here: page tables are copied, pages are not."""
         other = KVCache(self.layout, self.kv)
         other._tables = [table.fork() for table in self._tables]
         other._addresses = [addresses.copy() for addresses in self._addresses]
+        other._address_tables = _starts(other._addresses)
         return other
 
     def table(self, memory_class: int) -> int:
         """Address of int64 (pages,): addresses of the pages of a memory class, the sinks' page first."""
-        return int(self._addresses[memory_class].ctypes.data)
+        return self._address_tables[memory_class]
 
     def write_to(self, memory_class: int, spans: Spans, targets: npt.NDArray[np.int64]) -> None:
         """Make the slots of `spans` (T, 4) safe to write, and say where they are.
@@ -142,6 +144,10 @@ class KVCache:
     def __del__(self) -> None:
         for table in getattr(self, "_tables", ()):
             table.release()
+
+
+def _starts(arrays: Sequence[npt.NDArray[np.int64]]) -> list[int]:
+    return [int(array.ctypes.data) for array in arrays]
 
 
 def _pages(memory: MemoryClass, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:      # Any: of whatever width slots have

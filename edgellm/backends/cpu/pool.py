@@ -23,10 +23,7 @@ class Program:
         self.table, self.threads = table, len(table)
         self._words = np.zeros(abi.PROGRAM_WORDS, np.int64)
         self._words[:] = table.ctypes.data, table.shape[1], table.strides[0], self.threads
-
-    @property
-    def address(self) -> int:
-        return int(self._words.ctypes.data)
+        self.address = int(self._words.ctypes.data)
 
     def parts(self, work: npt.NDArray[np.int64], size: int) -> Iterator[Program]:
         """The program in parts of about `size` work, cut where all threads meet. `work` (n + 1,): how much is done before each."""

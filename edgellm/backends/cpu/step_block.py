@@ -15,6 +15,7 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.rope import cos_sin, frequencies
 
 Floats = npt.NDArray[np.float32]
+AHEAD = 32                                       # positions
 
 
 class RopeTable:
@@ -23,6 +24,7 @@ class RopeTable:
     def __init__(self, spec: RopeSpec, factors: npt.NDArray[np.float32] | None, max_rows: Mapping[Rows, int]) -> None:
         self._spec, self._frequencies, self._max_rows = spec, frequencies(spec, factors), max_rows
         self._tables: dict[Rows, tuple[Floats, Floats]] = {}
+        self._first, self._next = 0, (np.empty(0, np.float32),) * 2      # of positions that follow each other
 
     def of(self, rows: Rows) -> tuple[Floats, Floats]:
         """cos and sin of these rows of a step."""
@@ -32,10 +34,23 @@ class RopeTable:
         return self._tables[rows]
 
     def fill(self, positions: npt.NDArray[np.int64], output_rows: npt.NDArray[np.int32]) -> None:
-        angles = cos_sin(self._spec, positions, *self._frequencies)
+        angles = self._cos_sin(positions)
         for rows, table in self._tables.items():
             for mine, given in zip(table, angles, strict=True):
                 mine[: len(given if rows == "T" else output_rows)] = given if rows == "T" else given[output_rows]
+
+    def fill_one(self, position: int) -> None:
+        """`fill` for one token: positions are computed ahead, which spares all of NumPy's calls but the copies."""
+        at = position - self._first
+        if not 0 <= at < len(self._next[0]):
+            self._next, self._first, at = self._cos_sin(np.arange(position, position + AHEAD)), position, 0
+        for table in self._tables.values():
+            for mine, given in zip(table, self._next, strict=True):
+                mine[0] = given[at]
+
+    @np.errstate(all="ignore")                   # damaged factors give NaN or Inf logits, which is an error of its own
+    def _cos_sin(self, positions: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+        return cos_sin(self._spec, positions, *self._frequencies)
 
 
 class StepBlock:
@@ -89,6 +104,9 @@ class StepBlock:
 
     def fill(self, step: StepBatch) -> None:
         """Set all of it to a step, whose segments' states are made ready to be written."""
+        if len(step.tokens) == 1:
+            self._fill_one(step)
+            return
         n_tokens, n_outputs = len(step.tokens), len(step.output_rows)
         self.words[abi.N_TOKENS], self.words[abi.N_OUTPUTS] = n_tokens, n_outputs
         self.tokens[:n_tokens] = step.tokens
@@ -109,9 +127,28 @@ class StepBlock:
                 state.recurrent.write_to(step.state_slots[mine], self.state_targets[mine])
         for (index, _, rows), work in self._work.items():
             work.fill(step, index, rows)
-        with np.errstate(all="ignore"):          # damaged factors give NaN or Inf logits, which is an error of its own
-            for (_, kind), table in self._tables.items():
-                table.fill(step.positions if kind == "true" else step.sink_positions, step.output_rows)
+        for (_, kind), table in self._tables.items():
+            table.fill(step.positions if kind == "true" else step.sink_positions, step.output_rows)
+
+    def _fill_one(self, step: StepBatch) -> None:
+        """`fill` of the usual step. After a walk over the weights Python's own data is in no cache, so every call counts."""
+        state, words, wanted = step.segments[0].state, self.words, len(step.output_rows)
+        assert isinstance(state, CpuState)
+        words[abi.N_TOKENS], words[abi.N_OUTPUTS], words[abi.N_SEGMENTS] = 1, wanted, 1
+        self.tokens[0], self.positions[0], self.output_rows[0] = step.tokens[0], step.positions[0], 0
+        self.segments[0], self.adapters[0] = (0, 1), step.segments[0].adapters
+        for index, given in enumerate(step.spans):
+            self.spans[index][0] = given[0]
+            state.kv.write_to(index, given, self.targets[index])
+        for index, held in self._output_spans.items():
+            held[0] = step.spans[index][0]
+        if len(step.state_slots):
+            state.recurrent.write_to(step.state_slots, self.state_targets)
+        for (index, _, rows), work in self._work.items():
+            work.fill(step, index, rows)
+        true, sink = int(step.positions[0]), int(step.sink_positions[0])
+        for (_, kind), table in self._tables.items():
+            table.fill_one(true if kind == "true" else sink)
 
     def _written(self, step: StepBatch) -> Iterator[tuple[CpuState, slice]]:
         """The states that a step writes, and the rows of each. Documents all have the same one."""
