@@ -13,7 +13,7 @@ ARRIVED: Final = 1                               # threads that reached the barr
 GENERATION: Final = 2                            # barriers passed
 PLAN: Final = 3                                  # address of the first thread's records
 RECORDS: Final = 4                               # how many
-STOP: Final = 5                                  # the pool is closing
+STOP: Final = 5                                  # the pool is closing; beside it how many pauses a worker waits before it parks
 SLEEPERS: Final = 6                              # threads that sleep at the barrier; beside it how long: seconds, nanoseconds
 STRIDE: Final = 7                                # bytes from one thread's records to the next one's
 NEXT: Final = 8                                  # the chunk that is taken next, of records that are shared in chunks
@@ -23,7 +23,7 @@ MOST_THREADS: Final = 4096
 
 BARRIER_SPINS: Final = 2048                      # pauses before a thread sleeps at a barrier (a pure spin collapses on busy cores)
 LONGEST_SLEEP: Final = (0, 20_000_000)           # seconds, nanoseconds: no wake-up is ever lost for longer
-IDLE_SPINS: Final = 20_000                       # pauses between two plans before a worker parks: about a millisecond
+IDLE_SECONDS: Final = 0.0015                     # between two plans before a worker parks: sampling and Python take 0.4 to 1 ms
 
 # A program, what a pool runs: int64 words, of which the first three go to PLAN, RECORDS and STRIDE.
 PROGRAM_THREADS: Final = 3                       # how many threads walk it

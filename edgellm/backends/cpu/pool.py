@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from edgellm.backends.cpu import abi
 from edgellm.errors import BackendError
 
+_PATIENCE, _TRIED = abi.STOP * abi.LINE + 1, 4000        # the word; pauses that are timed
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -56,6 +58,7 @@ class Pool:
         self._words = self._block[(self._address - self._block.ctypes.data) // 8 :]
         sleep = abi.SLEEPERS * abi.LINE + 1
         self._words[sleep : sleep + 2] = abi.LONGEST_SLEEP
+        self._words[_PATIENCE] = self._patience() if threads > 1 else 0
         self._condition = threading.Condition()
         self._parked = [False] * threads
         self._closed = False
@@ -68,6 +71,15 @@ class Pool:
         except BaseException:                    # Ctrl-C, or no more threads: nobody else knows those that run
             self.close()
             raise
+
+    def _patience(self) -> int:
+        """How many pauses take `IDLE_SECONDS`: one takes 140 cycles on some processors, 60 or a few on others."""
+        self._words[_PATIENCE], seconds = _TRIED, []
+        for _ in range(2):
+            began = time.perf_counter()
+            self._wait(self._address, 0, 0)      # there is nothing to walk yet
+            seconds.append(time.perf_counter() - began)
+        return int(_TRIED * abi.IDLE_SECONDS / min(seconds))
 
     def run(self, program: Program) -> None:
         """Walk a program; returns when all its threads are through."""

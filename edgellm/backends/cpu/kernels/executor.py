@@ -23,7 +23,7 @@ FUTEX_WAIT, FUTEX_WAKE = 128, 129                # private to this process
 EVERYBODY = 2**31 - 1
 NEXT, CHUNKS = abi.NEXT * LINE_BYTES, abi.CHUNKS * 8
 REPLICATED, BARRIER_AFTER = abi.REPLICATED * 8, abi.BARRIER_AFTER * 8
-BARRIER_SPINS, IDLE_SPINS = abi.BARRIER_SPINS, abi.IDLE_SPINS
+BARRIER_SPINS = abi.BARRIER_SPINS
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -98,8 +98,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         The epoch says how many threads walk, so that one that is not wanted never looks at the records of the next program.
         """
         seen = block + SEEN + ith * LINE_BYTES
-        spins = 0
-        while load(block + STOP) == 0 and spins < IDLE_SPINS:
+        spins, most = 0, load_i64(block, STOP + 8)
+        while load(block + STOP) == 0 and spins < most:
             epoch = load(block + EPOCH)
             if epoch != load(seen) and ith < epoch % MOST_THREADS:
                 walk_records(block, ith, epoch % MOST_THREADS)

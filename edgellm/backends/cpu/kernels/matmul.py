@@ -27,6 +27,7 @@ from edgellm.backends.cpu.traits import BLOCK, PANEL_BYTES, PANEL_ROWS, SUPERBLO
 from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = SUPERBLOCK // BLOCK
+REREAD_BYTES = 1 << 18                           # of rows that are multiplied by tiles of columns, then by the columns in none
 LANE_COLUMNS, TOTALS_BYTES = block_lanes.COLUMNS, block_lanes.TOTALS_BYTES
 i64, f32, void = types.int64, types.float32, types.void
 
@@ -34,17 +35,25 @@ i64, f32, void = types.int64, types.float32, types.void
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     few, many = (_lanes_or_pairs if isa.level.lanes_from else _few_columns)(variant, isa), _many_columns(variant, isa)
     load_i64, tile_rows = isa.load_i64, isa.level.tile_rows
-    arguments, tiled_rows = MATMUL.reader(isa, "step n count"), tiles(isa)
+    arguments, tiled_rows = MATMUL.reader(isa, "step n count row_bytes"), tiles(isa)
 
     def matmul(op, ith, nth):
-        step, n, count = arguments(op)
+        step, n, count, row_bytes = arguments(op)
         columns = load_i64(step, count * 8)
         tiled = tiled_rows(columns)
-        if tiled > 0:
-            groups = (n + tile_rows - 1) // tile_rows
-            many(op, groups * ith // nth, groups * (ith + 1) // nth, tiled)
-        if tiled < columns:
-            few(op, n * ith // nth, n * (ith + 1) // nth, tiled, columns)
+        if tiled == 0:
+            few(op, n * ith // nth, n * (ith + 1) // nth, 0, columns)
+            return
+        groups = (n + tile_rows - 1) // tile_rows
+        first, end = groups * ith // nth, groups * (ith + 1) // nth
+        at_once = end - first
+        if tiled < columns:                      # the others read the same rows, while the second-level cache has them
+            at_once = max(1, REREAD_BYTES // (PANEL_ROWS * row_bytes)) * (PANEL_ROWS // tile_rows)
+        for group in range(first, end, max(at_once, 1)):
+            last = min(group + at_once, end)
+            many(op, group, last, end, tiled)
+            if tiled < columns:
+                few(op, group * tile_rows, min(last * tile_rows, n), tiled, columns)
 
     return matmul
 
@@ -148,7 +157,7 @@ def _block_lanes(variant: str, isa: Isa) -> Any:
 
 
 def _many_columns(variant: str, isa: Isa) -> Any:
-    """Some groups of rows by whole tiles of columns."""
+    """Groups of rows from `first` to `end`, with more up to `until` after them, by whole tiles of columns."""
     load_f32, isa_level, shape = isa.load_f32, isa.level, shape_of(variant, isa.level)
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
     tile_rows, panel_bytes, small_until = isa_level.tile_rows, isa_level.panel_bytes, isa_level.small_panel_columns
@@ -168,7 +177,7 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     end_tiles = isa.make("end_tiles", void, (), lambda e: e.end_tiles())
 
     @inline
-    def many(op, first, end, columns):
+    def many(op, first, end, until, columns):
         w, row_bytes, n, k, x, x_stride, totals = arguments(op)
         superblocks, blocks = (k + SUPERBLOCK - 1) // SUPERBLOCK, (k + BLOCK - 1) // BLOCK
         pass_bytes, x_pass_bytes = superblocks * record, superblocks * panel.X_RECORD
@@ -186,11 +195,12 @@ def _many_columns(variant: str, isa: Isa) -> Any:
             for i in range(here):
                 row = (group + i) * tile_rows
                 unpack_group(w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * group_bytes)
-            done, last_row = group + here, min((group + here + at_once) * tile_rows, end * tile_rows, n)
+            done, last_row = group + here, min((group + here + at_once) * tile_rows, until * tile_rows, n)
             ahead, lines = w + done * tile_rows * row_bytes, max(0, last_row - done * tile_rows) * row_bytes // LINE
             if columns <= small_until:           # `multiply` does it
                 lines = 0
             passes = columns // TILE_COLUMNS * BLOCKS
+            near = ahead
             for c in range(0, columns, TILE_COLUMNS):
                 for block in range(BLOCKS):
                     turn = c // TILE_COLUMNS * BLOCKS + block    # meanwhile the rows of the next panel come to the cache
@@ -203,11 +213,11 @@ def _many_columns(variant: str, isa: Isa) -> Any:
                         for i in range(0, alone, side_by_side):
                             multiply_several(at + i * group_bytes, group_bytes, n_superblocks, x_at, totals + i * totals_bytes,
                                              block)
-                    for i in range(alone, here):
+                    if c > 0 or columns > small_until:
                         near = at                # in the cache already: nothing to fetch
-                        if columns <= small_until and c == 0:
-                            near = ahead + block * superblocks * ahead_bytes
+                    for i in range(alone, here):
                         multiply(at + i * group_bytes, n_superblocks, x_at, totals + i * totals_bytes, block, near)
+                    near += n_superblocks * ahead_bytes
                 for column in range(TILE_COLUMNS):           # whose rows lie side by side
                     for i in range(here):
                         row, at = (group + i) * tile_rows, totals + (i * TILE_COLUMNS + column) * tile_rows * 4
