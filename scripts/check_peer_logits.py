@@ -40,16 +40,7 @@ from edgellm.formats.gguf import open_gguf
 from edgellm.reference import Reference
 from edgellm.weights import WeightStore
 
-PEER = """
-import sys
-import numpy as np
-from llama_cpp import Llama
-path, ids, out = sys.argv[1:]
-tokens = np.load(ids)
-model = Llama(path, n_ctx=128, n_threads=1, logits_all=True, verbose=False, flash_attn=False, type_k=0, type_v=0)
-model.eval(tokens.tolist())
-np.save(out, np.asarray(model.scores[:len(tokens)]))
-"""
+PEER = Path(__file__).resolve().parent / "peers" / "llama_cpp_logits.py"
 
 
 def main() -> None:
@@ -82,11 +73,11 @@ def readable(variant: Variant) -> Variant:
     return replace(variant, metadata={**variant.metadata, **keys})
 
 
-def peer_logits(path: Path, ids: npt.NDArray[np.int64], python: str) -> npt.NDArray[np.float32] | None:
-    """What llama.cpp computes (ids, n_vocab); None where it cannot load the file."""
+def peer_logits(path: Path, ids: npt.NDArray[np.int64], python: str, repack: str = "1") -> npt.NDArray[np.float32] | None:
+    """What llama.cpp computes (ids, n_vocab), without repacking where that is "0"; None where it cannot load the file."""
     given, out = path.with_suffix(".ids.npy"), path.with_suffix(".out.npy")
     np.save(given, ids)
-    done = subprocess.run([python, "-c", PEER, str(path), str(given), str(out)], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, str(PEER), str(path), str(given), str(out), repack], capture_output=True, text=True, check=False)
     return None if done.returncode else np.asarray(np.load(out), np.float32)
 
 
