@@ -120,7 +120,7 @@ class Sampler:
             losing = [k for k, stage in enumerate(stages) if not stage.keeps_best]
             stages = stages[: losing[-1] + 1] if losing else []
         self._selects = [stage.build(options, self._uniform) for stage in stages]
-        # Greedy decoding with tokens that are only ever made less likely: mostly the best of all is none of them.
+        # Greedy decoding where some tokens are made less likely, none more: the best of all is rarely one of them.
         self._lowered = frozenset({*options.logit_bias, *suppressed, *(end_tokens if options.ignore_eos else ())})
         self._takes_best = (self._greedy and not (self._selects or self._processors or constraint is not None or self._lookback)
                             and all(bias <= 0 for bias in options.logit_bias.values()))
@@ -149,7 +149,7 @@ class Sampler:
         """
         if self._takes_best:
             at = int(logits.argmax())            # of NaN and numbers, NaN is the greatest
-            if at not in self._lowered:          # as are all others but the best: it stays the best
+            if at not in self._lowered:          # others only become less likely, so it stays the best
                 _check_peak(float(logits[at]))
                 return at
         return self._chosen(logits, history, self._drawn)

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import block_lanes, neon_rows, output, panel, panel_groups
-from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._partition import lanes, tiles
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.row import row_totals
@@ -33,6 +33,7 @@ i64, f32, void = types.int64, types.float32, types.void
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
+    # Not inline: LLVM would write the loop below three times, each with all of their code.
     few, many = (_lanes_or_pairs if isa.level.lanes_from else _few_columns)(variant, isa), _many_columns(variant, isa)
     load_i64, tile_rows = isa.load_i64, isa.level.tile_rows
     arguments, tiled_rows = MATMUL.reader(isa, "step n count row_bytes"), tiles(isa)
@@ -41,19 +42,19 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         step, n, count, row_bytes = arguments(op)
         columns = load_i64(step, count * 8)
         tiled = tiled_rows(columns)
-        if tiled == 0:
-            few(op, n * ith // nth, n * (ith + 1) // nth, 0, columns)
-            return
-        groups = (n + tile_rows - 1) // tile_rows
-        first, end = groups * ith // nth, groups * (ith + 1) // nth
-        at_once = end - first
-        if tiled < columns:                      # the others read the same rows, while the second-level cache has them
+        unit, units = 1, n                       # threads divide rows, or groups of them
+        if tiled > 0:
+            unit, units = tile_rows, (n + tile_rows - 1) // tile_rows
+        first, end = units * ith // nth, units * (ith + 1) // nth
+        at_once = max(1, end - first)
+        if 0 < tiled < columns:                  # the other columns read the same rows while the second-level cache has them
             at_once = max(1, REREAD_BYTES // (PANEL_ROWS * row_bytes)) * (PANEL_ROWS // tile_rows)
-        for group in range(first, end, max(at_once, 1)):
+        for group in range(first, end, at_once):
             last = min(group + at_once, end)
-            many(op, group, last, end, tiled)
+            if tiled > 0:
+                many(op, group, last, end, tiled)
             if tiled < columns:
-                few(op, group * tile_rows, min(last * tile_rows, n), tiled, columns)
+                few(op, group * unit, min(last * unit, n), tiled, columns)
 
     return matmul
 
@@ -83,7 +84,7 @@ def _few_columns(variant: str, isa: Isa) -> Any:
             elif columns - c == 1:
                 store(op, row, rows, c, one(weights, row_bytes, rows, k, x + c * x_stride)[0])
 
-    return inline(few)
+    return outline(few)
 
 
 def _lanes_or_pairs(variant: str, isa: Isa) -> Any:
@@ -105,7 +106,7 @@ def _lanes_or_pairs(variant: str, isa: Isa) -> Any:
             elif columns - c == 1:
                 store(op, row, rows, c, one(weights, row_bytes, rows, k, x + c * x_stride)[0])
 
-    return inline(few)
+    return outline(few)
 
 
 def _dots(variant: str, isa: Isa) -> Callable[[int], Any]:
@@ -176,7 +177,7 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     begin_tiles = isa.make("begin_tiles", void, (), lambda e: e.begin_tiles(BLOCK // shape.n_scales))
     end_tiles = isa.make("end_tiles", void, (), lambda e: e.end_tiles())
 
-    @inline
+    @outline
     def many(op, first, end, until, columns):
         w, row_bytes, n, k, x, x_stride, totals = arguments(op)
         superblocks, blocks = (k + SUPERBLOCK - 1) // SUPERBLOCK, (k + BLOCK - 1) // BLOCK
