@@ -73,7 +73,7 @@ class Pool:
             raise
 
     def _patience(self) -> int:
-        """How many pauses take `IDLE_SECONDS`: one takes 140 cycles on some processors, 60 or a few on others."""
+        """How many pauses take `IDLE_SECONDS`: how long one is differs between processors (26 ns on Zen 4)."""
         self._words[_PATIENCE], seconds = _TRIED, []
         for _ in range(2):
             began = time.perf_counter()
