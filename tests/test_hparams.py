@@ -160,6 +160,11 @@ def test_any_values_build_a_graph_or_end_in_a_typed_error(arch: str, values: dic
                 assert len(str(error)) < 400
 
 
+def test_a_t5_encoder_sees_both_sides(tmp_path: Path) -> None:
+    with pytest.raises(BadHParam, match=r"attention\.causal.*sees what comes after"):
+        read(tmp_path, "t5encoder", metadata={"t5encoder.attention.causal": True})
+
+
 def test_odd_rotary_dims(tmp_path: Path) -> None:
     with pytest.raises(BadHParam, match="7 rotary dims"):
         read(tmp_path, metadata={"llama.rope.dimension_count": 7})

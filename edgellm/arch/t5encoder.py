@@ -21,6 +21,8 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     eps, buckets = norm_epsilon(keys), keys.integer("attention.relative_buckets_count", 8, 2**12)
     if buckets % 4:
         raise keys.bad("attention.relative_buckets_count", f"{buckets} is not a multiple of 4")
+    if keys.causal:
+        raise keys.bad("attention.causal", "an encoder with biases by distance sees what comes after a token as well")
     x = token_embedding(g, keys)
     for layer, (head, n_ff) in enumerate(zip(heads_of(keys), ffn_lengths(keys), strict=True)):
         block = f"enc.blk.{layer}"
