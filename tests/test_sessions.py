@@ -95,6 +95,22 @@ def test_steps_are_shared(path: Path) -> None:
         assert len(loader.toy.log) < 300 and loader.toy.log.count(8) > 50, "800 tokens"
 
 
+def test_a_reader_that_has_a_piece_to_take_does_not_miss_a_step(path: Path) -> None:
+    """Its thread was woken and does not run yet, while the other one drives on: answers stay in step, a little ahead of it."""
+    loader = toys()
+    with loader.load(path, context=64, parallel=2) as model:
+        wanted = [model.generate([1, 2, 3 + k], max_tokens=20, **GREEDY).token_ids for k in range(2)]
+        fast, slow = (model.stream([1, 2, 3 + k], max_tokens=20, **GREEDY) for k in range(2))
+        read = [[next(stream).token_id for _ in range(2)] for stream in (fast, slow)]
+        slow._answer.waiting = True
+        loader.toy.log.clear()
+        read[0] += [next(fast).token_id for _ in range(6)]
+        assert loader.toy.log == [2, 2, 2, 1], "no more ahead than AHEAD"
+        slow._answer.waiting = False
+        for stream, tokens, all_of_them in zip((fast, slow), read, wanted, strict=True):
+            assert tuple(tokens + [piece.token_id for piece in stream if piece.token_id is not None]) == all_of_them
+
+
 @pytest.mark.parametrize("make", [toys, references], ids=["toy", "reference"])
 def test_forks_go_on_by_themselves(path: Path, make: Callable[[], Loader]) -> None:
     loader = make()

@@ -266,13 +266,13 @@ class Engine:
         for task in self.turns.holders:
             if task in self._driver.tasks:
                 continue
-            if not task.waiting:
-                if task.may_run_ahead and not task.cancelled:
-                    optional.append(task)
-            elif task is own or not task.advance():
+            if task is own or (task.waiting and not task.advance()):
                 wanted.append(task)
-            else:
+                continue
+            if task.waiting:                     # its reader has not taken the piece yet
                 task.wake.notify_all()
+            if task.may_run_ahead and not task.cancelled:
+                optional.append(task)
         fresh = [task for task in wanted if task.conversation is None]
         for task in fresh:
             try:

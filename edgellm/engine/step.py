@@ -134,14 +134,16 @@ class Step:
 
 
 def compose(wanted: Sequence[Task], optional: Sequence[Task], executable: Executable, fresh: Sequence[Task]) -> Step | None:
-    """The next step for the tasks that somebody waits for; `optional` ones may fill it up. None where there is nothing to do."""
+    """The next step for tasks whose next token is waited for; `optional` ones may fill it up. None where there is nothing to do."""
     if len(wanted) == 1 and not optional and not fresh and (part := _next_token(wanted[0])) is not None:
         return Step([_with_draft(wanted[0], part, executable)])
-    tasks = [task for task in (*wanted, *optional) if task.conversation is not None and not task.done]
-    if not any(task.waiting for task in tasks):
+    first, rest = ([task for task in some if task.conversation is not None and not task.done] for some in (wanted, optional))
+    if not first:
         return None
+    tasks = [*first, *rest]
     limits = Limits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.pace.tokens)
-    wishes = [Wish(_pending(task), not task.background, task.waiting, task.many_outputs, task.served) for task in tasks]
+    wishes = [Wish(_pending(task), not task.background, index < len(first), task.many_outputs, task.served)
+              for index, task in enumerate(tasks)]
     return Step([_part(tasks[index], wishes[index].rows, n) for index, n in plan(wishes, limits)], fresh)
 
 
