@@ -127,11 +127,11 @@ def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | Non
     from edgellm.engine.measure import bytes_of_token, where_time_goes
 
     for test in tests:
-        runs = []
+        runs, before = [], _random(model, test.depth)
         with ProgressLine(test.name) as progress:
             for k in range(repetitions + 1):             # the first one warms caches up
                 progress(test.name, k, repetitions + 1)
-                runs.append(_run(model, test, read))
+                runs.append(_run(model, test, before, read))
         size = test.prompt or 1
         times: StepTimes | None = None
         if profile:
@@ -140,13 +140,12 @@ def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | Non
         yield Row(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), times, size)
 
 
-def _run(model: Model, test: Test, read: Read | None) -> Run:
-    """One repetition in a context that holds `depth` tokens."""
+def _run(model: Model, test: Test, before: list[int], read: Read | None) -> Run:
+    """One repetition in a context that holds the tokens `before`; they are computed unless it still does."""
     from edgellm.engine.measure import busy_seconds
 
-    before = _random(model, test.depth)
     prompt = before + _random(model, test.prompt or 1)
-    if before:                                               # the timed call finds these tokens in the context
+    if before:                                               # the timed call finds them in the context
         model.generate(before, max_tokens=1, temperature=0, ignore_eos=True)
     # A prompt's last token yields the first generated one: for tg alone it is a step of one token, as the others are.
     new = test.generated + (1 if test.prompt else 0)
