@@ -34,6 +34,23 @@ def test_steps_carry_all_conversations(loader: Loader, path: Path, capsys: pytes
     assert loader.toy.log[-5:] == [8] * 5 and sum(loader.toy.log) == (8 * 8 + 2 * 8) + (20 + 5) * (1 + 4 + 8)
 
 
+def test_where_the_time_of_a_shared_step_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["bench", str(tiny_model(tmp_path / "m.gguf", n_layers=1)), "-p", "20", "-n", "2", "--parallel", "1,3", "--profile"]
+    assert app.run([*command, "--json"]) == 0
+    for report in json.loads(capsys.readouterr().out):
+        calls = {kind["kind"]: kind["calls"] for kind in report["profile"]}
+        assert calls["select:rows"] > 0 and any(kind.startswith("attention") for kind in calls)
+        assert report["profile_ns"] > 0 and report["profile_coverage"] > 0
+    assert app.run(command) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "A step with a token of each of 3 conversations after 20 others" in text and text.count("| (waiting at barriers) ") == 2
+
+
+def test_a_back_end_that_cannot_tell(loader: Loader, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["bench", str(path), "-p", "4", "-n", "1", "--parallel", "2", "--profile"]) == 2
+    assert "toy back end cannot tell where its time goes; leave out --profile" in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_table_and_what_is_refused(loader: Loader, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["bench", str(path), "-p", "0,8", "-n", "3", "--parallel", "2"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

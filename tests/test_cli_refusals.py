@@ -41,7 +41,7 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], code: 
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    (["-d", "512"], "-d"), (["-pg", "8,8"], "-pg"), (["--profile"], "--profile"), (["-t", "1,2"], "several numbers of -t"),
+    (["-d", "512"], "-d"), (["-pg", "8,8"], "-pg"), (["-t", "1,2"], "several numbers of -t"),
 ])
 def test_bench_parallel_refuses_what_it_does_not_have(
     capsys: pytest.CaptureFixture[str], options: list[str], said: str,

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any  # Any: options of `load`
+from typing import TYPE_CHECKING, Any  # Any: options of `load`, and what JSON has
 
+from edgellm.cli.profile_table import milliseconds, print_profile, profile_report
 from edgellm.cli.progress import ProgressLine
 from edgellm.cli.table import table
 
@@ -17,12 +18,15 @@ WARM = 8                                            # tokens that are computed b
 
 
 def batched(name: str, load: dict[str, Any], prompts: Sequence[int], lengths: Sequence[int], parallel: Sequence[int],
-            repetitions: int, *, as_json: bool) -> None:
-    """Measure every combination, the median of the repetitions of each, and print them."""
+            repetitions: int, *, as_json: bool, profile: bool) -> None:
+    """Measure every combination, the median of the repetitions of each, and print them. `profile`: where the time goes of a step
+    with a token of each conversation, after their prompts.
+    """
     from edgellm.cli.opening import open_model
-    from edgellm.engine.batched import measure
+    from edgellm.engine.batched import measure, profiled
 
     rows: list[Batched] = []
+    reports: list[dict[str, Any]] = []
     with open_model(name, {**load, "parallel": max(parallel)}) as model:
         measure(model, max(parallel), WARM, 2)
         for prompt, length, n in [(prompt, length, n) for prompt in prompts for length in lengths for n in parallel]:
@@ -32,8 +36,22 @@ def batched(name: str, load: dict[str, Any], prompts: Sequence[int], lengths: Se
                     progress(f"{n} x {prompt}+{length}", k, repetitions)
                     runs.append(measure(model, n, prompt, length))
             rows.append(sorted(runs, key=lambda run: run.seconds or run.prompt_seconds)[len(runs) // 2])
-        reports = [row.report(model) for row in rows]
-    print(json.dumps(reports, indent=2) if as_json else table(HEAD, [_cells(row) for row in rows], range(len(HEAD)), OPTIONAL))
+            reports.append(rows[-1].report(model))
+            if profile:
+                reports[-1] |= profile_report(profiled(model, n, prompt))
+    if as_json:
+        print(json.dumps(reports, indent=2))
+        return
+    print(table(HEAD, [_cells(row) for row in rows], range(len(HEAD)), OPTIONAL))
+    for report in reports if profile else ():
+        _print_profile(report)
+
+
+def _print_profile(report: dict[str, Any]) -> None:
+    tested = f" ({milliseconds(int(report['t_tg'] / report['tg'] * 1e9))} a token in the test)" if report["tg"] else ""
+    print_profile(f"A step with a token of each of {report['pl']} conversations after {report['pp']} others, {report['n_threads']} "
+                  f"threads: {milliseconds(report['profile_ns'])} ms{tested}, of which these parts make "
+                  f"{report['profile_coverage']:.1%}", report)
 
 
 def _cells(row: Batched) -> list[str]:

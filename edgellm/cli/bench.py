@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgellm.cli import options
+from edgellm.cli.profile_table import milliseconds, print_profile
 from edgellm.cli.table import line_width, wrapped
 from edgellm.cli.terminal import clean
 from edgellm.errors import OptionError
@@ -67,8 +68,8 @@ def bench(
     if r is not None and r < 1:
         raise OptionError(f"-r {r}: give at least one repetition")
     if parallel is not None:
-        _refuse({"-d": d != "0", "-pg": bool(pg), "--profile": profile, "several numbers of -t": "," in (t or "")})
-        _several(model, p, n, parallel, r or 1, json_,
+        _refuse({"-d": d != "0", "-pg": bool(pg), "several numbers of -t": "," in (t or "")})
+        _several(model, p, n, parallel, r or 1, json_, profile,
                  options.given(threads=None if t is None else _numbers("-t", t)[0], threads_batch=threads_batch, backend=backend,
                                kv_type=kv_type, force=force or None))
         return
@@ -105,7 +106,8 @@ def _refuse(given: dict[str, bool]) -> None:
             raise OptionError(f"--parallel has no {option}; leave one of them out")
 
 
-def _several(model: str, p: str, n: str, parallel: str, repetitions: int, as_json: bool, load: dict[str, Any]) -> None:
+def _several(model: str, p: str, n: str, parallel: str, repetitions: int, as_json: bool, profile: bool,
+             load: dict[str, Any]) -> None:
     """Several conversations at once."""
     from edgellm.cli.batched import batched
 
@@ -115,7 +117,7 @@ def _several(model: str, p: str, n: str, parallel: str, repetitions: int, as_jso
     if max(prompts) + max(lengths) == 0:
         raise OptionError("-p and -n are both 0: there is nothing to measure")
     context = max(SMALLEST_CONTEXT, max(prompts) + max(lengths))
-    batched(model, {**load, "context": context}, prompts, lengths, counts, repetitions, as_json=as_json)
+    batched(model, {**load, "context": context}, prompts, lengths, counts, repetitions, as_json=as_json, profile=profile)
 
 
 @contextlib.contextmanager
@@ -217,18 +219,7 @@ def _print_profile(report: dict[str, Any]) -> None:
     """Where a step's time went, by kind of kernel."""
     size = report["profile_tokens"]
     before = report["n_depth"] + (report["n_prompt"] or 1) - size
-    tested = f" ({_milliseconds(report['step_ns'])} in the test)" if report["step_ns"] else ""
-    text = (f"A step of {size} token{'s' if size > 1 else ''} after {before} others, {report['n_threads']} threads: "
-            f"{_milliseconds(report['profile_ns'])} ms{tested}, of which these parts make {report['profile_coverage']:.1%}; "
-            f"{report['inside']:.1%} of the test's time was inside steps")
-    print(f"\n{wrapped(text)}\n")
-    print("| kernel                  | calls |     ms |     % |  GB/s |")
-    print("| ----------------------- | ----: | -----: | ----: | ----: |")
-    for kind in report["profile"]:
-        rate = f"{kind['bytes'] / kind['ns']:.2f}" if kind["bytes"] and kind["ns"] else ""
-        part = kind["ns"] / report["profile_ns"]
-        print(f"| {kind['kind']:<23} | {kind['calls']:>5} | {_milliseconds(kind['ns']):>6} | {part:>5.1%} | {rate:>5} |")
-
-
-def _milliseconds(nanoseconds: int) -> str:
-    return f"{nanoseconds / 1e6:.{2 if nanoseconds < 1e9 else 0}f}"
+    tested = f" ({milliseconds(report['step_ns'])} in the test)" if report["step_ns"] else ""
+    print_profile(f"A step of {size} token{'s' if size > 1 else ''} after {before} others, {report['n_threads']} threads: "
+                  f"{milliseconds(report['profile_ns'])} ms{tested}, of which these parts make {report['profile_coverage']:.1%}; "
+                  f"{report['inside']:.1%} of the test's time was inside steps", report)

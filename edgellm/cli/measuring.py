@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgellm.cli.profile_table import profile_report
 from edgellm.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -115,10 +116,8 @@ class Row:
         }
         if self.profile:
             report["profile_tokens"] = self.profiled
-            report["profile_ns"], report["profile_coverage"] = int(self.profile.seconds * 1e9), self.profile.coverage
             report["step_ns"] = None if self.step_seconds is None else int(self.step_seconds * 1e9)
-            report["profile"] = [{"kind": kind.kind, "calls": kind.calls, "ns": int(kind.seconds * 1e9), "bytes": kind.nbytes}
-                                 for kind in self.profile.kinds]
+            report |= profile_report(self.profile)
         return report
 
 

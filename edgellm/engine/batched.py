@@ -3,14 +3,21 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from edgellm.backends.base import Executable, StepBatch
+from edgellm.backends.base import Executable, StepBatch, StepTimes
 from edgellm.engine.conversation import FIRST_ROW, Conversation
+from edgellm.engine.measure import profile_of
 from edgellm.engine.model import Model
 from edgellm.engine.prompts import TokenIds
+from edgellm.errors import OptionError
+
+PROFILED_STEPS = 9                               # of which one is told
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +61,55 @@ def measure(model: Model, n: int, prompt: int, generated: int) -> Batched:
     with model.engine.alone() as executable:
         conversations = [Conversation.empty(executable) for _ in range(n)]
         started = time.perf_counter()
-        for conversation in conversations:
-            tokens = _random(model, prompt)
-            for at in range(0, prompt, executable.max_tokens):
-                conversation.compute(executable, tokens[at : at + executable.max_tokens])
+        _read(executable, conversations, model, prompt)
         between = time.perf_counter()
         for _ in range(generated):
             _together(executable, conversations, _random(model, n))
         return Batched(n, prompt, generated, between - started, time.perf_counter() - between)
 
 
+def profiled(model: Model, n: int, prompt: int) -> StepTimes:
+    """Where the time goes of a step with a token of each of `n` conversations that hold `prompt` tokens: of the step of median
+    length. Raises OptionError where it cannot be told, ModelClosed.
+    """
+    with model.engine.alone() as executable:
+        profile = profile_of(executable)
+        if n > _most(executable):
+            raise OptionError(f"a step takes {_most(executable)} conversations at most; leave out --profile for {n}.")
+        conversations = [Conversation.empty(executable) for _ in range(n)]
+        _read(executable, conversations, model, prompt)
+        times = [_step(conversations, _random(model, n), profile) for _ in range(PROFILED_STEPS)]
+        return sorted(times, key=lambda each: each.seconds)[PROFILED_STEPS // 2]
+
+
+def _read(executable: Executable, conversations: list[Conversation], model: Model, prompt: int) -> None:
+    """Compute a prompt of each, one after the other."""
+    for conversation in conversations:
+        tokens = _random(model, prompt)
+        for at in range(0, prompt, executable.max_tokens):
+            conversation.compute(executable, tokens[at : at + executable.max_tokens])
+
+
 def _together(executable: Executable, conversations: list[Conversation], tokens: TokenIds) -> None:
     """A token of each conversation, as many at a time as a step carries."""
-    most = min(executable.max_segments, executable.max_tokens, executable.max_outputs)
+    most = _most(executable)
     for first in range(0, len(conversations), most):
-        group = conversations[first : first + most]
-        own = [tokens[first + k : first + k + 1] for k in range(len(group))]
-        steps = [conversation.step(token, FIRST_ROW) for conversation, token in zip(group, own, strict=True)]
-        executable.submit(StepBatch.joined(steps)).wait()
-        for conversation, token in zip(group, own, strict=True):
-            conversation.sequence.extend(token)
+        _step(conversations[first : first + most], tokens[first : first + most], lambda batch: executable.submit(batch).wait())
+
+
+def _most(executable: Executable) -> int:
+    """Conversations in a step."""
+    return min(executable.max_segments, executable.max_tokens, executable.max_outputs)
+
+
+def _step(conversations: list[Conversation], tokens: TokenIds, compute: Callable[[StepBatch], Result]) -> Result:
+    """A step with a token of each conversation."""
+    own = [tokens[k : k + 1] for k in range(len(conversations))]
+    steps = [conversation.step(token, FIRST_ROW) for conversation, token in zip(conversations, own, strict=True)]
+    result = compute(StepBatch.joined(steps))
+    for conversation, token in zip(conversations, own, strict=True):
+        conversation.sequence.extend(token)
+    return result
 
 
 def _random(model: Model, n: int) -> TokenIds:

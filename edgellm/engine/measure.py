@@ -1,12 +1,12 @@
 """What a benchmark asks of a loaded model beside its speed: bytes per token, time inside the plan, where a step's time goes."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from edgellm.backends import HOST
-from edgellm.backends.base import Profiled, ReadProbe, StepTimes
+from edgellm.backends.base import Executable, Profiled, ReadProbe, StepBatch, StepTimes
 from edgellm.engine.conversation import Conversation
 from edgellm.engine.model import Model
 from edgellm.engine.prompts import checked_ids
@@ -35,17 +35,23 @@ def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> tuple[int
     """
     ids = checked_ids(prompt, model.n_vocab, name="prompt")
     with model.engine.alone() as executable:
-        if not isinstance(executable, Profiled):
-            raise OptionError(f"the {model.backend} back end cannot tell where its time goes; leave out --profile.")
+        profile = profile_of(executable)
         conversation = Conversation.empty(executable)
         last = len(ids) - min(step, executable.max_tokens)
         for at in range(0, last, executable.max_tokens):
             conversation.compute(executable, ids[at : min(at + executable.max_tokens, last)])
         tokens, found = ids[last:], list[StepTimes]()
         for _ in range(SINGLE_TOKENS if len(tokens) == 1 else 1):
-            found.append(executable.profile(conversation.step(tokens, np.array([len(tokens) - 1], np.int32))))
+            found.append(profile(conversation.step(tokens, np.array([len(tokens) - 1], np.int32))))
             conversation.sequence.extend(tokens)
         return len(tokens), sorted(found, key=lambda times: times.seconds)[len(found) // 2]
+
+
+def profile_of(executable: Executable) -> Callable[[StepBatch], StepTimes]:
+    """What computes a step and tells where its time goes. Raises OptionError for back ends that cannot."""
+    if not isinstance(executable, Profiled):
+        raise OptionError(f"the {executable.backend} back end cannot tell where its time goes; leave out --profile.")
+    return executable.profile
 
 
 def machine(model: Model) -> dict[str, str | int]:
