@@ -23,11 +23,13 @@ def batched(name: str, load: dict[str, Any], prompts: Sequence[int], lengths: Se
     with a token of each conversation, after their prompts.
     """
     from edgellm.cli.opening import open_model
-    from edgellm.engine.batched import measure, profiled
+    from edgellm.engine.batched import check_profiled, measure, profiled
 
     rows: list[Batched] = []
     reports: list[dict[str, Any]] = []
     with open_model(name, {**load, "parallel": max(parallel)}) as model:
+        if profile:
+            check_profiled(model, max(parallel))
         measure(model, max(parallel), WARM, 2)
         for prompt, length, n in [(prompt, length, n) for prompt in prompts for length in lengths for n in parallel]:
             with ProgressLine(f"{n} x {prompt}+{length}") as progress:
@@ -49,8 +51,9 @@ def batched(name: str, load: dict[str, Any], prompts: Sequence[int], lengths: Se
 
 def _print_profile(report: dict[str, Any]) -> None:
     tested = f" ({milliseconds(int(report['t_tg'] / report['tg'] * 1e9))} a token in the test)" if report["tg"] else ""
-    print_profile(f"A step with a token of each of {report['pl']} conversations after {report['pp']} others, {report['n_threads']} "
-                  f"threads: {milliseconds(report['profile_ns'])} ms{tested}, of which these parts make "
+    tokens = f"a token of each of {report['pl']} conversations" if report["pl"] > 1 else "one token"
+    print_profile(f"A step with {tokens} after {report['pp']} others, {report['n_threads']} threads: "
+                  f"{milliseconds(report['profile_ns'])} ms{tested}, of which these parts make "
                   f"{report['profile_coverage']:.1%}", report)
 
 

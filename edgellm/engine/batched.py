@@ -70,16 +70,24 @@ def measure(model: Model, n: int, prompt: int, generated: int) -> Batched:
 
 def profiled(model: Model, n: int, prompt: int) -> StepTimes:
     """Where the time goes of a step with a token of each of `n` conversations that hold `prompt` tokens: of the step of median
-    length. Raises OptionError where it cannot be told, ModelClosed.
+    length. Raises as `check_profiled`.
     """
     with model.engine.alone() as executable:
-        profile = profile_of(executable)
-        if n > _most(executable):
-            raise OptionError(f"a step takes {_most(executable)} conversations at most; leave out --profile for {n}.")
-        conversations = [Conversation.empty(executable) for _ in range(n)]
+        conversations, profile = [Conversation.empty(executable) for _ in range(n)], _profile(executable, n)
         _read(executable, conversations, model, prompt)
         times = [_step(conversations, _random(model, n), profile) for _ in range(PROFILED_STEPS)]
         return sorted(times, key=lambda each: each.seconds)[PROFILED_STEPS // 2]
+
+
+def check_profiled(model: Model, n: int) -> None:
+    """Raises OptionError where `profiled` cannot tell, ModelClosed."""
+    _profile(model.engine.check(), n)
+
+
+def _profile(executable: Executable, n: int) -> Callable[[StepBatch], StepTimes]:
+    if n > _most(executable):
+        raise OptionError(f"a step takes {_most(executable)} conversations at most; leave out --profile for {n}.")
+    return profile_of(executable)
 
 
 def _read(executable: Executable, conversations: list[Conversation], model: Model, prompt: int) -> None:
