@@ -8,6 +8,8 @@ import pytest
 from fake_backend import Loader, toys
 from tiny_models import tiny_model
 
+from edgellm.backends.base import StepBatch, StepTimes
+from edgellm.backends.cpu.executable import CpuExecutable
 from edgellm.cli import app, opening
 
 
@@ -44,6 +46,19 @@ def test_where_the_time_of_a_shared_step_goes(tmp_path: Path, capsys: pytest.Cap
     assert app.run(command) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "A step with a token of each of 3 conversations after 20 others" in text and text.count("| (waiting at barriers) ") == 2
+
+
+def test_profiled_steps_stay_within_learned_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen, profile = tiny_model(tmp_path / "m.gguf", "gpt2", n_layers=1), list[int](), CpuExecutable.profile
+
+    def watched(self: CpuExecutable, batch: StepBatch) -> StepTimes:
+        seen.extend(batch.positions.tolist())
+        return profile(self, batch)
+
+    monkeypatch.setattr(CpuExecutable, "profile", watched)
+    assert app.run(["bench", str(model), "-p", "127", "-n", "1", "--parallel", "2", "--profile"]) == 0
+    assert app.run(["bench", str(model), "-p", "0", "-n", "1", "-d", "127", "-r", "1", "--profile"]) == 0
+    assert set(seen) == {127} and len(seen) > 20, "the last one of 128"
 
 
 def test_a_back_end_that_cannot_tell(loader: Loader, path: Path, capsys: pytest.CaptureFixture[str]) -> None:

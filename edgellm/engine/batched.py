@@ -5,7 +5,6 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from edgellm.engine.prompts import TokenIds
 from edgellm.errors import OptionError
 
 PROFILED_STEPS = 9                               # of which one is told
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +67,13 @@ def measure(model: Model, n: int, prompt: int, generated: int) -> Batched:
 
 
 def profiled(model: Model, n: int, prompt: int) -> StepTimes:
-    """Where the time goes of a step with a token of each of `n` conversations that hold `prompt` tokens: of the step of median
-    length. Raises as `check_profiled`.
+    """Where the time goes of a step with a token of each of `n` conversations that hold `prompt` tokens. It is computed several
+    times; the one of median length is told. Raises as `check_profiled`.
     """
     with model.engine.alone() as executable:
         conversations, profile = [Conversation.empty(executable) for _ in range(n)], _profile(executable, n)
         _read(executable, conversations, model, prompt)
-        times = [_step(conversations, _random(model, n), profile) for _ in range(PROFILED_STEPS)]
+        times = [profile(_joined(conversations, _random(model, n))) for _ in range(PROFILED_STEPS)]
         return sorted(times, key=lambda each: each.seconds)[PROFILED_STEPS // 2]
 
 
@@ -102,7 +100,10 @@ def _together(executable: Executable, conversations: list[Conversation], tokens:
     """A token of each conversation, as many at a time as a step carries."""
     most = _most(executable)
     for first in range(0, len(conversations), most):
-        _step(conversations[first : first + most], tokens[first : first + most], lambda batch: executable.submit(batch).wait())
+        some, own = conversations[first : first + most], tokens[first : first + most]
+        executable.submit(_joined(some, own)).wait()
+        for conversation, token in zip(some, np.split(own, len(own)), strict=True):
+            conversation.sequence.extend(token)
 
 
 def _most(executable: Executable) -> int:
@@ -110,14 +111,9 @@ def _most(executable: Executable) -> int:
     return min(executable.max_segments, executable.max_tokens, executable.max_outputs)
 
 
-def _step(conversations: list[Conversation], tokens: TokenIds, compute: Callable[[StepBatch], Result]) -> Result:
+def _joined(conversations: list[Conversation], tokens: TokenIds) -> StepBatch:
     """A step with a token of each conversation."""
-    own = [tokens[k : k + 1] for k in range(len(conversations))]
-    steps = [conversation.step(token, FIRST_ROW) for conversation, token in zip(conversations, own, strict=True)]
-    result = compute(StepBatch.joined(steps))
-    for conversation, token in zip(conversations, own, strict=True):
-        conversation.sequence.extend(token)
-    return result
+    return StepBatch.joined([conversation.step(tokens[k : k + 1], FIRST_ROW) for k, conversation in enumerate(conversations)])
 
 
 def _random(model: Model, n: int) -> TokenIds:

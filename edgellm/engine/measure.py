@@ -30,7 +30,7 @@ def busy_seconds(model: Model) -> float:
 def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> tuple[int, StepTimes]:
     """The last `step` tokens of a prompt computed at once, after the others; or as many as fit a step: the first result.
 
-    A single token is computed several times, each after the one before: the step of median length is told.
+    A single token is computed several times: the step of median length is told.
     Raises OptionError where it cannot be told.
     """
     ids = checked_ids(prompt, model.n_vocab, name="prompt")
@@ -43,7 +43,6 @@ def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> tuple[int
         tokens, found = ids[last:], list[StepTimes]()
         for _ in range(SINGLE_TOKENS if len(tokens) == 1 else 1):
             found.append(profile(conversation.step(tokens, np.array([len(tokens) - 1], np.int32))))
-            conversation.sequence.extend(tokens)
         return len(tokens), sorted(found, key=lambda times: times.seconds)[len(found) // 2]
 
 
