@@ -18,6 +18,7 @@ from waiting import until
 
 import edgellm
 from edgellm import Model, Session
+from edgellm.engine.records import PromptRead
 from edgellm.errors import NumericError, OptionError, SessionError
 from edgellm.sampling import SamplingKeywords
 
@@ -109,6 +110,27 @@ def test_a_reader_that_has_a_piece_to_take_does_not_miss_a_step(path: Path) -> N
         slow._answer.waiting = False
         for stream, tokens, all_of_them in zip((fast, slow), read, wanted, strict=True):
             assert tuple(tokens + [piece.token_id for piece in stream if piece.token_id is not None]) == all_of_them
+
+
+def test_a_reader_that_has_progress_to_hear_of_does_not_miss_a_step(path: Path) -> None:
+    """The same while a long prompt is computed in pieces."""
+    loader, prompt = toys(), [1, *range(3, 90)]
+    with loader.load(path, context=128, parallel=2) as model:
+        wanted = model.generate(prompt, max_tokens=5, **GREEDY)
+        with model.stream([1, 2], **GREEDY) as fast:
+            next(fast)
+            slow = model.session().stream([2, *prompt[1:]], max_tokens=5, **GREEDY)
+            items = slow.items()
+            assert isinstance(next(items), PromptRead)
+            slow._answer.waiting = True
+            loader.toy.log.clear()
+            while len(slow._answer.ids) == len(prompt):
+                next(fast)
+            assert min(loader.toy.log) > 1, "each step carries a piece of the prompt"
+            slow._answer.waiting = False
+            rest = [item for item in items if not isinstance(item, PromptRead)]
+        assert len(rest) == len(wanted.token_ids) == 5 and slow.result.token_ids == model.session().generate(
+            [2, *prompt[1:]], max_tokens=5, **GREEDY).token_ids
 
 
 @pytest.mark.parametrize("make", [toys, references], ids=["toy", "reference"])

@@ -113,7 +113,11 @@ class Answer(Task):
 
     @property
     def may_run_ahead(self) -> bool:
-        return self.n_prompt < len(self.ids) < self._shown + AHEAD and self._end is None and self.result is None
+        if self._end is not None or self.result is not None:
+            return False
+        if len(self.ids) == self.n_prompt:       # a reader that waits for the answer, and has not yet heard how far the prompt is
+            return self.waiting and self.conversation is not None
+        return len(self.ids) < self._shown + AHEAD
 
     def advance(self) -> bool:
         while self._piece is None and self.result is None:
@@ -134,8 +138,9 @@ class Answer(Task):
         if not self.reports or self.conversation is None or len(self.ids) > self.n_prompt:
             return False
         if (read := len(self.conversation)) > max(self._news, self._cached):
-            self._prompt_seconds += time.perf_counter() - self._since
-            self._news = read
+            now = time.perf_counter()
+            self._prompt_seconds += now - self._since
+            self._news, self._since = read, now
         return self._news > self._told
 
     def end(self) -> None:
