@@ -10,12 +10,10 @@ import numpy as np
 
 from edgellm.backends.base import Executable, StepBatch, StepTimes
 from edgellm.engine.conversation import FIRST_ROW, Conversation
-from edgellm.engine.measure import profile_of
+from edgellm.engine.measure import median_step, profile_of
 from edgellm.engine.model import Model
 from edgellm.engine.prompts import TokenIds
 from edgellm.errors import OptionError
-
-PROFILED_STEPS = 9                               # of which one is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,7 @@ def profiled(model: Model, n: int, prompt: int) -> StepTimes:
     with model.engine.alone() as executable:
         conversations, profile = [Conversation.empty(executable) for _ in range(n)], _profile(executable, n)
         _read(executable, conversations, model, prompt)
-        times = [profile(_joined(conversations, _random(model, n))) for _ in range(PROFILED_STEPS)]
-        return sorted(times, key=lambda each: each.seconds)[PROFILED_STEPS // 2]
+        return median_step(lambda: profile(_joined(conversations, _random(model, n))))
 
 
 def check_profiled(model: Model, n: int) -> None:

@@ -13,7 +13,7 @@ from edgellm.engine.prompts import checked_ids
 from edgellm.errors import OptionError
 from edgellm.memory.sizes import kv_read_bytes
 
-SINGLE_TOKENS = 9                                # that are profiled, of which one is told
+PROFILED_STEPS = 9                               # of which one is told
 
 
 def bytes_of_token(model: Model, keys: int) -> int:
@@ -40,10 +40,14 @@ def where_time_goes(model: Model, prompt: Sequence[int], step: int) -> tuple[int
         last = len(ids) - min(step, executable.max_tokens)
         for at in range(0, last, executable.max_tokens):
             conversation.compute(executable, ids[at : min(at + executable.max_tokens, last)])
-        tokens, found = ids[last:], list[StepTimes]()
-        for _ in range(SINGLE_TOKENS if len(tokens) == 1 else 1):
-            found.append(profile(conversation.step(tokens, np.array([len(tokens) - 1], np.int32))))
-        return len(tokens), sorted(found, key=lambda times: times.seconds)[len(found) // 2]
+        tokens = ids[last:]
+        batch = conversation.step(tokens, np.array([len(tokens) - 1], np.int32))
+        return len(tokens), median_step(lambda: profile(batch), PROFILED_STEPS if len(tokens) == 1 else 1)
+
+
+def median_step(computed: Callable[[], StepTimes], n: int = PROFILED_STEPS) -> StepTimes:
+    """The step of median length of `n`."""
+    return sorted((computed() for _ in range(n)), key=lambda times: times.seconds)[n // 2]
 
 
 def profile_of(executable: Executable) -> Callable[[StepBatch], StepTimes]:
