@@ -4,9 +4,9 @@
                        [--tests pp512,tg128,tg128@4096] [--isa avx2,avx512vnni] [--rounds 5] [--json docs/speed.json]
 
 PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower ISA level;
-it counts twice, with and without its repacked or AMX weights, each with or without flash attention, whichever is faster. COMMAND is
-llama-bench, of llama.cpp or of ik_llama.cpp, with options of a configuration: "ik repacked=./llama-bench -rtr 1". Give several of
-both; the ratio is to the best of all, in each round.
+it runs with and without its repacked or AMX weights, each with or without flash attention. COMMAND is llama-bench, of llama.cpp or
+of ik_llama.cpp, with options of a configuration: --bench "ik_llama.cpp=./llama-bench" --bench "ik_llama.cpp=./llama-bench -rtr 1".
+Of the configurations of a program (those with the same NAME), in each round the fastest counts.
 
 A test is ppN (a prompt of N tokens), tgN (N tokens one by one), tgN@D (the same after D tokens), tgNxB or tgNxB@D (N tokens of each
 of B conversations in shared steps; the tokens of all count). `--isa` forces our instruction set, one after the other. The last
@@ -32,7 +32,8 @@ from peers.llama_bench import LlamaBench
 
 HERE = Path(__file__).resolve().parent / "peers"
 SPARE = 64                                       # tokens of the context beyond the longest test
-PEERS = {"llama.cpp": {}, "llama.cpp, plain weights": {"PEER_PLAIN": "1"}}
+LLAMA_CPP = "llama.cpp"                          # the program of --peer, and its configurations
+CONFIGURATIONS: tuple[dict[str, str], ...] = ({}, {"PEER_PLAIN": "1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +59,37 @@ class Test:
         return f"{self.kind}{self.tokens},{self.depth},{self.conversations}"
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Tokens per second: ours, and of each program with its fastest configuration. GB/s of a streaming read."""
+
+    ours: float
+    peers: dict[str, float]
+    read: float
+
+    @classmethod
+    def of(cls, test: Test, children: Sequence[Child | LlamaBench], probe: Child) -> Round:
+        ours, *others = [test.tokens * test.conversations / child.ask(test.line) for child in children]
+        peers: dict[str, float] = {}
+        for child, speed in zip(children[1:], others, strict=True):
+            peers[child.name] = max(speed, peers.get(child.name, 0.0))
+        return cls(ours, peers, probe.ask("read"))
+
+
 def compare(model: str, threads: int, isa: str, tests: Sequence[Test], options: argparse.Namespace) -> list[dict[str, Any]]:
     ours = {"EDGELLM_ISA": isa} if isa else {}
     context = max(test.tokens + test.depth for test in tests) + SPARE
     common = [model, str(threads), str(context), str(max(test.conversations for test in tests))]
     children: list[Child | LlamaBench] = [Child("edgellm", [sys.executable, str(HERE / "edgellm_child.py"), *common], ours)]
-    children += [Child(name, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
-                 for peer in options.peer for name, extra in PEERS.items()]
+    children += [Child(LLAMA_CPP, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
+                 for peer in options.peer for extra in CONFIGURATIONS]
     children += [LlamaBench(name, command, model, threads) for name, command in options.bench]
     probe = Child("probe", [sys.executable, str(HERE / "probe_child.py"), str(threads)], {})
     rows = []
     for test in tests:
         for child in children:
             child.ask(test.line)                 # warms caches up
-        rounds = [[test.tokens * test.conversations / child.ask(test.line) for child in children] + [probe.ask("read")]
-                  for _ in range(options.rounds)]
+        rounds = [Round.of(test, children, probe) for _ in range(options.rounds)]
         seen = test.depth + test.tokens // 2
         rows.append(report(Path(model).stem, isa, threads, test, rounds, children[0].ask(f"bytes{seen}"),
                            children[0].ask("overhead")))
@@ -81,25 +98,22 @@ def compare(model: str, threads: int, isa: str, tests: Sequence[Test], options: 
     return rows
 
 
-def report(model: str, isa: str, threads: int, test: Test, rounds: Sequence[Sequence[float]], token_bytes: float,
+def report(model: str, isa: str, threads: int, test: Test, rounds: Sequence[Round], token_bytes: float,
            overhead: float) -> dict[str, Any]:
-    """One line: median tokens per second of each, the median ratio to the best peer of each round, the share of a read, memory.
+    """One line: median tokens per second of each, the median ratio to each program, the share of a read, memory.
 
     Returns the same for --json.
     """
-    speeds = [statistics.median(column) for column in zip(*rounds, strict=True)]
-    peers = ", ".join(f"{speed:.1f}" for speed in speeds[1:-1])
-    ratio = statistics.median(row[0] / max(row[1:-1]) for row in rounds) if peers else None
+    speed = statistics.median(each.ours for each in rounds)
+    speeds = {name: statistics.median(each.peers[name] for each in rounds) for name in rounds[0].peers}
+    ratios = {name: statistics.median(each.ours / each.peers[name] for each in rounds) for name in rounds[0].peers}
     alone = test.kind == "tg" and test.conversations == 1
-    share = statistics.median(row[0] * token_bytes / 1e9 / row[-1] for row in rounds) if alone else None
-    print(f"| {model} | {isa or 'best'} | {threads} | {test.name} | {speeds[0]:.1f} | {peers} | {_shown(ratio)} | {_shown(share)} |"
-          f" {overhead:.0f} |", flush=True)
-    return {"model": model, "isa": isa or "best", "threads": threads, "test": test.name, "edgellm": speeds[0],
-            "peers": speeds[1:-1], "ratio": ratio, "of_read": share, "overhead_mib": overhead}
-
-
-def _shown(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"
+    share = statistics.median(each.ours * token_bytes / 1e9 / each.read for each in rounds) if alone else None
+    cells = [model, isa or "best", threads, test.name, f"{speed:.1f}", *(f"{each:.1f}" for each in speeds.values()),
+             *(f"{each:.2f}" for each in ratios.values()), "" if share is None else f"{share:.2f}", f"{overhead:.0f}"]
+    print("|", " | ".join(map(str, cells)), "|", flush=True)
+    return {"model": model, "isa": isa or "best", "threads": threads, "test": test.name, "edgellm": speed, "peers": speeds,
+            "ratios": ratios, "of_read": share, "overhead_mib": overhead}
 
 
 def main() -> None:
@@ -118,11 +132,11 @@ def main() -> None:
     if options.json and not ((options.peer or options.bench) and "1" in options.threads.split(",")):
         parser.error("--json is for the chart, which needs --peer or --bench, and one thread among --threads")
     tests = [Test.parse(name) for name in options.tests.split(",")]
-    names = [*(name for _ in options.peer for name in PEERS), *(name for name, _ in options.bench)]
-    peers = " / ".join(names) or "peer"
-    print(f"| model | ISA level | threads | test | edgellm t/s | {peers} t/s | ratio to best | of a read "
-          "| MiB beside weights and KV |")
-    print("|---|---|--:|---|--:|--:|--:|--:|--:|")
+    names = list(dict.fromkeys([*(LLAMA_CPP for _ in options.peer), *(name for name, _ in options.bench)]))
+    head = ["model", "ISA level", "threads", "test", "edgellm t/s", *(f"{name} t/s" for name in names),
+            *(f"× {name}" for name in names), "of a read", "MiB beside weights and KV"]
+    print("|", " | ".join(head), "|")
+    print("|---|---|--:|---|" + "--:|" * (3 + 2 * len(names)))
     rows = []
     for model in options.models:
         for isa in options.isa.split(","):
@@ -130,7 +144,8 @@ def main() -> None:
                 rows += compare(model, int(threads), isa, tests, options)
     if options.json:
         facts = {"machine": options.machine or machine(), "date": f"{datetime.now(UTC):%Y-%m-%d}",
-                 "peer": version(options.peer[0]) if options.peer else ", ".join(names), "rounds": options.rounds}
+                 "peer": ", ".join(version(options.peer[0]) if name == LLAMA_CPP and options.peer else name for name in names),
+                 "rounds": options.rounds}
         options.json.write_text(written(facts, rows), encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ WIDTH, LABEL, BAR, ROW = 840, 170, 130, 26       # pixels: the picture, the name
 PANEL = (WIDTH - LABEL) // 2
 STYLE = """\
 text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1f2328}.small{font-size:11px;fill:#59636e}.ours{fill:#2f6feb}
-.peer{stroke:#59636e;stroke-dasharray:4 3}
+.peer{stroke:#59636e;stroke-dasharray:4 3}.other{stroke:#bc4c00;stroke-width:2}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.peer{stroke:#9198a1}}"""
 
 
@@ -41,46 +41,52 @@ def of(rows: list[dict[str, Any]], kind: str, threads: int) -> Iterator[dict[str
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A line per model: speed with the most threads, and ratios with the most threads and with one."""
-    most = max(row["threads"] for row in rows)
-    prompt, text = next(of(rows, "pp", most))["test"][2:], next(of(rows, "tg", most))["test"][2:]
-    lines = [f"| model, type | pp{prompt}, tokens/s | × llama.cpp with {most} threads, 1 thread | tg{text}, tokens/s "
-             f"| × llama.cpp with {most} threads, 1 thread | memory |", "|---|--:|--:|--:|--:|--:|"]
+    """A line per model: speed with the most threads, and ratios to each program with the most threads and with one."""
+    most, programs = max(row["threads"] for row in rows), list(rows[0]["ratios"])
+    tests = [next(of(rows, kind, most))["test"] for kind in ("pp", "tg")]
+    ratios = " | ".join(f"× {name} with {most} threads, 1 thread" for name in programs)
+    lines = [f"| model, type | {' | '.join(f'{test}, tokens/s | {ratios}' for test in tests)} | memory |",
+             "|---|" + "--:|" * (2 * (1 + len(programs)) + 1)]
     for row in of(rows, "pp", most):
         cells = [row["model"]]
         for kind in ("pp", "tg"):
             many, one = (next(other for other in of(rows, kind, n) if other["model"] == row["model"]) for n in (most, 1))
-            cells += [f"{many['edgellm']:.0f}", f"{many['ratio']:.2f}, {one['ratio']:.2f}"]
+            cells += [f"{many['edgellm']:.0f}", *(f"{many['ratios'][name]:.2f}, {one['ratios'][name]:.2f}" for name in programs)]
         lines.append(f"| {' | '.join(cells)} | {row['overhead_mib']:.0f} MiB |")
     return "\n".join(lines) + "\n"
 
 
 def chart(facts: dict[str, Any]) -> str:
-    """Bars of our speed, in lengths of llama.cpp's, for prompts and for generation."""
+    """Bars of our speed, in lengths of the first program's, for prompts and for generation; ticks for the other programs."""
     rows = facts["rows"]
-    most = max(row["threads"] for row in rows)
+    most, (first, *others) = max(row["threads"] for row in rows), rows[0]["ratios"]
     models = [row["model"] for row in of(rows, "pp", most)]
     height = 62 + ROW * len(models) + 26
-    longest = max(row["ratio"] for kind in ("pp", "tg") for row in of(rows, kind, most))
+    longest = max(row["ratios"][first] for kind in ("pp", "tg") for row in of(rows, kind, most))
     unit = min(BAR, (PANEL - 145) / longest)
     parts = [f'<text x="0" y="{62 + ROW * k + 13}">{escape(model)}</text>' for k, model in enumerate(models)]
     for panel, (kind, title) in enumerate((("pp", "prompt processing"), ("tg", "decoding"))):
         left = LABEL + panel * PANEL
         parts.append(f'<text x="{left}" y="16" font-weight="600">{title}</text>')
-        parts.append(f'<text class="small" x="{left + unit:.0f}" y="42" text-anchor="middle">llama.cpp</text>')
+        parts.append(f'<text class="small" x="{left + unit:.0f}" y="42" text-anchor="middle">{escape(first)}</text>')
         for k, model in enumerate(models):
             row = next(row for row in of(rows, kind, most) if row["model"] == model)
-            y = 62 + ROW * k
-            parts.append(f'<rect class="ours" x="{left}" y="{y}" width="{row["ratio"] * unit:.1f}" height="17" rx="2"/>')
-            parts.append(f'<text class="small" x="{left + row["ratio"] * unit + 6:.1f}" y="{y + 13}">{row["ratio"]:.2f} &#215;, '
+            y, ratio = 62 + ROW * k, row["ratios"][first]
+            parts.append(f'<rect class="ours" x="{left}" y="{y}" width="{ratio * unit:.1f}" height="17" rx="2"/>')
+            ends = [ratio]
+            for name in others:
+                ends.append(row["peers"][name] / row["peers"][first])
+                parts.append(f'<path class="other" d="M{left + ends[-1] * unit:.1f} {y - 2}v21"/>')
+            parts.append(f'<text class="small" x="{left + max(ends) * unit + 6:.1f}" y="{y + 13}">{ratio:.2f} &#215;, '
                          f'{row["edgellm"]:.0f} tokens/s</text>')
         parts.append(f'<path class="peer" d="M{left + unit:.1f} 48V{62 + ROW * len(models)}"/>')
-    note = f"{most} threads, {facts['machine']}; {facts['peer']}; {facts['date']}; medians of {facts['rounds']} rounds"
+    ticks = f"; ticks: {', '.join(others)}" if others else ""
+    note = f"{most} threads, {facts['machine']}; {facts['peer']}{ticks}; {facts['date']}; medians of {facts['rounds']} rounds"
     parts.append(f'<text class="small" x="0" y="{height - 6}">{escape(note)}</text>')
     body = "\n".join(parts)
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n'
-            f"<title>Speed of edgellm in multiples of llama.cpp's</title>\n<style>{STYLE}</style>\n{body}\n</svg>\n")
+            f"<title>Speed of edgellm in multiples of {escape(first)}'s</title>\n<style>{STYLE}</style>\n{body}\n</svg>\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench_kernels
 import bench_peers
+import draw_speed
 import simulate_cores
 from peers.llama_bench import LlamaBench, seconds
 from simulate_cores import Machine, Work
@@ -30,12 +32,12 @@ print(sizes, file=sys.stderr)
 print("backend: a line before it")
 tokens = sum(int(n) for n in (arguments["-p"], arguments["-n"], arguments.get("-gp", "0,0").split(",")[1]))
 assert arguments["-o"] == "json" and arguments["-r"] == "1" and arguments["-m"] == "model.gguf"
-print(json.dumps([dict(n_prompt=arguments["-p"], avg_ns=tokens * 1e6, avg_ts=1000.0)]))
+print(json.dumps([dict(n_prompt=arguments["-p"], avg_ns=tokens * 1e6 / int(arguments.get("-rtr", "1")), avg_ts=1000.0)]))
 """
 
 
 def fake_bench(folder: Path, depth: str) -> str:
-    """A command: a millisecond a token."""
+    """A command: a millisecond a token, half of it with `-rtr 2`."""
     path = folder / "llama bench.py"
     path.write_text(FAKE_BENCH.replace("{depth}", depth), encoding="utf-8")
     return f"'{sys.executable}' '{path}'"
@@ -71,13 +73,17 @@ def test_peers_by_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
     monkeypatch.setattr(bench_peers, "Child", Ours)
     command, rows = fake_bench(tmp_path, "-d, --n-depth"), tmp_path / "rows.json"
-    peers = ["--bench", f"one={command}", "--bench", f"two={command} -rtr 1"]
+    peers = ["--bench", f"one={command}", "--bench", f"two={command} -rtr 1", "--bench", f"two={command} -rtr 2"]
     monkeypatch.setattr(sys, "argv", ["bench_peers.py", "model.gguf", *peers, "--threads", "1", "--tests", "pp64,tg64",
                                       "--rounds", "2", "--json", str(rows)])
     bench_peers.main()
     lines = capsys.readouterr().out.splitlines()
-    assert "one / two t/s" in lines[0] and "| pp64 | 4000.0 | 1000.0, 1000.0 | 4.00 |" in lines[2]
-    assert '"peer": "one, two"' in rows.read_text(encoding="utf-8")
+    assert "| one t/s | two t/s | × one | × two |" in lines[0] and "| pp64 | 4000.0 | 1000.0 | 2000.0 | 4.00 | 2.00 |" in lines[2]
+    facts = json.loads(rows.read_text(encoding="utf-8"))
+    assert facts["peer"] == "one, two" and [row["ratios"] for row in facts["rows"]] == [{"one": 4.0, "two": 2.0}] * 2
+    cells = "4000 | 4.00, 4.00 | 2.00, 2.00"
+    assert draw_speed.table(facts["rows"]).splitlines()[2] == f"| model | {cells} | {cells} | 50 MiB |"
+    assert draw_speed.chart(facts).count('class="other"') == 2
     with pytest.raises(argparse.ArgumentTypeError, match="give NAME=COMMAND"):
         bench_peers.named("./llama-bench")
 
