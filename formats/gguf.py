@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,6 +46,11 @@ class GGUFFile:
     def nbytes(self) -> int:
         """Bytes of all files together."""
         return sum(file.size for file in self._files)
+
+    @property
+    def files(self) -> Sequence[MappedFile]:
+        """Those that its tensors lie in."""
+        return self._files
 
     def raw(self, name: str) -> Bytes:
         """The bytes of a tensor, (nbytes,) uint8, a read-only view on the map. KeyError if there is no such tensor."""

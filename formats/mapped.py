@@ -2,10 +2,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import io
 import mmap
 import os
 import stat
+import sys
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +17,7 @@ import numpy.typing as npt
 from .errors import Truncated, Unreadable
 
 Bytes = npt.NDArray[np.uint8]
+PIECE = 16 << 20                                 # bytes that are read at a time
 
 # O_NONBLOCK: opening a FIFO without a writer would wait for ever; it has no meaning for regular files.
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0) \
@@ -25,7 +30,8 @@ _KINDS = (
 
 
 class MappedFile:
-    """One file mapped for reading: `path`, `size` in bytes, `data` (the bytes as an uint8 array) until `close()`.
+    """One file mapped for reading: `path`, `size` in bytes, `data` (the bytes as an uint8 array) until `close()`. `copied`: whether
+    they are in memory of this process's own instead.
 
     No page is touched before it is read. Linux is asked for huge pages: a file system that has them (XFS, ext4 since 6.16) reads
     what is not in the page cache 2 MiB at a time, and the processor walks page tables less often. A file that another program cuts
@@ -49,9 +55,8 @@ class MappedFile:
         except Truncated:
             os.close(self._descriptor)
             raise
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):      # a kernel without them
-                self._map.madvise(mmap.MADV_HUGEPAGE)
+        self.copied = False
+        _ask_for_huge_pages(self._map)
         self._data: Bytes | None = np.frombuffer(self._map, np.uint8)
         self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)      # also where nobody closes the file
 
@@ -69,15 +74,60 @@ class MappedFile:
             raise ValueError(f"{self.path} was closed")
         return self._data
 
+    def copy(self, progress: Callable[[int], None] = lambda done: None) -> None:
+        """Read all bytes into memory of this process's own, in huge pages where Linux has them; `data` is that copy from now on.
+        Views that were handed out keep the map. `progress(done)` is told of bytes.
+
+        Raises MemoryError, Truncated and Unreadable (an error of the disk, a file that was written to meanwhile); `data` is then
+        what it was.
+        """
+        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if sys.platform != "win32" else {}
+        try:
+            copy = mmap.mmap(-1, self.size, **private)
+        except OSError as error:
+            raise MemoryError(f"{self.size / 1e9:.2f} GB for the weights") from error
+        _ask_for_huge_pages(copy)
+        done = 0
+        with io.FileIO(self._descriptor, closefd=False) as file, memoryview(copy) as view:
+            while done < self.size:
+                with view[done : done + PIECE] as piece:
+                    try:
+                        file.seek(done)
+                        n = file.readinto(piece)
+                    except OSError as error:
+                        raise Unreadable(f"cannot be read: {error.strerror or error}", file=self.path, offset=done) from error
+                if not n:
+                    raise Truncated("the file ends where it had more bytes before; download it again", file=self.path, offset=done)
+                done += n
+                progress(done)
+        if self.changed():
+            raise Unreadable("was written to while it was read; load it again", file=self.path)
+        data = np.frombuffer(copy, np.uint8)
+        data.flags.writeable = False
+        self._data, kept, self._map, self.copied = data, self._map, copy, True
+        if kept is not None:
+            with contextlib.suppress(BufferError):  # views are alive
+                kept.close()
+
+    def lock(self) -> None:
+        """Keep all bytes in physical memory until they are unmapped. OSError where the system does not allow that."""
+        if sys.platform == "win32":
+            raise OSError("not available on Windows")
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mlock(ctypes.c_void_p(self.data.ctypes.data), ctypes.c_size_t(self.size)):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
     def drop(self, offset: int, nbytes: int) -> None:
-        """Give the pages of these bytes back to the system, where it can be told; they are read again when touched."""
-        if hasattr(mmap, "MADV_DONTNEED") and nbytes:
+        """Give the pages of these bytes back to the system, where it can be told; they are read again when touched. Copies stay."""
+        if hasattr(mmap, "MADV_DONTNEED") and nbytes and not self.copied:
             start = offset // mmap.PAGESIZE * mmap.PAGESIZE
             self.buffer.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)
 
     def changed(self) -> bool:
-        """Whether the file was written to or cut since it was opened. A file put in its place does not count."""
-        if self._map is None:
+        """Whether the file was written to or cut since it was opened. A file put in its place does not count, and nothing does
+        after `copy()`.
+        """
+        if self._map is None or self.copied:
             return False
         status = os.fstat(self._descriptor)
         return (status.st_size, status.st_mtime_ns) != self._stamp
@@ -90,6 +140,12 @@ class MappedFile:
         self._close_descriptor()
         with contextlib.suppress(BufferError):      # views are alive: they keep the map, and it goes with the last
             kept.close()
+
+
+def _ask_for_huge_pages(memory: mmap.mmap) -> None:
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):          # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
 
 
 def _open_regular(path: str) -> int:

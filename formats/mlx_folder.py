@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -188,6 +188,10 @@ class MlxFolder(GGUFFile):
         """A tensor that follows from the configuration."""
         self._made[name] = values.view(np.uint8)
         self.tensors[name] = TensorInfo(name, values.shape, TYPES_BY_NAME["F32"], 0, 0, values.nbytes)
+
+    @property
+    def files(self) -> Sequence[MappedFile]:
+        return self._file.files
 
     @property
     def nbytes(self) -> int:

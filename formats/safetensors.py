@@ -69,13 +69,13 @@ class SafeTensorsFile:
     def __init__(
         self, files: list[MappedFile], tensors: dict[str, SafeTensorInfo], metadata: Mapping[str, str],
     ) -> None:
-        self._files, self.tensors, self.metadata = files, tensors, metadata
+        self.files, self.tensors, self.metadata = files, tensors, metadata
         self.paths = tuple(file.path for file in files)
 
     def raw(self, name: str) -> Bytes:
         """The bytes of a tensor, (nbytes,) uint8, a read-only view on the map. KeyError if there is no such tensor."""
         info = self.tensors[name]
-        return self._files[info.part].data[info.offset:info.offset + info.nbytes]
+        return self.files[info.part].data[info.offset:info.offset + info.nbytes]
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """The values of `shape`: a read-only view, or for BF16 a new float32 array. Unsupported for 8-bit floats."""
@@ -90,15 +90,15 @@ class SafeTensorsFile:
     def drop(self, name: str) -> None:
         """Give the pages of a tensor back to the system: its values have been copied elsewhere."""
         info = self.tensors[name]
-        self._files[info.part].drop(info.offset, info.nbytes)
+        self.files[info.part].drop(info.offset, info.nbytes)
 
     def changed(self) -> bool:
         """Whether a file was written to or cut since it was opened."""
-        return any(file.changed() for file in self._files)
+        return any(file.changed() for file in self.files)
 
     def close(self) -> None:
         """Unmap; views that are still alive keep the map until they die."""
-        for file in self._files:
+        for file in self.files:
             file.close()
 
     def __enter__(self) -> Self:

@@ -98,7 +98,7 @@ def test_a_small_board_gets_a_context_that_fits(tmp_path: Path, monkeypatch: pyt
         plain(needed, context, path, free=Memory(int((needed.total if context <= 1024 else needed.total - 1) / 0.9) + 1))
 
     plain = estimate.check
-    monkeypatch.setattr(estimate, "is_ample", lambda gguf, kv: False)
+    monkeypatch.setattr(estimate, "is_ample", lambda gguf, kv, copied: False)
     monkeypatch.setattr(estimate, "check", check)
     with edgellm.load(path) as model:
         assert model.info.context == 1024 and model.info.kv_type == "f16" and model.info.kv_bytes < whole < full

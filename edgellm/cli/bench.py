@@ -47,6 +47,8 @@ def bench(
     profile: Annotated[bool, typer.Option("--profile", help=(
         "Show where a step's time goes: kernel times averaged over the threads, and time spent at barriers."
     ))] = False,
+    no_mmap: options.NoMmap = False,
+    mlock: options.Mlock = False,
     force: options.Force = False,
     json_: options.Json = False,
 ) -> None:
@@ -71,7 +73,7 @@ def bench(
         _refuse({"-d": d != "0", "-pg": bool(pg), "several numbers of -t": "," in (t or "")})
         _several(model, p, n, parallel, r or 1, json_, profile,
                  options.given(threads=None if t is None else _numbers("-t", t)[0], threads_batch=threads_batch, backend=backend,
-                               kv_type=kv_type, force=force or None))
+                               kv_type=kv_type, force=force or None, **options.weights(no_mmap, mlock)))
         return
     tests = _tests(p, n, pg or [], d)
     threads: list[int] | list[None] = [None] if t is None else _numbers("-t", t)
@@ -81,7 +83,7 @@ def bench(
     context = max(SMALLEST_CONTEXT, max(test.tokens for test in tests) + max(test.depth for test in tests))
     for count in threads:
         load = options.given(threads=count, threads_batch=threads_batch, backend=backend, kv_type=kv_type, context=context,
-                             force=force or None)
+                             force=force or None, **options.weights(no_mmap, mlock))
         with open_model(model, load) as opened, _reading(opened, any(test.decodes for test in tests)) as read:
             facts = machine(opened)
             for row in rows(opened, tests, r or REPETITIONS, read, profile=profile):

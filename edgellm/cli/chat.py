@@ -38,6 +38,8 @@ def chat(
     think: options.Think = None,
     think_budget: options.ThinkBudget = None,
     draft: options.Draft = None,
+    no_mmap: options.NoMmap = False,
+    mlock: options.Mlock = False,
     force: options.Force = False,
     continue_: Annotated[bool, typer.Option("--continue", help="Resume the last chat, with its KV cache.")] = False,
     resume: Annotated[str | None, typer.Option("--resume", metavar="NAME", show_default=False,
@@ -68,7 +70,8 @@ def chat(
         model = before.record.model
     name, why = (model, "") if model is not None else usual_model()
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
-                         sinks=sinks, pinned=pinned, adapters=options.adapters(lora), force=force or None)
+                         sinks=sinks, pinned=pinned, adapters=options.adapters(lora), force=force or None,
+                         **options.weights(no_mmap, mlock))
     settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
                              think=think, think_budget=think_budget, draft=draft, context_policy=context_policy)

@@ -29,6 +29,8 @@ def embed(
     )] = None,
     threads: options.Threads = None,
     backend: options.Backend = None,
+    no_mmap: options.NoMmap = False,
+    mlock: options.Mlock = False,
     force: Annotated[bool, typer.Option("--force", help=(
         "Load the model even if it does not fit into free memory, and replace FILE.npy."
     ))] = False,
@@ -51,7 +53,7 @@ def embed(
     if output is not None:
         check_place(output)
     lines = _lines(file)
-    load = options.given(threads=threads, backend=backend, context=context, force=force or None)
+    load = options.given(threads=threads, backend=backend, context=context, force=force or None, **options.weights(no_mmap, mlock))
     with open_model(model, load, embeds=True) as opened, ProgressLine("embedding") as line:
         vectors = opened.embed(lines, normalize=not no_normalize, progress=lambda done, of: line("embedding, line", done, of))
     _write(vectors, output)

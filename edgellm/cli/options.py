@@ -123,6 +123,10 @@ Draft = Annotated[str | None, typer.Option(
          "temperature 0, or with a seed, the output is identical; with a draft model and no seed it is another sample from the "
          "same distribution. Default: none.",
 )]
+NoMmap = Annotated[bool, typer.Option("--no-mmap", help=(
+    "Read the weights into memory instead of mapping the file: takes longer to load, may decode faster."
+))]
+Mlock = Annotated[bool, typer.Option("--mlock", help="Keep the weights in physical memory, never swapped out.")]
 Force = Annotated[bool, typer.Option("--force", help="Load the model even if it does not fit into free memory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -137,12 +141,18 @@ _FLAGS = {                                           # the library's names, wher
     **{name: f"--{name.replace('_', '-')}" for name in (
         "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")},
 }
+_IN_PYTHON = re.compile(r" \((?:force=True|mmap=False|mlock=True)\)")
 _LIBRARY = re.compile(rf"\b({'|'.join(_FLAGS)})=(?:'([^']+)')?")
 
 
 def given(**options: object) -> dict[str, object]:
     """The options that the user set: the library's defaults hold for the others."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def weights(no_mmap: bool, mlock: bool) -> dict[str, bool | None]:
+    """How the weights are held, for `given`."""
+    return {"mmap": False if no_mmap else None, "mlock": mlock or None}
 
 
 def stops(texts: list[str] | None) -> tuple[str, ...] | None:
@@ -170,4 +180,4 @@ def _adapter(text: str) -> tuple[str, float]:
 
 def in_flags(message: str) -> str:
     """An error of the library in the words of the command line: `--context 7` for `context=7`."""
-    return _LIBRARY.sub(lambda match: f"{_FLAGS[match[1]]} {match[2] or ''}", message).replace(" (force=True)", "")
+    return _IN_PYTHON.sub("", _LIBRARY.sub(lambda match: f"{_FLAGS[match[1]]} {match[2] or ''}", message))

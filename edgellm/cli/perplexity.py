@@ -38,6 +38,8 @@ def perplexity(
     threads_batch: options.ThreadsBatch = None,
     backend: options.Backend = None,
     kv_type: options.KvType = None,
+    no_mmap: options.NoMmap = False,
+    mlock: options.Mlock = False,
     force: options.Force = False,
     json_: options.Json = False,
 ) -> None:
@@ -63,7 +65,7 @@ def perplexity(
     length = context if context is not None else min(DEFAULT_CONTEXT, trained_context(resolve(model)))
     size = window_size(length, stride)
     load = options.given(threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type, context=size,
-                         force=force or None)
+                         force=force or None, **options.weights(no_mmap, mlock))
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_model(model, load))
         plain = load | {"kv_type": kv_type if kv_type in PLAIN_KV else PLAIN_KV[0]}

@@ -72,6 +72,8 @@ def run(
         "Do not use the chat template; continue the text as it is. Into a pipe or file, control characters are not filtered."
     ))] = False,
     plain: options.Plain = False,
+    no_mmap: options.NoMmap = False,
+    mlock: options.Mlock = False,
     force: options.Force = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print token counts and speed on stderr at the end.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON at the end: text, token ids, counts and speed.")] = False,
@@ -104,7 +106,8 @@ def run(
                              presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
                              draft=draft, context_policy=context_policy, logprobs=logprobs)
     load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
-                         sinks=sinks, pinned=pinned, adapters=options.adapters(lora), force=force or None)
+                         sinks=sinks, pinned=pinned, adapters=options.adapters(lora), force=force or None,
+                         **options.weights(no_mmap, mlock))
     with open_model(model, load) as opened:
         text = text if text is not None else _whole(prompt, piped, raw)
         settings = sampling_of(model, settings) | limit(n)

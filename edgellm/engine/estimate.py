@@ -40,18 +40,22 @@ class Need:
         return self.kv + self.work + self.base
 
 
-def need(backend: Backend, gguf: GGUFFile, graph: Graph, layout: MemoryLayout, options: BackendOptions) -> Need:
-    """What running `graph`, optimised, takes on a back end."""
+def need(backend: Backend, gguf: GGUFFile, graph: Graph, layout: MemoryLayout, options: BackendOptions, *,
+         copied: bool = False) -> Need:
+    """What running `graph`, optimised, takes on a back end. `copied`: the file is read into memory, all of it."""
     there = backend.need(graph, gguf, layout, options)
-    return Need(there.weights, there.kv, there.work, base_bytes(gguf, 0 if backend.copies_weights else there.total))
+    base = base_bytes(gguf, 0 if backend.copies_weights else there.total)
+    if copied:
+        return Need(0, there.kv, there.work + gguf.nbytes, base)
+    return Need(there.weights, there.kv, there.work, base)
 
 
-def is_ample(gguf: GGUFFile, kv: int, free: Memory | None = None) -> bool:
-    """Whether a file and `kv` bytes of keys and values take so little of the free memory that there is no need to plan for an exact
-    figure: half of it at most, with ample work buffers.
+def is_ample(gguf: GGUFFile, kv: int, free: Memory | None = None, *, copied: bool = False) -> bool:
+    """Whether a file, mapped or `copied`, and `kv` bytes of keys and values take so little of the free memory that there is no need
+    to plan for an exact figure: half of it at most, with ample work buffers.
     """
     free = free or memory()
-    return 2 * (gguf.nbytes + kv + AMPLE_WORK) <= min(free.usable, free.mappable + gguf.nbytes)
+    return 2 * (gguf.nbytes + kv + AMPLE_WORK) <= min(free.usable, free.mappable + (0 if copied else gguf.nbytes))
 
 
 def base_bytes(gguf: GGUFFile, others: int) -> int:

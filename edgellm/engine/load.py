@@ -11,7 +11,7 @@ from edgellm.backends.base import BackendOptions, Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
-from edgellm.engine import backend_choice, estimate
+from edgellm.engine import backend_choice, estimate, weight_memory
 from edgellm.engine import context as contexts
 from edgellm.engine.adapters import AdaptedWeights, AdapterSets, Asked, asked_for
 from edgellm.engine.backend_choice import Place
@@ -43,7 +43,7 @@ SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than th
 def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
          threads_batch: int | None = None, context: int | None = None, sinks: int = 4, kv_type: str | None = None,
          parallel: int = 1, context_policy: ContextPolicy = "ring", pinned: int = 0, adapters: Asked = (),
-         progress: Progress | None = None, force: bool = False) -> Model:
+         mmap: bool = True, mlock: bool = False, progress: Progress | None = None, force: bool = False) -> Model:
     """Open a model file and make it ready to run.
 
     `path_or_name`: a .gguf file, a folder of the MLX community, a name of the catalogue, or hf:owner/repository. `backend`:
@@ -64,6 +64,9 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     with the tools, and messages with `"pinned": True` that follow it. They take memory beside the context's.
     `adapters`: LoRA adapters as GGUF files, several at once, each a path or (path, scale); the weights stay as they are, and
     `model.session(adapters=...)` gives a conversation other scales.
+    `mmap`: weights are used where the system caches the file, shared with other processes; False reads them into memory of this
+    process's own, in huge pages where Linux has them: loading takes longer, decoding may be faster, and nothing that happens to the
+    file matters afterwards. `mlock`: the system must not swap weights out, or drop them from its cache.
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.
     A model that would not fit into the free memory is refused before anything is allocated; `force` loads it anyway.
 
@@ -75,6 +78,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     sinks, pinned = contexts.check_sinks(sinks), contexts.check_pinned(pinned)
     check_policy(context_policy)
     force, progress = check_flag("force", force), check_progress(progress, "(what, done, of)")
+    copied, locked = not check_flag("mmap", mmap), check_flag("mlock", mlock)
     given = asked_for(adapters)
     path = resolve(path_or_name)
     gguf = open_model(path)
@@ -93,15 +97,16 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
             keys, graph = load_graph(gguf, chosen)
             try:
                 place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
+                weight_memory.check(place.backend, copied=copied, locked=locked)
                 layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force,
                                  pinned=pinned)
                 if context is None and chosen > contexts.DEFAULT_CONTEXT:
                     _check_long(place, parallel * kv_bytes(layout, kind), chosen)
                 plain, graph = graph, optimise(graph, layout.with_sinks)
                 options = BackendOptions(kind, threads, threads_batch, parallel)
-                ample = parallel == 1 and not graph.embeds and estimate.is_ample(gguf, kv_bytes(layout, kind))
+                ample = parallel == 1 and not graph.embeds and estimate.is_ample(gguf, kv_bytes(layout, kind), copied=copied)
                 if not (force or ample):
-                    estimate.check(estimate.need(place.backend, gguf, graph, layout, options), chosen, gguf.path)
+                    estimate.check(estimate.need(place.backend, gguf, graph, layout, options, copied=copied), chosen, gguf.path)
                 break
             except (NotEnoughMemory, OptionError):
                 if (chosen, kind) == choices[-1]:
@@ -110,6 +115,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         if choices.index((chosen, kind)) > choices.index(usual):
             notes.append(f"memory is short: the context has {chosen} tokens, keys and values in {kind}")
         defaults = model_defaults(gguf.metadata, gguf.path)
+        weight_memory.hold(gguf, copied=copied, locked=locked, progress=progress)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         sets = AdapterSets(given, plain, keys.architecture) if given else None
         weights = AdaptedWeights(gguf, sets.weights(graph, gguf)) if sets is not None else WeightStore(gguf)

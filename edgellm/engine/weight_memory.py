@@ -1,0 +1,49 @@
+"""Where weights lie: in the file's map, in a copy of it, locked into physical memory or not."""
+from __future__ import annotations
+
+import sys
+
+from edgellm.backends.base import Backend, Progress
+from edgellm.errors import OptionError
+from edgellm.formats.gguf import GGUFFile
+
+WHAT = "reading the model into memory"
+
+
+def check(backend: Backend, *, copied: bool, locked: bool) -> None:
+    """Raises OptionError for a back end with weights of its own."""
+    if backend.copies_weights and (copied or locked):
+        asked = "--no-mmap (mmap=False)" if copied else "--mlock (mlock=True)"
+        raise OptionError(f"{asked} is not possible with {backend.name}, which copies weights to the GPU; leave it out, or take "
+                          "--backend cpu.")
+
+
+def hold(gguf: GGUFFile, *, copied: bool, locked: bool, progress: Progress | None) -> None:
+    """Copies the files, locks them. Raises MemoryError, OptionError and the FormatErrors."""
+    before = 0
+    for file in gguf.files if copied else ():
+        start = before
+
+        def show(done: int, start: int = start) -> None:
+            if progress is not None:
+                progress(WHAT, start + done, gguf.nbytes)
+
+        file.copy(show)
+        before += file.size
+    try:
+        for file in gguf.files if locked else ():
+            file.lock()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OptionError(f"--mlock (mlock=True): {gguf.nbytes / 1e9:.2f} GB cannot be locked into memory ({reason}{_limit()}); "
+                          "raise the limit, or leave it out.") from error
+
+
+def _limit() -> str:
+    """How much this process may lock, where that is limited."""
+    if sys.platform == "win32":
+        return ""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return "" if soft == resource.RLIM_INFINITY else f"; ulimit -l allows {soft / 1e6:.0f} MB"
