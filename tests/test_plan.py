@@ -129,6 +129,35 @@ def test_equal_cores_share_a_single_token_equally(tmp_path: Path, monkeypatch: p
         assert plan.program(addresses, "batch").table[..., abi.CHUNKS].any()
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_that_wait_prefetch_their_next_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """Each its own rows of the product that comes after the barrier, unless something else is read from memory before."""
+    monkeypatch.setattr(plans, "AHEAD_BYTES", 700)
+    plan = plan_of(tmp_path, "qwen3moe", threads, 2)
+    table, records = plan.program({record.kernel: 1 for record in plan.records}, "decode").table, plan.records
+    weights, row_bytes, n = (MATMUL.at(name) // 8 for name in ("weights", "row_bytes", "n"))
+    found = list[int]()
+    for place in np.flatnonzero(table[0, :, abi.BARRIER_AFTER]).tolist():
+        later = [*range(place + 1, len(records)), *range(place + 1)]             # after the last record come those of the next step
+        following = next(other for other in later if records[other].weight_bytes or records[other].key_bytes)
+        for ith, words in enumerate(table[:, place]):
+            if not records[following].kernel.startswith("matmul:"):
+                assert words[abi.AHEAD] == 0 and words[abi.AHEAD_BYTES] == 0
+                continue
+            product = table[ith, following]
+            first, end = (int(product[n]) * share // threads for share in (ith, ith + 1))
+            assert words[abi.AHEAD] == product[weights] + first * product[row_bytes]
+            assert words[abi.AHEAD_BYTES] == min(700, (end - first) * product[row_bytes])
+            found.append(following)
+    assert len(found) >= 2 * threads and {records[place].kernel for place in found} == {"matmul:Q8_0"}
+    assert len(found) < threads * table[0, :, abi.BARRIER_AFTER].sum()           # attention and experts come first after others
+    assert not table[:, table[0, :, abi.BARRIER_AFTER] == 0, abi.AHEAD].any()
+    for differ, mode in ((True, "decode"), (False, "batch")):                    # who takes which chunk is not known
+        monkeypatch.setattr(system, "cores_differ", lambda differ=differ: differ)
+        other = plan.program({record.kernel: 1 for record in plan.records}, mode)
+        assert not other.table[..., abi.AHEAD].any()
+
+
 def products_in_chunks(table: npt.NDArray[np.int64], records: Sequence[Record], single: bool) -> list[bool]:
     """Of each product of a table: whether threads take chunks of it."""
     found, inside = [], False

@@ -23,6 +23,6 @@ def test_forgotten_unknown_and_too_many_words() -> None:
         Words("a b").at("c")
     with pytest.raises(AssertionError):
         Words("a a")
-    Words(" ".join(f"a{i}" for i in range(27)))
-    with pytest.raises(AssertionError):          # word 29 holds the number of chunks
-        Words(" ".join(f"a{i}" for i in range(28)))
+    Words(" ".join(f"a{i}" for i in range(25)))
+    with pytest.raises(AssertionError):          # word 27 says what is prefetched
+        Words(" ".join(f"a{i}" for i in range(26)))

@@ -74,7 +74,7 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
         out=out.at, out_stride=out.stride, bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
         residual=residual.at if residual else 0, residual_stride=residual.stride if residual else 0, count=count_word(node),
         scratch=scratch), reads=(residual,) if residual else (), whole=(x,), writes=(out,), pieces=node.n,
-        weight_bytes=node.n * row_bytes(weight.type, columns))
+        weight_bytes=node.n * row_bytes(weight.type, columns), weights=weight.address)
 
 
 def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Value:

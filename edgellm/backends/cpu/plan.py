@@ -30,6 +30,7 @@ REPLICATED_COLUMNS = 1 << 14                     # of a row that each thread com
 SHARES = (16, 8, 4, 2)                           # chunks per thread with dynamic scheduling
 RESERVE = 2                                      # times what values need at once, for copies of them and buffers at rest
 CHUNK_BYTES = 1 << 17                            # of weights that a chunk has at least: some 10 microseconds of reading
+AHEAD_BYTES = 1 << 18                            # of weights that a waiting thread prefetches: second-level caches have 512 KiB
 
 Mode = Literal["decode", "batch", "ragged"]      # which table
 
@@ -53,6 +54,7 @@ class Record:
     key_bytes: int                               # read for each key that a token sees
     memory_class: int | None                     # in which those keys are
     weight_rows: int | None = None               # that threads share in steps of several tokens; None: as many as pieces
+    weights: int | None = None                   # address of weights that threads share row by row, a piece each
 
     @property
     def replicated(self) -> bool:
@@ -85,13 +87,14 @@ class PlanBuilder:
     # --- what emitters call -------------------------------------------------------------------------------------------
     def add(self, kernel: str, arguments: Sequence[Argument], *, reads: Sequence[Value] = (), whole: Sequence[Value | object] = (),
             writes: Sequence[Value | object] = (), pieces: int | None = None, by_rows: bool = False, by_thread: bool = False,
-            merges: bool = False, weight_bytes: int = 0, weight_rows: int | None = None, key_bytes: int = 0,
-            memory_class: int | None = None) -> None:
+            merges: bool = False, weight_bytes: int = 0, weight_rows: int | None = None, weights: int | None = None,
+            key_bytes: int = 0, memory_class: int | None = None) -> None:
         """Append a record.
 
         `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
         equal pieces of a single row threads share, REPLICATED where each does all of it, None for another way. `by_rows`: whether
-        they share several rows row by row. `weight_rows`: where they are not as many as the pieces.
+        they share several rows row by row. `weight_rows`: where they are not as many as the pieces. `weights`: where rows of them
+        begin that threads share like the pieces.
         """
         assert len(arguments) <= abi.MOST_ARGUMENTS
         decode, batch = list[Use](), list[Use]()
@@ -105,7 +108,7 @@ class PlanBuilder:
                 decode.append(Use(buffer, decode_partition, is_write))
                 batch.append(Use(buffer, batch_partition, is_write))
         self.records.append(Record(kernel, tuple(arguments), pieces, tuple(decode), by_thread, merges, weight_bytes,
-                                   key_bytes, memory_class, weight_rows))
+                                   key_bytes, memory_class, weight_rows, weights))
         if self.decode.add(decode):
             self.arena.barrier("decode")
         if self.batch.add(() if merges else batch):
@@ -242,7 +245,30 @@ class PlanBuilder:
             records, ends = [self.records[number] for number in chosen], table[0, :, abi.BARRIER_AFTER]
             for place, chunks in _chunks(records, ends, threads, decode=decode):
                 table[:, place, abi.CHUNKS] = chunks
+        else:
+            _look_ahead(table, [self.records[number] for number in chosen])
         return Program(table)
+
+
+def _look_ahead(table: npt.NDArray[np.int64], records: Sequence[Record]) -> None:
+    """Of each record that a barrier follows, the weights that each thread reads first after it: those that it prefetches while it
+    waits for others. After the last one come those of the next step.
+    """
+    threads = len(table)
+    following: Record | None = next((record for record in records if _reads(record)), None)
+    for place in range(len(records) - 1, -1, -1):
+        if table[0, place, abi.BARRIER_AFTER] and following is not None and following.weights and following.pieces:
+            row_bytes = following.weight_bytes // following.pieces
+            ends = [following.pieces * ith // threads * row_bytes for ith in range(threads + 1)]
+            table[:, place, abi.AHEAD] = [following.weights + begin for begin in ends[:-1]]
+            table[:, place, abi.AHEAD_BYTES] = np.minimum(np.diff(ends), AHEAD_BYTES)
+        if _reads(records[place]):
+            following = records[place]
+
+
+def _reads(record: Record) -> bool:
+    """Whether it reads much from memory: what was prefetched before it may not outlast it."""
+    return bool(record.weight_bytes or record.key_bytes)
 
 
 def _resolved(argument: Argument, ith: int, decode: bool, addresses: Mapping[str, int]) -> int:

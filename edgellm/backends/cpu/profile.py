@@ -71,7 +71,8 @@ class TimedProgram(Program):
         table[:, :, LAP.at("log") // 8] = (self.log.ctypes.data + np.arange(threads) * self.log.strides[0])[:, None]
         table[:, :, abi.KERNEL], table[:, :, LAP.at("slot") // 8], table[:, 0, LAP.at("slot") // 8] = address, WAITING, WAKING
         table[:, places], table[:, places + 1, LAP.at("slot") // 8] = program.table, RECORDS + np.arange(n)
-        table[:, places, abi.BARRIER_AFTER], table[:, places + 1, abi.BARRIER_AFTER] = 0, program.table[:, :, abi.BARRIER_AFTER]
+        for word in (abi.BARRIER_AFTER, abi.AHEAD, abi.AHEAD_BYTES):
+            table[:, places, word], table[:, places + 1, word] = 0, program.table[:, :, word]
         super().__init__(table)
 
     def run(self, pool: Pool, clock: Clock, records: Sequence[Record]) -> Timed:

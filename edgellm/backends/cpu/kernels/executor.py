@@ -23,12 +23,14 @@ FUTEX_WAIT, FUTEX_WAKE = 128, 129                # private to this process
 EVERYBODY = 2**31 - 1
 NEXT, CHUNKS = abi.NEXT * LINE_BYTES, abi.CHUNKS * 8
 REPLICATED, BARRIER_AFTER = abi.REPLICATED * 8, abi.BARRIER_AFTER * 8
+AHEAD, AHEAD_BYTES = abi.AHEAD * 8, abi.AHEAD_BYTES * 8
 BARRIER_SPINS = abi.BARRIER_SPINS
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load, store, add = isa.atomic_load, isa.atomic_store, isa.atomic_add
     load_i64, call_kernel, pause = isa.load_i64, isa.call_kernel, isa.pause
+    fetch = isa.make("fetch", types.void, (types.int64,), lambda e, at: e.prefetch(at, to_first=False))
     sleep_while = isa.make("sleep_while", types.void, (types.int64,) * 3, _sleep_while)
     wake_all = isa.make("wake_all", types.void, (types.int64,), _wake_all)
 
@@ -45,8 +47,11 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
     @inline
     def walk_records(block, ith, nth):
+        """Returns the address of weights that may be prefetched for the next program, and their end."""
         plan = load_i64(block, PLAN) + ith * load_i64(block, STRIDE)
         end = plan + load_i64(block, RECORDS) * RECORD_BYTES
+        next_weights = load_i64(end - RECORD_BYTES, AHEAD)
+        next_end = next_weights + load_i64(end - RECORD_BYTES, AHEAD_BYTES)
         generation = load(block + GENERATION)
         record = plan - RECORD_BYTES
         while record + RECORD_BYTES < end:
@@ -69,16 +74,21 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                     if load(block + SLEEPERS) > 0:
                         wake_all(block + GENERATION)
                 else:
-                    spins = 0
+                    spins, ahead = 0, load_i64(record, AHEAD)
+                    until = ahead + load_i64(record, AHEAD_BYTES)
                     while load(block + GENERATION) == generation:
-                        spins += 1
-                        if spins < BARRIER_SPINS:
+                        if ahead < until:        # memory has nothing else to do for this core
+                            fetch(ahead)
+                            ahead += LINE_BYTES
+                        elif spins < BARRIER_SPINS:
+                            spins += 1
                             pause()
                         else:
                             add(block + SLEEPERS, 1)
                             sleep_while(block + GENERATION, generation, block + SLEEPERS + 8)
                             add(block + SLEEPERS, -1)
                 generation += 1
+        return next_weights, next_end
 
     def start(block, program, unused):
         """Publish a program: workers see its records before they see the new epoch."""
@@ -98,13 +108,16 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         The epoch says how many threads walk, so that one that is not wanted never looks at the records of the next program.
         """
         seen = block + SEEN + ith * LINE_BYTES
-        spins, most = 0, load_i64(block, STOP + 8)
+        spins, most, ahead, until = 0, load_i64(block, STOP + 8), 0, 0
         while load(block + STOP) == 0 and spins < most:
             epoch = load(block + EPOCH)
             if epoch != load(seen) and ith < epoch % MOST_THREADS:
-                walk_records(block, ith, epoch % MOST_THREADS)
+                ahead, until = walk_records(block, ith, epoch % MOST_THREADS)
                 store(seen, epoch)
                 spins = 0
+            elif ahead < until:
+                fetch(ahead)
+                ahead += LINE_BYTES
             else:
                 pause()
                 spins += 1
