@@ -1,7 +1,7 @@
 """Our speed against llama.cpp's, in one run: same file, threads and tokens, alternating; a Markdown table of medians of ratios.
 
     .venv/bin/python scripts/bench_peers.py MODEL.gguf ... [--peer PYTHON] [--bench "NAME=COMMAND"] [--threads 1,2]
-                       [--tests pp512,tg128,tg128@4096] [--isa avx2,avx512vnni] [--rounds 5] [--json docs/speed.json]
+                       [--tests pp512,tg128,tg128@4096] [--isa avx2,avx512vnni] [--rounds 5] [--no-mmap] [--json docs/speed.json]
 
 PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower ISA level;
 it runs with and without its repacked or AMX weights, each with or without flash attention. COMMAND is llama-bench, of llama.cpp or
@@ -80,7 +80,8 @@ def compare(model: str, threads: int, isa: str, tests: Sequence[Test], options: 
     ours = {"EDGELLM_ISA": isa} if isa else {}
     context = max(test.tokens + test.depth for test in tests) + SPARE
     common = [model, str(threads), str(context), str(max(test.conversations for test in tests))]
-    children: list[Child | LlamaBench] = [Child("edgellm", [sys.executable, str(HERE / "edgellm_child.py"), *common], ours)]
+    ours_command = [sys.executable, str(HERE / "edgellm_child.py"), *common, *(["--no-mmap"] if options.no_mmap else [])]
+    children: list[Child | LlamaBench] = [Child("edgellm", ours_command, ours)]
     children += [Child(LLAMA_CPP, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
                  for peer in options.peer for extra in CONFIGURATIONS]
     children += [LlamaBench(name, command, model, threads) for name, command in options.bench]
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--tests", default="pp512,tg128,tg128@4096")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-mmap", action="store_true", help="edgellm reads the weights into memory, as repacking peers do")
     parser.add_argument("--isa", default="", help="our instruction sets, with commas between; default: the best one")
     parser.add_argument("--json", type=Path, help="a file for the rows, which scripts/draw_speed.py draws")
     parser.add_argument("--machine", default="", help="what to call this machine in it; default: the processor's name")

@@ -41,10 +41,10 @@ def of(rows: list[dict[str, Any]], kind: str, threads: int) -> Iterator[dict[str
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A line per model: speed with the most threads, and ratios to each program with the most threads and with one."""
+    """A line per model: speed with the most threads, and ratios to each program, with the most threads and with one."""
     most, programs = max(row["threads"] for row in rows), list(rows[0]["ratios"])
     tests = [next(of(rows, kind, most))["test"] for kind in ("pp", "tg")]
-    ratios = " | ".join(f"× {name} with {most} threads, 1 thread" for name in programs)
+    ratios = " | ".join(f"× {name}" for name in programs)
     lines = [f"| model, type | {' | '.join(f'{test}, tokens/s | {ratios}' for test in tests)} | memory |",
              "|---|" + "--:|" * (2 * (1 + len(programs)) + 1)]
     for row in of(rows, "pp", most):
@@ -75,13 +75,13 @@ def chart(facts: dict[str, Any]) -> str:
             parts.append(f'<rect class="ours" x="{left}" y="{y}" width="{ratio * unit:.1f}" height="17" rx="2"/>')
             ends = [ratio]
             for name in others:
-                ends.append(row["peers"][name] / row["peers"][first])
+                ends.append(ratio / row["ratios"][name])
                 parts.append(f'<path class="other" d="M{left + ends[-1] * unit:.1f} {y - 2}v21"/>')
             parts.append(f'<text class="small" x="{left + max(ends) * unit + 6:.1f}" y="{y + 13}">{ratio:.2f} &#215;, '
                          f'{row["edgellm"]:.0f} tokens/s</text>')
         parts.append(f'<path class="peer" d="M{left + unit:.1f} 48V{62 + ROW * len(models)}"/>')
-    ticks = f"; ticks: {', '.join(others)}" if others else ""
-    note = f"{most} threads, {facts['machine']}; {facts['peer']}{ticks}; {facts['date']}; medians of {facts['rounds']} rounds"
+    peers = facts["peer"] + (" (ticks)" if others else "")
+    note = f"{most} threads, {facts['machine']}; {peers}; {facts['date']}; medians of {facts['rounds']} rounds"
     parts.append(f'<text class="small" x="0" y="{height - 6}">{escape(note)}</text>')
     body = "\n".join(parts)
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'

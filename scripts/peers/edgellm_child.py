@@ -1,4 +1,4 @@
-"""Runs tests for bench_peers.py with edgellm: MODEL THREADS CONTEXT CONVERSATIONS; one test a line in, seconds out.
+"""Runs tests for bench_peers.py with edgellm: MODEL THREADS CONTEXT CONVERSATIONS [--no-mmap]; one test a line in, seconds out.
 
 `bytesN` answers how many bytes a token reads that sees N others; `overhead` the peak memory in MiB beside weights, keys and values.
 """
@@ -18,7 +18,7 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 def main() -> None:
     path, threads, context, most = sys.argv[1], *(int(argument) for argument in sys.argv[2:5])
-    with edgellm.load(path, threads=threads, context=context, parallel=most) as model:
+    with edgellm.load(path, threads=threads, context=context, parallel=most, mmap="--no-mmap" not in sys.argv) as model:
         rng = random.Random(0)
         deep: list[int] = []                 # the last prompt of a test at depth: rounds of one test share it
         for line in sys.stdin:
