@@ -6,6 +6,8 @@ import re
 import resource
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,10 +17,10 @@ import edgellm
 from edgellm.backends import HOST
 from edgellm.catalogue.machine import Memory
 from edgellm.cli import app
-from edgellm.engine import estimate
+from edgellm.engine import estimate, weight_memory
 from edgellm.formats import mapped
 from edgellm.formats.errors import Truncated, Unreadable
-from edgellm.formats.gguf import open_gguf
+from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.mapped import MappedFile
 
 GREEDY = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
@@ -89,6 +91,27 @@ def test_the_same_answers_whatever_happens_to_the_file(path: Path) -> None:
         assert model.generate([1, 2, 3], **GREEDY).token_ids == tokens
 
 
+def test_text_does_not_come_from_the_file_either(tmp_path: Path) -> None:
+    """The guide's tokenizer and template are read when they are needed."""
+    path = tmp_path / "guide.gguf"
+    path.write_bytes((Path(edgellm.__file__).parent / "data" / "guide.gguf").read_bytes())
+    question = [{"role": "user", "content": "How do I get a model?"}]
+    with edgellm.load(path) as model:
+        text = model.chat(question, max_tokens=20, temperature=0).text
+    with edgellm.load(path, mmap=False) as model:
+        os.truncate(path, 100)
+        assert model.chat(question, max_tokens=20, temperature=0).text == text
+        assert model.tokenizer.decode(model.tokenizer.encode("Rivers, mountains")) == "Rivers, mountains"
+
+
+def test_progress_counts_bytes_of_files(tmp_path: Path) -> None:
+    """Of which a header of each is a part, in a folder whose `nbytes` are those of its tensors."""
+    (tmp_path / "file").write_bytes(bytes(300))
+    folder, told = SimpleNamespace(files=[MappedFile(tmp_path / "file") for _ in range(2)], nbytes=500), list[tuple[int, int]]()
+    weight_memory.hold(cast(GGUFFile, folder), copied=True, locked=False, progress=lambda what, done, of: told.append((done, of)))
+    assert told == [(300, 600), (600, 600)]
+
+
 def test_a_copy_counts_as_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_gguf(path) as gguf:
         enough = int(2 * (gguf.nbytes + estimate.AMPLE_WORK) / 0.9) + 2
@@ -107,6 +130,9 @@ def test_a_copy_counts_as_memory(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @LOCKS
 @pytest.mark.parametrize("use_map", [True, False])
 def test_locked_weights(path: Path, use_map: bool) -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft != resource.RLIM_INFINITY and soft < path.stat().st_size and os.geteuid():
+        pytest.skip(f"ulimit -l allows {soft} bytes")
     with edgellm.load(path, mmap=use_map, mlock=True):
         regions = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
     locked = {region: int(found[1]) for region in regions if (found := re.search(r"^Locked: +(\d+)", region, re.MULTILINE))}

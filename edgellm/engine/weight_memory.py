@@ -20,13 +20,12 @@ def check(backend: Backend, *, copied: bool, locked: bool) -> None:
 
 def hold(gguf: GGUFFile, *, copied: bool, locked: bool, progress: Progress | None) -> None:
     """Copies the files, locks them. Raises MemoryError, OptionError and the FormatErrors."""
-    before = 0
+    before, total = 0, sum(file.size for file in gguf.files)     # an MLX folder's `nbytes` are its tensors' alone
     for file in gguf.files if copied else ():
-        start = before
 
-        def show(done: int, start: int = start) -> None:
+        def show(done: int, start: int = before) -> None:
             if progress is not None:
-                progress(WHAT, start + done, gguf.nbytes)
+                progress(WHAT, start + done, total)
 
         file.copy(show)
         before += file.size
