@@ -11,12 +11,16 @@ import numpy.typing as npt
 from edgellm.errors import ModelClosed, Unsupported
 from edgellm.formats.ggml_types import GGMLType, row_bytes
 from edgellm.formats.gguf import GGUFFile
+from edgellm.formats.interleave import deinterleaved, interleave
 from edgellm.formats.mapped import Bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One tensor; `data` is a read-only view on the file, its rows the product of all dimensions but the last."""
+    """One tensor; `data` is a read-only view on the file, its rows the product of all dimensions but the last.
+
+    `interleaved`: how many rows of `data` share their bytes: see formats/interleave.py. 0: they are as the file has them.
+    """
 
     name: str
     type: GGMLType
@@ -24,6 +28,7 @@ class Weight:
     data: Bytes                  # (rows, row bytes) uint8
     file: str                    # path, for messages
     companions: tuple[Any, ...] = ()     # of MLX's groups: formats.mlx_folder.Companion of scales and biases
+    interleaved: int = 0
 
     @property
     def address(self) -> int:
@@ -37,7 +42,16 @@ class Weight:
         codec = CODECS.get(self.type.name)
         if codec is None:
             raise Unsupported(self.type.refusal, file=self.file, field=self.name)
-        return codec.dequantize(self.data).reshape(self.shape)
+        return codec.dequantize(self.rows()).reshape(self.shape)
+
+    def rows(self, first: int = 0, end: int | None = None) -> Bytes:
+        """Rows of `data` as the file has them, (n, row bytes)."""
+        if not self.interleaved:
+            return self.data[first:end]
+        end = len(self.data) if end is None else end
+        group = self.interleaved
+        around = self.data[first // group * group : -(-end // group) * group]
+        return deinterleaved(self.type.name, around, group)[first % group :][: end - first]
 
 
 class WeightStore:
@@ -45,6 +59,7 @@ class WeightStore:
 
     def __init__(self, gguf: GGUFFile) -> None:
         self._gguf: GGUFFile | None = gguf
+        self._interleaved: dict[str, int] = {}
         self._path = gguf.path
 
     def names(self) -> list[str]:
@@ -67,7 +82,25 @@ class WeightStore:
         info = gguf.tensors[name]
         columns = info.shape[-1] if info.shape else 1
         data = gguf.raw(name).reshape(math.prod(info.shape[:-1]), row_bytes(info.type, columns))
-        return Weight(name, info.type, info.shape, data, gguf.paths[info.part], gguf.companions(name))
+        return Weight(name, info.type, info.shape, data, gguf.paths[info.part], gguf.companions(name),
+                      self._interleaved.get(name, 0))
+
+    @property
+    def copied(self) -> bool:
+        """Whether weights are in memory of the process's own."""
+        return all(file.copied for file in self._open().files)
+
+    def interleave(self, name: str, group: int) -> bool:
+        """Interleave the rows of a weight by groups of so many, in place, where the file was copied into memory; whether it was.
+        Weights that were taken before must not be used any more.
+        """
+        data = self._open().own(name)
+        if data is None or name in self._interleaved:
+            return data is not None
+        weight = self[name]
+        interleave(weight.type.name, data.reshape(weight.data.shape), group)
+        self._interleaved[name] = group
+        return True
 
     def drop(self, name: str) -> None:
         """Give the memory of a weight back: its values have been copied elsewhere. It can still be read."""

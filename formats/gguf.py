@@ -57,6 +57,12 @@ class GGUFFile:
         info = self.tensors[name]
         return self._files[info.part].data[info.offset:info.offset + info.nbytes]
 
+    def own(self, name: str) -> Bytes | None:
+        """`raw`, which can be written to, where the file was copied into memory; else None."""
+        info = self.tensors[name]
+        file = self._files[info.part]
+        return file.own[info.offset:info.offset + info.nbytes] if file.copied else None
+
     def companions(self, name: str) -> tuple[Any, ...]:
         """Arrays that belong to a tensor beside its bytes: none in GGUF."""
         return ()

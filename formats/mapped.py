@@ -68,6 +68,13 @@ class MappedFile:
         return self._map
 
     @property
+    def own(self) -> Bytes:
+        """All bytes of the copy, (size,) uint8, which can be written to. ValueError where there is none."""
+        if not self.copied:
+            raise ValueError(f"{self.path} is not in memory of this process's own")
+        return np.frombuffer(self.buffer, np.uint8)
+
+    @property
     def data(self) -> Bytes:
         """All bytes, (size,) uint8, read-only. ValueError after `close()`."""
         if self._data is None:

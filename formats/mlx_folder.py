@@ -211,6 +211,10 @@ class MlxFolder(GGUFFile):
             self._made[name] = data
         return self._made[name]                  # kept: back ends remember addresses
 
+    def own(self, name: str) -> Bytes | None:
+        """None: what is read is not always what lies in the files."""
+        return None
+
     def companions(self, name: str) -> tuple[Companion, ...]:
         """Scales, and biases in affine mode, of a matrix in MLX's groups; () of others."""
         if self.tensors[name].type.origin != MLX:

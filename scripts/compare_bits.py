@@ -1,9 +1,10 @@
 """Holds the bits of this checkout against those of another commit: logits and greedy text of every reference file.
 
-    python scripts/compare_bits.py COMMIT [--threads 1 2] [--files PATTERN] [--kv-types f16 q8_0]
+    python scripts/compare_bits.py COMMIT [--threads 1 2] [--files PATTERN] [--kv-types f16 q8_0] [--no-mmap] [FILE ...]
 
 Each file runs a prompt in one step, token by token, and far past the end of a small context, so that the ring wraps; every row of
-logits that comes out is hashed. A change that only moves code gives the same hashes. Exit code 1 where they differ.
+logits that comes out is hashed. A change that only moves code gives the same hashes. With --no-mmap this checkout reads the files
+into memory, where rows of weights may be interleaved, and the other one maps them. Exit code 1 where they differ.
 """
 from __future__ import annotations
 
@@ -31,11 +32,17 @@ def main() -> int:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--kv-types", nargs="+", default=["f16", "q8_0", "q4_0"])
     parser.add_argument("--files", default="", help="only files whose path holds this text")
+    parser.add_argument("--no-mmap", action="store_true", help="this checkout reads files into memory")
+    parser.add_argument("paths", nargs="*", metavar="FILE", help="model files instead of the reference files")
     options = parser.parse_args()
     files = [str(path) for path in sorted(SHARED.glob("*/**/*.gguf")) if path.parts[-2] != "vocabs" and options.files in str(path)]
-    request = json.dumps({"files": files, "threads": options.threads, "kv_types": options.kv_types})
+    request = {"files": [os.path.abspath(path) for path in options.paths] or files, "threads": options.threads,
+               "kv_types": options.kv_types, "more": {}}
     with checked_out(options.commit) as tree:
-        runs = [hashes(tree, request), hashes(ROOT, request)]
+        before = hashes(tree, json.dumps(request))
+    if options.no_mmap:
+        request["more"] = {"mmap": False}
+    runs = [before, hashes(ROOT, json.dumps(request))]
     return report(*runs)
 
 
@@ -74,7 +81,8 @@ def child() -> None:
                 for prompt, context, n in RUNS:
                     key = f"{'/'.join(Path(file).parts[-2:])} threads={threads} {kv_type} context={context}"
                     try:
-                        with edgellm.load(file, backend="cpu", threads=threads, context=context, kv_type=kv_type) as model:
+                        with edgellm.load(file, backend="cpu", threads=threads, context=context, kv_type=kv_type,
+                                          **request["more"]) as model:
                             found[key] = digest(model, prompt, n)
                     except edgellm.EdgeError:
                         continue

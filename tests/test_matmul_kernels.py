@@ -147,14 +147,14 @@ def weights(name: str, n: int, k: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, threads: int = 1,
-            bias: Floats | None = None, residual: Floats | None = None) -> Floats:
-    """(T, rows) f32."""
+            bias: Floats | None = None, residual: Floats | None = None, kernel: str | None = None) -> Floats:
+    """(T, rows) f32. `kernel`: another one than the type's."""
     space, step = np.zeros(scratch_bytes(name, k) + 1, np.uint8), np.array([0, len(x)], np.int64)
     out = np.full((len(x), len(raw) + 1), 77, np.float32)
     words = {"bias": bias.ctypes.data} if bias is not None else {}
     if residual is not None:
         words |= {"residual": residual.ctypes.data, "residual_stride": residual.strides[0]}
-    run(kernels[TRAITS[name].matmul], MATMUL.record(
+    run(kernels[kernel or TRAITS[name].matmul], MATMUL.record(
         step=step.ctypes.data, weights=raw.ctypes.data, row_bytes=raw.strides[0], n=len(raw), k=k, x=x.ctypes.data,
         x_stride=x.strides[0], out=out.ctypes.data, out_stride=out.strides[0], count=abi.N_OUTPUTS, scratch=space.ctypes.data,
         **words), threads)

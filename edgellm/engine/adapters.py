@@ -234,6 +234,9 @@ class AdaptedWeights(WeightStore):
     def __contains__(self, name: object) -> bool:
         return name in self._extra or super().__contains__(name)
 
+    def interleave(self, name: str, group: int) -> bool:
+        return name not in self._extra and super().interleave(name, group)
+
     def drop(self, name: str) -> None:
         if name not in self._extra:
             super().drop(name)

@@ -13,13 +13,17 @@ from edgellm.graph import Node
 from edgellm.weights import Weight
 
 Emitter = Callable[[PlanBuilder, int, Node], None]
+ReadRows = Callable[[Node], tuple[int, ...]]     # of a node's first weight: where rows begin that it multiplies, and how many
 EMITTERS: dict[str, Emitter] = {}
+INTERLEAVED: dict[str, ReadRows] = {}            # of ops that can read their first weight interleaved
 
 
-def emitter(*ops: str) -> Callable[[Emitter], Emitter]:
+def emitter(*ops: str, interleaved: ReadRows | None = None) -> Callable[[Emitter], Emitter]:
     def register(function: Emitter) -> Emitter:
         for op in ops:
             EMITTERS[op] = function
+            if interleaved is not None:
+                INTERLEAVED[op] = interleaved
         return function
 
     return register
@@ -34,6 +38,11 @@ def traits_of(weight: Weight) -> Traits:
     if weight.type.name not in TRAITS:
         raise Unsupported(weight.type.refusal, file=weight.file, field=weight.name)
     return TRAITS[weight.type.name]
+
+
+def matmul_of(weight: Weight) -> str:
+    """The kernel of products with it."""
+    return f"matmul_interleaved:{weight.type.name}" if weight.interleaved else traits_of(weight).matmul
 
 
 def count_word(node: Node) -> int:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from edgellm.backends.base import Pace, Progress, StepBatch, StepStopped, StepTimes, never
 from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.interleaving import interleave
 from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.page_release import forget_library
 from edgellm.backends.cpu.plan import Mode, PlanBuilder
@@ -36,6 +37,7 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
     `threads` compute single tokens (None: as many as there are cores), `threads_batch` prompts (None: as many as that).
     """
     isa = jit.choose_isa()
+    interleave(graph, weights, isa, system.usable_cores(), progress)
     plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     linker = jit.Linker()
     addresses = jit.kernel_addresses(plan.kernels | set(EXECUTOR), isa, linker, progress)

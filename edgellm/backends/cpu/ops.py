@@ -9,7 +9,7 @@ import numpy.typing as npt
 from edgellm.backends.cpu import abi, ops_adapters, ops_altup, ops_heads, ops_kda, ops_moe, ops_recurrent, ops_rwkv
 from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import PerThread, Value
-from edgellm.backends.cpu.emitters import EMITTERS, count_word, emitter, float_word, traits_of
+from edgellm.backends.cpu.emitters import EMITTERS, INTERLEAVED, count_word, emitter, float_word, matmul_of, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.traits import BLOCK, q8_row_bytes, scratch_bytes
@@ -25,18 +25,19 @@ from edgellm.memory.sizes import token_bytes
 from edgellm.ops.attention import REACH, alibi_slopes, relative_biases
 from edgellm.ops.dense import xielu_numbers
 
-__all__ = ["EMITTERS"]
+__all__ = ["EMITTERS", "INTERLEAVED"]
 LARGEST_GROUP = 64                               # queries that read keys together: 10 % faster than 16 after 4096 tokens, on Zen 3
 GROUPS_OF_THREAD = 8                             # at least: later ones see more keys, and threads shall end together
 assert ops_adapters and ops_altup and ops_heads and ops_kda and ops_moe and ops_recurrent and ops_rwkv         # add their own
 
 
-@emitter("embed")
+@emitter("embed", interleaved=lambda node: ())     # single rows
 def embed(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = plan.weights[node.weights[0]]
     ids = plan.step.ids(cast(str, node.attrs["source"]))
     out = plan.output(index)
-    plan.add(traits_of(weight).embed, EMBED(
+    kernel = f"embed_interleaved:{weight.type.name}" if weight.interleaved else traits_of(weight).embed
+    plan.add(kernel, EMBED(
         table=weight.address, row_bytes=row_bytes(weight.type, node.n), n=node.n, ids=ids.ctypes.data, out=out.at,
         out_stride=out.stride), writes=(out,))
 
@@ -57,7 +58,7 @@ def norm(plan: PlanBuilder, index: int, node: Node) -> None:
         pieces=REPLICATED if out.replicated else groups, by_rows=node.rows == "T")
 
 
-@emitter("matmul")
+@emitter("matmul", interleaved=lambda node: (0, node.n))
 def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = plan.weights[node.weights[0]]
     traits = traits_of(weight)
@@ -69,12 +70,13 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     out = plan.output(index)
     per_thread = scratch_bytes(weight.type.name, columns)
     scratch = PerThread(plan.scratch(plan.most_threads * per_thread), per_thread, always=True) if per_thread else 0
-    plan.add(traits.matmul, MATMUL(
+    plan.add(matmul_of(weight), MATMUL(
         weights=weight.address, row_bytes=row_bytes(weight.type, columns), n=node.n, k=columns, x=x.at, x_stride=x.stride,
         out=out.at, out_stride=out.stride, bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
         residual=residual.at if residual else 0, residual_stride=residual.stride if residual else 0, count=count_word(node),
-        scratch=scratch), reads=(residual,) if residual else (), whole=(x,), writes=(out,), pieces=node.n,
-        weight_bytes=node.n * row_bytes(weight.type, columns), weights=weight.address)
+        scratch=scratch), reads=(residual,) if residual else (), whole=(x,), writes=(out,),
+        pieces=node.n // (weight.interleaved or 1), weight_rows=node.n, weight_bytes=node.n * row_bytes(weight.type, columns),
+        weights=weight.address)
 
 
 def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Value:

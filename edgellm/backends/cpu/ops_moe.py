@@ -6,7 +6,7 @@ from typing import cast
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Kernel, PerThread, Value
-from edgellm.backends.cpu.emitters import count_word, emitter, float_word, traits_of
+from edgellm.backends.cpu.emitters import count_word, emitter, float_word, matmul_of, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import BUCKETS, EXPERT_ROWS, EXPERTS, GATED_BY, TOPK
@@ -34,20 +34,24 @@ def topk(plan: PlanBuilder, index: int, node: Node) -> None:
         whole=(chosen,), writes=(buckets,), pieces=pieces)
 
 
-@emitter("expert_matmul")
+def _rows_of_each(node: Node) -> tuple[int, int]:
+    return cast(int, node.attrs["start"]), node.n // cast(int, node.attrs["k"])
+
+
+@emitter("expert_matmul", interleaved=_rows_of_each)
 def expert_matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     k = cast(int, node.attrs["k"])
     _experts(plan, index, node, "experts:rows", rows=node.n // k, start=cast(int, node.attrs["start"]), slot_columns=0)
 
 
-@emitter("expert_slots")
+@emitter("expert_slots", interleaved=_rows_of_each)
 def expert_slots(plan: PlanBuilder, index: int, node: Node) -> None:
     k = cast(int, node.attrs["k"])
     columns = plan.graph.nodes[node.inputs[0]].n // k
     _experts(plan, index, node, "experts:rows", rows=node.n // k, start=cast(int, node.attrs["start"]), slot_columns=columns)
 
 
-@emitter("expert_sum")
+@emitter("expert_sum", interleaved=lambda node: (0, node.n))
 def expert_sum(plan: PlanBuilder, index: int, node: Node) -> None:
     columns = plan.graph.nodes[node.inputs[0]].n // cast(int, node.attrs["k"])
     _experts(plan, index, node, "experts:sum", rows=node.n, start=0, slot_columns=columns)
@@ -66,15 +70,16 @@ def _experts(plan: PlanBuilder, index: int, node: Node, kernel: str, *, rows: in
     floats = max(abi.EXPERT_PIECE * plan.rows(index), rows)
     work_size = abi.EXPERT_WORK_HEAD + -(-floats * 4 // 64) * 64
     bias = plan.vector(node.weights[1]) if len(node.weights) > 1 else 0
+    unit = weight.interleaved or 1
     plan.add(kernel, EXPERTS(
-        kernel=Kernel(traits.matmul), weights=weight.address + start * one_row, row_bytes=one_row,
+        kernel=Kernel(matmul_of(weight)), unit=unit, weights=weight.address + start * one_row, row_bytes=one_row,
         expert_bytes=stored_rows * one_row, n=rows, k=columns, x=x.at, x_row_bytes=_activation_bytes(columns, traits.quantise),
         x_slots=int(slot_columns > 0), out=out.at, out_stride=out.stride, bias=bias and bias + start * 4,
         bias_bytes=stored_rows * 4, slots=k, chosen=chosen.at, buckets=buckets.at, experts=experts, gates=gates.at,
         gates_stride=gates.stride, count=count_word(node),
         scratch=PerThread(plan.scratch(plan.most_threads * scratch_size), scratch_size, always=True) if scratch_size else 0,
         work=PerThread(plan.scratch(plan.most_threads * work_size), work_size, always=True), work_floats=floats),
-        whole=(x, chosen, buckets, gates), writes=(out,), pieces=node.n, weight_rows=rows, weight_bytes=k * rows * one_row)
+        whole=(x, chosen, buckets, gates), writes=(out,), pieces=node.n // unit, weight_rows=rows, weight_bytes=k * rows * one_row)
 
 
 def _activation_bytes(columns: int, quantise: str | None) -> int:

@@ -117,7 +117,7 @@ def _rows(isa: Isa) -> Callable[[int, int, int], None]:
     """Every slot's product, in the slot's own columns."""
     load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
     load, store, product = isa.load_f32x8, isa.store_f32x8, _product(isa)
-    arguments = EXPERTS.reader(isa, "step n x x_row_bytes x_slots out slots chosen count")
+    arguments = EXPERTS.reader(isa, "step n x x_row_bytes x_slots out slots chosen count unit")
     to_place = EXPERTS.reader(isa, "n out out_stride")
 
     @inline
@@ -134,12 +134,13 @@ def _rows(isa: Isa) -> Callable[[int, int, int], None]:
     each_piece = _each_piece(isa, product, copy)
 
     def expert_rows(op, ith, nth):
-        step, n, x, x_row_bytes, x_slots, out, slots, chosen, count = arguments(op)
+        step, n, x, x_row_bytes, x_slots, out, slots, chosen, count, unit = arguments(op)
         if load_i64(step, count * 8) != 1:
             if load_i64(step, count * 8) > 1:
                 each_piece(op, ith, nth)
             return
-        at, end = slots * n * ith // nth, slots * n * (ith + 1) // nth
+        units = slots * n // unit
+        at, end = units * ith // nth * unit, units * (ith + 1) // nth * unit
         while at < end:
             slot, row = at // n, at % n
             rows = min(end - at, n - row)
@@ -154,7 +155,7 @@ def _sum(isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_i32, load_f32, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_f32
     load, store, add, mul, splat = isa.load_f32x8, isa.store_f32x8, isa.add_f32x8, isa.mul_f32x8, isa.splat_f32x8
     product = _product(isa)
-    arguments = EXPERTS.reader(isa, "step n x x_row_bytes slots chosen count work")
+    arguments = EXPERTS.reader(isa, "step n x x_row_bytes slots chosen count work unit")
     to_place = EXPERTS.reader(isa, "out out_stride gates gates_stride")
 
     @inline
@@ -174,13 +175,14 @@ def _sum(isa: Isa) -> Callable[[int, int, int], None]:
     each_piece = _each_piece(isa, product, accumulate)
 
     def expert_sum(op, ith, nth):
-        step, n, x, x_row_bytes, slots, chosen, count, work = arguments(op)
+        step, n, x, x_row_bytes, slots, chosen, count, work, unit = arguments(op)
         if load_i64(step, count * 8) != 1:
             if load_i64(step, count * 8) > 1:
                 each_piece(op, ith, nth)
             return
-        row, sums = n * ith // nth, work + WORK_HEAD
-        rows = n * (ith + 1) // nth - row
+        units, sums = n // unit, work + WORK_HEAD
+        row = units * ith // nth * unit
+        rows = units * (ith + 1) // nth * unit - row
         if rows > 0:
             for slot in range(slots):
                 expert = load_i32(chosen, slot * 4)

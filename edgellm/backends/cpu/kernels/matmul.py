@@ -34,7 +34,7 @@ i64, f32, void = types.int64, types.float32, types.void
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     # Not inline: LLVM would write the loop below three times, each with all of their code.
-    few, many = (_lanes_or_pairs if isa.level.lanes_from else _few_columns)(variant, isa), _many_columns(variant, isa)
+    few, many = (_lanes_or_pairs if isa.level.lanes_from else _few_columns)(variant, isa), many_columns(variant, isa)
     load_i64, tile_rows = isa.load_i64, isa.level.tile_rows
     arguments, tiled_rows = MATMUL.reader(isa, "step n count row_bytes"), tiles(isa)
 
@@ -157,7 +157,7 @@ def _block_lanes(variant: str, isa: Isa) -> Any:
     return by_lanes
 
 
-def _many_columns(variant: str, isa: Isa) -> Any:
+def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
     """Groups of rows from `first` to `end`, with more up to `until` after them, by whole tiles of columns."""
     load_f32, isa_level, shape = isa.load_f32, isa.level, shape_of(variant, isa.level)
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
@@ -165,7 +165,9 @@ def _many_columns(variant: str, isa: Isa) -> Any:
     totals_bytes = tile_rows * TILE_COLUMNS * 4
     record, row_superblock = panel.record_bytes(isa_level, shape), panel.row_superblock_bytes(shape)
     lanes = Vec("f32", tile_rows)
-    unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: panel.unpack_group(e, variant, shape, *a))
+    unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: (
+        panel.unpack_interleaved(e, variant, shape, a[0], a[3], a[5]) if interleaved
+        else panel.unpack_group(e, variant, shape, *a)))
     ahead_bytes = tile_rows * raw_superblock_bytes(variant) // BLOCKS if small_until else 0
     multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: panel.multiply(e, shape, ahead_bytes, *a))
     side_by_side = isa_level.tile_groups

@@ -16,7 +16,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels import neon_tile, panel_rows
+from edgellm.backends.cpu.kernels import neon_tile, panel_rows, row_words
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.superblock import (
     VECTOR_BYTES,
@@ -71,16 +71,15 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
     """A group of rows of k weights, `row_bytes` apart, to a panel at `out`; `rows` is space for one superblock of them. Only `left`
     rows exist; the last of them stands for those that do not.
     """
-    b = e.b
+    b, raw_superblock = e.b, raw_superblock_bytes(name)
     superblocks, whole = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK)), b.sdiv(k, I64(SUPERBLOCK))
-    open_rows = panel_rows.opener(e, name)
-    if open_rows:
+    if panel_rows.opens_file(e, name):
         starts = [b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes)
                   for row in range(e.tile_rows)]
         with cgutils.for_range(b, whole) as loop:
-            source, record = b.add(weights, b.mul(loop.index, I64(raw_superblock_bytes(name)))), I64(record_bytes(e, shape))
-            _open_rows(e, shape, open_rows, [b.add(source, start) for start in starts], b.add(out, b.mul(loop.index, record)),
-                       b.mul(superblocks, record))
+            source = b.add(weights, b.mul(loop.index, I64(raw_superblock)))
+            words = row_words.FileRows(e, [b.add(source, start) for start in starts], raw_superblock)
+            panel_rows.open_rows(e, name, words, _Panel(e, shape, out, loop.index, superblocks))
         return
 
     def unpack(index: Value, last: Value | None) -> None:
@@ -104,21 +103,31 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
             _split_signs(e, shape, b.add(out, b.mul(loop.index, I64(record_bytes(e, shape)))))
 
 
-def _open_rows(e: Generic, shape: Shape, open_rows: panel_rows.Opener, rows: Sequence[Value], out: Value,
-               pass_bytes: Value) -> None:
-    """A superblock of a group of rows, at these addresses, to its place in a panel, where its blocks are `pass_bytes` apart."""
-    records = [e.b.add(out, e.b.mul(pass_bytes, I64(j))) for j in range(SUPERBLOCK // BLOCK)]
+def unpack_interleaved(e: Generic, name: str, shape: Shape, weights: Value, k: Value, out: Value) -> None:
+    """`unpack_group` of a group whose rows are interleaved in memory."""
+    b = e.b
+    superblocks = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
+    row_words.each_superblock(e, name, weights, k, lambda index, words, there: panel_rows.open_rows(
+        e, name, words, _Panel(e, shape, out, index, superblocks), there))
 
-    def words(offset: int) -> list[Value]:
-        return interleaved(e, lambda row: e.load(vector(I32, 4), rows[row], offset))
 
-    def put(block: int, g: int, quants: Value) -> None:
-        e.store(_moved(e, shape, quants), records[block], g * 4 * e.tile_rows)
+class _Panel:
+    """Takes a superblock of a group of rows to its place in a panel: see panel_rows.Target."""
 
-    def put_number(block: int, index: int, number: Value) -> None:
-        e.store(number, records[block], e.tile_rows * (BLOCK + 4 * index))
+    def __init__(self, e: Generic, shape: Shape, panel: Value, index: Value, superblocks: Value) -> None:
+        b, record = e.b, I64(record_bytes(e, shape))
+        first, pass_bytes = b.add(panel, b.mul(index, record)), b.mul(superblocks, record)
+        self._e, self._shape = e, shape
+        self._records = [b.add(first, b.mul(pass_bytes, I64(j))) for j in range(SUPERBLOCK // BLOCK)]
 
-    open_rows(e, words, put, put_number)
+    def quants(self, block: int, g: int, value: Value) -> None:
+        self._e.store(_moved(self._e, self._shape, value), self._records[block], g * 4 * self._e.tile_rows)
+
+    def number(self, block: int, index: int, value: Value) -> None:
+        self._e.store(value, self._records[block], self._e.tile_rows * (BLOCK + 4 * index))
+
+    def done(self, block: int) -> None:
+        """All of it is there."""
 
 
 def _split_signs(e: Generic, shape: Shape, record: Value) -> None:

@@ -131,6 +131,10 @@ class Generic:
         """The same vector, of which LLVM does not know how it was made, where the ISA level can say so."""
         return value
 
+    def keep_order(self) -> None:
+        """Loads written before this stay before those written after it."""
+        self.b.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
+
     # --- f32 ----------------------------------------------------------------------------------------------------------
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c; rounded twice where there is no such instruction (llvm.fma would become a slow call)."""

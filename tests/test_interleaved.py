@@ -1,0 +1,151 @@
+"""Rows of weights interleaved in memory: the same values, the same bits of every product, the same answers."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from test_matmul_kernels import Kernels, activations, compiled, product, run, weights
+from tiny_models import tiny_model
+
+import edgellm
+from edgellm.backends.cpu import interleaving, jit, system
+from edgellm.backends.cpu.simd import ISA_LEVELS
+from edgellm.backends.cpu.traits import TRAITS
+from edgellm.backends.cpu.words import EMBED
+from edgellm.formats.codecs import CODECS
+from edgellm.formats.gguf import open_gguf
+from edgellm.formats.interleave import UNITS, deinterleaved, interleave, places
+from edgellm.graph import Graph, Node
+from edgellm.weights import WeightStore
+
+Array = npt.NDArray[Any]
+ISA = next((isa for isa in reversed(system.usable_isas()) if isa in interleaving.ROWS), None)
+KERNELS = pytest.mark.skipif(ISA is None, reason=f"this processor is none of {', '.join(interleaving.ROWS)}")
+GREEDY = {"max_tokens": 10, "temperature": 0, "ignore_eos": True}
+
+
+def test_groups_are_as_many_rows_as_a_tile() -> None:
+    assert all(ISA_LEVELS[isa].tile_rows == rows for isa, rows in interleaving.ROWS.items())
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_rows_move_to_their_places_and_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    group, blocks, block_bytes = 16, 3, TRAITS[name].block_bytes
+    rows = np.random.default_rng(0).integers(0, 256, (5 * group, blocks * block_bytes), np.uint8)
+    moved = rows.copy()
+    monkeypatch.setattr("edgellm.formats.interleave.PIECE", 2 * group * rows.shape[1])       # the last piece is smaller
+    interleave(name, moved, group)
+    assert np.array_equal(deinterleaved(name, moved, group), rows)
+    flat = moved.reshape(5, -1)
+    assert sorted(offset + i for offset, (size, _) in places(name).items() for i in range(size)) == [*range(block_bytes)]
+    for g, row, block in ((0, 0, 0), (1, 7, 1), (4, 15, 2)):
+        for offset, (size, place) in places(name).items():
+            at = (block * block_bytes + place) * group + row * size
+            first = block * block_bytes + offset
+            assert np.array_equal(flat[g, at : at + size], rows[g * group + row, first : first + size])
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Kernels:
+    assert ISA is not None
+    linker = jit.Linker()
+    found = compiled(ISA, linker)
+    found.linker = linker                        # type: ignore[attr-defined]  # the code lives as long as it does
+    return found
+
+
+@KERNELS
+@pytest.mark.parametrize("name", UNITS)
+def test_products_have_the_same_bits(kernels: Kernels, name: str) -> None:
+    """Of one to four columns at a time, of rest ones, of tiles; of whole superblocks and a row's end; by any number of threads."""
+    rng = np.random.default_rng(1)
+    for k in (1024, 256) if TRAITS[name].block == 256 else (512, 32, 480, 864):
+        for n, columns in ((48, 1), (16, 2), (32, 3), (80, 4), (32, 5), (16, 6), (32, 15), (48, 16), (32, 33), (16, 39)):
+            raw, _ = weights(name, n, k)
+            x, _ = activations(kernels, name, columns, k)
+            more = {"bias": rng.standard_normal(n, np.float32), "residual": rng.standard_normal((columns, n), np.float32)}
+            expected, moved = product(kernels, name, raw, k, x, **more), raw.copy()
+            interleave(name, moved, 16)
+            for threads in (1, 2, 3):
+                got = product(kernels, name, moved, k, x, threads=threads, kernel=f"matmul_interleaved:{name}", **more)
+                assert np.array_equal(got, expected, equal_nan=True), (k, n, columns, threads)
+
+
+@KERNELS
+@pytest.mark.parametrize("name", UNITS)
+def test_embeddings_have_the_same_bits(kernels: Kernels, name: str) -> None:
+    k, rng = 512, np.random.default_rng(5)
+    raw = rng.integers(0, 256, (48, k // TRAITS[name].block * TRAITS[name].block_bytes), np.uint8)
+    ids, step = rng.integers(0, 48, 40).astype(np.int32), np.array([40, 0], np.int64)
+    expected, moved = CODECS[name].dequantize(raw)[ids], raw.copy()
+    interleave(name, moved, 16)
+    for threads in (1, 3):
+        out = np.full((40, k + 3), 77, np.float32)
+        run(kernels[f"embed_interleaved:{name}"], EMBED.record(
+            step=step.ctypes.data, table=moved.ctypes.data, row_bytes=moved.strides[0], n=k, ids=ids.ctypes.data,
+            out=out.ctypes.data, out_stride=out.strides[0]), threads)
+        number = ~np.isnan(expected)
+        assert np.array_equal(np.isnan(out[:, :k]), ~number)
+        assert np.array_equal(out[:, :k][number].view(np.uint32), expected[number].view(np.uint32))
+        assert (out[:, k:] == 77).all()
+
+
+@KERNELS
+@pytest.mark.parametrize(("arch", "quant", "sizes"), [
+    ("llama", "Q8_0", {}), ("llama", "Q4_K", {"tied": True}), ("qwen3moe", "Q6_K", {}), ("gpt-oss", "MXFP4", {}),
+    ("qwen3moe", "Q5_0", {"n_vocab": 97}),
+])
+def test_models_answer_alike(tmp_path: Path, arch: str, quant: str, sizes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read into memory or mapped: logits of prompts, tokens, and sessions that one saves and the other resumes."""
+    monkeypatch.setattr("edgellm.engine.load.SMALL_MODEL", 0)        # several threads
+    path, told = tiny_model(tmp_path / "m.gguf", arch, quant, **sizes), list[tuple[str, int, int]]()
+    with edgellm.load(path, threads=3) as mapped, edgellm.load(
+            path, threads=3, mmap=False, progress=lambda what, done, of: told.append((what, done, of))) as copied:
+        moved = [(done, of) for what, done, of in told if what == interleaving.WHAT]
+        assert moved and moved[-1][0] == moved[-1][1] and moved == sorted(moved)
+        for n in (1, 2, 3, 5, 16, 37):
+            assert np.array_equal(mapped.logits([*range(1, n + 1)]), copied.logits([*range(1, n + 1)]))
+        tokens = mapped.generate([1, 2, 3], **GREEDY).token_ids
+        assert copied.generate([1, 2, 3], **GREEDY).token_ids == tokens
+        with mapped.session() as session:
+            session.generate([1, 2, 3], **GREEDY)
+            session.save(tmp_path / "s")
+        with copied.resume(tmp_path / "s") as session:
+            assert session.n_tokens
+
+
+def test_weights_that_are_interleaved_keep_their_values(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "llama", "Q4_K")
+    with open_gguf(path) as plain:
+        store = WeightStore(plain)
+        assert not store.copied and not store.interleave("output.weight", 16)
+        values, last = store["output.weight"].array(), store["output.weight"].data[-1].tobytes()
+    gguf = open_gguf(path)
+    for file in gguf.files:
+        file.copy()
+    store = WeightStore(gguf)
+    assert store.copied and store.interleave("output.weight", 16) and store.interleave("output.weight", 16)
+    weight = store["output.weight"]
+    assert weight.interleaved == 16 and weight.data[-1].tobytes() != last and not weight.data.flags.writeable
+    assert np.array_equal(weight.array(), values)
+    n = len(weight.data)
+    assert weight.rows(n - 1).tobytes() == last and np.array_equal(weight.rows(3, 40), weight.rows()[3:40])
+    store.close()
+
+
+def test_weights_that_something_else_reads_stay() -> None:
+    """Also those of which a product reads a part that is not made of whole groups."""
+    def node(op: str, *weights: str, n: int = 32, **attrs: int) -> Node:
+        return Node(op, (), "T", n, weights, attrs)
+
+    nodes = (
+        node("embed", "both", n=8), node("embed", "table"), node("matmul", "both"), node("matmul", "w", "bias"),
+        node("matmul", "also"), node("other", "also"), node("add"), node("matmul", "odd", n=40),
+        node("expert_matmul", "experts", k=2, start=0), node("expert_sum", "sum", k=2),
+        node("expert_matmul", "two", k=2, start=0), node("expert_matmul", "two", k=2, start=16),
+        node("expert_matmul", "shifted", k=2, start=0), node("expert_matmul", "shifted", k=2, start=8),
+    )
+    assert interleaving.candidates(Graph(nodes, (), {}), 16) == ["both", "w", "experts", "sum", "two"]
