@@ -11,7 +11,7 @@ import numpy.typing as npt
 from edgellm.errors import ModelClosed, Unsupported
 from edgellm.formats.ggml_types import GGMLType, row_bytes
 from edgellm.formats.gguf import GGUFFile
-from edgellm.formats.interleave import deinterleaved, interleave
+from edgellm.formats.interleave import Move, deinterleaved, interleave
 from edgellm.formats.mapped import Bytes
 
 
@@ -90,15 +90,15 @@ class WeightStore:
         """Whether weights are in memory of the process's own."""
         return all(file.copied for file in self._open().files)
 
-    def interleave(self, name: str, group: int) -> bool:
+    def interleave(self, name: str, group: int, move: Move = interleave) -> bool:
         """Interleave the rows of a weight by groups of so many, in place, where the file was copied into memory; whether it was.
-        Weights that were taken before must not be used any more.
+        Weights that were taken before must not be used any more. `move`: what does it.
         """
         data = self._open().own(name)
         if data is None or name in self._interleaved:
             return data is not None
         weight = self[name]
-        interleave(weight.type.name, data.reshape(weight.data.shape), group)
+        move(weight.type.name, data.reshape(weight.data.shape), group)
         self._interleaved[name] = group
         return True
 

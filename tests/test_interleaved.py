@@ -17,7 +17,7 @@ from edgellm.backends.cpu.traits import TRAITS
 from edgellm.backends.cpu.words import EMBED
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.interleave import UNITS, deinterleaved, interleave, places
+from edgellm.formats.interleave import FILE, PACKED, UNITS, deinterleaved, interleave, places, repacked
 from edgellm.graph import Graph, Node
 from edgellm.weights import WeightStore
 
@@ -39,6 +39,8 @@ def test_rows_move_to_their_places_and_back(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr("edgellm.formats.interleave.PIECE", 2 * group * rows.shape[1])       # the last piece is smaller
     interleave(name, moved, group)
     assert np.array_equal(deinterleaved(name, moved, group), rows)
+    if name in PACKED:                           # their bits move before
+        rows = repacked(rows.reshape(-1, block_bytes), FILE[name], PACKED[name]).reshape(rows.shape)
     flat = moved.reshape(5, -1)
     assert sorted(offset + i for offset, (size, _) in places(name).items() for i in range(size)) == [*range(block_bytes)]
     for g, row, block in ((0, 0, 0), (1, 7, 1), (4, 15, 2)):
@@ -55,6 +57,27 @@ def kernels() -> Kernels:
     found = compiled(ISA, linker)
     found.linker = linker                        # type: ignore[attr-defined]  # the code lives as long as it does
     return found
+
+
+@KERNELS
+@pytest.mark.parametrize("name", PACKED)
+def test_the_kernel_moves_as_numpy_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ISA is not None
+    mover = interleaving.Mover([name], ISA)
+    rows = np.random.default_rng(0).integers(0, 256, (48, 5 * TRAITS[name].block_bytes), np.uint8)
+    expected = rows.copy()
+    interleave(name, expected, 16)
+    monkeypatch.setattr(interleaving, "PIECE", 32 * rows.shape[1])
+    mover.move(name, rows, 16)
+    assert np.array_equal(rows, expected)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_every_bit_has_a_place_of_its_own(name: str) -> None:
+    for fields in (FILE[name], PACKED[name]):
+        bits = [(field.at, field.shift + i) for block in fields for field in block for i in range(field.n)]
+        assert len(bits) == len({*bits}) and max(bit for _, bit in bits) < 8
+        assert all(sorted(field.bit + i for field in block for i in range(field.n)) == [*range(len(bits) // 8)] for block in fields)
 
 
 @KERNELS

@@ -31,7 +31,7 @@ class Filled:
     def __init__(self) -> None:
         self.parts, self.numbers, self.blocks = Counter[tuple[int, int]](), Counter[tuple[int, int]](), Counter[int]()
 
-    def quants(self, block: int, g: int, value: Any) -> None:
+    def quants(self, block: int, g: int, value: Any, place: int = 0) -> None:
         assert not self.blocks[block]
         self.parts[block, g] += 1
 

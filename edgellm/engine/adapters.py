@@ -17,6 +17,7 @@ from edgellm.errors import BadHParam, BadTensorInfo, FormatError, OptionError, S
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import GGUFFile, open_gguf
+from edgellm.formats.interleave import Move, interleave
 from edgellm.graph import Graph
 from edgellm.passes.lora import DOWN, ROWS, SCALES, UP, adaptable, add_adapters, down_name, repeats, together
 from edgellm.spec import matrices
@@ -234,8 +235,8 @@ class AdaptedWeights(WeightStore):
     def __contains__(self, name: object) -> bool:
         return name in self._extra or super().__contains__(name)
 
-    def interleave(self, name: str, group: int) -> bool:
-        return name not in self._extra and super().interleave(name, group)
+    def interleave(self, name: str, group: int, move: Move = interleave) -> bool:
+        return name not in self._extra and super().interleave(name, group, move)
 
     def drop(self, name: str) -> None:
         if name not in self._extra:

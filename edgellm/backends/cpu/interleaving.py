@@ -1,11 +1,18 @@
 """Which weights of a model are interleaved in memory: matrices that only products read, or rows are looked up in as well."""
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from edgellm.backends.base import Progress
+from edgellm.backends.cpu import jit
 from edgellm.backends.cpu.ops import INTERLEAVED
-from edgellm.formats.interleave import UNITS
+from edgellm.backends.cpu.traits import TRAITS
+from edgellm.backends.cpu.words import REPACK
+from edgellm.formats.interleave import PACKED, PIECE, UNITS
+from edgellm.formats.interleave import interleave as interleave_rows
+from edgellm.formats.mapped import Bytes
 from edgellm.graph import Graph
 from edgellm.weights import Weight, WeightStore
 
@@ -20,11 +27,35 @@ def interleave(graph: Graph, weights: WeightStore, isa: str, threads: int, progr
         return
     wanted = [name for name in candidates(graph, group) if _fits(weights[name], group)]
     total, done = sum(weights[name].data.nbytes for name in wanted), 0
+    mover = Mover({weights[name].type.name for name in wanted}, isa, progress)
     with ThreadPoolExecutor(threads) as pool:
-        for name, moved in zip(wanted, pool.map(lambda name: weights.interleave(name, group), wanted), strict=True):
+        for name, moved in zip(wanted, pool.map(lambda name: weights.interleave(name, group, mover.move), wanted), strict=True):
             done += weights[name].data.nbytes
             if moved and progress is not None:
                 progress(WHAT, done, total)
+
+
+class Mover:
+    """Moves rows to their places, by a kernel where their bits move as well."""
+
+    def __init__(self, types: Collection[str], isa: str, progress: Progress | None = None) -> None:
+        self._linker = jit.Linker()              # the code lives as long as it does
+        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)
+        addresses = jit.kernel_addresses({f"repack:{name}" for name in types if name in PACKED}, isa, self._linker, progress)
+        self._kernels = {kernel.partition(":")[2]: signature(address) for kernel, address in addresses.items()}
+
+    def move(self, name: str, rows: Bytes, group: int) -> None:
+        """See formats.interleave.interleave."""
+        if name not in self._kernels:
+            interleave_rows(name, rows, group)
+            return
+        at_once = max(1, PIECE // (group * rows.shape[1])) * group
+        k = rows.shape[1] // TRAITS[name].block_bytes * TRAITS[name].block
+        for first in range(0, len(rows), at_once):
+            some = rows[first : first + at_once]
+            source = some.copy()
+            record = REPACK.record(source=source.ctypes.data, row_bytes=rows.shape[1], n=len(some), k=k, out=some.ctypes.data)
+            self._kernels[name](record.ctypes.data, 0, 1)
 
 
 def candidates(graph: Graph, group: int) -> list[str]:

@@ -68,6 +68,7 @@ BUCKETS = Words("chosen chosen_stride out experts k count")
 EXPERT_ROWS = Words("x x_stride slot_bytes k out row_bytes slots buckets experts count")       # slot_bytes 0: all have the same
 EXPERTS = Words("kernel weights row_bytes expert_bytes n k x x_row_bytes x_slots out out_stride bias bias_bytes slots chosen "
                 "buckets experts gates gates_stride count scratch work work_floats unit")
+REPACK = Words("source row_bytes n k out")
 GATED_BY = Words("y y_stride x x_stride out out_stride weight n k count")
 READ = Words("data nbytes seen")                 # `seen` receives a value that depends on every byte
 KV_STORE = Words("k k_stride v v_stride targets keys_at values_at n_kv dim_k dim_v")

@@ -54,15 +54,10 @@ def _floats(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
 
 
 def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
-    """n blocks that follow each other."""
-    decode_blocks(e, name, lambda index: e.b.add(source, e.b.mul(index, I64(TRAITS[name].block_bytes))), out, n)
-
-
-def decode_blocks(e: Generic, name: str, block_at: Callable[[Any], Any], out: Any, n: Any) -> None:
-    """n blocks: scale * (quant - offset), minus the minimum where the type has one. `block_at(index)`: the address of one."""
+    """n blocks: scale * (quant - offset), minus the minimum where the type has one."""
     b, traits = e.b, TRAITS[name]
     with cgutils.for_range(b, n) as loop:
-        address = block_at(loop.index)
+        address = b.add(source, b.mul(loop.index, I64(traits.block_bytes)))
         target = b.add(out, b.mul(loop.index, I64(traits.block * 4)))
         superblock = UNPACK[name](e, Blocks(lambda j: address))              # a short block is in all places of a superblock
         for j in range(traits.block // BLOCK):

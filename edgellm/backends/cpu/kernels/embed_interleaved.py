@@ -8,44 +8,79 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels.embed import decode_blocks
+from edgellm.backends.cpu.kernels.panel_rows import open_rows
+from edgellm.backends.cpu.kernels.row_words import InterleavedRows, There, each_superblock
+from edgellm.backends.cpu.kernels.superblock import Shape, raw_superblock_bytes, shape_of
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import I64
+from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
-from edgellm.backends.cpu.traits import TRAITS
+from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
 from edgellm.backends.cpu.words import EMBED
-from edgellm.formats.interleave import places
+
+Value = Any                                      # ir.Value: llvmlite has no static types
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_i32, i64 = isa.load_i64, isa.load_i32, types.int64
-    block, group, group_bytes = TRAITS[variant].block, isa.level.tile_rows, isa.level.tile_rows * TRAITS[variant].block_bytes
-    blocks_of = isa.make("decode_blocks", types.void, (i64,) * 4, lambda e, *a: _blocks(e, variant, *a))
+    shape, group = shape_of(variant, isa.level), isa.level.tile_rows
+    superblock_bytes = raw_superblock_bytes(variant) * group
+    row_of = isa.make("decode_row", types.void, (i64,) * 4, lambda e, *a: _row(e, variant, shape, *a))
 
     arguments = EMBED.reader(isa, "step table row_bytes n ids out out_stride")
 
     def embed(op, ith, nth):
         step, table, row_bytes, k, ids, out, out_stride = arguments(op)
-        blocks = k // block
-        first, end = blocks * ith // nth, blocks * (ith + 1) // nth
+        superblocks = (k + SUPERBLOCK - 1) // SUPERBLOCK
+        first, end = superblocks * ith // nth, superblocks * (ith + 1) // nth
         for token in range(load_i64(step, 0)):
             row = load_i32(ids, token * 4)
-            rows = table + row // group * group * row_bytes
-            blocks_of(rows + first * group_bytes, row % group, out + token * out_stride + first * block * 4, end - first)
+            rows = table + row // group * group * row_bytes + first * superblock_bytes
+            row_of(rows, min(end * SUPERBLOCK, k) - first * SUPERBLOCK, row % group,
+                   out + token * out_stride + first * SUPERBLOCK * 4)
 
     return embed
 
 
-def _blocks(e: Generic, name: str, source: Any, row: Any, out: Any, n: Any) -> None:
-    """n blocks of a row of a group, each put together in memory first."""
-    b, group_bytes = e.b, I64(e.tile_rows * TRAITS[name].block_bytes)
-    space = b.ptrtoint(cgutils.alloca_once(b, ir.ArrayType(I64, -(-TRAITS[name].block_bytes // 8))), I64)
+class _Row:
+    """Stores the values of one of the rows of a superblock: see panel_rows.Target."""
 
-    def block_at(index: Any) -> Any:
-        block = b.add(source, b.mul(index, group_bytes))
-        for offset, (size, place) in places(name).items():
-            unit = e.load(ir.IntType(8 * size), b.add(block, b.mul(row, I64(size))), place * e.tile_rows)
-            e.store(unit, space, offset)
-        return space
+    def __init__(self, e: Generic, shape: Shape, row: Value, out: Value) -> None:
+        self._e, self._shape, self._out = e, shape, out
+        kind = vector(I32, e.tile_rows)
+        self._space = e.b.ptrtoint(cgutils.alloca_once(e.b, ir.ArrayType(kind, BLOCK // 4)), I64)
+        self._at = e.b.add(self._space, e.b.mul(row, I64(4)))
+        self._lane = e.b.trunc(row, I32)
+        self._numbers: dict[tuple[int, int], Value] = {}
+        self._places: dict[int, int] = {}
+        self._quants: dict[tuple[int, int], Value] = {}
 
-    decode_blocks(e, name, block_at, out, n)
+    def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
+        self._places[block], self._quants[block, g] = place, self._e.cast(value, vector(I32, self._e.tile_rows))
+
+    def number(self, block: int, index: int, value: Value) -> None:
+        self._numbers[block, index] = self._e.b.extract_element(value, self._lane)
+
+    def done(self, block: int) -> None:
+        """scale * (quant - offset), minus the minimum where the type has one."""
+        e, b, n, offset = self._e, self._e.b, self._shape.n_scales, self._shape.offset << self._places[block]
+        for g in range(BLOCK // 4):
+            e.store(self._quants[block, g], self._space, 4 * e.tile_rows * g)
+        for g in range(BLOCK // 4):
+            quants = e.load(vector(I8, 4), self._at, 4 * e.tile_rows * g)
+            whole = b.sub(b.zext(quants, vector(I32, 4)), e.constant(vector(I32, 4), offset))
+            value = b.fmul(e.splat(self._numbers[block, g * n // 8], 4), b.sitofp(whole, vector(F32, 4)))
+            if self._shape.n_mins:
+                minimum = self._numbers[block, n + g * self._shape.n_mins // 8]
+                if self._shape.n_mins == 2:      # see `mins_of`
+                    minimum = b.fmul(minimum, e.constant(F32, float(e.tile_offset or 1)))
+                value = b.fsub(value, e.splat(minimum, 4))
+            e.store(value, self._out, 4 * (BLOCK * block + 4 * g))
+
+
+def _row(e: Generic, name: str, shape: Shape, rows: Value, k: Value, row: Value, out: Value) -> None:
+    """k values of a row of a group."""
+    def use(index: Value, words: InterleavedRows, there: There) -> None:
+        to = e.b.add(out, e.b.mul(index, I64(SUPERBLOCK * 4)))
+        open_rows(e, name, words, _Row(e, shape, row, to), there)
+
+    each_superblock(e, name, rows, k, use)

@@ -32,7 +32,7 @@ from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 AT_ONCE = 4                                      # columns that are multiplied while a superblock is opened
-AHEAD = 1 << 12                                  # bytes after the next superblock that are prefetched meanwhile
+AHEAD = 1 << 13                                  # bytes after the next superblock that are prefetched meanwhile
 
 
 class _Column:
@@ -55,14 +55,14 @@ class _Column:
         at = self._e.b.add(self._numbers, self._e.b.mul(self._section, I64(section))) if section else self._numbers
         return self._e.splat(self._e.load(element, at, 4 * (LANE[block] if self._lanes else block)), self._e.tile_rows)
 
-    def start(self, block: int, index: int) -> Value | None:
-        """What the dots of a block, or of its first or second half, start from."""
-        shape = self._shape
+    def start(self, block: int, index: int, place: int) -> Value | None:
+        """What the dots of a block, or of its first or second half, start from; `place`: see panel_rows.Target."""
+        shape, offset = self._shape, self._shape.offset << place
         if self._lanes:
-            return start_of(self._e, shape, index, shape.offset, functools.partial(self.number, block))
-        if not shape.offset:
+            return start_of(self._e, shape, index, offset, functools.partial(self.number, block))
+        if not offset:
             return None
-        return accumulator_init(self._e, shape.offset, self.number(block, I32, sums_section(index, shape.n_scales)))
+        return accumulator_init(self._e, offset, self.number(block, I32, sums_section(index, shape.n_scales)))
 
     def sums(self, block: int) -> list[Value]:
         """What the mins of a block are multiplied with."""
@@ -83,12 +83,12 @@ class _Products:
         self._dots: dict[tuple[int, int, int], Value | None] = {}        # column, block, half
         self._numbers: dict[tuple[int, int], Value] = {}                 # block, index
 
-    def quants(self, block: int, g: int, value: Value) -> None:
+    def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
         e, half = self._e, g * self._shape.n_scales // 8
         w = e.cast(value, vector(I8, 4 * e.tile_rows))
         for c, column in enumerate(self._columns):
             key = c, block, half
-            start = self._dots[key] if key in self._dots else column.start(block, half)
+            start = self._dots[key] if key in self._dots else column.start(block, half, place)
             self._dots[key] = e.dot([(w, column.four(block, g))], False, self._shape.most, start)
 
     def number(self, block: int, index: int, value: Value) -> None:

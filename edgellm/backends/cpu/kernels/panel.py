@@ -120,8 +120,8 @@ class _Panel:
         self._e, self._shape = e, shape
         self._records = [b.add(first, b.mul(pass_bytes, I64(j))) for j in range(SUPERBLOCK // BLOCK)]
 
-    def quants(self, block: int, g: int, value: Value) -> None:
-        self._e.store(_moved(self._e, self._shape, value), self._records[block], g * 4 * self._e.tile_rows)
+    def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
+        self._e.store(_moved(self._e, self._shape, value, place), self._records[block], g * 4 * self._e.tile_rows)
 
     def number(self, block: int, index: int, value: Value) -> None:
         self._e.store(value, self._records[block], self._e.tile_rows * (BLOCK + 4 * index))
@@ -167,13 +167,15 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
                 e.store(value, at, e.tile_rows * (BLOCK + 4 * index))
 
 
-def _moved(e: Generic, shape: Shape, words: Value) -> Value:
-    """Quants with the offset of the ISA level's tiles in place of theirs; with none for AMX, which takes signed ones as well."""
-    offset = 0 if e.tiles else e.tile_offset
-    if not shape.offset or offset in (None, shape.offset):
+def _moved(e: Generic, shape: Shape, words: Value, place: int = 0) -> Value:
+    """Quants, multiples by 2^place, with the offset of the ISA level's tiles in place of theirs; with none for AMX, which takes
+    signed ones as well.
+    """
+    offset, own = 0 if e.tiles else e.tile_offset, shape.offset << place
+    if not own or offset in (None, own):
         return words
     quants = e.cast(words, vector(I8, 4 * e.tile_rows))
-    return e.b.sub(quants, e.constant(quants.type, (shape.offset - offset + 128) % 256 - 128))
+    return e.b.sub(quants, e.constant(quants.type, (own - offset + 128) % 256 - 128))
 
 
 def interleaved(e: Generic, load: Callable[[int], Value]) -> list[Value]:

@@ -5,16 +5,18 @@ lie interleaved in memory (row_words.py) nothing is shuffled. Numbers are those 
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
 
-from edgellm.backends.cpu.kernels.row_words import RowWords, There
+from edgellm.backends.cpu.kernels.row_words import InterleavedRows, RowWords, There
 from edgellm.backends.cpu.kernels.superblock import BLOCKS, mins_of
 from edgellm.backends.cpu.kernels.unpack import FP4_VALUES, IQ4_VALUES, mxfp4_scale, offset_table
 from edgellm.backends.cpu.simd.base import F32, I8, I32, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
+from edgellm.formats.interleave import PACKED
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 
@@ -22,8 +24,8 @@ Value = Any                                      # ir.Value: llvmlite has no sta
 class Target(Protocol):
     """What an opened superblock is handed to, block by block or several at a time."""
 
-    def quants(self, block: int, g: int, value: Value) -> None:
-        """Of every row the four quants from 4 g on."""
+    def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
+        """Of every row the four quants from 4 g on, as multiples by 2^place, of which the block's scales know."""
 
     def number(self, block: int, index: int, value: Value) -> None:
         """f32: what comes index-th after the quants of a block, scales, then mins."""
@@ -32,6 +34,7 @@ class Target(Protocol):
         """Nothing more of this block will come."""
 
 
+AS_THEY_ARE = (0,) * BLOCKS                      # places of quants that are no multiples
 Opener = Callable[[Generic, RowWords, Target], None]
 BlockOpener = Callable[[Generic, RowWords, int, int, Target], None]      # words, the block's offset, its number, target
 
@@ -43,6 +46,9 @@ def opens_file(e: Generic, name: str) -> bool:
 
 def open_rows(e: Generic, name: str, words: RowWords, target: Target, there: There = lambda block: nullcontext()) -> None:
     """A superblock of a group of rows. Quants are as unpack.py has them with `wide_quants`, mins are for a `tile_offset`."""
+    if isinstance(words, InterleavedRows) and name in PACKED:
+        PACKED_OPENERS[name](e, words, target)
+        return
     if name in OPENERS:
         OPENERS[name](e, words, target)
         return
@@ -69,17 +75,21 @@ def _times(e: Generic, d: Value, whole: Value) -> Value:
     return e.b.fmul(d, e.b.sitofp(whole, vector(F32, whole.type.count)))
 
 
+def _by_place(e: Generic, d: Value, places: Sequence[int]) -> dict[int, Value]:
+    """d of quants that are multiples by 2^place."""
+    return {place: e.b.fmul(d, e.constant(d.type, 2.0**-place)) if place else d for place in sorted({*places})}
+
+
 # --- types of 256 -----------------------------------------------------------------------------------------------------
 def _q2_k(e: Generic, words: RowWords, target: Target) -> None:
     d, least = words.f16(80), words.f16(82)
-    by_place = [e.b.fmul(d, e.constant(d.type, 2.0**-place)) if place else d for place in (0, 2, 4, 6)]
-    numbers = words.words(0, 4)
+    by_place, numbers = _by_place(e, d, (0, 2, 4, 6)), words.words(0, 4)
     for half in (0, 1):
         for j in range(4 * half, 4 * half + 4):
             at = j % 2 * 16
             mins = [_times(e, least, _byte(e, numbers[j // 2], at + 8 * part + 4, 15)) for part in (0, 1)]
             for part, minimum in enumerate(mins_of(e, mins)):
-                target.number(j, part, _times(e, by_place[j % 4], _byte(e, numbers[j // 2], at + 8 * part, 15)))
+                target.number(j, part, _times(e, by_place[j % 4 * 2], _byte(e, numbers[j // 2], at + 8 * part, 15)))
                 target.number(j, 2 + part, minimum)
         raw = words.words(16 + 32 * half, 8)
         for j in range(4):
@@ -88,14 +98,24 @@ def _q2_k(e: Generic, words: RowWords, target: Target) -> None:
             target.done(4 * half + j)
 
 
-def _q3_k(e: Generic, words: RowWords, target: Target) -> None:
-    d, low, high = words.f16(108), words.words(96, 2), words.word(104)
-    third = words.words(0, 8)
-    for half in (0, 1):
-        for n in range(8 * half, 8 * half + 8):
+def _q3_k_scales(e: Generic, words: RowWords, places: Sequence[int]) -> Callable[[int, Target], None]:
+    """Gives both scales of a block to the target."""
+    by_place, low, high = _by_place(e, words.f16(108), places), words.words(96, 2), words.word(104)
+
+    def give(j: int, target: Target) -> None:
+        for n in (2 * j, 2 * j + 1):
             six = e.b.or_(_byte(e, low[n // 4 % 2], 8 * (n % 4) + n // 8 * 4, 15),
                           e.b.shl(_byte(e, high, 8 * (n % 4) + n // 4 * 2, 3), e.constant(high.type, 4)))
-            target.number(n // 2, n % 2, _times(e, d, e.b.sub(six, e.constant(six.type, 32))))
+            target.number(j, n % 2, _times(e, by_place[places[j]], e.b.sub(six, e.constant(six.type, 32))))
+
+    return give
+
+
+def _q3_k(e: Generic, words: RowWords, target: Target) -> None:
+    give, third = _q3_k_scales(e, words, AS_THEY_ARE), words.words(0, 8)
+    for half in (0, 1):
+        for j in range(4 * half, 4 * half + 4):
+            give(j, target)
         raw = words.words(32 + 32 * half, 8)
         for j in range(4):
             for g in range(8):
@@ -104,13 +124,13 @@ def _q3_k(e: Generic, words: RowWords, target: Target) -> None:
 
 
 def _sixes(e: Generic, words: RowWords, places: Sequence[int]) -> Callable[[int, Target], None]:
-    """Gives scale and minimum of a block of Q4_K or Q5_K to the target; `places`: see `unpack._q4_or_q5_k`."""
-    d, least, (scales, mins, last) = words.f16(0), words.f16(2), words.words(4, 3)
-    by_place = [e.b.fmul(d, e.constant(d.type, 2.0**-place)) if place else d for place in places]
+    """Gives scale and minimum of a block of Q4_K or Q5_K to the target."""
+    least, (scales, mins, last) = words.f16(2), words.words(4, 3)
+    by_place = _by_place(e, words.f16(0), places)
 
     def give(j: int, target: Target) -> None:
         at = 8 * (j % 4)
-        for number, (six_bits, shift, factor) in enumerate(((scales, 0, by_place[j % 2]), (mins, 4, least))):
+        for number, (six_bits, shift, factor) in enumerate(((scales, 0, by_place[places[j]]), (mins, 4, least))):
             if j < 4:
                 six = _byte(e, six_bits, at, 63)
             else:
@@ -121,7 +141,7 @@ def _sixes(e: Generic, words: RowWords, places: Sequence[int]) -> Callable[[int,
 
 
 def _q4_k(e: Generic, words: RowWords, target: Target) -> None:
-    give = _sixes(e, words, (0, 4))
+    give = _sixes(e, words, (0, 4) * 4)          # quants of every other block stay where they are
     for pair in range(4):
         for j in (2 * pair, 2 * pair + 1):
             give(j, target)
@@ -134,7 +154,7 @@ def _q4_k(e: Generic, words: RowWords, target: Target) -> None:
 
 
 def _q5_k(e: Generic, words: RowWords, target: Target) -> None:
-    give, fifth = _sixes(e, words, (0, 0)), words.words(16, 8)
+    give, fifth = _sixes(e, words, AS_THEY_ARE), words.words(16, 8)
     for pair in range(4):
         for j in (2 * pair, 2 * pair + 1):
             give(j, target)
@@ -173,6 +193,29 @@ def _iq4_xs(e: Generic, words: RowWords, target: Target) -> None:
 OPENERS: dict[str, Opener] = {
     "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_XS": _iq4_xs,
 }
+
+
+# --- types of 256 whose bits are packed in another way in memory ------------------------------------------------------
+def _packed(name: str, scales: Callable[[Generic, RowWords, Sequence[int]], Callable[[int, Target], None]]) -> Opener:
+    """Quants stay at the place of their highest bits."""
+    fields = PACKED[name]
+    places = [block[0].shift - block[0].bit for block in fields]
+
+    def open_superblock(e: Generic, words: RowWords, target: Target) -> None:
+        give = scales(e, words, places)
+        for j, block in enumerate(fields):
+            give(j, target)
+            for g in range(8):
+                parts = [_bits(e, words.word(each.at + 4 * g), each.shift - each.bit - places[j],
+                               (1 << each.n) - 1 << each.bit + places[j]) for each in block]
+                target.quants(j, g, functools.reduce(e.b.or_, parts), places[j])
+            target.done(j)
+
+    return open_superblock
+
+
+PACKED_OPENERS: dict[str, Opener] = {"Q3_K": _packed("Q3_K", _q3_k_scales)}
+assert PACKED_OPENERS.keys() == PACKED.keys()
 
 
 # --- types of 32 ------------------------------------------------------------------------------------------------------

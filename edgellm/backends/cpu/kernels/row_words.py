@@ -55,10 +55,14 @@ class FileRows:
         return [self.word(offset + 4 * i) for i in range(n)]
 
     def f16(self, offset: int) -> Value:
+        return self.e.from_f16(self.half(offset))
+
+    def half(self, offset: int) -> Value:
+        """i16."""
         at_end, upper = offset + 2 == self._nbytes, offset % 4 == 2 or offset + 2 == self._nbytes
         word = self._four(self._nbytes - 16)[3] if at_end else self.word(offset - offset % 4)
         half = self.e.b.lshr(word, self.e.constant(word.type, 16)) if upper else word
-        return self.e.from_f16(self.e.b.trunc(half, vector(I16, self.e.tile_rows)))
+        return self.e.b.trunc(half, vector(I16, self.e.tile_rows))
 
     def octet(self, offset: int) -> Value:
         raise NotImplementedError                # no type of 256 has an odd byte
