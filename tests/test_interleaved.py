@@ -1,6 +1,7 @@
 """Rows of weights interleaved in memory: the same values, the same bits of every product, the same answers."""
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from edgellm.backends.cpu.traits import TRAITS
 from edgellm.backends.cpu.words import EMBED
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.interleave import FILE, PACKED, UNITS, deinterleaved, interleave, places, repacked
+from edgellm.formats.interleave import FILE, PACKED, UNITS, Move, deinterleaved, interleave, places, repacked
 from edgellm.graph import Graph, Node
 from edgellm.weights import WeightStore
 
@@ -157,6 +158,23 @@ def test_weights_that_are_interleaved_keep_their_values(tmp_path: Path) -> None:
     n = len(weight.data)
     assert weight.rows(n - 1).tobytes() == last and np.array_equal(weight.rows(3, 40), weight.rows()[3:40])
     store.close()
+
+
+@KERNELS
+def test_ctrl_c_does_not_wait_for_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[str]()
+
+    def interrupted(store: WeightStore, name: str, group: int, move: Move) -> bool:
+        started.append(name)
+        time.sleep(0.05)                         # while others wait
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WeightStore, "interleave", interrupted)
+    monkeypatch.setattr(system, "usable_cores", lambda: 2)
+    path = tiny_model(tmp_path / "m.gguf", "llama", "Q8_0")
+    with pytest.raises(KeyboardInterrupt):
+        edgellm.load(path, mmap=False)
+    assert 1 <= len(started) <= 4                # of fourteen and the output
 
 
 def test_weights_that_something_else_reads_stay() -> None:

@@ -29,10 +29,14 @@ def interleave(graph: Graph, weights: WeightStore, isa: str, threads: int, progr
     total, done = sum(weights[name].data.nbytes for name in wanted), 0
     mover = Mover({weights[name].type.name for name in wanted}, isa, progress)
     with ThreadPoolExecutor(threads) as pool:
-        for name, moved in zip(wanted, pool.map(lambda name: weights.interleave(name, group, mover.move), wanted), strict=True):
-            done += weights[name].data.nbytes
-            if moved and progress is not None:
-                progress(WHAT, done, total)
+        try:
+            for name, moved in zip(wanted, pool.map(lambda name: weights.interleave(name, group, mover.move), wanted), strict=True):
+                done += weights[name].data.nbytes
+                if moved and progress is not None:
+                    progress(WHAT, done, total)
+        except BaseException:                    # Ctrl-C: wait for those only that are being moved
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 class Mover:
