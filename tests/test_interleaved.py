@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from edgellm.graph import Graph, Node
 from edgellm.weights import WeightStore
 
 Array = npt.NDArray[Any]
-ISA = next((isa for isa in reversed(system.usable_isas()) if isa in interleaving.ROWS), None)
-KERNELS = pytest.mark.skipif(ISA is None, reason=f"this processor is none of {', '.join(interleaving.ROWS)}")
+ISA = system.usable_isas()[-1]
+KERNELS = pytest.mark.skipif(ISA not in interleaving.ROWS, reason=f"this processor has none of {', '.join(interleaving.ROWS)}")
 GREEDY = {"max_tokens": 10, "temperature": 0, "ignore_eos": True}
 
 
@@ -51,25 +52,22 @@ def test_rows_move_to_their_places_and_back(name: str, monkeypatch: pytest.Monke
             assert np.array_equal(flat[g, at : at + size], rows[g * group + row, first : first + size])
 
 
-@pytest.fixture(scope="module")
-def kernels() -> Kernels:
-    assert ISA is not None
+@pytest.fixture(scope="module", params=[pytest.param(isa, marks=[] if isa == ISA else pytest.mark.slow)
+                                        for isa in system.usable_isas() if isa in interleaving.ROWS])
+def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     linker = jit.Linker()
-    found = compiled(ISA, linker)
-    found.linker = linker                        # type: ignore[attr-defined]  # the code lives as long as it does
-    return found
+    yield compiled(request.param, linker)
+    assert linker                                # the code lives as long as it does
 
 
-@KERNELS
 @pytest.mark.parametrize("name", PACKED)
-def test_the_kernel_moves_as_numpy_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ISA is not None
-    mover = interleaving.Mover([name], ISA)
-    rows = np.random.default_rng(0).integers(0, 256, (48, 5 * TRAITS[name].block_bytes), np.uint8)
+def test_the_kernel_moves_as_numpy_does(kernels: Kernels, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mover, group = interleaving.Mover([name], kernels.level.name), kernels.level.tile_rows
+    rows = np.random.default_rng(0).integers(0, 256, (3 * group, 5 * TRAITS[name].block_bytes), np.uint8)
     expected = rows.copy()
-    interleave(name, expected, 16)
-    monkeypatch.setattr(interleaving, "PIECE", 32 * rows.shape[1])
-    mover.move(name, rows, 16)
+    interleave(name, expected, group)
+    monkeypatch.setattr(interleaving, "PIECE", 2 * group * rows.shape[1])
+    mover.move(name, rows, group)
     assert np.array_equal(rows, expected)
 
 
@@ -81,7 +79,6 @@ def test_every_bit_has_a_place_of_its_own(name: str) -> None:
         assert all(sorted(field.bit + i for field in block for i in range(field.n)) == [*range(len(bits) // 8)] for block in fields)
 
 
-@KERNELS
 @pytest.mark.parametrize("name", UNITS)
 def test_products_have_the_same_bits(kernels: Kernels, name: str) -> None:
     """Of one to four columns at a time, of rest ones, of tiles; of whole superblocks and a row's end; by any number of threads."""
@@ -92,20 +89,19 @@ def test_products_have_the_same_bits(kernels: Kernels, name: str) -> None:
             x, _ = activations(kernels, name, columns, k)
             more = {"bias": rng.standard_normal(n, np.float32), "residual": rng.standard_normal((columns, n), np.float32)}
             expected, moved = product(kernels, name, raw, k, x, **more), raw.copy()
-            interleave(name, moved, 16)
+            interleave(name, moved, kernels.level.tile_rows)
             for threads in (1, 2, 3):
                 got = product(kernels, name, moved, k, x, threads=threads, kernel=f"matmul_interleaved:{name}", **more)
                 assert np.array_equal(got, expected, equal_nan=True), (k, n, columns, threads)
 
 
-@KERNELS
 @pytest.mark.parametrize("name", UNITS)
 def test_embeddings_have_the_same_bits(kernels: Kernels, name: str) -> None:
     k, rng = 512, np.random.default_rng(5)
     raw = rng.integers(0, 256, (48, k // TRAITS[name].block * TRAITS[name].block_bytes), np.uint8)
     ids, step = rng.integers(0, 48, 40).astype(np.int32), np.array([40, 0], np.int64)
     expected, moved = CODECS[name].dequantize(raw)[ids], raw.copy()
-    interleave(name, moved, 16)
+    interleave(name, moved, kernels.level.tile_rows)
     for threads in (1, 3):
         out = np.full((40, k + 3), 77, np.float32)
         run(kernels[f"embed_interleaved:{name}"], EMBED.record(

@@ -17,7 +17,7 @@ from edgellm.graph import Graph
 from edgellm.weights import Weight, WeightStore
 
 WHAT = "repacking the weights"
-ROWS = {"avx512vnni": 16, "amx": 16}             # of a group, by ISA level: `tile_rows` where kernels for it are worth it
+ROWS = {"avxvnni": 8, "avx512vnni": 16, "amx": 16}         # of a group, by ISA level: `tile_rows`, where there are kernels
 
 
 def interleave(graph: Graph, weights: WeightStore, isa: str, threads: int, progress: Progress | None = None) -> None:

@@ -79,7 +79,7 @@ class _Row:
 
 def _row(e: Generic, name: str, shape: Shape, rows: Value, k: Value, row: Value, out: Value) -> None:
     """k values of a row of a group."""
-    def use(index: Value, words: InterleavedRows, there: There) -> None:
+    def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
         to = e.b.add(out, e.b.mul(index, I64(SUPERBLOCK * 4)))
         open_rows(e, name, words, _Row(e, shape, row, to), there)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from numba.core import cgutils
 
@@ -31,22 +31,27 @@ from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
 
 Value = Any                                      # ir.Value: llvmlite has no static types
+Order = Literal["natural", "apart", "lanes"]     # see traits.py: of one or two rows, at ISA levels with `rows_apart`, of more
 AT_ONCE = 4                                      # columns that are multiplied while a superblock is opened
 AHEAD = 1 << 13                                  # bytes after the next superblock that are prefetched meanwhile
 
 
 class _Column:
-    """A superblock of a row of activations: `quants` and `numbers`, the address of the d of its blocks."""
+    """A superblock of a row of activations: `quants` and `numbers`, the address of the d of its blocks; `order` of the quants."""
 
-    def __init__(self, e: Generic, shape: Shape, quants: Value, numbers: Value, section: Value, *, lanes: bool) -> None:
-        self._e, self._shape, self._quants, self._numbers, self._section, self._lanes = e, shape, quants, numbers, section, lanes
+    def __init__(self, e: Generic, shape: Shape, quants: Value, numbers: Value, section: Value, order: Order) -> None:
+        self._e, self._shape, self._quants, self._numbers, self._section, self._order = e, shape, quants, numbers, section, order
+        self._lanes = order == "lanes"
 
     def four(self, block: int, g: int) -> Value:
         """Four quants, for all rows."""
-        if self._lanes:
+        half = g // 4
+        if self._order == "lanes":
             at = BLOCK * g + 4 * LANE[block]
+        elif self._order == "apart":
+            at = (2 * (block % 4) + half) * BLOCK + block // 4 * BLOCK // 2 + g % 4 * 4
         else:
-            at = quants_offset(block, g // 4, self._shape.whole) + g % 4 * 4
+            at = quants_offset(block, half, self._shape.whole) + g % 4 * 4
         rows = self._e.tile_rows
         return self._e.cast(self._e.splat(self._e.load(I32, self._quants, at), rows), vector(I8, 4 * rows))
 
@@ -124,20 +129,32 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
     for each in (place for places in totals for place in places):
         b.store(e.constant(kind, 0.0), each)
 
-    def use(index: Value, words: InterleavedRows, there: There) -> None:
-        some = [_column(e, shape, x, k, index, lanes=False) for x in columns]
+    def add(index: Value, words: InterleavedRows, there: There, order: Order) -> None:
+        some = [_column(e, shape, x, k, index, order) for x in columns]
         panel_rows.open_rows(e, name, words, _Products(e, shape, some, lambda c, block: b.load(totals[c][block]),
                                                        lambda c, block, value: b.store(value, totals[c][block])), there)
+
+    def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
+        if not e.rows_apart:
+            add(index, words, there, "natural")
+        elif blocks is None:
+            add(index, words, there, "apart")
+        else:
+            with b.if_else(b.icmp_signed(">", blocks, I64(BLOCKS // 2))) as (many, few):
+                with many:
+                    add(index, words, there, "apart")
+                with few:
+                    add(index, words, there, "natural")
 
     each_superblock(e, name, weights, k, use)
     return [functools.reduce(b.fadd, [b.load(place) for place in places]) for places in totals]
 
 
-def _column(e: Generic, shape: Shape, x: Value, k: Value, index: Value, *, lanes: bool) -> _Column:
+def _column(e: Generic, shape: Shape, x: Value, k: Value, index: Value, order: Order) -> _Column:
     b, superblocks = e.b, e.b.sdiv(e.b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
     section, scales = b.mul(superblocks, I64(BLOCKS * 4)), b.mul(superblocks, I64(SUPERBLOCK))
     numbers = b.add(scales, b.mul(index, I64(BLOCKS * 4)))
-    return _Column(e, shape, b.add(x, b.mul(index, I64(SUPERBLOCK))), b.add(x, numbers), section, lanes=lanes)
+    return _Column(e, shape, b.add(x, b.mul(index, I64(SUPERBLOCK))), b.add(x, numbers), section, order)
 
 
 def accumulate_columns(e: Generic, name: str, shape: Shape, weights: Value, k: Value, x: Value, x_stride: Value, columns: Value,
@@ -150,10 +167,10 @@ def accumulate_columns(e: Generic, name: str, shape: Shape, weights: Value, k: V
         e.store(e.constant(kind, 0.0), b.add(totals, b.mul(loop.index, I64(size))))
     nbytes = raw_superblock_bytes(name) * e.tile_rows
 
-    def use(index: Value, words: InterleavedRows, there: There) -> None:
+    def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
         def some(first: Value, n: int) -> None:
             starts = [b.add(x, b.mul(b.add(first, I64(c)), x_stride)) for c in range(n)]
-            of_columns = [_column(e, shape, start, k, index, lanes=True) for start in starts]
+            of_columns = [_column(e, shape, start, k, index, "lanes") for start in starts]
             places = b.add(totals, b.mul(first, I64(BLOCKS * size)))
             ahead = b.select(b.icmp_signed("==", first, I64(0)), b.add(words.address, I64(nbytes + AHEAD)), words.address)
             panel_rows.open_rows(e, name, words, _Ahead(

@@ -107,7 +107,7 @@ def unpack_interleaved(e: Generic, name: str, shape: Shape, weights: Value, k: V
     """`unpack_group` of a group whose rows are interleaved in memory."""
     b = e.b
     superblocks = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
-    row_words.each_superblock(e, name, weights, k, lambda index, words, there: panel_rows.open_rows(
+    row_words.each_superblock(e, name, weights, k, lambda index, words, there, _: panel_rows.open_rows(
         e, name, words, _Panel(e, shape, out, index, superblocks), there))
 
 

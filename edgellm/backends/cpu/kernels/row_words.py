@@ -107,9 +107,9 @@ class InterleavedRows:
 
 
 def each_superblock(e: Generic, name: str, weights: Value, k: Value,
-                    use: Callable[[Value, InterleavedRows, There], None]) -> None:
-    """`use(index, words, there)` of each superblock of a group of interleaved rows of k weights; the last one may have less than
-    eight blocks.
+                    use: Callable[[Value, InterleavedRows, There, Value | None], None]) -> None:
+    """`use(index, words, there, blocks)` of each superblock of a group of interleaved rows of k weights. `blocks`: how many the
+    last one has, where these are less than eight.
     """
     b, nbytes = e.b, I64(raw_superblock_bytes(name) * e.tile_rows)
 
@@ -118,8 +118,8 @@ def each_superblock(e: Generic, name: str, weights: Value, k: Value,
 
     whole = b.sdiv(k, I64(SUPERBLOCK))
     with cgutils.for_range(b, whole) as loop:
-        use(loop.index, words(loop.index), lambda block: nullcontext())
+        use(loop.index, words(loop.index), lambda block: nullcontext(), None)
     if TRAITS[name].block != SUPERBLOCK:
         rest = b.sdiv(b.srem(k, I64(SUPERBLOCK)), I64(TRAITS[name].block))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
-            use(whole, words(whole), lambda block: b.if_then(b.icmp_signed("<", I64(block), rest)))
+            use(whole, words(whole), lambda block: b.if_then(b.icmp_signed("<", I64(block), rest)), rest)
