@@ -124,7 +124,7 @@ Draft = Annotated[str | None, typer.Option(
          "same distribution. Default: none.",
 )]
 NoMmap = Annotated[bool, typer.Option("--no-mmap", help=(
-    "Read the weights into memory instead of mapping the file, and repack them there (with AVX-512 VNNI): takes longer to load, "
+    "Read the weights into memory instead of mapping the file, and repack them there (x86 with VNNI): takes longer to load, "
     "decodes faster."
 ))]
 Mlock = Annotated[bool, typer.Option("--mlock", help="Keep the weights in physical memory, never swapped out.")]
