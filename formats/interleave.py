@@ -11,7 +11,7 @@ that: most quants then lie in one byte, so that a mask is enough to read them; o
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -79,14 +79,19 @@ def places(name: str) -> dict[int, tuple[int, int]]:
     return found
 
 
+def pieces(rows: Bytes, group: int) -> Iterator[Bytes]:
+    """Some groups of rows at a time, which a cache holds: eight times as fast as all at once."""
+    at_once = max(1, PIECE // (group * rows.shape[1])) * group
+    for first in range(0, len(rows), at_once):
+        yield rows[first : first + at_once]
+
+
 Move = Callable[[str, Bytes, int], None]         # like `interleave`
 
 
 def interleave(name: str, rows: Bytes, group: int) -> None:
     """The rows of a tensor of this type, (n, row bytes), in place; n is a multiple of `group`, and `rows` can be written to."""
-    at_once = max(1, PIECE // (group * rows.shape[1])) * group   # within a cache: eight times as fast as all at once
-    for first in range(0, len(rows), at_once):
-        some = rows[first : first + at_once]
+    for some in pieces(rows, group):
         blocks = some
         if name in PACKED:
             blocks = repacked(some.reshape(-1, TYPES_BY_NAME[name].block_bytes), FILE[name], PACKED[name])

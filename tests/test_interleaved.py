@@ -66,7 +66,7 @@ def test_the_kernel_moves_as_numpy_does(kernels: Kernels, name: str, monkeypatch
     rows = np.random.default_rng(0).integers(0, 256, (3 * group, 5 * TRAITS[name].block_bytes), np.uint8)
     expected = rows.copy()
     interleave(name, expected, group)
-    monkeypatch.setattr(interleaving, "PIECE", 2 * group * rows.shape[1])
+    monkeypatch.setattr("edgellm.formats.interleave.PIECE", 2 * group * rows.shape[1])
     mover.move(name, rows, group)
     assert np.array_equal(rows, expected)
 

@@ -10,7 +10,7 @@ from edgellm.backends.cpu import jit
 from edgellm.backends.cpu.ops import INTERLEAVED
 from edgellm.backends.cpu.traits import TRAITS
 from edgellm.backends.cpu.words import REPACK
-from edgellm.formats.interleave import PACKED, PIECE, UNITS
+from edgellm.formats.interleave import PACKED, UNITS, pieces
 from edgellm.formats.interleave import interleave as interleave_rows
 from edgellm.formats.mapped import Bytes
 from edgellm.graph import Graph
@@ -53,10 +53,8 @@ class Mover:
         if name not in self._kernels:
             interleave_rows(name, rows, group)
             return
-        at_once = max(1, PIECE // (group * rows.shape[1])) * group
         k = rows.shape[1] // TRAITS[name].block_bytes * TRAITS[name].block
-        for first in range(0, len(rows), at_once):
-            some = rows[first : first + at_once]
+        for some in pieces(rows, group):
             source = some.copy()
             record = REPACK.record(source=source.ctypes.data, row_bytes=rows.shape[1], n=len(some), k=k, out=some.ctypes.data)
             self._kernels[name](record.ctypes.data, 0, 1)

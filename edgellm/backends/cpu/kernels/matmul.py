@@ -34,7 +34,12 @@ i64, f32, void = types.int64, types.float32, types.void
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     # Not inline: LLVM would write the loop below three times, each with all of their code.
-    few, many = (_lanes_or_pairs if isa.level.lanes_from else _few_columns)(variant, isa), many_columns(variant, isa)
+    few = (_lanes_or_pairs if isa.level.lanes_from else _few_columns)(variant, isa)
+    return divided(isa, few, many_columns(variant, isa), 1)
+
+
+def divided(isa: Isa, few: Any, many: Any, together: int) -> Callable[[int, int, int], None]:
+    """A thread's rows, by columns in tiles and by the others. `together`: rows that are not divided, even without a tile."""
     load_i64, tile_rows = isa.load_i64, isa.level.tile_rows
     arguments, tiled_rows = MATMUL.reader(isa, "step n count row_bytes"), tiles(isa)
 
@@ -42,7 +47,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         step, n, count, row_bytes = arguments(op)
         columns = load_i64(step, count * 8)
         tiled = tiled_rows(columns)
-        unit, units = 1, n                       # threads divide rows, or groups of them
+        unit, units = together, n // together    # threads divide rows, or groups of them
         if tiled > 0:
             unit, units = tile_rows, (n + tile_rows - 1) // tile_rows
         first, end = units * ith // nth, units * (ith + 1) // nth

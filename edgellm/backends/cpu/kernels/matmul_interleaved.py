@@ -8,37 +8,18 @@ from numba import types
 
 from edgellm.backends.cpu.kernels import interleaved, output
 from edgellm.backends.cpu.kernels._inline import outline
-from edgellm.backends.cpu.kernels._partition import lanes, tiles
-from edgellm.backends.cpu.kernels.matmul import REREAD_BYTES, many_columns
+from edgellm.backends.cpu.kernels._partition import lanes
+from edgellm.backends.cpu.kernels.matmul import divided, many_columns
 from edgellm.backends.cpu.kernels.superblock import BLOCKS, shape_of
 from edgellm.backends.cpu.simd import Isa, Vec
-from edgellm.backends.cpu.traits import PANEL_ROWS, TILE_COLUMNS
+from edgellm.backends.cpu.traits import TILE_COLUMNS
 from edgellm.backends.cpu.words import MATMUL
 
 i64, void = types.int64, types.void
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    few, many = _few_columns(variant, isa), many_columns(variant, isa, interleaved=True)
-    load_i64, tile_rows = isa.load_i64, isa.level.tile_rows
-    arguments, tiled_rows = MATMUL.reader(isa, "step n count row_bytes"), tiles(isa)
-
-    def matmul(op, ith, nth):
-        step, n, count, row_bytes = arguments(op)
-        columns, groups = load_i64(step, count * 8), n // tile_rows
-        tiled = tiled_rows(columns)
-        first, end = groups * ith // nth, groups * (ith + 1) // nth
-        at_once = max(1, end - first)
-        if 0 < tiled < columns:                  # the other columns read the same rows while the second-level cache has them
-            at_once = max(1, REREAD_BYTES // (PANEL_ROWS * row_bytes)) * (PANEL_ROWS // tile_rows)
-        for group in range(first, end, at_once):
-            last = min(group + at_once, end)
-            if tiled > 0:
-                many(op, group, last, end, tiled)
-            if tiled < columns:
-                few(op, group, last, tiled, columns)
-
-    return matmul
+    return divided(isa, _few_columns(variant, isa), many_columns(variant, isa, interleaved=True), isa.level.tile_rows)
 
 
 def _few_columns(variant: str, isa: Isa) -> Any:
@@ -55,8 +36,8 @@ def _few_columns(variant: str, isa: Isa) -> Any:
 
     def few(op, first, end, from_column, columns):
         weights, row_bytes, k, x, x_stride, totals = arguments(op)
-        for group in range(first, end):
-            row, w = group * rows, weights + group * rows * row_bytes
+        for row in range(first, end, rows):
+            w = weights + row * row_bytes
             if in_lanes(columns):
                 for c in range(from_column, columns, TILE_COLUMNS):
                     n = min(TILE_COLUMNS, columns - c)

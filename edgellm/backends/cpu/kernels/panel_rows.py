@@ -58,7 +58,7 @@ def open_rows(e: Generic, name: str, words: RowWords, target: Target, there: The
             target.done(j)
 
 
-def _bits(e: Generic, words: Value, shift: int, mask: int) -> Value:
+def bits(e: Generic, words: Value, shift: int, mask: int) -> Value:
     """(words >> shift) & mask in each byte; shift < 0: to the left. No bit of `mask` may come from outside its byte."""
     if shift:
         move = e.b.lshr if shift > 0 else e.b.shl
@@ -94,7 +94,7 @@ def _q2_k(e: Generic, words: RowWords, target: Target) -> None:
         raw = words.words(16 + 32 * half, 8)
         for j in range(4):
             for g in range(8):
-                target.quants(4 * half + j, g, _bits(e, raw[g], 0, 3 << 2 * j))
+                target.quants(4 * half + j, g, bits(e, raw[g], 0, 3 << 2 * j))
             target.done(4 * half + j)
 
 
@@ -119,7 +119,7 @@ def _q3_k(e: Generic, words: RowWords, target: Target) -> None:
         raw = words.words(32 + 32 * half, 8)
         for j in range(4):
             for g in range(8):
-                target.quants(4 * half + j, g, e.b.or_(_bits(e, raw[g], 2 * j, 3), _bits(e, third[g], 4 * half + j - 2, 4)))
+                target.quants(4 * half + j, g, e.b.or_(bits(e, raw[g], 2 * j, 3), bits(e, third[g], 4 * half + j - 2, 4)))
             target.done(4 * half + j)
 
 
@@ -147,8 +147,8 @@ def _q4_k(e: Generic, words: RowWords, target: Target) -> None:
             give(j, target)
         for g in range(8):
             raw = words.word(16 + 32 * pair + 4 * g)
-            target.quants(2 * pair, g, _bits(e, raw, 0, 15))
-            target.quants(2 * pair + 1, g, _bits(e, raw, 0, 240))
+            target.quants(2 * pair, g, bits(e, raw, 0, 15))
+            target.quants(2 * pair + 1, g, bits(e, raw, 0, 240))
         for j in (2 * pair, 2 * pair + 1):
             target.done(j)
 
@@ -161,7 +161,7 @@ def _q5_k(e: Generic, words: RowWords, target: Target) -> None:
         raw = words.words(48 + 32 * pair, 8)
         for j, shift in ((2 * pair, 0), (2 * pair + 1, 4)):
             for g in range(8):
-                target.quants(j, g, e.b.or_(_bits(e, raw[g], shift, 15), _bits(e, fifth[g], j - 4, 16)))
+                target.quants(j, g, e.b.or_(bits(e, raw[g], shift, 15), bits(e, fifth[g], j - 4, 16)))
             target.done(j)
 
 
@@ -177,7 +177,7 @@ def _q6_k(e: Generic, words: RowWords, target: Target) -> None:
             raw = words.words(64 * half + 32 * odd, 8)
             for j, shift in ((odd, 0), (odd + 2, 4)):
                 for g in range(8):
-                    target.quants(4 * half + j, g, e.b.or_(_bits(e, raw[g], shift, 15), _bits(e, high[g], 2 * j - 4, 48)))
+                    target.quants(4 * half + j, g, e.b.or_(bits(e, raw[g], shift, 15), bits(e, high[g], 2 * j - 4, 48)))
                 target.done(4 * half + j)
 
 
@@ -206,7 +206,7 @@ def _packed(name: str, scales: Callable[[Generic, RowWords, Sequence[int]], Call
         for j, block in enumerate(fields):
             give(j, target)
             for g in range(8):
-                parts = [_bits(e, words.word(each.at + 4 * g), each.shift - each.bit - places[j],
+                parts = [bits(e, words.word(each.at + 4 * g), each.shift - each.bit - places[j],
                                (1 << each.n) - 1 << each.bit + places[j]) for each in block]
                 target.quants(j, g, functools.reduce(e.b.or_, parts), places[j])
             target.done(j)
@@ -224,7 +224,7 @@ def _looked_up(e: Generic, raw: Sequence[Value], values: Sequence[int], offset: 
     table = offset_table(values, offset)
     for g, word in enumerate(raw):
         for half in (0, 1):
-            index = e.cast(_bits(e, word, 4 * half, 15), vector(I8, 4 * word.type.count))
+            index = e.cast(bits(e, word, 4 * half, 15), vector(I8, 4 * word.type.count))
             target.quants(block, 4 * half + g, e.lookup(table, index))
 
 
@@ -240,7 +240,7 @@ def _nibbles(minimum: bool) -> BlockOpener:
     def open_block(e: Generic, words: RowWords, at: int, block: int, target: Target) -> None:
         for g, word in enumerate(words.words(_numbers(words, at, block, target, minimum=minimum), 4)):
             for half in (0, 1):
-                target.quants(block, 4 * half + g, _bits(e, word, 4 * half, 15))
+                target.quants(block, 4 * half + g, bits(e, word, 4 * half, 15))
 
     return open_block
 
@@ -254,7 +254,7 @@ def _fifth_bits(minimum: bool) -> BlockOpener:
                 octet, bit = 2 * half + g // 2, g % 2 * 4        # of each row's 32 bits
                 octets = e.pick(fifth, [i // 4 * 4 + octet for i in range(4 * e.tile_rows)])
                 ones = e.constant(fifth.type, [(1 << bit + i) - (bit + i == 7) * 256 for i in range(4)] * e.tile_rows)
-                low = e.cast(_bits(e, word, 4 * half, 15), fifth.type)
+                low = e.cast(bits(e, word, 4 * half, 15), fifth.type)
                 there = e.b.icmp_unsigned("!=", e.b.and_(octets, ones), e.constant(fifth.type, 0))
                 target.quants(block, 4 * half + g, e.b.select(there, e.b.add(low, e.constant(fifth.type, 16)), low))
 

@@ -8,7 +8,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels.panel_rows import open_rows
+from edgellm.backends.cpu.kernels.panel_rows import bits, open_rows
 from edgellm.backends.cpu.kernels.row_words import FileRows
 from edgellm.backends.cpu.kernels.superblock import raw_superblock_bytes
 from edgellm.backends.cpu.simd import Isa
@@ -65,19 +65,12 @@ def _superblock(e: Generic, name: str, words: FileRows, out: Value) -> None:
     open_rows(e, name, words, quants)
     fields = [(field, block) for block, fields in enumerate(PACKED[name]) for field in fields]
     for offset, (size, place) in places(name).items():
-        g, parts = offset % 32 // 4, [(field, block) for field, block in fields if field.at <= offset < field.at + 32]
+        parts = [(field, block) for field, block in fields if field.at <= offset < field.at + 32]
         if parts:
             g = (offset - parts[0][0].at) // 4
-            value = functools.reduce(e.b.or_, [_moved(e, quants.found[block, g], field.bit, field.n, field.shift)
-                                               for field, block in parts])
+            value = functools.reduce(e.b.or_, [bits(e, quants.found[block, g], field.bit - field.shift,
+                                                    (1 << field.n) - 1 << field.shift) for field, block in parts])
         else:
             value = words.half(offset) if size == 2 else words.word(offset)
         e.store(value, out, place * e.tile_rows)
 
-
-def _moved(e: Generic, quants: Value, bit: int, n: int, to: int) -> Value:
-    """n bits of each byte, from `bit` on, moved to where they begin at `to`."""
-    b, mask = e.b, (1 << n) - 1 << to
-    if to != bit:
-        quants = (b.shl if to > bit else b.lshr)(quants, e.constant(quants.type, abs(to - bit)))
-    return b.and_(quants, e.constant(quants.type, mask * 0x01010101 - (mask >> 7 << 32)))
