@@ -60,6 +60,7 @@ def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
         address = b.add(source, b.mul(loop.index, I64(traits.block_bytes)))
         target = b.add(out, b.mul(loop.index, I64(traits.block * 4)))
         superblock = UNPACK[name](e, Blocks(lambda j: address))              # a short block is in all places of a superblock
+        scales = [b.fmul(factor, each) for factor in superblock.factor for each in superblock.scales] or superblock.scales
         for j in range(traits.block // BLOCK):
             q, place = divmod(j, e.together)
             for part in range(BLOCK // LANES):
@@ -67,7 +68,7 @@ def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
                 which, lane = divmod(BLOCK * place + part * LANES, 16 * e.together) if traits.whole else (half, first)
                 few = e.pick(superblock.quants(q, which), range(lane, lane + LANES))
                 whole = b.sub((b.sext if superblock.signed else b.zext)(few, V8I), e.constant(V8I, superblock.offset))
-                value = b.fmul(e.splat(e.lane(superblock.scales[half % len(superblock.scales)], j)), b.sitofp(whole, V8F))
+                value = b.fmul(e.splat(e.lane(scales[half % len(scales)], j)), b.sitofp(whole, V8F))
                 if superblock.mins:
                     value = b.fsub(value, e.splat(e.lane(superblock.mins[half % len(superblock.mins)], j)))
                 e.store(value, target, (j * BLOCK + part * LANES) * 4)

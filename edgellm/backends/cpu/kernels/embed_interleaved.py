@@ -58,17 +58,21 @@ class _Row:
         self._places[block], self._quants[block, g] = place, self._e.cast(value, vector(I32, self._e.tile_rows))
 
     def number(self, block: int, index: int, value: Value) -> None:
-        self._numbers[block, index] = self._e.b.extract_element(value, self._lane)
+        number = self._e.b.extract_element(value, self._lane)
+        self._numbers[block, index] = number if number.type == F32 else self._e.b.sitofp(number, F32)
 
     def done(self, block: int) -> None:
         """scale * (quant - offset), minus the minimum where the type has one."""
         e, b, n, offset = self._e, self._e.b, self._shape.n_scales, self._shape.offset << self._places[block]
+        scales = [self._numbers[block, half] for half in range(n)]
+        if self._shape.n_factors:
+            scales = [b.fmul(self._numbers[block, n + self._shape.n_mins], each) for each in scales]
         for g in range(BLOCK // 4):
             e.store(self._quants[block, g], self._space, 4 * e.tile_rows * g)
         for g in range(BLOCK // 4):
             quants = e.load(vector(I8, 4), self._at, 4 * e.tile_rows * g)
             whole = b.sub(b.zext(quants, vector(I32, 4)), e.constant(vector(I32, 4), offset))
-            value = b.fmul(e.splat(self._numbers[block, g * n // 8], 4), b.sitofp(whole, vector(F32, 4)))
+            value = b.fmul(e.splat(scales[g * n // 8], 4), b.sitofp(whole, vector(F32, 4)))
             if self._shape.n_mins:
                 minimum = self._numbers[block, n + g * self._shape.n_mins // 8]
                 if self._shape.n_mins == 2:      # see `mins_of`

@@ -97,15 +97,15 @@ class _Products:
             self._dots[key] = e.dot([(w, column.four(block, g))], False, self._shape.most, start)
 
     def number(self, block: int, index: int, value: Value) -> None:
-        self._numbers[block, index] = value
+        self._numbers[block, index] = value if value.type.element == F32 else self._e.b.sitofp(value, vector(F32, value.type.count))
 
     def done(self, block: int) -> None:
-        n = self._shape.n_scales
-        numbers = [self._numbers[block, index] for index in range(n + self._shape.n_mins)]
+        n, end = self._shape.n_scales, self._shape.n_scales + self._shape.n_mins
+        numbers = [self._numbers[block, index] for index in range(self._shape.n_vectors)]
         for c, column in enumerate(self._columns):
             self._store(c, block, weighed(
-                self._e, self._load(c, block), [self._dots[c, block, half] for half in range(n)], numbers[:n], numbers[n:],
-                column.sums(block), column.number(block, F32, 0)))
+                self._e, self._load(c, block), [self._dots[c, block, half] for half in range(n)], numbers[:n], numbers[n:end],
+                column.sums(block), column.number(block, F32, 0), numbers[end:]))
 
 
 class _Ahead(_Products):

@@ -18,7 +18,7 @@ from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._partition import lanes, tiles
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.row import row_totals
-from edgellm.backends.cpu.kernels.superblock import Shape, raw_superblock_bytes, shape_of
+from edgellm.backends.cpu.kernels.superblock import Shape, folded, raw_superblock_bytes, shape_of
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
@@ -164,15 +164,16 @@ def _block_lanes(variant: str, isa: Isa) -> Any:
 
 def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
     """Groups of rows from `first` to `end`, with more up to `until` after them, by whole tiles of columns."""
-    load_f32, isa_level, shape = isa.load_f32, isa.level, shape_of(variant, isa.level)
+    load_f32, isa_level, opened = isa.load_f32, isa.level, shape_of(variant, isa.level)
+    shape = folded(opened, isa_level)
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
     tile_rows, panel_bytes, small_until = isa_level.tile_rows, isa_level.panel_bytes, isa_level.small_panel_columns
     totals_bytes = tile_rows * TILE_COLUMNS * 4
     record, row_superblock = panel.record_bytes(isa_level, shape), panel.row_superblock_bytes(shape)
     lanes = Vec("f32", tile_rows)
     unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: (
-        panel.unpack_interleaved(e, variant, shape, a[0], a[3], a[5]) if interleaved
-        else panel.unpack_group(e, variant, shape, *a)))
+        panel.unpack_interleaved(e, variant, opened, a[0], a[3], a[5]) if interleaved
+        else panel.unpack_group(e, variant, opened, *a)))
     ahead_bytes = tile_rows * raw_superblock_bytes(variant) // BLOCKS if small_until else 0
     multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: panel.multiply(e, shape, ahead_bytes, *a))
     side_by_side = isa_level.tile_groups

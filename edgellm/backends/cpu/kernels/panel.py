@@ -16,11 +16,12 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels import neon_tile, panel_rows, row_words
+from edgellm.backends.cpu.kernels import folding, neon_tile, panel_rows, row_words
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.superblock import (
     VECTOR_BYTES,
     Shape,
+    folded,
     mins_of,
     open_superblock,
     raw_superblock_bytes,
@@ -79,7 +80,7 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
         with cgutils.for_range(b, whole) as loop:
             source = b.add(weights, b.mul(loop.index, I64(raw_superblock)))
             words = row_words.FileRows(e, [b.add(source, start) for start in starts], raw_superblock)
-            panel_rows.open_rows(e, name, words, _Panel(e, shape, out, loop.index, superblocks))
+            panel_rows.open_rows(e, name, words, _target(e, shape, out, loop.index, superblocks))
         return
 
     def unpack(index: Value, last: Value | None) -> None:
@@ -108,7 +109,7 @@ def unpack_interleaved(e: Generic, name: str, shape: Shape, weights: Value, k: V
     b = e.b
     superblocks = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
     row_words.each_superblock(e, name, weights, k, lambda index, words, there, _: panel_rows.open_rows(
-        e, name, words, _Panel(e, shape, out, index, superblocks), there))
+        e, name, words, _target(e, shape, out, index, superblocks), there))
 
 
 class _Panel:
@@ -128,6 +129,36 @@ class _Panel:
 
     def done(self, block: int) -> None:
         """All of it is there."""
+
+
+class _Folded(_Panel):
+    """The same with a `superblock.folded` shape."""
+
+    def __init__(self, e: Generic, own: Shape, panel: Value, index: Value, superblocks: Value) -> None:
+        super().__init__(e, folded(own, type(e)), panel, index, superblocks)
+        self._own, self._factors, self._places = own, dict[int, Value](), dict[int, int]()
+        self._multiply: dict[tuple[int, int], Callable[[Value, int], Value]] = {}
+
+    def number(self, block: int, index: int, value: Value) -> None:
+        own = self._own
+        if index < own.n_scales:
+            self._multiply[block, index] = folding.multiplier(self._e, value, own.offset)
+        elif index < own.n_scales + own.n_mins:
+            super().number(block, index + 1 - own.n_scales, value)
+        else:
+            self._factors[block] = self._e.b.fneg(value) if own.offset else value
+
+    def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
+        self._places[block] = place
+        super().quants(block, g, self._multiply[block, g * self._own.n_scales // 8](value, place))
+
+    def done(self, block: int) -> None:
+        factor = self._factors[block]            # of quants as they came
+        super().number(block, 0, self._e.b.fmul(factor, self._e.constant(factor.type, float(1 << self._places[block]))))
+
+
+def _target(e: Generic, shape: Shape, panel: Value, index: Value, superblocks: Value) -> _Panel:
+    return (_Folded if folded(shape, type(e)).folded else _Panel)(e, shape, panel, index, superblocks)
 
 
 def _split_signs(e: Generic, shape: Shape, record: Value) -> None:
@@ -283,7 +314,8 @@ def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: 
     factors = [cache(lambda index=index: e.load(floats, w, rows * (BLOCK + 4 * index)))
                for index in range(shape.n_scales + shape.n_mins)]
     results = []
-    for some in [[c] for c in columns] if dots or (e.column_by_column and shape.n_scales > 1) else [list(columns)]:
+    alone = dots or (e.column_by_column and max(shape.n_scales, shape.n_mins) > 1)
+    for some in [[c] for c in columns] if alone else [list(columns)]:
         parts_of = [(dots or products)(index, some) for index in range(shape.n_scales)]
         scales, mins = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
         for i, c in enumerate(some):

@@ -28,7 +28,9 @@ class Target(Protocol):
         """Of every row the four quants from 4 g on, as multiples by 2^place, of which the block's scales know."""
 
     def number(self, block: int, index: int, value: Value) -> None:
-        """f32: what comes index-th after the quants of a block, scales, then mins."""
+        """What comes index-th after the quants of a block: scales, then mins, then a factor (see unpack.py). f32, but i32 are
+        scales that a factor belongs to, and come before the quants.
+        """
 
     def done(self, block: int) -> None:
         """Nothing more of this block will come."""
@@ -89,12 +91,13 @@ def _q2_k(e: Generic, words: RowWords, target: Target) -> None:
             at = j % 2 * 16
             mins = [_times(e, least, _byte(e, numbers[j // 2], at + 8 * part + 4, 15)) for part in (0, 1)]
             for part, minimum in enumerate(mins_of(e, mins)):
-                target.number(j, part, _times(e, by_place[j % 4 * 2], _byte(e, numbers[j // 2], at + 8 * part, 15)))
+                target.number(j, part, _byte(e, numbers[j // 2], at + 8 * part, 15))
                 target.number(j, 2 + part, minimum)
+            target.number(j, 4, by_place[j % 4 * 2])
         raw = words.words(16 + 32 * half, 8)
         for j in range(4):
             for g in range(8):
-                target.quants(4 * half + j, g, bits(e, raw[g], 0, 3 << 2 * j))
+                target.quants(4 * half + j, g, bits(e, raw[g], 0, 3 << 2 * j), 2 * j)
             target.done(4 * half + j)
 
 
@@ -106,7 +109,8 @@ def _q3_k_scales(e: Generic, words: RowWords, places: Sequence[int]) -> Callable
         for n in (2 * j, 2 * j + 1):
             six = e.b.or_(_byte(e, low[n // 4 % 2], 8 * (n % 4) + n // 8 * 4, 15),
                           e.b.shl(_byte(e, high, 8 * (n % 4) + n // 4 * 2, 3), e.constant(high.type, 4)))
-            target.number(j, n % 2, _times(e, by_place[places[j]], e.b.sub(six, e.constant(six.type, 32))))
+            target.number(j, n % 2, e.b.sub(six, e.constant(six.type, 32)))
+        target.number(j, 2, by_place[places[j]])
 
     return give
 

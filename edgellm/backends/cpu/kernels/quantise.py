@@ -131,7 +131,7 @@ def _with_starts(e: Generic, halves: bool, parts: list[Any]) -> list[Any]:
         return parts
     d, *sums = parts
     whole, first, second = (e.b.mul(each, e.constant(I32, e.tile_offset)) for each in sums)
-    return [d, e.b.sitofp(sums[0], F32), *([first, second] if halves else [whole, e.constant(I32, 0)])]
+    return [d, whole, first, second] if halves else [d, e.b.sitofp(sums[0], F32), whole, e.constant(I32, 0)]
 
 
 def _to_lanes(e: Generic, halves: bool, values: Any, parts: list[Any], quants: Any, apart: Any, scales: Any, section: Any) -> None:

@@ -153,6 +153,6 @@ class _Late:
         e, row, index = self.e, self.row, self.e.b.load(self.index)
         scales, mins = ([e.b.load(place) for place in places] for places in (self.scales, self.mins))
         for (_, at), total, dots, d in zip(row.addresses(index), row.totals, self.dots, self.d, strict=True):
-            value = superblock_weighed(e, row.shape, e.b.load(total), [e.b.load(dot) for dot in dots], scales, mins, e.b.load(d),
-                                       at, row.section, offset)
+            value = superblock_weighed(e, row.shape, e.b.load(total), [e.b.load(dot) for dot in dots], scales, mins, (),
+                                       e.b.load(d), at, row.section, offset)
             e.b.store(value, total)

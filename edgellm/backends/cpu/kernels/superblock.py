@@ -7,8 +7,9 @@ accumulators are added first to last at the end. For one row they are lanes of a
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from llvmlite import ir
@@ -37,6 +38,7 @@ class Shape:
     signed: bool
     n_factors: int
     whole: bool
+    folded: bool = False                         # in a panel: quants times the scales of their half blocks; see `folded`
 
     @property
     def n_vectors(self) -> int:
@@ -50,8 +52,18 @@ def shape_of(name: str, isa_level: type[Generic]) -> Shape:
     e = isa_level(ir.IRBuilder(function.append_basic_block()))
     superblock = open_superblock(e, name, function.args[0])
     whole = TRAITS[name].whole and isa_level.whole_blocks
+    assert not (TRAITS[name].whole and len(superblock.mins) == 1)        # see `sums_of`
     return Shape(len(superblock.scales), len(superblock.mins), superblock.most, superblock.offset, superblock.signed,
                  len(superblock.factor), whole)
+
+
+def folded(shape: Shape, isa_level: type[Generic]) -> Shape:
+    """What a panel has of a type. Small quants times the whole scales of their half blocks are bytes as well: of these there is one
+    dot product for a block, and their factor is its scale. Where they have an offset they are minus that, as the largest is 128.
+    """
+    if not (isa_level.wide_quants and shape.n_factors):
+        return shape
+    return replace(shape, n_scales=1, n_factors=0, most=255, offset=128 if shape.offset else 0, folded=True)
 
 
 def raw_superblock_bytes(name: str) -> int:
@@ -117,7 +129,7 @@ def start_of(e: Generic, shape: Shape, index: int, offset: int, number: Callable
         return None
     if not e.tile_offset:
         return accumulator_init(e, offset, number(I32, sums_section(index, shape.n_scales)))
-    start = number(I32, START_SECTION + index)
+    start = number(I32, 1 if shape.folded else START_SECTION + index)
     less = (e.tile_offset // offset).bit_length() - 1
     return e.b.ashr(start, e.constant(start.type, less)) if less else start
 
@@ -131,13 +143,11 @@ def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Va
             sums: Sequence[Value], d: Value, factor: Sequence[Value] = ()) -> Value:
     """total + d * (sum of scale * dot and of minimum * negative sum of activation quants).
 
-    dots: i32; sums: i32 or f32. With a factor scales are i32, and it multiplies what they give. `mins_first`: see Generic.
+    dots: i32; sums: i32 or f32. With a factor scales are whole numbers, i32 or f32, and it multiplies what they give.
+    `mins_first`: see Generic.
     """
     if factor:
-        whole = e.b.mul(dots[0], scales[0])
-        for dot, scale in zip(dots[1:], scales[1:], strict=True):
-            whole = e.b.add(whole, e.b.mul(dot, scale))
-        return e.fma(e.b.fmul(e.b.sitofp(whole, total.type), factor[0]), d, total)
+        dots, scales = [_whole(e, dots, scales)], factor
     halves = [*zip(mins, sums, strict=True)], [*zip(scales, dots, strict=True)]
     parts = [*halves[0], *halves[1]] if e.mins_first else [*halves[1], *halves[0]]
     numbers = [number if number.type == total.type else e.b.sitofp(number, total.type) for _, number in parts]
@@ -147,13 +157,25 @@ def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Va
     return e.fma(value, d, total)
 
 
+def _whole(e: Generic, dots: Sequence[Value], scales: Sequence[Value]) -> Value:
+    """The sum of scale * dot, exact."""
+    if scales[0].type == dots[0].type:
+        return functools.reduce(e.b.add, [e.b.mul(dot, scale) for dot, scale in zip(dots, scales, strict=True)])
+    numbers = [e.b.sitofp(dot, scales[0].type) for dot in dots]          # less than 2^24: the fastest way on x86
+    value = e.b.fmul(numbers[0], scales[0])
+    for number, scale in zip(numbers[1:], scales[1:], strict=True):
+        value = e.fma(number, scale, value)
+    return value
+
+
 def superblock_step(e: Generic, shape: Shape, superblock: Superblock, totals: Sequence[Value],
                     columns: Sequence[tuple[Value, Value]], section: Value, blocks: int = BLOCKS) -> list[Value]:
     """Totals + the products of one superblock with each column: addresses of its quants and of the d of its blocks; sections of
     sums follow `section` bytes apart. `blocks`: how many there are, the activations of the others being zeros.
     """
     dots, offset = superblock_dots(e, shape, superblock, len(columns), blocks), offset_of(shape, superblock, len(columns))
-    return [superblock_weighed(e, shape, total, dots(quants), superblock.scales, superblock.mins, None, at, section, offset)
+    numbers = superblock.scales, superblock.mins, superblock.factor
+    return [superblock_weighed(e, shape, total, dots(quants), *numbers, None, at, section, offset)
             for total, (quants, at) in zip(totals, columns, strict=True)]
 
 
@@ -198,7 +220,8 @@ def _by_signs(superblock: Superblock, n_columns: int) -> bool:
 
 
 def superblock_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Value], scales: Sequence[Value],
-                       mins: Sequence[Value], d: Value | None, at: Value, section: Value, offset: int) -> Value:
+                       mins: Sequence[Value], factor: Sequence[Value], d: Value | None, at: Value, section: Value,
+                       offset: int) -> Value:
     """`total` + a superblock's dot products with a column that has its d at `at` (unless `d` is known already), and sections of
     sums `section` bytes apart after it.
     """
@@ -208,7 +231,7 @@ def superblock_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Va
     if offset:
         dots = [e.b.add(dot, accumulator_init(e, offset, sums(i, shape.n_scales))) for i, dot in enumerate(dots)]
     negative = [sums(i, shape.n_mins) for i in range(shape.n_mins)]
-    return weighed(e, total, dots, scales, mins, negative, e.load(V8F, at) if d is None else d)
+    return weighed(e, total, dots, scales, mins, negative, e.load(V8F, at) if d is None else d, factor)
 
 
 def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[Sequence[Value]],

@@ -216,9 +216,9 @@ def _q6_k(rows: Rows) -> Turned:
 def _q2_k(rows: Rows) -> Turned:
     e, scales, (d, least), places = rows.e, rows.sixteens(0), rows.halves(80), [0, 2, 4, 6] * 2
     quants = [_quants(e, each, [0] * 8, [3 << place for place in places]) for each in rows.dwords(16, 64, FOURS)]
-    numbers = [[_times(e, factor, _bits(e, scales, [shift + half, shift + half + 16] * 4, [15] * 8)) for half in (0, 8)]
-               for factor, shift in ((_of_places(e, d, places), 0), (least, 4))]
-    return Turned(_bytes(e, quants), numbers[0], mins_of(e, numbers[1]))
+    whole, mins = [[_bits(e, scales, [shift + half, shift + half + 16] * 4, [15] * 8) for half in (0, 8)] for shift in (0, 4)]
+    return Turned(_bytes(e, quants), [e.b.sitofp(each, V16F) for each in whole],
+                  mins_of(e, [_times(e, least, each) for each in mins]), [_of_places(e, d, places)])
 
 
 def _q3_k(rows: Rows) -> Turned:
@@ -231,8 +231,8 @@ def _q3_k(rows: Rows) -> Turned:
         at = [half + j % 2 * 16 for j in range(8)]
         six = e.b.or_(_bits(e, low_bits, [each + j // 4 * 4 for j, each in enumerate(at)], [15] * 8),
                       _bits(e, high_bits, [each + j // 2 * 2 - 4 for j, each in enumerate(at)], [48] * 8))
-        numbers.append(_times(e, d, e.b.sub(six, e.constant(V16I, 32))))
-    return Turned(_bytes(e, quants), numbers)
+        numbers.append(e.b.sitofp(e.b.sub(six, e.constant(V16I, 32)), V16F))
+    return Turned(_bytes(e, quants), numbers, factor=[d])
 
 
 def _iq4_xs(rows: Rows) -> Turned:

@@ -33,8 +33,8 @@ class Superblock:
     Scales and mins are f32x8 over the eight blocks: one vector, or two where each half block has its own. Quants are unsigned
     up to `most`, or signed; `offset` is a power of two. A block's quants may be multiples by a power of two, and its scale smaller.
     `places`: of rows whose blocks lie apart, quants of block j are multiples by 2^places[j], which their scales do not know of.
-    With a `factor` (f32x8) scales are i32x8, and it multiplies their sum. `turned()`, where it takes less than to turn `quants`:
-    all quants as block_lanes.py wants them, eight vectors of which each has four neighbours of every block.
+    With a `factor` (f32x8) scales are whole numbers, i32x8 or f32x8, and it multiplies their sum. `turned()`, where it takes less
+    than to turn `quants`: all quants as block_lanes.py wants them, eight vectors of which each has four neighbours of every block.
     """
 
     quants: Quants
@@ -185,12 +185,16 @@ def _eights(e: Generic, sixteen: Value) -> list[Value]:
     return [e.pick(sixteen, range(8)), e.pick(sixteen, range(8, 16))]
 
 
-def _by_halves(e: Generic, d: Value, sixteen: Value, signed: bool = False) -> list[Value]:
-    """Scales d * s of the first halves and of the second halves, from i8x16 in their natural order."""
+def _by_halves(e: Generic, sixteen: Value, signed: bool = False) -> list[Value]:
+    """f32x8 of the first halves' scales and of the second halves', from i8x16 in their natural order."""
     pairs = (e.b.sext if signed else e.b.zext)(e.cast(sixteen, vector(I16, 8)), V8I)
     shift = e.b.ashr if signed else e.b.lshr
     first = shift(e.b.shl(pairs, e.constant(V8I, 24)), e.constant(V8I, 24))
-    return [e.b.fmul(d, e.b.sitofp(each, V8F)) for each in (first, shift(pairs, e.constant(V8I, 8)))]
+    return [e.b.sitofp(each, V8F) for each in (first, shift(pairs, e.constant(V8I, 8)))]
+
+
+def _times(e: Generic, d: Value, scales: Sequence[Value]) -> list[Value]:
+    return [e.b.fmul(d, each) for each in scales]
 
 
 def offset_table(values: Sequence[int], offset: int) -> list[int]:
@@ -364,7 +368,8 @@ def _q6_k(e: Generic, block: Blocks) -> Superblock:
         return e.b.or_(_shifted(e, low, [j % 4 // 2 * 4 for j, _ in halves], 15),
                        _shifted(e, high, [j % 4 * 2 - 4 for j, _ in halves], 48))
 
-    return Superblock(quants, _by_halves(e, _half(e, p, 208), e.load(V16B, p, 192), signed=True), most=63, offset=32)
+    scales = _times(e, _half(e, p, 208), _by_halves(e, e.load(V16B, p, 192), signed=True))
+    return Superblock(quants, scales, most=63, offset=32)
 
 
 def _twos(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Quants:
@@ -382,16 +387,18 @@ def _q2_k(e: Generic, block: Blocks) -> Superblock:
     p = block(0)
     pairs = e.b.zext(e.load(vector(I16, 8), p, 0), V8I)
 
-    def numbers(d: Value, shift: int) -> list[Value]:
+    def numbers(shift: int) -> list[Value]:
         fields = [e.b.and_(e.b.lshr(pairs, e.constant(V8I, shift + 8 * half)), e.constant(V8I, 15)) for half in (0, 1)]
-        return [e.b.fmul(d, e.b.sitofp(each, V8F)) for each in fields]
+        return [e.b.sitofp(each, V8F) for each in fields]
 
     d, least = _two_halves(e, p, 80)
-    scales, mins = numbers(_of_places(e, d, [0, 2, 4, 6] * 2), 0), numbers(least, 4)
+    scales, mins = numbers(0), _times(e, least, numbers(4))
     if e.wide_quants:
-        return Superblock(_twos(e, p, 16, _in_place), scales, most=192, mins=mins)
+        factor = [_of_places(e, d, [0, 2, 4, 6] * 2)]
+        return Superblock(_twos(e, p, 16, _in_place), scales, most=192, mins=mins, factor=factor)
     places = _near_places(e)
-    return Superblock(_twos(e, p, 16, _near_place), scales, most=12 if places else 3, mins=mins, places=places)
+    most = 12 if places else 3
+    return Superblock(_twos(e, p, 16, _near_place), _times(e, d, scales), most, mins=mins, places=places)
 
 
 def _q3_k(e: Generic, block: Blocks) -> Superblock:
@@ -404,8 +411,11 @@ def _q3_k(e: Generic, block: Blocks) -> Superblock:
     low = e.load(V8B, p, 96)
     fours = e.join(_low_bits(e, low, 0, 15), _low_bits(e, low, 4, 15))
     high = e.cast(e.b.lshr(e.splat(e.load(I32, p, 104), 4), e.constant(V4I, [0, 2, 4, 6])), V16B)
-    scales = e.b.sub(e.b.or_(fours, _low_bits(e, _low_bits(e, high, 0, 3), -4, 48)), e.constant(V16B, 32))
-    return Superblock(quants, _by_halves(e, _half(e, p, 108), scales, signed=True), most=7, offset=4)
+    sixes = e.b.sub(e.b.or_(fours, _low_bits(e, _low_bits(e, high, 0, 3), -4, 48)), e.constant(V16B, 32))
+    scales, d = _by_halves(e, sixes, signed=True), _half(e, p, 108)
+    if e.wide_quants:
+        return Superblock(quants, scales, most=7, offset=4, factor=[d])
+    return Superblock(quants, _times(e, d, scales), most=7, offset=4)
 
 
 def _iq4_xs(e: Generic, block: Blocks) -> Superblock:

@@ -131,4 +131,7 @@ class Avx2(Generic):
         return self.call("llvm.x86.avx2.psign.b", V32B, x, w)
 
     def lookup(self, table: Sequence[int], index: Any) -> Any:
-        return self.call("llvm.x86.avx2.pshuf.b", V32B, self.constant(vector(I8, 32), [*table, *table]), index)
+        return self.lookup_near(self.constant(vector(I8, 32), [*table, *table]), index)
+
+    def lookup_near(self, table: Any, index: Any) -> Any:
+        return self.call("llvm.x86.avx2.pshuf.b", V32B, table, index)

@@ -111,4 +111,9 @@ class Avx512Vnni(AvxVnni):
     def lookup(self, table: Sequence[int], index: Any) -> Any:
         if index.type.count == 32:
             return super().lookup(table, index)
-        return self.call("llvm.x86.avx512.pshuf.b.512", V64B, self.constant(V64B, [*table] * 4), index)
+        return self.lookup_near(self.constant(V64B, [*table] * 4), index)
+
+    def lookup_near(self, table: Any, index: Any) -> Any:
+        if index.type.count == 32:
+            return super().lookup_near(table, index)
+        return self.call("llvm.x86.avx512.pshuf.b.512", V64B, table, index)

@@ -408,6 +408,10 @@ class Generic:
                 result = self.b.or_(result, self.b.and_(mask, self.constant(index.type, entry)))
         return result
 
+    def lookup_near(self, table: Value, index: Value) -> Value:
+        """In each 128 bits table[index], for i8 lanes of 0..15; on x86."""
+        raise NotImplementedError
+
     # --- waiting ------------------------------------------------------------------------------------------------------
     def prefetch(self, address: Value, offset: int = 0, *, to_first: bool = True) -> None:
         """Ask for the cache line, for the first-level cache or only the second; an address that is not mapped does no harm."""
