@@ -4,8 +4,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgellm.backends.cpu.simd.base import I16, I64, vector
-from edgellm.backends.cpu.simd.generic import V8F, Generic
+from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
+from edgellm.backends.cpu.simd.generic import Generic
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 LANES, SCALE_BYTES = 8, 2
@@ -27,12 +27,12 @@ class Form:
         quants = dim if self.kv_type == "q8_0" else b.lshr(dim, I64(1))
         return b.add(quants, b.mul(b.lshr(dim, I64(5)), I64(SCALE_BYTES)))
 
-    def load(self, e: Generic, row: Value, eight: Value, n: int) -> list[Value]:
-        """n eights from `eight` on of a row of floats, as f32."""
-        at = e.b.add(row, e.b.mul(eight, I64(self.bytes_of_eight)))
+    def load(self, e: Generic, row: Value, eight: Value, n: int, lanes: int = LANES) -> list[Value]:
+        """n vectors from `eight` on of a row of floats, as f32."""
+        at, size = e.b.add(row, e.b.mul(eight, I64(self.bytes_of_eight))), self.bytes_of_eight * lanes // LANES
         if self.kv_type == "f32":
-            return [e.load(V8F, at, self.bytes_of_eight * j) for j in range(n)]
-        return [e.from_f16(e.load(vector(I16, LANES), at, self.bytes_of_eight * j)) for j in range(n)]
+            return [e.load(vector(F32, lanes), at, size * j) for j in range(n)]
+        return [e.from_f16(e.load(vector(I16, lanes), at, size * j)) for j in range(n)]
 
 
 FORMS = {form.kv_type: form for form in (Form("f32", 1, 32), Form("f16", 1, 16), Form("q8_0", 4, 9), Form("q4_0", 4, 5),

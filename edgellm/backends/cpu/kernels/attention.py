@@ -72,14 +72,26 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             key, value = key + head * slots, value + head * slots
         return keys + key * row_bytes(dim_k), values + value * row_bytes(dim_v if own_values else dim_k)
 
+    @inline
+    def at(work, index, items, heads, first_head, by_head):
+        """An item, and the head that it is done for. Heads lie side by side in a page, so those of a thread are a stream for a
+        token, whose items are chunks. Of several tokens, those that see the same keys of a head follow each other.
+        """
+        if by_head:
+            return work + ITEMS + index % items * ITEM, first_head + index // items
+        return work + ITEMS + index // heads * ITEM, first_head + index % heads
+
     def kernel(op, ith, nth):
         work, n_kv, queries, dim_v = load_i64(op, WORK), load_i64(op, N_KV), load_i64(op, QUERIES), load_i64(op, DIM_V)
         ring, sinks, partial_bytes = load_i64(op, RING), load_i64(op, SINKS), load_i64(op, PARTIAL_BYTES)
         mine = load_i64(op, SCRATCH) + ith * load_i64(op, SCRATCH_BYTES)
-        index, n_items = ith - nth, load_i64(work, 0) * n_kv
-        while index + nth < n_items:             # one in turn for each thread: later tokens see more keys
-            index += nth
-            item, head = work + ITEMS + index // n_kv * ITEM, index % n_kv
+        items, heads, first_head, start, step, by_head = load_i64(work, 0), n_kv, 0, ith, nth, False
+        if n_kv % nth == 0:                      # else one in turn for each thread: later tokens see more keys
+            heads = n_kv // nth
+            first_head, start, step, by_head = ith * heads, 0, 1, load_i64(work, 8) == 0
+        last_index = items * heads - 1
+        for index in range(start, last_index + 1, step):
+            item, head = at(work, index, items, heads, first_head, by_head)
             row, here = load_i64(item, 0), load_i64(item, 8)
             chunk, last, partial = load_i64(item, 24), load_i64(item, 32), load_i64(item, 40)
             last_span = load_i64(op, SPANS) + (row + here - 1) * 16
@@ -98,8 +110,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                 keys, values = rows_of(op, item, head, chunk)
                 next_item, next_head, next_chunk = item, head, chunk + 1     # of this thread
                 if next_chunk == last:
-                    after = min(index + nth, n_items - 1)
-                    next_item, next_head = work + ITEMS + after // n_kv * ITEM, after % n_kv
+                    next_item, next_head = at(work, min(index + step, last_index), items, heads, first_head, by_head)
                     next_chunk = load_i64(next_item, 24)
                 next_keys, next_values = rows_of(op, next_item, next_head, next_chunk)
                 sink_part = chunk == sink_chunk

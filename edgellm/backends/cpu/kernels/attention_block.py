@@ -118,7 +118,7 @@ def _fetch(e: Generic, address: Value, nbytes: int) -> None:
 def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, next_values: Value, dim: Value,
            scores: Value, first: Value, end: Value) -> None:
     """Dot products with keys `first` to `end`, multiples of eight; of whole pieces of dims."""
-    if _is_wide(e, form):
+    if e.float_lanes == 2 * LANES and form.kv_type == "f32":
         _score_pairs(e, queries, table, keys, dim, scores, first, end)
         return
     b, together, at_once, integers = e.b, e.accumulators // queries, form.eights, form.kv_type in INTEGERS
@@ -170,13 +170,8 @@ def _multiplied_int16(e: Generic, kv_type: str, totals: Sequence[Sequence[Value]
             e.b.store(e.fma(dot, scale, e.b.load(totals[i][j])), totals[i][j])
 
 
-def _is_wide(e: Generic, form: Form) -> bool:
-    """Whether vectors have sixteen lanes: two eights of keys or values side by side, each computed as in a vector of its own."""
-    return e.float_lanes == 2 * LANES and form.kv_type == "f32"
-
-
 def _score_pairs(e: Generic, queries: int, table: Value, keys: Value, dim: Value, scores: Value, first: Value, end: Value) -> None:
-    """`_score` of keys by twos."""
+    """`_score` of keys by twos, side by side in vectors of sixteen lanes, each computed as in a vector of its own."""
     b, row, pairs = e.b, e.b.mul(dim, I64(4)), LANES // 2
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
     flat = _variables(e, queries * pairs, WIDE)
@@ -269,7 +264,8 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
     if form.kv_type in INTEGERS:
         _weigh_int16(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
         return
-    b, is_wide = e.b, _is_wide(e, form)
+    b = e.b
+    is_wide = e.float_lanes == 2 * LANES and (form.kv_type == "f32" or queries > 2)      # two eights side by side
     wide = e.accumulators // queries * (2 if is_wide else 1)
     eights, row = b.lshr(dim, I64(3)), form.row_bytes(b, value_row)
     tiles = b.udiv(eights, I64(wide))
@@ -285,9 +281,7 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
         for i, j in product(range(queries), range(vectors)):
             b.store(b.fmul(e.load(kind, places[i][j]), factors[i]), totals[i][j])
         with cgutils.for_range_slice(b, first, end, I64(1)) as (key, _):
-            right = form.load(e, b.add(values, b.mul(key, row)), eight, n)
-            if twice > 1:
-                right = [e.join(*pair) for pair in zip(right[0::2], right[1::2], strict=True)]
+            right = form.load(e, b.add(values, b.mul(key, row)), eight, vectors, LANES * twice)
             if fetches:
                 nbytes = n * form.bytes_of_eight
                 place = b.add(b.mul(eight, I64(BLOCK * form.bytes_of_eight)), b.mul(key, I64(nbytes)))
