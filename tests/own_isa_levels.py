@@ -12,8 +12,9 @@ from edgellm.backends.cpu.kernels import matmul, quantise
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.traits import TRAITS
 
-# One of each kind: quants with an offset, of all bytes, with mins, in place, with scales of half blocks, of a table.
-KINDS = ["Q4_0", "Q8_0", "Q5_1", "Q4_K", "Q2_K", "Q6_K", "IQ4_XS"]
+# One of each kind: quants with an offset, of all bytes, with mins, in place, times the scales of half blocks without and with an
+# offset, with scales of half blocks, of a table.
+KINDS = ["Q4_0", "Q8_0", "Q5_1", "Q4_K", "Q2_K", "Q3_K", "Q6_K", "IQ4_XS"]
 
 def compiled(function: Callable[..., None]) -> Any:
     i64 = numba.types.int64
