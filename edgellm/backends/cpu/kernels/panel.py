@@ -2,9 +2,10 @@
 
 A group has as many rows as a vector of the ISA level has lanes of 32 bits. In a panel it is, for block j of every superblock, and
 then superblock by superblock, a record: eight vectors of four quants of every row, then vectors of scales and of mins, with a lane
-per row. At ISA levels with a `tile_offset` quants with any offset get that one. Of signed quants, at ISA levels with `sign_sums`,
-sizes take their place, and what `dots` starts from and masks of the negative ones follow. A tile of activations has records in the
-same order: for four quants at a time those of sixteen columns, then their d and sums.
+per row. At ISA levels with a `tile_offset` quants with any offset get that one; of types with a `folded` shape they are there times
+the scales of their half blocks. Of signed quants, at ISA levels with `sign_sums`, sizes take their place, and what `dots` starts
+from and masks of the negative ones follow. A tile of activations has records in the same order: for four quants at a time those of
+sixteen columns, then their d and sums.
 """
 from __future__ import annotations
 
