@@ -34,6 +34,7 @@ from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
+N_MERGES = abi.WORK_N_MERGES * 8                 # where their number stands
 DIRECT, PIECE = 8, 32        # of so many queries, f16 is not widened in memory; values of a block of quants
 SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
@@ -88,7 +89,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         items, heads, first_head, start, step, by_head = load_i64(work, 0), n_kv, 0, ith, nth, False
         if n_kv % nth == 0:                      # else one in turn for each thread: later tokens see more keys
             heads = n_kv // nth
-            first_head, start, step, by_head = ith * heads, 0, 1, load_i64(work, 8) == 0
+            first_head, start, step, by_head = ith * heads, 0, 1, load_i64(work, N_MERGES) == 0
         last_index = items * heads - 1
         for index in range(start, last_index + 1, step):
             item, head = at(work, index, items, heads, first_head, by_head)

@@ -19,6 +19,7 @@ def multiplier(e: Generic, scale: Value, offset: int) -> Callable[[Value, int], 
     """Gives quants * scale, of four quants in each lane of 32 bits, which has a scale of its own (i32), from (quants, place):
     quants, as multiples by 2^place. With the offset 4: 128 - (quant - 4) * scale.
     """
+    assert offset in (0, THIRD)                  # of quants of two bits, of three
     b, kind = e.b, scale.type
     bytes_of, n = vector(I8, 4 * kind.count), kind.count
 
