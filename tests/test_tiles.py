@@ -77,8 +77,8 @@ def test_configurations() -> None:
     for depth in (16, 32):
         data = configuration(depth)
         assert len(data) == 64 and data[0] == 1 and not any(data[1:16])
-        assert np.frombuffer(data[16:32], np.uint16).tolist() == [64, 64, depth, 64, depth, 64, 0, 0]
-        assert list(data[48:56]) == [16, 16, 16, depth // 4, 16, depth // 4, 0, 0]
+        assert np.frombuffer(data[16:32], np.uint16).tolist() == [64] * 4 + [depth] * 2 + [64] * 2
+        assert list(data[48:56]) == [16] * 6 + [depth // 4] * 2
 
 
 WRITTEN = """
@@ -93,15 +93,31 @@ print(cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(fu
 """
 
 
+COMPILED = """
+from edgellm.backends.cpu.jit.compiler import compile_kernel
+from edgellm.backends.cpu.jit.selftest import KERNELS
+print(*(compile_kernel(kernel, "amx").symbol for kernel in KERNELS))
+"""
+
+
+def run_as_amx(program: str, *arguments: str) -> str:
+    """What a program prints that compiles for a processor with AMX, which need not be this one."""
+    environment = dict(os.environ, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES="+avx512vnni,+amx-tile,+amx-int8",
+                       PYTHONPATH=str(Path(__file__).resolve().parent.parent))
+    return subprocess.run([sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True,
+                          check=True).stdout
+
+
+def test_the_trial_s_kernels_are_found_by_their_ids() -> None:
+    assert len(run_as_amx(COMPILED).split()) == len(selftest.KERNELS)
+
+
 @pytest.mark.parametrize(("name", "instruction"), [
     ("Q4_0", "tdpbssd"), pytest.param("Q4_K", "tdpbsud", marks=pytest.mark.slow),
     pytest.param("Q6_K", "tdpbssd", marks=pytest.mark.slow)])
 def test_instructions(name: str, instruction: str) -> None:
-    """What LLVM writes for a processor with AMX, which need not be this one."""
-    environment = dict(os.environ, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES="+avx512vnni,+amx-tile,+amx-int8",
-                       PYTHONPATH=str(Path(__file__).resolve().parent.parent))
-    written = subprocess.run([sys.executable, "-c", WRITTEN, "matmul", name], env=environment, capture_output=True, text=True,
-                             check=True).stdout
+    """What LLVM writes."""
+    written = run_as_amx(WRITTEN, "matmul", name)
     lines = [line.split() for line in written.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
     used = [words[0] for words in lines]
     scales = 2 if name == "Q6_K" else 1
@@ -109,7 +125,7 @@ def test_instructions(name: str, instruction: str) -> None:
                         ("tilestored", scales), (instruction, scales)):
         assert used.count(each) >= least, each
     products = [" ".join(words[1:]) for words in lines if words[0] == instruction]
-    assert products[0] == "%tmm3, %tmm2, %tmm0"              # in this order of operands: weights, activations, sums
+    assert set(products) == {f"%tmm{6 + i % 2}, %tmm{4 + i % 2}, %tmm{i}" for i in range(4)}         # weights, activations, sums
 
 
 def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,6 +143,7 @@ def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.parametrize(("program", "verdict"), [
     ("print(0.001, 0.004)", "faster"), ("print(0.004, 0.001)", "slower"), ("print('wrong results')", "wrong results"),
     ("import os; os.kill(os.getpid(), 4)", "ended with signal 4"), ("raise SystemExit(3)", "ended with status 3"),
+    ("raise OSError('no space é')", "ended with status 1: OSError: no space é"), ("", "ended without an answer"),
 ])
 def test_verdicts(program: str, verdict: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever becomes of the other process, this one goes on; a verdict is found once and kept."""

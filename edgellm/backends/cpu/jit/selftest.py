@@ -22,6 +22,7 @@ from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 TIMES, ROUNDS = 500, 5
 SECONDS = 120.0                                  # to compile two small kernels and run them, on a machine that is busy
 VERDICT = "verdict"
+KERNELS = TILES, DOTS = "amx_selftest:tiles", "amx_selftest:dots"
 CASES = ((BLOCK, False), (BLOCK, True), (BLOCK // 2, False), (BLOCK // 2, True))     # quants of a product; whether they are signed
 SUMS = 4 * 16 * TILE_COLUMNS                     # bytes of the sums of one
 
@@ -38,7 +39,7 @@ def verdict() -> str:
     try:
         kept = cache.folder / VERDICT
         if kept.is_file():
-            return kept.read_text(encoding="ascii")
+            return kept.read_text(encoding="utf-8")
         found = _try()
         _keep(kept, found)
         return found
@@ -49,7 +50,7 @@ def verdict() -> str:
 def _keep(path: Path, text: str) -> None:
     fresh = path.with_suffix(f".{os.getpid()}")
     try:
-        fresh.write_text(text, encoding="ascii")
+        fresh.write_text(text, encoding="utf-8")
         os.replace(fresh, path)
     except OSError:                              # a disk that is full or read-only: tried again at the next start
         fresh.unlink(missing_ok=True)
@@ -66,11 +67,13 @@ def _try() -> str:
         return f"not finished ({type(fault).__name__})"
     if ended.returncode < 0:
         return f"ended with signal {-ended.returncode}"
+    if ended.returncode:
+        return ": ".join([f"ended with status {ended.returncode}", *ended.stderr.splitlines()[-1:]])
     words = ended.stdout.split()
     try:
         tiles, dots = float(words[0]), float(words[1])
     except (IndexError, ValueError):
-        return " ".join(words[:8]) or f"ended with status {ended.returncode}"
+        return " ".join(words[:8]) or "ended without an answer"
     return "faster" if tiles < dots else "slower"
 
 
@@ -95,7 +98,7 @@ def main() -> None:
         print("not permitted by the system")
         return
     linker, signature = Linker(), ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    addresses = kernel_addresses(["trial:tiles", "trial:dots"], "amx", linker)
+    addresses = kernel_addresses(KERNELS, "amx", linker)
     rng, out = np.random.default_rng(0), np.zeros((len(CASES), 2, 16, 16), np.int32)
     x, w = rng.integers(-127, 128, (16, 32), np.int8), rng.integers(0, 256, (8, 16, 4), np.uint8)
     record = np.array([0, x.ctypes.data, w.ctypes.data, out.ctypes.data, 1], np.int64)
@@ -105,10 +108,10 @@ def main() -> None:
         signature(addresses[kernel])(record.ctypes.data, 0, 1)
         return time.perf_counter() - start
 
-    seconds("trial:tiles")
+    seconds(TILES)
     if not all((got == sums).all() for sums, got in zip(exact(x, w), out, strict=True)):
         print("wrong results")
         return
     record[4] = TIMES
-    pairs = [(seconds("trial:tiles"), seconds("trial:dots")) for _ in range(ROUNDS)]
+    pairs = [(seconds(TILES), seconds(DOTS)) for _ in range(ROUNDS)]
     print(*(min(times) for times in zip(*pairs, strict=True)))

@@ -1,4 +1,4 @@
-"""Whether this machine multiplies tiles rightly, and whether that is worth it: what `backends/cpu/trial.py` runs in a process of
+"""Whether this machine multiplies tiles rightly, and whether that is worth it: what `jit/selftest.py` runs in a process of
 its own.
 """
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels import block_lanes, neon_rows, output, panel, panel_groups
+from edgellm.backends.cpu.kernels import block_lanes, neon_rows, output, panel, panel_groups, panel_tiles
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._partition import lanes, tiles
 from edgellm.backends.cpu.kernels._prefetch import LINE
@@ -175,7 +175,8 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
         panel.unpack_interleaved(e, variant, opened, a[0], a[3], a[5]) if interleaved
         else panel.unpack_group(e, variant, opened, *a)))
     ahead_bytes = tile_rows * raw_superblock_bytes(variant) // BLOCKS if small_until else 0
-    multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: panel.multiply(e, shape, ahead_bytes, *a))
+    multiplied = panel_tiles.multiply if isa_level.tiles else panel.multiply
+    multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: multiplied(e, shape, ahead_bytes, *a))
     side_by_side = isa_level.tile_groups
     multiply_several = (isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
                         if side_by_side > 1 else None)

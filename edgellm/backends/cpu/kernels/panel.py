@@ -9,12 +9,10 @@ sixteen columns, then their d and sums.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import folding, neon_tile, panel_rows, row_words
@@ -234,61 +232,30 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, superblocks: Value
     sums = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in columns]
     for each in sums:
         b.store(e.constant(kind, 0.0), each)
-    block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.is_neon else _tile_block
-    if e.tiles:
-        ahead = _Ahead(e, shape, panel, superblocks, x)
-        ahead.multiply(I64(0))
+    block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.is_neon else tile_block
     with cgutils.for_range(b, superblocks) as loop:
         w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
         for line in range(0, ahead_bytes, LINE):
             e.prefetch(b.add(ahead_at, b.mul(loop.index, I64(ahead_bytes))), line, to_first=False)
-        if e.tiles:
-            ahead.multiply(b.add(loop.index, I64(1)))
-            block_of = functools.partial(_tile_block, dots=ahead.dots(loop.index))
         for value, each in zip(block_of(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):
             b.store(value, each)
+    add_to_totals(e, [b.load(each) for each in sums], columns, totals, block)
+
+
+def add_to_totals(e: Generic, sums: Sequence[Value], columns: range, totals: Value, block: Value) -> None:
+    """A pass's sums of some columns of a tile; the first pass, of block 0, sets the totals."""
+    b, places = e.b, [4 * e.tile_rows * c for c in columns]
     with b.if_else(b.icmp_signed("==", block, I64(0))) as (first, later):
         with first:
-            for c, each in zip(columns, sums, strict=True):
-                e.store(b.load(each), totals, 4 * e.tile_rows * c)
+            for value, place in zip(sums, places, strict=True):
+                e.store(value, totals, place)
         with later:
-            for c, each in zip(columns, sums, strict=True):
-                e.store(b.fadd(e.load(kind, totals, 4 * e.tile_rows * c), b.load(each)), totals, 4 * e.tile_rows * c)
+            for value, place in zip(sums, places, strict=True):
+                e.store(b.fadd(e.load(value.type, totals, place), value), totals, place)
 
 
-class _Ahead:
-    """Sums of a tile's blocks by `tile_products`, made while those of the block before are weighed."""
-
-    def __init__(self, e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value) -> None:
-        self.e, self.shape, self.panel, self.superblocks, self.x = e, shape, panel, superblocks, x
-        self.size, self.depth = 4 * TILE_COLUMNS * e.tile_rows, BLOCK // shape.n_scales
-        line = ir.ArrayType(vector(I32, e.tile_rows), TILE_COLUMNS)
-        self.space = e.b.ptrtoint(cgutils.alloca_once(e.b, line, 2 * shape.n_scales), I64)
-
-    def _place(self, superblock: Value) -> Value:
-        """Where the sums of a superblock's block are kept until those of the next but one."""
-        b = self.e.b
-        return b.add(self.space, b.mul(b.and_(superblock, I64(1)), I64(self.shape.n_scales * self.size)))
-
-    def multiply(self, superblock: Value) -> None:
-        """After the last superblock, that one again: its sums are then in both places."""
-        e, b = self.e, self.e.b
-        here = b.select(b.icmp_signed("<", superblock, self.superblocks), superblock, b.sub(self.superblocks, I64(1)))
-        w = b.add(self.panel, b.mul(here, I64(record_bytes(e, self.shape))))
-        x, out = b.add(self.x, b.mul(here, I64(X_RECORD))), self._place(superblock)
-        signed = bool(self.shape.offset) or self.shape.signed
-        for half in range(self.shape.n_scales):
-            e.tile_products(b.add(x, I64(half * self.depth)), BLOCK, b.add(w, I64(half * self.depth * e.tile_rows)), self.depth,
-                            signed, b.add(out, I64(half * self.size)), half)
-
-    def dots(self, superblock: Value) -> Callable[[int, Sequence[int]], list[Value]]:
-        """What `_tile_block` asks: sums of the only block or of a half, for some columns."""
-        e, place = self.e, self._place(superblock)
-        return lambda index, some: [e.load(vector(I32, e.tile_rows), place, index * self.size + 4 * e.tile_rows * c) for c in some]
-
-
-def _tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: Value, columns: range,
-                dots: Callable[[int, Sequence[int]], list[Value]] | None = None) -> list[Value]:
+def tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: Value, columns: range,
+               dots: Callable[[int, Sequence[int]], list[Value]] | None = None) -> list[Value]:
     """Totals + one block, for some columns of the tile. `dots`: its sums, if there already, offsets included."""
     rows = e.tile_rows
     kind, floats, parts = vector(I8, 4 * rows), vector(F32, rows), 8 // shape.n_scales

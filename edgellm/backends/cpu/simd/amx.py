@@ -1,7 +1,7 @@
 """The AMX ISA level: AVX-512 VNNI, whose tiles of many columns are multiplied by the tile unit, blocks of 32 quants at a time.
 
 A block's sums are integers and leave the tile before they are weighed, so results are those of the other ISA levels, bit by bit.
-Tile registers are named here (0 and 1: sums, 2 and 4: activations, 3 and 5: weights), and LLVM uses none of its own accord.
+Tile registers are named here (0 to 3: sums, 4 and 5: activations, 6 and 7: weights), and LLVM uses none of its own accord.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS, ROW_BYTES = 16, 64                         # of a tile of sums: activation
 def configuration(depth: int) -> bytes:
     """What LDTILECFG reads, for products of `depth` quants: palette 1, then bytes of a row and rows of each register."""
     sums, activations, weights = (ROW_BYTES, ROWS), (depth, ROWS), (ROW_BYTES, depth // 4)
-    shapes = [sums, sums, activations, weights, activations, weights, (0, 0), (0, 0)]
+    shapes = [sums] * 4 + [activations] * 2 + [weights] * 2
     widths = struct.pack("<8H", *(width for width, _ in shapes))
     return struct.pack("<B15x", 1) + widths.ljust(32, b"\0") + bytes(rows for _, rows in shapes).ljust(16, b"\0")
 
@@ -42,7 +42,7 @@ class Amx(Avx512Vnni):
         self.call("llvm.x86.tilerelease", ir.VoidType())
 
     def tile_products(self, x: Any, x_stride: int, w: Any, depth: int, signed: bool, out: Any, which: int) -> None:
-        none, sums, activations, weights = ir.VoidType(), I8(which), I8(2 + 2 * which), I8(3 + 2 * which)
+        none, sums, activations, weights = ir.VoidType(), I8(which), I8(4 + which % 2), I8(6 + which % 2)
         self.call("llvm.x86.tilezero", none, sums)
         self.call("llvm.x86.tileloadd64", none, activations, self._pointer(I8, x, 0), I64(x_stride))
         self.call("llvm.x86.tileloadd64", none, weights, self._pointer(I8, w, 0), I64(ROW_BYTES))

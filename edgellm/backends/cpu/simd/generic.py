@@ -354,8 +354,8 @@ class Generic:
 
     def tile_products(self, x: Value, x_stride: int, w: Value, depth: int, signed: bool, out: Value, which: int) -> None:
         """Sums of `depth` (16 or 32) products each: sixteen rows of i8 at x, `x_stride` bytes apart, with sixteen columns at w, of
-        which four rows lie together; u8 or, `signed`, i8. To `out` as i32[16][16], a row for each one of x. `which`: 0 or 1, not
-        the one of the products before, so that they need not wait.
+        which four rows lie together; u8 or, `signed`, i8. To `out` as i32[16][16], a row for each one of x. `which`: 0 to 3, not
+        the one of the products just before, so that they need not wait.
         """
         kind, rows = vector(I32, 16), vector(I8, 64)
         weights = [self.load(rows, w, 64 * g) for g in range(depth // 4)]
