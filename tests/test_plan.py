@@ -182,6 +182,9 @@ def test_chunks_of_records() -> None:
     key = replace(product, pieces=512, uses=(Use("k", ("decode", 2), True),))
     assert _chunks_of([product, key], 3, True) == 6, "nothing in common"
     assert _chunks_of([product, heads], 3, False) == 48, "rows of several tokens are nobody's pieces"
+    square = replace(product, pieces=2048, weight_rows=None, weight_bytes=2048 * 2048 * 9 // 16)
+    assert _chunks_of([square], 16, True) == 0 and _chunks_of([square], 16, False) == 64, "many threads wait less for small chunks"
+    assert _chunks_of([square], 4, False) == 16
     assert _chunks_of([product, replace(gate, by_thread=True)], 2, True) == _chunks_of([gate], 2, True) == 0
     assert _chunks_of([product, replace(gate, pieces=REPLICATED)], 2, True) == 0
 
