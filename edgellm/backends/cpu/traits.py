@@ -29,7 +29,9 @@ BLOCK = 32                                       # activations that share a scal
 ROW_ALIGNMENT = 64
 TILE_COLUMNS = 16                                # activation rows of a tile
 PANEL_ROWS = 64                                  # weight rows unpacked at a time: activations are read once per panel
-PANEL_BYTES = 1 << 19                            # of unpacked rows, where more than one group of 16 fits
+PANEL_BYTES = 1 << 19                            # of unpacked rows, where more than PANEL_GROUPS groups of 16 fit
+PANEL_GROUPS = 2                                 # of unpacked rows, however long they are
+TOTALS_OF_TILES = 2 * PANEL_ROWS * TILE_COLUMNS * 4              # bytes of a panel's sums with two tiles
 FLOAT_ROWS, FLOAT_COLUMNS = 32, 48               # of products with "f32" activations: that go together, multiples of tiles
 FLOAT_ELEMENTS = 512                             # of longer rows so many at a time
 
@@ -95,14 +97,14 @@ def q8_row_bytes(k: int) -> int:
 
 
 def scratch_bytes(name: str, k: int) -> int:
-    """Bytes per thread that a product with rows of k elements needs: for a tile's sums, a superblock of rows and a panel, or for
+    """Bytes per thread that a product with rows of k elements needs: for sums of tiles, a superblock of rows and a panel, or for
     the sums of long rows of floats.
     """
     if TRAITS[name].activation == "f32":
         return FLOAT_ROWS * (FLOAT_COLUMNS + 3) * 64 if k > FLOAT_ELEMENTS else 0            # of 16 lanes each
     row_superblock = SUPERBLOCK + 4 * SUPERBLOCK // BLOCK * 4  # quants, and at most two vectors each of scales and mins
     group = 16 * row_superblock
-    return PANEL_ROWS * TILE_COLUMNS * 4 + group + max(PANEL_BYTES, group * _superblocks(k))
+    return TOTALS_OF_TILES + group + max(PANEL_BYTES, PANEL_GROUPS * group * _superblocks(k))
 
 
 def _superblocks(k: int) -> int:

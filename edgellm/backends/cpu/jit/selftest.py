@@ -1,8 +1,8 @@
 """AMX self-test: tiles are used where they give right results, faster than without; asked once for each machine and version.
 
-What processors, systems and virtual machines say of AMX is not always so: instructions may be missing, slow or wrong. So tiles are
-multiplied in another process, which may die of it, compared with NumPy, and timed beside dot products. That process runs `main`,
-which prints seconds with tiles and with dot products, or what is wrong.
+What processors, systems and virtual machines say of AMX is not always so: instructions may be missing, slow or wrong. So products
+of a prompt are made with tiles in another process, which may die of it, compared with those of the ISA level below, bit by bit,
+and timed beside them. That process runs `main`, which prints seconds with tiles and without, or what is wrong.
 """
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from edgellm.backends.cpu import system
+from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.jit.build import kernel_addresses
 from edgellm.backends.cpu.jit.cache import ObjectCache
 from edgellm.backends.cpu.jit.linker import Linker
-from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
+from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.words import MATMUL, QUANTISE
 
-TIMES, ROUNDS = 500, 5
-SECONDS = 120.0                                  # to compile two small kernels and run them, on a machine that is busy
+ISAS = "amx", "avx512vnni"
+TYPES = ("Q4_K", {0: 0.001, 2: 0.001}), ("Q6_K", {208: 0.001})       # of blocks and of half blocks; where a superblock's f16 are
+ROWS, TOKENS, K, ROUNDS = 128, 64, 2048, 9
+SECONDS = 300.0                                  # to compile the kernels and run them, on a machine that is busy
 VERDICT = "verdict"
-KERNELS = TILES, DOTS = "amx_selftest:tiles", "amx_selftest:dots"
-CASES = ((BLOCK, False), (BLOCK, True), (BLOCK // 2, False), (BLOCK // 2, True))     # quants of a product; whether they are signed
-SUMS = 4 * 16 * TILE_COLUMNS                     # bytes of the sums of one
 
 
 @functools.cache
@@ -77,41 +77,55 @@ def _try() -> str:
     return "faster" if tiles < dots else "slower"
 
 
-def exact(x: Any, w: Any) -> list[Any]:
-    """The sums of each case: i8 activations (16, 32) and bytes of weights (8, 16, 4), fours of quants of sixteen rows."""
-    import numpy as np
+class Trial:
+    """Products of `TOKENS` rows of activations with `ROWS` rows of weights of each type, by the kernels of an ISA level."""
 
-    found = []
-    for depth, signed in CASES:
-        weights = (w.view(np.int8) if signed else w)[: depth // 4].astype(np.int32)
-        found.append(np.einsum("cgk,grk->cr", x[:, :depth].reshape(16, -1, 4).astype(np.int32), weights))
-    return found
+    def __init__(self, isa: str, linker: Linker) -> None:
+        import ctypes
+
+        import numpy as np
+
+        signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+        rng, traits = np.random.default_rng(0), [TRAITS[name] for name, _ in TYPES]
+        kernels = {kernel for each in traits for kernel in (each.matmul, f"quantise:{each.activation}")}
+        addresses = {kernel: signature(address) for kernel, address in kernel_addresses(kernels, isa, linker).items()}
+        step, x = np.array([TOKENS, TOKENS], np.int64), rng.standard_normal((TOKENS, K), np.float32)
+        self.results = [np.zeros((TOKENS, ROWS), np.float32) for _ in traits]
+        self._calls, self._kept = list[tuple[Any, Any]](), [step, x]
+        for (name, scales), each, out in zip(TYPES, traits, self.results, strict=True):
+            weights = rng.integers(0, 256, (ROWS, K // SUPERBLOCK, each.block_bytes), np.uint8)
+            for place, scale in scales.items():
+                weights[..., place : place + 2] = np.array([scale], np.float16).view(np.uint8)
+            rows, scratch = np.zeros((TOKENS, q8_row_bytes(K)), np.uint8), np.zeros(scratch_bytes(name, K) + 64, np.uint8)
+            addresses[f"quantise:{each.activation}"](QUANTISE.record(
+                step=step.ctypes.data, x=x.ctypes.data, x_stride=x.strides[0], k=K, out=rows.ctypes.data,
+                out_stride=rows.strides[0]).ctypes.data, 0, 1)
+            record = MATMUL.record(
+                step=step.ctypes.data, weights=weights.ctypes.data, row_bytes=weights.strides[0], n=ROWS, k=K, x=rows.ctypes.data,
+                x_stride=rows.strides[0], out=out.ctypes.data, out_stride=out.strides[0], count=abi.N_TOKENS,
+                scratch=scratch.ctypes.data)
+            self._calls.append((addresses[each.matmul], record))
+            self._kept += [weights, rows, scratch]
+        self.run()
+
+    def run(self) -> float:
+        """Seconds of all products."""
+        import time
+
+        start = time.perf_counter()
+        for kernel, record in self._calls:
+            kernel(record.ctypes.data, 0, 1)
+        return time.perf_counter() - start
 
 
 def main() -> None:
-    import ctypes
-    import time
-
-    import numpy as np
-
     if not system.amx_permitted():
         print("not permitted by the system")
         return
-    linker, signature = Linker(), ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    addresses = kernel_addresses(KERNELS, "amx", linker)
-    rng, out = np.random.default_rng(0), np.zeros((len(CASES), 2, 16, 16), np.int32)
-    x, w = rng.integers(-127, 128, (16, 32), np.int8), rng.integers(0, 256, (8, 16, 4), np.uint8)
-    record = np.array([0, x.ctypes.data, w.ctypes.data, out.ctypes.data, 1], np.int64)
-
-    def seconds(kernel: str) -> float:
-        start = time.perf_counter()
-        signature(addresses[kernel])(record.ctypes.data, 0, 1)
-        return time.perf_counter() - start
-
-    seconds(TILES)
-    if not all((got == sums).all() for sums, got in zip(exact(x, w), out, strict=True)):
+    linker = Linker()
+    tiles, without = (Trial(isa, linker) for isa in ISAS)
+    if any(ours.tobytes() != theirs.tobytes() for ours, theirs in zip(tiles.results, without.results, strict=True)):
         print("wrong results")
         return
-    record[4] = TIMES
-    pairs = [(seconds(TILES), seconds(DOTS)) for _ in range(ROUNDS)]
-    print(*(min(times) for times in zip(*pairs, strict=True)))
+    rounds = [(tiles.run(), without.run()) for _ in range(ROUNDS)]
+    print(*(min(times) for times in zip(*rounds, strict=True)))

@@ -23,7 +23,7 @@ from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.simd.neon import Neon
-from edgellm.backends.cpu.traits import BLOCK, PANEL_BYTES, PANEL_ROWS, SUPERBLOCK, TILE_COLUMNS
+from edgellm.backends.cpu.traits import BLOCK, PANEL_GROUPS, PANEL_ROWS, SUPERBLOCK, TILE_COLUMNS, TOTALS_OF_TILES
 from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = SUPERBLOCK // BLOCK
@@ -168,18 +168,15 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
     shape = folded(opened, isa_level)
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
     tile_rows, panel_bytes, small_until = isa_level.tile_rows, isa_level.panel_bytes, isa_level.small_panel_columns
-    totals_bytes = tile_rows * TILE_COLUMNS * 4
     record, row_superblock = panel.record_bytes(isa_level, shape), panel.row_superblock_bytes(shape)
     lanes = Vec("f32", tile_rows)
     unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: (
         panel.unpack_interleaved(e, variant, opened, a[0], a[3], a[5]) if interleaved
         else panel.unpack_group(e, variant, opened, *a)))
     ahead_bytes = tile_rows * raw_superblock_bytes(variant) // BLOCKS if small_until else 0
-    multiplied = panel_tiles.multiply if isa_level.tiles else panel.multiply
-    multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: multiplied(e, shape, ahead_bytes, *a))
-    side_by_side = isa_level.tile_groups
-    multiply_several = (isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
-                        if side_by_side > 1 else None)
+    side_by_side, together = isa_level.tile_groups, panel_tiles.TILES if isa_level.tiles else 1
+    assert side_by_side <= PANEL_GROUPS
+    by_panel = (_panel_by_tile_unit if isa_level.tiles else _panel_by_tile)(isa, shape, ahead_bytes)
     put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, lanes))
     load_rows = isa.make("load_rows", lanes, (i64,), lambda e, at: e.load(vector(F32, tile_rows), at))
     fetch = isa.make("fetch", void, (i64,), lambda e, at: e.prefetch(at, to_first=False))
@@ -195,9 +192,8 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
         at_once = 1                              # a large panel goes through the second-level cache: too slow for a few tiles
         if columns > small_until:
             at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes) // side_by_side * side_by_side)
-        if side_by_side <= PANEL_BYTES // group_bytes:
-            at_once = max(at_once, side_by_side)
-        rows = totals + PANEL_ROWS * TILE_COLUMNS * 4
+        at_once = max(at_once, side_by_side)
+        rows = totals + TOTALS_OF_TILES
         groups = rows + tile_rows * row_superblock
         begin_tiles()
         for group in range(first, end, at_once):
@@ -207,30 +203,27 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
                 unpack_group(w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * group_bytes)
             done, last_row = group + here, min((group + here + at_once) * tile_rows, until * tile_rows, n)
             ahead, lines = w + done * tile_rows * row_bytes, max(0, last_row - done * tile_rows) * row_bytes // LINE
-            if columns <= small_until:           # `multiply` does it
+            if columns <= small_until:           # `by_panel` does it
                 lines = 0
-            passes = columns // TILE_COLUMNS * BLOCKS
+            step = TILE_COLUMNS * together
+            passes = (columns + step - 1) // step * BLOCKS
             near = ahead
-            for c in range(0, columns, TILE_COLUMNS):
+            for c in range(0, columns, step):
+                tiles = min(together, (columns - c) // TILE_COLUMNS)
                 for block in range(BLOCKS):
-                    turn = c // TILE_COLUMNS * BLOCKS + block    # meanwhile the rows of the next panel come to the cache
+                    turn = c // step * BLOCKS + block            # meanwhile the rows of the next panel come to the cache
                     for line in range(lines * turn // passes, lines * (turn + 1) // passes):
                         fetch(ahead + line * LINE)
                     at, x_at = groups + block * pass_bytes, x + c * x_stride + block * x_pass_bytes
-                    n_superblocks, alone = max(1, (blocks - block + BLOCKS - 1) // BLOCKS), 0  # those that have such a block
-                    if side_by_side > 1:
-                        alone = here // side_by_side * side_by_side
-                        for i in range(0, alone, side_by_side):
-                            multiply_several(at + i * group_bytes, group_bytes, n_superblocks, x_at, totals + i * totals_bytes,
-                                             block)
+                    n_superblocks = max(1, (blocks - block + BLOCKS - 1) // BLOCKS)      # those that have such a block
                     if c > 0 or columns > small_until:
                         near = at                # in the cache already: nothing to fetch
-                    for i in range(alone, here):
-                        multiply(at + i * group_bytes, n_superblocks, x_at, totals + i * totals_bytes, block, near)
+                    by_panel(at, group_bytes, here, n_superblocks, x_at, TILE_COLUMNS * x_stride, tiles, totals, block, near)
                     near += n_superblocks * ahead_bytes
-                for column in range(TILE_COLUMNS):           # whose rows lie side by side
+                for column in range(tiles * TILE_COLUMNS):       # whose rows lie side by side
                     for i in range(here):
-                        row, at = (group + i) * tile_rows, totals + (i * TILE_COLUMNS + column) * tile_rows * 4
+                        place = column // TILE_COLUMNS * PANEL_ROWS * TILE_COLUMNS + column % TILE_COLUMNS * tile_rows
+                        row, at = (group + i) * tile_rows, totals + (place + i * TILE_COLUMNS * tile_rows) * 4
                         if row + tile_rows <= n:
                             put_rows(load_rows(at), op, row, c + column)
                         else:
@@ -239,6 +232,45 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
         end_tiles()
 
     return many
+
+
+def _panel_by_tile(isa: Isa, shape: Shape, ahead_bytes: int) -> Any:
+    """A pass of the groups of a panel by one tile of activations; see `many_columns`."""
+    side_by_side, totals_bytes = isa.level.tile_groups, isa.level.tile_rows * TILE_COLUMNS * 4
+    multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: panel.multiply(e, shape, ahead_bytes, *a))
+    multiply_several = (isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
+                        if side_by_side > 1 else None)
+
+    @inline
+    def by_panel(panel_at, group_bytes, groups, superblocks, x, tile_bytes, tiles, totals, block, near):
+        alone = 0
+        if side_by_side > 1:
+            alone = groups // side_by_side * side_by_side
+            for i in range(0, alone, side_by_side):
+                multiply_several(panel_at + i * group_bytes, group_bytes, superblocks, x, totals + i * totals_bytes, block)
+        for i in range(alone, groups):
+            multiply(panel_at + i * group_bytes, superblocks, x, totals + i * totals_bytes, block, near)
+
+    return by_panel
+
+
+def _panel_by_tile_unit(isa: Isa, shape: Shape, ahead_bytes: int) -> Any:
+    """The same by one tile or two."""
+    assert not ahead_bytes and isa.level.tile_groups == panel_tiles.GROUPS
+    totals_bytes = isa.level.tile_rows * TILE_COLUMNS * 4
+    one, two = (isa.make(f"by_{n}_tiles", void, (i64,) * 8, lambda e, *a, n=n: panel_tiles.multiply(e, shape, n, *a))
+                for n in range(1, panel_tiles.TILES + 1))
+
+    @inline
+    def by_panel(panel_at, group_bytes, groups, superblocks, x, tile_bytes, tiles, totals, block, near):
+        for i in range(0, groups, 2):
+            at, apart = panel_at + i * group_bytes, group_bytes if i + 1 < groups else 0         # the last one alone: twice
+            if tiles == 2:
+                two(at, apart, superblocks, x, tile_bytes, totals + i * totals_bytes, PANEL_ROWS * TILE_COLUMNS * 4, block)
+            else:
+                one(at, apart, superblocks, x, tile_bytes, totals + i * totals_bytes, PANEL_ROWS * TILE_COLUMNS * 4, block)
+
+    return by_panel
 
 
 def _rows_dots(e: Generic, name: str, shape: Shape, weights: Any, row_bytes: Any, rows: Any, k: Any, columns: Any) -> list[Any]:

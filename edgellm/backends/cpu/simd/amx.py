@@ -6,6 +6,7 @@ Tile registers are named here (0 to 3: sums, 4 and 5: activations, 6 and 7: weig
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from llvmlite import ir
@@ -15,6 +16,7 @@ from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
 from edgellm.backends.cpu.simd.base import I8, I64
 
 ROWS, ROW_BYTES = 16, 64                         # of a tile of sums: activation rows by weight rows, four bytes each
+ACTIVATIONS, WEIGHTS = 4, 6                      # their first registers
 
 
 def configuration(depth: int) -> bytes:
@@ -30,6 +32,8 @@ class Amx(Avx512Vnni):
 
     name: ClassVar[str] = "amx"
     tiles: ClassVar[bool] = True
+    tile_groups: ClassVar[int] = 2
+    small_panel_columns: ClassVar[int] = 0
 
     def begin_tiles(self, depth: int) -> None:
         data = configuration(depth)
@@ -41,10 +45,16 @@ class Amx(Avx512Vnni):
     def end_tiles(self) -> None:
         self.call("llvm.x86.tilerelease", ir.VoidType())
 
-    def tile_products(self, x: Any, x_stride: int, w: Any, depth: int, signed: bool, out: Any, which: int) -> None:
-        none, sums, activations, weights = ir.VoidType(), I8(which), I8(4 + which % 2), I8(6 + which % 2)
-        self.call("llvm.x86.tilezero", none, sums)
-        self.call("llvm.x86.tileloadd64", none, activations, self._pointer(I8, x, 0), I64(x_stride))
-        self.call("llvm.x86.tileloadd64", none, weights, self._pointer(I8, w, 0), I64(ROW_BYTES))
-        self.call("llvm.x86.tdpbssd" if signed else "llvm.x86.tdpbsud", none, sums, activations, weights)
-        self.call("llvm.x86.tilestored64", none, sums, self._pointer(I8, out, 0), I64(ROW_BYTES))
+    def tile_products(self, xs: Sequence[Any], x_stride: int, ws: Sequence[Any], depth: int, signed: bool,
+                      outs: Sequence[Sequence[Any]]) -> None:
+        none, multiply = ir.VoidType(), "llvm.x86.tdpbssd" if signed else "llvm.x86.tdpbsud"
+        for i, x in enumerate(xs):
+            self.call("llvm.x86.tileloadd64", none, I8(ACTIVATIONS + i), self._pointer(I8, x, 0), I64(x_stride))
+        for i, w in enumerate(ws):
+            self.call("llvm.x86.tileloadd64", none, I8(WEIGHTS + i), self._pointer(I8, w, 0), I64(ROW_BYTES))
+        pairs = [(i, j) for i in range(len(ws)) for j in range(len(xs))]
+        for sums, (i, j) in enumerate(pairs):
+            self.call("llvm.x86.tilezero", none, I8(sums))
+            self.call(multiply, none, I8(sums), I8(ACTIVATIONS + j), I8(WEIGHTS + i))
+        for sums, (i, j) in enumerate(pairs):
+            self.call("llvm.x86.tilestored64", none, I8(sums), self._pointer(I8, outs[i][j], 0), I64(ROW_BYTES))

@@ -352,18 +352,21 @@ class Generic:
     def end_tiles(self) -> None:
         """After the last one."""
 
-    def tile_products(self, x: Value, x_stride: int, w: Value, depth: int, signed: bool, out: Value, which: int) -> None:
+    def tile_products(self, xs: Sequence[Value], x_stride: int, ws: Sequence[Value], depth: int, signed: bool,
+                      outs: Sequence[Sequence[Value]]) -> None:
         """Sums of `depth` (16 or 32) products each: sixteen rows of i8 at x, `x_stride` bytes apart, with sixteen columns at w, of
-        which four rows lie together; u8 or, `signed`, i8. To `out` as i32[16][16], a row for each one of x. `which`: 0 to 3, not
-        the one of the products just before, so that they need not wait.
+        which four rows lie together; u8 or, `signed`, i8. Of each w with each x, two of each at most, to `outs[w][x]` as
+        i32[16][16], a row for each one of x.
         """
         kind, rows = vector(I32, 16), vector(I8, 64)
-        weights = [self.load(rows, w, 64 * g) for g in range(depth // 4)]
-        with cgutils.for_range(self.b, I64(16)) as row:
-            at = self.b.add(x, self.b.mul(row.index, I64(x_stride)))
-            fours = [self.cast(self.splat(self.load(I32, at, 4 * g), 16), rows) for g in range(depth // 4)]
-            total = Generic.dot(self, list(zip(weights, fours, strict=True)), signed, 128)
-            self.store(self.b.bitcast(total, kind), self.b.add(out, self.b.mul(row.index, I64(64))))
+        for w, places in zip(ws, outs, strict=True):
+            weights = [self.load(rows, w, 64 * g) for g in range(depth // 4)]
+            for x, out in zip(xs, places, strict=True):
+                with cgutils.for_range(self.b, I64(16)) as row:
+                    at = self.b.add(x, self.b.mul(row.index, I64(x_stride)))
+                    fours = [self.cast(self.splat(self.load(I32, at, 4 * g), 16), rows) for g in range(depth // 4)]
+                    total = Generic.dot(self, list(zip(weights, fours, strict=True)), signed, 128)
+                    self.store(self.b.bitcast(total, kind), self.b.add(out, self.b.mul(row.index, I64(64))))
 
     def pair_products(self, w: Value, x: Value) -> Value:
         """Products of unsigned quants w with x, of two neighbours together, as i16: where the ISA level has `has_pair_sums`."""
