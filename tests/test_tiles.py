@@ -135,6 +135,19 @@ def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert jit.choose_isa() == "amx"
 
 
+def test_a_trial_is_announced_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EDGELLM_CACHE", str(tmp_path))
+    monkeypatch.delenv("EDGELLM_ISA", raising=False)
+    monkeypatch.setattr(system, "usable_isas", lambda: system.X86_ISAS)
+    monkeypatch.setattr(selftest, "_try", lambda: "slower")
+    told = list[str]()
+    for _ in range(2):
+        selftest.passed.cache_clear()
+        assert jit.choose_isa(lambda what, done, of: told.append(what)) == "avx512vnni"
+    selftest.passed.cache_clear()
+    assert told == ["testing this processor's AMX, once"]
+
+
 @pytest.mark.parametrize(("program", "verdict"), [
     ("print(0.001, 0.004)", "faster"), ("print(0.004, 0.001)", "slower"), ("print('wrong results')", "wrong results"),
     ("import os; os.kill(os.getpid(), 4)", "ended with signal 4"), ("raise SystemExit(3)", "ended with status 3"),

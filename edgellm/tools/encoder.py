@@ -37,7 +37,7 @@ class Encoder:
         self._linker = jit.Linker()              # the code lives as long as this does
         names = set(targets) | ({name + IMPORTANCE for name in targets} if weighted else set())
         wanted = {f"encode:{name}" for name in (names & KERNELS) | (set(sources) & WIDENED)}
-        found = jit.kernel_addresses(wanted, jit.choose_isa(), self._linker, progress) if wanted else {}
+        found = jit.kernel_addresses(wanted, jit.choose_isa(progress), self._linker, progress) if wanted else {}
         self._kernels = {name.removeprefix("encode:"): _SIGNATURE(address) for name, address in found.items()}
 
     def encode(self, raw: Bytes, source: GGMLType, target: GGMLType, importance: Floats | None = None) -> Bytes:

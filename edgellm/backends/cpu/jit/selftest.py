@@ -33,6 +33,15 @@ def passed() -> bool:
     return verdict() == "faster"
 
 
+def made() -> bool:
+    """Whether it is known already; else `passed` takes some seconds."""
+    cache = ObjectCache("amx")
+    try:
+        return (cache.folder / VERDICT).is_file()
+    finally:
+        cache.close()
+
+
 def verdict() -> str:
     """"faster", or why tiles are not used: "slower", "wrong results", "ended with signal 4" and the like."""
     cache = ObjectCache("amx")

@@ -1,13 +1,14 @@
-"""Small quants times whole scales, as IR: bytes again, looked up in a table that each row has of its own.
+"""Small quants times whole scales, as IR: bytes again.
 
-Of quants of two bits there are four multiples of a scale, so the tables of four rows fill 128 bits. A third bit, of quants with the
-offset 4, adds four times the scale.
+x86 has no products of bytes: they are looked up in a table that each row has of its own. Of quants of two bits there are four
+multiples of a scale, so the tables of four rows fill 128 bits. A third bit, of quants with the offset 4, adds four times the scale.
 """
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from edgellm.backends.cpu.kernels.unpack import Superblock
 from edgellm.backends.cpu.simd.base import I8, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
@@ -47,3 +48,20 @@ def multiplier(e: Generic, scale: Value, offset: int) -> Callable[[Value, int], 
         return b.add(product, b.select(b.icmp_unsigned("!=", third, e.constant(bytes_of, 0)), least, without_third))
 
     return multiply
+
+
+def folded_superblock(e: Generic, superblock: Superblock) -> Superblock:
+    """A superblock of quants that are multiplied by their scales, at ISA levels that multiply bytes and have half a block in a
+    vector. With an offset they are minus what they mean, as the largest would be 128.
+    """
+    assert e.folds
+    b, factor = e.b, superblock.factor[0]
+
+    def quants(block: int, half: int) -> Value:
+        values = superblock.quants(block, half)
+        scale = b.trunc(e.lane(superblock.scales[half], block), I8)
+        if superblock.offset:
+            values = b.sub(e.constant(values.type, superblock.offset), values)
+        return b.mul(values, e.splat(scale, values.type.count))
+
+    return Superblock(quants, [b.fneg(factor) if superblock.offset else factor], most=128, mins=superblock.mins, signed=True)

@@ -161,9 +161,9 @@ def _q2_k(e: Neon, block: Blocks) -> Superblock:
 
     def four(group: int) -> tuple[list[Value], list[Value], tuple[Value, ...]]:
         both = e.load(V8B, p, 8 * group)
-        scales, mins = (e.widen(e.field(both, shift, 15), signed=False) for shift in (0, 4))
-        return ([e.b.fmul(_first(e, d), e.pick(scales, range(h, 8, 2))) for h in (0, 1)],
-                [e.b.fmul(_first(e, least), e.pick(mins, range(h, 8, 2))) for h in (0, 1)], ())
+        scales, mins = e.widen_whole(e.field(both, 0, 15), signed=False), e.widen(e.field(both, 4, 15), signed=False)
+        return ([e.pick(scales, range(h, 8, 2)) for h in (0, 1)],
+                [e.b.fmul(_first(e, least), e.pick(mins, range(h, 8, 2))) for h in (0, 1)], (_first(e, d),))
 
     return _grouped(e, lambda j, h: e.field(twos(j // 4, h), j % 4 * 2, 3), 3, four)
 
@@ -178,8 +178,8 @@ def _q3_k(e: Neon, block: Blocks) -> Superblock:
         first, second = (e.b.and_(e.b.lshr(word, I64(4 * group + i)), I64(0x03030303)) for i in (0, 2))
         high = e.cast(e.b.shl(e.b.or_(first, e.b.shl(second, I64(32))), I64(4)), V8B)
         six = e.b.or_(e.field(e.load(V8B, p, 96), 4 * group, 15), high)
-        scales = e.widen(e.b.sub(six, e.constant(V8B, 32)), signed=True)
-        return [e.b.fmul(_first(e, d), e.pick(scales, range(h, 8, 2))) for h in (0, 1)], (), ()
+        scales = e.widen_whole(e.b.sub(six, e.constant(V8B, 32)), signed=True)
+        return [e.pick(scales, range(h, 8, 2)) for h in (0, 1)], (), (_first(e, d),)
 
     def quants(j: int, h: int) -> Value:
         return e.b.or_(e.field(twos(j // 4, h), j % 4 * 2, 3), e.field(top(j // 4, h), j - 2, 4))

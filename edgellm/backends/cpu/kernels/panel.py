@@ -68,8 +68,8 @@ def row_superblock_bytes(shape: Shape) -> int:
 
 def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, rows: Value,
                  out: Value) -> None:
-    """A group of rows of k weights, `row_bytes` apart, to a panel at `out`; `rows` is space for one superblock of them. Only `left`
-    rows exist; the last of them stands for those that do not.
+    """A group of rows of k weights, `row_bytes` apart, to a panel at `out`, which has their `folded` shape; `rows` is space for a
+    superblock of them. Only `left` rows exist; the last of them stands for those that do not.
     """
     b, raw_superblock = e.b, raw_superblock_bytes(name)
     superblocks, whole = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK)), b.sdiv(k, I64(SUPERBLOCK))
@@ -82,15 +82,19 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
             panel_rows.open_rows(e, name, words, _target(e, shape, out, loop.index, superblocks))
         return
 
+    there = folded(shape, type(e))
+
     def unpack(index: Value, last: Value | None) -> None:
         source = b.add(weights, b.mul(index, I64(raw_superblock_bytes(name))))
         with cgutils.for_range(b, I64(e.tile_rows)) as row:
             here = b.select(b.icmp_signed("<", row.index, left), row.index, b.sub(left, I64(1)))
             superblock = open_superblock(e, name, b.add(source, b.mul(here, row_bytes)), last)
-            to = b.add(rows, b.mul(row.index, I64(row_superblock_bytes(shape))))
-            unpack_step(e, shape, superblock, mins_of(e, superblock.mins), to)
-        record = I64(record_bytes(e, shape))
-        _to_panel(e, shape, rows, b.add(out, b.mul(index, record)), b.mul(superblocks, record))
+            to = b.add(rows, b.mul(row.index, I64(row_superblock_bytes(there))))
+            if there.folded:
+                superblock = folding.folded_superblock(e, superblock)
+            unpack_step(e, there, superblock, mins_of(e, superblock.mins), to)
+        record = I64(record_bytes(e, there))
+        _to_panel(e, there, rows, b.add(out, b.mul(index, record)), b.mul(superblocks, record))
 
     with cgutils.for_range(b, whole) as loop:
         unpack(loop.index, None)

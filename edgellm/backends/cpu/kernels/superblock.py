@@ -23,6 +23,7 @@ from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TRAITS
 
 Value = Any                                      # ir.Value: llvmlite has no static types
 VECTOR_BYTES = 32
+SMALL_QUANTS = 7                                 # up to which quants times their scales are bytes
 BLOCKS = SUPERBLOCK // BLOCK
 START_SECTION = 2                                # of a block's activations at ISA levels with a `tile_offset`; see traits.py
 
@@ -61,9 +62,11 @@ def folded(shape: Shape, isa_level: type[Generic]) -> Shape:
     """What a panel has of a type. Small quants times the whole scales of their half blocks are bytes as well: of these there is one
     dot product for a block, and their factor is its scale. Where they have an offset they are minus that, as the largest is 128.
     """
-    if not (isa_level.wide_quants and shape.n_factors):
-        return shape
-    return replace(shape, n_scales=1, n_factors=0, most=255, offset=128 if shape.offset else 0, folded=True)
+    if isa_level.folds and shape.n_factors and shape.most <= SMALL_QUANTS:
+        return replace(shape, n_scales=1, n_factors=0, most=128, offset=0, signed=True, folded=True)
+    if isa_level.wide_quants and shape.n_factors:
+        return replace(shape, n_scales=1, n_factors=0, most=255, offset=128 if shape.offset else 0, folded=True)
+    return shape
 
 
 def raw_superblock_bytes(name: str) -> int:

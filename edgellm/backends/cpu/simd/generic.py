@@ -34,6 +34,7 @@ class Generic:
 
     name: ClassVar[str] = "generic"
     wide_quants: ClassVar[bool] = False          # whether `dot` takes unsigned quants up to 255 well; all take them up to 127
+    folds: ClassVar[bool] = False                # whether panels have small quants times the scales of their half blocks
     is_neon: ClassVar[bool] = False              # an AArch64 ISA level: kernels that suit 128-bit vectors better take their place
     together: ClassVar[int] = 2                  # blocks whose halves (16 quants each) fill a vector
     rows_apart: ClassVar[bool] = False           # whether one or two columns are multiplied by vectors of blocks q and q + 4

@@ -65,9 +65,13 @@ class Neon(Generic):
         return self.join_all([self.plain(part) for part in self.split(value, 16)])
 
     def widen(self, quants: Value, signed: bool) -> Value:
-        """i8x8 to f32x8 in five instructions. LLVM takes four tables for it in loops, and their registers from the sums."""
+        """i8x8 to f32x8 in five instructions."""
+        return self.b.sitofp(self.widen_whole(quants, signed), vector(F32, 8))
+
+    def widen_whole(self, quants: Value, signed: bool) -> Value:
+        """i8x8 to i32x8 in three instructions. LLVM takes four tables for it in loops, and their registers from the sums."""
         wide = self.plain((self.b.sext if signed else self.b.zext)(quants, V8H))
-        return self.b.sitofp(self.b.sext(wide, vector(I32, 8)), vector(F32, 8))
+        return self.b.sext(wide, vector(I32, 8))
 
     def done_here(self, values: Sequence[Value]) -> list[Value]:
         """The same values (vectors, addresses), computed where this is written and before what follows from them; costs no
@@ -168,6 +172,7 @@ class DotProd(Neon):
     """Four i8 x i8 products added to an i32 lane (Raspberry Pi 5, Apple M1)."""
 
     name: ClassVar[str] = "dotprod"
+    folds: ClassVar[bool] = True
     keeps_products: ClassVar[bool] = False
     has_chains: ClassVar[bool] = True
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((6, 5, 5), (4, 4, 4, 4))
