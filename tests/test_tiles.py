@@ -18,6 +18,7 @@ from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.jit import selftest
 from edgellm.backends.cpu.simd import ISA_LEVELS, Isa
 from edgellm.backends.cpu.simd.amx import configuration
+from edgellm.backends.cpu.traits import BLOCK, TRAITS
 
 QUICK = ["Q4_K"]
 pytestmark = pytest.mark.skipif(not system.is_x86(), reason="tiles of this form are x86's")
@@ -43,7 +44,10 @@ def kernels(isa: Isa) -> Iterator[Kernels]:
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in KINDS])
 def test_products_of_tiles(kernels: Kernels, isa: Isa, name: str) -> None:
     """Tiles of sixteen columns give what a column alone gives, bit by bit, and both are right."""
-    columns_give_what_each_alone_gives(kernels, isa, name, ((512, 35, 37), (256, 3, 16), (1536, 80, 64)))
+    sizes = [(512, 35, 37), (256, 3, 16), (1536, 80, 64), (256, 20, 53)]
+    if TRAITS[name].block == BLOCK:              # the last superblock has one block: passes differ in length
+        sizes.append((544, 18, 33))
+    columns_give_what_each_alone_gives(kernels, isa, name, sizes)
 
 
 def test_a_tile_of_activations_has_whole_rows(kernels: Kernels) -> None:
