@@ -14,7 +14,7 @@ import pytest
 from own_isa_levels import KINDS, columns_give_what_each_alone_gives, quantisers
 from test_matmul_kernels import Kernels, quantise
 
-from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu import findings, jit, system
 from edgellm.backends.cpu.jit import selftest
 from edgellm.backends.cpu.simd import ISA_LEVELS, Isa
 from edgellm.backends.cpu.simd.amx import configuration
@@ -130,10 +130,13 @@ def test_instructions(name: str, instruction: str) -> None:
 def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("EDGELLM_ISA", raising=False)
     monkeypatch.setattr(system, "usable_isas", lambda: system.X86_ISAS)
-    for verdict, isa in (("faster", "amx"), ("slower", "avx512vnni"), ("ended with signal 4", "avx512vnni")):
+    for verdict, isa, said in (("faster (1.63 times as fast)", "amx", "amx; a trial of it was faster (1.63 times as fast)"),
+                               ("slower (0.82 times as fast)", "avx512vnni", "but a trial of it was slower (0.82 times as fast)"),
+                               ("ended with signal 4", "avx512vnni", "but a trial of it was ended with signal 4")):
         monkeypatch.setattr(selftest, "verdict", lambda verdict=verdict: verdict)
         selftest.passed.cache_clear()
         assert jit.choose_isa() == isa
+        assert findings._instructions().value.endswith(said)
     selftest.passed.cache_clear()
     monkeypatch.setenv("EDGELLM_ISA", "amx")
     assert jit.choose_isa() == "amx"
@@ -153,7 +156,8 @@ def test_a_trial_is_announced_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("program", "verdict"), [
-    ("print(0.001, 0.004)", "faster"), ("print(0.004, 0.001)", "slower"), ("print('wrong results')", "wrong results"),
+    ("print(0.001, 0.004)", "faster (4.00 times as fast)"), ("print(0.004, 0.001)", "slower (0.25 times as fast)"),
+    ("print('wrong results')", "wrong results"),
     ("import os; os.kill(os.getpid(), 4)", "ended with signal 4"), ("raise SystemExit(3)", "ended with status 3"),
     ("raise OSError('no space é')", "ended with status 1: OSError: no space é"), ("", "ended without an answer"),
 ])

@@ -28,6 +28,8 @@ def _instructions() -> Finding:
     best, used = system.usable_isas()[-1], jit.choose_isa()
     if used != best and not os.environ.get("EDGELLM_ISA"):
         return Finding("instructions", f"{used}; {best} is there, but a trial of it was {selftest.verdict()}")
+    if used == "amx" and not os.environ.get("EDGELLM_ISA"):
+        return Finding("instructions", f"{used}; a trial of it was {selftest.verdict()}")
     if used != best:
         return Finding("instructions", f"{used}, forced by EDGELLM_ISA", f"unset EDGELLM_ISA: {best} is faster")
     slow = best == "generic" and system.is_x86()
