@@ -164,16 +164,19 @@ def test_a_trial_is_announced_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_verdicts(program: str, verdict: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever becomes of the other process, this one goes on; a verdict is found once and kept."""
     monkeypatch.setenv("EDGELLM_CACHE", str(tmp_path))
-    accumulator_init: list[int] = []
+    trials: list[int] = []
     really = subprocess.run
 
     def run(command: list[str], **options: Any) -> Any:
-        accumulator_init.append(1)
+        trials.append(1)
         return really([sys.executable, "-c", program], **options)
 
     monkeypatch.setattr(selftest.subprocess, "run", run)
     assert selftest.verdict() == verdict and selftest.verdict() == verdict
-    assert len(accumulator_init) == 1
+    assert len(trials) == 1
+    monkeypatch.setattr(selftest, "sources_digest", lambda module: "changed")
+    assert selftest.verdict() == verdict and len(trials) == 2, "kernels of other sources"
+    assert len(list(tmp_path.rglob("verdict*"))) == 1
 
 
 def test_the_program_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.jit.build import kernel_addresses
-from edgellm.backends.cpu.jit.cache import ObjectCache
+from edgellm.backends.cpu.jit.cache import ObjectCache, sources_digest
 from edgellm.backends.cpu.jit.linker import Linker
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import MATMUL, QUANTISE
 
-ISAS = "amx", "avx512vnni"
+ISAS, MODULES = ("amx", "avx512vnni"), ("matmul", "quantise")
 TYPES = ("Q4_K", {0: 0.001, 2: 0.001}), ("Q6_K", {208: 0.001})       # of blocks and of half blocks; where a superblock's f16 are
 ROWS, TOKENS, K, ROUNDS = 128, 64, 2048, 9
 SECONDS = 300.0                                  # to compile the kernels and run them, on a machine that is busy
@@ -37,7 +37,7 @@ def made() -> bool:
     """Whether it is known already; else `passed` takes some seconds."""
     cache = ObjectCache("amx")
     try:
-        return (cache.folder / VERDICT).is_file()
+        return _place(cache).is_file()
     finally:
         cache.close()
 
@@ -46,7 +46,7 @@ def verdict() -> str:
     """"faster (1.63 times as fast)", or why tiles are not used: "slower", "wrong results", "ended with signal 4" and the like."""
     cache = ObjectCache("amx")
     try:
-        kept = cache.folder / VERDICT
+        kept = _place(cache)
         if kept.is_file():
             return kept.read_text(encoding="utf-8")
         found = _try()
@@ -56,11 +56,19 @@ def verdict() -> str:
         cache.close()
 
 
+def _place(cache: ObjectCache) -> Path:
+    """Where the verdict on kernels of these sources is kept."""
+    return cache.folder / ".".join([VERDICT, *(sources_digest(module) for module in MODULES)])
+
+
 def _keep(path: Path, text: str) -> None:
-    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         fresh.write_text(text, encoding="utf-8")
         os.replace(fresh, path)
+        for other in path.parent.glob(f"{VERDICT}*"):        # of other sources
+            if other != path:
+                other.unlink(missing_ok=True)
     except OSError:                              # a disk that is full or read-only: tried again at the next start
         fresh.unlink(missing_ok=True)
 
