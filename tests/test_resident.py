@@ -1,6 +1,7 @@
 """Which mappings of a library may be given back, and that a model still loads and answers afterwards."""
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -41,3 +42,35 @@ def test_a_library_that_was_given_back_still_works(tmp_path: Path) -> None:
         forget_library("libllvmlite")
         forget_library("libpython")
     assert answers[0] == answers[1]
+
+
+LOADED = """
+import sys
+from pathlib import Path
+import edgellm
+from edgellm.backends.cpu.page_release import RANGE, SMAPS
+from edgellm.engine import weight_memory
+
+def resident(library):
+    total, ours = 0, False
+    for line in SMAPS.read_text(encoding="ascii", errors="replace").splitlines():
+        if match := RANGE.match(line):
+            ours = Path(match[4]).name.startswith(library)
+        elif ours and line.startswith("Rss:"):
+            total += int(line.split()[1]) << 10
+    return total
+
+def hold(*arguments, **options):
+    print("llvmlite.binding" in sys.modules, resident("libllvmlite"))
+
+weight_memory.hold = hold
+edgellm.load(sys.argv[1], mmap=False).close()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/smaps")
+def test_llvm_is_loaded_and_its_pages_given_back_before_weights_are_read(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "m.gguf")
+    done = subprocess.run([sys.executable, "-c", LOADED, str(path)], capture_output=True, text=True, check=True)
+    there, resident = done.stdout.split()
+    assert there == "True" and int(resident) < 8 << 20   # of more than 35 MB right after loading

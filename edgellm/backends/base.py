@@ -269,6 +269,10 @@ class Backend(Protocol):
         """What running an optimised graph takes. Raises Unsupported."""
         ...
 
+    def start(self) -> None:
+        """Bring up what all models share. Called before weights are read: what this takes for a moment then adds to nothing."""
+        ...
+
     def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
                 progress: Progress | None = None) -> Executable:
         """Make an optimised graph ready to run. Raises BackendError, Unsupported."""

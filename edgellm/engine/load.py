@@ -116,6 +116,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         if choices.index((chosen, kind)) > choices.index(usual):
             notes.append(f"memory is short: the context has {chosen} tokens, keys and values in {kind}")
         defaults = model_defaults(gguf.metadata, gguf.path)
+        place.backend.start()
         weight_memory.hold(gguf, copied=copied, locked=locked, progress=progress)
         tokenizer = BackgroundTokenizer(gguf.metadata, gguf.path)
         sets = AdapterSets(given, plain, keys.architecture) if given else None

@@ -39,6 +39,12 @@ class CpuBackend:
         kv = options.parallel * kv_bytes(layout, options.kv_type)
         return BackendNeed(_resident_weights(header, graph, layout.context), kv, work)
 
+    def start(self) -> None:
+        """LLVM, which links kernels: loading it takes 40 MB for a moment."""
+        from edgellm.backends.cpu.executable import start
+
+        start()
+
     def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
                 progress: Progress | None = None) -> Executable:
         from edgellm.backends.cpu.executable import prepare

@@ -30,6 +30,12 @@ PART = 2 << 30                                   # bytes of weights times tokens
 EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
 
 
+def start() -> None:
+    """Load LLVM, and give the pages back that only loading takes."""
+    jit.Linker()
+    forget_library("libllvmlite")
+
+
 def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
             threads_batch: int | None = None, parallel: int = 1, progress: Progress | None = None) -> CpuExecutable:
     """Build the plan of an optimised graph and link its kernels, compiling those that this machine has not seen yet.

@@ -51,6 +51,9 @@ class MlxBackend:
         work = 4 * (WORK_ROWS * layout.chunk * widest + logits) + device.CACHE_BYTES
         return BackendNeed(copied, options.parallel * kv_bytes(layout, options.kv_type), work)
 
+    def start(self) -> None:
+        """MLX starts by itself."""
+
     def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
                 progress: Progress | None = None) -> Executable:
         device.require()
