@@ -279,7 +279,8 @@ def test_a_model_that_cannot_run_is_said_so(tmp_path: Path) -> None:
 
 def test_contexts_past_learned_positions_are_refused_as_load_does(tmp_path: Path) -> None:
     with open_gguf(tiny_model(tmp_path / "m.gguf", "gpt2", context=64)) as gguf:
-        assert "learned 64 positions" in fitting.fit(gguf, context=128, free=PLENTY).refusal
+        with pytest.raises(OptionError, match="learned 64 positions"):
+            fitting.fit(gguf, context=128, free=PLENTY)
         assert fitting.fit(gguf, context=64, free=PLENTY).best is not None
 
 

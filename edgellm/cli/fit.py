@@ -147,7 +147,7 @@ def _advice(name: str, result: Fit, here: bool) -> str:
     other = instead(result.free)
     another = f"; {other.name} does: edgellm fit {other.name}" if other is not None and other.name != name else ""
     if result.refusal:
-        return f"it cannot be run: {result.refusal}"
+        return f"it cannot be run: {result.refusal.removesuffix('.')}"
     if best is None:
         return f"it does not fit into the {result.free.usable / 1e9:.1f} GB that can be used{another}"
     fetch = "" if here else f"edgellm pull {name}, then "

@@ -15,7 +15,7 @@ from edgellm.spec import uses
 
 BASE_BYTES = (50 if sys.platform == "linux" else 95) << 20       # Python, NumPy, kernels; LLVM, where its pages stay
 TOKENIZER_BYTES = 410                            # per token, of vocabularies of 32,000 to 152,000
-START_BYTES, START_TOKEN_BYTES = 90 << 20, 850   # while a model is loaded, before its weights are read
+START_BYTES, START_TOKEN_BYTES = 86 << 20, 60    # while a model is loaded, before its weights are read
 SMALLEST_CONTEXT = 256                           # tokens: a shorter one does not help
 AMPLE_WORK = 512 << 20                           # more than work buffers and the rest take, of one conversation
 

@@ -13,7 +13,7 @@ from edgellm.engine.backend_choice import reader
 from edgellm.engine.estimate import Need, base_bytes, need
 from edgellm.engine.load import SMALL_MODEL
 from edgellm.engine.speed import Speed
-from edgellm.errors import EdgeError
+from edgellm.errors import EdgeError, OptionError
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.memory.kv_types import KV_TYPES
 from edgellm.memory.sizes import kv_bytes
@@ -67,7 +67,9 @@ class Guess:
 
 
 def fit(gguf: GGUFFile, *, context: int | None = None, threads: int | None = None, free: Memory | None = None) -> Fit:
-    """Memory of an open model, or of one that is known by its header only, at `context` or at several."""
+    """Memory of an open model, or of one that is known by its header only, at `context` or at several. Raises OptionError for a
+    context that the model cannot have.
+    """
     free = free or memory()
     try:
         keys, graph = load_graph(gguf)
@@ -75,6 +77,8 @@ def fit(gguf: GGUFFile, *, context: int | None = None, threads: int | None = Non
         longest = min(trained, contexts.DEFAULT_CONTEXT) if graph.embeds else trained
         threads = 1 if gguf.nbytes < SMALL_MODEL else threads
         rows = tuple(_rows(gguf, [context] if context else _contexts(longest), threads, free))
+    except OptionError:
+        raise
     except EdgeError as error:
         return Fit(str(error).removeprefix(f"{gguf.path}: "), 0, free, ())
     return Fit("", trained, free, rows, graph.embeds)
