@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from edgellm.backends.cpu.buffers import ALIGNMENT, TABLES, Arena, Value
+from edgellm.backends.cpu.buffers import ALIGNMENT, MODES, Arena, Value
 
 
 def bytes_of(value: Value, rows: int) -> range:
@@ -15,7 +15,7 @@ def bytes_of(value: Value, rows: int) -> range:
 
 def free(arena: Arena, value: Value) -> None:
     arena.give_back(value.buffer)
-    for table in TABLES:
+    for table in MODES:
         arena.barrier(table)
 
 
@@ -35,7 +35,7 @@ def test_a_buffer_rests_until_every_table_has_had_a_barrier() -> None:
     arena = Arena(256)
     first = arena.take(1, 256, 64)
     arena.give_back(first.buffer)
-    for table in TABLES:
+    for table in MODES:
         assert arena.take(1, 64, 16).address != first.address
         arena.barrier(table)
     assert arena.take(1, 256, 64).address == first.address

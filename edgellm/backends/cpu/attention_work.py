@@ -1,8 +1,9 @@
 """Attention's work in a step, listed before threads walk the plan: groups of rows of one conversation by chunks of its keys.
 
-A group's chunks are added up in order, by the thread that has the group. The rows of conversations that go on token by token are
-groups of one; those that see several chunks are shared out chunk by chunk, each of which leaves a partial, and `merge` adds these
-up in the same order: so a long conversation among short ones keeps all threads busy, and its bits are the same.
+A group's chunks are added up in order, by the thread that has the group. Threads share the key/value heads evenly where these are a
+multiple of them. Otherwise, of conversations that go on token by token, those that see several chunks are shared out chunk by
+chunk, each of which leaves a partial, and `merge` adds these up in the same order: so a long conversation keeps all threads busy,
+and its bits are the same.
 """
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from edgellm.memory.ring import Spans
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 WHOLE_GROUP = -1                                 # instead of a partial's number
+ByChunks = tuple[bool, bool]                     # whether threads share chunks, in steps of one token and of several
 
 
 class AttentionWork:
@@ -29,9 +31,9 @@ class AttentionWork:
     the ring from its start, without wrapping; the sinks are the chunk before a group's first.
     """
 
-    def __init__(self, memory: MemoryClass, group: int, max_rows: int, max_segments: int) -> None:
-        self.memory, self.group = memory, group
-        self.max_partials = memory.ring // CHUNK + 4 * max_segments
+    def __init__(self, memory: MemoryClass, group: int, max_rows: int, max_segments: int, by_chunks: ByChunks) -> None:
+        self.memory, self.group, self.by_chunks = memory, group, by_chunks
+        self.max_partials = memory.ring // CHUNK + 4 * max_segments if any(by_chunks) else 0
         n_items = -(-max_rows // group) + max_segments + self.max_partials
         n_merges = max_segments + 1
         self._words = np.zeros(abi.WORK_ITEMS + 6 * n_items + 3 * n_merges, np.int64)
@@ -60,13 +62,14 @@ class AttentionWork:
             assert isinstance(state, CpuState)
             here = (state.kv.table(memory_class), *self._chunks_of(span, span))
             if here != self._last:
-                self._list(batch, memory_class, spans, ends, least=1)        # its plan relies on what `merge` writes
+                self._list(batch, memory_class, spans, ends, by_chunks=self.by_chunks[0], least=1)  # its plan always merges
                 self._last = here
             return
         self._last = None
-        self._list(batch, memory_class, spans, ends, least=2)
+        self._list(batch, memory_class, spans, ends, by_chunks=self.by_chunks[1], least=2)
 
-    def _list(self, batch: StepBatch, memory_class: int, spans: Spans, ends: Sequence[int] | None, *, least: int) -> None:
+    def _list(self, batch: StepBatch, memory_class: int, spans: Spans, ends: Sequence[int] | None, *, by_chunks: bool,
+              least: int) -> None:
         """`ends`: where each segment's rows end among those of `spans`, None for those of the step. `least`: chunks that are shared
         out.
         """
@@ -78,7 +81,7 @@ class AttentionWork:
             if stop == row + 1:
                 first, end = self._chunks(spans[row], spans[row])
                 n_chunks = end - first
-                if least <= n_chunks <= self.max_partials - partials:
+                if by_chunks and least <= n_chunks <= self.max_partials - partials:
                     part = items[n : n + n_chunks]
                     part[:, 0], part[:, 1], part[:, 2] = row, 1, table
                     part[:, 3] = np.arange(first, end)

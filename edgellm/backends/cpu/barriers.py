@@ -54,6 +54,11 @@ def partition_of_rows(value: Value) -> Partition:
     return "rows", value.stride
 
 
+def partition_of_kept(pieces: int | None, threads: int) -> Partition:
+    """What a step keeps for later ones, of a single row, in `pieces` equal pieces (see `partition_of_one`)."""
+    return ("kept", threads) if pieces and pieces % threads == 0 else None
+
+
 def partition_of_one(value: Value, pieces: int | None, threads: int) -> Partition:
     """A single row in `pieces` equal pieces, of which thread i takes those from pieces * i // threads on."""
     if value.replicated:

@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 ALIGNMENT = 64
-TABLES = ("decode", "batch", "ragged")           # of records: see plan.py
+Mode = Literal["decode", "batch", "ragged"]      # which table of records: see plan.py
+MODES: tuple[Mode, ...] = ("decode", "batch", "ragged")
 
 
 def aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
@@ -90,7 +92,7 @@ class Arena:
         return Value(start, stride, n, index, replicated)
 
     def give_back(self, buffer: int) -> None:
-        self._resting[buffer] = set(TABLES)
+        self._resting[buffer] = set(MODES)
 
     def barrier(self, table: str) -> None:
         """A barrier has been set in a table."""

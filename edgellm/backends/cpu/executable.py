@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from edgellm.backends.base import Pace, Progress, StepBatch, StepStopped, StepTimes, never
 from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.buffers import MODES, Mode
 from edgellm.backends.cpu.interleaving import interleave
 from edgellm.backends.cpu.ops import EMITTERS
 from edgellm.backends.cpu.page_release import forget_library
-from edgellm.backends.cpu.plan import Mode, PlanBuilder
+from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.pool import Pool
 from edgellm.backends.cpu.profile import KERNEL, Clock, Timed, TimedProgram, by_kind
 from edgellm.backends.cpu.state import CpuState
@@ -24,7 +25,6 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
 MAX_OUTPUTS = 32                                 # rows of logits in one step; 128k words in f32 are half a MiB a row
-MODES: tuple[Mode, ...] = ("decode", "batch", "ragged")
 MAX_SEGMENTS = 32                                # conversations in one step
 PART = 2 << 30                                   # bytes of weights times tokens that are computed in one go
 EXECUTOR = ("executor:start", "executor:walk", "executor:wait")

@@ -1,14 +1,15 @@
 """How each graph op becomes records: one emitter per op, found by its name. No arithmetic here, only addresses and sizes."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.cpu import abi, ops_adapters, ops_altup, ops_heads, ops_kda, ops_moe, ops_recurrent, ops_rwkv
+from edgellm.backends.cpu import abi, ops_adapters, ops_altup, ops_heads, ops_kda, ops_moe, ops_recurrent, ops_rwkv, system
 from edgellm.backends.cpu.barriers import REPLICATED
-from edgellm.backends.cpu.buffers import PerThread, Value
+from edgellm.backends.cpu.buffers import Mode, PerThread, Value
 from edgellm.backends.cpu.emitters import EMITTERS, INTERLEAVED, count_word, emitter, float_word, matmul_of, traits_of
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
@@ -130,7 +131,8 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     q, q_sink = plan.values[node.inputs[0]], plan.values[node.inputs[-1]]
     n_kv, queries = _shared_out(n_heads, shape)
     group = _group(queries, plan.rows(index) * n_kv // plan.threads_batch)
-    work = plan.step.attention_work(memory_class, group, node.rows)
+    by_chunks = n_kv % plan.threads > 0, n_kv % plan.threads_batch > 0
+    work = plan.step.attention_work(memory_class, group, node.rows, by_chunks)
     partial_bytes = _partial_bytes(group * queries, shape.dim_v)
     scratch_bytes = 2 * partial_bytes + _work_bytes(group * queries, shape, plan.kv_type)
     out, max_bias, buckets = plan.output(index), cast(float, node.attrs["max_bias"]), cast(int, node.attrs["buckets"])
@@ -149,10 +151,15 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     variant = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias) + "_relative" * bool(buckets)
     learned = "_learned" * bool(sinks)
     merge = "merge" + "_rotated" * (plan.kv_type in QUANTISED) + learned
-    plan.add(f"attention:{plan.kv_type}{variant}{learned}", arguments, whole=(q, q_sink, plan.kept_in(state)),
-             writes=(out, "partials"), by_thread=True, key_bytes=token_bytes(shape, plan.kv_type), memory_class=memory_class)
-    plan.add(f"attention_partial:{merge}", arguments, whole=("partials",), writes=(out,), pieces=n_kv,
-             by_thread=True, merges=True)
+    local = not (by_chunks[0] or shape.v_is_k_prefix or plan.layout.documents or system.cores_differ())
+    read = (q, q_sink, plan.kept_in(state))
+    plan.add(f"attention:{plan.kv_type}{variant}{learned}", arguments, reads=read if local else (), whole=() if local else read,
+             writes=(out, "partials"), pieces=n_kv if local else None, by_thread=True,
+             key_bytes=token_bytes(shape, plan.kv_type), memory_class=memory_class)
+    tables: Sequence[tuple[Mode, bool]] = list(zip(("decode", "ragged"), by_chunks, strict=True))
+    if any(by_chunks):
+        plan.add(f"attention_partial:{merge}", arguments, whole=("partials",), writes=(out,), pieces=n_kv, by_thread=True,
+                 modes=tuple(mode for mode, merges in tables if merges))
 
 
 def _biases(plan: PlanBuilder, node: Node, n_heads: int) -> npt.NDArray[np.float32]:

@@ -1,6 +1,8 @@
 """Pages of memory that states are kept in, aligned for kernels, and how they lie in a file."""
 from __future__ import annotations
 
+import contextlib
+import mmap
 import struct
 from typing import BinaryIO
 
@@ -11,11 +13,22 @@ from edgellm.backends.cpu.buffers import ALIGNMENT
 
 Page = npt.NDArray[np.uint8]
 NUMBER = struct.Struct("<q")
+HUGE_PAGE = 1 << 21                              # bytes, on x86 and mostly on ARM
 
 
 def new_page(nbytes: int) -> Page:
-    """A page of zeros, which takes memory once it is written."""
-    return np.zeros(nbytes + ALIGNMENT, np.uint8)
+    """A page of zeros, which takes memory once it is written; as many of the system's huge pages as fit, where it has them."""
+    if nbytes < HUGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(nbytes + ALIGNMENT, np.uint8)
+    try:
+        block = mmap.mmap(-1, nbytes + HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{nbytes} bytes for keys and values") from error
+    memory = np.frombuffer(block, np.uint8)
+    start = -memory.ctypes.data % HUGE_PAGE
+    with contextlib.suppress(OSError):           # a kernel without them
+        block.madvise(mmap.MADV_HUGEPAGE, start, nbytes // HUGE_PAGE * HUGE_PAGE)
+    return memory[start : start + nbytes + ALIGNMENT]
 
 
 def page_bytes(page: Page) -> int:

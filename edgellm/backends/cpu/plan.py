@@ -2,20 +2,29 @@
 
 There are three tables over the same buffers. In steps of one token each thread computes short rows (norms, sums, their quantised
 form) for itself, in a place of its own, and goes on with the rows of the next product: no barrier stands between them. In steps
-of several tokens threads share the rows. Where long conversations are among them, partials of attention are merged besides.
+of several tokens threads share the rows. Where long conversations are among them whose chunks threads share, partials of attention
+are merged besides.
 """
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.backends.cpu import abi, system
-from edgellm.backends.cpu.barriers import REPLICATED, Barriers, Partition, Use, partition_of_one, partition_of_rows
-from edgellm.backends.cpu.buffers import Arena, Argument, Kernel, PerThread, Value, aligned
+from edgellm.backends.cpu.barriers import (
+    REPLICATED,
+    Barriers,
+    Partition,
+    Use,
+    partition_of_kept,
+    partition_of_one,
+    partition_of_rows,
+)
+from edgellm.backends.cpu.buffers import MODES, Arena, Argument, Kernel, Mode, PerThread, Value, aligned
 from edgellm.backends.cpu.kv_cache import KVLayout
 from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.recurrent import RecurrentLayout
@@ -33,7 +42,6 @@ CHUNK_BYTES = 1 << 17                            # of weights that a chunk has a
 SMALL_CHUNKS_FROM = 8                            # threads: prompts gain by smaller chunks with 8 and 16, and lose 1 to 3 % with two
 AHEAD_BYTES = 1 << 18                            # of weights that a waiting thread prefetches: second-level caches have 512 KiB
 
-Mode = Literal["decode", "batch", "ragged"]      # which table
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +49,7 @@ class Record:
     """One kernel call: which kernel, its argument words, and what it reads from memory, for profiles.
 
     `pieces`: as `PlanBuilder.add` has it. `uses`: buffers in a step of one token. `by_thread`: a thread's number means more to it
-    than which part is its own. `merges`: it merges what attention has left, for which batches without long conversations have no
-    need.
+    than which part is its own. `modes`: the tables that have it.
     """
 
     kernel: str
@@ -50,12 +57,12 @@ class Record:
     pieces: int | None
     uses: tuple[Use, ...]
     by_thread: bool
-    merges: bool
     weight_bytes: int                            # read once a step, or for each token of it
     key_bytes: int                               # read for each key that a token sees
     memory_class: int | None                     # in which those keys are
     weight_rows: int | None = None               # that threads share in steps of several tokens; None: as many as pieces
     weights: int | None = None                   # address of weights that threads share row by row, a piece each
+    modes: tuple[Mode, ...] = MODES
 
     @property
     def replicated(self) -> bool:
@@ -77,7 +84,7 @@ class PlanBuilder:
         self._last_use = _last_uses(graph)
         self.arena = Arena(RESERVE * self._most_alive())
         self.records: list[Record] = []
-        self.decode, self.batch, self.ragged = Barriers(), Barriers(), Barriers()  # of steps of one token, of several, with merges
+        self.barriers: Mapping[Mode, Barriers] = {mode: Barriers() for mode in MODES}
         self.kept: list[npt.NDArray[np.generic]] = []        # arrays whose addresses stand in records
         self._vectors: dict[str, int] = {}
         self._derived: dict[tuple[int, str], Value] = {}     # (node, kernel) -> the quantised copy that it makes
@@ -86,10 +93,11 @@ class PlanBuilder:
         self._scratch: dict[int, int] = {}
 
     # --- what emitters call -------------------------------------------------------------------------------------------
-    def add(self, kernel: str, arguments: Sequence[Argument], *, reads: Sequence[Value] = (), whole: Sequence[Value | object] = (),
-            writes: Sequence[Value | object] = (), pieces: int | None = None, by_rows: bool = False, by_thread: bool = False,
-            merges: bool = False, weight_bytes: int = 0, weight_rows: int | None = None, weights: int | None = None,
-            key_bytes: int = 0, memory_class: int | None = None) -> None:
+    def add(self, kernel: str, arguments: Sequence[Argument], *, reads: Sequence[Value | object] = (),
+            whole: Sequence[Value | object] = (), writes: Sequence[Value | object] = (), pieces: int | None = None,
+            by_rows: bool = False, by_thread: bool = False, modes: tuple[Mode, ...] = MODES, weight_bytes: int = 0,
+            weight_rows: int | None = None, weights: int | None = None, key_bytes: int = 0,
+            memory_class: int | None = None) -> None:
         """Append a record.
 
         `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
@@ -106,20 +114,20 @@ class PlanBuilder:
                     assert value.replicated or not is_write or pieces != REPLICATED
                     buffer, decode_partition = value.buffer, partition_of_one(value, None if is_whole else pieces, self.threads)
                     batch_partition = partition_of_rows(value) if by_rows and not is_whole else None
+                elif not is_whole:
+                    decode_partition = partition_of_kept(pieces, self.threads)
                 decode.append(Use(buffer, decode_partition, is_write))
                 batch.append(Use(buffer, batch_partition, is_write))
-        self.records.append(Record(kernel, tuple(arguments), pieces, tuple(decode), by_thread, merges, weight_bytes,
-                                   key_bytes, memory_class, weight_rows, weights))
-        if self.decode.add(decode):
-            self.arena.barrier("decode")
-        if self.batch.add(() if merges else batch):
-            self.arena.barrier("batch")
-        if self.ragged.add(batch):
-            self.arena.barrier("ragged")
+        self.records.append(Record(kernel, tuple(arguments), pieces, tuple(decode), by_thread, weight_bytes, key_bytes,
+                                   memory_class, weight_rows, weights, modes))
+        for mode, barriers in self.barriers.items():
+            uses = () if mode not in modes else decode if mode == "decode" else batch
+            if barriers.add(uses):
+                self.arena.barrier(mode)
 
     def produced_locally(self, value: Value, pieces: int) -> bool:
         """Whether, in a step of one token, each thread has just written its own of these pieces."""
-        return self.decode.produced_locally(Use(value.buffer, partition_of_one(value, pieces, self.threads), False))
+        return self.barriers["decode"].produced_locally(Use(value.buffer, partition_of_one(value, pieces, self.threads), False))
 
     def _most_alive(self) -> int:
         """Bytes of values that are alive at the same time, at most; outputs have memory of their own."""
@@ -224,11 +232,11 @@ class PlanBuilder:
 
     def chosen(self, mode: Mode) -> list[int]:
         """The numbers of the records of a table."""
-        return [number for number, record in enumerate(self.records) if mode != "batch" or not record.merges]
+        return [number for number, record in enumerate(self.records) if mode in record.modes]
 
     def program(self, addresses: Mapping[str, int], mode: Mode) -> Program:
         """What threads walk in steps of a kind. `addresses`: of the kernels."""
-        decode, barriers = mode == "decode", {"decode": self.decode, "batch": self.batch, "ragged": self.ragged}[mode]
+        decode, barriers = mode == "decode", self.barriers[mode]
         threads, chosen = self.threads if decode else self.threads_batch, self.chosen(mode)
         table = np.zeros((threads, len(chosen), abi.RECORD_WORDS), np.int64)
         for place, number in enumerate(chosen):

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.attention_work import AttentionWork
+from edgellm.backends.cpu.attention_work import AttentionWork, ByChunks
 from edgellm.backends.cpu.state import CpuState
 from edgellm.graph import RopeSpec, Rows
 from edgellm.memory.layout import MemoryLayout
@@ -70,7 +70,7 @@ class StepBlock:
         self._layout, self._max_segments = layout, max_segments
         self._max_rows: Mapping[Rows, int] = {"T": max_tokens, "R": max_outputs}
         self._output_spans: dict[int, npt.NDArray[np.int32]] = {}        # of the wanted rows, by memory class
-        self._work: dict[tuple[int, int, Rows], AttentionWork] = {}
+        self._work: dict[tuple[int, int, Rows, ByChunks], AttentionWork] = {}
         self._tables: dict[tuple[RopeSpec, str], RopeTable] = {}
 
     def ids(self, source: str) -> npt.NDArray[np.int32]:
@@ -90,11 +90,12 @@ class StepBlock:
             return self.spans[memory_class]
         return self._output_spans.setdefault(memory_class, np.zeros((self._max_rows[rows], 4), np.int32))
 
-    def attention_work(self, memory_class: int, group: int, rows: Rows) -> AttentionWork:
+    def attention_work(self, memory_class: int, group: int, rows: Rows, by_chunks: ByChunks) -> AttentionWork:
         """The list of attention's work in layers of a class that take `group` of these rows at a time."""
-        key = (memory_class, group, rows)
+        key = (memory_class, group, rows, by_chunks)
         if key not in self._work:
-            self._work[key] = AttentionWork(self._layout.classes[memory_class], group, self._max_rows[rows], self._max_segments)
+            self._work[key] = AttentionWork(self._layout.classes[memory_class], group, self._max_rows[rows], self._max_segments,
+                                            by_chunks)
         return self._work[key]
 
     @property
@@ -125,7 +126,7 @@ class StepBlock:
                 state.kv.write_to(index, spans[mine], targets[mine])
             if len(step.state_slots):
                 state.recurrent.write_to(step.state_slots[mine], self.state_targets[mine])
-        for (index, _, rows), work in self._work.items():
+        for (index, _, rows, _), work in self._work.items():
             work.fill(step, index, rows)
         for (_, kind), table in self._tables.items():
             table.fill(step.positions if kind == "true" else step.sink_positions, step.output_rows)
@@ -144,7 +145,7 @@ class StepBlock:
             held[0] = step.spans[index][0]
         if len(step.state_slots):
             state.recurrent.write_to(step.state_slots, self.state_targets)
-        for (index, _, rows), work in self._work.items():
+        for (index, _, rows, _), work in self._work.items():
             work.fill(step, index, rows)
         true, sink = int(step.positions[0]), int(step.sink_positions[0])
         for (_, kind), table in self._tables.items():

@@ -34,7 +34,6 @@ from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
 ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
-N_MERGES = abi.WORK_N_MERGES * 8                 # where their number stands
 DIRECT, PIECE = 8, 32        # of so many queries, f16 is not widened in memory; values of a block of quants
 SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
@@ -75,9 +74,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
     @inline
     def at(work, index, items, heads, first_head, by_head):
-        """An item, and the head that it is done for. Heads lie side by side in a page, so those of a thread are a stream for a
-        token, whose items are chunks. Of several tokens, those that see the same keys of a head follow each other.
-        """
+        """An item, and the head that it is done for. Tokens that see the same keys of a head follow each other."""
         if by_head:
             return work + ITEMS + index % items * ITEM, first_head + index // items
         return work + ITEMS + index // heads * ITEM, first_head + index % heads
@@ -89,7 +86,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         items, heads, first_head, start, step, by_head = load_i64(work, 0), n_kv, 0, ith, nth, False
         if n_kv % nth == 0:                      # else one in turn for each thread: later tokens see more keys
             heads = n_kv // nth
-            first_head, start, step, by_head = ith * heads, 0, 1, load_i64(work, N_MERGES) == 0
+            first_head, start, step, by_head = ith * heads, 0, 1, True
         last_index = items * heads - 1
         for index in range(start, last_index + 1, step):
             item, head = at(work, index, items, heads, first_head, by_head)
