@@ -62,16 +62,15 @@ class AttentionWork:
             assert isinstance(state, CpuState)
             here = (state.kv.table(memory_class), *self._chunks_of(span, span))
             if here != self._last:
-                self._list(batch, memory_class, spans, ends, by_chunks=self.by_chunks[0], least=1)  # its plan always merges
+                self._list(batch, memory_class, spans, ends, least=1 if self.by_chunks[0] else None)    # its plan always merges
                 self._last = here
             return
         self._last = None
-        self._list(batch, memory_class, spans, ends, by_chunks=self.by_chunks[1], least=2)
+        self._list(batch, memory_class, spans, ends, least=2 if self.by_chunks[1] else None)
 
-    def _list(self, batch: StepBatch, memory_class: int, spans: Spans, ends: Sequence[int] | None, *, by_chunks: bool,
-              least: int) -> None:
+    def _list(self, batch: StepBatch, memory_class: int, spans: Spans, ends: Sequence[int] | None, *, least: int | None) -> None:
         """`ends`: where each segment's rows end among those of `spans`, None for those of the step. `least`: chunks that are shared
-        out.
+        out, None where threads share heads.
         """
         items, merges, n, n_merges, partials, row = self._items, self._merges, 0, 0, 0, 0
         for number, segment in enumerate(batch.segments):
@@ -81,7 +80,7 @@ class AttentionWork:
             if stop == row + 1:
                 first, end = self._chunks(spans[row], spans[row])
                 n_chunks = end - first
-                if by_chunks and least <= n_chunks <= self.max_partials - partials:
+                if least is not None and least <= n_chunks <= self.max_partials - partials:
                     part = items[n : n + n_chunks]
                     part[:, 0], part[:, 1], part[:, 2] = row, 1, table
                     part[:, 3] = np.arange(first, end)

@@ -1,7 +1,7 @@
 """How each graph op becomes records: one emitter per op, found by its name. No arithmetic here, only addresses and sizes."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -156,10 +156,10 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     plan.add(f"attention:{plan.kv_type}{variant}{learned}", arguments, reads=read if local else (), whole=() if local else read,
              writes=(out, "partials"), pieces=n_kv if local else None, by_thread=True,
              key_bytes=token_bytes(shape, plan.kv_type), memory_class=memory_class)
-    tables: Sequence[tuple[Mode, bool]] = list(zip(("decode", "ragged"), by_chunks, strict=True))
+    merging: Mapping[Mode, bool] = {"decode": by_chunks[0], "ragged": by_chunks[1]}
     if any(by_chunks):
         plan.add(f"attention_partial:{merge}", arguments, whole=("partials",), writes=(out,), pieces=n_kv, by_thread=True,
-                 modes=tuple(mode for mode, merges in tables if merges))
+                 modes=tuple(mode for mode, needed in merging.items() if needed))
 
 
 def _biases(plan: PlanBuilder, node: Node, n_heads: int) -> npt.NDArray[np.float32]:
