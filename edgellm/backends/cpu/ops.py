@@ -151,6 +151,8 @@ def attend(plan: PlanBuilder, index: int, node: Node) -> None:
     variant = "_softcap" * bool(softcap) + "_alibi" * bool(max_bias) + "_relative" * bool(buckets)
     learned = "_learned" * bool(sinks)
     merge = "merge" + "_rotated" * (plan.kv_type in QUANTISED) + learned
+    # Whether a thread reads only queries and keys that it has written itself. Cores that differ take the product before in chunks,
+    # which a record by threads must not follow without a barrier.
     local = not (by_chunks[0] or shape.v_is_k_prefix or plan.layout.documents or system.cores_differ())
     read = (q, q_sink, plan.kept_in(state))
     plan.add(f"attention:{plan.kv_type}{variant}{learned}", arguments, reads=read if local else (), whole=() if local else read,
