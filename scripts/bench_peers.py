@@ -1,7 +1,8 @@
 """Our speed against llama.cpp's, in one run: same file, threads and tokens, alternating; a Markdown table of medians of ratios.
 
     .venv/bin/python scripts/bench_peers.py MODEL.gguf ... [--peer PYTHON] [--bench "NAME=COMMAND"] [--threads 1,2]
-                       [--tests pp512,tg128,tg128@4096] [--isa avx2,avx512vnni] [--rounds 5] [--no-mmap] [--json docs/speed.json]
+                       [--tests pp512,tg128,tg128@4096] [--isa avx2,avx512vnni] [--rounds 5] [--weights mapped,repacked]
+                       [--json docs/speed.json]
 
 PYTHON is an interpreter that has llama-cpp-python built for this machine (CMAKE_ARGS=-DGGML_NATIVE=ON), or for a lower ISA level;
 it runs with and without its repacked or AMX weights, each with or without flash attention. COMMAND is llama-bench, of llama.cpp or
@@ -11,7 +12,8 @@ Of the configurations of a program (those with the same NAME), in each round the
 A test is ppN (a prompt of N tokens), tgN (N tokens one by one), tgN@D (the same after D tokens), tgNxB or tgNxB@D (N tokens of each
 of B conversations in shared steps; the tokens of all count). `--isa` forces our instruction set, one after the other. The last
 columns: the part of a streaming read, measured in the same rounds, that our tokens make, and our peak memory beside weights, keys
-and values. `--json` writes the rows into a file as well, for scripts/draw_speed.py.
+and values. `--weights`: edgellm uses them where the file is mapped, or repacks them in memory (--no-mmap); both have a row each.
+`--json` writes the rows into a file as well, for scripts/draw_speed.py.
 """
 from __future__ import annotations
 
@@ -34,6 +36,7 @@ HERE = Path(__file__).resolve().parent / "peers"
 SPARE = 64                                       # tokens of the context beyond the longest test
 LLAMA_CPP = "llama.cpp"                          # the program of --peer, and its configurations
 CONFIGURATIONS: tuple[dict[str, str], ...] = ({}, {"PEER_PLAIN": "1"})
+WEIGHTS = {"mapped": [], "repacked": ["--no-mmap"]}      # how edgellm may hold them, and its option
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,60 +64,66 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Tokens per second: ours, and of each program with its fastest configuration. GB/s of a streaming read."""
+    """Tokens per second: ours, of each way to hold weights, and of each program with its fastest configuration. GB/s of a streaming
+    read."""
 
-    ours: float
+    ours: tuple[float, ...]
     peers: dict[str, float]
     read: float
 
     @classmethod
-    def of(cls, test: Test, children: Sequence[Child | LlamaBench], probe: Child) -> Round:
-        ours, *others = [test.tokens * test.conversations / child.ask(test.line) for child in children]
+    def of(cls, test: Test, ours: Sequence[Child], others: Sequence[Child | LlamaBench], probe: Child) -> Round:
+        def speed(child: Child | LlamaBench) -> float:
+            return test.tokens * test.conversations / child.ask(test.line)
+
+        own = tuple(speed(child) for child in ours)
         peers: dict[str, float] = {}
-        for child, speed in zip(children[1:], others, strict=True):
-            peers[child.name] = max(speed, peers.get(child.name, 0.0))
-        return cls(ours, peers, probe.ask("read"))
+        for child in others:
+            peers[child.name] = max(speed(child), peers.get(child.name, 0.0))
+        return cls(own, peers, probe.ask("read"))
 
 
 def compare(model: str, threads: int, isa: str, tests: Sequence[Test], options: argparse.Namespace) -> list[dict[str, Any]]:
-    ours = {"EDGELLM_ISA": isa} if isa else {}
+    environment = {"EDGELLM_ISA": isa} if isa else {}
     context = max(test.tokens + test.depth for test in tests) + SPARE
     common = [model, str(threads), str(context), str(max(test.conversations for test in tests))]
-    ours_command = [sys.executable, str(HERE / "edgellm_child.py"), *common, *(["--no-mmap"] if options.no_mmap else [])]
-    children: list[Child | LlamaBench] = [Child("edgellm", ours_command, ours)]
-    children += [Child(LLAMA_CPP, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
-                 for peer in options.peer for extra in CONFIGURATIONS]
-    children += [LlamaBench(name, command, model, threads) for name, command in options.bench]
+    command = [sys.executable, str(HERE / "edgellm_child.py"), *common]
+    ours = [Child("edgellm", [*command, *WEIGHTS[way]], environment) for way in options.weights]
+    others: list[Child | LlamaBench] = [Child(LLAMA_CPP, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
+                                        for peer in options.peer for extra in CONFIGURATIONS]
+    others += [LlamaBench(name, command, model, threads) for name, command in options.bench]
     probe = Child("probe", [sys.executable, str(HERE / "probe_child.py"), str(threads)], {})
     rows = []
     for test in tests:
-        for child in children:
+        for child in (*ours, *others):
             child.ask(test.line)                 # warms caches up
-        rounds = [Round.of(test, children, probe) for _ in range(options.rounds)]
+        rounds = [Round.of(test, ours, others, probe) for _ in range(options.rounds)]
         seen = test.depth + test.tokens // 2
-        rows.append(report(Path(model).stem, isa, threads, test, rounds, children[0].ask(f"bytes{seen}"),
-                           children[0].ask("overhead")))
-    for child in (*children, probe):
+        for at, (way, child) in enumerate(zip(options.weights, ours, strict=True)):
+            rows.append(report(Path(model).stem, way, isa, threads, test, rounds, at, child.ask(f"bytes{seen}"),
+                               child.ask("overhead")))
+    for child in (*ours, *others, probe):
         child.close()
     return rows
 
 
-def report(model: str, isa: str, threads: int, test: Test, rounds: Sequence[Round], token_bytes: float,
+def report(model: str, weights: str, isa: str, threads: int, test: Test, rounds: Sequence[Round], at: int, token_bytes: float,
            overhead: float) -> dict[str, Any]:
-    """One line: median tokens per second of each, the median ratio to each program, the share of a read, memory.
+    """One line: median tokens per second of our way `at` to hold weights and of each program, the median ratio to each, the share
+    of a read, memory.
 
     Returns the same for --json.
     """
-    speed = statistics.median(each.ours for each in rounds)
+    speed = statistics.median(each.ours[at] for each in rounds)
     speeds = {name: statistics.median(each.peers[name] for each in rounds) for name in rounds[0].peers}
-    ratios = {name: statistics.median(each.ours / each.peers[name] for each in rounds) for name in rounds[0].peers}
+    ratios = {name: statistics.median(each.ours[at] / each.peers[name] for each in rounds) for name in rounds[0].peers}
     alone = test.kind == "tg" and test.conversations == 1
-    share = statistics.median(each.ours * token_bytes / 1e9 / each.read for each in rounds) if alone else None
-    cells = [model, isa or "best", threads, test.name, f"{speed:.1f}", *(f"{each:.1f}" for each in speeds.values()),
+    share = statistics.median(each.ours[at] * token_bytes / 1e9 / each.read for each in rounds) if alone else None
+    cells = [model, weights, isa or "best", threads, test.name, f"{speed:.1f}", *(f"{each:.1f}" for each in speeds.values()),
              *(f"{each:.2f}" for each in ratios.values()), "" if share is None else f"{share:.2f}", f"{overhead:.0f}"]
     print("|", " | ".join(map(str, cells)), "|", flush=True)
-    return {"model": model, "isa": isa or "best", "threads": threads, "test": test.name, "edgellm": speed, "peers": speeds,
-            "ratios": ratios, "of_read": share, "overhead_mib": overhead}
+    return {"model": model, "weights": weights, "isa": isa or "best", "threads": threads, "test": test.name, "edgellm": speed,
+            "peers": speeds, "ratios": ratios, "of_read": share, "overhead_mib": overhead}
 
 
 def main() -> None:
@@ -126,7 +135,8 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--tests", default="pp512,tg128,tg128@4096")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--no-mmap", action="store_true", help="edgellm reads the weights into memory, as repacking peers do")
+    parser.add_argument("--weights", default=["mapped"], type=ways, metavar="mapped,repacked",
+                        help="how edgellm holds them; repacked is --no-mmap. Default: mapped")
     parser.add_argument("--isa", default="", help="our instruction sets, with commas between; default: the best one")
     parser.add_argument("--json", type=Path, help="a file for the rows, which scripts/draw_speed.py draws")
     parser.add_argument("--machine", default="", help="what to call this machine in it; default: the processor's name")
@@ -135,10 +145,10 @@ def main() -> None:
         parser.error("--json is for the chart, which needs --peer or --bench, and one thread among --threads")
     tests = [Test.parse(name) for name in options.tests.split(",")]
     names = list(dict.fromkeys([*(LLAMA_CPP for _ in options.peer), *(name for name, _ in options.bench)]))
-    head = ["model", "ISA level", "threads", "test", "edgellm t/s", *(f"{name} t/s" for name in names),
+    head = ["model", "weights", "ISA level", "threads", "test", "edgellm t/s", *(f"{name} t/s" for name in names),
             *(f"× {name}" for name in names), "of a read", "MiB beside weights and KV"]
     print("|", " | ".join(head), "|")
-    print("|---|---|--:|---|" + "--:|" * (3 + 2 * len(names)))
+    print("|---|---|---|--:|---|" + "--:|" * (3 + 2 * len(names)))
     rows = []
     for model in options.models:
         for isa in options.isa.split(","):
@@ -157,6 +167,14 @@ def named(text: str) -> tuple[str, str]:
     if not (name and equals and command.strip()):
         raise argparse.ArgumentTypeError(f"{text}: give NAME=COMMAND")
     return name, command
+
+
+def ways(text: str) -> list[str]:
+    """Ways to hold weights, in the order given."""
+    given = text.split(",")
+    if wrong := [way for way in given if way not in WEIGHTS]:
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r}: give {' or '.join(WEIGHTS)}, or both with a comma between")
+    return given
 
 
 def machine() -> str:

@@ -36,8 +36,9 @@ def main() -> None:
 
 
 def of(rows: list[dict[str, Any]], kind: str, threads: int) -> Iterator[dict[str, Any]]:
-    """The rows of prompts ("pp") or of generation ("tg"), without depth, with that many threads."""
-    return (row for row in rows if row["test"].startswith(kind) and "@" not in row["test"] and row["threads"] == threads)
+    """The rows of prompts ("pp") or of generation ("tg"), weights mapped, without depth, with that many threads."""
+    return (row for row in rows if row["test"].startswith(kind) and "@" not in row["test"] and row["threads"] == threads
+            and row.get("weights", "mapped") == "mapped")
 
 
 def table(rows: list[dict[str, Any]]) -> str:
