@@ -53,9 +53,10 @@ def is_x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 
 
-def is_zen() -> bool:
-    """An AMD processor of the last years: streams of memory want other prefetching than Intel's."""
-    return is_x86() and host_cpu().startswith("znver")
+def zen() -> int:
+    """The generation of an AMD Zen processor, 0 for others: streams of memory want other prefetching than Intel's."""
+    generation = host_cpu().partition("znver")[2] if is_x86() else ""
+    return int(generation) if generation.isdecimal() else 0
 
 
 def is_arm() -> bool:

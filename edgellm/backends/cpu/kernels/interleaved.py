@@ -1,7 +1,7 @@
 """Interleaved rows of weights by a few columns, as IR: a lane has a row, and products need no shuffles, no sums across lanes.
 
 The sums are those of superblock.py, operation by operation. Columns are multiplied while a superblock is opened: opening one again
-takes less time than to store its quants and load them. What few columns read as a stream processors prefetch by themselves.
+takes less time than to store its quants and load them.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import panel_rows
-from edgellm.backends.cpu.kernels._prefetch import LINE
+from edgellm.backends.cpu.kernels._prefetch import INTERLEAVED, LINE
 from edgellm.backends.cpu.kernels.block_lanes import LANE
 from edgellm.backends.cpu.kernels.row_words import InterleavedRows, There, each_superblock
 from edgellm.backends.cpu.kernels.superblock import (
@@ -109,16 +109,16 @@ class _Products:
 
 
 class _Ahead(_Products):
-    """Prefetches `lines` from `ahead` on meanwhile."""
+    """Prefetches `lines` from `ahead` on meanwhile, into the first-level cache or the second."""
 
     def __init__(self, e: Generic, shape: Shape, columns: Sequence[_Column], load: Callable[[int, int], Value],
-                 store: Callable[[int, int, Value], None], ahead: Value, lines: int) -> None:
+                 store: Callable[[int, int, Value], None], ahead: Value, lines: int, *, to_first: bool) -> None:
         super().__init__(e, shape, columns, load, store)
-        self._ahead, self._lines = ahead, lines
+        self._ahead, self._lines, self._to_first = ahead, lines, to_first
 
     def done(self, block: int) -> None:
         for line in range(self._lines * block // BLOCKS, self._lines * (block + 1) // BLOCKS):
-            self._e.prefetch(self._ahead, LINE * line, to_first=False)
+            self._e.prefetch(self._ahead, LINE * line, to_first=self._to_first)
         super().done(block)
 
 
@@ -128,11 +128,13 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
     totals = [[cgutils.alloca_once(b, kind) for _ in range(BLOCKS)] for _ in columns]
     for each in (place for places in totals for place in places):
         b.store(e.constant(kind, 0.0), each)
+    lines = -(-raw_superblock_bytes(name) * e.tile_rows // LINE) if INTERLEAVED else 0
 
     def add(index: Value, words: InterleavedRows, there: There, order: Order) -> None:
         some = [_column(e, shape, x, k, index, order) for x in columns]
-        panel_rows.open_rows(e, name, words, _Products(e, shape, some, lambda c, block: b.load(totals[c][block]),
-                                                       lambda c, block, value: b.store(value, totals[c][block])), there)
+        panel_rows.open_rows(e, name, words, _Ahead(
+            e, shape, some, lambda c, block: b.load(totals[c][block]), lambda c, block, value: b.store(value, totals[c][block]),
+            b.add(words.address, I64(INTERLEAVED)), lines, to_first=True), there)
 
     def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
         if not e.rows_apart:
@@ -175,7 +177,8 @@ def accumulate_columns(e: Generic, name: str, shape: Shape, weights: Value, k: V
             ahead = b.select(b.icmp_signed("==", first, I64(0)), b.add(words.address, I64(nbytes + AHEAD)), words.address)
             panel_rows.open_rows(e, name, words, _Ahead(
                 e, shape, of_columns, lambda c, block: e.load(kind, places, size * (BLOCKS * c + block)),
-                lambda c, block, value: e.store(value, places, size * (BLOCKS * c + block)), ahead, nbytes // LINE), there)
+                lambda c, block, value: e.store(value, places, size * (BLOCKS * c + block)), ahead, nbytes // LINE,
+                to_first=False), there)
 
         _by(e, columns, some)
 
