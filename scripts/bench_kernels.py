@@ -1,12 +1,14 @@
 """Times every product kernel: GB/s of weights for one column beside a streaming read, GMAC/s for many, as a Markdown table.
 
-Run: .venv/bin/python scripts/bench_kernels.py [--isa avx2] [--threads 1 2] [--types Q4_0 Q8_0] [--columns 256] [--compare COMMIT]
+Run: .venv/bin/python scripts/bench_kernels.py [--isa avx2] [--threads 1 2] [--types Q4_0 Q8_0] [--columns 256] [--repacked]
+                                               [--compare COMMIT]
 Each kernel's results are compared with its reference first (float64 products of what the codec decodes); a wrong one is not timed.
 Kernel and probe alternate; the table has medians, and in brackets the spread of the middle half of the runs.
 
 `--compare` times the kernels of this checkout and of another commit in turn, with one, a few and many columns, and prints those
 that have lost more than 5 %, by the median of the ratios and by the shortest runs, also when they are measured again for longer.
-Exit code 1 where there are any. With `--all` it prints the others as well.
+Exit code 1 where there are any. With `--all` it prints the others as well. `--repacked`: the kernels for weights with interleaved
+rows, as --no-mmap has them in memory.
 """
 from __future__ import annotations
 
@@ -29,9 +31,11 @@ sys.path.insert(1, str(Path(__file__).resolve().parent))
 from children import ROOT, Child, checked_out, environment_of
 
 from edgellm.backends.cpu import jit, system
+from edgellm.backends.cpu.interleaving import ROWS
 from edgellm.backends.cpu.traits import BLOCK, ROW_ALIGNMENT, TRAITS, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
+from edgellm.formats.interleave import UNITS, interleave
 
 HERE = Path(__file__).resolve()
 Bytes = npt.NDArray[np.uint8]
@@ -83,11 +87,15 @@ def run(kernel: Kernel, records: npt.NDArray[np.int64], threads: int) -> float:
 class Product:
     """out = x W' of one type: repeated random weights, and everything its record points to."""
 
-    def __init__(self, name: str, rows: int, columns: int, kernels: dict[str, Kernel], threads: int) -> None:
+    def __init__(self, name: str, rows: int, columns: int, kernels: dict[str, Kernel], threads: int, group: int = 0) -> None:
+        """`group`: rows that are interleaved."""
         traits, rng = TRAITS[name], np.random.default_rng(0)
-        self.kernel = kernels[traits.matmul]
+        self.kernel = kernels[kernel_of(name, group)]
         distinct = CODECS[name].quantize(rng.standard_normal((CHECKED_ROWS, K), np.float32) * np.float32(0.02))
         self.decoded = CODECS[name].dequantize(distinct).astype(np.float64)
+        if group:
+            rows -= rows % group
+            interleave(name, distinct, group)
         self.weights = np.tile(distinct, (-(-rows // CHECKED_ROWS), 1))[:rows]
         self.values = rng.standard_normal((columns, K), np.float32)
         self.step = np.array([columns, columns], np.int64)
@@ -143,10 +151,14 @@ def prefill(product: Product, threads: int) -> Timing:
     return summary([work / run(product.kernel, product.records, threads) for _ in range(RUNS)])
 
 
-def linked(types: Sequence[str], isa: str) -> tuple[jit.Linker, dict[str, Kernel]]:
+def kernel_of(name: str, group: int) -> str:
+    return f"matmul_interleaved:{name}" if group else TRAITS[name].matmul
+
+
+def linked(types: Sequence[str], isa: str, group: int) -> tuple[jit.Linker, dict[str, Kernel]]:
     """The kernels that these types need; they live as long as the linker."""
-    linker, chosen = jit.Linker(), [TRAITS[name] for name in types]
-    ids = {"probe:read", *(kernel for traits in chosen for kernel in (traits.matmul, traits.quantise) if kernel)}
+    linker = jit.Linker()
+    ids = {"probe:read", *(kernel for name in types for kernel in (kernel_of(name, group), TRAITS[name].quantise) if kernel)}
     signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     return linker, {kernel: signature(address) for kernel, address in jit.kernel_addresses(ids, isa, linker).items()}
 
@@ -158,12 +170,13 @@ def rows_of(name: str, columns: int) -> int:
 
 def table(options: argparse.Namespace) -> bool:
     """Print the table; whether all kernels were right."""
-    linker, kernels = linked(options.types, options.isa)
-    print(f"{system.host_cpu()}, {options.isa}, rows of {K}; prefill with {options.columns} columns\n")
+    linker, kernels = linked(options.types, options.isa, options.group)
+    rows = f"{options.group} interleaved rows" if options.group else "rows"
+    print(f"{system.host_cpu()}, {options.isa}, {rows} of {K}; prefill with {options.columns} columns\n")
     print("| type | error | threads | decode GB/s | streaming read GB/s | ratio | prefill GMAC/s |\n|---|--:|--:|--:|--:|--:|--:|")
     right = True
     for name in options.types:
-        one, many = (Product(name, rows_of(name, columns), columns, kernels, max(options.threads))
+        one, many = (Product(name, rows_of(name, columns), columns, kernels, max(options.threads), options.group)
                      for columns in (1, options.columns))
         error = max(one.checked(1), many.checked(1))
         if not error < TRAITS[name].ceiling:
@@ -178,7 +191,7 @@ def table(options: argparse.Namespace) -> bool:
     return right
 
 
-def child(isa: str, most: int) -> None:
+def child(isa: str, most: int, group: int) -> None:
     """Answers lines of type, columns and threads with seconds; with 0 for a type that this checkout does not have."""
     assert Path(jit.__file__).is_relative_to(Path.cwd()), f"{jit.__file__} is not of the checkout {Path.cwd()}"
     last, product, linker = "", None, None
@@ -188,8 +201,8 @@ def child(isa: str, most: int) -> None:
             print(0.0, flush=True)
             continue
         if f"{name} {columns}" != last:
-            linker, kernels = linked([name], isa)
-            product = Product(name, rows_of(name, int(columns)), int(columns), kernels, most)
+            linker, kernels = linked([name], isa, group)
+            product = Product(name, rows_of(name, int(columns)), int(columns), kernels, most, group)
             last = f"{name} {columns}"
         assert product is not None and linker is not None
         print(run(product.kernel, product.records, int(threads)), flush=True)
@@ -209,7 +222,8 @@ def speed(before: Child, now: Child, test: str, runs: int) -> float | None:
 def compare(options: argparse.Namespace) -> bool:
     """Print the kernels that are slower than in a commit; whether there are none."""
     compared = lost = 0
-    command = [sys.executable, str(HERE), "--isa", options.isa, "--threads", *map(str, options.threads)]
+    command = [sys.executable, str(HERE), "--isa", options.isa, "--threads", *map(str, options.threads),
+               *(["--repacked"] if options.group else [])]
     with checked_out(options.compare) as tree:
         before, now = (Child(name, [*command, "--child"], environment_of(folder), folder)
                        for name, folder in ((options.compare, tree), ("this checkout", ROOT)))
@@ -236,12 +250,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, system.usable_cores()}))
     parser.add_argument("--types", nargs="+", choices=list(TRAITS), default=list(TRAITS), metavar="TYPE")
     parser.add_argument("--columns", type=int, default=256)
+    parser.add_argument("--repacked", action="store_true", help="weights with interleaved rows, as --no-mmap has them")
     parser.add_argument("--compare", metavar="COMMIT", help="print the kernels that are slower than there, as git names it")
     parser.add_argument("--all", action="store_true", help="with --compare: print all kernels")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.group = 0
+    if options.repacked:
+        if options.isa not in ROWS:
+            parser.error(f"--repacked: {options.isa} has no kernels for interleaved rows; {' and '.join(ROWS)} have.")
+        options.group, options.types = ROWS[options.isa], [name for name in options.types if name in UNITS]
     if options.child:
-        child(options.isa, max(options.threads))
+        child(options.isa, max(options.threads), options.group)
     else:
         sys.exit(not (compare(options) if options.compare else table(options)))
 

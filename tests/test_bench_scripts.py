@@ -102,7 +102,7 @@ def test_kernels_that_have_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 
         def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], folder: Path) -> None:
             self.name, self.asked = name, asked.setdefault(name, [])
-            assert command[-1] == "--child" and environment["PYTHONPATH"] == str(folder)
+            assert command[-2:] == ["--repacked", "--child"] and environment["PYTHONPATH"] == str(folder)
 
         def ask(self, test: str) -> float:
             self.asked.append(test)
@@ -126,7 +126,8 @@ def test_kernels_that_have_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 
     monkeypatch.setattr(bench_kernels, "Child", Kernels)
     monkeypatch.setattr(bench_kernels, "checked_out", Checkout)
-    options = argparse.Namespace(compare="HEAD~1", types=["Q4_0", "Q8_0"], columns=256, threads=[2], isa="generic", all=False)
+    options = argparse.Namespace(compare="HEAD~1", types=["Q4_0", "Q8_0"], columns=256, threads=[2], isa="avx512vnni", group=16,
+                                 all=False)
     assert bench_kernels.compare(options) is not lost
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"3 kernels compared, {lost} lost more than 5%"

@@ -50,6 +50,14 @@ def test_siblings_of_a_core_count_once(tmp_path: Path) -> None:
     assert [system._distinct_cores(cpus, tmp_path) for cpus in ({0, 1, 2, 3, 4, 5}, {0, 3}, {1, 2}, {7})] == [3, 1, 2, None]
 
 
+@pytest.mark.parametrize(("cpu", "x86", "generation"), [("znver5", True, 5), ("znver12", True, 12), ("sapphirerapids", True, 0),
+                                                        ("znver5", False, 0), ("znver", True, 0)])
+def test_generations_of_zen(monkeypatch: pytest.MonkeyPatch, cpu: str, x86: bool, generation: int) -> None:
+    monkeypatch.setattr(system, "host_cpu", lambda: cpu)
+    monkeypatch.setattr(system, "is_x86", lambda: x86)
+    assert system.zen() == generation
+
+
 def test_affinity_limits_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3}, raising=False)
