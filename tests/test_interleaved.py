@@ -121,6 +121,7 @@ def test_embeddings_have_the_same_bits(kernels: Kernels, name: str) -> None:
 def test_models_answer_alike(tmp_path: Path, arch: str, quant: str, sizes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Read into memory or mapped: logits of prompts, tokens, and sessions that one saves and the other resumes."""
     monkeypatch.setattr("edgellm.engine.load.SMALL_MODEL", 0)        # several threads
+    monkeypatch.setattr(system, "zen", lambda: 0)
     path, told = tiny_model(tmp_path / "m.gguf", arch, quant, **sizes), list[tuple[str, int, int]]()
     with edgellm.load(path, threads=3) as mapped, edgellm.load(
             path, threads=3, mmap=False, progress=lambda what, done, of: told.append((what, done, of))) as copied:
@@ -167,10 +168,18 @@ def test_ctrl_c_does_not_wait_for_all_of_them(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(WeightStore, "interleave", interrupted)
     monkeypatch.setattr(system, "usable_cores", lambda: 2)
+    monkeypatch.setattr(system, "zen", lambda: 0)
     path = tiny_model(tmp_path / "m.gguf", "llama", "Q8_0")
     with pytest.raises(KeyboardInterrupt):
         edgellm.load(path, mmap=False)
     assert 1 <= len(started) <= 4                # of fourteen and the output
+
+
+@pytest.mark.parametrize(("generation", "parallel", "gaining"), [(0, 1, "Q2_K Q4_K"), (4, 1, "Q2_K Q4_K"), (5, 1, "Q2_K"),
+                                                                 (5, 2, "Q2_K Q4_K")])
+def test_types_that_gain(monkeypatch: pytest.MonkeyPatch, generation: int, parallel: int, gaining: str) -> None:
+    monkeypatch.setattr(system, "zen", lambda: generation)
+    assert [name for name in ("Q2_K", "Q4_K") if interleaving.gains(name, parallel)] == gaining.split()
 
 
 def test_weights_that_something_else_reads_stay() -> None:

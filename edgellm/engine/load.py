@@ -65,7 +65,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
     `adapters`: LoRA adapters as GGUF files, several at once, each a path or (path, scale); the weights stay as they are, and
     `model.session(adapters=...)` gives a conversation other scales.
     `mmap`: weights are used where the system caches the file, shared with other processes; False reads them into memory of this
-    process's own, in huge pages where Linux has them, and repacks them there on x86 processors with VNNI (rows are
+    process's own, in huge pages where Linux has them, and repacks those that gain by it on x86 processors with VNNI (rows are
     interleaved): loading takes longer, decoding is faster with the same results, and nothing that happens to the file matters
     afterwards. `mlock`: the system must not swap weights out, or drop them from its cache.
     `progress(what, done, of)` is called while kernels are compiled, which happens once per machine, or while weights are copied.

@@ -43,7 +43,7 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
     `threads` compute single tokens (None: as many as there are cores), `threads_batch` prompts (None: as many as that).
     """
     isa = jit.choose_isa(progress)
-    interleave(graph, weights, isa, system.usable_cores(), progress)
+    interleave(graph, weights, isa, system.usable_cores(), parallel, progress)
     plan = build_plan(graph, weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch)
     linker = jit.Linker()
     addresses = jit.kernel_addresses(plan.kernels | set(EXECUTOR), isa, linker, progress)
