@@ -18,7 +18,7 @@ from edgellm.weights import Weight, WeightStore
 
 WHAT = "repacking the weights"
 ROWS = {"avxvnni": 8, "avx512vnni": 16, "amx": 16}         # of a group, by ISA level: `tile_rows`, where there are kernels
-SLOW_ROWS = frozenset({"Q2_K", "Q3_K"})          # types that a Zen 5 cannot read at the speed of memory as the file has them
+SLOW_ROWS = frozenset({"Q2_K", "Q3_K", "MXFP4"}) # types that a Zen 5 cannot read at the speed of memory as the file has them
 
 
 def interleave(graph: Graph, weights: WeightStore, isa: str, threads: int, parallel: int, progress: Progress | None = None) -> None:
