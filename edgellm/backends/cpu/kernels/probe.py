@@ -38,7 +38,7 @@ def _turns(e: Generic, address: Any, n: Any) -> Any:
     sums = [cgutils.alloca_once_value(b, e.constant(V8I, 0)) for _ in range(LINES * 2)]
     with cgutils.for_range(b, n) as loop:
         at = b.add(address, b.mul(loop.index, I64(LINES * LINE)))
-        if not system.zen():                  # which reads a plain stream better by itself, by a tenth or more
+        if not system.zen():                     # which reads a plain stream better by itself, by a tenth or more
             prefetch(e, at, LINES * LINE)
         for index, each in enumerate(sums):
             b.store(b.add(b.load(each), e.load(V8I, at, half * index)), each)
