@@ -65,7 +65,8 @@ class Test:
 @dataclass(frozen=True, slots=True)
 class Round:
     """Tokens per second: ours, of each way to hold weights, and of each program with its fastest configuration. GB/s of a streaming
-    read."""
+    read.
+    """
 
     ours: tuple[float, ...]
     peers: dict[str, float]

@@ -121,7 +121,7 @@ def test_embeddings_have_the_same_bits(kernels: Kernels, name: str) -> None:
 def test_models_answer_alike(tmp_path: Path, arch: str, quant: str, sizes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Read into memory or mapped: logits of prompts, tokens, and sessions that one saves and the other resumes."""
     monkeypatch.setattr("edgellm.engine.load.SMALL_MODEL", 0)        # several threads
-    monkeypatch.setattr(system, "zen", lambda: 0)
+    monkeypatch.setattr(interleaving, "gains", lambda name, parallel: True)
     path, told = tiny_model(tmp_path / "m.gguf", arch, quant, **sizes), list[tuple[str, int, int]]()
     with edgellm.load(path, threads=3) as mapped, edgellm.load(
             path, threads=3, mmap=False, progress=lambda what, done, of: told.append((what, done, of))) as copied:
@@ -168,7 +168,7 @@ def test_ctrl_c_does_not_wait_for_all_of_them(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(WeightStore, "interleave", interrupted)
     monkeypatch.setattr(system, "usable_cores", lambda: 2)
-    monkeypatch.setattr(system, "zen", lambda: 0)
+    monkeypatch.setattr(interleaving, "gains", lambda name, parallel: True)
     path = tiny_model(tmp_path / "m.gguf", "llama", "Q8_0")
     with pytest.raises(KeyboardInterrupt):
         edgellm.load(path, mmap=False)

@@ -78,8 +78,8 @@ def candidates(graph: Graph, group: int) -> list[str]:
 
 
 def gains(name: str, parallel: int) -> bool:
-    """Whether weights of a type are read faster interleaved: not on a Zen 5 by one column, where rows of most types are read at the
-    speed of memory and interleaved ones up to a fifth slower; by several columns they are.
+    """Whether weights of a type should be interleaved: not on a Zen 5 for one conversation, where rows of most types are read at
+    the speed of memory as they are, and interleaved ones up to a fifth slower.
     """
     return parallel > 1 or system.zen() < 5 or name in SLOW_ROWS
 
