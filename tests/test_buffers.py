@@ -21,14 +21,20 @@ def free(arena: Arena, value: Value) -> None:
 
 def test_small_buffers_share_the_place_of_a_large_one() -> None:
     arena = Arena(1 << 16)
-    large = arena.take(16, 4096, 1024)
+    large = arena.take(16, 4000, 1000)
     free(arena, large)
-    small = [arena.take(16, 1000, 250) for _ in range(4)]
-    assert [value.address - large.address for value in small] == [0, 16384, 32768, 49152]
-    assert len({value.buffer for value in (large, *small)}) == 5       # to barriers, each is a buffer of its own
-    for value in (small[1], small[3], small[2], small[0]):
+    small = [arena.take(16, 1000, 250) for _ in range(3)]
+    assert [value.address - large.address for value in small] == [0, 16384, 32768]
+    assert len({value.buffer for value in (large, *small)}) == 4       # to barriers, each is a buffer of its own
+    for value in (small[1], small[2], small[0]):
         free(arena, value)
-    assert arena.take(16, 4096, 1024).address == large.address and arena.nbytes == 1 << 16
+    assert arena.take(16, 4000, 1000).address == large.address and arena.nbytes == 16 * large.stride
+
+
+@pytest.mark.parametrize(("row_bytes", "stride"), [(64, 64), (2000, 2048 + 64), (2048, 2048 + 64), (2049, 2112), (8192, 8192 + 64)])
+def test_rows_do_not_lie_a_power_of_two_apart(row_bytes: int, stride: int) -> None:
+    """They would share a few sets of each cache."""
+    assert Arena().take(16, row_bytes, row_bytes // 4).stride == stride
 
 
 def test_a_buffer_rests_until_every_table_has_had_a_barrier() -> None:

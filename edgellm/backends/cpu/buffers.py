@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 ALIGNMENT = 64
+SETS_APART = 1 << 11                             # bytes
 Mode = Literal["decode", "batch", "ragged"]      # which table of records: see plan.py
 MODES: tuple[Mode, ...] = ("decode", "batch", "ragged")
 
@@ -79,6 +80,8 @@ class Arena:
     def take(self, rows: int, row_bytes: int, n: int, *, replicated: bool = False) -> Value:
         """A buffer of `rows` rows of at least `row_bytes` bytes: the first place where it fits, else a new one."""
         stride = -(-row_bytes // ALIGNMENT) * ALIGNMENT
+        if stride % SETS_APART == 0:             # rows a power of two apart would meet in a few sets of each cache
+            stride += ALIGNMENT
         size, index = rows * stride, self._count
         if not any(end - start >= size for start, end in self._free):
             self._grow(size)

@@ -19,7 +19,7 @@ from edgellm.backends.cpu.kernels._partition import lanes, tiles
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.row import row_totals
 from edgellm.backends.cpu.kernels.superblock import Shape, folded, raw_superblock_bytes, shape_of
-from edgellm.backends.cpu.simd import F32X8, Isa, Vec
+from edgellm.backends.cpu.simd import F32X8, Isa
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.simd.neon import Neon
@@ -169,7 +169,6 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
     tile_rows, panel_bytes, small_until = isa_level.tile_rows, isa_level.panel_bytes, isa_level.small_panel_columns
     record, row_superblock = panel.record_bytes(isa_level, shape), panel.row_superblock_bytes(shape)
-    lanes = Vec("f32", tile_rows)
     unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: (
         panel.unpack_interleaved(e, variant, opened, a[0], a[3], a[5]) if interleaved
         else panel.unpack_group(e, variant, opened, *a)))
@@ -177,8 +176,9 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
     side_by_side, together = isa_level.tile_groups, panel_tiles.TILES if isa_level.tiles else 1
     assert side_by_side <= PANEL_GROUPS
     by_panel = (_panel_by_tile_unit if isa_level.tiles else _panel_by_tile)(isa, shape, ahead_bytes)
-    put, put_rows = (isa.make("put", void, (kind, i64, i64, i64), output.put) for kind in (f32, lanes))
-    load_rows = isa.make("load_rows", lanes, (i64,), lambda e, at: e.load(vector(F32, tile_rows), at))
+    put, put_tile, fetch_tile = (isa.make(name, void, kinds, body) for name, kinds, body in (
+        ("put", (f32, i64, i64, i64), output.put), ("put_tile", (i64,) * 4, output.put_tile),
+        ("fetch_tile", (i64,) * 4, output.fetch_tile)))
     fetch = isa.make("fetch", void, (i64,), lambda e, at: e.prefetch(at, to_first=False))
     begin_tiles = isa.make("begin_tiles", void, (), lambda e: e.begin_tiles(BLOCK // shape.n_scales))
     end_tiles = isa.make("end_tiles", void, (), lambda e: e.end_tiles())
@@ -214,21 +214,24 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
                     turn = c // step * BLOCKS + block            # meanwhile the rows of the next panel come to the cache
                     for line in range(lines * turn // passes, lines * (turn + 1) // passes):
                         fetch(ahead + line * LINE)
+                    for i in range(here):        # and the places of the results
+                        fetch_tile(op, (group + i) * tile_rows, c + block * tiles * TILE_COLUMNS // BLOCKS,
+                                   c + (block + 1) * tiles * TILE_COLUMNS // BLOCKS)
                     at, x_at = groups + block * pass_bytes, x + c * x_stride + block * x_pass_bytes
                     n_superblocks = max(1, (blocks - block + BLOCKS - 1) // BLOCKS)      # those that have such a block
                     if c > 0 or columns > small_until:
                         near = at                # in the cache already: nothing to fetch
                     by_panel(at, group_bytes, here, n_superblocks, x_at, TILE_COLUMNS * x_stride, tiles, totals, block, near)
                     near += n_superblocks * ahead_bytes
-                for column in range(tiles * TILE_COLUMNS):       # whose rows lie side by side
+                for tile in range(tiles):        # whose rows lie side by side
                     for i in range(here):
-                        place = column // TILE_COLUMNS * PANEL_ROWS * TILE_COLUMNS + column % TILE_COLUMNS * tile_rows
-                        row, at = (group + i) * tile_rows, totals + (place + i * TILE_COLUMNS * tile_rows) * 4
+                        row, at = (group + i) * tile_rows, totals + (tile * PANEL_ROWS + i * tile_rows) * TILE_COLUMNS * 4
                         if row + tile_rows <= n:
-                            put_rows(load_rows(at), op, row, c + column)
-                        else:
+                            put_tile(at, op, row, c + tile * TILE_COLUMNS)
+                            continue
+                        for column in range(TILE_COLUMNS):
                             for r in range(n - row):
-                                put(load_f32(at, r * 4), op, row + r, c + column)
+                                put(load_f32(at, (column * tile_rows + r) * 4), op, row + r, c + tile * TILE_COLUMNS + column)
         end_tiles()
 
     return many

@@ -9,6 +9,7 @@ from numba import types
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item, lanes, tiles
 from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
+from edgellm.backends.cpu.kernels.quantise_tile import larger, magnitude, quants_of, scale_of, with_starts, write_tile
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
@@ -16,21 +17,30 @@ from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS
 from edgellm.backends.cpu.words import QUANTISE
 
 BLOCKS_PER_SUPERBLOCK = SUPERBLOCK // BLOCK
+i64 = types.int64
 V32B = vector(I8, BLOCK)
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
-    load_i64, write = isa.load_i64, block_writer(variant, isa)
+    load_i64, write, tiled_rows = isa.load_i64, block_writer(variant, isa), tiles(isa)
+    by_tiles = not isa.level.tiles               # whose records are rows of quants
+    to_tile = isa.make("whole_tile", types.void, (i64,) * 3, lambda e, *a: write_tile(e, variant == "q8_whole", *a))
     arguments = QUANTISE.reader(isa, "step x x_stride k out out_stride count")
 
     def q8(op, ith, nth):
         step, x, x_stride, k, out, out_stride, count = arguments(op)
         rows, filled = load_i64(step, count * 8), k // BLOCK
+        superblocks = (filled + BLOCKS_PER_SUPERBLOCK - 1) // BLOCKS_PER_SUPERBLOCK
         item, end = first_item(rows, filled, ith, nth), first_item(rows, filled, ith + 1, nth)
         while item < end:                        # of a tile's rows block by block, so that its records stay in the cache
             first = item // filled
             last = min((first // TILE_COLUMNS + 1) * TILE_COLUMNS, (end + filled - 1) // filled)
+            whole = by_tiles and first % TILE_COLUMNS == 0 and first + TILE_COLUMNS == last <= tiled_rows(rows)
             for block in range(item % filled, min(filled, item % filled + end - item)):
+                if whole and (block + 1 < filled or filled % BLOCKS_PER_SUPERBLOCK == 0):
+                    place = block % BLOCKS_PER_SUPERBLOCK * superblocks + block // BLOCKS_PER_SUPERBLOCK
+                    to_tile(x + first * x_stride + block * BLOCK * 4, x_stride, out + first * out_stride + place * X_RECORD)
+                    continue
                 for row in range(first, last):
                     write(x + row * x_stride + block * BLOCK * 4, out, out_stride, row, rows, block, filled)
             item = last * filled
@@ -40,7 +50,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def block_writer(variant: str, isa: Isa) -> Any:
     """Writes one block of one of some rows; whoever has the last block clears those after it."""
-    i64, whole, rows_apart = types.int64, {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.rows_apart
+    whole, rows_apart = {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.rows_apart
     halves_apart = BLOCK // 2 if whole else 2 * BLOCK        # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64,) * 5, lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
     halves = variant == "q8_whole"
@@ -91,23 +101,16 @@ def block_writer(variant: str, isa: Isa) -> Any:
 
 
 def _rounded(e: Generic, x: Any) -> tuple[Any, list[Any]]:
-    """Quants (i8x32) of 32 values at x, and their scale and sums. Infinite and undefined values make the scale undefined, so that
-    they show in the result.
-    """
+    """Quants (i8x32) of 32 values at x, and their scale and sums."""
     b = e.b
     values = [e.load(V8F, x, 32 * i) for i in range(4)]
-    sizes = [b.and_(e.cast(value, V8I), e.constant(V8I, 0x7FFFFFFF)) for value in values]
+    sizes = [magnitude(e, value) for value in values]
 
-    def larger(p: Any, q: Any) -> Any:           # bits of magnitudes compare as integers do, NaN above all
-        return b.select(b.icmp_signed(">", p, q), p, q)
+    def of_two(p: Any, q: Any) -> Any:
+        return larger(e, p, q)
 
-    top = e.fold(larger(larger(sizes[0], sizes[1]), larger(sizes[2], sizes[3])), larger)
-    d = b.fdiv(e.cast(top, F32), e.constant(F32, 127.0))
-    inverse = b.select(b.fcmp_ordered(">", d, e.constant(F32, 0.0)), b.fdiv(e.constant(F32, 1.0), d), e.constant(F32, 0.0))
-    rounded = []
-    for value in values:                         # clipped, as 1 / d is infinite for the smallest d, and NaN has no integer
-        scaled = e.smaller(b.fmul(value, e.splat(inverse)), e.constant(V8F, 127.0))
-        rounded.append(e.nearest(e.larger(scaled, e.constant(V8F, -127.0)))[1])
+    d, inverse = scale_of(e, e.fold(of_two(of_two(sizes[0], sizes[1]), of_two(sizes[2], sizes[3])), of_two))
+    rounded = [quants_of(e, value, e.splat(inverse)) for value in values]
     low, high = e.join(rounded[0], rounded[1]), e.join(rounded[2], rounded[3])
     first, second = (e.fold(b.add(p, q), b.add) for p, q in ((rounded[0], rounded[1]), (rounded[2], rounded[3])))
     return b.trunc(e.join(low, high), V32B), [d, *(b.neg(each) for each in (b.add(first, second), first, second))]
@@ -125,20 +128,11 @@ def _to_row(e: Generic, values: Any, parts: list[Any], quants: Any, apart: Any, 
         scales = e.b.add(scales, section)
 
 
-def _with_starts(e: Generic, halves: bool, parts: list[Any]) -> list[Any]:
-    """A block's numbers for tiles and lanes."""
-    if not e.tile_offset:
-        return parts
-    d, *sums = parts
-    whole, first, second = (e.b.mul(each, e.constant(I32, e.tile_offset)) for each in sums)
-    return [d, whole, first, second] if halves else [d, e.b.sitofp(sums[0], F32), whole, e.constant(I32, 0)]
-
-
 def _to_lanes(e: Generic, halves: bool, values: Any, parts: list[Any], quants: Any, apart: Any, scales: Any, section: Any) -> None:
     words = e.cast(values, V8I)
     for g in range(BLOCK // 4):
         e.store(e.lane(words, g), e.b.add(quants, e.b.mul(apart, I64(g))))
-    for part in _with_starts(e, halves, parts):
+    for part in with_starts(e, halves, parts):
         e.store(part, scales)
         scales = e.b.add(scales, section)
 
@@ -151,5 +145,5 @@ def _to_tile(e: Generic, halves: bool, values: Any, parts: list[Any], record: An
     else:
         for g in range(BLOCK // 4):
             e.store(e.lane(words, g), at, 4 * TILE_COLUMNS * g)
-    for index, part in enumerate(_with_starts(e, halves, parts)):
+    for index, part in enumerate(with_starts(e, halves, parts)):
         e.store(part, at, X_SECTIONS + 4 * TILE_COLUMNS * index)

@@ -417,10 +417,10 @@ class Generic:
         raise NotImplementedError
 
     # --- waiting ------------------------------------------------------------------------------------------------------
-    def prefetch(self, address: Value, offset: int = 0, *, to_first: bool = True) -> None:
+    def prefetch(self, address: Value, offset: int = 0, *, to_first: bool = True, to_write: bool = False) -> None:
         """Ask for the cache line, for the first-level cache or only the second; an address that is not mapped does no harm."""
-        level = 3 if to_first else 2
-        self.call("llvm.prefetch.p0", ir.VoidType(), self._pointer(I8, address, offset), I32(0), I32(level), I32(1))
+        where, write, level, data = self._pointer(I8, address, offset), I32(int(to_write)), I32(3 if to_first else 2), I32(1)
+        self.call("llvm.prefetch.p0", ir.VoidType(), where, write, level, data)
 
     def pause(self) -> None:
         """Tell the core that this thread spins."""
