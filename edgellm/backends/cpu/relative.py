@@ -3,5 +3,5 @@ from __future__ import annotations
 
 from typing import Final
 
-RELATIVE_FIRST: Final = 136                      # where the bias of distance 0 is: 128 before it differ, eight more are the first's
-RELATIVE_ROW: Final = 2 * RELATIVE_FIRST         # biases of a row, so that eight keys from any distance on have theirs in one piece
+RELATIVE_FIRST: Final = 144                      # where the bias of distance 0 is: 128 before it differ, 16 more are the first's
+RELATIVE_ROW: Final = 2 * RELATIVE_FIRST         # biases of a row, so that 16 keys from any distance on have theirs in one piece

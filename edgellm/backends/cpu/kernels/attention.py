@@ -8,7 +8,7 @@ order. What is to be done is listed beforehand (attention_work.py).
 Keys and values in quants are rotated (rotation.py): queries are rotated too, and the result back. They are multiplied as integers,
 with queries and weights in i16; for more than a few queries they become i16 first, block by block, once for all queries of a group,
 in memory of the thread's own. Where dims are no whole blocks they are widened to f32 instead; so are keys and values in f16 at ISA
-levels with sixteen float lanes.
+levels with sixteen float lanes, keys transposed.
 
 Keys that hold their values (MLA) lie once in a page, where the values' place is that of the keys.
 
@@ -132,12 +132,12 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     return kernel
 
 
-def _blocks(kv_type: str, variant: str, isa: Isa) -> list[Any]:
+def _blocks(kv_type: str, variant: str, isa: Isa, *, transposed: bool = False) -> list[Any]:
     """Of two and of four queries. Rows of f32 have been widened, so that they are in the cache."""
     relative = RELATIVE_VARIANT in variant
     return [attention_block.build(kv_type, isa, queries, softcap=SOFTCAP_VARIANT in variant,
                                   alibi=ALIBI_VARIANT in variant and not relative, relative=relative,
-                                  fetches=kv_type not in ("f32", INT16))
+                                  fetches=kv_type not in ("f32", INT16), transposed=transposed)
             for queries in (2, 4)]
 
 
@@ -153,10 +153,11 @@ def _walk(variant: str, isa: Isa) -> Any:
     biased = relative or ALIBI_VARIANT in variant
     load_i64, load_i32, load_f32, store_i64, store_f32 = isa.load_i64, isa.load_i32, isa.load_f32, isa.store_i64, isa.store_f32
     coded, row_bytes = kv_type in QUANTISED, kv_rows.row(kv_type)
-    widens = coded or (kv_type == "f16" and isa.level.float_lanes > 8)
-    widen = kv_rows.widen(kv_type, isa)
+    transposes = kv_type == "f16" and isa.level.float_lanes > 8
+    widens, widen = coded or transposes, kv_rows.widen(kv_type, isa)
+    widen_keys, widen_row = (kv_rows.transpose(isa), kv_rows.widen_halves(isa, 1)) if transposes else (widen, widen)
     rotate, load, store = rotation.rotate(isa), isa.load_f32x8, isa.store_f32x8
-    two, four = _blocks("f32" if widens else kv_type, variant, isa)
+    two, four = _blocks("f32" if widens else kv_type, variant, isa, transposed=transposes)
     two_direct, four_direct = _blocks(kv_type, variant, isa) if widens else (two, four)
     two_int16, four_int16 = _blocks(INT16, variant, isa) if coded else (two, four)
     to_int16 = kv_rows.to_int16(kv_type, isa) if coded else widen
@@ -233,6 +234,7 @@ def _walk(variant: str, isa: Isa) -> Any:
                 else:
                     store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
         direct = n <= DIRECT and (integers or not coded)
+        value_step = dim_v if transposes and not direct else value_row
         while at < end:
             later_k = later(k, BLOCKS_AHEAD, at, stop, after_k, key_bytes)
             later_v = later(v, BLOCKS_AHEAD - 1, at, stop, after_v, value_bytes)
@@ -240,15 +242,18 @@ def _walk(variant: str, isa: Isa) -> Any:
             if widens and not direct:
                 soon_k = later(k, 1, at, stop, after_k, key_bytes)
                 k_values, ahead = v, v - k if own_values else soon_k - k
-                v = wide + BLOCK * dim_k * 4 if own_values else wide
+                v = wide + BLOCK * dim_k * 4 if own_values or transposes else wide
                 if integers:
                     to_int16(k, dim_k, wide, ahead)
                     if own_values:
                         to_int16(k_values, dim_v, v, soon_k - k_values)
                 else:
-                    widen(k, dim_k, wide, ahead)
+                    widen_keys(k, dim_k, wide, ahead)
                     if own_values:
                         widen(k_values, dim_v, v, soon_k - k_values)
+                    elif transposes:
+                        for key in range(BLOCK):
+                            widen_row(k + key * key_bytes, dim_v, v + key * dim_v * 4, 0)
                 k = wide
             i = 0
             while i < n:
@@ -256,23 +261,23 @@ def _walk(variant: str, isa: Isa) -> Any:
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
                     if widens and direct:
                         if here == 4:
-                            four_direct(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                            four_direct(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
                                         scale, softcap)
                         else:
-                            two_direct(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                            two_direct(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
                                        scale, softcap)
                     elif integers:
                         if here == 4:
-                            four_int16(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                            four_int16(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
                                        scale, softcap)
                         else:
-                            two_int16(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                            two_int16(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
                                       scale, softcap)
                     elif here == 4:
-                        four(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                        four(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
                              scale, softcap)
                     else:
-                        two(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_row,
+                        two(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
                             scale, softcap)
                 i += here
             at, k, v = at + BLOCK, next_k, next_v

@@ -8,6 +8,7 @@ changes nothing is 1.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -39,19 +40,21 @@ BLOCKS_AHEAD = 1 if TO_FIRST else 2              # that keys are fetched, and va
 LARGEST_WEIGHT = 32767.0                         # sums of 32 products with bytes fit i32
 
 
-def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False,
-          relative: bool = False, fetches: bool = True) -> Any:
+def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False, relative: bool = False,
+          fetches: bool = True, transposed: bool = False) -> Any:
     """block(table, first_query, keys, values, next_keys, next_values, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap):
     add keys `at` to `at` + 31 to the partials of this many queries, which are f32, for quants i16 (kv_quants.query_to_int16).
     `value_row`: from value to value, in elements. With `fetches`, `next_values` are on their way to the cache while scores are
-    computed, and `next_keys` while values are added.
+    computed, and `next_keys` while values are added. `transposed`: whether keys lie as kv_rows.transpose has them.
     """
     quants = kv_type in INTEGERS                 # of which dims are a multiple of a block's
     i64, f32, void = types.int64, types.float32, types.void
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     form = _kv_forms.FORMS[kv_type]
     load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}.get(kv_type), form.bytes_of_eight // LANES
-    score = isa.make("score", void, (i64,) * 7, lambda e, *a: _score(e, form, queries, fetches, *a))
+    score = isa.make("score", void, (i64,) * 7, lambda e, table, keys, next_values, dim, scores, *seen: (
+        _score_transposed(e, queries, table, keys, dim, scores) if transposed
+        else _score(e, form, queries, fetches, table, keys, next_values, dim, scores, *seen)))
     weights = isa.make("weights", void, (i64, i64, i64, i64, f32, f32),
                        lambda e, *a: _weights(e, queries, softcap, alibi, relative, *a))
     weigh = isa.make("weigh", void, (i64,) * 8, lambda e, *a: _weigh(e, form, queries, fetches, *a))
@@ -64,7 +67,7 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
             for key in range(first, end):
                 total = np.float32(0)
                 for j in range(dim // LANES * LANES, dim):
-                    total += load_f32(q, j * 4) * load_one(keys, (key * dim + j) * size)
+                    total += load_f32(q, j * 4) * load_one(keys, (j * BLOCK + key if transposed else key * dim + j) * size)
                 store_f32(scores, i * ROW + key * 4, load_f32(scores, i * ROW + key * 4) + total)
 
     @outline
@@ -194,68 +197,95 @@ def _score_pairs(e: Generic, queries: int, table: Value, keys: Value, dim: Value
                 e.store(e.pick(sums, [pairs * j + key // 2 + LANES * (key % 2) for key in range(LANES)]), at, ROW * (i + j))
 
 
+def _score_transposed(e: Generic, queries: int, table: Value, keys: Value, dim: Value, scores: Value) -> None:
+    """`_score` of all keys of a block, which are f32 and lie side by side, a row for each dim: a lane for each key. The dims that
+    `_score` has in one lane are summed first, then those sums, in its order.
+    """
+    b, kind = e.b, vector(F32, e.float_lanes)
+    q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
+    places = [*product(range(queries), range(0, ROW, 4 * e.float_lanes))]
+    flat = [_variables(e, len(places), kind) for _ in range(2)]
+
+    def pair(numbers: Sequence[int]) -> list[Value]:
+        """Sums over every eighth dim, from one number on and from another, which are added."""
+        for total in (*flat[0], *flat[1]):
+            b.store(e.constant(kind, 0.0), total)
+        with cgutils.for_range(b, b.lshr(dim, I64(3))) as eight:
+            row = b.add(keys, b.mul(eight.index, I64(LANES * ROW)))
+            at = b.mul(eight.index, I64(LANES * 4))
+            for number, sums in zip(numbers, flat, strict=True):
+                right = [e.load(kind, row, ROW * number + place) for place in range(0, ROW, 4 * e.float_lanes)]
+                left = [e.splat(e.load(F32, b.add(each, at), 4 * number), e.float_lanes) for each in q]
+                _multiplied(e, _rows(sums, len(right)), left, right)
+        return [b.fadd(*map(b.load, each)) for each in zip(*flat, strict=True)]
+
+    def added(numbers: Sequence[int]) -> list[Value]:
+        if len(numbers) == 2:
+            return pair(numbers)
+        return [b.fadd(*each) for each in zip(added(numbers[0::2]), added(numbers[1::2]), strict=True)]
+
+    for (i, place), total in zip(places, added([0, 1, 2, 3, 4, 5, 6, 7]), strict=True):
+        e.store(total, scores, ROW * i + place)
+
+
 def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, relative: bool, table: Value, at: Value, stats: Value,
              scores: Value, scale: Value, cap: Value) -> None:
     """Scores become weights; each query's maximum and sum of weights follow. All queries at once: exp takes long, not much work."""
-    b, places, none = e.b, BLOCK // LANES, e.constant(V8F, float(LOWEST))
+    b, n = e.b, e.float_lanes
+    kind, integers, places, none = vector(F32, n), vector(I32, n), range(0, BLOCK, n), float(LOWEST)
     seen, x, maxima, before = [], [], [], []
     for i in range(queries):
-        first, end = (e.splat(b.trunc(b.sub(e.load(I64, table, ENTRY * i + which), at), I32)) for which in (8, 16))
-        lanes = [e.constant(V8I, list(range(LANES * place, LANES * place + LANES))) for place in range(places)]
+        first, end = (e.splat(b.trunc(b.sub(e.load(I64, table, ENTRY * i + which), at), I32), n) for which in (8, 16))
+        lanes = [e.constant(integers, list(range(place, place + n))) for place in places]
         seen.append([b.and_(b.icmp_signed(">=", each, first), b.icmp_signed("<", each, end)) for each in lanes])
-        values = [b.fmul(e.load(V8F, scores, ROW * i + 32 * place), e.splat(scale)) for place in range(places)]
+        # Eight by eight, as they were stored: a load of two stores would wait until both are in the cache.
+        eights = [[e.load(V8F, scores, ROW * i + 4 * (place + eight)) for eight in range(0, n, LANES)] for place in places]
+        values = [b.fmul(e.join_all(each), e.splat(scale, n)) for each in eights]
         if softcap:
             values = [_capped(e, value, cap) for value in values]
         if alibi:
-            own, slope = e.splat(b.trunc(b.sub(e.load(I64, table, ENTRY * i + 24), at), I32)), e.load(F32, table, ENTRY * i + 32)
-            away = [e.smaller(b.sitofp(b.sub(each, own), V8F), b.sitofp(b.sub(own, each), V8F)) for each in lanes]
-            values = [b.fadd(value, b.fmul(e.splat(slope), each)) for value, each in zip(values, away, strict=True)]
+            own, slope = e.splat(b.trunc(b.sub(e.load(I64, table, ENTRY * i + 24), at), I32), n), e.load(F32, table, ENTRY * i + 32)
+            away = [e.smaller(b.sitofp(b.sub(each, own), kind), b.sitofp(b.sub(own, each), kind)) for each in lanes]
+            values = [b.fadd(value, b.fmul(e.splat(slope, n), each)) for value, each in zip(values, away, strict=True)]
         if relative:
             rows = _relative(e, b.sub(at, e.load(I64, table, ENTRY * i + 24)), e.load(I64, table, ENTRY * i + 32), places)
             values = [b.fadd(value, bias) for value, bias in zip(values, rows, strict=True)]
-        x.append([b.select(mask, value, none) for mask, value in zip(seen[i], values, strict=True)])
-        top = e.larger(e.larger(x[i][0], x[i][1]), e.larger(x[i][2], x[i][3]))
+        x.append([b.select(mask, value, e.constant(kind, none)) for mask, value in zip(seen[i], values, strict=True)])
         before.append(e.load(F32, stats, 64 * i))
-        maxima.append(e.larger(e.fold(top, e.larger), before[i]))
+        maxima.append(e.larger(e.fold(functools.reduce(e.larger, x[i]), e.larger), before[i]))
         e.store(maxima[i], stats, 64 * i)
     shrunk = [b.fsub(old, new) for old, new in zip(before, maxima, strict=True)]
     factors = e.exp(e.pack(shrunk + [e.constant(F32, 0.0)] * (LANES - queries)))
     e.store(factors, scores, FACTORS)
     for i in range(queries):
         total = b.fmul(e.load(V8F, stats, 64 * i + 32), e.splat(e.lane(factors, i)))
-        powers = _powers(e, [b.fsub(value, e.splat(maxima[i])) for value in x[i]])
-        for place, (mask, power) in enumerate(zip(seen[i], powers, strict=True)):
-            weight = b.select(mask, power, e.constant(V8F, 0.0))
-            e.store(weight, scores, ROW * i + 32 * place)
-            total = b.fadd(total, weight)
+        for place, mask, value in zip(places, seen[i], x[i], strict=True):
+            weight = b.select(mask, e.exp(b.fsub(value, e.splat(maxima[i], n))), e.constant(kind, 0.0))
+            e.store(weight, scores, ROW * i + 4 * place)
+            for eight in range(0, n, LANES):
+                total = b.fadd(total, e.pick(weight, range(eight, eight + LANES)))
         e.store(total, stats, 64 * i + 32)
 
 
-def _powers(e: Generic, x: Sequence[Value]) -> list[Value]:
-    """e^x of each, by twos where vectors are that wide."""
-    if e.float_lanes == LANES:
-        return [e.exp(each) for each in x]
-    wide = [e.exp(e.join(a, b)) for a, b in zip(x[0::2], x[1::2], strict=True)]
-    return [e.pick(each, range(first, first + LANES)) for each in wide for first in (0, LANES)]
-
-
-def _relative(e: Generic, away: Value, row: Value, places: int) -> list[Value]:
+def _relative(e: Generic, away: Value, row: Value, places: Sequence[int]) -> list[Value]:
     """A head's biases for a block of keys, the first of which is so far `away` from the query."""
     b, found = e.b, []
-    for place in range(places):
-        first = b.add(away, I64(LANES * place + RELATIVE_FIRST))
+    for place in places:
+        first = b.add(away, I64(place + RELATIVE_FIRST))
         first = b.select(b.icmp_signed("<", first, I64(0)), I64(0), first)
-        last = I64(RELATIVE_ROW - LANES)
-        found.append(e.load(V8F, b.add(row, b.mul(b.select(b.icmp_signed(">", first, last), last, first), I64(4)))))
+        last = I64(RELATIVE_ROW - e.float_lanes)
+        at = b.mul(b.select(b.icmp_signed(">", first, last), last, first), I64(4))
+        found.append(e.load(vector(F32, e.float_lanes), b.add(row, at)))
     return found
 
 
 def _capped(e: Generic, x: Value, cap: Value) -> Value:
     """cap * tanh(x / cap), with tanh(y) = 1 - 2 / (exp(2 y) + 1) for y within +-40, past which it is +-1."""
-    b, one = e.b, e.constant(V8F, 1.0)
-    y = e.larger(e.smaller(b.fdiv(x, e.splat(cap)), e.constant(V8F, 40.0)), e.constant(V8F, -40.0))
-    tanh = b.fsub(one, b.fdiv(e.constant(V8F, 2.0), b.fadd(e.exp(b.fadd(y, y)), one)))
-    return b.fmul(e.splat(cap), tanh)
+    b, kind = e.b, x.type
+    one, caps = e.constant(kind, 1.0), e.splat(cap, kind.count)
+    y = e.larger(e.smaller(b.fdiv(x, caps), e.constant(kind, 40.0)), e.constant(kind, -40.0))
+    tanh = b.fsub(one, b.fdiv(e.constant(kind, 2.0), b.fadd(e.exp(b.fadd(y, y)), one)))
+    return b.fmul(caps, tanh)
 
 
 def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,

@@ -11,8 +11,9 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import kv_quants, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._prefetch import LINE
+from edgellm.backends.cpu.kernels.panel import interleaved
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import I8, I16, I64, vector
+from edgellm.backends.cpu.simd.base import I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.memory.kv_types import BLOCK, QUANTISED, SCALE_BYTES
 
@@ -107,7 +108,7 @@ def widen(variant: str, isa: Isa) -> Any:
     """widen(rows, dim, target, ahead): a block of keys or values in f16 or quants, row by row, as f32 without gaps; quants stay
     rotated. `ahead`: bytes to what is read next; it is on its way to the cache meanwhile.
     """
-    return _widen_quants(variant, isa) if variant in QUANTISED else _widen_halves(isa)
+    return _widen_quants(variant, isa) if variant in QUANTISED else widen_halves(isa, abi.ATTENTION_BLOCK)
 
 
 def to_int16(variant: str, isa: Isa) -> Any:
@@ -126,22 +127,54 @@ def to_int16(variant: str, isa: Isa) -> Any:
     return to_int16
 
 
-def _widen_halves(isa: Isa) -> Any:
+def widen_halves(isa: Isa, n: int) -> Any:
+    """`widen` of n rows in f16."""
     load_f16, store_f32, prefetch = isa.load_f16, isa.store_f32, isa.prefetch
     lanes = isa.level.float_lanes
     read = isa.make("read", void, (i64, i64), lambda e, at, to: e.store(e.from_f16(e.load(vector(I16, lanes), at)), to))
 
     @outline
     def widen(rows, dim, target, ahead):
-        for line in range(0, abi.ATTENTION_BLOCK * dim * 2, LINE):
+        for line in range(0, n * dim * 2, LINE):
             prefetch(rows + ahead, line)
-        whole = abi.ATTENTION_BLOCK * dim // lanes * lanes
+        whole = n * dim // lanes * lanes
         for j in range(0, whole, lanes):
             read(rows + j * 2, target + j * 4)
-        for j in range(whole, abi.ATTENTION_BLOCK * dim):
+        for j in range(whole, n * dim):
             store_f32(target, j * 4, load_f16(rows, j * 2))
 
     return widen
+
+
+def transpose(isa: Isa) -> Any:
+    """transpose(rows, dim, target, ahead): as `widen`, a block of keys in f16, but transposed: a row for each dim, of all keys."""
+    load_f16, store_f32, prefetch, block = isa.load_f16, isa.store_f32, isa.prefetch, abi.ATTENTION_BLOCK
+    lanes = isa.level.tile_rows
+    read = isa.make("transpose", void, (i64, i64, i64), lambda e, *at: _transpose(e, block * 4, *at))
+
+    @outline
+    def transpose(rows, dim, target, ahead):
+        for line in range(0, block * dim * 2, LINE):
+            prefetch(rows + ahead, line)
+        for key in range(0, block, lanes):
+            here, to = rows + key * dim * 2, target + key * 4
+            for j in range(0, dim // 8 * 8, 8):
+                read(here + j * 2, dim * 2, to + j * block * 4)
+        for key in range(block):
+            for j in range(dim // 8 * 8, dim):
+                store_f32(target, (j * block + key) * 4, load_f16(rows, (key * dim + j) * 2))
+
+    return transpose
+
+
+def _transpose(e: Generic, row_bytes: int, rows: Any, apart: Any, target: Any) -> None:
+    """Eight values in f16 of each of some rows as f32, those of a place side by side, `row_bytes` from one place to the next."""
+    b, lanes = e.b, e.tile_rows
+    pairs = interleaved(e, lambda row: e.load(vector(I32, 4), b.add(rows, b.mul(apart, I64(row)))))
+    for i, pair in enumerate(pairs):
+        for half in range(2):
+            bits = b.lshr(pair, e.constant(pair.type, 16)) if half else pair
+            e.store(e.from_f16(b.trunc(bits, vector(I16, lanes))), target, row_bytes * (2 * i + half))
 
 
 def _widen_quants(variant: str, isa: Isa) -> Any:
