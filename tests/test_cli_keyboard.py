@@ -142,6 +142,16 @@ def test_a_paste_without_brackets_is_one_message(start: Start, home: Path) -> No
     terminal.wait_for("and again")
 
 
+def test_enter_sends_while_the_terminal_says_where_its_cursor_is(start: Start) -> None:
+    """It is asked at each prompt; its answer may come right behind a line that was typed early."""
+    terminal = start("'got it', 'and again'")
+    terminal.type("first line\r\x1b[3;1R")
+    terminal.wait_for("got it")
+    terminal.wait_for(">")
+    terminal.type("second\r\x1b[5;1Rthird\r")
+    terminal.wait_for("and again")
+
+
 def test_tab_completes(start: Start) -> None:
     terminal = start("")
     terminal.type("/qu\t")

@@ -281,7 +281,7 @@ def test_quantised_activations(kernels: Kernels, k: int, form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("k", [32, 256, 864, 2048])
 def test_whole_tiles_are_quantised_as_their_rows_are(kernels: Kernels, k: int, form: str) -> None:
-    """One thread has whole tiles, each of very many a row at most."""
+    """One thread takes whole tiles, of two hundred each takes one row."""
     x = np.random.default_rng(7).standard_normal((67, k), np.float32)
     x *= np.float32(10) ** np.random.default_rng(8).integers(-42, 38, (67, 1)).astype(np.float32)
     x[3], x[20, 5], x[35, 7], x[36, k - 1], x[50, :32] = 0, np.nan, np.inf, -np.inf, np.arange(32) * 2 + 1    # halves of 127

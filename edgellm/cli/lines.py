@@ -143,9 +143,14 @@ def _keys(is_command: Callable[[str], bool]) -> KeyBindings:
 
 def _pasted(event: KeyPressEvent) -> str:
     """All keys that come right behind this one; taken in one go, since the editor needs a moment for each."""
+    from prompt_toolkit.keys import Keys
+
     queue = event.key_processor.input_queue
-    keys = [key.data for key in queue if key.data != "_Flush"]           # a mark of prompt_toolkit's own
+    keys = [key for key in queue if key.data != "_Flush"]    # a mark of prompt_toolkit's own
     queue.clear()
     while len(keys) < MOST and more_comes(PASTE_GAP) and (read := event.app.input.read_keys()):
-        keys += [key.data for key in read]
-    return "".join(keys)
+        keys += read
+    for key in keys:
+        if key.key == Keys.CPRResponse:          # where the cursor is, which prompt_toolkit asks the terminal at each prompt
+            event.key_processor.feed(key)
+    return "".join(key.data for key in keys if key.key != Keys.CPRResponse)
