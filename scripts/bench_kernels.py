@@ -32,6 +32,7 @@ from children import ROOT, Child, checked_out, environment_of
 
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.interleaving import ROWS
+from edgellm.backends.cpu.pages import contents, new_page
 from edgellm.backends.cpu.traits import BLOCK, ROW_ALIGNMENT, TRAITS, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
@@ -66,10 +67,11 @@ def summary(values: Sequence[float]) -> Timing:
     return Timing(middle, high - low)
 
 
-def aligned(nbytes: int) -> Bytes:
-    block = np.zeros(nbytes + ROW_ALIGNMENT, np.uint8)
-    start = -block.ctypes.data % ROW_ALIGNMENT
-    return block[start : start + nbytes]
+def zeros(nbytes: int) -> Bytes:
+    """Aligned, in the system's huge pages where it has them, as an engine's memory is: small ones differ by 10 % between runs."""
+    memory = contents(new_page(nbytes))
+    memory[:] = 0                                # touched
+    return memory
 
 
 def run(kernel: Kernel, records: npt.NDArray[np.int64], threads: int) -> float:
@@ -96,12 +98,14 @@ class Product:
         if group:
             rows -= rows % group
             interleave(name, distinct, group)
-        self.weights = np.tile(distinct, (-(-rows // CHECKED_ROWS), 1))[:rows]
+        self.weights = zeros(rows * distinct.shape[1]).reshape(rows, -1)
+        for first in range(0, rows, CHECKED_ROWS):
+            self.weights[first : first + CHECKED_ROWS] = distinct[: rows - first]
         self.values = rng.standard_normal((columns, K), np.float32)
         self.step = np.array([columns, columns], np.int64)
-        self.out = np.zeros((columns, rows), np.float32)
+        self.out = zeros(4 * columns * rows).view(np.float32).reshape(columns, rows)
         size = -(-scratch_bytes(name, K) // ROW_ALIGNMENT) * ROW_ALIGNMENT
-        self.scratch = aligned(size * threads)
+        self.scratch = zeros(size * threads)
         x: npt.NDArray[np.generic] = self.values
         if traits.quantise:
             x = self._quantised(kernels[traits.quantise])
@@ -114,7 +118,7 @@ class Product:
     def _quantised(self, kernel: Kernel) -> Bytes:
         """The quantised form of the activations; the last `values`, which are checked, become what they stand for."""
         columns, stride = len(self.values), q8_row_bytes(K)
-        rows = aligned(columns * stride).reshape(columns, stride)
+        rows = zeros(columns * stride).reshape(columns, stride)
         record = QUANTISE.record(step=self.step.ctypes.data, x=self.values.ctypes.data, x_stride=self.values.strides[0], k=K,
                                  out=rows.ctypes.data, out_stride=stride)
         kernel(record.ctypes.data, 0, 1)

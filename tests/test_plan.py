@@ -215,6 +215,8 @@ def test_a_thread_that_is_held_up_leaves_its_chunks_to_others() -> None:
             released.clear()
             pool.run(Program(table))
             assert sorted(chunk for _, chunk, _ in taken) == list(range(16)) and {of for _, _, of in taken} == {16}
+            own = [chunk for thread, chunk, _ in taken if thread == threading.get_ident()]
+            assert own == sorted(own) and own[:8] == list(range(8)), "its own share first, whose rows follow each other"
             slow = [thread for thread, _, _ in taken if thread != threading.get_ident()]
             assert len(slow) <= 1 or (len(set(slow)) == 1 and released.is_set())
     finally:

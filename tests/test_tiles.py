@@ -132,6 +132,7 @@ def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(system, "usable_isas", lambda: system.X86_ISAS)
     for verdict, isa, said in (("faster (1.63 times as fast)", "amx", "amx; a trial of it was faster (1.63 times as fast)"),
                                ("slower (0.82 times as fast)", "avx512vnni", "but a trial of it was slower (0.82 times as fast)"),
+                               ("hardly faster (1.07 times as fast)", "avx512vnni", "hardly faster (1.07 times as fast)"),
                                ("ended with signal 4", "avx512vnni", "but a trial of it was ended with signal 4")):
         monkeypatch.setattr(selftest, "verdict", lambda verdict=verdict: verdict)
         selftest.passed.cache_clear()
@@ -157,6 +158,7 @@ def test_a_trial_is_announced_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 @pytest.mark.parametrize(("program", "verdict"), [
     ("print(0.001, 0.004)", "faster (4.00 times as fast)"), ("print(0.004, 0.001)", "slower (0.25 times as fast)"),
+    ("print(0.004, 0.0043)", "hardly faster (1.07 times as fast)"), ("print(0.004, 0.0045)", "faster (1.12 times as fast)"),
     ("print('wrong results')", "wrong results"),
     ("import os; os.kill(os.getpid(), 4)", "ended with signal 4"), ("raise SystemExit(3)", "ended with status 3"),
     ("raise OSError('no space é')", "ended with status 1: OSError: no space é"), ("", "ended without an answer"),

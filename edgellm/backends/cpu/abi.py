@@ -16,8 +16,8 @@ RECORDS: Final = 4                               # how many
 STOP: Final = 5                                  # the pool is closing; beside it how many pauses a worker waits before it parks
 SLEEPERS: Final = 6                              # threads that sleep at the barrier; beside it how long: seconds, nanoseconds
 STRIDE: Final = 7                                # bytes from one thread's records to the next one's
-NEXT: Final = 8                                  # the chunk that is taken next, of records that are shared in chunks
-WORDS: Final = 9                                 # after these: one line per thread, the epoch that it has walked
+WORDS: Final = 8                                 # after these a line per thread: the epoch that it has walked, and TAKEN
+TAKEN: Final = 1                                 # word of it: how many chunks of the thread's share have been taken
 
 MOST_THREADS: Final = 4096
 

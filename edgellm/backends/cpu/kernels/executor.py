@@ -21,7 +21,7 @@ SLEEPERS, SEEN = abi.SLEEPERS * LINE_BYTES, abi.WORDS * LINE_BYTES
 STRIDE, THREADS, MOST_THREADS = abi.STRIDE * LINE_BYTES, abi.PROGRAM_THREADS * 8, abi.MOST_THREADS
 FUTEX_WAIT, FUTEX_WAKE = 128, 129                # private to this process
 EVERYBODY = 2**31 - 1
-NEXT, CHUNKS = abi.NEXT * LINE_BYTES, abi.CHUNKS * 8
+TAKEN, CHUNKS = SEEN + abi.TAKEN * 8, abi.CHUNKS * 8
 REPLICATED, BARRIER_AFTER = abi.REPLICATED * 8, abi.BARRIER_AFTER * 8
 AHEAD, AHEAD_BYTES = abi.AHEAD * 8, abi.AHEAD_BYTES * 8
 BARRIER_SPINS = abi.BARRIER_SPINS
@@ -35,15 +35,21 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     wake_all = isa.make("wake_all", types.void, (types.int64,), _wake_all)
 
     @inline
-    def take_chunks(block, record, last, chunks):
-        """Walk the records up to `last` for one chunk after the other, as long as there are any that no thread has taken."""
-        chunk = add(block + NEXT, 1)
-        while chunk < chunks:
-            at = record
-            while at <= last:
-                call_kernel(load_i64(at, 0), at, chunk, chunks)
-                at += RECORD_BYTES
-            chunk = add(block + NEXT, 1)
+    def take_chunks(block, ith, nth, record, last, chunks):
+        """Walk the records up to `last` for one chunk after the other: of this thread's share, whose chunks follow each other, then
+        of the other threads', as long as there are any that no thread has taken.
+        """
+        for turn in range(nth):
+            whose = (ith + turn) % nth
+            first, end, taken = chunks * whose // nth, chunks * (whose + 1) // nth, block + TAKEN + whose * LINE_BYTES
+            while load(taken) < end - first:
+                chunk = first + add(taken, 1)
+                if chunk >= end:
+                    break
+                at = record
+                while at <= last:
+                    call_kernel(load_i64(at, 0), at, chunk, chunks)
+                    at += RECORD_BYTES
 
     @inline
     def walk_records(block, ith, nth):
@@ -61,7 +67,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                 first = record
                 while record + RECORD_BYTES < end and load_i64(record, BARRIER_AFTER) == 0:
                     record += RECORD_BYTES
-                take_chunks(block, first, record, chunks)
+                take_chunks(block, ith, nth, first, record, chunks)
             elif load_i64(record, REPLICATED) == 1:
                 call_kernel(load_i64(record, 0), record, 0, 1)
             else:
@@ -69,7 +75,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             if nth > 1 and load_i64(record, BARRIER_AFTER) == 1:
                 if add(block + ARRIVED, 1) == nth - 1:
                     store(block + ARRIVED, 0)
-                    store(block + NEXT, 0)
+                    if chunks > 0:
+                        for i in range(nth):
+                            store(block + TAKEN + i * LINE_BYTES, 0)
                     add(block + GENERATION, 1)
                     if load(block + SLEEPERS) > 0:
                         wake_all(block + GENERATION)

@@ -57,7 +57,7 @@ def divided(isa: Isa, few: Any, many: Any, together: int) -> Callable[[int, int,
         for group in range(first, end, at_once):
             last = min(group + at_once, end)
             if tiled > 0:
-                many(op, group, last, end, tiled)
+                many(op, group, last, units, tiled)
             if tiled < columns:
                 few(op, group * unit, min(last * unit, n), tiled, columns)
 
