@@ -44,8 +44,7 @@ def made() -> bool:
 
 
 def verdict() -> str:
-    """"faster (1.63 times as fast)", or why tiles are not used: "hardly faster", "wrong results", "ended with signal 4"...
-    """
+    """"faster (1.63 times as fast)", or why tiles are not used, such as "slower (0.82 times as fast)" or "wrong results"."""
     cache = ObjectCache("amx")
     try:
         kept = _place(cache)
