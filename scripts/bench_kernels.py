@@ -68,7 +68,7 @@ def summary(values: Sequence[float]) -> Timing:
 
 
 def zeros(nbytes: int) -> Bytes:
-    """Aligned, in the system's huge pages where it has them, as an engine's memory is: small ones differ by 10 % between runs."""
+    """Aligned, in the system's huge pages where it has them, as an engine's memory is: small ones differ by up to 10 %."""
     memory = contents(new_page(nbytes))
     memory[:] = 0                                # touched
     return memory

@@ -42,7 +42,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         for turn in range(nth):
             whose = (ith + turn) % nth
             first, end, taken = chunks * whose // nth, chunks * (whose + 1) // nth, block + TAKEN + whose * LINE_BYTES
-            while load(taken) < end - first:
+            while load(taken) < end - first:     # of those that are through, nobody writes to the count again
                 chunk = first + add(taken, 1)
                 if chunk >= end:
                     break
