@@ -33,7 +33,7 @@ from children import ROOT, Child, checked_out, environment_of
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.interleaving import ROWS
 from edgellm.backends.cpu.pages import contents, new_page
-from edgellm.backends.cpu.traits import BLOCK, ROW_ALIGNMENT, TRAITS, q8_row_bytes, scratch_bytes
+from edgellm.backends.cpu.traits import BLOCK, ROW_ALIGNMENT, TILE_COLUMNS, TRAITS, q8_row_bytes, scratch_bytes
 from edgellm.backends.cpu.words import MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.interleave import UNITS, interleave
@@ -118,7 +118,7 @@ class Product:
     def _quantised(self, kernel: Kernel) -> Bytes:
         """The quantised form of the activations; the last `values`, which are checked, become what they stand for."""
         columns, stride = len(self.values), q8_row_bytes(K)
-        rows = zeros(columns * stride).reshape(columns, stride)
+        rows = zeros(-(-columns // TILE_COLUMNS) * TILE_COLUMNS * stride).reshape(-1, stride)[:columns]
         record = QUANTISE.record(step=self.step.ctypes.data, x=self.values.ctypes.data, x_stride=self.values.strides[0], k=K,
                                  out=rows.ctypes.data, out_stride=stride)
         kernel(record.ctypes.data, 0, 1)

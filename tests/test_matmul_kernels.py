@@ -86,7 +86,8 @@ def run(kernel: Callable[[int, int, int], None], words: Array, threads: int = 1)
 
 def quantise(kernels: Kernels, x: Floats, threads: int = 1, form: str = "q8") -> Array:
     """(T, k) f32 to the rows of a quantised form, in memory that is dirty before."""
-    rows, step = np.full((len(x), q8_row_bytes(x.shape[1])), 0xA5, np.uint8), np.array([len(x), 0], np.int64)
+    space = np.full((-(-len(x) // TILE_COLUMNS) * TILE_COLUMNS, q8_row_bytes(x.shape[1])), 0xA5, np.uint8)
+    rows, step = space[: len(x)], np.array([len(x), 0], np.int64)
     run(kernels[f"quantise:{form}"], QUANTISE.record(
         step=step.ctypes.data, x=x.ctypes.data, x_stride=x.strides[0], k=x.shape[1], out=rows.ctypes.data,
         out_stride=rows.strides[0]), threads)
@@ -211,7 +212,7 @@ def test_long_rows_of_floats(kernels: Kernels, name: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "F16"])
-@pytest.mark.parametrize("columns", [1, 5])
+@pytest.mark.parametrize("columns", [1, 5, 35])
 def test_bias_then_residual(kernels: Kernels, name: str, columns: int) -> None:
     raw, _ = weights(name, 21, 64)
     x, _ = activations(kernels, name, columns, 64)
@@ -221,6 +222,19 @@ def test_bias_then_residual(kernels: Kernels, name: str, columns: int) -> None:
     assert np.array_equal(product(kernels, name, raw, 64, x, bias=bias), plain + bias)
     assert np.array_equal(product(kernels, name, raw, 64, x, residual=residual), plain + residual[:, :21])
     assert np.array_equal(product(kernels, name, raw, 64, x, bias=bias, residual=residual), (plain + bias) + residual[:, :21])
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q2_K", "Q6_K"])
+def test_the_last_tile_may_have_any_number_of_columns(kernels: Kernels, name: str) -> None:
+    """Whatever stands in memory after them; also where rows do not fill the last group."""
+    raw, _ = weights(name, 35, 256)
+    x = np.random.default_rng(2).standard_normal((48, 256), np.float32)
+    rows = quantise(kernels, x, form=TRAITS[name].activation)
+    expected = product(kernels, name, raw, 256, rows)
+    for columns in range(33, 48):
+        rows = quantise(kernels, x[:columns], form=TRAITS[name].activation)
+        for threads in (1, 2):
+            assert np.array_equal(product(kernels, name, raw, 256, rows, threads=threads), expected[:columns]), (columns, threads)
 
 
 def test_panel_of_several_groups(kernels: Kernels) -> None:

@@ -75,7 +75,7 @@ def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
         weights=weight.address, row_bytes=row_bytes(weight.type, columns), n=node.n, k=columns, x=x.at, x_stride=x.stride,
         out=out.at, out_stride=out.stride, bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
         residual=residual.at if residual else 0, residual_stride=residual.stride if residual else 0, count=count_word(node),
-        scratch=scratch), reads=(residual,) if residual else (), whole=(x,), writes=(out,),
+        scratch=scratch, whole_tiles=0), reads=(residual,) if residual else (), whole=(x,), writes=(out,),
         pieces=node.n // (weight.interleaved or 1), weight_rows=node.n, weight_bytes=node.n * row_bytes(weight.type, columns),
         weights=weight.address)
 

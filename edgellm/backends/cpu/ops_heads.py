@@ -25,7 +25,7 @@ def head_matmul(plan: PlanBuilder, index: int, node: Node) -> None:
             raise Unsupported(f"has rows of {columns} for each head, which must be a multiple of {BLOCK}", file=weight.file,
                               field=weight.name)
         x, x_stride = _quantised(plan, node, heads, columns, traits.quantise), q8_row_bytes(columns)
-        x_head_bytes = x_stride * plan.rows(index)
+        x_head_bytes = x_stride * plan.rows_of_tiles(index)
     out, one_row = plan.output(index), row_bytes(weight.type, columns)
     scratch, work = scratch_bytes(weight.type.name, columns), abi.RECORD_WORDS * 8
     plan.add("heads:products", HEAD_PRODUCTS(
@@ -45,8 +45,8 @@ def _quantised(plan: PlanBuilder, node: Node, heads: int, columns: int, kernel: 
     x, one_row = plan.values[source], q8_row_bytes(columns)
     out = plan.derive(source, f"{form} of {heads} heads", heads * one_row, replicated=False)
     plan.add(f"heads:{form}", HEAD_ROWS(
-        x=x.at, x_stride=x.stride, k=columns, out=out.at, row_bytes=one_row, head_bytes=one_row * plan.rows(source), heads=heads,
-        count=count_word(node)), reads=(x,), writes=(out,), pieces=heads, by_rows=node.rows == "T")
+        x=x.at, x_stride=x.stride, k=columns, out=out.at, row_bytes=one_row, head_bytes=one_row * plan.rows_of_tiles(source),
+        heads=heads, count=count_word(node)), reads=(x,), writes=(out,), pieces=heads, by_rows=node.rows == "T")
     return out
 
 

@@ -29,7 +29,7 @@ from edgellm.backends.cpu.kv_cache import KVLayout
 from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.recurrent import RecurrentLayout
 from edgellm.backends.cpu.step_block import StepBlock
-from edgellm.backends.cpu.traits import PANEL_ROWS
+from edgellm.backends.cpu.traits import PANEL_ROWS, TILE_COLUMNS
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.ops import OPS
@@ -151,7 +151,7 @@ class PlanBuilder:
         """A fresh f32 buffer for node `index`; `replicated` where each thread may compute it for itself."""
         node = self.graph.nodes[index]
         replicated = replicated and index not in self.graph.outputs.values() and node.n <= REPLICATED_COLUMNS
-        value = self._take(index, node.n * 4, replicated=replicated)
+        value = self._take(self.rows(index), node.n * 4, index, replicated=replicated)
         self.values[index] = value
         return value
 
@@ -174,14 +174,18 @@ class PlanBuilder:
         return self._derived.get((index, kind))
 
     def derive(self, index: int, kind: str, row_bytes: int, *, replicated: bool) -> Value:
-        """A buffer for another form of node `index` (its quantised copy), which lives as long as the node does."""
-        value = self._take(index, row_bytes, replicated=replicated)
+        """A buffer for another form of node `index` (its quantised copy), which lives as long as the node does; for whole tiles."""
+        value = self._take(self.rows_of_tiles(index), row_bytes, index, replicated=replicated)
         self._derived[index, kind] = value
         return value
 
-    def _take(self, index: int, row_bytes: int, *, replicated: bool) -> Value:
-        rows = max(self.rows(index), self.threads) if replicated else self.rows(index)
-        return self.arena.take(rows, row_bytes, self.graph.nodes[index].n, replicated=replicated)
+    def rows_of_tiles(self, index: int) -> int:
+        """Rows that tiles of its activations have room for."""
+        return -(-self.rows(index) // TILE_COLUMNS) * TILE_COLUMNS
+
+    def _take(self, rows: int, row_bytes: int, index: int, *, replicated: bool) -> Value:
+        return self.arena.take(max(rows, self.threads) if replicated else rows, row_bytes, self.graph.nodes[index].n,
+                               replicated=replicated)
 
     def vector(self, name: str) -> int:
         """Address of a weight as f32 values: the file's own bytes where they are f32, else a small copy."""

@@ -18,13 +18,17 @@ def first_item(rows, pieces, ith, nth):
     return rows * ith // nth * pieces
 
 
-def tiles(isa: Isa) -> Any:
-    """Of some rows of activations, how many are in tiles; the others are after them."""
+def tiles(isa: Isa, *, whole: bool = False) -> Any:
+    """Of some rows of activations, how many are in tiles, of which the last need not be full: all or none. With `whole` all tiles
+    are full, and the other rows come after them.
+    """
     least = isa.level.tiled_from
 
     @inline
     def tiled(rows):
-        return rows // TILE_COLUMNS * TILE_COLUMNS if rows >= least else 0
+        if rows < least:
+            return 0
+        return rows // TILE_COLUMNS * TILE_COLUMNS if whole else rows
 
     return tiled
 

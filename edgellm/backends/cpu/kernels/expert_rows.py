@@ -40,7 +40,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 
 def _quantised_row(variant: str, isa: Isa) -> Any:
-    write = block_writer(variant, isa)
+    write = block_writer(variant, isa, whole_tiles=True)
 
     @inline
     def quantised(source, k, out, row_bytes, row, rows):

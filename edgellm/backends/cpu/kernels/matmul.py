@@ -27,6 +27,7 @@ from edgellm.backends.cpu.traits import BLOCK, PANEL_GROUPS, PANEL_ROWS, SUPERBL
 from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = SUPERBLOCK // BLOCK
+FEW_OF_TILE = 12                                 # columns up to which they are multiplied four at a time
 REREAD_BYTES = 1 << 18                           # of rows that are multiplied by tiles of columns, then by the columns in none
 LANE_COLUMNS, TOTALS_BYTES = block_lanes.COLUMNS, block_lanes.TOTALS_BYTES
 i64, f32, void = types.int64, types.float32, types.void
@@ -41,12 +42,13 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 def divided(isa: Isa, few: Any, many: Any, together: int) -> Callable[[int, int, int], None]:
     """A thread's rows, by columns in tiles and by the others. `together`: rows that are not divided, even without a tile."""
     load_i64, tile_rows = isa.load_i64, isa.level.tile_rows
-    arguments, tiled_rows = MATMUL.reader(isa, "step n count row_bytes"), tiles(isa)
+    arguments = MATMUL.reader(isa, "step n count row_bytes whole_tiles")
+    tiled_rows, in_whole_tiles = tiles(isa), tiles(isa, whole=True)
 
     def matmul(op, ith, nth):
-        step, n, count, row_bytes = arguments(op)
+        step, n, count, row_bytes, whole_tiles = arguments(op)
         columns = load_i64(step, count * 8)
-        tiled = tiled_rows(columns)
+        tiled = in_whole_tiles(columns) if whole_tiles else tiled_rows(columns)
         unit, units = together, n // together    # threads divide rows, or groups of them
         if tiled > 0:
             unit, units = tile_rows, (n + tile_rows - 1) // tile_rows
@@ -176,9 +178,9 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
     side_by_side, together = isa_level.tile_groups, panel_tiles.TILES if isa_level.tiles else 1
     assert side_by_side <= PANEL_GROUPS
     by_panel = (_panel_by_tile_unit if isa_level.tiles else _panel_by_tile)(isa, shape, ahead_bytes)
-    put, put_tile, fetch_tile = (isa.make(name, void, kinds, body) for name, kinds, body in (
-        ("put", (f32, i64, i64, i64), output.put), ("put_tile", (i64,) * 4, output.put_tile),
-        ("fetch_tile", (i64,) * 4, output.fetch_tile)))
+    put, put_rows, put_tile, fetch_tile = (isa.make(name, void, kinds, body) for name, kinds, body in (
+        ("put", (f32, i64, i64, i64), output.put), ("put_rows", (i64,) * 4, output.put_rows),
+        ("put_tile", (i64,) * 4, output.put_tile), ("fetch_tile", (i64,) * 4, output.fetch_tile)))
     fetch = isa.make("fetch", void, (i64,), lambda e, at: e.prefetch(at, to_first=False))
     begin_tiles = isa.make("begin_tiles", void, (), lambda e: e.begin_tiles(BLOCK // shape.n_scales))
     end_tiles = isa.make("end_tiles", void, (), lambda e: e.end_tiles())
@@ -209,43 +211,55 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
             passes = (columns + step - 1) // step * BLOCKS
             near = ahead
             for c in range(0, columns, step):
-                tiles = min(together, (columns - c) // TILE_COLUMNS)
+                some = min(step, columns - c)
                 for block in range(BLOCKS):
                     turn = c // step * BLOCKS + block            # meanwhile the rows of the next panel come to the cache
                     for line in range(lines * turn // passes, lines * (turn + 1) // passes):
                         fetch(ahead + line * LINE)
                     for i in range(here):        # and the places of the results
-                        fetch_tile(op, (group + i) * tile_rows, c + block * tiles * TILE_COLUMNS // BLOCKS,
-                                   c + (block + 1) * tiles * TILE_COLUMNS // BLOCKS)
+                        fetch_tile(op, (group + i) * tile_rows, c + block * some // BLOCKS, c + (block + 1) * some // BLOCKS)
                     at, x_at = groups + block * pass_bytes, x + c * x_stride + block * x_pass_bytes
                     n_superblocks = max(1, (blocks - block + BLOCKS - 1) // BLOCKS)      # those that have such a block
                     if c > 0 or columns > small_until:
                         near = at                # in the cache already: nothing to fetch
-                    by_panel(at, group_bytes, here, n_superblocks, x_at, TILE_COLUMNS * x_stride, tiles, totals, block, near)
+                    by_panel(at, group_bytes, here, n_superblocks, x_at, TILE_COLUMNS * x_stride, some, totals, block, near)
                     near += n_superblocks * ahead_bytes
-                for tile in range(tiles):        # whose rows lie side by side
+                for first_column in range(0, some, TILE_COLUMNS):            # of tiles whose rows lie side by side
                     for i in range(here):
-                        row, at = (group + i) * tile_rows, totals + (tile * PANEL_ROWS + i * tile_rows) * TILE_COLUMNS * 4
-                        if row + tile_rows <= n:
-                            put_tile(at, op, row, c + tile * TILE_COLUMNS)
+                        row, at = (group + i) * tile_rows, totals + (first_column * PANEL_ROWS + i * tile_rows * TILE_COLUMNS) * 4
+                        if row + tile_rows <= n and first_column + TILE_COLUMNS <= some:
+                            put_tile(at, op, row, c + first_column)
                             continue
-                        for column in range(TILE_COLUMNS):
-                            for r in range(n - row):
-                                put(load_f32(at, (column * tile_rows + r) * 4), op, row + r, c + tile * TILE_COLUMNS + column)
+                        for column in range(first_column, min(first_column + TILE_COLUMNS, some)):
+                            if row + tile_rows <= n:
+                                put_rows(at, op, row, c + column)
+                            else:
+                                for r in range(n - row):
+                                    put(load_f32(at, r * 4), op, row + r, c + column)
+                            at += tile_rows * 4
         end_tiles()
 
     return many
 
 
 def _panel_by_tile(isa: Isa, shape: Shape, ahead_bytes: int) -> Any:
-    """A pass of the groups of a panel by one tile of activations; see `many_columns`."""
+    """A pass of the groups of a panel by one tile of activations, or the first columns of it; see `many_columns`."""
     side_by_side, totals_bytes = isa.level.tile_groups, isa.level.tile_rows * TILE_COLUMNS * 4
     multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: panel.multiply(e, shape, ahead_bytes, *a))
+    multiply_few = isa.make("multiply_few", void, (i64,) * 6, lambda e, *a: panel.multiply_few(e, shape, *a))
     multiply_several = (isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
                         if side_by_side > 1 else None)
 
+    @outline
+    def by_few(panel_at, group_bytes, groups, superblocks, x, columns, totals, block):
+        for i in range(groups):
+            multiply_few(panel_at + i * group_bytes, superblocks, x, totals + i * totals_bytes, block, columns)
+
     @inline
-    def by_panel(panel_at, group_bytes, groups, superblocks, x, tile_bytes, tiles, totals, block, near):
+    def by_panel(panel_at, group_bytes, groups, superblocks, x, tile_bytes, columns, totals, block, near):
+        if columns <= FEW_OF_TILE:
+            by_few(panel_at, group_bytes, groups, superblocks, x, columns, totals, block)
+            return
         alone = 0
         if side_by_side > 1:
             alone = groups // side_by_side * side_by_side
@@ -265,10 +279,10 @@ def _panel_by_tile_unit(isa: Isa, shape: Shape, ahead_bytes: int) -> Any:
                 for n in range(1, panel_tiles.TILES + 1))
 
     @inline
-    def by_panel(panel_at, group_bytes, groups, superblocks, x, tile_bytes, tiles, totals, block, near):
+    def by_panel(panel_at, group_bytes, groups, superblocks, x, tile_bytes, columns, totals, block, near):
         for i in range(0, groups, 2):
             at, apart = panel_at + i * group_bytes, group_bytes if i + 1 < groups else 0         # the last one alone: twice
-            if tiles == 2:
+            if columns > TILE_COLUMNS:
                 two(at, apart, superblocks, x, tile_bytes, totals + i * totals_bytes, PANEL_ROWS * TILE_COLUMNS * 4, block)
             else:
                 one(at, apart, superblocks, x, tile_bytes, totals + i * totals_bytes, PANEL_ROWS * TILE_COLUMNS * 4, block)

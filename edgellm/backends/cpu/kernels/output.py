@@ -21,6 +21,11 @@ def put(e: Generic, y: Any, record: Any, row: Any, column: Any) -> None:
     e.store(e.b.load(value), _cell(e, record, "out", row, column)[1])
 
 
+def put_rows(e: Generic, y: Any, record: Any, row: Any, column: Any) -> None:
+    """`put` of a vector of weight rows at the address y."""
+    put(e, e.load(vector(F32, e.tile_rows), y), record, row, column)
+
+
 def put_tile(e: Generic, totals: Any, record: Any, row: Any, column: Any) -> None:
     """Store the sums at `totals`, a vector of weight rows from `row` on for each column of a tile."""
     b, kind = e.b, vector(F32, e.tile_rows)

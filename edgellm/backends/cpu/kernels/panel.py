@@ -230,6 +230,24 @@ def multiply(e: Generic, shape: Shape, ahead_bytes: int, panel: Value, superbloc
         first_column += columns
 
 
+def multiply_few(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,
+                 columns: Value) -> None:
+    """`multiply` of the first columns of a tile: by fours, then one or two. What the tile has after them may be anything."""
+    b, most = e.b, min(e.split_tile(shape.n_scales, shape.n_mins, shape.signed))
+
+    def some(first: Value, n: int) -> None:
+        x_at, totals_at = b.add(x, b.mul(first, I64(4))), b.add(totals, b.mul(first, I64(4 * e.tile_rows)))
+        for c in range(0, n, min(n, most)):
+            _multiply_columns(e, shape, panel, superblocks, x_at, totals_at, block, range(c, c + min(n, most)), x, 0)
+
+    fours = b.sdiv(b.add(columns, I64(1)), I64(4))
+    with cgutils.for_range(b, fours) as loop:
+        some(b.mul(loop.index, I64(4)), 4)
+    done = b.mul(fours, I64(4))
+    with b.if_then(b.icmp_signed("<", done, columns)):
+        some(done, 2)
+
+
 def _multiply_columns(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,
                       columns: range, ahead_at: Value, ahead_bytes: int) -> None:
     b, kind, record = e.b, vector(F32, e.tile_rows), record_bytes(e, shape)

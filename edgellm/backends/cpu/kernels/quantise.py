@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._partition import first_item, lanes, tiles
 from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.kernels.quantise_tile import larger, magnitude, quants_of, scale_of, with_starts, write_tile
@@ -25,7 +25,12 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, write, tiled_rows = isa.load_i64, block_writer(variant, isa), tiles(isa)
     by_tiles = not isa.level.tiles               # whose records are rows of quants
     to_tile = isa.make("whole_tile", types.void, (i64,) * 3, lambda e, *a: write_tile(e, variant == "q8_whole", *a))
+    part_of_tile = isa.make("part_of_tile", types.void, (i64,) * 5, lambda e, *a: write_tile(e, variant == "q8_whole", *a))
     arguments = QUANTISE.reader(isa, "step x x_stride k out out_stride count")
+
+    @outline
+    def to_part(source, x_stride, record, begin, end):
+        part_of_tile(source, x_stride, record, begin, end)
 
     def q8(op, ith, nth):
         step, x, x_stride, k, out, out_stride, count = arguments(op)
@@ -34,12 +39,18 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         item, end = first_item(rows, filled, ith, nth), first_item(rows, filled, ith + 1, nth)
         while item < end:                        # of a tile's rows block by block, so that its records stay in the cache
             first = item // filled
-            last = min((first // TILE_COLUMNS + 1) * TILE_COLUMNS, (end + filled - 1) // filled)
-            whole = by_tiles and first % TILE_COLUMNS == 0 and first + TILE_COLUMNS == last <= tiled_rows(rows)
-            for block in range(item % filled, min(filled, item % filled + end - item)):
-                if whole and (block + 1 < filled or filled % BLOCKS_PER_SUPERBLOCK == 0):
+            tile = first // TILE_COLUMNS * TILE_COLUMNS
+            last, begin = min(tile + TILE_COLUMNS, (end + filled - 1) // filled), item % filled
+            blocks, in_tile = min(filled, begin + end - item) - begin, by_tiles and last <= tiled_rows(rows)
+            for index in range(blocks):          # backwards from a tile's midst: another thread writes to the same cache lines
+                block = begin + blocks - 1 - index if in_tile and first > tile else begin + index
+                if in_tile and (block + 1 < filled or filled % BLOCKS_PER_SUPERBLOCK == 0):
                     place = block % BLOCKS_PER_SUPERBLOCK * superblocks + block // BLOCKS_PER_SUPERBLOCK
-                    to_tile(x + first * x_stride + block * BLOCK * 4, x_stride, out + first * out_stride + place * X_RECORD)
+                    source, record = x + tile * x_stride + block * BLOCK * 4, out + tile * out_stride + place * X_RECORD
+                    if last - first == TILE_COLUMNS:
+                        to_tile(source, x_stride, record)
+                    else:
+                        to_part(source, x_stride, record, first - tile, last - tile)
                     continue
                 for row in range(first, last):
                     write(x + row * x_stride + block * BLOCK * 4, out, out_stride, row, rows, block, filled)
@@ -48,8 +59,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     return q8
 
 
-def block_writer(variant: str, isa: Isa) -> Any:
-    """Writes one block of one of some rows; whoever has the last block clears those after it."""
+def block_writer(variant: str, isa: Isa, *, whole_tiles: bool = False) -> Any:
+    """Writes one block of one of some rows; whoever has the last block clears those after it. `whole_tiles`: see traits.py."""
     whole, rows_apart = {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.rows_apart
     halves_apart = BLOCK // 2 if whole else 2 * BLOCK        # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64,) * 5, lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
@@ -59,7 +70,7 @@ def block_writer(variant: str, isa: Isa) -> Any:
     clear_tile = isa.make("clear_tile", types.void, (i64, i64), lambda e, *to: _to_tile(e, halves, *_nothing(e), *to))
     to_lanes = isa.make("to_lanes", types.void, (i64,) * 5, lambda e, x, *to: _to_lanes(e, halves, *_rounded(e, x), *to))
     clear_lanes = isa.make("clear_lanes", types.void, (i64,) * 4, lambda e, *to: _to_lanes(e, halves, *_nothing(e), *to))
-    tiled_rows, in_lanes = tiles(isa), lanes(isa)
+    tiled_rows, in_lanes = tiles(isa, whole=whole_tiles), lanes(isa)
 
     @inline
     def write(source, out, out_stride, row, rows, block, filled):

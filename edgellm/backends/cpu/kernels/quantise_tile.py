@@ -53,19 +53,39 @@ def with_starts(e: Generic, halves: bool, parts: list[Value]) -> list[Value]:
     return [d, whole, first, second] if halves else [d, e.b.sitofp(sums[0], d.type), whole, e.constant(whole.type, 0)]
 
 
-def write_tile(e: Generic, halves: bool, x: Value, x_stride: Value, record: Value) -> None:
-    """A block of the rows at `x`, `x_stride` bytes apart, to the tile's record for it; not at ISA levels with `tiles`."""
+def write_tile(e: Generic, halves: bool, x: Value, x_stride: Value, record: Value, begin: Value | None = None,
+               end: Value | None = None) -> None:
+    """A block of the rows at `x`, `x_stride` bytes apart, to the tile's record for it; not at ISA levels with `tiles`. Of rows from
+    `begin` to `end` only, where these are given: others are neither read nor written.
+    """
     b, lanes = e.b, e.tile_rows
+
+    def address(row: int) -> Value:
+        return b.add(x, b.mul(x_stride, I64(row) if begin is None else _within(e, I64(row), begin, end)))
+
+    def put(value: Value, offset: int, first: int) -> None:
+        if begin is None:
+            e.store(value, record, offset)
+        else:
+            e.store_lanes(value, b.sub(begin, I64(first)), b.sub(end, I64(first)), record, offset)
+
     for first in range(0, TILE_COLUMNS, lanes):
-        values = _turned(e, [b.add(x, b.mul(x_stride, I64(first + row))) for row in range(lanes)])
+        values = _turned(e, [address(first + row) for row in range(lanes)])
         d, inverse = scale_of(e, reduce(lambda p, q: larger(e, p, q), [magnitude(e, value) for value in values]))
         quants = [quants_of(e, value, inverse) for value in values]
         for g in range(BLOCK // 4):
-            e.store(_octets(e, quants[4 * g : 4 * g + 4]), record, 4 * (TILE_COLUMNS * g + first))
+            put(_octets(e, quants[4 * g : 4 * g + 4]), 4 * (TILE_COLUMNS * g + first), first)
         sums = [reduce(b.add, half) for half in (quants[: BLOCK // 2], quants[BLOCK // 2 :])]
         parts = [d, *(b.neg(each) for each in (b.add(*sums), *sums))]
         for index, part in enumerate(with_starts(e, halves, parts)):
-            e.store(part, record, X_SECTIONS + 4 * (TILE_COLUMNS * index + first))
+            put(part, X_SECTIONS + 4 * (TILE_COLUMNS * index + first), first)
+
+
+def _within(e: Generic, row: Value, begin: Value, end: Value) -> Value:
+    """The nearest of the rows from `begin` to `end`."""
+    last = e.b.sub(end, I64(1))
+    row = e.b.select(e.b.icmp_signed("<", row, begin), begin, row)
+    return e.b.select(e.b.icmp_signed(">", row, last), last, row)
 
 
 def _turned(e: Generic, rows: Sequence[Value]) -> list[Value]:

@@ -87,6 +87,14 @@ class Generic:
     def store(self, value: Value, address: Value, offset: int = 0) -> None:
         self.b.store(value, self._pointer(value.type, address, offset), align=1)
 
+    def store_lanes(self, value: Value, begin: Value, end: Value, address: Value, offset: int = 0) -> None:
+        """Store lanes `begin` to `end` only (i64; less than 0, or past the last, is as good as that)."""
+        b, n = self.b, value.type.count
+        lanes = self.constant(vector(I64, n), list(range(n)))
+        mask = b.and_(b.icmp_signed(">=", lanes, self.splat(begin, n)), b.icmp_signed("<", lanes, self.splat(end, n)))
+        name = f"llvm.masked.store.v{n}{'f32' if value.type.element == F32 else 'i32'}.p0"
+        self.call(name, ir.VoidType(), value, self._pointer(value.type, address, offset), I32(1), mask)
+
     def _pointer(self, kind: Any, address: Value, offset: int) -> Value:
         if offset:
             address = self.b.add(address, ir.Constant(I64, offset))
