@@ -221,7 +221,7 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
                     at, x_at = groups + block * pass_bytes, x + c * x_stride + block * x_pass_bytes
                     n_superblocks = max(1, (blocks - block + BLOCKS - 1) // BLOCKS)      # those that have such a block
                     if c > 0 or columns > small_until:
-                        near = at                # in the cache already: nothing to fetch
+                        near = 0
                     by_panel(at, group_bytes, here, n_superblocks, x_at, TILE_COLUMNS * x_stride, some, totals, block, near)
                     near += n_superblocks * ahead_bytes
                 for first_column in range(0, some, TILE_COLUMNS):            # of tiles whose rows lie side by side

@@ -221,7 +221,7 @@ def multiply(e: Generic, shape: Shape, ahead_bytes: int, panel: Value, superbloc
              ahead: Value) -> None:
     """Pass `block` (0..7) of a group by a tile: records of that block at `panel` and `x`; sums are added to `totals`, which the
     first pass sets: for each column a vector with a lane per row. Meanwhile `ahead_bytes` for each superblock are prefetched
-    from `ahead` on.
+    from `ahead` on, unless that is 0.
     """
     first_column = 0
     for columns in e.split_tile(shape.n_scales, shape.n_mins, shape.signed):
@@ -257,8 +257,10 @@ def _multiply_columns(e: Generic, shape: Shape, panel: Value, superblocks: Value
     block_of: Callable[..., list[Value]] = neon_tile.tile_block if e.is_neon else tile_block
     with cgutils.for_range(b, superblocks) as loop:
         w, at = b.add(panel, b.mul(loop.index, I64(record))), b.add(x, b.mul(loop.index, I64(X_RECORD)))
-        for line in range(0, ahead_bytes, LINE):
-            e.prefetch(b.add(ahead_at, b.mul(loop.index, I64(ahead_bytes))), line, to_first=False)
+        if ahead_bytes:
+            with b.if_then(b.icmp_signed("!=", ahead_at, I64(0))):
+                for line in range(0, ahead_bytes, LINE):
+                    e.prefetch(b.add(ahead_at, b.mul(loop.index, I64(ahead_bytes))), line, to_first=False)
         for value, each in zip(block_of(e, shape, [b.load(each) for each in sums], w, at, columns), sums, strict=True):
             b.store(value, each)
     add_to_totals(e, [b.load(each) for each in sums], columns, totals, block)
@@ -310,5 +312,7 @@ def tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: V
         scales, mins = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
         for i, c in enumerate(some):
             sums, total = sums_of(e, shape, numbers_of(c)), totals[c - columns[0]]
+            if len(sums) == 2:                   # else LLVM converts the number alone, and then needs a shuffle for all lanes
+                sums = [e.opaque(each) for each in sums]
             results.append(weighed(e, total, [each[i] for each in parts_of], scales, mins, sums, word(F32, c, 0)))
     return results
