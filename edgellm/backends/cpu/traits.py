@@ -14,8 +14,8 @@ Of T rows, `lanes_from` of the ISA level at least, a superblock's quants come fo
 then 4 to 7, and so on; blocks, and their numbers in the other sections, in the order 0 2 4 6 1 3 5 7. Of T rows, `tiled_from` of
 the ISA level at least, every sixteen, in the place of these rows, are a tile instead: for block j of every superblock, and then
 superblock by superblock, a record of 768 bytes: for g = 0..7 the quants 4 g to 4 g + 3 of the sixteen rows (at ISA levels with
-`tiles`: all quants of the first row, then of the second, and so on), then their d, and their three sums likewise. The last tile has
-fewer rows and the memory of sixteen. With `whole_tiles` (rows of experts, which follow each other without gaps) only whole sixteens
+`tiles`: all quants of the first row, then of the second, and so on), then their d, and their three sums likewise. The last tile
+may have fewer rows, in the memory of sixteen. With `whole_tiles` (rows of experts, which follow each other without gaps) only whole sixteens
 are tiles, and the rows after them lie as they do where there are none.
 Of T rows in either form, at ISA levels with a `tile_offset`, the first sum is f32, and in place of the others is what products
 start from, that offset times the sum of the block; in "q8_whole" each sum is such a product.

@@ -232,7 +232,7 @@ def multiply(e: Generic, shape: Shape, ahead_bytes: int, panel: Value, superbloc
 
 def multiply_few(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,
                  columns: Value) -> None:
-    """`multiply` of the first columns of a tile: by fours, then one or two. What the tile has after them may be anything."""
+    """`multiply` of the first columns of a tile: by fours, then one or two. The other columns may hold anything."""
     b, most = e.b, min(e.split_tile(shape.n_scales, shape.n_mins, shape.signed))
 
     def some(first: Value, n: int) -> None:

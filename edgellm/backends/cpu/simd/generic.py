@@ -88,7 +88,7 @@ class Generic:
         self.b.store(value, self._pointer(value.type, address, offset), align=1)
 
     def store_lanes(self, value: Value, begin: Value, end: Value, address: Value, offset: int = 0) -> None:
-        """Store lanes `begin` to `end` only (i64; less than 0, or past the last, is as good as that)."""
+        """Store only lanes `begin` to `end` (i64), as far as there are such lanes."""
         b, n = self.b, value.type.count
         lanes = self.constant(vector(I64, n), list(range(n)))
         mask = b.and_(b.icmp_signed(">=", lanes, self.splat(begin, n)), b.icmp_signed("<", lanes, self.splat(end, n)))
