@@ -15,8 +15,8 @@ then 4 to 7, and so on; blocks, and their numbers in the other sections, in the 
 the ISA level at least, every sixteen, in the place of these rows, are a tile instead: for block j of every superblock, and then
 superblock by superblock, a record of 768 bytes: for g = 0..7 the quants 4 g to 4 g + 3 of the sixteen rows (at ISA levels with
 `tiles`: all quants of the first row, then of the second, and so on), then their d, and their three sums likewise. The last tile
-may have fewer rows, in the memory of sixteen. With `whole_tiles` (rows of experts, which follow each other without gaps) only whole sixteens
-are tiles, and the rows after them lie as they do where there are none.
+may have fewer rows, in the memory of sixteen. With `whole_tiles` (rows of experts, which follow each other without gaps) only whole
+sixteens are tiles, and the rows after them lie as they do where there are none.
 Of T rows in either form, at ISA levels with a `tile_offset`, the first sum is f32, and in place of the others is what products
 start from, that offset times the sum of the block; in "q8_whole" each sum is such a product.
 """

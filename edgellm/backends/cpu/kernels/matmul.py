@@ -28,7 +28,7 @@ from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = SUPERBLOCK // BLOCK
 FEW_OF_TILE = 12                                 # of the last tile: so many columns go by fours, more as a whole tile
-REREAD_BYTES = 1 << 18                           # of an expert's rows, which are multiplied by whole tiles, then by the other columns
+REREAD_BYTES = 1 << 18                           # of an expert's rows, multiplied by whole tiles, then by the other columns
 LANE_COLUMNS, TOTALS_BYTES = block_lanes.COLUMNS, block_lanes.TOTALS_BYTES
 i64, f32, void = types.int64, types.float32, types.void
 

@@ -312,7 +312,7 @@ def tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: V
         scales, mins = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
         for i, c in enumerate(some):
             sums, total = sums_of(e, shape, numbers_of(c)), totals[c - columns[0]]
-            if len(sums) == 2:                   # else LLVM converts the number alone, and then needs a shuffle for all lanes
+            if len(sums) == 2:                   # else LLVM converts one number, and needs a shuffle to broadcast it
                 sums = [e.opaque(each) for each in sums]
             results.append(weighed(e, total, [each[i] for each in parts_of], scales, mins, sums, word(F32, c, 0)))
     return results
