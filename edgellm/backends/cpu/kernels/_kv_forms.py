@@ -34,6 +34,13 @@ class Form:
             return [e.load(vector(F32, lanes), at, size * j) for j in range(n)]
         return [e.from_f16(e.load(vector(I16, lanes), at, size * j)) for j in range(n)]
 
+    def load_two(self, e: Generic, first: Value, second: Value, eight: Value) -> Value:
+        """An eight of two rows of floats side by side, as f32."""
+        at = e.b.mul(eight, I64(self.bytes_of_eight))
+        kind = vector(F32 if self.kv_type == "f32" else I16, LANES)
+        both = e.join(*(e.load(kind, e.b.add(row, at)) for row in (first, second)))
+        return both if self.kv_type == "f32" else e.from_f16(both)
+
 
 FORMS = {form.kv_type: form for form in (Form("f32", 1, 32), Form("f16", 1, 16), Form("q8_0", 4, 9), Form("q4_0", 4, 5),
                                      Form(INT16, 4, 16))}

@@ -121,8 +121,8 @@ def _fetch(e: Generic, address: Value, nbytes: int) -> None:
 def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, next_values: Value, dim: Value,
            scores: Value, first: Value, end: Value) -> None:
     """Dot products with keys `first` to `end`, multiples of eight; of whole pieces of dims."""
-    if e.float_lanes == 2 * LANES and form.kv_type == "f32":
-        _score_pairs(e, queries, table, keys, dim, scores, first, end)
+    if e.float_lanes == 2 * LANES and form.kv_type not in INTEGERS:
+        _score_pairs(e, form, queries, fetches, table, keys, next_values, dim, scores, first, end)
         return
     b, together, at_once, integers = e.b, e.accumulators // queries, form.eights, form.kv_type in INTEGERS
     row = form.row_bytes(b, dim)
@@ -173,9 +173,10 @@ def _multiplied_int16(e: Generic, kv_type: str, totals: Sequence[Sequence[Value]
             e.b.store(e.fma(dot, scale, e.b.load(totals[i][j])), totals[i][j])
 
 
-def _score_pairs(e: Generic, queries: int, table: Value, keys: Value, dim: Value, scores: Value, first: Value, end: Value) -> None:
+def _score_pairs(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, next_values: Value, dim: Value,
+                 scores: Value, first: Value, end: Value) -> None:
     """`_score` of keys by twos, side by side in vectors of sixteen lanes, each computed as in a vector of its own."""
-    b, row, pairs = e.b, e.b.mul(dim, I64(4)), LANES // 2
+    b, row, pairs = e.b, form.row_bytes(e.b, dim), LANES // 2
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
     flat = _variables(e, queries * pairs, WIDE)
     totals = _rows(flat, pairs)
@@ -185,11 +186,13 @@ def _score_pairs(e: Generic, queries: int, table: Value, keys: Value, dim: Value
         for total in flat:
             b.store(e.constant(WIDE, 0.0), total)
         with cgutils.for_range(b, b.udiv(dim, I64(LANES))) as eight:
+            if fetches:
+                nbytes = form.bytes_of_eight * LANES
+                _fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(eight.index, I64(nbytes))), nbytes)
             at = b.mul(eight.index, I64(LANES * 4))
-            eights = [e.load(V8F, b.add(each, at)) for each in k]
             queried = [e.load(V8F, b.add(each, at)) for each in q]
             _multiplied(e, totals, [e.join(each, each) for each in queried],
-                        [e.join(even, odd) for even, odd in zip(eights[0::2], eights[1::2], strict=True)])
+                        [form.load_two(e, even, odd, eight.index) for even, odd in zip(k[0::2], k[1::2], strict=True)])
         at = b.add(scores, b.mul(key, I64(4)))
         for i in range(0, queries, 2):           # lanes of a half: keys 0 2 4 6, or 1 3 5 7, of one query and of the next
             sums = e.sum_of_each([b.load(total) for total in (*totals[i], *totals[i + 1])])
