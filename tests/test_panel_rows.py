@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from llvmlite import ir
 
-from edgellm.backends.cpu.kernels.panel_rows import BLOCK_OPENERS, OPENERS, open_rows
-from edgellm.backends.cpu.kernels.row_words import FileRows, InterleavedRows
+from edgellm.backends.cpu.kernels.panel_rows import BLOCK_OPENERS, OPENERS, open_block, open_rows
+from edgellm.backends.cpu.kernels.row_words import SMALL_BLOCK, FileBlocks, FileRows, FileSuperblocks, InterleavedRows
 from edgellm.backends.cpu.kernels.superblock import BLOCKS, raw_superblock_bytes, shape_of
 from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
 from edgellm.backends.cpu.simd.base import I64
@@ -50,18 +50,40 @@ def level() -> Counted:
     return e
 
 
+SMALL_BLOCKS = [name for name in BLOCK_OPENERS if TRAITS[name].block_bytes == SMALL_BLOCK]
+
+
 @pytest.mark.parametrize("name", [*OPENERS, *BLOCK_OPENERS])
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_reads_inside_a_superblock_and_gives_all_of_it(name: str, interleaved: bool) -> None:
-    if not interleaved and name in BLOCK_OPENERS:
-        pytest.skip("opened row by row")
-    e, filled, nbytes = level(), Filled(), raw_superblock_bytes(name)
-    words = InterleavedRows(e, name, e.address) if interleaved else FileRows(e, [e.address] * e.tile_rows, nbytes)
+def test_reads_all_of_an_interleaved_superblock(name: str) -> None:
+    e = level()
+    all_of_superblock(e, name, InterleavedRows(e, name, e.address))
+    assert e.read == set(range(raw_superblock_bytes(name) * e.tile_rows))
+
+
+@pytest.mark.parametrize("name", [*OPENERS, *SMALL_BLOCKS])
+def test_reads_inside_a_superblock_and_gives_all_of_it(name: str) -> None:
+    e, nbytes = level(), raw_superblock_bytes(name)
+    rows = [e.address] * e.tile_rows
+    all_of_superblock(e, name, FileSuperblocks(e, rows) if name in SMALL_BLOCKS else FileRows(e, rows, nbytes))
+    assert e.read == set(range(nbytes))
+
+
+@pytest.mark.parametrize("name", BLOCK_OPENERS)
+def test_reads_inside_a_block_and_gives_all_of_it(name: str) -> None:
+    e, filled = level(), Filled()
+    open_block(e, name, FileBlocks(e, [e.address] * e.tile_rows), filled)
+    assert e.read == set(range(TRAITS[name].block_bytes))
+    assert filled.parts == Counter((0, g) for g in range(BLOCK // 4))
+    assert filled.numbers == Counter((0, index) for index in range(shape_of(name, Avx512Vnni).n_vectors))
+    assert filled.blocks == Counter([0])
+
+
+def all_of_superblock(e: Counted, name: str, words: Any) -> None:
+    filled = Filled()
     open_rows(e, name, words, filled)
-    shape = shape_of(name, Avx512Vnni)
-    assert e.read == set(range(nbytes * (e.tile_rows if interleaved else 1)))
     assert filled.parts == Counter((block, g) for block in range(BLOCKS) for g in range(BLOCK // 4))
-    assert filled.numbers == Counter((block, index) for block in range(BLOCKS) for index in range(shape.n_vectors))
+    assert filled.numbers == Counter((block, index) for block in range(BLOCKS)
+                                     for index in range(shape_of(name, Avx512Vnni).n_vectors))
     assert filled.blocks == Counter(range(BLOCKS))
 
 

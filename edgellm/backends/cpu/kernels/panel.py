@@ -18,6 +18,7 @@ from numba.core import cgutils
 from edgellm.backends.cpu.kernels import folding, neon_tile, panel_rows, row_words
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.superblock import (
+    BLOCKS,
     VECTOR_BYTES,
     Shape,
     folded,
@@ -71,15 +72,10 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
     """A group of rows of k weights, `row_bytes` apart, to a panel at `out`, which has their `folded` shape; `rows` is space for a
     superblock of them. Only `left` rows exist; the last of them stands for those that do not.
     """
-    b, raw_superblock = e.b, raw_superblock_bytes(name)
-    superblocks, whole = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK)), b.sdiv(k, I64(SUPERBLOCK))
+    b, superblocks = e.b, e.b.sdiv(e.b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
+    whole = b.sdiv(k, I64(SUPERBLOCK))
     if panel_rows.opens_file(e, name):
-        starts = [b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes)
-                  for row in range(e.tile_rows)]
-        with cgutils.for_range(b, whole) as loop:
-            source = b.add(weights, b.mul(loop.index, I64(raw_superblock)))
-            words = row_words.FileRows(e, [b.add(source, start) for start in starts], raw_superblock)
-            panel_rows.open_rows(e, name, words, _target(e, shape, out, loop.index, superblocks))
+        _unpack_rows(e, name, shape, weights, row_bytes, left, k, out)
         return
 
     there = folded(shape, type(e))
@@ -107,6 +103,30 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
             _split_signs(e, shape, b.add(out, b.mul(loop.index, I64(record_bytes(e, shape)))))
 
 
+def _unpack_rows(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, out: Value) -> None:
+    """`unpack_group` of all rows at once."""
+    b, nbytes, raw_superblock, begin = e.b, TRAITS[name].block_bytes, raw_superblock_bytes(name), I64(0)
+    superblocks, whole = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK)), b.sdiv(k, I64(SUPERBLOCK))
+    starts = [b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes)
+              for row in range(e.tile_rows)]
+
+    def at(place: Value) -> list[Value]:
+        return [b.add(b.add(weights, place), start) for start in starts]
+
+    if nbytes in (raw_superblock, row_words.SMALL_BLOCK):
+        begin = b.mul(whole, I64(BLOCKS))
+        with cgutils.for_range(b, whole) as loop:
+            source = at(b.mul(loop.index, I64(raw_superblock)))
+            words = row_words.FileRows(e, source, nbytes) if nbytes == raw_superblock else row_words.FileSuperblocks(e, source)
+            panel_rows.open_rows(e, name, words, _target(e, shape, out, loop.index, superblocks))
+    if nbytes != raw_superblock:
+        with cgutils.for_range_slice(b, begin, b.sdiv(k, I64(BLOCK)), I64(1), inc=True) as (index, _):
+            place = b.add(b.lshr(index, I64(3)), b.mul(b.and_(index, I64(BLOCKS - 1)), superblocks))
+            record = b.add(out, b.mul(place, I64(record_bytes(e, shape))))
+            block = row_words.FileBlocks(e, at(b.mul(index, I64(nbytes))))
+            panel_rows.open_block(e, name, block, _Panel(e, shape, [record]))
+
+
 def unpack_interleaved(e: Generic, name: str, shape: Shape, weights: Value, k: Value, out: Value) -> None:
     """`unpack_group` of a group whose rows are interleaved in memory."""
     b = e.b
@@ -116,13 +136,10 @@ def unpack_interleaved(e: Generic, name: str, shape: Shape, weights: Value, k: V
 
 
 class _Panel:
-    """Takes a superblock of a group of rows to its place in a panel: see panel_rows.Target."""
+    """Takes blocks of a group of rows to their places in a panel, `records`: see panel_rows.Target."""
 
-    def __init__(self, e: Generic, shape: Shape, panel: Value, index: Value, superblocks: Value) -> None:
-        b, record = e.b, I64(record_bytes(e, shape))
-        first, pass_bytes = b.add(panel, b.mul(index, record)), b.mul(superblocks, record)
-        self._e, self._shape = e, shape
-        self._records = [b.add(first, b.mul(pass_bytes, I64(j))) for j in range(SUPERBLOCK // BLOCK)]
+    def __init__(self, e: Generic, shape: Shape, records: Sequence[Value]) -> None:
+        self._e, self._shape, self._records = e, shape, records
 
     def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
         self._e.store(_moved(self._e, self._shape, value, place), self._records[block], g * 4 * self._e.tile_rows)
@@ -137,8 +154,8 @@ class _Panel:
 class _Folded(_Panel):
     """The same with a `superblock.folded` shape."""
 
-    def __init__(self, e: Generic, own: Shape, panel: Value, index: Value, superblocks: Value) -> None:
-        super().__init__(e, folded(own, type(e)), panel, index, superblocks)
+    def __init__(self, e: Generic, own: Shape, records: Sequence[Value]) -> None:
+        super().__init__(e, folded(own, type(e)), records)
         self._own, self._factors, self._places = own, dict[int, Value](), dict[int, int]()
         self._multiply: dict[tuple[int, int], Callable[[Value, int], Value]] = {}
 
@@ -161,7 +178,12 @@ class _Folded(_Panel):
 
 
 def _target(e: Generic, shape: Shape, panel: Value, index: Value, superblocks: Value) -> _Panel:
-    return (_Folded if folded(shape, type(e)).folded else _Panel)(e, shape, panel, index, superblocks)
+    """A superblock's places in a panel."""
+    b, there = e.b, folded(shape, type(e))
+    record = I64(record_bytes(e, there))
+    first, pass_bytes = b.add(panel, b.mul(index, record)), b.mul(superblocks, record)
+    records = [b.add(first, b.mul(pass_bytes, I64(j))) for j in range(SUPERBLOCK // BLOCK)]
+    return (_Folded if there.folded else _Panel)(e, shape, records)
 
 
 def _split_signs(e: Generic, shape: Shape, record: Value) -> None:

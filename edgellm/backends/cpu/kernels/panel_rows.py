@@ -36,6 +36,7 @@ class Target(Protocol):
         """Nothing more of this block will come."""
 
 
+WIDE_GROUP = 16                                  # rows; of eight at once, types of 32 are opened no faster than row by row
 AS_THEY_ARE = (0,) * BLOCKS                      # places of quants that are no multiples
 Opener = Callable[[Generic, RowWords, Target], None]
 BlockOpener = Callable[[Generic, RowWords, int, int, Target], None]      # words, the block's offset, its number, target
@@ -43,7 +44,9 @@ BlockOpener = Callable[[Generic, RowWords, int, int, Target], None]      # words
 
 def opens_file(e: Generic, name: str) -> bool:
     """Whether rows as the file has them are opened so; else one by one."""
-    return bool(e.tile_offset and e.wide_quants and name in OPENERS)
+    if not (e.tile_offset and e.wide_quants):
+        return False
+    return name in OPENERS or (name in BLOCK_OPENERS and e.tile_rows == WIDE_GROUP)
 
 
 def open_rows(e: Generic, name: str, words: RowWords, target: Target, there: There = lambda block: nullcontext()) -> None:
@@ -56,8 +59,13 @@ def open_rows(e: Generic, name: str, words: RowWords, target: Target, there: The
         return
     for j in range(BLOCKS):
         with there(j):
-            BLOCK_OPENERS[name](e, words, j * TRAITS[name].block_bytes, j, target)
-            target.done(j)
+            open_block(e, name, words, target, j)
+
+
+def open_block(e: Generic, name: str, words: RowWords, target: Target, block: int = 0) -> None:
+    """A block of a group of rows of a type of 32."""
+    BLOCK_OPENERS[name](e, words, block * TRAITS[name].block_bytes, block, target)
+    target.done(block)
 
 
 def bits(e: Generic, words: Value, shift: int, mask: int) -> Value:

@@ -12,11 +12,12 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.superblock import raw_superblock_bytes
 from edgellm.backends.cpu.simd.base import I8, I16, I32, I64, vector
-from edgellm.backends.cpu.simd.generic import Generic
+from edgellm.backends.cpu.simd.generic import Blocks, Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 from edgellm.formats.interleave import places
 
 Value = Any                                      # ir.Value: llvmlite has no static types
+SMALL_BLOCK = 18                                 # bytes, of Q4_0 and IQ4_NL
 There = Callable[[int], AbstractContextManager[Any]]     # of a row's end: what is written within is done where a block exists
 
 
@@ -68,12 +69,70 @@ class FileRows:
         raise NotImplementedError                # no type of 256 has an odd byte
 
     def _four(self, start: int) -> Sequence[Value]:
-        """Four words of all rows, turned together."""
         if start not in self._fours:
-            e = self.e
-            fours = [e.load(vector(I32, 4), row, start) for row in self._rows]
-            self._fours[start] = e.turned([e.join_all([fours[first + i] for first in range(0, e.tile_rows, 4)]) for i in range(4)])
+            self._fours[start] = _four_words(self.e, self._rows, start)
         return self._fours[start]
+
+
+class FileBlocks:
+    """The same of a block of a type of 32, which has 16 bytes at least. No byte comes from outside of it."""
+
+    def __init__(self, e: Generic, rows: Sequence[Value]) -> None:
+        self.e, self._rows, self._first = e, rows, _four_words(e, rows, 0)
+
+    def word(self, offset: int) -> Value:
+        words, (index, shift) = self._first, divmod(offset, 4)
+        if not shift:
+            return words[index]
+        low, high = (self.e.constant(words[0].type, 8 * n) for n in (shift, 4 - shift))
+        return self.e.b.or_(self.e.b.lshr(words[index], low), self.e.b.shl(words[index + 1], high))
+
+    def words(self, offset: int, n: int) -> Sequence[Value]:
+        return [word for start in range(offset, offset + 4 * n, 16) for word in _four_words(self.e, self._rows, start)]
+
+    def octet(self, offset: int) -> Value:
+        return self._part(offset, I8)
+
+    def f16(self, offset: int) -> Value:
+        return self.e.from_f16(self._part(offset, I16))
+
+    def _part(self, offset: int, element: Any) -> Value:
+        """What lies in the first 16 bytes."""
+        return _shifted(self.e, self._first[offset // 4], offset % 4 * 8, element)
+
+
+class FileSuperblocks(FileBlocks):
+    """The same of eight blocks of `SMALL_BLOCK` bytes: a scale and quants of 4 bits. Scales are read together; one by one they
+    would be half of what is loaded.
+    """
+
+    def __init__(self, e: Generic, rows: Sequence[Value]) -> None:
+        super().__init__(e, rows)
+        eights = [e.each_word(self._blocks(row), 0, 1) for row in rows]
+        self._pairs = _turned(e, [e.cast(eight, vector(I32, 4)) for eight in eights])
+
+    def f16(self, offset: int) -> Value:
+        block, place = divmod(offset, SMALL_BLOCK)
+        assert not place
+        return self.e.from_f16(_shifted(self.e, self._pairs[block // 2], block % 2 * 16, I16))
+
+    def _blocks(self, row: Value) -> Blocks:
+        return Blocks(lambda block: self.e.b.add(row, I64(block * SMALL_BLOCK)), SMALL_BLOCK)
+
+
+def _shifted(e: Generic, word: Value, shift: int, element: Any) -> Value:
+    moved = e.b.lshr(word, e.constant(word.type, shift)) if shift else word
+    return e.b.trunc(moved, vector(element, e.tile_rows))
+
+
+def _four_words(e: Generic, rows: Sequence[Value], start: int) -> Sequence[Value]:
+    """Four words of all rows, of which LLVM leaves out those that are not used."""
+    return _turned(e, [e.load(vector(I32, 4), row, start) for row in rows])
+
+
+def _turned(e: Generic, fours: Sequence[Value]) -> Sequence[Value]:
+    """Four words of each row to four vectors with a lane per row."""
+    return e.turned([e.join_all([fours[first + i] for first in range(0, e.tile_rows, 4)]) for i in range(4)])
 
 
 class InterleavedRows:
