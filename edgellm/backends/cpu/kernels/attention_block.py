@@ -14,30 +14,25 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kernels import _kv_forms, kv_quants
+from edgellm.backends.cpu.kernels import _kv_forms, attention_int16
+from edgellm.backends.cpu.kernels._attention_parts import BLOCK, ENTRY, FACTORS, LANES, ROW, fetch, multiplied, split, variables
 from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.kernels._kv_forms import INT16, Form
-from edgellm.backends.cpu.kernels._prefetch import LINE, TO_FIRST
+from edgellm.backends.cpu.kernels._prefetch import TO_FIRST
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
 from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, vector
-from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
+from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
+from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.memory.kv_types import QUANTISED
 
 Value = Any                                      # ir.Value: llvmlite has no static types
-BLOCK, LANES = abi.ATTENTION_BLOCK, 8
-ROW = BLOCK * 4                                  # bytes of a query's scores
 INTEGERS = (*QUANTISED, INT16)                   # forms of keys and values that are multiplied as integers
-FACTORS = abi.ATTENTION_SCORES - LANES * 4    # where the factors stand
-ENTRY, WIDE = abi.ATTENTION_ENTRY, vector(F32, 2 * LANES)
+WIDE = vector(F32, 2 * LANES)
 BLOCKS_AHEAD = 1 if TO_FIRST else 2              # that keys are fetched, and values one less: two would not fit a first-level cache
-LARGEST_WEIGHT = 32767.0                         # sums of 32 products with bytes fit i32
 
 
 def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False, relative: bool = False,
@@ -98,37 +93,17 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
     return block
 
 
-def _variables(e: Generic, n: int, kind: Any = V8F) -> list[Value]:
-    return [cgutils.alloca_once(e.b, kind) for _ in range(n)]
-
-
-def _rows(flat: Sequence[Value], n: int) -> list[Sequence[Value]]:
-    return [flat[i : i + n] for i in range(0, len(flat), n)]
-
-
-def _multiplied(e: Generic, totals: Sequence[Sequence[Value]], left: Sequence[Value], right: Sequence[Value]) -> None:
-    """totals[i][j] += left[i] * right[j]."""
-    for i, j in product(range(len(left)), range(len(right))):
-        e.b.store(e.fma(left[i], right[j], e.b.load(totals[i][j])), totals[i][j])
-
-
-def _fetch(e: Generic, address: Value, nbytes: int) -> None:
-    """Into the first-level cache, or only into the second where _prefetch.py finds that better."""
-    for line in range(0, nbytes, LINE):
-        e.prefetch(address, line, to_first=TO_FIRST > 0)
-
-
 def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, next_values: Value, dim: Value,
            scores: Value, first: Value, end: Value) -> None:
     """Dot products with keys `first` to `end`, multiples of eight; of whole pieces of dims."""
-    if e.float_lanes == 2 * LANES and form.kv_type not in INTEGERS:
+    if e.float_lanes == 2 * LANES:
         _score_pairs(e, form, queries, fetches, table, keys, next_values, dim, scores, first, end)
         return
     b, together, at_once, integers = e.b, e.accumulators // queries, form.eights, form.kv_type in INTEGERS
     row = form.row_bytes(b, dim)
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
-    flat = _variables(e, queries * together)
-    totals = _rows(flat, together)
+    flat = variables(e, queries * together)
+    totals = split(flat, together)
     with cgutils.for_range(b, b.udiv(b.sub(end, first), I64(together))) as tile:
         key = b.add(first, b.mul(tile.index, I64(together)))
         k = [b.add(keys, b.mul(b.add(key, I64(j)), row)) for j in range(together)]
@@ -138,66 +113,53 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
             eight = b.mul(piece.index, I64(at_once))
             if fetches:
                 nbytes = at_once * form.bytes_of_eight * together
-                _fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
+                fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
             if integers:
-                scales = kv_quants.int16_scale_at(e, BLOCK, keys, dim, piece.index, key)
-                _multiplied_int16(e, form.kv_type, totals, q, k, dim, piece.index, scales)
+                attention_int16.add_dots(e, form.kv_type, totals, q, [[each] for each in k], keys, key, dim, piece.index)
             else:
                 queried = [e.load(V8F, b.add(each, b.mul(eight, I64(LANES * 4)))) for each in q]
-                _multiplied(e, totals, queried, [form.load(e, each, eight, 1)[0] for each in k])
-        sums = [e.sum_of_each([b.load(total) for total in few]) for few in _rows(flat, LANES)]
+                multiplied(e, totals, queried, [form.load(e, each, eight, 1)[0] for each in k])
+        sums = [e.sum_of_each([b.load(total) for total in few]) for few in split(flat, LANES)]
         at = b.add(scores, b.mul(key, I64(4)))
         for i in range(queries):
             which, lane = divmod(i * together, LANES)
             found = e.pick(sums[which], range(lane, lane + together))
             if integers:
-                found = b.fmul(found, e.splat(e.load(F32, b.add(q[i], b.mul(dim, I64(2)))), together))
+                found = b.fmul(found, e.splat(attention_int16.step_of_query(e, q[i], dim), together))
             e.store(found, at, ROW * i)
-
-
-def _multiplied_int16(e: Generic, kv_type: str, totals: Sequence[Sequence[Value]], queries: Sequence[Value], keys: Sequence[Value],
-                      dim: Value, block: Value, scales: Value) -> None:
-    """totals[i][j] += the products of query i, in i16, with key j over a block of dims. `scales`: of the keys, where they are in
-    `INT16`.
-    """
-    at = e.b.mul(block, I64(2 * kv_quants.BLOCK))
-    quantised = [[e.load(vector(I16, 16), e.b.add(each, at), 32 * half) for half in (0, 1)] for each in queries]
-    for j, key in enumerate(keys):
-        quants = kv_quants.as_int16(e, kv_type, key, block)
-        if kv_type == INT16:
-            scale = e.splat(e.load(F32, scales, 4 * j))
-        else:
-            scale = e.from_f16(e.splat(e.load(I16, kv_quants.scale_at(e, kv_type, key, dim, block))))
-        for i, query in enumerate(quantised):
-            dot = e.b.sitofp(e.dot_int16(list(zip(quants, query, strict=True)), e.constant(V8I, 0)), V8F)
-            e.b.store(e.fma(dot, scale, e.b.load(totals[i][j])), totals[i][j])
 
 
 def _score_pairs(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, next_values: Value, dim: Value,
                  scores: Value, first: Value, end: Value) -> None:
     """`_score` of keys by twos, side by side in vectors of sixteen lanes, each computed as in a vector of its own."""
-    b, row, pairs = e.b, form.row_bytes(e.b, dim), LANES // 2
+    b, row, pairs, at_once, integers = e.b, form.row_bytes(e.b, dim), LANES // 2, form.eights, form.kv_type in INTEGERS
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
-    flat = _variables(e, queries * pairs, WIDE)
-    totals = _rows(flat, pairs)
+    flat = variables(e, queries * pairs, WIDE)
+    totals = split(flat, pairs)
     with cgutils.for_range(b, b.udiv(b.sub(end, first), I64(LANES))) as tile:
         key = b.add(first, b.mul(tile.index, I64(LANES)))
         k = [b.add(keys, b.mul(b.add(key, I64(j)), row)) for j in range(LANES)]
         for total in flat:
             b.store(e.constant(WIDE, 0.0), total)
-        with cgutils.for_range(b, b.udiv(dim, I64(LANES))) as eight:
+        with cgutils.for_range(b, b.udiv(dim, I64(LANES * at_once))) as piece:
             if fetches:
-                nbytes = form.bytes_of_eight * LANES
-                _fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(eight.index, I64(nbytes))), nbytes)
-            at = b.mul(eight.index, I64(LANES * 4))
-            queried = [e.load(V8F, b.add(each, at)) for each in q]
-            _multiplied(e, totals, [e.join(each, each) for each in queried],
-                        [form.load_two(e, even, odd, eight.index) for even, odd in zip(k[0::2], k[1::2], strict=True)])
+                nbytes = at_once * form.bytes_of_eight * LANES
+                fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
+            if integers:
+                attention_int16.add_dots(e, form.kv_type, totals, q, split(k, 2), keys, key, dim, piece.index)
+            else:
+                at = b.mul(piece.index, I64(LANES * 4))
+                queried = [e.load(V8F, b.add(each, at)) for each in q]
+                multiplied(e, totals, [e.join(each, each) for each in queried],
+                           [form.load_two(e, even, odd, piece.index) for even, odd in split(k, 2)])
         at = b.add(scores, b.mul(key, I64(4)))
         for i in range(0, queries, 2):           # lanes of a half: keys 0 2 4 6, or 1 3 5 7, of one query and of the next
             sums = e.sum_of_each([b.load(total) for total in (*totals[i], *totals[i + 1])])
             for j in range(2):
-                e.store(e.pick(sums, [pairs * j + key // 2 + LANES * (key % 2) for key in range(LANES)]), at, ROW * (i + j))
+                found = e.pick(sums, [pairs * j + key // 2 + LANES * (key % 2) for key in range(LANES)])
+                if integers:
+                    found = b.fmul(found, e.splat(attention_int16.step_of_query(e, q[i + j], dim)))
+                e.store(found, at, ROW * (i + j))
 
 
 def _score_transposed(e: Generic, queries: int, table: Value, keys: Value, dim: Value, scores: Value) -> None:
@@ -207,7 +169,7 @@ def _score_transposed(e: Generic, queries: int, table: Value, keys: Value, dim: 
     b, kind = e.b, vector(F32, e.float_lanes)
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
     places = [*product(range(queries), range(0, ROW, 4 * e.float_lanes))]
-    flat = [_variables(e, len(places), kind) for _ in range(2)]
+    flat = [variables(e, len(places), kind) for _ in range(2)]
 
     def pair(numbers: Sequence[int]) -> list[Value]:
         """Sums over every eighth dim, from one number on and from another, which are added."""
@@ -219,7 +181,7 @@ def _score_transposed(e: Generic, queries: int, table: Value, keys: Value, dim: 
             for number, sums in zip(numbers, flat, strict=True):
                 right = [e.load(kind, row, ROW * number + place) for place in range(0, ROW, 4 * e.float_lanes)]
                 left = [e.splat(e.load(F32, b.add(each, at), 4 * number), e.float_lanes) for each in q]
-                _multiplied(e, _rows(sums, len(right)), left, right)
+                multiplied(e, split(sums, len(right)), left, right)
         return [b.fadd(*map(b.load, each)) for each in zip(*flat, strict=True)]
 
     def added(numbers: Sequence[int]) -> list[Value]:
@@ -295,7 +257,7 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
            value_row: Value, scores: Value, first: Value, end: Value) -> None:
     """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
     if form.kv_type in INTEGERS:
-        _weigh_int16(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
+        attention_int16.weigh(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
         return
     b = e.b
     is_wide = e.float_lanes == 2 * LANES and (form.kv_type == "f32" or queries > 2)      # two eights side by side
@@ -309,7 +271,7 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
         at, vectors, kind = b.mul(eight, I64(LANES)), n // twice, WIDE if twice > 1 else V8F
         places = [[b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.add(at, I64(LANES * twice * j))), I64(4))) for j in range(vectors)]
                   for i in range(queries)]
-        totals = _rows(_variables(e, queries * vectors, kind), vectors)
+        totals = split(variables(e, queries * vectors, kind), vectors)
         factors = [e.splat(e.load(F32, scores, FACTORS + 4 * i), kind.count) for i in range(queries)]
         for i, j in product(range(queries), range(vectors)):
             b.store(b.fmul(e.load(kind, places[i][j]), factors[i]), totals[i][j])
@@ -318,9 +280,9 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
             if fetches:
                 nbytes = n * form.bytes_of_eight
                 place = b.add(b.mul(eight, I64(BLOCK * form.bytes_of_eight)), b.mul(key, I64(nbytes)))
-                _fetch(e, b.add(next_keys, place), nbytes)
+                fetch(e, b.add(next_keys, place), nbytes)
             weight = b.add(scores, b.mul(key, I64(4)))
-            _multiplied(e, totals, [e.splat(e.load(F32, weight, ROW * i), kind.count) for i in range(queries)], right)
+            multiplied(e, totals, [e.splat(e.load(F32, weight, ROW * i), kind.count) for i in range(queries)], right)
         for i, j in product(range(queries), range(vectors)):
             e.store(b.load(totals[i][j]), places[i][j])
 
@@ -328,65 +290,3 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
         tile(b.mul(loop.index, I64(wide)), wide)
     with cgutils.for_range_slice(b, b.mul(tiles, I64(wide)), eights, I64(1)) as (eight, _):
         tile(eight, 1)
-
-
-def _weigh_int16(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
-                 value_row: Value, scores: Value) -> None:
-    """`_weigh` of all values of a block, in quants. Weights times scales are rounded to i16: two keys are then added at a time."""
-    b, row, nbytes = e.b, form.row_bytes(e.b, value_row), 8 * form.bytes_of_eight
-    at_once = [[0, 1]] if queries * 4 <= e.accumulators else [[0], [1]]      # halves of a block of dims whose sums fit registers
-    kept = cgutils.alloca_once(b, ir.ArrayType(I16, BLOCK), queries)
-    kept.align = LINE
-    weights = b.ptrtoint(kept, I64)
-    with cgutils.for_range(b, b.lshr(dim, I64(5))) as block:
-        scales = _scales(e, form, values, row, value_row, block.index)
-        steps = [_rounded_weights(e, b.add(scores, I64(ROW * i)), scales, b.add(weights, I64(2 * BLOCK * i)))
-                 for i in range(queries)]
-        for halves in at_once:
-            flat = _variables(e, queries * 2 * len(halves), V8I)
-            for total in flat:
-                b.store(e.constant(V8I, 0), total)
-            with cgutils.for_range(b, I64(BLOCK // 2)) as pair:
-                key = b.add(values, b.mul(pair.index, b.shl(row, I64(1))))
-                even, odd = (kv_quants.as_int16(e, form.kv_type, at, block.index) for at in (key, b.add(key, row)))
-                if fetches and halves[0] == 0:
-                    place = b.add(b.mul(block.index, I64(BLOCK // 2)), pair.index)
-                    _fetch(e, b.add(next_keys, b.mul(place, I64(nbytes))), nbytes)
-                low, high = ([4 * part + i // 2 + i % 2 * 16 for part in parts for i in range(8)] for parts in ((0, 2), (1, 3)))
-                twos = [e.shuffle(even[half], odd[half], order) for half in halves for order in (low, high)]
-                for i, totals in enumerate(_rows(flat, len(twos))):
-                    weight = e.cast(e.splat(e.load(I32, b.add(weights, b.shl(pair.index, I64(2))), 2 * BLOCK * i)), twos[0].type)
-                    for two, total in zip(twos, totals, strict=True):
-                        b.store(e.dot_int16([(two, weight)], b.load(total)), total)
-            for i, totals in enumerate(_rows(flat, 2 * len(halves))):
-                row_of_sums = b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.mul(block.index, I64(BLOCK))), I64(4)))
-                factor = e.splat(e.load(F32, scores, FACTORS + 4 * i))
-                for half, both in zip(halves, _rows([b.load(total) for total in totals], 2), strict=True):
-                    for eight in (0, 1):         # both: sums of quants 0 to 3 and 8 to 11 of the half, of the others
-                        added = e.shuffle(both[0], both[1], [4 * eight + i + side for side in (0, LANES) for i in range(4)])
-                        place = 64 * half + 32 * eight
-                        before = b.fmul(e.load(V8F, row_of_sums, place), factor)
-                        e.store(e.fma(b.sitofp(added, V8F), steps[i], before), row_of_sums, place)
-
-
-def _scales(e: Generic, form: Form, values: Value, row: Value, value_row: Value, block: Value) -> list[Value]:
-    """f32x8 of the scales of a block of dims, of eight keys at a time."""
-    if form.kv_type == INT16:
-        at = kv_quants.int16_scale_at(e, BLOCK, values, value_row, block, I64(0))
-        return [e.load(V8F, at, 32 * place) for place in range(BLOCK // LANES)]
-    first = kv_quants.scale_at(e, form.kv_type, values, value_row, block)
-    halves = [e.load(I16, e.b.add(first, e.b.mul(row, I64(key)))) for key in range(BLOCK)]
-    return [e.from_f16(e.pack(halves[at : at + LANES])) for at in range(0, BLOCK, LANES)]
-
-
-def _rounded_weights(e: Generic, scores: Value, scales: Sequence[Value], to: Value) -> Value:
-    """A query's weights times scales as i16 to `to`; what they are multiples of, in all lanes."""
-    b = e.b
-    weights, none = [e.load(V8F, scores, 32 * place) for place in range(BLOCK // LANES)], e.constant(V8F, 0.0)
-    exact = [b.select(b.fcmp_unordered("!=", weight, none), b.fmul(weight, scale), none)      # what nobody sees may be anything
-             for weight, scale in zip(weights, scales, strict=True)]
-    step, inverse = kv_quants.step_of(e, exact, LARGEST_WEIGHT)
-    rounded = [kv_quants.rounded(e, each, inverse, LARGEST_WEIGHT) for each in exact]
-    for half in (0, 1):
-        e.store(b.trunc(e.join(rounded[2 * half], rounded[2 * half + 1]), vector(I16, 16)), to, 32 * half)
-    return e.splat(step)

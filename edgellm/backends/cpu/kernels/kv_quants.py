@@ -8,7 +8,7 @@ from typing import Any  # an IR value has no static type
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels._kv_forms import INT16
-from edgellm.backends.cpu.simd.base import F32, I8, I16, I64, vector
+from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 
 LANES, PARTS, BLOCK = 8, 4, 32
@@ -57,16 +57,34 @@ def eight(e: Generic, kv_type: str, quants: Any, place: int) -> Any:
     return b.sitofp(b.sub(half, e.constant(V8I, 8)), V8F)
 
 
-def as_int16(e: Generic, kv_type: str, row: Any, block: Any) -> list[Any]:
-    """Quants of a block of a row as i16x16, the first 16 and the others."""
-    b = e.b
+def as_int16(e: Generic, kv_type: str, rows: Sequence[Any], block: Any) -> list[Any]:
+    """Quants of a block of rows as i16, the first 16 of each row side by side, and the others."""
+    b, kind = e.b, vector(I16, 16 * len(rows))
+
+    def joined(of_16: Any, size: int, offset: int) -> Any:
+        return e.join_all([e.load(of_16, b.add(row, b.mul(block, I64(size))), offset) for row in rows])
+
     if kv_type == INT16:
-        return [e.load(V16H, b.add(row, b.mul(block, I64(2 * BLOCK))), offset) for offset in (0, 32)]
+        return [joined(V16H, 2 * BLOCK, offset) for offset in (0, 32)]
     if kv_type == "q8_0":
-        return [b.sext(e.load(V16B, b.add(row, b.mul(block, I64(BLOCK))), offset), V16H) for offset in (0, 16)]
-    pairs = b.zext(e.load(V16B, b.add(row, b.mul(block, I64(BLOCK // 2)))), V16H)
-    halves = [b.and_(pairs, e.constant(V16H, 15)), b.lshr(pairs, e.constant(V16H, 4))]
-    return [b.sub(half, e.constant(V16H, 8)) for half in halves]
+        return [b.sext(joined(V16B, BLOCK, offset), kind) for offset in (0, 16)]
+    pairs = b.zext(joined(V16B, BLOCK // 2, 0), kind)
+    halves = [b.and_(pairs, e.constant(kind, 15)), b.lshr(pairs, e.constant(kind, 4))]
+    return [b.sub(half, e.constant(kind, 8)) for half in halves]
+
+
+def block_as_int16(e: Generic, kv_type: str, row: Any, block: Any, n: int) -> list[Any]:
+    """Quants of a block of a row as i16, n (16 or 32) in a vector."""
+    b, kind = e.b, vector(I16, n)
+    if n == BLOCK // 2:
+        return as_int16(e, kv_type, [row], block)
+    if kv_type == INT16:
+        return [e.load(kind, b.add(row, b.mul(block, I64(2 * BLOCK))))]
+    if kv_type == "q8_0":
+        return [b.sext(e.load(vector(I8, BLOCK), b.add(row, b.mul(block, I64(BLOCK)))), kind)]
+    pairs = e.load(V16B, b.add(row, b.mul(block, I64(BLOCK // 2))))
+    halves = b.lshr(b.zext(e.join(pairs, pairs), kind), e.constant(kind, [0] * 16 + [4] * 16))
+    return [b.sub(b.and_(halves, e.constant(kind, 15)), e.constant(kind, 8))]
 
 
 def scale_at(e: Generic, kv_type: str, row: Any, dim: Any, block: Any) -> Any:
@@ -86,7 +104,7 @@ def row_to_int16(e: Generic, kv_type: str, keys: int, row: Any, dim: Any, key: A
     b = e.b
     to = b.add(target, b.mul(key, b.mul(dim, I64(2))))
     with cgutils.for_range(b, b.udiv(dim, I64(BLOCK))) as loop:
-        for half, value in enumerate(as_int16(e, kv_type, row, loop.index)):
+        for half, value in enumerate(as_int16(e, kv_type, [row], loop.index)):
             e.store(value, b.add(to, b.mul(loop.index, I64(2 * BLOCK))), 32 * half)
         scale = e.from_f16(e.splat(e.load(I16, scale_at(e, kv_type, row, dim, loop.index))))
         e.store(e.lane(scale, 0), int16_scale_at(e, keys, target, dim, loop.index, key))
@@ -111,25 +129,26 @@ def query_to_int16(e: Generic, row: Any, dim: Any) -> None:
 
 
 def step_of(e: Generic, x: Sequence[Any], largest: float) -> tuple[Any, Any]:
-    """The f32 of which f32x8 become multiples up to `largest`, and its inverse (f32x8). A value that is not finite makes it not
-    finite either.
+    """The f32 of which vectors of f32 become multiples up to `largest`, and its inverse in all lanes. A value that is not finite
+    makes it not finite either.
     """
     return _step(e, functools.reduce(lambda p, q: _larger_bits(e, p, q), [_size_bits(e, each) for each in x]), largest)
 
 
 def rounded(e: Generic, x: Any, inverse: Any, largest: float) -> Any:
-    """x * inverse to the nearest integers (i32x8), which are `largest` at most."""
+    """x * inverse to the nearest integers (i32), which are `largest` at most."""
     return e.nearest(_between(e, e.b.fmul(x, inverse), -largest, largest))[1]
 
 
 def _step(e: Generic, sizes: Any, largest: float) -> tuple[Any, Any]:
     top = e.cast(e.fold(sizes, lambda p, q: _larger_bits(e, p, q)), F32)
     step = e.b.fdiv(top, e.constant(F32, largest))
-    return step, _inverse(e, e.splat(step))
+    return step, _inverse(e, e.splat(step, sizes.type.count))
 
 
 def _size_bits(e: Generic, x: Any) -> Any:
-    return e.b.and_(e.cast(x, V8I), e.constant(V8I, 0x7FFFFFFF))
+    kind = vector(I32, x.type.count)
+    return e.b.and_(e.cast(x, kind), e.constant(kind, 0x7FFFFFFF))
 
 
 def _larger_bits(e: Generic, p: Any, q: Any) -> Any:
@@ -165,9 +184,9 @@ def _all(e: Generic, x: Sequence[Any], combine: Any) -> Any:
 
 def _inverse(e: Generic, d: Any) -> Any:
     """1 / d, 0 where d is 0."""
-    zero = e.constant(V8F, 0.0)
-    return e.b.select(e.b.fcmp_unordered("!=", d, zero), e.b.fdiv(e.constant(V8F, 1.0), d), zero)
+    zero = e.constant(d.type, 0.0)
+    return e.b.select(e.b.fcmp_unordered("!=", d, zero), e.b.fdiv(e.constant(d.type, 1.0), d), zero)
 
 
 def _between(e: Generic, x: Any, low: float, high: float) -> Any:
-    return e.larger(e.smaller(x, e.constant(V8F, high)), e.constant(V8F, low))
+    return e.larger(e.smaller(x, e.constant(x.type, high)), e.constant(x.type, low))

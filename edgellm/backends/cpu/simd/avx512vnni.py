@@ -103,6 +103,13 @@ class Avx512Vnni(AvxVnni):
         index = self.constant(a.type, [*lanes] + [0] * (a.type.count - len(lanes)))
         return self.pick(self.b.asm(kind, "vpermd $2, $1, $0", "=v,v,v", [index, a], False), range(len(lanes)))
 
+    def dot_int16(self, pairs: Sequence[tuple[Any, Any]], start: Any) -> Any:
+        if start.type.count == 8:
+            return super().dot_int16(pairs, start)
+        for w, x in pairs:
+            start = self.call("llvm.x86.avx512.vpdpwssd.512", V16I, start, self.cast(w, V16I), self.cast(x, V16I))
+        return start
+
     def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
              starts: Sequence[Any]) -> list[Any]:
         """All weights of a block stay in registers, one column after the other passes."""
