@@ -260,10 +260,8 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
         attention_int16.weigh(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
         return
     b = e.b
-    is_wide = e.float_lanes == 2 * LANES and (form.kv_type == "f32" or queries > 2)      # two eights side by side
-    wide = e.accumulators // queries * (2 if is_wide else 1)
+    is_wide, most = e.float_lanes == 2 * LANES, e.accumulators // queries        # two eights side by side
     eights, row = b.lshr(dim, I64(3)), form.row_bytes(b, value_row)
-    tiles = b.udiv(eights, I64(wide))
 
     def tile(eight: Value, n: int) -> None:
         """The dims of n eights."""
@@ -286,7 +284,9 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
         for i, j in product(range(queries), range(vectors)):
             e.store(b.load(totals[i][j]), places[i][j])
 
-    with cgutils.for_range(b, tiles) as loop:
-        tile(b.mul(loop.index, I64(wide)), wide)
-    with cgutils.for_range_slice(b, b.mul(tiles, I64(wide)), eights, I64(1)) as (eight, _):
-        tile(eight, 1)
+    done: Value = I64(0)
+    for n in (2 * most, most, 2, 1) if is_wide else (most, 1):
+        end_of_tiles = b.sub(eights, b.urem(b.sub(eights, done), I64(n)))
+        with cgutils.for_range_slice(b, done, end_of_tiles, I64(n), inc=True) as (eight, _):
+            tile(eight, n)
+        done = end_of_tiles
