@@ -8,7 +8,7 @@ from typing import Any
 from numba.core import cgutils
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.kernels._prefetch import LINE, TO_FIRST
+from edgellm.backends.cpu.kernels._prefetch import KV_TO_FIRST, LINE
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 
 Value = Any                                      # ir.Value: llvmlite has no static types
@@ -34,4 +34,4 @@ def multiplied(e: Generic, totals: Sequence[Sequence[Value]], left: Sequence[Val
 def fetch(e: Generic, address: Value, nbytes: int) -> None:
     """Into the first-level cache, or only into the second where _prefetch.py finds that better."""
     for line in range(0, nbytes, LINE):
-        e.prefetch(address, line, to_first=TO_FIRST > 0)
+        e.prefetch(address, line, to_first=KV_TO_FIRST)

@@ -26,6 +26,7 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import attention_block, attention_partial, kv_quants, kv_rows, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._kv_forms import INT16
+from edgellm.backends.cpu.kernels._prefetch import KV_NEAR
 from edgellm.backends.cpu.kernels.attention_block import BLOCKS_AHEAD
 from edgellm.backends.cpu.relative import RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
@@ -235,9 +236,10 @@ def _walk(variant: str, isa: Isa) -> Any:
                     store_f32(table, i * entry + 32, load_f32(load_i64(op, SLOPES), (head * queries + query) * 4))
         direct = n <= DIRECT and (integers or not coded)
         value_step = dim_v if transposes and not direct else value_row
+        blocks_ahead = 1 if KV_NEAR > 0 and BLOCK * key_bytes >= KV_NEAR else BLOCKS_AHEAD
         while at < end:
-            later_k = later(k, BLOCKS_AHEAD, at, stop, after_k, key_bytes)
-            later_v = later(v, BLOCKS_AHEAD - 1, at, stop, after_v, value_bytes)
+            later_k = later(k, blocks_ahead, at, stop, after_k, key_bytes)
+            later_v = later(v, blocks_ahead - 1, at, stop, after_v, value_bytes)
             next_k, next_v = k + BLOCK * key_bytes, v + BLOCK * value_bytes
             if widens and not direct:
                 soon_k = later(k, 1, at, stop, after_k, key_bytes)
