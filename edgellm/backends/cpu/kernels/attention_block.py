@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels import _kv_forms, attention_int16
+from edgellm.backends.cpu.kernels import _attention_int16, _kv_forms
 from edgellm.backends.cpu.kernels._attention_parts import BLOCK, ENTRY, FACTORS, LANES, ROW, fetch, multiplied, split, variables
 from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.kernels._kv_forms import INT16, Form
@@ -115,7 +115,7 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
                 nbytes = at_once * form.bytes_of_eight * together
                 fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
             if integers:
-                attention_int16.add_dots(e, form.kv_type, totals, q, [[each] for each in k], keys, key, dim, piece.index)
+                _attention_int16.add_dots(e, form.kv_type, totals, q, [[each] for each in k], keys, key, dim, piece.index)
             else:
                 queried = [e.load(V8F, b.add(each, b.mul(eight, I64(LANES * 4)))) for each in q]
                 multiplied(e, totals, queried, [form.load(e, each, eight, 1)[0] for each in k])
@@ -125,7 +125,7 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
             which, lane = divmod(i * together, LANES)
             found = e.pick(sums[which], range(lane, lane + together))
             if integers:
-                found = b.fmul(found, e.splat(attention_int16.step_of_query(e, q[i], dim), together))
+                found = b.fmul(found, e.splat(_attention_int16.step_of_query(e, q[i], dim), together))
             e.store(found, at, ROW * i)
 
 
@@ -146,7 +146,7 @@ def _score_pairs(e: Generic, form: Form, queries: int, fetches: bool, table: Val
                 nbytes = at_once * form.bytes_of_eight * LANES
                 fetch(e, b.add(b.add(next_values, b.sub(k[0], keys)), b.mul(piece.index, I64(nbytes))), nbytes)
             if integers:
-                attention_int16.add_dots(e, form.kv_type, totals, q, split(k, 2), keys, key, dim, piece.index)
+                _attention_int16.add_dots(e, form.kv_type, totals, q, split(k, 2), keys, key, dim, piece.index)
             else:
                 at = b.mul(piece.index, I64(LANES * 4))
                 queried = [e.load(V8F, b.add(each, at)) for each in q]
@@ -158,7 +158,7 @@ def _score_pairs(e: Generic, form: Form, queries: int, fetches: bool, table: Val
             for j in range(2):
                 found = e.pick(sums, [pairs * j + key // 2 + LANES * (key % 2) for key in range(LANES)])
                 if integers:
-                    found = b.fmul(found, e.splat(attention_int16.step_of_query(e, q[i + j], dim)))
+                    found = b.fmul(found, e.splat(_attention_int16.step_of_query(e, q[i + j], dim)))
                 e.store(found, at, ROW * (i + j))
 
 
@@ -257,7 +257,7 @@ def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, val
            value_row: Value, scores: Value, first: Value, end: Value) -> None:
     """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
     if form.kv_type in INTEGERS:
-        attention_int16.weigh(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
+        _attention_int16.weigh(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
         return
     b = e.b
     is_wide, most = e.float_lanes == 2 * LANES, e.accumulators // queries        # two eights side by side
