@@ -93,6 +93,9 @@ def test_products_have_the_same_bits(kernels: Kernels, name: str) -> None:
             for threads in (1, 2, 3):
                 got = product(kernels, name, moved, k, x, threads=threads, kernel=f"matmul_interleaved:{name}", **more)
                 assert np.array_equal(got, expected, equal_nan=True), (k, n, columns, threads)
+            gated = {"gate": rng.standard_normal((columns, n), np.float32), "act": "silu"}
+            got = product(kernels, name, moved, k, x, threads=2, kernel=f"matmul_interleaved:{name}", **gated)
+            assert np.array_equal(got, product(kernels, name, raw, k, x, **gated), equal_nan=True), (k, n, columns)
 
 
 @pytest.mark.parametrize("name", UNITS)

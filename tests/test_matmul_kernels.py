@@ -25,8 +25,9 @@ from edgellm.backends.cpu.traits import (
     q8_row_bytes,
     scratch_bytes,
 )
-from edgellm.backends.cpu.words import EMBED, MATMUL, QUANTISE
+from edgellm.backends.cpu.words import ELEMENTWISE, EMBED, MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
+from edgellm.ops.dense import GATES_OF_PRODUCTS
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -148,13 +149,19 @@ def weights(name: str, n: int, k: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, threads: int = 1,
-            bias: Floats | None = None, residual: Floats | None = None, kernel: str | None = None) -> Floats:
-    """(T, rows) f32. `kernel`: another one than the type's."""
+            bias: Floats | None = None, residual: Floats | None = None, gate: Floats | None = None, act: str = "",
+            kernel: str | None = None) -> Floats:
+    """(T, rows) f32. `gate`: by whose activation `act` the results are multiplied, in its place. `kernel`: another one than the
+    type's.
+    """
     space, step = np.zeros(scratch_bytes(name, k) + 1, np.uint8), np.array([0, len(x)], np.int64)
     out = np.full((len(x), len(raw) + 1), 77, np.float32)
     words = {"bias": bias.ctypes.data} if bias is not None else {}
     if residual is not None:
         words |= {"residual": residual.ctypes.data, "residual_stride": residual.strides[0]}
+    if gate is not None:
+        out[:, :-1] = gate
+        words |= {"residual": out.ctypes.data, "residual_stride": out.strides[0], "act": 1 + GATES_OF_PRODUCTS.index(act)}
     run(kernels[kernel or TRAITS[name].matmul], MATMUL.record(
         step=step.ctypes.data, weights=raw.ctypes.data, row_bytes=raw.strides[0], n=len(raw), k=k, x=x.ctypes.data,
         x_stride=x.strides[0], out=out.ctypes.data, out_stride=out.strides[0], count=abi.N_OUTPUTS, scratch=space.ctypes.data,
@@ -222,6 +229,29 @@ def test_bias_then_residual(kernels: Kernels, name: str, columns: int) -> None:
     assert np.array_equal(product(kernels, name, raw, 64, x, bias=bias), plain + bias)
     assert np.array_equal(product(kernels, name, raw, 64, x, residual=residual), plain + residual[:, :21])
     assert np.array_equal(product(kernels, name, raw, 64, x, bias=bias, residual=residual), (plain + bias) + residual[:, :21])
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q6_K", "F16"])
+@pytest.mark.parametrize("act", GATES_OF_PRODUCTS)
+def test_results_in_the_place_of_a_gate(kernels: Kernels, name: str, act: str) -> None:
+    """The bits of the product, then of the elementwise kernel: of single columns, some, tiles; of rows that fill no group."""
+    raw, _ = weights(name, 37, 256)
+    rng = np.random.default_rng(4)
+    bias = rng.standard_normal(37, np.float32)
+    for columns in (1, 2, 3, 5, 7, 15, 16, 35):
+        x, _ = activations(kernels, name, columns, 256)
+        gate = 4 * rng.standard_normal((columns, 37), np.float32)
+        gate[0, :2] = np.nan, -200
+        step = np.array([0, columns], np.int64)
+        for more in ({}, {"bias": bias}):
+            plain, out = product(kernels, name, raw, 256, x, **more), np.empty((columns, 37), np.float32)
+            run(kernels[f"elementwise:glu_{act}"], ELEMENTWISE.record(
+                step=step.ctypes.data, a=gate.ctypes.data, a_stride=gate.strides[0],
+                b=plain.ctypes.data, b_stride=plain.strides[0], out=out.ctypes.data,
+                out_stride=out.strides[0], n=37, count=abi.N_OUTPUTS), 1)
+            for threads in (1, 3):
+                got = product(kernels, name, raw, 256, x, gate=gate, act=act, threads=threads, **more)
+                assert np.array_equal(got, out, equal_nan=True), (columns, threads)
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q2_K", "Q6_K"])

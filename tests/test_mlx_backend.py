@@ -350,8 +350,8 @@ def test_an_endless_answer_needs_no_more_memory(tmp_path: Path) -> None:
 def test_an_op_without_an_evaluator_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from edgellm.backends.mlx import executable
 
-    monkeypatch.setattr(executable, "OPS", {name: f for name, f in executable.OPS.items() if name != "glu"})
-    with pytest.raises(edgellm.EdgeError, match="no op glu"):
+    monkeypatch.setattr(executable, "OPS", {name: f for name, f in executable.OPS.items() if name != "matmul_glu"})
+    with pytest.raises(edgellm.EdgeError, match="no op matmul_glu"):
         edgellm.load(tiny_model(tmp_path / "m.gguf"), backend="mlx")
 
 

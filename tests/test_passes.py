@@ -42,12 +42,11 @@ state 0: kv heads 2, keys 16, values 16, window all
 %12 (R, 64) matmul(%10, %11) blk.0.attn_output.weight
 %13 (R, 64) rms_norm(%12, eps=1e-05, groups=1, own=False) blk.0.ffn_norm.weight
 %14 (R, 96) matmul(%13) blk.0.ffn_gate.weight
-%15 (R, 96) matmul(%13) blk.0.ffn_up.weight
-%16 (R, 96) glu(%14, %15, act=silu)
-%17 (R, 64) matmul(%16, %12) blk.0.ffn_down.weight
-%18 (R, 64) rms_norm(%17, eps=1e-05, groups=1, own=False) output_norm.weight
-%19 (R, 96) matmul(%18) output.weight
-logits %19"""
+%15 (R, 96) matmul_glu(%13, %14, act=silu) blk.0.ffn_up.weight
+%16 (R, 64) matmul(%15, %12) blk.0.ffn_down.weight
+%17 (R, 64) rms_norm(%16, eps=1e-05, groups=1, own=False) output_norm.weight
+%18 (R, 96) matmul(%17) output.weight
+logits %18"""
 
 
 def test_optimised_llama_is_what_it_was(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
                                  pinned=pinned)
                 if context is None and chosen > contexts.DEFAULT_CONTEXT:
                     _check_long(place, parallel * kv_bytes(layout, kind), chosen)
-                plain, graph = graph, optimise(graph, layout.with_sinks)
+                plain, graph = graph, optimise(graph, layout.with_sinks, adapted=bool(given))
                 options = BackendOptions(kind, threads, threads_batch, parallel)
                 ample = parallel == 1 and not graph.embeds and estimate.is_ample(gguf, kv_bytes(layout, kind), copied=copied)
                 if not (force or ample):

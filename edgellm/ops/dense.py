@@ -89,6 +89,18 @@ def _matmul(run: Run, node: Node, x: Array, residual: Array | None = None) -> Ar
     return y if residual is None else residual + y
 
 
+# --- matmul_glu -------------------------------------------------------------------------------------------------------
+def _check_matmul_glu(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
+    if inputs[1].n != node.n:
+        yield f"gives {node.n}, but its gate has {inputs[1].n}"
+    if node.attrs["act"] not in GATES_OF_PRODUCTS:
+        yield f"has no activation {node.attrs['act']}"
+
+
+def _matmul_glu(run: Run, node: Node, x: Array, gate: Array) -> Array:
+    return np.multiply(ACTIVATIONS[str(node.attrs["act"])](gate), _matmul(run, node, x))
+
+
 # --- add, mul, scale --------------------------------------------------------------------------------------------------
 def add(g: Builder, a: Value, b: Value) -> Value:
     """a + b."""
@@ -211,6 +223,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": _relu,
     "sigmoid": _sigmoid, "softplus": _rows_softplus,
 }
+GATES_OF_PRODUCTS = ("silu", "gelu")             # activations of a gate that a product can apply where it is computed
 
 
 def _act(run: Run, node: Node, x: Array) -> Array:
@@ -221,6 +234,15 @@ def _check_glu(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str
     yield from same_length(node, inputs, graph)
     if node.attrs["act"] not in ACTIVATIONS:
         yield f"has no activation {node.attrs['act']}"
+
+
+def _fuse_product(node: Node, graph: Graph, uses: Counter[Value]) -> Node | None:
+    """glu(gate, matmul(x)) is matmul_glu(x, gate): the product is multiplied by act(gate) where it is computed."""
+    gate, up = node.inputs
+    source = graph.nodes[up]
+    if source.op != "matmul" or len(source.inputs) != 1 or uses[up] != 1 or node.attrs["act"] not in GATES_OF_PRODUCTS:
+        return None
+    return Node("matmul_glu", (source.inputs[0], gate), node.rows, node.n, source.weights, node.attrs)
 
 
 def _glu(run: Run, node: Node, gate: Array, up: Array) -> Array:
@@ -320,13 +342,14 @@ def _check_select(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[
 OPS = (
     OpSpec("embed", _embed, (0,), frozenset({"source", "rows"}), _check_embed, _embed_weights, (1,), rows="T"),
     OpSpec("matmul", _matmul, (1, 2), check=_check_matmul, weights=_matmul_weights, weight_counts=(1, 2)),
+    OpSpec("matmul_glu", _matmul_glu, (2,), frozenset({"act"}), _check_matmul_glu, _matmul_weights, (1, 2)),
     OpSpec("add", lambda run, node, a, b: np.add(a, b), (2,), fuse=_fuse_residual),
     OpSpec("mul", lambda run, node, a, b: np.multiply(a, b), (2,), fuse=_fuse_gate),
     OpSpec("scale", _scale, attrs=frozenset({"value"})),
     OpSpec("scaled_by", _scaled_by, attrs=frozenset({"one", "of_weight"}), weights=_scaled_by_weights, weight_counts=(1,)),
     OpSpec("add_bias", _add_bias, weights=_bias_weights, weight_counts=(1,)),
     *(OpSpec(name, _act) for name in ACTIVATIONS),
-    OpSpec("glu", _glu, (2,), frozenset({"act"}), _check_glu),
+    OpSpec("glu", _glu, (2,), frozenset({"act"}), _check_glu, fuse=_fuse_product),
     OpSpec("slice", _slice, attrs=frozenset({"start", "stop"}), check=_check_slice, is_view=True),
     OpSpec("clamp", _clamp, attrs=frozenset({"limit"})),
     OpSpec("xielu", _xielu, attrs=frozenset({"alpha_p", "alpha_n", "beta", "eps"})),

@@ -9,6 +9,10 @@ from edgellm.passes.narrow import narrow
 from edgellm.passes.sinks import add_sink_queries
 
 
-def optimise(graph: Graph, sinks: Collection[int] = ()) -> Graph:
-    """All passes, in order. The result gives the same logits as `graph`. `sinks`: the states that keep sinks when others go."""
-    return drop_unused(fuse(narrow(add_sink_queries(graph, sinks))))
+def optimise(graph: Graph, sinks: Collection[int] = (), *, adapted: bool = False) -> Graph:
+    """All passes, in order. The result gives the same logits as `graph`. `sinks`: the states that keep sinks when others go.
+
+    `adapted`: adapters will be added to products, which therefore do not apply the activations of gates.
+    """
+    fused = drop_unused(fuse(narrow(add_sink_queries(graph, sinks))))
+    return fused if adapted else drop_unused(fuse(fused))        # what a node was fused to can be fused on

@@ -54,6 +54,11 @@ def partition_of_rows(value: Value) -> Partition:
     return "rows", value.stride
 
 
+def partition_of_columns(value: Value, way: str) -> Partition:
+    """Several rows, of which each thread takes some columns: those that `way`, a kind of kernels, gives it where there are n."""
+    return "columns", value.address, value.n, way
+
+
 def partition_of_kept(pieces: int | None, threads: int) -> Partition:
     """What a step keeps for later ones, of a single row, in `pieces` equal pieces (see `partition_of_one`)."""
     return ("kept", threads) if pieces and pieces % threads == 0 else None

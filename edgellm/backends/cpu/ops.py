@@ -24,7 +24,7 @@ from edgellm.memory.kv_types import QUANTISED
 from edgellm.memory.pages import sink_slots
 from edgellm.memory.sizes import token_bytes
 from edgellm.ops.attention import REACH, alibi_slopes, relative_biases
-from edgellm.ops.dense import xielu_numbers
+from edgellm.ops.dense import GATES_OF_PRODUCTS, xielu_numbers
 
 __all__ = ["EMITTERS", "INTERLEAVED"]
 LARGEST_GROUP = 64                               # queries that read keys together: 10 % faster than 16 after 4096 tokens, on Zen 3
@@ -59,25 +59,27 @@ def norm(plan: PlanBuilder, index: int, node: Node) -> None:
         pieces=REPLICATED if out.replicated else groups, by_rows=node.rows == "T")
 
 
-@emitter("matmul", interleaved=lambda node: (0, node.n))
+@emitter("matmul", "matmul_glu", interleaved=lambda node: (0, node.n))
 def matmul(plan: PlanBuilder, index: int, node: Node) -> None:
     weight = plan.weights[node.weights[0]]
-    traits = traits_of(weight)
+    traits, kernel = traits_of(weight), matmul_of(weight)
     columns = weight.shape[-1]
     x = plan.values[node.inputs[0]]
     if traits.quantise:
         x = _quantised(plan, node.inputs[0], columns, traits.quantise)
-    residual = plan.values[node.inputs[1]] if len(node.inputs) > 1 else None
-    out = plan.output(index)
+    residual = plan.values[node.inputs[1]] if len(node.inputs) > 1 else None     # or the gate
+    act = 1 + GATES_OF_PRODUCTS.index(cast(str, node.attrs["act"])) if "act" in node.attrs else 0
+    out = (plan.in_place(index, node.inputs[1]) if act else None) or plan.output(index)
     per_thread = scratch_bytes(weight.type.name, columns)
     scratch = PerThread(plan.scratch(plan.most_threads * per_thread), per_thread, always=True) if per_thread else 0
-    plan.add(matmul_of(weight), MATMUL(
+    plan.add(kernel, MATMUL(
         weights=weight.address, row_bytes=row_bytes(weight.type, columns), n=node.n, k=columns, x=x.at, x_stride=x.stride,
         out=out.at, out_stride=out.stride, bias=plan.vector(node.weights[1]) if len(node.weights) > 1 else 0,
-        residual=residual.at if residual else 0, residual_stride=residual.stride if residual else 0, count=count_word(node),
-        scratch=scratch, whole_tiles=0), reads=(residual,) if residual else (), whole=(x,), writes=(out,),
-        pieces=node.n // (weight.interleaved or 1), weight_rows=node.n, weight_bytes=node.n * row_bytes(weight.type, columns),
-        weights=weight.address)
+        residual=residual.at if residual else 0, residual_stride=residual.stride if residual else 0, act=act,
+        count=count_word(node), scratch=scratch, whole_tiles=0), reads=(residual,) if residual else (), whole=(x,), writes=(out,),
+        pieces=node.n // (weight.interleaved or 1), by_columns=kernel.partition(":")[0], weight_rows=node.n,
+        weight_bytes=node.n * row_bytes(weight.type, columns), weights=weight.address)
+
 
 
 def _quantised(plan: PlanBuilder, source: int, columns: int, kernel: str) -> Value:

@@ -20,6 +20,7 @@ from edgellm.backends.cpu.barriers import (
     Barriers,
     Partition,
     Use,
+    partition_of_columns,
     partition_of_kept,
     partition_of_one,
     partition_of_rows,
@@ -95,14 +96,15 @@ class PlanBuilder:
     # --- what emitters call -------------------------------------------------------------------------------------------
     def add(self, kernel: str, arguments: Sequence[Argument], *, reads: Sequence[Value | object] = (),
             whole: Sequence[Value | object] = (), writes: Sequence[Value | object] = (), pieces: int | None = None,
-            by_rows: bool = False, by_thread: bool = False, modes: tuple[Mode, ...] = MODES, weight_bytes: int = 0,
-            weight_rows: int | None = None, weights: int | None = None, key_bytes: int = 0,
+            by_rows: bool = False, by_columns: str = "", by_thread: bool = False, modes: tuple[Mode, ...] = MODES,
+            weight_bytes: int = 0, weight_rows: int | None = None, weights: int | None = None, key_bytes: int = 0,
             memory_class: int | None = None) -> None:
         """Append a record.
 
         `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
         equal pieces of a single row threads share, REPLICATED where each does all of it, None for another way. `by_rows`: whether
-        they share several rows row by row. `weight_rows`: where they are not as many as the pieces. `weights`: where rows of them
+        they share several rows row by row; `by_columns`: or that each computes some columns of them all, and a name of the way in
+        which kernels divide columns. `weight_rows`: where they are not as many as the pieces. `weights`: where rows of them
         begin that threads share like the pieces.
         """
         assert len(arguments) <= abi.MOST_ARGUMENTS
@@ -113,7 +115,10 @@ class PlanBuilder:
                 if isinstance(value, Value):
                     assert value.replicated or not is_write or pieces != REPLICATED
                     buffer, decode_partition = value.buffer, partition_of_one(value, None if is_whole else pieces, self.threads)
-                    batch_partition = partition_of_rows(value) if by_rows and not is_whole else None
+                    if by_rows and not is_whole:
+                        batch_partition = partition_of_rows(value)
+                    elif by_columns and not is_whole:
+                        batch_partition = partition_of_columns(value, by_columns)
                 elif not is_whole:
                     decode_partition = partition_of_kept(pieces, self.threads)
                 decode.append(Use(buffer, decode_partition, is_write))

@@ -56,8 +56,10 @@ class Words:
 # `count`: the word of the step block that says how many rows there are; strides: bytes from row to row.
 EMBED = Words("table row_bytes n ids out out_stride")
 NORM = Words("x x_stride out out_stride scale scale_stride bias n groups eps count")
+# `act`: 0 where the residual is added; else it is a gate, whose activation (1 + its place in GATES_OF_PRODUCTS) multiplies the sum.
 # `whole_tiles`: 1 where rows of activations have no memory after them for the rest of a tile; see traits.py.
-MATMUL = Words("weights row_bytes n k x x_stride out out_stride bias residual residual_stride count scratch whole_tiles")
+MATMUL = Words("weights row_bytes n k x x_stride out out_stride bias residual residual_stride act count "
+               "scratch whole_tiles")
 QUANTISE = Words("x x_stride k out out_stride count")
 ROPE = Words("x x_stride out out_stride cos sin heads dim n_rot")
 # `value`: a constant as f32; of xielu the address of four.

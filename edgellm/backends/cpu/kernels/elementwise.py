@@ -8,10 +8,10 @@ from typing import Any  # what a Numba function is to the type checker
 
 from numba import types
 
-from edgellm.backends.cpu.kernels import _softplus
+from edgellm.backends.cpu.kernels import _activations, _softplus
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
-from edgellm.backends.cpu.simd import Isa, Vec
+from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, vector
 from edgellm.backends.cpu.simd.table import OPERATIONS
 from edgellm.backends.cpu.words import ELEMENTWISE
@@ -21,6 +21,7 @@ from edgellm.backends.cpu.words import ELEMENTWISE
 ERFC = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223)
 
 WIDE = 32                                        # values that are computed side by side
+WIDE_VECTOR = Vec("f32", WIDE)
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -28,7 +29,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load, store, splat = isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8
     extract, wide = isa.first_f32x8, _wide(isa)
     load_wide, store_wide, splat_wide = wide.load_f32x8, wide.store_f32x8, wide.splat_f32x8
-    function, of_wide, value = _functions(isa)[variant], _functions(wide)[variant], ELEMENTWISE.at("value")
+    function, of_wide, value = _functions(isa, F32X8)[variant], _functions(wide, WIDE_VECTOR)[variant], ELEMENTWISE.at("value")
     constants = isa.load_i64 if variant == "xielu" else inline(lambda op, at: splat(load_f32(op, at)))
     of_constants = isa.load_i64 if variant == "xielu" else inline(lambda op, at: splat_wide(load_f32(op, at)))
     arguments = ELEMENTWISE.reader(isa, "step a a_stride b b_stride out out_stride n count")
@@ -57,8 +58,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _wide(isa: Isa) -> Any:
     """The operations of `_functions` on WIDE values: one vector after the other, each would wait for its own operations."""
-    kind, pair = Vec("f32", WIDE), (types.int64, types.int64)
-    made: dict[str, Any] = {"load_f32": isa.load_f32}
+    kind, pair = WIDE_VECTOR, (types.int64, types.int64)
+    made: dict[str, Any] = {"load_f32": isa.load_f32, "make": isa.make}
     for name in ("add", "sub", "mul", "div", "fma", "larger", "smaller", "exp"):
         _, arguments, emit = OPERATIONS[f"{name}_f32x8"]
         made[f"{name}_f32x8"] = isa.make(f"{name}_wide", kind, (kind,) * len(arguments), emit)
@@ -68,30 +69,19 @@ def _wide(isa: Isa) -> Any:
     return SimpleNamespace(**made)
 
 
-def _functions(isa: Any) -> dict[str, Any]:
+def _functions(isa: Any, kind: Any) -> dict[str, Any]:
+    """By variant, of vectors of this Numba type."""
     add, sub, mul, div, fma = isa.add_f32x8, isa.sub_f32x8, isa.mul_f32x8, isa.div_f32x8, isa.fma_f32x8
     splat, exp, larger, smaller = isa.splat_f32x8, isa.exp_f32x8, isa.larger_f32x8, isa.smaller_f32x8
     load_f32 = isa.load_f32
     c9, c8, c7, c6, c5, c4, c3, c2, c1, c0 = ERFC
-
-    @inline
-    def sigmoid(x):
-        return div(splat(1.0), add(splat(1.0), exp(sub(splat(0.0), x))))
+    sigmoid, silu, gelu = (isa.make(emit.__name__, kind, (kind,), emit)
+                           for emit in (_activations.sigmoid, _activations.silu, _activations.gelu))
 
     @inline
     def tanh(x):
         """1 - 2 / (e^2x + 1): exact at both ends, where e^2x is 0 or infinite."""
         return sub(splat(1.0), div(splat(2.0), add(exp(add(x, x)), splat(1.0))))
-
-    @inline
-    def silu(x):
-        return mul(x, sigmoid(x))
-
-    @inline
-    def gelu(x):
-        """x/2 * (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2/pi) * (x + 0.044715 x^3)"""
-        cubic = fma(mul(mul(x, x), x), splat(0.044715), x)
-        return mul(x, sigmoid(mul(cubic, splat(1.5957691216057308))))
 
     @inline
     def gelu_erf(x):

@@ -82,7 +82,8 @@ def _few_columns(variant: str, isa: Isa) -> Any:
                 store(op, row, rows, c, a0)
                 store(op, row, rows, c + 1, a1)
                 store(op, row, rows, c + 2, a2)
-                store(op, row, rows, d, a3)
+                if d > c + 2:                    # what is stored may take the place of the gate that it was multiplied by
+                    store(op, row, rows, d, a3)
                 c = d + 1
             if columns - c == 2:
                 b0, b1 = two(weights, row_bytes, rows, k, x + c * x_stride, x + (c + 1) * x_stride)

@@ -1,23 +1,36 @@
-"""How a product's results are stored, as IR, for all kernels with the record of a matmul: as (y + bias) + residual."""
+"""How a product's results are stored, as IR, for all kernels with the record of a matmul: as (y + bias) + residual, or as
+(y + bias) times the activation of a gate, whose place they may take. Kernels store each result once.
+"""
 from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba.core import cgutils
 
+from edgellm.backends.cpu.kernels import _activations
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import TILE_COLUMNS
 from edgellm.backends.cpu.words import MATMUL
 
+LEAST_LANES = 8                                  # that functions of vectors are written for
+
 
 def put(e: Generic, y: Any, record: Any, row: Any, column: Any) -> None:
     """Store y, f32 of a weight row or a vector of those from `row` on, of one column."""
     value = cgutils.alloca_once_value(e.b, y)
-    bias = _word(e, record, "bias")
-    for base, at in ((bias, e.b.add(bias, e.b.mul(row, I64(4)))), _cell(e, record, "residual", row, column)):
-        with e.b.if_then(e.b.icmp_signed("!=", base, I64(0))):
-            e.b.store(e.b.fadd(e.b.load(value), e.load(y.type, at)), value)
+    bias, act = _word(e, record, "bias"), _word(e, record, "act")
+    with e.b.if_then(e.b.icmp_signed("!=", bias, I64(0))):
+        e.b.store(e.b.fadd(e.b.load(value), e.load(y.type, e.b.add(bias, e.b.mul(row, I64(4))))), value)
+    base, at = _cell(e, record, "residual", row, column)
+    with e.b.if_then(e.b.icmp_signed("!=", base, I64(0))):
+        other = e.load(y.type, at)
+        with e.b.if_else(e.b.icmp_signed("==", act, I64(0))) as (is_residual, is_gate):
+            with is_residual:
+                e.b.store(e.b.fadd(e.b.load(value), other), value)
+            with is_gate:
+                e.b.store(_gated(e, act, other, e.b.load(value)), value)
     e.store(e.b.load(value), _cell(e, record, "out", row, column)[1])
 
 
@@ -28,7 +41,7 @@ def put_rows(e: Generic, y: Any, record: Any, row: Any, column: Any) -> None:
 
 def put_tile(e: Generic, totals: Any, record: Any, row: Any, column: Any) -> None:
     """Store the sums at `totals`, a vector of weight rows from `row` on for each column of a tile."""
-    b, kind = e.b, vector(F32, e.tile_rows)
+    b, kind, act = e.b, vector(F32, e.tile_rows), _word(e, record, "act")
     nothing = cgutils.alloca_once_value(b, e.constant(kind, -0.0))       # added to whatever it is, -0 included
     b.store(e.constant(kind, -0.0), nothing)
     bias, (residual, at) = _word(e, record, "bias"), _cell(e, record, "residual", row, column)
@@ -36,10 +49,20 @@ def put_tile(e: Generic, totals: Any, record: Any, row: Any, column: Any) -> Non
     bias = b.select(b.icmp_signed("==", bias, I64(0)), zeros, b.add(bias, b.mul(row, I64(4))))
     at, step = b.select(no_residual, zeros, at), b.select(no_residual, I64(0), _word(e, record, "residual_stride"))
     to, to_step, added = _cell(e, record, "out", row, column)[1], _word(e, record, "out_stride"), e.load(kind, bias)
-    for c in range(TILE_COLUMNS):
-        value = b.fadd(e.load(kind, totals, 4 * e.tile_rows * c), added)
-        e.store(b.fadd(value, e.load(kind, at)), to)
-        at, to = b.add(at, step), b.add(to, to_step)
+    with b.if_else(b.or_(no_residual, b.icmp_signed("==", act, I64(0)))) as (is_residual, is_gate):
+        with is_residual:
+            other_at, out_at = at, to
+            for c in range(TILE_COLUMNS):
+                value = b.fadd(e.load(kind, totals, 4 * e.tile_rows * c), added)
+                e.store(b.fadd(value, e.load(kind, other_at)), out_at)
+                other_at, out_at = b.add(other_at, step), b.add(out_at, to_step)
+        with is_gate, cgutils.for_range(b, I64(TILE_COLUMNS // 2)) as loop:
+            pair = [b.add(b.mul(loop.index, I64(2)), I64(i)) for i in range(2)]      # one would wait for its own operations
+            gates = e.join(*(e.load(kind, b.add(at, b.mul(c, step))) for c in pair))
+            values = e.join(*(b.fadd(e.load(kind, b.add(totals, b.mul(c, I64(4 * e.tile_rows)))), added) for c in pair))
+            results = b.fmul(_activations.gate(e, act, gates), values)
+            for i, c in enumerate(pair):
+                e.store(e.pick(results, range(i * e.tile_rows, (i + 1) * e.tile_rows)), b.add(to, b.mul(c, to_step)))
 
 
 def fetch_tile(e: Generic, record: Any, row: Any, first: Any, end: Any) -> None:
@@ -49,6 +72,27 @@ def fetch_tile(e: Generic, record: Any, row: Any, first: Any, end: Any) -> None:
         end_here = e.b.select(e.b.icmp_signed("==", base, I64(0)), first, end)
         with cgutils.for_range(e.b, e.b.sub(end_here, first)) as loop:
             e.prefetch(e.b.add(at, e.b.mul(loop.index, _word(e, record, f"{name}_stride"))), to_write=name == "out")
+
+
+def _gated(e: Generic, act: Any, gate: Any, value: Any) -> Any:
+    """value times the activation `act`, not 0, of the gate: by a function, for there are many places that store."""
+    kind, module = value.type, e.b.module
+    lanes = kind.count if isinstance(kind, ir.VectorType) else 0
+    name = f"gated_{lanes}"
+    function = module.globals.get(name)
+    if function is None:
+        function = ir.Function(module, ir.FunctionType(kind, [I64, kind, kind]), name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        inner = type(e)(ir.IRBuilder(function.append_basic_block()))
+        act_of, x, y = function.args
+        if lanes < LEAST_LANES:
+            x = inner.pick(x, [i % lanes for i in range(LEAST_LANES)]) if lanes else inner.splat(x, LEAST_LANES)
+        result = _activations.gate(inner, act_of, x)
+        if lanes < LEAST_LANES:
+            result = inner.pick(result, range(lanes)) if lanes else inner.lane(result, 0)
+        inner.b.ret(inner.b.fmul(result, y))
+    return e.b.call(function, [act, gate, value])
 
 
 def _word(e: Generic, record: Any, name: str) -> Any:

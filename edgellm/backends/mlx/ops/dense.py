@@ -40,11 +40,14 @@ def layer_norm(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> 
 
 @op("matmul")
 def matmul(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
-    matrix = weights.matrices[node.weights[0]]
-    y = within_f16(weights, node, matrix, x[0], matrix)
-    if len(node.weights) > 1:
-        y = y + weights.vectors[node.weights[1]]
+    y = _product(weights, node, x[0])
     return y + x[1] if len(x) > 1 else y
+
+
+def _product(weights: Weights, node: Node, x: Array) -> Array:
+    matrix = weights.matrices[node.weights[0]]
+    y = within_f16(weights, node, matrix, x, matrix)
+    return y + weights.vectors[node.weights[1]] if len(node.weights) > 1 else y
 
 
 def within_f16(weights: Weights, node: Node, matrix: Matrix, x: Array, product: Callable[[Array], Array]) -> Array:
@@ -104,6 +107,11 @@ OPS |= dict.fromkeys(ACTIVATIONS, _activation)
 @op("glu")
 def glu(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     return ACTIVATIONS[cast(str, node.attrs["act"])](x[0]) * x[1]
+
+
+@op("matmul_glu")
+def matmul_glu(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
+    return ACTIVATIONS[cast(str, node.attrs["act"])](x[1]) * _product(weights, node, x[0])
 
 
 @op("add")
