@@ -172,8 +172,8 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
     tile_rows, panel_bytes, small_until = isa_level.tile_rows, isa_level.panel_bytes, isa_level.small_panel_columns
     record, row_superblock = panel.record_bytes(isa_level, shape), panel.row_superblock_bytes(shape)
-    unpack_group = isa.make("unpack_group", void, (i64,) * 6, lambda e, *a: (
-        panel.unpack_interleaved(e, variant, opened, a[0], a[3], a[5]) if interleaved
+    unpack_group = isa.make("unpack_group", void, (i64,) * 7, lambda e, *a: (
+        panel.unpack_interleaved(e, variant, opened, a[0], a[3], *a[5:]) if interleaved
         else panel.unpack_group(e, variant, opened, *a)))
     ahead_bytes = tile_rows * raw_superblock_bytes(variant) // BLOCKS if small_until else 0
     side_by_side, together = isa_level.tile_groups, panel_tiles.TILES if isa_level.tiles else 1
@@ -191,11 +191,11 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
         w, row_bytes, n, k, x, x_stride, totals = arguments(op)
         superblocks, blocks = (k + SUPERBLOCK - 1) // SUPERBLOCK, (k + BLOCK - 1) // BLOCK
         pass_bytes, x_pass_bytes = superblocks * record, superblocks * panel.X_RECORD
-        group_bytes = pass_bytes * BLOCKS
         at_once = 1                              # a large panel goes through the second-level cache: too slow for a few tiles
         if columns > small_until:
-            at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // group_bytes) // side_by_side * side_by_side)
+            at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // (pass_bytes * BLOCKS)) // side_by_side * side_by_side)
         at_once = max(at_once, side_by_side)
+        panel_pass_bytes = pass_bytes * at_once
         rows = totals + TOTALS_OF_TILES
         groups = rows + tile_rows * row_superblock
         begin_tiles()
@@ -203,7 +203,8 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
             here = min(at_once, end - group)
             for i in range(here):
                 row = (group + i) * tile_rows
-                unpack_group(w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * group_bytes)
+                unpack_group(w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * pass_bytes,
+                             panel_pass_bytes)
             done, last_row = group + here, min((group + here + at_once) * tile_rows, until * tile_rows, n)
             ahead, lines = w + done * tile_rows * row_bytes, max(0, last_row - done * tile_rows) * row_bytes // LINE
             if columns <= small_until:           # `by_panel` does it
@@ -219,11 +220,11 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
                         fetch(ahead + line * LINE)
                     for i in range(here):        # and the places of the results
                         fetch_tile(op, (group + i) * tile_rows, c + block * some // BLOCKS, c + (block + 1) * some // BLOCKS)
-                    at, x_at = groups + block * pass_bytes, x + c * x_stride + block * x_pass_bytes
+                    at, x_at = groups + block * panel_pass_bytes, x + c * x_stride + block * x_pass_bytes
                     n_superblocks = max(1, (blocks - block + BLOCKS - 1) // BLOCKS)      # those that have such a block
                     if c > 0 or columns > small_until:
                         near = 0
-                    by_panel(at, group_bytes, here, n_superblocks, x_at, TILE_COLUMNS * x_stride, some, totals, block, near)
+                    by_panel(at, pass_bytes, here, n_superblocks, x_at, TILE_COLUMNS * x_stride, some, totals, block, near)
                     near += n_superblocks * ahead_bytes
                 for first_column in range(0, some, TILE_COLUMNS):            # of tiles whose rows lie side by side
                     for i in range(here):
@@ -252,22 +253,22 @@ def _panel_by_tile(isa: Isa, shape: Shape, ahead_bytes: int) -> Any:
                         if side_by_side > 1 else None)
 
     @outline
-    def by_few(panel_at, group_bytes, groups, superblocks, x, columns, totals, block):
+    def by_few(panel_at, pass_bytes, groups, superblocks, x, columns, totals, block):
         for i in range(groups):
-            multiply_few(panel_at + i * group_bytes, superblocks, x, totals + i * totals_bytes, block, columns)
+            multiply_few(panel_at + i * pass_bytes, superblocks, x, totals + i * totals_bytes, block, columns)
 
     @inline
-    def by_panel(panel_at, group_bytes, groups, superblocks, x, tile_bytes, columns, totals, block, near):
+    def by_panel(panel_at, pass_bytes, groups, superblocks, x, tile_bytes, columns, totals, block, near):
         if columns <= FEW_OF_TILE:
-            by_few(panel_at, group_bytes, groups, superblocks, x, columns, totals, block)
+            by_few(panel_at, pass_bytes, groups, superblocks, x, columns, totals, block)
             return
         alone = 0
         if side_by_side > 1:
             alone = groups // side_by_side * side_by_side
             for i in range(0, alone, side_by_side):
-                multiply_several(panel_at + i * group_bytes, group_bytes, superblocks, x, totals + i * totals_bytes, block)
+                multiply_several(panel_at + i * pass_bytes, pass_bytes, superblocks, x, totals + i * totals_bytes, block)
         for i in range(alone, groups):
-            multiply(panel_at + i * group_bytes, superblocks, x, totals + i * totals_bytes, block, near)
+            multiply(panel_at + i * pass_bytes, superblocks, x, totals + i * totals_bytes, block, near)
 
     return by_panel
 
@@ -280,9 +281,9 @@ def _panel_by_tile_unit(isa: Isa, shape: Shape, ahead_bytes: int) -> Any:
                 for n in range(1, panel_tiles.TILES + 1))
 
     @inline
-    def by_panel(panel_at, group_bytes, groups, superblocks, x, tile_bytes, columns, totals, block, near):
+    def by_panel(panel_at, pass_bytes, groups, superblocks, x, tile_bytes, columns, totals, block, near):
         for i in range(0, groups, 2):
-            at, apart = panel_at + i * group_bytes, group_bytes if i + 1 < groups else 0         # the last one alone: twice
+            at, apart = panel_at + i * pass_bytes, pass_bytes if i + 1 < groups else 0         # the last one alone: twice
             if columns > TILE_COLUMNS:
                 two(at, apart, superblocks, x, tile_bytes, totals + i * totals_bytes, PANEL_ROWS * TILE_COLUMNS * 4, block)
             else:

@@ -1,11 +1,11 @@
 """Many columns, as IR: a group of weight rows unpacked and interleaved, and tiles of them by sixteen columns.
 
-A group has as many rows as a vector of the ISA level has lanes of 32 bits. In a panel it is, for block j of every superblock, and
-then superblock by superblock, a record: eight vectors of four quants of every row, then vectors of scales and of mins, with a lane
-per row. At ISA levels with a `tile_offset` quants with any offset get that one; of types with a `folded` shape they are there times
-the scales of their half blocks. Of signed quants, at ISA levels with `sign_sums`, sizes take their place, and what `dots` starts
-from and masks of the negative ones follow. A tile of activations has records in the same order: for four quants at a time those of
-sixteen columns, then their d and sums.
+A group has as many rows as a vector of the ISA level has lanes of 32 bits. A panel of groups has, for block j of every superblock,
+group by group and superblock by superblock, a record: eight vectors of four quants of every row, then vectors of scales and mins,
+with a lane per row. At ISA levels with a `tile_offset` quants with any offset get that one; of types with a `folded` shape they
+are there times the scales of their half blocks. Of signed quants, at ISA levels with `sign_sums`, sizes take their place, and what
+`dots` starts from and masks of the negative ones follow. A tile of activations has, for block j of every superblock, a record of
+each: for four quants at a time those of sixteen columns, then their d and sums.
 """
 from __future__ import annotations
 
@@ -68,14 +68,15 @@ def row_superblock_bytes(shape: Shape) -> int:
 
 
 def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, rows: Value,
-                 out: Value) -> None:
-    """A group of rows of k weights, `row_bytes` apart, to a panel at `out`, which has their `folded` shape; `rows` is space for a
-    superblock of them. Only `left` rows exist; the last of them stands for those that do not.
+                 out: Value, pass_bytes: Value) -> None:
+    """A group of rows of k weights, `row_bytes` apart, to a panel, which has their `folded` shape: records of their blocks j are
+    at `out` + j * `pass_bytes`. `rows` is space for a superblock of them. Only `left` rows exist; the last of them stands for those
+    that do not.
     """
     b, superblocks = e.b, e.b.sdiv(e.b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
     whole = b.sdiv(k, I64(SUPERBLOCK))
     if panel_rows.opens_file(e, name):
-        _unpack_rows(e, name, shape, weights, row_bytes, left, k, out)
+        _unpack_rows(e, name, shape, weights, row_bytes, left, k, out, pass_bytes)
         return
 
     there = folded(shape, type(e))
@@ -89,8 +90,7 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
             if there.folded:
                 superblock = folding.folded_superblock(e, superblock)
             unpack_step(e, there, superblock, mins_of(e, superblock.mins), to)
-        record = I64(record_bytes(e, there))
-        _to_panel(e, there, rows, b.add(out, b.mul(index, record)), b.mul(superblocks, record))
+        _to_panel(e, there, rows, b.add(out, b.mul(index, I64(record_bytes(e, there)))), pass_bytes)
 
     with cgutils.for_range(b, whole) as loop:
         unpack(loop.index, None)
@@ -99,14 +99,16 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
             unpack(whole, b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1)))
     if sign_sums(e, shape):
-        with cgutils.for_range(b, b.mul(superblocks, I64(SUPERBLOCK // BLOCK))) as loop:
-            _split_signs(e, shape, b.add(out, b.mul(loop.index, I64(record_bytes(e, shape)))))
+        with cgutils.for_range(b, I64(BLOCKS)) as block, cgutils.for_range(b, superblocks) as loop:
+            record = b.add(out, b.mul(block.index, pass_bytes))
+            _split_signs(e, shape, b.add(record, b.mul(loop.index, I64(record_bytes(e, shape)))))
 
 
-def _unpack_rows(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, out: Value) -> None:
+def _unpack_rows(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, out: Value,
+                 pass_bytes: Value) -> None:
     """`unpack_group` of all rows at once."""
     b, nbytes, raw_superblock, begin = e.b, TRAITS[name].block_bytes, raw_superblock_bytes(name), I64(0)
-    superblocks, whole = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK)), b.sdiv(k, I64(SUPERBLOCK))
+    whole = b.sdiv(k, I64(SUPERBLOCK))
     starts = [b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes)
               for row in range(e.tile_rows)]
 
@@ -118,21 +120,19 @@ def _unpack_rows(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
         with cgutils.for_range(b, whole) as loop:
             source = at(b.mul(loop.index, I64(raw_superblock)))
             words = row_words.FileRows(e, source, nbytes) if nbytes == raw_superblock else row_words.FileSuperblocks(e, source)
-            panel_rows.open_rows(e, name, words, _target(e, shape, out, loop.index, superblocks))
+            panel_rows.open_rows(e, name, words, _target(e, shape, out, loop.index, pass_bytes))
     if nbytes != raw_superblock:
         with cgutils.for_range_slice(b, begin, b.sdiv(k, I64(BLOCK)), I64(1), inc=True) as (index, _):
-            place = b.add(b.lshr(index, I64(3)), b.mul(b.and_(index, I64(BLOCKS - 1)), superblocks))
-            record = b.add(out, b.mul(place, I64(record_bytes(e, shape))))
+            record = b.add(out, b.mul(b.lshr(index, I64(3)), I64(record_bytes(e, shape))))
+            record = b.add(record, b.mul(b.and_(index, I64(BLOCKS - 1)), pass_bytes))
             block = row_words.FileBlocks(e, at(b.mul(index, I64(nbytes))))
             panel_rows.open_block(e, name, block, _Panel(e, shape, [record]))
 
 
-def unpack_interleaved(e: Generic, name: str, shape: Shape, weights: Value, k: Value, out: Value) -> None:
+def unpack_interleaved(e: Generic, name: str, shape: Shape, weights: Value, k: Value, out: Value, pass_bytes: Value) -> None:
     """`unpack_group` of a group whose rows are interleaved in memory."""
-    b = e.b
-    superblocks = b.sdiv(b.add(k, I64(SUPERBLOCK - 1)), I64(SUPERBLOCK))
     row_words.each_superblock(e, name, weights, k, lambda index, words, there, _: panel_rows.open_rows(
-        e, name, words, _target(e, shape, out, index, superblocks), there))
+        e, name, words, _target(e, shape, out, index, pass_bytes), there))
 
 
 class _Panel:
@@ -177,11 +177,10 @@ class _Folded(_Panel):
         super().number(block, 0, self._e.b.fmul(factor, self._e.constant(factor.type, float(1 << self._places[block]))))
 
 
-def _target(e: Generic, shape: Shape, panel: Value, index: Value, superblocks: Value) -> _Panel:
+def _target(e: Generic, shape: Shape, panel: Value, index: Value, pass_bytes: Value) -> _Panel:
     """A superblock's places in a panel."""
     b, there = e.b, folded(shape, type(e))
-    record = I64(record_bytes(e, there))
-    first, pass_bytes = b.add(panel, b.mul(index, record)), b.mul(superblocks, record)
+    first = b.add(panel, b.mul(index, I64(record_bytes(e, there))))
     records = [b.add(first, b.mul(pass_bytes, I64(j))) for j in range(SUPERBLOCK // BLOCK)]
     return (_Folded if there.folded else _Panel)(e, shape, records)
 
