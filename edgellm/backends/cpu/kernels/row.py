@@ -12,7 +12,7 @@ from typing import Any
 
 from numba.core import cgutils
 
-from edgellm.backends.cpu.kernels import unpack_grids
+from edgellm.backends.cpu.kernels import _superblock_pairs, unpack_grids
 from edgellm.backends.cpu.kernels._prefetch import prefetch
 from edgellm.backends.cpu.kernels._tables import hidden, put, room
 from edgellm.backends.cpu.kernels.superblock import (
@@ -41,8 +41,15 @@ def row_totals(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
     if name in unpack_grids.UNPACK:
         _add_late(row.e, name, row, whole)
         return [b.load(total) for total in row.totals]
-    with cgutils.for_range(b, whole) as loop:
-        row.add(loop.index, None, BLOCKS)
+    done: Value = I64(0)
+    if _superblock_pairs.in_pairs(e, name, len(columns)):
+        pairs = b.lshr(whole, I64(1))
+        with b.if_then(b.icmp_signed(">", pairs, I64(0))):
+            first_d = b.add(columns[0], row.first_scales)
+            _superblock_pairs.add_pairs(e, name, shape, weights, pairs, columns[0], row.section, first_d, row.totals[0])
+        done = b.and_(whole, I64(-2))
+    with cgutils.for_range_slice(b, done, whole, I64(1), inc=True) as (index, _):
+        row.add(index, None, BLOCKS)
     if TRAITS[name].block != SUPERBLOCK:
         rest = b.srem(k, I64(SUPERBLOCK))
         last = b.sub(b.sdiv(rest, I64(TRAITS[name].block)), I64(1))

@@ -149,15 +149,21 @@ def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Va
     dots: i32; sums: i32 or f32. With a factor scales are whole numbers, i32 or f32, and it multiplies what they give.
     `mins_first`: see Generic.
     """
+    return e.fma(_sum_of_products(e, dots, scales, mins, sums, factor), d, total)
+
+
+def _sum_of_products(e: Generic, dots: Sequence[Value], scales: Sequence[Value], mins: Sequence[Value], sums: Sequence[Value],
+                     factor: Sequence[Value]) -> Value:
     if factor:
         dots, scales = [_whole(e, dots, scales)], factor
     halves = [*zip(mins, sums, strict=True)], [*zip(scales, dots, strict=True)]
     parts = [*halves[0], *halves[1]] if e.mins_first else [*halves[1], *halves[0]]
-    numbers = [number if number.type == total.type else e.b.sitofp(number, total.type) for _, number in parts]
+    kind = parts[0][0].type
+    numbers = [number if number.type == kind else e.b.sitofp(number, kind) for _, number in parts]
     value = e.b.fmul(numbers[0], parts[0][0])
     for (weight, _), number in zip(parts[1:], numbers[1:], strict=True):
         value = e.fma(number, weight, value)
-    return e.fma(value, d, total)
+    return value
 
 
 def _whole(e: Generic, dots: Sequence[Value], scales: Sequence[Value]) -> Value:
@@ -228,13 +234,29 @@ def superblock_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Va
     """`total` + a superblock's dot products with a column that has its d at `at` (unless `d` is known already), and sections of
     sums `section` bytes apart after it.
     """
+    dots, negative = _with_sums(e, shape, V8I, dots, at, section, offset)
+    return weighed(e, total, dots, scales, mins, negative, e.load(V8F, at) if d is None else d, factor)
+
+
+def pair_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Value], scales: Sequence[Value], mins: Sequence[Value],
+                 factor: Sequence[Value], at: Value, section: Value) -> Value:
+    """`superblock_weighed` of two superblocks that follow each other, in vectors with the lanes of both."""
+    dots, negative = _with_sums(e, shape, dots[0].type, dots, at, section, shape.offset)
+    values = _sum_of_products(e, dots, scales, mins, negative, factor)
+    for first in (0, BLOCKS):
+        total = e.fma(e.pick(values, range(first, first + BLOCKS)), e.load(V8F, at, 4 * first), total)
+    return total
+
+
+def _with_sums(e: Generic, shape: Shape, kind: Any, dots: Sequence[Value], at: Value, section: Value,
+               offset: int) -> tuple[Sequence[Value], list[Value]]:
+    """Dots without the `offset` in them, and what mins are multiplied with."""
     def sums(index: int, n: int) -> Value:
-        return e.load(V8I, e.b.add(at, e.b.mul(section, I64(sums_section(index, n)))))
+        return e.load(kind, e.b.add(at, e.b.mul(section, I64(sums_section(index, n)))))
 
     if offset:
         dots = [e.b.add(dot, accumulator_init(e, offset, sums(i, shape.n_scales))) for i, dot in enumerate(dots)]
-    negative = [sums(i, shape.n_mins) for i in range(shape.n_mins)]
-    return weighed(e, total, dots, scales, mins, negative, e.load(V8F, at) if d is None else d, factor)
+    return dots, [sums(i, shape.n_mins) for i in range(shape.n_mins)]
 
 
 def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[Sequence[Value]],
@@ -259,7 +281,22 @@ def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[S
         first, last = _fours(e, sums[:4]), _fours(e, sums[4:])
         return [e.shuffle(first, last, [8 * (j // 4) + 4 * h + j % 4 for j in range(8)]) for h in (0, 1)]
     mixed = _fours(e, sums)                      # two blocks each; per 128 bits: a half of every other block
-    return [e.pick_in_one(mixed, [8 * (j % 2) + 4 * h + j // 2 for j in range(8)]) for h in (0, 1)]
+    return [e.pick_in_one(mixed, lanes_of_halves(h)) for h in (0, 1)]
+
+
+def half_sums(e: Generic, shape: Shape, superblock: Superblock, quants: Value) -> Value:
+    """The integer sums of a superblock's half blocks with a column's quants, where a vector has four blocks: an i32x16, in which
+    `lanes_of_halves` are those of the first or second halves. Type and ISA level are such that `_block_sums` ends so.
+    """
+    assert e.together == 4 and shape.n_scales == 2 and not (e.has_pair_sums or e.apart or isinstance(superblock, SignedSuperblock))
+    kind, places = vector(I8, 64), [(q, h) for q in range(BLOCKS // e.together) for h in (0, 1)]
+    return _fours(e, [e.dot([(superblock.quants(q, h), e.load(kind, quants, _vector_offset(e, shape.whole, q, h)))],
+                            superblock.signed, superblock.most) for q, h in places])
+
+
+def lanes_of_halves(half: int) -> list[int]:
+    """Where `half_sums` has the sums of the eight blocks' first (0) or second (1) halves."""
+    return [8 * (j % 2) + 4 * half + j // 2 for j in range(8)]
 
 
 def _pair_sums(e: Generic, shape: Shape, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]) -> list[Value]:

@@ -20,6 +20,7 @@ class Avx512Vnni(AvxVnni):
 
     name: ClassVar[str] = "avx512vnni"
     rows_apart: ClassVar[bool] = False
+    superblock_pairs: ClassVar[bool] = True
     lanes_from: ClassVar[int | None] = 3
     lane_rows: ClassVar[int] = 2
     lane_groups: ClassVar[int] = 2
