@@ -183,7 +183,8 @@ def activations(kernels: Kernels, name: str, columns: int, k: int, only: int | N
 
 
 def lengths(name: str) -> list[int]:
-    return {1: [172, 1, 45], 32: [864, 32, 224, 384], 64: [832, 64, 192], 128: [896, 128], 256: [1280, 768, 256]}[TRAITS[name].block]
+    some = {1: [172, 1, 45], 32: [864, 32, 224, 384], 64: [832, 64, 192], 128: [896, 128], 256: [1280, 768, 256]}
+    return some[TRAITS[name].block]
 
 
 @pytest.mark.parametrize("name", COMMON)
