@@ -11,7 +11,6 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import kv_quants, rotation
 from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._prefetch import LINE
-from edgellm.backends.cpu.kernels.panel import interleaved
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
@@ -170,7 +169,7 @@ def transpose(isa: Isa) -> Any:
 def _transpose(e: Generic, row_bytes: int, rows: Any, apart: Any, target: Any) -> None:
     """Eight values in f16 of each of some rows as f32, those of a place side by side, `row_bytes` from one place to the next."""
     b, lanes = e.b, e.tile_rows
-    pairs = interleaved(e, lambda row: e.load(vector(I32, 4), b.add(rows, b.mul(apart, I64(row)))))
+    pairs = e.lane_per_row([e.load(vector(I32, 4), b.add(rows, b.mul(apart, I64(row)))) for row in range(lanes)])
     for i, pair in enumerate(pairs):
         for half in range(2):
             bits = b.lshr(pair, e.constant(pair.type, 16)) if half else pair

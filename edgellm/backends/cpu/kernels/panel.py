@@ -201,7 +201,7 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
     b, row_superblock = e.b, row_superblock_bytes(shape)
 
     def words(source: Value) -> list[Value]:
-        return interleaved(e, lambda row: e.load(vector(I32, 4), source, row_superblock * row))
+        return e.lane_per_row([e.load(vector(I32, 4), source, row_superblock * row) for row in range(e.tile_rows)])
 
     with cgutils.for_range(b, I64(4)) as four:                   # four blocks' first halves, second halves, of the other four
         first = b.mul(b.lshr(four.index, I64(1)), I64(4))
@@ -231,11 +231,6 @@ def _moved(e: Generic, shape: Shape, words: Value, place: int = 0) -> Value:
         return words
     quants = e.cast(words, vector(I8, 4 * e.tile_rows))
     return e.b.sub(quants, e.constant(quants.type, (own - offset + 128) % 256 - 128))
-
-
-def interleaved(e: Generic, load: Callable[[int], Value]) -> list[Value]:
-    """Four words of each row of a group, as `load` gives them, to four vectors with a lane per row."""
-    return e.turned([e.join_all([load(first + i) for first in range(0, e.tile_rows, 4)]) for i in range(4)])
 
 
 def multiply(e: Generic, shape: Shape, ahead_bytes: int, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,

@@ -9,7 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from edgellm.backends.cpu.kernels.panel import X_SECTIONS, interleaved
+from edgellm.backends.cpu.kernels.panel import X_SECTIONS
 from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
@@ -91,7 +91,7 @@ def _within(e: Generic, row: Value, begin: Value, end: Value) -> Value:
 def _turned(e: Generic, rows: Sequence[Value]) -> list[Value]:
     """A block of f32 of some rows, a vector for each place with a lane for each row."""
     def fours(place: int) -> list[Value]:
-        return interleaved(e, lambda row: e.load(vector(I32, 4), rows[row], 4 * place))
+        return e.lane_per_row([e.load(vector(I32, 4), row, 4 * place) for row in rows])
 
     return [e.cast(word, vector(F32, len(rows))) for place in range(0, BLOCK, 4) for word in fours(place)]
 

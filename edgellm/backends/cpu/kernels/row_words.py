@@ -109,7 +109,7 @@ class FileSuperblocks(FileBlocks):
     def __init__(self, e: Generic, rows: Sequence[Value]) -> None:
         super().__init__(e, rows)
         eights = [e.each_word(self._blocks(row), 0, 1) for row in rows]
-        self._pairs = _turned(e, [e.cast(eight, vector(I32, 4)) for eight in eights])
+        self._pairs = e.lane_per_row([e.cast(eight, vector(I32, 4)) for eight in eights])
 
     def f16(self, offset: int) -> Value:
         block, place = divmod(offset, SMALL_BLOCK)
@@ -127,12 +127,7 @@ def _shifted(e: Generic, word: Value, shift: int, element: Any) -> Value:
 
 def _four_words(e: Generic, rows: Sequence[Value], start: int) -> Sequence[Value]:
     """Four words of all rows, of which LLVM leaves out those that are not used."""
-    return _turned(e, [e.load(vector(I32, 4), row, start) for row in rows])
-
-
-def _turned(e: Generic, fours: Sequence[Value]) -> Sequence[Value]:
-    """Four words of each row to four vectors with a lane per row."""
-    return e.turned([e.join_all([fours[first + i] for first in range(0, e.tile_rows, 4)]) for i in range(4)])
+    return e.lane_per_row([e.load(vector(I32, 4), row, start) for row in rows])
 
 
 class InterleavedRows:

@@ -312,6 +312,10 @@ class Generic:
             parts = [self.join(a, b) for a, b in zip(parts[0::2], parts[1::2], strict=True)]
         return parts[0]
 
+    def lane_per_row(self, fours: Sequence[Value]) -> list[Value]:
+        """Four words of each of `tile_rows` rows to four vectors with a lane per row."""
+        return self.turned([self.join_all(fours[i::4]) for i in range(4)])
+
     def turned(self, rows: Sequence[Value]) -> list[Value]:
         """4 x 4 lanes of 32 bits within each 128 bits of four vectors."""
         kind = rows[0].type
