@@ -232,7 +232,7 @@ def test_bias_then_residual(kernels: Kernels, name: str, columns: int) -> None:
     assert np.array_equal(product(kernels, name, raw, 64, x, bias=bias, residual=residual), (plain + bias) + residual[:, :21])
 
 
-@pytest.mark.parametrize("name", ["Q4_0", "Q6_K", "F16"])
+@pytest.mark.parametrize("name", ["Q4_0", "Q6_K"])
 @pytest.mark.parametrize("act", GATES_OF_PRODUCTS)
 def test_results_in_the_place_of_a_gate(kernels: Kernels, name: str, act: str) -> None:
     """The bits of the product, then of the elementwise kernel: of single columns, some, tiles; of rows that fill no group."""

@@ -56,7 +56,8 @@ class Words:
 # `count`: the word of the step block that says how many rows there are; strides: bytes from row to row.
 EMBED = Words("table row_bytes n ids out out_stride")
 NORM = Words("x x_stride out out_stride scale scale_stride bias n groups eps count")
-# `act`: 0 where the residual is added; else it is a gate, whose activation (1 + its place in GATES_OF_PRODUCTS) multiplies the sum.
+# `act`: 0 where the residual is added; else, with quantised weights only, that is a gate, whose activation multiplies the sum. It
+# is 1 + its place in GATES_OF_PRODUCTS.
 # `whole_tiles`: 1 where rows of activations have no memory after them for the rest of a tile; see traits.py.
 MATMUL = Words("weights row_bytes n k x x_stride out out_stride bias residual residual_stride act count "
                "scratch whole_tiles")

@@ -205,9 +205,9 @@ def _put(e: Generic, totals: Sequence[Any], rests: Sequence[Any], left: Any, rec
     with b.if_else(b.icmp_signed(">=", left, I64(TILE_ROWS))) as (all_rows, some):
         with all_rows:
             for j, four in enumerate(fours):
-                put(e, four, record, row, b.add(column, I64(j)))
+                put(e, four, record, row, b.add(column, I64(j)), gates=False)
         with some:
             for j, four in enumerate(fours):
                 for i in range(TILE_ROWS - 1):
                     with b.if_then(b.icmp_signed("<", I64(i), left)):
-                        put(e, e.lane(four, i), record, b.add(row, I64(i)), b.add(column, I64(j)))
+                        put(e, e.lane(four, i), record, b.add(row, I64(i)), b.add(column, I64(j)), gates=False)

@@ -17,20 +17,19 @@ from edgellm.backends.cpu.words import MATMUL
 LEAST_LANES = 8                                  # that functions of vectors are written for
 
 
-def put(e: Generic, y: Any, record: Any, row: Any, column: Any) -> None:
-    """Store y, f32 of a weight row or a vector of those from `row` on, of one column."""
+def put(e: Generic, y: Any, record: Any, row: Any, column: Any, *, gates: bool = True) -> None:
+    """Store y, f32 of a weight row or a vector of those from `row` on, of one column. `gates`: whether there may be a gate."""
     value = cgutils.alloca_once_value(e.b, y)
     bias, act = _word(e, record, "bias"), _word(e, record, "act")
     with e.b.if_then(e.b.icmp_signed("!=", bias, I64(0))):
         e.b.store(e.b.fadd(e.b.load(value), e.load(y.type, e.b.add(bias, e.b.mul(row, I64(4))))), value)
     base, at = _cell(e, record, "residual", row, column)
     with e.b.if_then(e.b.icmp_signed("!=", base, I64(0))):
-        other = e.load(y.type, at)
-        with e.b.if_else(e.b.icmp_signed("==", act, I64(0))) as (is_residual, is_gate):
-            with is_residual:
-                e.b.store(e.b.fadd(e.b.load(value), other), value)
-            with is_gate:
-                e.b.store(_gated(e, act, other, e.b.load(value)), value)
+        plain, other = e.b.load(value), e.load(y.type, at)
+        e.b.store(e.b.fadd(plain, other), value)
+        if gates:
+            with e.b.if_then(e.b.icmp_signed("!=", act, I64(0))):
+                e.b.store(_gated(e, act, other, plain), value)
     e.store(e.b.load(value), _cell(e, record, "out", row, column)[1])
 
 
