@@ -107,6 +107,15 @@ def test_both_operand_orders_fuse() -> None:
     glu, last = graph.nodes[3], graph.nodes[4]
     assert [graph.nodes[value].weights for value in glu.inputs] == [("gate.weight",), ("up.weight",)]
     assert last.inputs == (3, 0) and last.weights == ("w.weight",)
+    graph = drop_unused(fuse(graph))             # on to the product with the gate, unless adapters come in between
+    assert [node.op for node in graph.nodes] == ["embed", "matmul", "matmul_glu", "matmul", "select"]
+    assert graph.nodes[2].inputs == (0, 1) and graph.nodes[2].weights == ("up.weight",)
+
+
+def test_products_with_adapters_keep_their_gates_apart(tmp_path: Path) -> None:
+    with open_gguf(tiny_model(tmp_path / "m.gguf", "llama", n_layers=1)) as gguf:
+        ops = [node.op for node in optimise(load_graph(gguf)[1], adapted=True).nodes]
+    assert "glu" in ops and "matmul_glu" not in ops
 
 
 def test_values_that_are_used_twice_stay() -> None:

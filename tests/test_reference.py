@@ -137,6 +137,8 @@ def test_matmul_slice_softcap_and_scale() -> None:
     plain = X.astype(np.float64) @ w.T
     assert one("matmul", X, weights=Arrays(w=w), names=("w",)) == pytest.approx(plain)
     assert one("matmul", X, r, weights=Arrays(w=w, b=b), names=("w", "b")) == pytest.approx(plain + b + r)
+    gated = one("matmul_glu", X, r, weights=Arrays(w=w, b=b), names=("w", "b"), act="silu")
+    assert gated == pytest.approx((plain + b) * r / (1 + np.exp(-r)), rel=1e-5)
     assert one("slice", X, start=1, stop=3).tolist() == [[-0.5, 0.0]]
     assert one("softcap", X, cap=5.0) == pytest.approx(5 * np.tanh(X / 5), rel=1e-6)
     assert one("scale", X, value=0.5) == pytest.approx(X / 2)

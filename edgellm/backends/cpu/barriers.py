@@ -55,7 +55,7 @@ def partition_of_rows(value: Value) -> Partition:
 
 
 def partition_of_columns(value: Value, way: str) -> Partition:
-    """Several rows, of which each thread takes some columns: those that `way`, a kind of kernels, gives it where there are n."""
+    """Several rows, of which each thread takes some columns. `way`: of dividing them, the same for all kernels of that name."""
     return "columns", value.address, value.n, way
 
 

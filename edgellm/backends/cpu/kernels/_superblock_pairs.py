@@ -21,6 +21,7 @@ from edgellm.backends.cpu.kernels.superblock import (
     pair_weighed,
     raw_superblock_bytes,
 )
+from edgellm.backends.cpu.kernels.two_rows import Rows
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK
@@ -69,19 +70,6 @@ def _both(e: Generic, kind: Any, addresses: Sequence[Value], offset: int) -> Val
     return e.join(*(e.load(kind, address, offset) for address in addresses))
 
 
-def _spread(e: Generic, values: Value) -> Value:
-    """A lane of each in all of its lanes."""
-    return e.pick(values, [i for i in range(PAIR) for _ in range(BLOCKS)])
-
-
-def _halves(e: Generic, addresses: Sequence[Value], offset: int) -> tuple[Value, Value]:
-    """Two f16 of each, in all its lanes, as f32."""
-    words = e.pack([e.load(I32, address, offset) for address in addresses])
-    both = e.from_f16(e.cast(words, vector(I16, 2 * PAIR)))
-    first, second = (_spread(e, e.pick(both, [index, 2 + index])) for index in (0, 1))
-    return first, second
-
-
 def _times(e: Generic, d: Value, numbers: Sequence[Value]) -> list[Value]:
     return [e.b.fmul(d, each) for each in numbers]
 
@@ -93,7 +81,7 @@ def _q2_k(e: Generic, addresses: Sequence[Value]) -> Numbers:
         fields = [e.b.and_(e.b.lshr(pairs, e.constant(INTEGERS, shift + 8 * half)), e.constant(INTEGERS, 15)) for half in (0, 1)]
         return [e.b.sitofp(each, FLOATS) for each in fields]
 
-    d, least = _halves(e, addresses, 80)
+    d, least = Rows(e, "Q2_K", addresses, None).halves(80)
     places = e.constant(FLOATS, [2.0**-place for place in (0, 2, 4, 6)] * 2 * PAIR)
     return numbers(0), _times(e, least, numbers(4)), [e.b.fmul(d, places)]
 
@@ -110,7 +98,7 @@ def _q3_k(e: Generic, addresses: Sequence[Value]) -> Numbers:
     pairs = b.sext(e.cast(b.sub(sixes, e.constant(octets, 32)), shorts), INTEGERS)
     first = b.ashr(b.shl(pairs, e.constant(INTEGERS, 24)), e.constant(INTEGERS, 24))
     scales = [b.sitofp(each, FLOATS) for each in (first, b.ashr(pairs, e.constant(INTEGERS, 8)))]
-    return scales, [], [_halves(e, addresses, 106)[1]]
+    return scales, [], [Rows(e, "Q3_K", addresses, None).halves(106)[1]]
 
 
 NUMBERS: dict[str, Callable[[Generic, Sequence[Value]], Numbers]] = {"Q2_K": _q2_k, "Q3_K": _q3_k}

@@ -14,8 +14,6 @@ from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import TILE_COLUMNS
 from edgellm.backends.cpu.words import MATMUL
 
-LEAST_LANES = 8                                  # that functions of vectors are written for
-
 
 def put(e: Generic, y: Any, record: Any, row: Any, column: Any, *, gates: bool = True) -> None:
     """Store y, f32 of a weight row or a vector of those from `row` on, of one column. `gates`: whether there may be a gate."""
@@ -76,8 +74,8 @@ def fetch_tile(e: Generic, record: Any, row: Any, first: Any, end: Any) -> None:
 def _gated(e: Generic, act: Any, gate: Any, value: Any) -> Any:
     """value times the activation `act`, not 0, of the gate: by a function, for there are many places that store."""
     kind, module = value.type, e.b.module
-    lanes = kind.count if isinstance(kind, ir.VectorType) else 0
-    name = f"gated_{lanes}"
+    is_vector = isinstance(kind, ir.VectorType)
+    name = f"gated_{kind.count if is_vector else 1}"
     function = module.globals.get(name)
     if function is None:
         function = ir.Function(module, ir.FunctionType(kind, [I64, kind, kind]), name)
@@ -85,12 +83,8 @@ def _gated(e: Generic, act: Any, gate: Any, value: Any) -> Any:
         function.attributes.add("noinline")
         inner = type(e)(ir.IRBuilder(function.append_basic_block()))
         act_of, x, y = function.args
-        if lanes < LEAST_LANES:
-            x = inner.pick(x, [i % lanes for i in range(LEAST_LANES)]) if lanes else inner.splat(x, LEAST_LANES)
-        result = _activations.gate(inner, act_of, x)
-        if lanes < LEAST_LANES:
-            result = inner.pick(result, range(lanes)) if lanes else inner.lane(result, 0)
-        inner.b.ret(inner.b.fmul(result, y))
+        result = _activations.gate(inner, act_of, x if is_vector else inner.splat(x))
+        inner.b.ret(inner.b.fmul(result if is_vector else inner.lane(result, 0), y))
     return e.b.call(function, [act, gate, value])
 
 

@@ -20,7 +20,7 @@ V4I, V16F, V16I, V64B = vector(I32, 4), vector(F32, 16), vector(I32, 16), vector
 
 
 class Rows:
-    """A superblock of each of two rows, at these addresses, of whose blocks those after block `last` do not exist."""
+    """A superblock of each of two rows, or two of one row, at these addresses; blocks after block `last` do not exist."""
 
     def __init__(self, e: Generic, name: str, addresses: Sequence[Value], last: Value | None) -> None:
         self.e, self.addresses, self.last, self.stride = e, addresses, last, TRAITS[name].block_bytes
