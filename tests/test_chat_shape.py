@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from edgellm.chat.parsers import CallSplitter, find_format
 from edgellm.chat.shape import Shape
 from edgellm.chat.tools import Tool
 from edgellm.engine.tools import toolbox
-from edgellm.errors import TemplateError
+from edgellm.errors import OptionError, TemplateError
 from edgellm.tokenizer import build_tokenizer
 
 WEATHER = Tool("weather", "The weather", {"type": "object", "properties": {"city": {"type": "string"}}})
@@ -73,8 +74,26 @@ def test_parts_of_text_are_joined_where_the_template_reads_none() -> None:
     for source in (EACH + "{{ m.content }}" + END, EACH + "{{ m.content + '' }}" + END, EACH + "{{ m.content | tojson }}" + END,
                    EACH + "{% for p in m.content if p.type %}{{ p.text }}{% endfor %}{{ m.content if m.content is string }}" + END):
         assert shape(source).render(talk, None).text.strip('"') == "one, two"
-    image = [{"role": "user", "content": [*parts, {"type": "image_url", "image_url": {"url": "x"}}]}]
-    assert "image_url" in shape(EACH + "{{ m.content }}" + END).render(image, None).text
+
+
+@pytest.mark.parametrize(("part", "says"), [
+    ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, "'image_url'"),
+    ({"type": "input_audio", "input_audio": {}}, "reads text only"), ({"type": "image"}, "reads text only"),
+    ({"type": "input_text", "text": "one"}, "'input_text'"), ({"type": "text"}, "not text"), ({"type": 1}, "not text"),
+    (1, "not text")])
+def test_parts_that_are_no_text_are_refused(part: object, says: str) -> None:
+    """Also by templates that show any content, or have a place for images."""
+    talk = [{"role": "system", "content": "x"}, {"role": "user", "content": [{"type": "text", "text": "one"}, part]}]
+    places = "{% for p in m.content %}{{ '<image>' if p.type == 'image' }}{% endfor %}"
+    for source in (EACH + "{{ m.content }}" + END, EACH + places + END):
+        with pytest.raises(OptionError, match=r"messages\[1\] has a part .*" + re.escape(says)):
+            shape(source).render(talk, None)
+
+
+def test_parts_that_a_template_knows_by_their_type_reach_it() -> None:
+    talk = [{"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "one"}]}]
+    source = EACH + "{% for p in m.content %}{{ p.thinking if p.type == 'thinking' else p.text }}{% endfor %}" + END
+    assert shape(source).render(talk, None).text == "Hm.one"
 
 
 def test_reasoning_takes_the_place_of_words_where_both_are_refused() -> None:
@@ -137,7 +156,7 @@ def test_developers_are_heard() -> None:
 
 def test_what_is_no_conversation_is_refused_as_before() -> None:
     for messages in ([], ["hi"], [call({"city": object()})], [{"role": "user", "content": [3]}, {"role": "user", "content": b"x"}]):
-        with pytest.raises(TemplateError):
+        with pytest.raises((TemplateError, OptionError)):
             shape(EACH + "{{ m.content }}{{ m.tool_calls }}" + END).render(messages, None)      # type: ignore[arg-type]  # so
 
 

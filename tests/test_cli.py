@@ -18,6 +18,7 @@ from fake_model import FakeModel, FakeStream
 from tiny_models import tiny_model
 
 from edgellm.cli import app, opening, progress
+from edgellm.engine.records import Generation
 from edgellm.errors import OptionError
 
 COMMANDS = ("chat", "run", "fit", "pull", "list", "show", "path", "rm", "import", "tokenize", "bench", "doctor", "embed",
@@ -106,6 +107,19 @@ def test_run_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert (answer["model"], answer["text"], answer["stop_reason"], answer["seed"]) == ("m", " An answer\x1b[2J", "eog", 0)
     assert answer["ids"] == [1] * len(answer["text"]) and answer["stats"]["prompt_tokens"] == 7
     assert answer["stats"]["tokens_per_second"] > 0
+
+
+def test_run_as_json_prints_what_there_is_when_ctrl_c_ends_it(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Interrupted(FakeStream):
+        def drain(self) -> Generation:
+            next(iter(self))
+            raise KeyboardInterrupt
+
+    use(monkeypatch, Interrupted("An answer"))
+    assert app.run(["run", "m", "p", "--json"]) == 130
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["text"], answer["stop_reason"]) == ("A", "cancelled")
 
 
 def test_run_with_log_probabilities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

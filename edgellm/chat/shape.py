@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -13,7 +14,7 @@ from edgellm.chat.provenance import Text, joined
 from edgellm.chat.soft_switch import with_soft_switch
 from edgellm.chat.templates import REASONING, ChatTemplate, Message, Rendered
 from edgellm.chat.tools import Call, Tool, is_finite
-from edgellm.errors import TemplateError
+from edgellm.errors import OptionError, TemplateError, shown
 
 Told = Literal["tools", "xml_tools", "system"]   # two options of templates, and a key of the system message
 WORD, OTHER = "zqprobe", "zqother"               # what no template says by itself
@@ -21,6 +22,7 @@ USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": 
 TOOL = Tool(OTHER, OTHER, {"type": "object", "properties": {"x": {"type": "string", "description": "x"}}, "required": ["x"]})
 RESULT = {"role": "tool", "tool_call_id": "abcdefghi", "name": OTHER, "content": "1"}
 HELPFUL = "You are a helpful assistant with some tools."
+MEDIA = ("image", "audio", "video")              # words in the types of parts that no model gets
 
 
 class Calling(NamedTuple):
@@ -42,7 +44,8 @@ class Shape:
         format = find_format(self._template.source)
         if format.call_id is not None:
             messages = _numbered(messages, format.call_id)
-        messages = [self._message(message) if isinstance(message, Mapping) else message for message in messages]
+        messages = [self._message(message, index) if isinstance(message, Mapping) else message
+                    for index, message in enumerate(messages)]
         messages = with_soft_switch(messages, self._template.source, options.get("enable_thinking"))
         more: dict[str, Any] = {}
         if messages and tools:
@@ -104,11 +107,13 @@ class Shape:
         except TemplateError:
             return None
 
-    def _message(self, message: Message) -> Message:
+    def _message(self, message: Message, index: int) -> Message:
         content, role, calls = message.get("content"), message.get("role"), message.get("tool_calls")
+        if isinstance(content, list | tuple):
+            _check_parts(content, f"messages[{index}]", self._template.source, result=role == "tool")
         if isinstance(role, str) and role == "developer":
             message = {**message, "role": self._developer}
-        if isinstance(content, list | tuple) and content and all(map(_is_text, content)) and not self._parts:
+        if isinstance(content, list | tuple) and all(map(_is_text, content)) and not self._parts:
             message = {**message, "content": "".join(part["text"] for part in content)}
         if isinstance(calls, list | tuple) and calls and self._calling is not None:
             try:
@@ -165,6 +170,24 @@ def _probe(objects: bool) -> dict[str, Any]:
 
 def _is_text(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _check_parts(parts: Sequence[object], where: str, source: str, *, result: bool) -> None:
+    """Raises OptionError for parts that are neither text nor of a type that the template knows: it would show them as Python does,
+    or leave out the message. `result`: of a tool, which may be any list.
+    """
+    for part in parts:
+        if _is_text(part):
+            continue
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if isinstance(kind, str) and any(word in kind for word in MEDIA):
+            raise OptionError(f"{where} has a part of the type {shown(kind)}; this version reads text only, so leave it out.")
+        if result:
+            continue
+        if not isinstance(kind, str) or kind == "text":
+            raise OptionError(f'{where} has a part that is not text; give a text, or {{"type": "text", "text": "Hello"}}.')
+        if not re.search(rf"""["']{re.escape(kind)}["']""", source):
+            raise OptionError(f"{where} has a part of the type {shown(kind)}, which this model does not know; give text instead.")
 
 
 def _numbered(messages: Sequence[Message], call_id: Callable[[str, int], str]) -> list[Message]:

@@ -3,9 +3,15 @@ from __future__ import annotations
 
 import sys
 
+INTERRUPTED = 130                                # as Typer has it
+
 
 def main() -> None:
     """Entry point of the `edgellm` command."""
-    from edgellm.cli.app import run
+    try:
+        from edgellm.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:                    # while modules are imported
+        code = INTERRUPTED
+    sys.exit(code)

@@ -13,13 +13,13 @@ from typing import Annotated, TextIO
 import typer
 
 from edgellm import __version__
-from edgellm.cli import completion
+from edgellm.cli import INTERRUPTED, completion
 from edgellm.cli.options import in_flags
 from edgellm.cli.output import complain, prepare_streams, say
 from edgellm.cli.terminal import Filter
 from edgellm.errors import EdgeError
 
-INTERRUPTED, BROKEN_PIPE = 130, 1            # as Typer has them
+BROKEN_PIPE = 1                              # as Typer has it
 OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 COMMANDS = (                                 # in the order of --help

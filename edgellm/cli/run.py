@@ -126,12 +126,22 @@ def run(
                 return
         stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, settings)
         if json_:
-            with reading:
-                stream.drain()
-            print(_report(model, stream.result, opened))
+            _print_json(model, stream, opened, reading)
         else:
             show(stream.events(), reading, raw=raw, reply=reply, plain=plain)
         _close(stream, n, stats, formed=bool(wanted))
+
+
+def _print_json(name: str, stream: Stream, model: Model, reading: ReadingLine) -> None:
+    """The whole answer; what there is of it where Ctrl-C ends it."""
+    try:
+        with reading:
+            stream.drain()
+    except KeyboardInterrupt:
+        stream.close()
+        print(_report(name, stream.result, model))
+        raise
+    print(_report(name, stream.result, model))
 
 
 def _with_file(prompt: str | None, file: Path | None, raw: bool) -> str | None:

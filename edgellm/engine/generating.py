@@ -125,7 +125,8 @@ class Generating(AsyncTwins):
                    context=model.context, slides=model.info.slides, max_tokens=asked.max_tokens,
                    pinned=model.info.pinned if model.info.pinned > model.info.sinks else 0)
         if not len(seen.prompt.ids):
-            raise OptionError("messages became an empty prompt; give at least one message with some content.")
+            raise OptionError("messages became an empty prompt; give at least one message with some content, and with a role that "
+                              "the template knows, such as user.")
         splitter, free = None, None
         if (marks := marks_of(template.source)) is not None:
             splitter = splitter_of(seen.prompt.rendered.text, marks, formed=asked.form is not None)

@@ -79,4 +79,5 @@ class GrammarConstraint:
     def _check(self) -> None:
         if self._following.is_error():
             reason = self._following.get_error().strip().partition("\n")[0]
-            raise SchemaError(f"the answer's form cannot be followed any further ({reason[:200]}); give a simpler one.")
+            why = f" ({reason[:200]})" if " " in reason else ""          # a single word is a name of the parser's own
+            raise SchemaError(f"no text can follow the answer's form any further{why}; give a simpler one.")

@@ -110,10 +110,10 @@ class _Rule:
             raise OptionError(f"{name}={shown(value)} is not {words}; give {words}.")
         number = cast(float, value)                      # or an int of any length; NaN is in no range
         if not self.low <= number <= self.high:
-            raise OptionError(f"{name}={shown(value)} is out of range; give {self.words()}.")
+            raise OptionError(f"{name}={shown(value)} is out of range; give {self.words(number)}.")
 
-    def words(self) -> str:
-        high = f" and at most {self.high:g}" if self.high < MAX_INTEGER else ""
+    def words(self, number: float) -> str:
+        high = f" and at most {self.high:g}" if self.high < MAX_INTEGER or number > self.high else ""
         return f"a finite number at least {self.low:g}{high}"
 
 
