@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 
 class EdgeError(Exception):
@@ -27,6 +28,16 @@ class FormatError(EdgeError):
         self.file, self.field, self.offset = os.fspath(file), field, offset
         where = f"{self.file}: " + (f"{_shown(field)}: " if field else "")
         super().__init__(where + message + (f" (at byte {offset})" if offset is not None else ""))
+
+    def __reduce__(self) -> tuple[Callable[..., FormatError], tuple[object, ...]]:
+        """For pickle: processes hand errors on."""
+        return _same, (type(self), self.args, self.__dict__)
+
+
+def _same(kind: type[FormatError], args: tuple[object, ...], attributes: dict[str, object]) -> FormatError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 def _shown(field: str) -> str:

@@ -112,8 +112,17 @@ def test_whole_numbers_of_numpy_are_whole_numbers(loader: Loader, path: Path) ->
         for wrong in (n[3].astype(float), np.True_, n):
             with pytest.raises(OptionError, match="max_tokens"):
                 model.generate([1, 2], max_tokens=wrong)
-        with pytest.raises(OptionError, match="takes a text"):
-            model.tokenizer.encode(None)         # type: ignore[arg-type]
+        tokenizer: Any = model.tokenizer
+        for method in (tokenizer.encode, tokenizer.token_id, tokenizer.encode_continuation):
+            with pytest.raises(OptionError, match="takes a text"):
+                method(None)
+        for call in (lambda: tokenizer.decode(["a"]), lambda: tokenizer.decode([1.5]), lambda: tokenizer.piece(b"x"),
+                     lambda: tokenizer.token_text("x")):
+            with pytest.raises(OptionError, match="is not a token id"):
+                call()
+        for ids in ("a", b"a", 3):
+            with pytest.raises(OptionError, match="is not a list of token ids"):
+                tokenizer.decode(ids)
 
 
 def test_a_model_tells_what_it_is(loader: Loader, model: edgellm.Model, path: Path) -> None:

@@ -55,6 +55,35 @@ def test_six_hundred_answers_under_thirty_schemas_are_valid(model: edgellm.Model
     assert len(ended) == 600 and sum(ended) > 300
 
 
+@pytest.mark.parametrize("schema", [
+    {"type": "integer", "minimum": 10**18 + 1, "maximum": 10**18 + 1009},
+    {"type": "number", "minimum": 1e18 + 128, "maximum": 2e18},
+    {"type": "integer", "exclusiveMinimum": 2**53 + 1, "exclusiveMaximum": 2**53 + 9},
+    {"type": "integer", "minimum": -(2**63)}, {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+    {"type": "number", "minimum": -1e300, "maximum": 1e300},
+    {"const": 2**53}, {"enum": [1e22]}, {"type": "string", "pattern": r"^a[^\x00-\x1f]b$"}, {"const": "a\tb\b"}])
+def test_answers_keep_to_bounds_that_f64_does_not_have(model: edgellm.Model, schema: dict[str, Any]) -> None:
+    for seed in range(3):
+        check(model.generate("hello", schema=schema, seed=seed, **HOT), schema)
+
+
+@pytest.mark.parametrize(("schema", "named"), [
+    ({"enum": [1, 2**63]}, r"schema\['enum'\] has 9223372036854775808"), ({"const": {"id": [2**53 + 1]}}, "has 9007199254740993"),
+    ({"const": 1e300}, "64-bit floats"), ({"multipleOf": 2**60 + 1}, "multipleOf"), ({"const": 10**400}, "const"),
+    ({"items": {"minimum": 2**63}}, r"\['items'\]\['minimum'\]"), ({"maximum": -(2**63) + 5, "minimum": -(2**63)}, "less than 2"),
+    ({"const": "a\x1bb"}, "control character"), ({"enum": ["a", "b\x7f"]}, "control character"),
+    ({"pattern": r"^a\x1bb$"}, "control character"), ({"pattern": "a\x01"}, "control character"),
+    ({"pattern": r"a\u0001"}, "control character"), ({"$ref": "#"}, "no text can follow")])
+def test_what_would_be_changed_is_refused(model: edgellm.Model, schema: dict[str, Any], named: str) -> None:
+    with pytest.raises(SchemaError, match=named):
+        model.generate("hello", schema=schema, max_tokens=5)
+
+
+def test_choices_of_any_number_and_of_control_characters(model: edgellm.Model) -> None:
+    for choices in ([f"option {number}" for number in range(3000)], ["a\x7fb", "\x1b[0m"], ["a", "ab", 'a"\n\\/']):
+        assert model.generate("hello", choices=choices, **HOT).text in choices
+
+
 class Colour(enum.Enum):
     RED = "red"
     GREEN = "green"

@@ -1,7 +1,9 @@
 """Generation on a toy back end: ends, stop texts, reuse of the conversation, cancelling, threads, errors half way."""
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from tiny_models import tiny_model
 from waiting import until
 
 from edgellm import Model
+from edgellm.engine.records import Piece
 from edgellm.errors import ContextFull, FormatError, ModelClosed, NoTokenizer, NumericError, OptionError
 from edgellm.sampling import SamplingKeywords
 
@@ -264,6 +267,34 @@ def test_cancel_from_another_thread(loader: Loader, model: Model) -> None:
     thread.join(120)
     assert results[0].stop_reason == "cancelled" and results[0].stats.generated_tokens > 0
     assert model.generate(PROMPT, max_tokens=3, **GREEDY).stop_reason == "length"
+
+
+def test_cancel_reaches_answers_that_wait_or_lost_their_turn(loader: Loader, model: Model) -> None:
+    displaced = model.stream(PROMPT, max_tokens=40, **GREEDY)
+    next(displaced)
+    model.generate(PROMPT, max_tokens=1, **GREEDY)
+    model.cancel()
+    assert list(displaced) == [] and displaced.result.stop_reason == "cancelled"
+    loader.toy.fail = lambda: time.sleep(0.001)
+    results = list[str]()
+    threads = [threading.Thread(target=lambda: results.append(model.generate(PROMPT, max_tokens=None, **GREEDY).stop_reason))
+               for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(model.engine.turns.queue) == 2)
+    model.cancel()
+    for thread in threads:
+        thread.join(120)
+    assert results == ["cancelled"] * 3
+    again = model.stream(PROMPT, max_tokens=9, **GREEDY)
+    next(again)
+    assert model.generate(PROMPT, max_tokens=3, **GREEDY).stop_reason == "length" and len(list(again)) == 8
+
+
+def test_pieces_are_copied_and_pickled(model: Model) -> None:
+    piece = next(model.stream(PROMPT, logprobs=2, **GREEDY))
+    for other in (copy.copy(piece), copy.deepcopy(piece), pickle.loads(pickle.dumps(piece))):
+        assert isinstance(other, Piece) and (other, other.token_id, other.logprobs) == (piece, piece.token_id, piece.logprobs)
 
 
 def test_progress_is_told_while_a_prompt_is_read(loader: Loader, model: Model) -> None:

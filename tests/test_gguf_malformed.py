@@ -1,6 +1,7 @@
 """Malformed GGUF files end in the right typed error, quickly and without memory; sound odd ones open."""
 from __future__ import annotations
 
+import pickle
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -35,6 +36,18 @@ from edgellm.formats.gguf_values import StringArray
 
 LIMIT_BYTES = 64 << 20           # RELIABILITY goal 1: what a hostile file may cost above idle
 MUTATIONS = 2000
+
+
+def test_errors_are_pickled() -> None:
+    """As processes hand them on; with every class's own attributes."""
+    kinds = [FormatError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert len(kinds) > 10
+    for kind in kinds:
+        error = kind("is cut off", file="m.gguf", field="general.name", offset=7)
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is kind and (str(again), vars(again)) == (str(error), vars(error))
 
 
 def read_all(gguf_file: GGUFFile) -> int:

@@ -153,8 +153,8 @@ class Engine:
                 task.wake.notify_all()
 
     def cancel(self) -> None:
-        """End all answers that are being written, without waiting; logits that somebody waits for are none."""
-        for task in self.turns.holders:
+        """End all answers that have begun or wait, without waiting for that; logits that somebody waits for are none."""
+        for task in self.turns.all:
             task.cancelled = task.cancelled or not task.many_outputs
 
     @contextlib.contextmanager

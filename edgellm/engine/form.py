@@ -83,7 +83,7 @@ def _choices(given: object) -> Form:
     for text in given:
         if not isinstance(text, str) or not text:
             raise SchemaError(f"choices has {shown(text)}; give texts of at least one character.")
-    return Form(LLMatcher.grammar_from_lark("start: " + " | ".join(map(literal, given))))
+    return Form(LLMatcher.grammar_from_lark("start: CHOICE\nCHOICE: " + " | ".join(map(literal, given))))      # one expression
 
 
 def _regex(given: object) -> Form:
@@ -113,4 +113,4 @@ def marks_in(tokenizer: Tokenizer) -> Mark:
 
 def literal(text: str) -> str:
     """A text in the syntax of Lark."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")

@@ -300,7 +300,9 @@ class Model(Generating, AsyncEmbedding):
                               "embed.")
 
     def cancel(self) -> None:
-        """End the answers that are being written, from any thread, without waiting; nothing happens where there are none."""
+        """End the answers that are being written or wait for their turn, from any thread, without waiting for that; nothing happens
+        where there are none.
+        """
         self.engine.cancel()
 
     def close(self) -> None:

@@ -41,6 +41,10 @@ class Piece(str):
         piece.token_id, piece.thinking, piece.logprobs, piece.tool_calls = token_id, thinking, logprobs, tool_calls
         return piece
 
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """For copy and pickle."""
+        return str(self), self.token_id, self.thinking, self.logprobs, self.tool_calls
+
 
 class PromptRead(NamedTuple):
     """How many tokens of a prompt are read or were cached, and all of them."""

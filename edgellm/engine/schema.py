@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from edgellm.chat.schemas import LISTS, MAPPINGS, MAX_DEPTH, moved
+from edgellm.engine.schema_values import LONG, check_values, move_within
 from edgellm.errors import SchemaError, shown
 
 Schema = dict[str, Any]                          # Any: JSON
@@ -37,6 +38,7 @@ def check(schema: object) -> None:
         if isinstance(least, int) and least > max(1, len(required) if isinstance(required, Sequence) else 0):
             raise SchemaError(f"schema{path} has minProperties={least} beyond what is required: free keys may repeat, so it cannot "
                               "be enforced; name the keys in required.")
+        check_values(part, path)
 
 
 def _parts(schema: object, path: str, depth: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -62,11 +64,16 @@ def _parts(schema: object, path: str, depth: int) -> Iterator[tuple[str, Mapping
 
 def as_json(schema: object) -> str:
     """A checked schema as JSON text. Raises SchemaError."""
-    check(schema)
     try:
+        check(schema)
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
         text.encode()                            # lone surrogates are no JSON
-        return text
+        if not LONG.search(text):
+            return text
+        copy = json.loads(text)
+        for _, part in _parts(copy, "", 0):
+            move_within(part)                    # type: ignore[arg-type]  # of a copy
+        return json.dumps(copy, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise SchemaError(f"the schema cannot be written as JSON ({error}); give mappings, lists, texts and finite "
                           "numbers.") from error

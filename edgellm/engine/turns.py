@@ -41,12 +41,19 @@ class Turns:
         self.closing = False                     # nobody gets a place
         self._driver, self._released = driver, released
         self._holders: tuple[weakref.ref[Task], ...] = ()
+        self._displaced: tuple[weakref.ref[Task], ...] = ()      # who lost a place and does not wait for one yet
         self.queue: deque[Task] = deque()
 
     @property
     def holders(self) -> list[Task]:
         """Those that have a place."""
         return [task for ref in self._holders if (task := ref()) is not None]
+
+    @property
+    def all(self) -> list[Task]:
+        """Those that have a place, wait for one or lost theirs. Any thread may ask, also without the lock."""
+        displaced = [task for ref in self._displaced if (task := ref()) is not None]
+        return [*self.holders, *displaced, *tuple(self.queue)]
 
     def take(self, task: Task, check: Callable[[], object]) -> None:
         """Wait for a place, or until `task` is cancelled. What `check()` raises, now and then, ends the waiting."""
@@ -82,6 +89,7 @@ class Turns:
 
     def _admit(self, task: Task) -> None:
         task.holds = True
+        self._forget(task)
         self._holders = (*(weakref.ref(holder) for holder in self.holders), weakref.ref(task))
         task.wake.notify_all()
 
@@ -97,7 +105,9 @@ class Turns:
         behind = [holder for holder in movable if holder.background and not task.background]
         for victims in (mine, tired, behind):
             if victims:
-                self._remove(min(victims, key=lambda holder: moment if holder.paused is None else holder.paused))
+                victim = min(victims, key=lambda holder: moment if holder.paused is None else holder.paused)
+                self._remove(victim)
+                self._displaced = (*self._displaced, weakref.ref(victim))
                 return True
         return False
 
@@ -108,10 +118,15 @@ class Turns:
             self.admit()
 
     def leave(self, task: Task) -> None:
-        """The task gives its place away, if it has one."""
+        """The task gives its place away, if it has one, and comes back no more."""
+        self._forget(task)
         if task.holds:
             self._remove(task)
             self.admit()
+
+    def _forget(self, task: Task) -> None:
+        """The task is no displaced one."""
+        self._displaced = tuple(ref for ref in self._displaced if ref() not in (None, task))
 
     def _remove(self, task: Task) -> None:
         task.holds = False

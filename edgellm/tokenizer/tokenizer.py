@@ -1,6 +1,7 @@
 """The tokenizer that the engine and apps use: special tokens, spaces and decoding around one kind of encoder."""
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from edgellm.errors import BadVocab, OptionError
+from edgellm.errors import BadVocab, OptionError, shown
 from edgellm.tokenizer.encoders import Encoder
 from edgellm.tokenizer.matcher import LONGEST, compile_matcher
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
@@ -105,6 +106,7 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """The id of a token by its exact text in the file, or None."""
+        _check_text("token_id", text)
         return self.vocabulary.find(text)
 
     def prepare(self) -> None:
@@ -121,6 +123,7 @@ class Tokenizer:
 
     def encode_continuation(self, text: str) -> list[int]:
         """Ids of plain text in the middle of another one: their pieces joined are its bytes, with nothing before them."""
+        _check_text("encode_continuation", text)
         data, ids = text.encode("utf-8", "replace"), self._ids(part for part in self._fragments(text, ()) if part != "")
         return ids if b"".join(map(self.piece, ids)) == data else self._longest_pieces(data)
 
@@ -150,8 +153,7 @@ class Tokenizer:
 
         `trusted`: sorted, non-overlapping (start, stop) character ranges.
         """
-        if not isinstance(text, str):
-            raise OptionError(f"encode takes a text, not {type(text).__name__}.")
+        _check_text("encode", text)
         if SURROGATE.search(text):           # one lone surrogate, one replacement character: the spans stay right
             text = SURROGATE.sub("\ufffd", text)
         begin, end = (self._manners.begin, self._manners.end) if add_special else (None, None)
@@ -184,6 +186,8 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int], *, skip_special: bool = True) -> bytes:
         """As `decode`, before UTF-8."""
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise OptionError(f"{shown(ids)} is not a list of token ids; give whole numbers, as encode returns them.")
         out, after_special = [], True
         for token in ids:
             piece, after_special = self.next_bytes(token, after_special, skip_special=skip_special)
@@ -211,7 +215,10 @@ class Tokenizer:
         return piece
 
     def _checked(self, token: int) -> int:
-        token = int(token)
+        try:
+            token = operator.index(token)
+        except TypeError:
+            raise OptionError(f"{shown(token)} is not a token id; give whole numbers, as encode returns them.") from None
         if not 0 <= token < len(self.vocabulary):
             raise OptionError(f"token id {token} is outside the vocabulary of {len(self.vocabulary)} tokens; "
                               "take ids from this model's own tokenizer")
@@ -247,3 +254,8 @@ class Tokenizer:
         while at < len(text) and text[at] in SPACES:
             at += 1
         return at
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise OptionError(f"{what} takes a text, not {type(text).__name__}.")
