@@ -14,6 +14,7 @@ try:
 except ImportError:                                # Windows, which refuses to rename or delete a file that is open
     fcntl = None  # type: ignore[assignment]
 
+PART = ".part"                                     # added to the name of a file until it is complete
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -42,7 +43,7 @@ class WholeFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.realpath(path)         # through a link: the file it points to is replaced, not the link
-        self._given, self.part, self.length = os.fspath(path), self.path + ".part", 0
+        self._given, self.part, self.length = os.fspath(path), self.path + PART, 0
         if os.path.exists(self.path) and not os.path.isfile(self.path):
             raise Unwritable("is not a regular file; give the path of a file", file=self._given)
         self._descriptor = self._open()

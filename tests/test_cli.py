@@ -20,6 +20,7 @@ from tiny_models import tiny_model
 from edgellm.cli import app, opening, progress
 from edgellm.engine.records import Generation
 from edgellm.errors import OptionError
+from edgellm.formats.writer import GGUFWriter
 
 COMMANDS = ("chat", "run", "fit", "pull", "list", "show", "path", "rm", "import", "tokenize", "bench", "doctor", "embed",
             "convert", "perplexity", "quantize", "verify")
@@ -420,6 +421,20 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().out.splitlines()) == facts["n_tensors"] == len(shapes)
     assert app.run(["show", model, "--graph"]) == 0
     assert "attend(" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", [
+    {"llama.context_length": [1, 2]}, {"tokenizer.ggml.tokens": 7}, {"llama.block_count": [1]}, {"general.name": ["a"]},
+    {"tokenizer.ggml.tokens": "x"}, {"general.license": [True]}, {"tokenizer.chat_template": [1]}])
+def test_show_has_nothing_to_say_of_metadata_of_other_types(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                            wrong: dict[str, Any]) -> None:
+    keys = {"general.architecture": "llama", **wrong}
+    with GGUFWriter(tmp_path / "m.gguf", keys, []):
+        pass
+    for more in ([], ["--json"]):
+        assert app.run(["show", str(tmp_path / "m.gguf"), *more]) == 0
+    out, err = capsys.readouterr()
+    assert "runs here      no: " in out and not err
 
 
 def test_show_says_why_a_model_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

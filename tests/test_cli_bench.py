@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import json
 import statistics
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_model import FakeModel
+from tiny_models import tiny_model
 
 from edgellm.backends.base import KindTime, StepBatch, StepTimes
 from edgellm.cli import app, opening
@@ -93,6 +95,12 @@ def test_bench(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
     assert loader.calls[0]["threads"] == 1 and loader.calls[0]["threads_batch"] == 2
     assert app.run(["bench", "m", "-p", "8", "-n", "0", "-r", "1"]) == 0
     assert [row[3] for row in bench_table(capsys)] == ["pp8"]
+
+
+def test_bench_of_more_tokens_than_a_model_has_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(tiny_model(tmp_path / "m.gguf", "gpt2", context=96))
+    assert app.run(["bench", model]) == 2
+    assert "need a context of 512, and this model has learned 96 positions; lower -p" in capsys.readouterr().err
 
 
 def test_bench_in_a_filled_context(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:

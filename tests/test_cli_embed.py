@@ -76,7 +76,7 @@ def test_lines_from_a_pipe(model: Path) -> None:
 @pytest.mark.parametrize(("text", "arguments", "message"), [
     ("one\n\ntwo\n", [], "line 2 is empty"),
     ("one\n", ["-o", "x.txt"], "x.txt has no name that ends in .npy"),
-    ("word " * 200, [], "text 0 has"),
+    ("word " * 200, [], "line 1 has"),
 ])
 def test_what_is_refused(model: Path, tmp_path: Path, text: str, arguments: list[str], message: str,
                          capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,6 +142,26 @@ def test_a_paste_without_brackets_is_one_message(start: Start, home: Path) -> No
     terminal.wait_for("and again")
 
 
+def test_colours_in_a_paste_without_brackets(start: Start) -> None:
+    terminal = start("'got it'")
+    terminal.type("\x1b[1mbold\x1b[0m words\r")
+    terminal.wait_for("got it")
+    terminal.wait_for(">")
+    assert "Unhandled" not in terminal.all and "bold words" in terminal.all
+
+
+def test_what_was_typed_ahead_outlives_ctrl_c(start: Start) -> None:
+    terminal = start("Slow('x' * 5000), 'the next answer'")
+    terminal.type("one\r")
+    terminal.wait_for("xxxxx")
+    terminal.type("typed ahead")
+    terminal.type("\x03")
+    terminal.wait_for("(stopped)")
+    terminal.wait_for("typed ahead")
+    terminal.type("\r")
+    terminal.wait_for("the next answer")
+
+
 def test_enter_sends_while_the_terminal_says_where_its_cursor_is(start: Start) -> None:
     """It is asked at each prompt; its answer may come right behind a line that was typed early."""
     terminal = start("'got it', 'and again'")

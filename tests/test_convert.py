@@ -240,6 +240,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr()
     assert "llama, Q8_0" in printed.out and "token ids only" in printed.err
     assert run(["convert", str(folder), str(out)]) == 2 and "--force" in capsys.readouterr().err
+    assert run(["convert", str(folder), str(folder / "config.json"), "--force"]) == 2
+    assert "the source itself" in capsys.readouterr().err
     assert run(["convert", str(folder), str(out), "--json", "--force", "--outtype", "auto"]) == 0
     assert json.loads(capsys.readouterr().out)["type"] == "F32"
     other = str(tmp_path / "other.gguf")

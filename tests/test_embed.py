@@ -219,7 +219,7 @@ def test_a_text_that_is_too_long_says_what_to_do(tmp_path: Path) -> None:
     path = tiny_model(tmp_path / "m.gguf", "bert")
     with loaded(path, context=64) as model:
         assert model.embed([1] * 64).shape == (1, 64)
-        with pytest.raises(ContextFull, match=r"text 0 has 65 tokens.*at most 64 .*shorter texts, or load .* context=65"):
+        with pytest.raises(ContextFull, match=r"texts\[0\] has 65 tokens.*at most 64 .*shorter texts, or load .* context=65"):
             model.embed([1] * 65)
     with loaded(path) as model, pytest.raises(ContextFull, match=r"shorter texts\.$"):
         model.embed([1] * 129)
@@ -232,7 +232,7 @@ def test_values_that_are_not_numbers(tmp_path: Path) -> None:
     table[7] = np.nan
     with loaded(tiny_model(tmp_path / "m.gguf", "bert", tensors={"token_embd.weight": table})) as model:
         fine = model.embed([1, 2, 3])
-        with pytest.raises(NumericError, match="text 1 has NaN or Inf values"):
+        with pytest.raises(NumericError, match=r"texts\[1\] has NaN or Inf values"):
             compute(model, [np.array([1, 2], np.int32), np.array([7], np.int32)])
         assert np.array_equal(model.embed([1, 2, 3]), fine)
 

@@ -10,8 +10,9 @@ from tiny_models import tiny_model
 
 from edgellm.arch import load_graph
 from edgellm.cli.app import run
-from edgellm.errors import OptionError
+from edgellm.errors import BadType, OptionError
 from edgellm.formats.gguf import open_gguf
+from edgellm.formats.writer import GGUFWriter
 from edgellm.reference import Reference
 from edgellm.tokenizer import build_tokenizer
 from edgellm.tools.imatrix import measure
@@ -65,6 +66,18 @@ def test_the_file_is_llama_cpps(model: Path, tmp_path: Path) -> None:
         assert np.allclose(found.entries[name], sums / counts)
 
 
+@pytest.mark.parametrize(("name", "value"), [
+    ("imatrix.datasets", 3), ("imatrix.datasets", "a.txt"), ("imatrix.datasets", [1.5]), ("imatrix.chunk_count", "many"),
+    ("imatrix.chunk_count", [1]), ("imatrix.chunk_count", float("nan"))])
+def test_metadata_of_other_types_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    keys = {"general.type": "imatrix", name: value}
+    writer = GGUFWriter(tmp_path / "i.gguf", keys, [])
+    with writer:
+        pass
+    with pytest.raises(BadType, match=name):
+        read_importance(tmp_path / "i.gguf")
+
+
 def test_options(model: Path) -> None:
     for options, message in (({"context": 8}, "at least 16"), ({"chunks": 0}, "chunks=0"), ({"context": 4000}, "longer text")):
         with pytest.raises(OptionError, match=message):
@@ -86,6 +99,10 @@ def test_the_command_and_what_it_is_for(model: Path, tmp_path: Path, capsys: pyt
     printed = capsys.readouterr()
     assert printed.out == f"{out}\n" and "windows of 32 tokens" in printed.err
     assert run(command) == 2 and "--force" in capsys.readouterr().err
+    for own in (model, text):
+        before = own.read_bytes()
+        assert run([*command[:3], str(own), "--context", "32", "--force"]) == 2 and "the source itself" in capsys.readouterr().err
+        assert own.read_bytes() == before
     assert run(["quantize", str(model), str(small), "Q4_0", "--imatrix", str(out)]) == 0
     with open_gguf(small) as gguf:
         assert gguf.metadata["quantize.imatrix.dataset"] == str(text)

@@ -217,6 +217,26 @@ def test_parts_replace_neither_the_source_nor_other_files(tmp_path: Path) -> Non
         quantize(parts[0], tmp_path / "n.gguf", dataclasses.replace(half, force=False))
 
 
+def test_nothing_that_is_read_is_written_over(tmp_path: Path) -> None:
+    source, matrix = write_model(tmp_path / "m.gguf.part"), tmp_path / "imatrix.gguf"
+    write_matrix(matrix, {"blk.0.ffn_up.weight": (1, 512)})
+    before = source.read_bytes(), matrix.read_bytes()
+    options = QuantizeOptions(type="Q4_0", imatrix=str(matrix), force=True)
+    places = ((tmp_path / "m.gguf", "at first, which is a source"), (matrix, "the source itself"), (tmp_path, "is a folder"))
+    for out, said in places:
+        with pytest.raises(OptionError, match=said):
+            quantize(source, out, options)
+    assert (source.read_bytes(), matrix.read_bytes()) == before and sorted(tmp_path.iterdir()) == [matrix, source]
+
+
+def test_a_plan_is_refused_where_the_file_would_be(tmp_path: Path) -> None:
+    small = tmp_path / "small.gguf"
+    quantize(write_model(tmp_path / "source.gguf"), small, QuantizeOptions(type="Q8_0"))
+    with pytest.raises(Unsupported, match="quantising twice"):
+        plan(small, QuantizeOptions(type="Q4_0"))
+    assert plan(small, QuantizeOptions(type="Q4_0", allow_requantize=True)).types
+
+
 def write_matrix(path: Path, entries: dict[str, tuple[int, int]]) -> dict[str, npt.NDArray[np.float32]]:
     random = np.random.default_rng(9)
     sums = {name: (random.random(shape, np.float32) * 8, np.full((shape[0], 1), 4, np.float32)) for name, shape in entries.items()}

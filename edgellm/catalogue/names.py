@@ -218,8 +218,11 @@ def _imported(name: str) -> Path | None:
     if not NAME.fullmatch(name) or ".." in name:
         return None
     folder = models_folder()
-    candidates = [folder / f"{name}.gguf", *sorted(folder.glob(f"{name}-00001-of-*.gguf"))]
-    return next((path for path in candidates if kind(path) == "file"), None)
+    try:
+        candidates = [folder / f"{name}.gguf", *sorted(folder.glob(f"{name}-00001-of-*.gguf"))]
+        return next((path for path in candidates if kind(path) == "file"), None)
+    except PermissionError:                      # nothing that could be read
+        return None
 
 
 def _in_cache(file: ModelFile) -> Path | None:

@@ -124,7 +124,7 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
     if hasattr(error, "format_message"):                  # Typer's usage errors: their class moved between versions
         complain(_usage(error, arguments))
         return 2
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
         complain("out of memory: take a smaller model, a smaller --context or --kv-type f16")
         return 3
     if isinstance(error, OSError) and error.errno in OUTPUT_FULL:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,7 +64,6 @@ def bench(
     tokens each. S_PP and S_TG are total tokens/s over all conversations, from the median repetition.
     """
     from edgellm.cli.measuring import rows
-    from edgellm.cli.opening import open_model
     from edgellm.engine.measure import machine
     from edgellm.engine.speed import remember
 
@@ -84,7 +84,7 @@ def bench(
     for count in threads:
         load = options.given(threads=count, threads_batch=threads_batch, backend=backend, kv_type=kv_type, context=context,
                              force=force or None, **options.weights(no_mmap, mlock))
-        with open_model(model, load) as opened, _reading(opened, any(test.decodes for test in tests)) as read:
+        with _opened(model, load) as opened, _reading(opened, any(test.decodes for test in tests)) as read:
             facts = machine(opened)
             for row in rows(opened, tests, r or REPETITIONS, read, profile=profile):
                 reports.append(row.report(opened, facts))
@@ -99,6 +99,20 @@ def bench(
     elif profile:
         for report in reports:
             _print_profile(report)
+
+
+def _opened(model: str, load: dict[str, Any]) -> Model:
+    """A model whose context the tests fill. Raises what loading raises, in the words of this command."""
+    from edgellm.cli.opening import open_model
+
+    try:
+        return open_model(model, load)
+    except OptionError as error:
+        learned = re.search(rf"^context={load['context']} .* learned (\d+) positions", str(error))
+        if learned is None:
+            raise
+        raise OptionError(f"the tests need a context of {load['context']}, and this model has learned {learned[1]} positions; lower "
+                          "-p, -n, -pg or -d") from error
 
 
 def _refuse(given: dict[str, bool]) -> None:

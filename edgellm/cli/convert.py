@@ -42,11 +42,12 @@ def convert(
     from edgellm.errors import OptionError
     from edgellm.tools.convert import convert as convert_folder
     from edgellm.tools.hf_lora import convert_lora
+    from edgellm.tools.places import check_out
 
     if base is not None and not lora:
         raise OptionError("--base belongs to an adapter: give --lora too")
-    if out.exists() and not force:
-        raise OptionError(f"{out} exists; give another name, or --force to replace it.")
+    sources = [file for file in folder.iterdir() if file.suffix != ".gguf"] if folder.is_dir() else []
+    check_out(out, [*sources, *([base] if base is not None else [])], force=force)
     with ProgressLine(f"converting {folder}") as progress:
         if lora:
             done = convert_lora(folder, out, base=base, type_name=type_)

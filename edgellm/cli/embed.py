@@ -1,6 +1,7 @@
 """`edgellm embed`: the vectors of the lines of a text."""
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgellm.cli import options
-from edgellm.errors import OptionError
+from edgellm.errors import ContextFull, NumericError, OptionError
 
 if TYPE_CHECKING:
     from edgellm.engine.embed import Vectors
@@ -55,7 +56,10 @@ def embed(
     lines = _lines(file)
     load = options.given(threads=threads, backend=backend, context=context, force=force or None, **options.weights(no_mmap, mlock))
     with open_model(model, load, embeds=True) as opened, ProgressLine("embedding") as line:
-        vectors = opened.embed(lines, normalize=not no_normalize, progress=lambda done, of: line("embedding, line", done, of))
+        try:
+            vectors = opened.embed(lines, normalize=not no_normalize, progress=lambda done, of: line("embedding, line", done, of))
+        except (ContextFull, NumericError) as error:
+            raise type(error)(re.sub(r"texts\[(\d+)\]", lambda match: f"line {int(match[1]) + 1}", str(error))) from error
     _write(vectors, output)
 
 

@@ -10,7 +10,6 @@ from edgellm.cli import options
 from edgellm.cli.output import say
 from edgellm.cli.perplexity import read_text
 from edgellm.cli.progress import ProgressLine
-from edgellm.errors import OptionError
 
 
 def imatrix(
@@ -36,14 +35,21 @@ def imatrix(
     edgellm quantize model-F16.gguf small.gguf Q3_K_M --imatrix imatrix.gguf
     """
     from edgellm.catalogue import resolve
+    from edgellm.cli.bus_error import say_why
     from edgellm.formats.whole_file import check_place
     from edgellm.tools.imatrix import measure
     from edgellm.tools.importance import write_importance
+    from edgellm.tools.places import check_out
+    from edgellm.tools.source import open_source
 
     words, path = read_text(text), resolve(model)
-    if out.exists() and not force:
-        raise OptionError(f"{out} exists; give another name, or --force to replace it.")
+    parts: list[str | Path] = [path]
+    if path.is_file():
+        with open_source(path) as gguf:
+            parts = list(gguf.paths)
+    check_out(out, [*parts, text], force=force)
     check_place(out)
+    say_why(path)
     with ProgressLine("measuring importance") as progress:
         measured = measure(path, words, context=context, chunks=chunks, with_output=process_output, progress=progress)
     write_importance(out, measured.sums, datasets=[str(text)], chunks=measured.windows, chunk_size=measured.window)

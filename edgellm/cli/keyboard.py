@@ -31,6 +31,7 @@ def quiet() -> Iterator[None]:
     before = termios.tcgetattr(descriptor)
     silent = termios.tcgetattr(descriptor)
     silent[3] &= ~(termios.ECHO | termios.ICANON)
+    silent[3] |= termios.NOFLSH                  # Ctrl-C keeps what was typed ahead
     silent[6][termios.VMIN], silent[6][termios.VTIME] = 1, 0
 
     def show(attributes: list[Any]) -> Callable[[], None]:       # Any: termios' own mixture

@@ -122,6 +122,7 @@ def _keys(is_command: Callable[[str], bool]) -> KeyBindings:
     from prompt_toolkit.enums import DEFAULT_BUFFER
     from prompt_toolkit.filters import has_focus
     from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.keys import Keys
 
     keys = KeyBindings()
 
@@ -137,6 +138,10 @@ def _keys(is_command: Callable[[str], bool]) -> KeyBindings:
             if not more.endswith(ENTER):
                 return
         buffer.validate_and_handle()
+
+    @keys.add(Keys.Vt100MouseEvent)
+    def colour(event: KeyPressEvent) -> None:
+        """Codes of colours in pasted text look like a mouse's, which nobody asked the terminal for."""
 
     return keys
 

@@ -64,6 +64,7 @@ def quantize(
     edgellm quantize model-F16.gguf best.gguf --target 4.5 --calibrate text.txt
     """
     from edgellm.catalogue import resolve
+    from edgellm.cli.bus_error import say_why
     from edgellm.tools.quantize import QuantizeOptions, plan
     from edgellm.tools.quantize import quantize as make
 
@@ -78,6 +79,7 @@ def quantize(
     if dry_run:
         _say_plan(plan(path, chosen), chosen, json_=json_)
         return
+    say_why(path)
     with ProgressLine("quantising") as progress:
         made = make(path, out, chosen, progress=progress)
     _say_result(made, json_=json_)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sized
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,8 +63,12 @@ def _graph_text(gguf: GGUFFile, context: int | None) -> str:
 def _facts(gguf: GGUFFile) -> Facts:
     """What the header says, in JSON's types; a key that the file lacks is null."""
     architecture = gguf.metadata.get("general.architecture")
-    header = gguf.metadata.get
-    tokens, template = header("tokenizer.ggml.tokens"), header("tokenizer.chat_template")
+    tokens, template = gguf.metadata.get("tokenizer.ggml.tokens"), gguf.metadata.get("tokenizer.chat_template")
+
+    def header(key: str) -> str | int | float | None:
+        value = gguf.metadata.get(key)
+        return value if isinstance(value, str | int | float) else None
+
     types: dict[str, int] = {}
     for info in gguf.tensors.values():
         types[info.type.name] = types.get(info.type.name, 0) + info.nbytes
@@ -80,7 +85,7 @@ def _facts(gguf: GGUFFile) -> Facts:
         "context_length": header(f"{architecture}.context_length"),
         "layers": header(f"{architecture}.block_count"),
         "width": header(f"{architecture}.embedding_length"),
-        "tokens": None if tokens is None else len(tokens),
+        "tokens": len(tokens) if isinstance(tokens, Sized) and not isinstance(tokens, str) else None,
         "tokenizer": header("tokenizer.ggml.model"),
         "pre_tokenizer": header("tokenizer.ggml.pre"),
         "chat_template": isinstance(template, str),

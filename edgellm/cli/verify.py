@@ -15,6 +15,7 @@ def verify(model: options.Model, json_: options.Json = False) -> None:
     import json
 
     from edgellm.catalogue import resolve
+    from edgellm.cli.bus_error import say_why
     from edgellm.cli.progress import ProgressLine
     from edgellm.cli.table import wrapped
     from edgellm.cli.terminal import clean
@@ -23,6 +24,7 @@ def verify(model: options.Model, json_: options.Json = False) -> None:
     path = resolve(model)
     from edgellm.tools.verify import verify as findings_of
 
+    say_why(path)
     findings = []
     with ProgressLine(f"verifying {model}") as progress:
         for finding in findings_of(path, name=model, progress=progress):

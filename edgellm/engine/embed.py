@@ -59,7 +59,7 @@ def documents(model: Model, texts: Texts) -> list[TokenIds]:
 
 def _checked(ids: TokenIds, index: int, model: Model) -> TokenIds:
     if not len(ids):
-        raise OptionError(f"text {index} is empty, and this model has no token that begins a text; leave it out.")
+        raise OptionError(f"texts[{index}] is empty, and this model has no token that begins a text; leave it out.")
     return ids
 
 
@@ -68,8 +68,8 @@ def check_lengths(ids: Sequence[TokenIds], model: Model) -> None:
     for index, each in enumerate(ids):
         if len(each) > model.context:
             longer = model.info.slides or len(each) <= model.info.context_train
-            way = f", or load the model with context={len(each)} (--context)" if longer else ""
-            raise ContextFull(f"text {index} has {len(each)} tokens, and the model reads at most {model.context} at once; cut it "
+            way = f", or load the model with context={len(each)}" if longer else ""
+            raise ContextFull(f"texts[{index}] has {len(each)} tokens, and the model reads at most {model.context} at once; cut it "
                               f"into shorter texts{way}.")
 
 
@@ -85,7 +85,7 @@ def compute(model: Model, ids: Sequence[TokenIds], progress: EmbedProgress | Non
     found = np.concatenate(rows) if rows else np.empty((0, model.info.embedding), np.float32)
     if not np.isfinite(found).all():
         index = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
-        raise NumericError(f"the vector of text {index} has NaN or Inf values; the model's file may be damaged: fetch it "
+        raise NumericError(f"the vector of texts[{index}] has NaN or Inf values; the model's file may be damaged: fetch it "
                            "again.")
     return found
 

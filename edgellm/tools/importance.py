@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.errors import ShapeMismatch, Unsupported
+from edgellm.errors import BadType, ShapeMismatch, Unsupported
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_tensors import TensorInfo
@@ -50,8 +50,13 @@ def read_importance(path: str | os.PathLike[str]) -> Importance:
             message = f"is {kind!r} and should be 'imatrix'; make one with edgellm imatrix, or with llama-imatrix as .gguf"
             raise Unsupported(message, file=gguf.path, field="general.type")
         entries = {name.removesuffix(SUMS): _entry(gguf, name) for name in gguf.tensors if name.endswith(SUMS)}
-        datasets = gguf.metadata.get("imatrix.datasets", ())
-        return Importance(gguf.path, tuple(datasets), int(gguf.metadata.get("imatrix.chunk_count", 0)), entries)
+        datasets, chunks = gguf.metadata.get("imatrix.datasets", ()), gguf.metadata.get("imatrix.chunk_count", 0)
+        names = tuple(datasets) if isinstance(datasets, Iterable) and not isinstance(datasets, str) else None
+        if names is None or not all(isinstance(name, str) for name in names):
+            raise BadType("is not a list of texts; make the importance matrix again", file=gguf.path, field="imatrix.datasets")
+        if not isinstance(chunks, int):
+            raise BadType("is not a whole number; make the importance matrix again", file=gguf.path, field="imatrix.chunk_count")
+        return Importance(gguf.path, names, chunks, entries)
 
 
 def _entry(gguf: GGUFFile, name: str) -> Floats:

@@ -26,6 +26,7 @@ from edgellm.formats.writer import GGUFWriter, NewTensor, part_path
 from edgellm.tools.encoder import Encoder, Floats, check_encodable
 from edgellm.tools.importance import Importance, read_importance
 from edgellm.tools.mixes import Mix, Wishes, choose_types, find_mix
+from edgellm.tools.places import check_out
 from edgellm.tools.source import open_source
 
 PIECE = 1 << 19                  # values that a thread quantises at a time: 2 MiB of f32
@@ -102,9 +103,11 @@ class _Job:
 
 
 def plan(source: str | os.PathLike[str], options: QuantizeOptions) -> Plan:
-    """The types that `quantize` would choose. Reads only headers. Raises OptionError and the FormatErrors."""
+    """The types that `quantize` would choose. Reads only headers. Raises OptionError and the FormatErrors, as it would."""
     with open_source(source) as gguf:
-        return _plan(gguf, options, _importance(options), None)
+        planned = _plan(gguf, options, _importance(options), None)
+        _check(gguf, planned, options)
+        return planned
 
 
 def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], options: QuantizeOptions, *,
@@ -118,12 +121,12 @@ def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], option
     with open_source(source) as gguf:
         importance = _importance(options)
         if options.target is not None:                       # it is measured for long
-            _check_place(gguf, [out if options.split_bytes is None else part_path(os.fspath(out), 0, 1)], 0, force=options.force)
+            _check_place(gguf, [out if options.split_bytes is None else part_path(os.fspath(out), 0, 1)], 0, options)
         planned = _plan(gguf, options, importance, progress)
         _check(gguf, planned, options)
         metadata = gguf.typed_metadata() | _about(planned.mix, importance)
         writer = GGUFWriter(out, metadata, planned.new_tensors, split_bytes=options.split_bytes)
-        _check_place(gguf, writer.paths, planned.nbytes, force=options.force)
+        _check_place(gguf, writer.paths, planned.nbytes, options)
         changed = {name for name, kind in planned.types.items() if kind is not gguf.tensors[name].type}
         encoder = Encoder({gguf.tensors[name].type.name for name in changed}, {planned.types[name].name for name in changed},
                           weighted=importance is not None, progress=progress)
@@ -184,13 +187,11 @@ def _check(gguf: GGUFFile, planned: Plan, options: QuantizeOptions) -> None:
                               "F16 or F32 file, or say --allow-requantize", file=gguf.path, field=name)
 
 
-def _check_place(gguf: GGUFFile, paths: Sequence[str | os.PathLike[str]], nbytes: int, *, force: bool) -> None:
+def _check_place(gguf: GGUFFile, paths: Sequence[str | os.PathLike[str]], nbytes: int, options: QuantizeOptions) -> None:
     """Whether all files that a run would write may be written."""
-    for path in filter(os.path.exists, paths):
-        if any(os.path.samefile(path, source) for source in gguf.paths):
-            raise OptionError(f"{os.fspath(path)} belongs to the source itself; give another name.")
-        if not force:
-            raise OptionError(f"{os.fspath(path)} exists; give another name, or --force to replace it.")
+    sources = [*gguf.paths, *([options.imatrix] if options.imatrix else [])]
+    for path in paths:
+        check_out(path, sources, force=options.force)
     folder = os.path.dirname(os.path.abspath(paths[0]))
     if os.path.isdir(folder) and (free := shutil.disk_usage(folder).free) < nbytes:
         raise Unwritable(f"needs {nbytes} bytes and the disk has {free} left; make room or write elsewhere", file=paths[0])

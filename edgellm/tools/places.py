@@ -1,0 +1,26 @@
+"""Where a tool may write: over nothing that it reads, and over other files only when told."""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from edgellm.errors import OptionError
+from edgellm.formats.whole_file import PART
+
+Path = str | os.PathLike[str]
+
+
+def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
+    """Raises OptionError where `out`, or what stands beside it until it is complete, is one of the sources; where it is a folder;
+    and where it exists, unless `force`.
+    """
+    name, whole = os.fspath(out), os.path.realpath(out)
+    sources = [source for source in sources if os.path.isfile(source)]
+    for path in (whole, whole + PART):
+        if os.path.exists(path) and any(os.path.samefile(path, source) for source in sources):
+            what = "belongs to the source itself" if path == whole else f"is written as {name}{PART} at first, which is a source"
+            raise OptionError(f"{name} {what}; give another name.")
+    if os.path.isdir(whole):
+        raise OptionError(f"{name} is a folder; give the name of a file.")
+    if os.path.exists(whole) and not force:
+        raise OptionError(f"{name} exists; give another name, or --force to replace it.")
