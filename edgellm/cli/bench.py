@@ -111,8 +111,8 @@ def _opened(model: str, load: dict[str, Any]) -> Model:
         learned = re.search(rf"^context={load['context']} .* learned (\d+) positions", str(error))
         if learned is None:
             raise
-        raise OptionError(f"the tests need a context of {load['context']}, and this model has learned {learned[1]} positions; lower "
-                          "-p, -n, -pg or -d") from error
+        raise OptionError(f"the tests need a context of {load['context']}, and this model has learned {learned[1]} positions; "
+                          "lower -p, -n, -pg or -d") from error
 
 
 def _refuse(given: dict[str, bool]) -> None:
