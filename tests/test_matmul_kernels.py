@@ -154,7 +154,7 @@ def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, thread
     """(T, rows) f32. `gate`: by whose activation `act` the results are multiplied, in its place. `kernel`: another one than the
     type's.
     """
-    space, step = np.zeros(scratch_bytes(name, k) + 1, np.uint8), np.array([0, len(x)], np.int64)
+    space, step = np.full(scratch_bytes(name, k) + 1, 0xFF, np.uint8), np.array([0, len(x)], np.int64)       # f32 NaN all over
     out = np.full((len(x), len(raw) + 1), 77, np.float32)
     words = {"bias": bias.ctypes.data} if bias is not None else {}
     if residual is not None:

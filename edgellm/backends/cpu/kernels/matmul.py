@@ -221,7 +221,7 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
                     for i in range(here):        # and the places of the results
                         fetch_tile(op, (group + i) * tile_rows, c + block * some // BLOCKS, c + (block + 1) * some // BLOCKS)
                     at, x_at = groups + block * panel_pass_bytes, x + c * x_stride + block * x_pass_bytes
-                    n_superblocks = max(1, (blocks - block + BLOCKS - 1) // BLOCKS)      # those that have such a block
+                    n_superblocks = (blocks - block + BLOCKS - 1) // BLOCKS  # those that have such a block: there may be none
                     if c > 0 or columns > small_until:
                         near = 0
                     by_panel(at, pass_bytes, here, n_superblocks, x_at, TILE_COLUMNS * x_stride, some, totals, block, near)
