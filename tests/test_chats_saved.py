@@ -139,6 +139,18 @@ def json_equal(data: bytes) -> Record:
     return Record(found["model"], tuple(found["turns"]), found["system"], found["load"], found["created"], found["updated"])
 
 
+@pytest.mark.parametrize("moment", ["x", float("nan"), 1e300, -1e18, None])
+def test_texts_with_impossible_moments_are_damaged(moment: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SessionStore()
+    monkeypatch.setattr("edgellm.engine.session_store.time.time", lambda: moment)
+    store.write("odd", Record("m"))
+    with pytest.raises(SessionError, match="is damaged; delete it"):
+        store.read("odd")
+    store.text_path("deep").write_text("[" * 200_000)
+    with pytest.raises(SessionError, match="cannot be read"):
+        store.read("deep")
+
+
 def test_two_terminals_keep_to_themselves(model: edgellm.Model, capsys: pytest.CaptureFixture[str]) -> None:
     first, store = begin(model), SessionStore()
     ask(first, "Hello")

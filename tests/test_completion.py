@@ -95,7 +95,8 @@ def test_installing(shell: str, script: str, start: str | None, home: Path, caps
     assert app.run(["--install-completion", shell]) == app.run(["--install-completion", shell]) == 0
     assert str(home / script) in capsys.readouterr().err and (home / script).read_text() == SCRIPTS[shell]
     if start:
-        assert (home / start).read_text() == f"alias x=y\nsource '{home / script}'  # completion of edgellm\n"
+        line = f"[ -r '{home / script}' ] && source '{home / script}'  # completion of edgellm\n"
+        assert (home / start).read_text() == "alias x=y\n" + line
 
 
 def test_the_shell_is_the_one_asked_for_or_the_users(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

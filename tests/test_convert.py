@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tokenizers
-from hf_checkpoints import EMBEDDERS, IDS, KINDS, config_of, tensors_of, write_checkpoint, write_safetensors
+from hf_checkpoints import EMBEDDERS, IDS, KINDS, config_of, tensors_of, write_adapter, write_checkpoint, write_safetensors
 from story_text import story_text
 
 import edgellm
@@ -22,6 +22,7 @@ from edgellm.formats.mlx_config import folder_name
 from edgellm.formats.sentencepiece_model import read_sentencepiece
 from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgellm.tools.convert import TARGETS, convert
+from edgellm.tools.hf_lora import convert_lora
 from edgellm.tools.hf_pre_tokenizer import recognise
 from edgellm.weights import WeightStore
 
@@ -232,6 +233,38 @@ def test_values_beyond_f16_are_refused(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "hf", "llama", tensors={"lm_head.weight": wide})
     with pytest.raises(Unsupported, match="BF16"):
         convert(folder, tmp_path / "model.gguf", type_name="F16")
+
+
+@pytest.mark.parametrize("value", [1e7, np.nan, -np.inf])
+def test_values_that_blocks_cannot_hold_are_refused(tmp_path: Path, value: float) -> None:
+    table = tensors_of("llama")["lm_head.weight"].copy()
+    table[3, 5] = value
+    folder = write_checkpoint(tmp_path / "hf", "llama", tensors={"lm_head.weight": table})
+    for kind in ("Q8_0", "Q4_0"):
+        with pytest.raises(Unsupported, match=r"output\.weight: has NaN, Inf or values too large"):
+            convert(folder, tmp_path / "model.gguf", type_name=kind)
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def test_nothing_of_the_checkpoint_is_written_over(tmp_path: Path) -> None:
+    folder, adapter = write_checkpoint(tmp_path / "hf", "bert"), tmp_path / "adapter"
+    write_adapter(adapter, "llama")
+    base = write_checkpoint(tmp_path / "base", "llama")
+    for write, out in ((lambda out: convert(folder, out), folder / "model.safetensors"),
+                       (lambda out: convert(folder, out), folder / "1_Pooling" / "config.json"),
+                       (lambda out: convert_lora(adapter, out, base=base), base / "model.safetensors"),
+                       (lambda out: convert_lora(adapter, out, base=base), adapter / "adapter_config.json")):
+        before = out.read_bytes()
+        with pytest.raises(OptionError, match="the source itself"):
+            write(out)
+        assert out.read_bytes() == before
+
+
+def test_an_unknown_pre_tokenizer_is_refused(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "hf", "llama")
+    for name in ("nope", ""):
+        with pytest.raises(OptionError, match=r"--pre .* is not a pre-tokenizer; give one such as"):
+            convert(folder, tmp_path / "model.gguf", pre=name)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,6 +147,26 @@ def test_experts_that_are_one_parameter_are_refused(tmp_path: Path) -> None:
         convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=base)
 
 
+@pytest.mark.parametrize(("settings", "value", "type_name", "message"), [
+    ({"lora_alpha": float("nan")}, 1, None, "lora_alpha nan"), ({"lora_alpha": 10**400}, 1, None, "lora_alpha"),
+    ({"alora_invocation_tokens": [1, 2]}, 1, None, "alora_invocation_tokens"),
+    ({"layer_replication": [[0, 2]]}, 1, None, "layer_replication"),
+    ({}, np.nan, None, "has NaN, Inf or values beyond the range of F32"), ({}, 1e5, "F16", "beyond the range of F16")])
+def test_adapters_that_would_be_refused_later_are_refused(tmp_path: Path, settings: dict[str, Any], value: float,
+                                                          type_name: str | None, message: str) -> None:
+    shapes = {name: array.shape for name, array in tensors_of("mixtral").items()}
+    name = "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"
+    write_adapter(tmp_path / "adapter", modules_of("mixtral"), shapes, **settings)
+    if value != 1:
+        rank, columns = 4, shapes["model.layers.1.self_attn.q_proj.weight"][1]
+        more: dict[str, Array | None] = {name: np.full((rank, columns), value, np.float32)}
+        write_adapter(tmp_path / "adapter", modules_of("mixtral"), shapes, more=more)
+    with pytest.raises(EdgeError, match=message):
+        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "mixtral"),
+                     type_name=type_name)
+    assert not (tmp_path / "m.gguf").exists()
+
+
 @pytest.mark.parametrize("patterns", [{"q_proj(": 2}, {"q_proj": "x"}, ["q_proj"]])
 def test_alphas_that_are_none_are_refused(tmp_path: Path, patterns: Any) -> None:
     shapes = {name: array.shape for name, array in tensors_of("mixtral").items()}

@@ -177,6 +177,7 @@ def test_what_is_no_adapter_of_this_model(tmp_path: Path) -> None:
     refused(ShapeMismatch, rf"{name}.lora_a.*rank 4, and its lora_b 3", {name: (a, b[:, :3])})
     refused(FormatError, f"{name}.lora_b.*NaN", {name: (a, np.full_like(b, np.nan))})
     refused(BadHParam, "adapter.lora.alpha", alpha=float("inf"))
+    refused(Unsupported, "adapter.alora.invocation_tokens.*aLoRA", **{"adapter.alora.invocation_tokens": [1, 2]})
     file = write(tmp_path / "half.gguf", good, 8, "llama")
     data = file.read_bytes().replace(b"attn_q.weight.lora_b", b"attn_k.weight.lora_b")
     file.write_bytes(data)

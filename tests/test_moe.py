@@ -140,6 +140,13 @@ def test_a_token_reads_the_experts_that_it_takes(tmp_path: Path) -> None:
     assert sizes[0] == sizes[1]
 
 
+@pytest.mark.parametrize("used", [1, 3])
+def test_sparse_mixers_take_two_experts(used: int, tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "phimoe", n_layers=1, n_used=used)
+    with open_gguf(path) as gguf, pytest.raises(BadHParam, match=f"expert_used_count: is {used}"):
+        load_graph(gguf)
+
+
 @pytest.mark.parametrize(("key", "value"), [
     ("expert_count", 0), ("expert_used_count", 9), ("expert_gating_func", 7), ("expert_group_count", 3), ("expert_group_count", 4),
     ("expert_feed_forward_length", 0), ("expert_shared_count", 10**6)])

@@ -152,7 +152,7 @@ def test_other_systems(platform: str, folders: dict[str, str], home: Path) -> No
 
 def test_own_folders(home: Path) -> None:
     write(home / "more/deep/x-Q5_K_M.gguf")
-    write(home / ".config/edgellm/models.toml", b'schema = 1\nfolders = ["~/more"]\n')
+    write(home / ".config/edgellm/models.toml", b'schema = 1\nfolders = ["~/more", "~nobody-of-this-name/x"]\n')
     write(models_folder() / "mine.gguf", GGUF + b"1")
     assert names_of("folders") == ["mine", str(home / "more/deep/x-Q5_K_M.gguf")]
     assert resolve("mine") == models_folder() / "mine.gguf"

@@ -18,6 +18,8 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     """Pre-norm blocks of rotated attention and experts, with biases. The makers' layer norms, where llama.cpp has RMS norms."""
     eps, heads, window = norm_epsilon(keys), heads_of(keys), sliding_window(keys)
     experts = replace(experts_of(keys, normalise=False), gating="sparsemixer", normalise=False)
+    if experts.k != 2:
+        raise keys.bad("expert_used_count", f"is {experts.k}, and SparseMixer takes 2")
     rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox")
     x = token_embedding(g, keys)
     for layer, head in enumerate(heads):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def entries() -> Mapping[str, Entry]:
 
 def folders() -> tuple[Path, ...]:
     """The folders of models that the user's models.toml lists. Raises BadCatalogue."""
-    return tuple(Path(folder).expanduser() for folder in own().folders)
+    return tuple(Path(os.path.expanduser(folder)) for folder in own().folders)       # of an unknown user: as it is
 
 
 def bundled() -> Iterator[tuple[Entry, ModelFile, Path]]:

@@ -70,7 +70,8 @@ def install(shell: str) -> Path:
         start = Path(os.environ.get("ZDOTDIR") or home) / ".zshrc" if shell == "zsh" else home / ".bashrc"
         line = f"source '{script}'  # completion of edgellm\n"
         old = start.read_text(encoding="utf-8") if start.exists() else ""
-        if line not in old:
+        if line not in old:                      # also behind the condition
+            line = f"[ -r '{script}' ] && {line}"
             with start.open("a", encoding="utf-8") as file:
                 file.write(("" if old.endswith("\n") or not old else "\n") + line)
         return script

@@ -46,8 +46,7 @@ def convert(
 
     if base is not None and not lora:
         raise OptionError("--base belongs to an adapter: give --lora too")
-    sources = [file for file in folder.iterdir() if file.suffix != ".gguf"] if folder.is_dir() else []
-    check_out(out, [*sources, *([base] if base is not None else [])], force=force)
+    check_out(out, [], force=force)
     with ProgressLine(f"converting {folder}") as progress:
         if lora:
             done = convert_lora(folder, out, base=base, type_name=type_)

@@ -252,6 +252,9 @@ def _alpha(gguf: GGUFFile, architecture: str) -> float:
     if of != architecture:
         raise Unsupported(f"is an adapter of a {shown(of)} model, and this one is {architecture}; take the adapter of this model",
                           file=gguf.path, field="general.architecture")
+    if (field := next((key for key in gguf.metadata if key.startswith("adapter.alora.")), None)) is not None:
+        raise Unsupported("is of an aLoRA, which begins at certain tokens; edgellm runs adapters that hold for all tokens",
+                          file=gguf.path, field=field)
     alpha = gguf.metadata.get("adapter.lora.alpha", 0.0)
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise BadHParam(f"is {shown(alpha)}; convert the adapter again", file=gguf.path, field="adapter.lora.alpha")

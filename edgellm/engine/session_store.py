@@ -97,7 +97,7 @@ class SessionStore:
         except FileNotFoundError as error:
             there = ", ".join(self.names()[:5])
             raise SessionError(f"there is no session {name!r}; {f'saved: {there}' if there else 'none was saved yet'}") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise SessionError(f"{path}: cannot be read ({error}); delete it with edgellm sessions rm {name}.") from error
         checked = _record(found)
         if checked is None:
@@ -224,7 +224,8 @@ def _record(found: Any) -> Record | None:
         return None
     turns_whole = all(isinstance(turn, dict) and turn.get("role") in ROLES and isinstance(turn.get("content"), str)
                       for turn in record.turns)
-    whole = turns_whole and isinstance(record.model, str) and isinstance(record.load, dict)
+    dated = all(isinstance(moment, int | float) and 0 <= moment < 1 << 36 for moment in (record.created, record.updated))
+    whole = turns_whole and dated and isinstance(record.model, str) and isinstance(record.load, dict)
     return record if whole and isinstance(record.system, str | None) else None
 
 

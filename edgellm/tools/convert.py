@@ -1,10 +1,12 @@
 """A safetensors checkpoint in the Hugging Face layout as a GGUF file: llama.cpp's names, rows, metadata and tokenizer."""
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.arch import build_graph, load_graph
-from edgellm.errors import OptionError, Unreadable, Unsupported
+from edgellm.errors import NoTokenizer, OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.families import PREFIX
 from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
@@ -23,13 +25,16 @@ from edgellm.formats.mlx_source import Source
 from edgellm.formats.safetensors import SafeTensorsFile
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.spec import vectors
-from edgellm.tools.converted import PLAIN, Converted
+from edgellm.tokenizer import UnknownPreTokenizer, build_tokenizer
+from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from edgellm.tools.converted import LARGEST_F16, PLAIN, Converted
 from edgellm.tools.hf_exact import ExactCheckpoint
 from edgellm.tools.hf_float4 import floats_of_4_bits
 from edgellm.tools.hf_fused4 import divided
 from edgellm.tools.hf_packed import wrap
 from edgellm.tools.hf_scaled import scaled
 from edgellm.tools.hf_tokenizer import complete
+from edgellm.tools.places import check_out, checkpoint_files
 
 TARGETS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 AUTO = "auto"
@@ -39,7 +44,6 @@ FLOAT_TENSORS = re.compile(                      # stay float32, as in llama.cpp
 AT_ONCE = 1 << 22                # values that are converted together: 16 MiB in float32
 SHOWN = 40                       # letters of a setting's value
 COMPARED = 1 << 24               # bytes that are compared together
-LARGEST_F16 = 65504.0
 Progress = Callable[[str, int, int], None]
 
 
@@ -54,6 +58,9 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
     target = _target(type_name)
     if not os.path.isdir(folder):
         raise Unreadable("is not a folder; give the folder of a checkpoint, with config.json and .safetensors files", file=folder)
+    check_out(out, checkpoint_files(folder), force=True)
+    if pre is not None and pre not in PRE_TOKENIZERS:
+        raise OptionError(f"--pre {pre[:40]!r} is not a pre-tokenizer; give one such as {', '.join(list(PRE_TOKENIZERS)[:8])}.")
     with open_mlx_folder(os.path.abspath(folder), _unpacked) as model:
         if packed := next((info for info in model.tensors.values() if info.type.origin == MLX), None):
             raise Unsupported(f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder,
@@ -76,6 +83,7 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
         if fallen:
             notes.append(f"{len(fallen)} matrices are F16, for {target.name if target else ''} blocks do not divide their rows")
         metadata = _metadata(model, plan)
+        _check_tokenizer(metadata, folder)
         with GGUFWriter(out, metadata, plan) as writer:
             for done, tensor in enumerate(plan):
                 if progress is not None:
@@ -87,6 +95,13 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
         notes += _dynamic(model) + _unread(model)
         return Converted(writer.paths[0], metadata["general.architecture"], name, os.stat(writer.paths[0]).st_size, len(plan),
                          tuple(notes))
+
+
+def _check_tokenizer(metadata: Mapping[str, Any], folder: str | os.PathLike[str]) -> None:
+    """Raises what loading the file would raise of its tokenizer."""
+    with warnings.catch_warnings(), contextlib.suppress(NoTokenizer):
+        warnings.simplefilter("ignore", UnknownPreTokenizer)
+        build_tokenizer(metadata, file=folder)
 
 
 def _dynamic(model: MlxFolder) -> list[str]:
@@ -225,4 +240,14 @@ def _encoded(model: MlxFolder, tensor: NewTensor) -> Iterator[npt.NDArray[np.uin
         if tensor.type.name == "F16" and np.abs(values[np.isfinite(values)]).max(initial=0.0) > LARGEST_F16:
             raise Unsupported("has values beyond the range of F16; convert with --type BF16 or F32", file=model.path,
                               field=tensor.name)
-        yield CODECS[tensor.type.name].quantize(values)
+        encoded = CODECS[tensor.type.name].quantize(values)
+        if tensor.type.name not in PLAIN and not _fits(values, encoded, tensor.type):
+            raise Unsupported("has NaN, Inf or values too large for the scales of its blocks; convert with --type BF16 or F32",
+                              file=model.path, field=tensor.name)
+        yield encoded
+
+
+def _fits(values: npt.NDArray[np.float32], encoded: npt.NDArray[np.uint8], kind: GGMLType) -> bool:
+    """Whether all is finite, and so are the scales, in f16."""
+    largest = np.abs(values).max(initial=0.0)    # NaN where there is one
+    return bool(largest <= LARGEST_F16 or (np.isfinite(largest) and np.isfinite(CODECS[kind.name].dequantize(encoded)).all()))

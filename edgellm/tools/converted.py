@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PLAIN = ("F32", "F16", "BF16")
+LARGEST_F16, LARGEST_F32 = 65504.0, 3.4028234663852886e38
 
 
 @dataclass(frozen=True, slots=True)

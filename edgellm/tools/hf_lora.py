@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from edgellm.arch.blocks.moe import MAX_EXPERTS
 from edgellm.catalogue.hub_cache import snapshots
-from edgellm.errors import BadHParam, BadTensorInfo, OptionError, Unreadable, Unsupported
+from edgellm.errors import BadHParam, BadTensorInfo, OptionError, Unreadable, Unsupported, shown
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.families import Family, Piece, part_of
 from edgellm.formats.ggml_types import TYPES_BY_NAME
@@ -25,7 +25,8 @@ from edgellm.formats.mlx_source import WHOLE, Rows, source_of
 from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors, read_json
 from edgellm.formats.settings import Settings
 from edgellm.formats.writer import GGUFWriter, NewTensor
-from edgellm.tools.converted import PLAIN, Converted
+from edgellm.tools.converted import LARGEST_F16, LARGEST_F32, PLAIN, Converted
+from edgellm.tools.places import check_out, checkpoint_files
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 EXPERTS = "_exps"                # ends GGUF's names of parts that have the matrices of all experts
@@ -51,12 +52,18 @@ def convert_lora(folder: str | os.PathLike[str], out: str | os.PathLike[str], *,
     settings = read_json(MappedFile(os.path.join(folder, CONFIG)))
     _check(settings, folder)
     place = _base(settings, base)
+    check_out(out, [*checkpoint_files(folder), *checkpoint_files(place)], force=True)
     family, config = find_family(read_json(MappedFile(os.path.join(place, "config.json"))), place)
     alpha = settings.get("lora_alpha")
     rank = settings.get("r")
     if not isinstance(alpha, (int, float)) or not isinstance(rank, int) or rank < 1:
         raise BadHParam(f"names no lora_alpha and r (they are {alpha!r}, {rank!r}); save the adapter again", file=folder)
-    stated = float(alpha) * (math.sqrt(rank) if settings.get("use_rslora") else 1.0)
+    try:
+        stated = float(alpha) * (math.sqrt(rank) if settings.get("use_rslora") else 1.0)
+    except OverflowError:
+        stated = math.inf
+    if not abs(stated) < LARGEST_F32:
+        raise BadHParam(f"has the lora_alpha {shown(alpha)}; save the adapter again", file=folder, field="lora_alpha")
     with open_safetensors(os.path.join(folder, WEIGHTS)) as file:
         adapter = _Adapter(file, family, config, settings, place)
         tensors = [NewTensor(half.name, half.shape, TYPES_BY_NAME[kind]) for half in adapter.halves]
@@ -65,7 +72,11 @@ def convert_lora(folder: str | os.PathLike[str], out: str | os.PathLike[str], *,
                     "general.file_type": next(number for number, name in NAMES.items() if name == kind)}
         with GGUFWriter(out, metadata, tensors) as writer:
             for half in adapter.halves:
-                writer.write(half.name, CODECS[kind].quantize(adapter.array(half, stated)))
+                values = adapter.array(half, stated)
+                if not np.abs(values).max(initial=0.0) <= (LARGEST_F16 if kind == "F16" else LARGEST_F32):
+                    raise Unsupported(f"has NaN, Inf or values beyond the range of {kind}; train it again, or convert with --type "
+                                      "F32", file=folder, field=half.name)
+                writer.write(half.name, CODECS[kind].quantize(values))
     path = writer.paths[0]
     return Converted(path, family.architecture, kind, os.stat(path).st_size, len(tensors), ())
 
@@ -75,7 +86,7 @@ def _check(settings: Json, folder: str) -> None:
     if settings.get("peft_type") != "LORA":
         raise Unsupported(f"is {str(settings.get('peft_type'))[:40]!r}; GGUF holds LoRA adapters only", file=folder,
                           field="peft_type")
-    for key in ("use_dora", "modules_to_save", "trainable_token_indices"):
+    for key in ("use_dora", "modules_to_save", "trainable_token_indices", "alora_invocation_tokens", "layer_replication"):
         if settings.get(key):
             raise Unsupported("is not part of GGUF's adapters; merge the adapter into its model, and convert that", file=folder,
                               field=key)

@@ -10,6 +10,11 @@ from edgellm.formats.whole_file import PART
 Path = str | os.PathLike[str]
 
 
+def checkpoint_files(folder: Path) -> list[str]:
+    """The files of a checkpoint, those of folders in it included; of it no GGUF file is read."""
+    return [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names if not name.endswith(".gguf")]
+
+
 def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
     """Raises OptionError where `out`, or what stands beside it until it is complete, is one of the sources; where it is a folder;
     and where it exists, unless `force`.
