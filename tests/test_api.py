@@ -156,6 +156,8 @@ def test_text_prompts(model: edgellm.Model) -> None:
         model.generate("")
     with pytest.raises(OptionError, match="prompt has the token id 99999"):
         model.generate([99999])
+    with pytest.raises(OptionError, match=r"max_token is not an option of generation; did you mean max_tokens\?"):
+        model.generate([1], max_token=3)         # type: ignore[call-arg]
     with pytest.raises(OptionError, match="topk is not an option"):
         model.generate("hello", topk=3)  # type: ignore[call-arg]  # wrong on purpose
     control = model.tokenizer.token_id("<|im_end|>")

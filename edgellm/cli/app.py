@@ -156,6 +156,9 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
         command = " ".join([command, *[a for a in arguments if a in names][:1]])
     text = re.sub(r"got unexpected extra argument(?:s|\(s\))? \((.*)\)", r"\1: too many arguments; quote text that has spaces",
                   text)
+    letters = re.match(r"invalid value for '(-\w)'.*: '([a-zA-Z]+)' is not", text)
+    if letters and (whole := letters[1] + letters[2]) in arguments:      # llama.cpp has options of one dash and several letters
+        return f"{whole}: there is no such option; edgellm {command} --help shows what it takes"
     name, value = _given(getattr(getattr(error, "param", None), "opts", []), arguments)
     if value:
         text = f"{name} {value}: {str(getattr(error, 'message', text)).rstrip('.')}"

@@ -66,6 +66,14 @@ def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str
     form = find_form(options, stops=bool(given))
     stops = StopText(given, () if form else more_stops)      # in a form they would be part of a text
     sampling = {name: value for name, value in options.items() if name not in OURS}
+    known = (*OURS, *SamplingKeywords.__annotations__)
+    for name in sampling:
+        if name not in known:
+            import difflib  # which nobody else needs
+
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(known))}."
+            raise OptionError(f"{name} is not an option of generation; {hint}")
     policy, loops = options.get("context_policy"), options.get("stop_loops")
     return GenerationOptions(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
                              cast(SamplingKeywords, sampling), check_progress(options.get("progress"), "(done, total) tokens"),
