@@ -186,6 +186,16 @@ def test_values_that_are_no_numbers(tmp_path: Path, type_: str, value: float) ->
     assert os.listdir(tmp_path) == ["source.gguf"]
 
 
+@pytest.mark.parametrize("type_", ["Q8_0", "Q4_0", "Q4_1", "IQ4_NL"])
+def test_values_beyond_the_scales_of_blocks(tmp_path: Path, type_: str) -> None:
+    source = write_model(tmp_path / "source.gguf", tensors=[NewTensor("blk.0.ffn_up.weight", (4, 32), F32)], spoil=3e7)
+    with pytest.raises(Unsupported, match=f"ffn_up.weight: has values too large for the scales of {type_}"):
+        quantize(source, tmp_path / "out.gguf", QuantizeOptions(type=type_))
+    assert os.listdir(tmp_path) == ["source.gguf"]
+    source = write_model(tmp_path / "large.gguf", tensors=[NewTensor("blk.0.ffn_up.weight", (4, 32), F32)], spoil=70000)
+    quantize(source, tmp_path / "out.gguf", QuantizeOptions(type=type_))
+
+
 def test_values_beyond_f16(tmp_path: Path) -> None:
     source = write_model(tmp_path / "source.gguf", tensors=[NewTensor("blk.0.ffn_up.weight", (4, 32), F32)], spoil=70000)
     with pytest.raises(Unsupported, match="choose BF16"):

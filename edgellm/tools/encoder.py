@@ -13,6 +13,7 @@ from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import GGMLType
 from edgellm.formats.mapped import Bytes
+from edgellm.tools.converted import LARGEST_F16, PLAIN
 
 Floats = npt.NDArray[np.float32]
 IMPORTANCE = "+importance"
@@ -41,10 +42,20 @@ class Encoder:
         self._kernels = {name.removeprefix("encode:"): _SIGNATURE(address) for name, address in found.items()}
 
     def encode(self, raw: Bytes, source: GGMLType, target: GGMLType, importance: Floats | None = None) -> Bytes:
-        """Rows (rows, bytes of `source`) to (rows, bytes of `target`). importance (columns,). ValueError on NaN or Inf."""
+        """Rows (rows, bytes of `source`) to (rows, bytes of `target`). importance (columns,). ValueError on NaN or Inf,
+        OverflowError on values that are too large for the scales of blocks.
+        """
         values = self.decode(raw, source)
-        if values.size and not np.isfinite(values.min() + values.max()):          # both are NaN if any value is
+        low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
+        if not np.isfinite(low + high):                      # both are NaN if any value is
             raise ValueError("NaN or Inf")
+        encoded = self._encoded(values, target, importance)
+        risky = max(-low, high) > LARGEST_F16 and target.name not in PLAIN
+        if risky and not np.isfinite(CODECS[target.name].dequantize(encoded)).all():
+            raise OverflowError("beyond the range of scales")
+        return encoded
+
+    def _encoded(self, values: Floats, target: GGMLType, importance: Floats | None) -> Bytes:
         if target.name == "F32":
             return values.view(np.uint8)
         name = target.name

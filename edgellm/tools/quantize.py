@@ -272,6 +272,9 @@ def _encode(job: _Job, name: str, raw: Bytes, importance: Floats | None) -> Byte
         return raw
     try:
         data = job.encoder.encode(raw, source, target, importance)
+    except OverflowError as error:
+        raise Unsupported(f"has values too large for the scales of {target.name}; choose BF16 for it, with --tensor-type",
+                          file=job.gguf.path, field=name) from error
     except ValueError as error:
         raise Unsupported("has NaN or Inf among its values; the file is damaged or was converted wrongly", file=job.gguf.path,
                           field=name) from error
