@@ -291,6 +291,26 @@ def test_cancel_reaches_answers_that_wait_or_lost_their_turn(loader: Loader, mod
     assert model.generate(PROMPT, max_tokens=3, **GREEDY).stop_reason == "length" and len(list(again)) == 8
 
 
+def test_calls_that_wait_are_told_that_the_model_was_closed(loader: Loader, model: Model) -> None:
+    loader.toy.fail = lambda: time.sleep(0.001)
+    results, errors = list[str](), list[type[Exception]]()
+
+    def ask() -> None:
+        try:
+            results.append(model.generate(PROMPT, max_tokens=None, **GREEDY).stop_reason)
+        except ModelClosed as error:
+            errors.append(type(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(model.engine.turns.queue) == 2)
+    model.close()
+    for thread in threads:
+        thread.join(120)
+    assert ModelClosed in errors and set(results) <= {"cancelled"} and len(results) + len(errors) == 3
+
+
 def test_pieces_are_copied_and_pickled(model: Model) -> None:
     piece = next(model.stream(PROMPT, logprobs=2, **GREEDY))
     for other in (copy.copy(piece), copy.deepcopy(piece), pickle.loads(pickle.dumps(piece))):

@@ -152,9 +152,11 @@ class Engine:
                 self.turns.leave(task)
                 task.wake.notify_all()
 
-    def cancel(self) -> None:
-        """End all answers that have begun or wait, without waiting for that; logits that somebody waits for are none."""
-        for task in self.turns.all:
+    def cancel(self, *, running: bool = False) -> None:
+        """End all answers that have begun or wait, or only the `running` ones, without waiting for that; logits that somebody waits
+        for are none.
+        """
+        for task in self.turns.holders if running else self.turns.all:
             task.cancelled = task.cancelled or not task.many_outputs
 
     @contextlib.contextmanager

@@ -312,7 +312,7 @@ class Model(Generating, AsyncEmbedding):
         """
         if self.engine.forked or self.closed:
             return
-        self.cancel()
+        self.engine.cancel(running=True)
         self._tokenizer.wait()
         self.engine.close()
         with self._drafting:
