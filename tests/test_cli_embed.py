@@ -58,6 +58,9 @@ def test_an_array_that_is_there_is_replaced_on_request(model: Path, lines: Path,
         assert "exists; give another name, or --force" in capsys.readouterr().err and target.read_bytes() == b"old"
         assert app.run(["embed", str(model), str(lines), "-o", str(tmp_path / "none" / "v.npy")]) != 0
         assert "cannot be written" in capsys.readouterr().err
+        (own := tmp_path / "lines.npy").write_bytes(lines.read_bytes())
+        assert app.run(["embed", str(model), str(own), "-o", str(own), "--force"]) == 2
+        assert "the source itself" in capsys.readouterr().err and own.read_bytes() == lines.read_bytes()
     assert app.run(["embed", str(model), str(lines), "-o", str(target), "--force"]) == 0
     assert np.load(target).shape == (3, 64)
 

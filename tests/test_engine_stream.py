@@ -6,7 +6,7 @@ import math
 import pickle
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -269,6 +269,15 @@ def test_cancel_from_another_thread(loader: Loader, model: Model) -> None:
     assert model.generate(PROMPT, max_tokens=3, **GREEDY).stop_reason == "length"
 
 
+def three_callers(model: Model, ask: Callable[[], None]) -> list[threading.Thread]:
+    """Threads of which one is answered and two wait."""
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(model.engine.turns.queue) == 2)
+    return threads
+
+
 def test_cancel_reaches_answers_that_wait_or_lost_their_turn(loader: Loader, model: Model) -> None:
     displaced = model.stream(PROMPT, max_tokens=40, **GREEDY)
     next(displaced)
@@ -277,11 +286,7 @@ def test_cancel_reaches_answers_that_wait_or_lost_their_turn(loader: Loader, mod
     assert list(displaced) == [] and displaced.result.stop_reason == "cancelled"
     loader.toy.fail = lambda: time.sleep(0.001)
     results = list[str]()
-    threads = [threading.Thread(target=lambda: results.append(model.generate(PROMPT, max_tokens=None, **GREEDY).stop_reason))
-               for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    until(lambda: len(model.engine.turns.queue) == 2)
+    threads = three_callers(model, lambda: results.append(model.generate(PROMPT, max_tokens=None, **GREEDY).stop_reason))
     model.cancel()
     for thread in threads:
         thread.join(120)
@@ -301,10 +306,7 @@ def test_calls_that_wait_are_told_that_the_model_was_closed(loader: Loader, mode
         except ModelClosed as error:
             errors.append(type(error))
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    until(lambda: len(model.engine.turns.queue) == 2)
+    threads = three_callers(model, ask)
     model.close()
     for thread in threads:
         thread.join(120)

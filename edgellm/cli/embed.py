@@ -45,11 +45,12 @@ def embed(
     from edgellm.cli.opening import open_model
     from edgellm.cli.progress import ProgressLine
     from edgellm.formats.whole_file import check_place
+    from edgellm.tools.places import check_out
 
     if output is not None and output.suffix != ".npy":
         raise OptionError(f"--output {output} has no name that ends in .npy; give one, or leave it out for JSON lines.")
-    if output is not None and output.exists() and not force:
-        raise OptionError(f"{output} exists; give another name, or --force to replace it.")
+    if output is not None:
+        check_out(output, [] if file is None else [file], force=force)
     resolve(model)                           # a mistyped name shows before text is waited for
     if output is not None:
         check_place(output)

@@ -77,6 +77,7 @@ def export(
     """Export a chat as Markdown, or as JSON with its messages."""
     from edgellm.engine.session_store import as_json, markdown
     from edgellm.formats.whole_file import write_whole
+    from edgellm.tools.places import check_out
 
     if format_ not in FORMATS:
         raise OptionError(f"--format {format_}: give {' or '.join(FORMATS)}")
@@ -85,8 +86,7 @@ def export(
     if output is None:
         sys.stdout.write(Filter()(text) if sys.stdout.isatty() else text)
         return
-    if output.exists() and not force:
-        raise OptionError(f"{output} exists; give another name, or --force to replace it.")
+    check_out(output, [], force=force)
     try:
         write_whole(output, text.encode(errors="replace"))
     except OSError as error:

@@ -66,19 +66,24 @@ def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str
     form = find_form(options, stops=bool(given))
     stops = StopText(given, () if form else more_stops)      # in a form they would be part of a text
     sampling = {name: value for name, value in options.items() if name not in OURS}
-    known = (*OURS, *SamplingKeywords.__annotations__)
-    for name in sampling:
-        if name not in known:
-            import difflib  # which nobody else needs
-
-            near = difflib.get_close_matches(name, known, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(known))}."
-            raise OptionError(f"{name} is not an option of generation; {hint}")
+    _check_names(sampling)
     policy, loops = options.get("context_policy"), options.get("stop_loops")
     return GenerationOptions(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
                              cast(SamplingKeywords, sampling), check_progress(options.get("progress"), "(done, total) tokens"),
                              None if policy is None else check_policy(policy), form, _logprobs(options.get("logprobs")),
                              stop_loops if loops is None else check_flag("stop_loops", loops), _draft(options.get("draft")))
+
+
+def _check_names(sampling: Iterable[str]) -> None:
+    """Raises OptionError for a name that is no option, with those that are like it."""
+    wrong = next((name for name in sampling if name not in SamplingKeywords.__annotations__), None)
+    if wrong is not None:
+        import difflib  # which nobody else needs
+
+        known = sorted(GenerationKeywords.__annotations__)
+        near = difflib.get_close_matches(wrong, known, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}."
+        raise OptionError(f"{wrong} is not an option of generation; {hint}")
 
 
 def _draft(asked: object) -> str | None:
