@@ -9,6 +9,7 @@
 
 Importing this package imports nothing else; each name below brings what it needs on first use.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -57,19 +58,64 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncStream", "BackendError", "BadAlignment", "BadCatalogue", "BadHParam", "BadMagic", "BadTensorInfo", "BadType",
-    "BadVersion", "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "Event", "FormatError", "Generation",
-    "LimitExceeded", "Model", "ModelClosed", "ModelInfo", "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError",
-    "OptionError", "Piece", "SamplingOptions", "SchemaError", "Session", "SessionError", "ShapeMismatch", "Stats", "Stream",
-    "TemplateError", "ToolCall", "Truncated", "Unreadable", "Unsupported", "Unwritable", "load", "load_tokenizer",
+    "AsyncStream",
+    "BackendError",
+    "BadAlignment",
+    "BadCatalogue",
+    "BadHParam",
+    "BadMagic",
+    "BadTensorInfo",
+    "BadType",
+    "BadVersion",
+    "BadVocab",
+    "ContextFull",
+    "DownloadError",
+    "Duplicate",
+    "EdgeError",
+    "Event",
+    "FormatError",
+    "Generation",
+    "LimitExceeded",
+    "Model",
+    "ModelClosed",
+    "ModelInfo",
+    "ModelNotFound",
+    "NoTokenizer",
+    "NotEnoughMemory",
+    "NumericError",
+    "OptionError",
+    "Piece",
+    "SamplingOptions",
+    "SchemaError",
+    "Session",
+    "SessionError",
+    "ShapeMismatch",
+    "Stats",
+    "Stream",
+    "TemplateError",
+    "ToolCall",
+    "Truncated",
+    "Unreadable",
+    "Unsupported",
+    "Unwritable",
+    "load",
+    "load_tokenizer",
 ]
 
 _HOMES = {
-    "load": "edgellm.engine.load", "load_tokenizer": "edgellm.engine.load", "Model": "edgellm.engine.model",
-    "Event": "edgellm.engine.records", "Generation": "edgellm.engine.records", "ModelInfo": "edgellm.engine.records",
-    "Piece": "edgellm.engine.records", "Session": "edgellm.engine.session", "Stats": "edgellm.engine.records",
+    "load": "edgellm.engine.load",
+    "load_tokenizer": "edgellm.engine.load",
+    "Model": "edgellm.engine.model",
+    "Event": "edgellm.engine.records",
+    "Generation": "edgellm.engine.records",
+    "ModelInfo": "edgellm.engine.records",
+    "Piece": "edgellm.engine.records",
+    "Session": "edgellm.engine.session",
+    "Stats": "edgellm.engine.records",
     "Stream": "edgellm.engine.stream",
-    "ToolCall": "edgellm.chat.tools", "AsyncStream": "edgellm.engine.async_", "SamplingOptions": "edgellm.sampling",
+    "ToolCall": "edgellm.chat.tools",
+    "AsyncStream": "edgellm.engine.async_",
+    "SamplingOptions": "edgellm.sampling",
 }
 
 

@@ -1,4 +1,5 @@
 """The public errors: one family, so that an app can catch `EdgeError` and show its text."""
+
 from __future__ import annotations
 
 from edgellm.formats.errors import (
@@ -21,17 +22,42 @@ from edgellm.formats.errors import (
 )
 
 __all__ = [
-    "BackendError", "BadAlignment", "BadCatalogue", "BadHParam", "BadMagic", "BadTensorInfo", "BadType", "BadVersion",
-    "BadVocab", "ContextFull", "DownloadError", "Duplicate", "EdgeError", "FormatError", "LimitExceeded", "ModelClosed",
-    "ModelNotFound", "NoTokenizer", "NotEnoughMemory", "NumericError", "OptionError", "SchemaError", "SessionError",
-    "ShapeMismatch", "TemplateError", "Truncated", "Unreadable", "Unsupported", "Unwritable",
+    "BackendError",
+    "BadAlignment",
+    "BadCatalogue",
+    "BadHParam",
+    "BadMagic",
+    "BadTensorInfo",
+    "BadType",
+    "BadVersion",
+    "BadVocab",
+    "ContextFull",
+    "DownloadError",
+    "Duplicate",
+    "EdgeError",
+    "FormatError",
+    "LimitExceeded",
+    "ModelClosed",
+    "ModelNotFound",
+    "NoTokenizer",
+    "NotEnoughMemory",
+    "NumericError",
+    "OptionError",
+    "SchemaError",
+    "SessionError",
+    "ShapeMismatch",
+    "TemplateError",
+    "Truncated",
+    "Unreadable",
+    "Unsupported",
+    "Unwritable",
 ]
 
 
 def shown(value: object) -> str:
     """What a caller gave, for an error text: short, and also where Python refuses to write it (4,300 digits)."""
     try:
-        text = " ".join(repr(value).split())     # arrays have several lines
+        text = " ".join(repr(value).split())  # arrays have several lines
     except ValueError:
         text = "a number of thousands of digits" if isinstance(value, int) else f"<{type(value).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,4 +1,5 @@
 """Where edgellm keeps what it can make again and what the user did, and whether a folder is only the user's."""
+
 from __future__ import annotations
 
 import os
@@ -39,6 +40,6 @@ def is_private(folder: Path) -> bool:
         return False
     if not stat.S_ISDIR(status.st_mode):
         return False
-    if sys.platform == "win32":                  # profile folders carry an ACL for their owner; mode bits say nothing
+    if sys.platform == "win32":  # profile folders carry an ACL for their owner; mode bits say nothing
         return True
     return status.st_uid == os.geteuid() and not status.st_mode & 0o022

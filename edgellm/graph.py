@@ -1,4 +1,5 @@
 """The graph of one forward step: immutable nodes, a builder that architectures use, a printer."""
+
 from __future__ import annotations
 
 import math
@@ -10,8 +11,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 Attr: TypeAlias = "int | float | str | bool | tuple[int, ...] | RopeSpec | None"
-Rows = Literal["T", "R", "S"]     # T: tokens of this step; R: those whose logits are wanted; S: segments
-Value = int                       # index of a node in its graph
+Rows = Literal["T", "R", "S"]  # T: tokens of this step; R: those whose logits are wanted; S: segments
+Value = int  # index of a node in its graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,13 @@ class RopeSpec:
     n_rot: int
     style: Literal["norm", "neox"]
     base: float
-    freq_scale: float = 1.0                      # 1 / linear scaling factor
-    factors: str | None = None                   # name of an F32 tensor (n_rot/2,) that divides the frequencies
+    freq_scale: float = 1.0  # 1 / linear scaling factor
+    factors: str | None = None  # name of an F32 tensor (n_rot/2,) that divides the frequencies
     magnitude: float = 1.0
-    yarn: tuple[float, float, float, int] | None = None   # (ext_factor, beta_fast, beta_slow, original context)
-    yarn_whole_pairs: bool = True                # whether YaRN's range is cut to whole pairs
-    temperature: tuple[float, int, int] | None = None     # (growth, every, ahead)
-    n_factors: int = 0                           # length of `factors`, where only the first n_rot/2 count
+    yarn: tuple[float, float, float, int] | None = None  # (ext_factor, beta_fast, beta_slow, original context)
+    yarn_whole_pairs: bool = True  # whether YaRN's range is cut to whole pairs
+    temperature: tuple[float, int, int] | None = None  # (growth, every, ahead)
+    n_factors: int = 0  # length of `factors`, where only the first n_rot/2 count
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class KVSpec:
     """
 
     n_kv_heads: int
-    dim_k: int                                   # of a head
+    dim_k: int  # of a head
     dim_v: int
     window: int | None = None
-    v_is_k_prefix: bool = False                  # MLA: a value is the first dim_v dims of its key
+    v_is_k_prefix: bool = False  # MLA: a value is the first dim_v dims of its key
     causal: bool = True
     chunked: bool = False
 
@@ -61,7 +62,7 @@ class RecurrentSpec:
     """
 
     shape: tuple[int, ...]
-    dtype: str = "float32"                       # as NumPy names it
+    dtype: str = "float32"  # as NumPy names it
     factors: int = 0
 
     @property
@@ -90,7 +91,7 @@ class Graph:
 
     nodes: tuple[Node, ...]
     states: tuple[StateSpec, ...]
-    outputs: Mapping[str, Value]                 # "logits" (R, n_vocab), or "embedding" (S, n)
+    outputs: Mapping[str, Value]  # "logits" (R, n_vocab), or "embedding" (S, n)
 
     @property
     def embeds(self) -> bool:
@@ -156,11 +157,19 @@ class Builder:
         self._nodes: list[Node] = []
         self._states: list[StateSpec] = []
         self._outputs: dict[str, Value] = {}
-        self.left_out: tuple[str, ...] = ()      # beginnings of names of tensors that are not needed
-        self._own_scales: tuple[str, ...] = ()   # ends of names of weights
+        self.left_out: tuple[str, ...] = ()  # beginnings of names of tensors that are not needed
+        self._own_scales: tuple[str, ...] = ()  # ends of names of weights
 
-    def emit(self, op: str, inputs: tuple[Value, ...], n: int, weights: tuple[str, ...] = (), *,
-             row_kind: Rows | None = None, **attrs: Attr) -> Value:
+    def emit(
+        self,
+        op: str,
+        inputs: tuple[Value, ...],
+        n: int,
+        weights: tuple[str, ...] = (),
+        *,
+        row_kind: Rows | None = None,
+        **attrs: Attr,
+    ) -> Value:
         """Append a node; the index of its value. `row_kind`: None for that of its last input (T without inputs)."""
         rows = row_kind or (self._nodes[inputs[-1]].rows if inputs else "T")
         self._nodes.append(Node(op, inputs, rows, n, weights, MappingProxyType(attrs)))
@@ -197,7 +206,7 @@ class Builder:
 
     def scale_of(self, name: str) -> str | None:
         """The tensor with what products with the weight `name` are multiplied with; of experts, with a number for each."""
-        scale = f"{name}.scale"                  # that of Gemma 4's router is for its input
+        scale = f"{name}.scale"  # that of Gemma 4's router is for its input
         return scale if scale in self.tensors and not name.endswith(".ffn_gate_inp") else None
 
     def own_scales(self, *parts: str) -> None:

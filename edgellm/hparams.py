@@ -1,4 +1,5 @@
 """The numbers that shape a model, read from GGUF metadata through typed, range-checked getters."""
+
 from __future__ import annotations
 
 import functools
@@ -8,20 +9,21 @@ import numpy as np
 from edgellm.errors import BadHParam, BadTensorInfo, BadVocab, ShapeMismatch
 from edgellm.formats.gguf import GGUFFile
 
-MAX_LAYERS = 512                 # llama.cpp's limit
-MAX_CONTEXT = 2**31 - 1          # positions are int32 in every file we know
-NO_CONTEXT = 2**32 - 1           # what some files write for a context without a limit
-MAX_ROWS = 2**31 - 1             # token ids are int32
-MAX_WIDTH = 2**24                # rows of real models stay below 2**18; a wider one is damage
-MAX_FACTOR = 1e6                 # of everything that multiplies; real ones stay below 1,000
+MAX_LAYERS = 512  # llama.cpp's limit
+MAX_CONTEXT = 2**31 - 1  # positions are int32 in every file we know
+NO_CONTEXT = 2**32 - 1  # what some files write for a context without a limit
+MAX_ROWS = 2**31 - 1  # token ids are int32
+MAX_WIDTH = 2**24  # rows of real models stay below 2**18; a wider one is damage
+MAX_FACTOR = 1e6  # of everything that multiplies; real ones stay below 1,000
 
 
 def architecture_of(gguf: GGUFFile) -> str:
     """`general.architecture`. Raises BadHParam."""
     name = gguf.metadata.get("general.architecture")
     if not isinstance(name, str) or not name:
-        raise BadHParam("a model file must name its architecture; this one is damaged or no model",
-                        file=gguf.path, field="general.architecture")
+        raise BadHParam(
+            "a model file must name its architecture; this one is damaged or no model", file=gguf.path, field="general.architecture"
+        )
     return name
 
 
@@ -60,18 +62,25 @@ class Keys:
         """Rows of the embedding, which must be as many as there are tokens. Raises BadVocab, BadTensorInfo, ShapeMismatch."""
         table = self._gguf.tensors.get("token_embd.weight")
         if table is None:
-            raise BadTensorInfo("the token embedding is missing; the file holds a vocabulary only or is incomplete, get "
-                                "the whole model", file=self.file, field="token_embd.weight")
+            raise BadTensorInfo(
+                "the token embedding is missing; the file holds a vocabulary only or is incomplete, get the whole model",
+                file=self.file,
+                field="token_embd.weight",
+            )
         if len(table.shape) != 2:
-            raise ShapeMismatch(f"has shape {table.shape}; a token embedding has two dimensions", file=self.file,
-                                field="token_embd.weight")
+            raise ShapeMismatch(
+                f"has shape {table.shape}; a token embedding has two dimensions", file=self.file, field="token_embd.weight"
+            )
         tokens, rows = self._metadata.get("tokenizer.ggml.tokens"), int(table.shape[0])
         if not 1 <= rows <= MAX_ROWS:
             raise ShapeMismatch(f"has {rows} rows; a token embedding has one per token", file=self.file, field="token_embd.weight")
         if tokens is not None and hasattr(tokens, "__len__") and not isinstance(tokens, str):
             if len(tokens) != rows:
-                raise BadVocab(f"{len(tokens)} tokens, but token_embd.weight has {rows} rows; convert the model again",
-                               file=self.file, field="tokenizer.ggml.tokens")
+                raise BadVocab(
+                    f"{len(tokens)} tokens, but token_embd.weight has {rows} rows; convert the model again",
+                    file=self.file,
+                    field="tokenizer.ggml.tokens",
+                )
         elif self.integer("vocab_size", 1, 2**31, default=rows) != rows:
             raise self.bad("vocab_size", f"is not the {rows} rows of token_embd.weight")
         return rows
@@ -85,14 +94,18 @@ class Keys:
 
     def stored_rows(self, part: str) -> int:
         """Rows of the matrices `blk.N.part.weight`, by the first layer that has them; 0 where none has."""
-        shapes = (self._gguf.tensors[name].shape for layer in range(self.n_layers)
-                  if (name := f"blk.{layer}.{part}.weight") in self._gguf.tensors)
+        shapes = (
+            self._gguf.tensors[name].shape
+            for layer in range(self.n_layers)
+            if (name := f"blk.{layer}.{part}.weight") in self._gguf.tensors
+        )
         shape = next(shapes, ())
         return int(shape[-2]) if len(shape) >= 2 and shape[-2] <= MAX_WIDTH else 0
 
     def bad(self, key: str, why: str) -> BadHParam:
-        return BadHParam(f"{why}; the file is damaged or was made by a faulty converter", file=self.file,
-                         field=f"{self.architecture}.{key}")
+        return BadHParam(
+            f"{why}; the file is damaged or was made by a faulty converter", file=self.file, field=f"{self.architecture}.{key}"
+        )
 
     def has(self, key: str) -> bool:
         return f"{self.architecture}.{key}" in self._metadata
@@ -105,8 +118,9 @@ class Keys:
         value = self._value(key)
         return default if value is None and default is not None else self._integer(key, value, low, high)
 
-    def per_layer(self, key: str, low: int = 1, high: int = MAX_WIDTH, *,
-                  default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    def per_layer(
+        self, key: str, low: int = 1, high: int = MAX_WIDTH, *, default: tuple[int, ...] | None = None
+    ) -> tuple[int, ...]:
         """One integer in low..high for each layer: the file has a value per layer, or a single one for all."""
         value = self._value(key)
         if value is None and default is not None:
@@ -124,8 +138,9 @@ class Keys:
             raise self.bad(key, f"{_shown(value)} is not in {low}..{high}")
         return int(value)
 
-    def number(self, key: str, *, default: float | None = None, above: float = 0.0, high: float = MAX_FACTOR,
-               zero: bool = False) -> float:
+    def number(
+        self, key: str, *, default: float | None = None, above: float = 0.0, high: float = MAX_FACTOR, zero: bool = False
+    ) -> float:
         """A float above `above` (or 0, where `zero`) and at most `high`."""
         value = self._value(key)
         if value is None and default is not None:
@@ -141,8 +156,11 @@ class Keys:
         value = self._metadata.get(key)
         values = np.atleast_1d(np.asarray(value if isinstance(value, (float, np.floating, np.ndarray)) else np.nan))
         if values.dtype.kind != "f" or values.size not in (1, self.n_layers) or not (np.abs(values) <= MAX_FACTOR).all():
-            raise BadHParam(f"{_shown(value)} is not a number for each of {self.n_layers} layers; convert the model again",
-                            file=self.file, field=key)
+            raise BadHParam(
+                f"{_shown(value)} is not a number for each of {self.n_layers} layers; convert the model again",
+                file=self.file,
+                field=key,
+            )
         return tuple(np.broadcast_to(values, self.n_layers).tolist())
 
     def floats_per_layer(self, key: str) -> tuple[float, ...] | None:

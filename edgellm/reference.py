@@ -1,4 +1,5 @@
 """The oracle: any graph in plain NumPy float32, with rotary angles in float64. Slow and simple on purpose."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from edgellm.graph import Graph, Node
 from edgellm.ops import OPS
 from edgellm.ops._spec import Array
 
-Integers = Sequence[int] | npt.NDArray[np.integer[Any]]      # any width
+Integers = Sequence[int] | npt.NDArray[np.integer[Any]]  # any width
 
 
 class ArrayLike(Protocol):
@@ -32,7 +33,7 @@ class Reference:
     def __init__(self, graph: Graph, weights: Weights) -> None:
         self.graph, self._weights = graph, weights
         self._arrays: dict[str, Array] = {}
-        self.held: dict[int, Any] = {}           # by state; Any: what the ops that share it agree on
+        self.held: dict[int, Any] = {}  # by state; Any: what the ops that share it agree on
 
     def logits(self, tokens: Integers, positions: Integers | None = None) -> Array:
         """Logits (T, n_vocab) of every token, each of which sees those up to its own of `positions` (0..T-1)."""

@@ -1,4 +1,5 @@
 """Angular frequencies of rotary embeddings, in float64, so that position 10 million is as good as 10."""
+
 from __future__ import annotations
 
 import math
@@ -11,7 +12,7 @@ from edgellm.graph import RopeSpec
 Float64s = npt.NDArray[np.float64]
 
 
-@np.errstate(all="ignore")       # damaged factors end as NaN or Inf logits, and those are refused
+@np.errstate(all="ignore")  # damaged factors end as NaN or Inf logits, and those are refused
 def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[Float64s, float]:
     """Radians per position of each pair (n_rot/2,), and the magnitude of cos and sin.
 
@@ -22,7 +23,7 @@ def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[F
     pairs = np.arange(spec.n_rot // 2, dtype=np.float64)
     turning = spec.base ** (-2.0 * pairs / spec.n_rot)
     if factors is not None:
-        turning = turning / np.asarray(factors, np.float64)[:len(pairs)]
+        turning = turning / np.asarray(factors, np.float64)[: len(pairs)]
     interpolated = turning * spec.freq_scale
     if spec.yarn is None:
         return interpolated, spec.magnitude
@@ -30,8 +31,9 @@ def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[F
     return interpolated * (1.0 - kept) + turning * kept, spec.magnitude
 
 
-def cos_sin(spec: RopeSpec, positions: npt.NDArray[np.int64], turning: Float64s,
-            magnitude: float) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def cos_sin(
+    spec: RopeSpec, positions: npt.NDArray[np.int64], turning: Float64s, magnitude: float
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """The tables (T, n_rot/2) of what `frequencies` gave, for tokens at `positions` (T,)."""
     angles, size = positions[:, None] * turning, np.full((len(positions), 1), magnitude)
     if spec.temperature is not None:

@@ -1,4 +1,5 @@
 """Which graphs are legal: the check of a graph against the op table and against a file's tensors."""
+
 from __future__ import annotations
 
 import os
@@ -11,10 +12,12 @@ from edgellm.formats.ggml_types import MLX, GGMLType
 from edgellm.graph import Graph, Node
 from edgellm.ops import OPS, GraphError, WeightUse, state_of, weight_uses
 
-VECTOR_TYPES = ("F32", "F16", "BF16")            # of norms, biases and rope factors: exact in float32
-UNUSED = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.(attn_rot_embd|rope_freqs)\.weight|"
-                    r".*\.input_scale")          # of activations in NVFP4, which products here do not take
-OF_LOGITS = ("output.weight", "output.bias")     # which embedding models may have left from a model that wrote
+VECTOR_TYPES = ("F32", "F16", "BF16")  # of norms, biases and rope factors: exact in float32
+UNUSED = re.compile(
+    r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.(attn_rot_embd|rope_freqs)\.weight|"
+    r".*\.input_scale"
+)  # of activations in NVFP4, which products here do not take
+OF_LOGITS = ("output.weight", "output.bias")  # which embedding models may have left from a model that wrote
 Shape = tuple[int, ...]
 
 
@@ -98,8 +101,9 @@ def _bare(shape: Shape) -> Shape:
     return tuple(n for n in shape if n != 1)
 
 
-def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.PathLike[str] = "",
-           left_out: tuple[str, ...] = ()) -> None:
+def verify(
+    graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.PathLike[str] = "", left_out: tuple[str, ...] = ()
+) -> None:
     """Check a graph, then that the file has each tensor that it needs, and none that it ignores but those `left_out`.
 
     Raises BadTensorInfo (missing), ShapeMismatch, Unsupported (type or unknown tensor); GraphError for our own faults.
@@ -111,22 +115,32 @@ def verify(graph: Graph, tensors: Mapping[str, TensorLike], *, file: str | os.Pa
     for name, shape in (wanted_matrices | wanted_vectors).items():
         info = tensors.get(name)
         if info is None:
-            raise BadTensorInfo("the architecture needs this tensor and the file lacks it; get a complete file",
-                                file=file, field=name)
+            raise BadTensorInfo(
+                "the architecture needs this tensor and the file lacks it; get a complete file", file=file, field=name
+            )
         if tuple(info.shape) != shape and not (name in wanted_vectors and _bare(tuple(info.shape)) == _bare(shape)):
-            raise ShapeMismatch(f"has shape {tuple(info.shape)}, the architecture needs {shape}; the file is damaged "
-                                "or its hyperparameters belong to another model", file=file, field=name)
+            raise ShapeMismatch(
+                f"has shape {tuple(info.shape)}, the architecture needs {shape}; the file is damaged "
+                "or its hyperparameters belong to another model",
+                file=file,
+                field=name,
+            )
         if info.type.name not in CODECS and info.type.origin != MLX:
             raise Unsupported(info.type.refusal, file=file, field=name)
         if name in wanted_vectors and info.type.name not in VECTOR_TYPES:
-            raise Unsupported(f"is stored as {info.type.name}, but a norm, bias or rope factor must be one of "
-                              f"{', '.join(VECTOR_TYPES)}; quantise the model again with llama-quantize",
-                              file=file, field=name)
+            raise Unsupported(
+                f"is stored as {info.type.name}, but a norm, bias or rope factor must be one of "
+                f"{', '.join(VECTOR_TYPES)}; quantise the model again with llama-quantize",
+                file=file,
+                field=name,
+            )
     for name in tensors:
         if graph.embeds and name in OF_LOGITS:
             continue
         is_ignored = name not in wanted_matrices and name not in wanted_vectors
         if is_ignored and not UNUSED.fullmatch(name) and not name.startswith(left_out):
-            raise Unsupported("the architecture has no such tensor, so this is a variant that edgellm cannot run yet; "
-                              "take the plain model", file=file, field=name)
-
+            raise Unsupported(
+                "the architecture has no such tensor, so this is a variant that edgellm cannot run yet; take the plain model",
+                file=file,
+                field=name,
+            )

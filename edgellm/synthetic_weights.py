@@ -1,4 +1,5 @@
 """Weights that have a model's shapes and types but not its values: for planning and timing a model that is not here."""
+
 from __future__ import annotations
 
 import math
@@ -12,9 +13,9 @@ from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.mapped import Bytes
 from edgellm.weights import Weight, WeightStore
 
-SAMPLE_ROWS, SAMPLE_COLUMNS = 64, 2048           # different values that are repeated: quick to make, and no kernel skips any
-LEAST_POOL = 512 << 20                           # bytes of a type to read from: a cache of 32 MiB still hides a part of 128
-ALIGNMENT = 32                                   # as tensors lie in a file
+SAMPLE_ROWS, SAMPLE_COLUMNS = 64, 2048  # different values that are repeated: quick to make, and no kernel skips any
+LEAST_POOL = 512 << 20  # bytes of a type to read from: a cache of 32 MiB still hides a part of 128
+ALIGNMENT = 32  # as tensors lie in a file
 MATRIX = 2
 
 
@@ -56,7 +57,7 @@ class ProbeWeights(SyntheticWeights):
         if start + wanted > len(pool):
             start = 0
         self._next[kind.name] = start + -(-wanted // step) * step
-        return pool[start:start + wanted].reshape(rows, nbytes)
+        return pool[start : start + wanted].reshape(rows, nbytes)
 
     @staticmethod
     def _infos_by_type(gguf: GGUFFile) -> Mapping[str, list[int]]:
@@ -77,5 +78,5 @@ def _pool(kind: GGMLType, nbytes: int) -> Bytes:
     sample = CODECS[kind.name].quantize(values).reshape(-1)
     pool = np.empty(nbytes, np.uint8)
     for start in range(0, nbytes, len(sample)):
-        pool[start:start + len(sample)] = sample[:nbytes - start]
+        pool[start : start + len(sample)] = sample[: nbytes - start]
     return pool

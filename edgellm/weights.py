@@ -1,4 +1,5 @@
 """The weights of an open model by their GGUF names: views on the memory map, decoded only when asked for."""
+
 from __future__ import annotations
 
 import math
@@ -24,10 +25,10 @@ class Weight:
 
     name: str
     type: GGMLType
-    shape: tuple[int, ...]       # NumPy's order: (rows, cols), (cols,), (experts, rows, cols)
-    data: Bytes                  # (rows, row bytes) uint8
-    file: str                    # path, for messages
-    companions: tuple[Any, ...] = ()     # of MLX's groups: formats.mlx_folder.Companion of scales and biases
+    shape: tuple[int, ...]  # NumPy's order: (rows, cols), (cols,), (experts, rows, cols)
+    data: Bytes  # (rows, row bytes) uint8
+    file: str  # path, for messages
+    companions: tuple[Any, ...] = ()  # of MLX's groups: formats.mlx_folder.Companion of scales and biases
     interleaved: int = 0
 
     @property
@@ -82,8 +83,9 @@ class WeightStore:
         info = gguf.tensors[name]
         columns = info.shape[-1] if info.shape else 1
         data = gguf.raw(name).reshape(math.prod(info.shape[:-1]), row_bytes(info.type, columns))
-        return Weight(name, info.type, info.shape, data, gguf.paths[info.part], gguf.companions(name),
-                      self._interleaved.get(name, 0))
+        return Weight(
+            name, info.type, info.shape, data, gguf.paths[info.part], gguf.companions(name), self._interleaved.get(name, 0)
+        )
 
     @property
     def copied(self) -> bool:

@@ -1,7 +1,8 @@
 """Two questions at a time under asyncio, while the event loop goes on ticking.
 
-    python examples/asyncio_chat.py model.gguf "Name three rivers." "Name three lakes."
+python examples/asyncio_chat.py model.gguf "Name three rivers." "Name three lakes."
 """
+
 from __future__ import annotations
 
 import asyncio

@@ -1,8 +1,9 @@
 """A chat window in PySide6: a thread generates, and its signals bring the pieces to the window.
 
-    pip install PySide6
-    python examples/qt_chat.py model.gguf
+pip install PySide6
+python examples/qt_chat.py model.gguf
 """
+
 from __future__ import annotations
 
 import sys
@@ -45,7 +46,7 @@ class ChatWindow(QtWidgets.QWidget):
         """Load the model, beside the window."""
         try:
             model = edgellm.load(path)
-            model.tokenizer.encode("")           # large vocabularies take a second, which the first question need not wait
+            model.tokenizer.encode("")  # large vocabularies take a second, which the first question need not wait
             self.ready.emit(model)
         except edgellm.EdgeError as error:
             self.piece.emit(f"{error}\n")
@@ -89,7 +90,7 @@ class ChatWindow(QtWidgets.QWidget):
         if self.stream is not None:
             self.stream.cancel()
 
-    def closeEvent(self, event: object) -> None:             # Qt's name
+    def closeEvent(self, event: object) -> None:  # Qt's name
         """End the answer and free the model."""
         self.cancel()
         if self.model is not None:

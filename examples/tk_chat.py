@@ -1,7 +1,8 @@
 """A chat window in Tk: a thread generates, the window takes what it made thirty times a second, and Stop acts at once.
 
-    python examples/tk_chat.py model.gguf
+python examples/tk_chat.py model.gguf
 """
+
 from __future__ import annotations
 
 import queue
@@ -12,7 +13,7 @@ from tkinter import scrolledtext
 
 import edgellm
 
-POLL = 33                                        # milliseconds between two looks at what was generated
+POLL = 33  # milliseconds between two looks at what was generated
 
 
 class ChatWindow:
@@ -41,7 +42,7 @@ class ChatWindow:
         """Load the model, beside the window."""
         try:
             model = edgellm.load(path)
-            model.tokenizer.encode("")           # large vocabularies take a second, which the first question need not wait
+            model.tokenizer.encode("")  # large vocabularies take a second, which the first question need not wait
             self.model = model
             self.events.put(("note", f"{model.info.name} is ready\n"))
         except edgellm.EdgeError as error:

@@ -1,4 +1,5 @@
 """Recognises folders of Qwen3's rerankers, which are causal models whose answers to a prompt are compared."""
+
 from __future__ import annotations
 
 import os
@@ -15,7 +16,7 @@ from .safetensors import read_json
 
 NAMES = ("qwen3-reranker", "qwen3-vl-reranker")
 HEADINGS = tuple(f"# {name}" for name in NAMES)
-MAX_BYTES = 1 << 20              # of a README that is looked through
+MAX_BYTES = 1 << 20  # of a README that is looked through
 
 
 def answer_settings(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,8 +41,11 @@ def answer_settings(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
     vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
     ids = [vocabulary.get(text) for text in ANSWERS] if isinstance(vocabulary, Mapping) else []
     if not ids or any(type(token) is not int for token in ids):
-        raise BadVocab(f"is a reranker, whose answers {' and '.join(ANSWERS)} must be tokens of its tokenizer.json; download the "
-                       "folder again", file=folder, field="vocab")
+        raise BadVocab(
+            f"is a reranker, whose answers {' and '.join(ANSWERS)} must be tokens of its tokenizer.json; download the folder again",
+            file=folder,
+            field="vocab",
+        )
     return {ANSWER_IDS: ids}
 
 

@@ -1,4 +1,5 @@
 """Byte-level BPE: GPT-2's letters for bytes, and merges of vocabularies that list bytes by rank, as tiktoken does."""
+
 from __future__ import annotations
 
 import base64

@@ -1,4 +1,5 @@
 """What can be wrong with a model file: one class per kind of fault, all children of EdgeError."""
+
 from __future__ import annotations
 
 import os
@@ -22,9 +23,7 @@ class FormatError(EdgeError):
     Attributes: `file` (path), `field` (metadata key, tensor name or part of the header), `offset` (bytes, or None).
     """
 
-    def __init__(
-        self, message: str, *, file: str | os.PathLike[str], field: str = "", offset: int | None = None,
-    ) -> None:
+    def __init__(self, message: str, *, file: str | os.PathLike[str], field: str = "", offset: int | None = None) -> None:
         self.file, self.field, self.offset = os.fspath(file), field, offset
         where = f"{self.file}: " + (f"{_shown(field)}: " if field else "")
         super().__init__(where + message + (f" (at byte {offset})" if offset is not None else ""))

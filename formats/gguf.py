@@ -1,8 +1,9 @@
 """GGUF models: opens a file or a set of split files, checks them, and leaves the tensors in the memory map.
 
-    with open_gguf("model.gguf") as gguf:
-        gguf.metadata["general.architecture"], gguf.tensors["output.weight"].shape, gguf.raw("output.weight")
+with open_gguf("model.gguf") as gguf:
+    gguf.metadata["general.architecture"], gguf.tensors["output.weight"].shape, gguf.raw("output.weight")
 """
+
 from __future__ import annotations
 
 import os
@@ -30,7 +31,7 @@ class GGUFFile:
         self.path = files[0].path
         self.paths = tuple(file.path for file in files)
         self.version, self.alignment = first.version, first.alignment
-        self.metadata: Mapping[str, Any] = first.metadata       # Any: a value's type is the file's choice
+        self.metadata: Mapping[str, Any] = first.metadata  # Any: a value's type is the file's choice
         self.tensors = tensors
         self._header = first
 
@@ -55,13 +56,13 @@ class GGUFFile:
     def raw(self, name: str) -> Bytes:
         """The bytes of a tensor, (nbytes,) uint8, a read-only view on the map. KeyError if there is no such tensor."""
         info = self.tensors[name]
-        return self._files[info.part].data[info.offset:info.offset + info.nbytes]
+        return self._files[info.part].data[info.offset : info.offset + info.nbytes]
 
     def own(self, name: str) -> Bytes | None:
         """`raw`, which can be written to, where the file was copied into memory; else None."""
         info = self.tensors[name]
         file = self._files[info.part]
-        return file.own[info.offset:info.offset + info.nbytes] if file.copied else None
+        return file.own[info.offset : info.offset + info.nbytes] if file.copied else None
 
     def companions(self, name: str) -> tuple[Any, ...]:
         """Arrays that belong to a tensor beside its bytes: none in GGUF."""
@@ -84,9 +85,7 @@ class GGUFFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
 

@@ -1,4 +1,5 @@
 """A checked position in a GGUF header: nothing is read, and no count believed, beyond the bytes that are there."""
+
 from __future__ import annotations
 
 from struct import Struct
@@ -7,8 +8,8 @@ from typing import Any, NoReturn
 from .errors import FormatError, LimitExceeded, Truncated
 from .mapped import MappedFile
 
-MAX_KEYS_BYTES = 8 << 20     # all keys together: bounds what a header costs in memory
-MAX_STRINGS = 2 << 20        # of all arrays together; the largest vocabulary and its merges have 0.8 million
+MAX_KEYS_BYTES = 8 << 20  # all keys together: bounds what a header costs in memory
+MAX_STRINGS = 2 << 20  # of all arrays together; the largest vocabulary and its merges have 0.8 million
 
 AGAIN = "; the file is damaged or incomplete, download it again"
 MADE = "; the program that made the file is wrong, make it again"
@@ -48,7 +49,7 @@ class Cursor:
         """The next `n` bytes."""
         self.need(n, field, what)
         self.at += n
-        return self._buffer[self.at - n:self.at]
+        return self._buffer[self.at - n : self.at]
 
     def skip(self, n: int, field: str, what: str) -> int:
         """Pass over `n` bytes without touching them; where they begin."""

@@ -3,6 +3,7 @@
 Types: a NumPy scalar or array keeps its own; of Python's, bool is bool, int is u32 (i32 below 0, 64 bits where 32 are too
 few), float is f32, str and bytes are strings, and a list has the type of its items (int: i32 or i64, float: f32; empty: strings).
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from .gguf_values import ARRAY, BOOL, SCALARS, STRING, StringArray
 
 _U32, _U64 = Struct("<I"), Struct("<Q")
-_KINDS = {np.dtype(layout.format): kind for kind, layout in SCALARS.items()}       # "<?" is NumPy's bool too
+_KINDS = {np.dtype(layout.format): kind for kind, layout in SCALARS.items()}  # "<?" is NumPy's bool too
 
 
 def encode_string(text: str | bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 Format: ggml/docs/gguf.md; rules: `gguf_init_from_file` in ggml/src/gguf.cpp, stricter where that one accepts nonsense.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -26,17 +27,23 @@ from .gguf_values import (
 from .mapped import MappedFile
 
 # With MAX_TENSORS and MAX_STRINGS this keeps the worst header we accept at 59 MiB (measured), 24 of them the file.
-MAX_KEYS = 1 << 14           # real files have fewer than 200
-MAX_KEY_BYTES = 65535        # gguf.md
-MAX_STRING_BYTES = 1 << 30   # gguf.cpp
-MAX_ELEMENTS = 1 << 30       # of one array: gguf.cpp
-MAX_BOOLS = 1 << 20          # of one array: they are all looked at; real files have one per layer
+MAX_KEYS = 1 << 14  # real files have fewer than 200
+MAX_KEY_BYTES = 65535  # gguf.md
+MAX_STRING_BYTES = 1 << 30  # gguf.cpp
+MAX_ELEMENTS = 1 << 30  # of one array: gguf.cpp
+MAX_BOOLS = 1 << 20  # of one array: they are all looked at; real files have one per layer
 
 _FOREIGN = (
-    (b"<!DOC", "a web page"), (b"<html", "a web page"), (b"vers", "a Git LFS pointer, which stands for the file"),
-    (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint"), (b"\x80", "a Python pickle"),
-    (b"ggml", "GGML, an older format"), (b"lmgg", "GGML, an older format"), (b"tjgg", "GGJT, an older format"),
-    (b"fmgg", "GGMF, an older format"), (b"FUGG", "GGUF with its bytes swapped"),
+    (b"<!DOC", "a web page"),
+    (b"<html", "a web page"),
+    (b"vers", "a Git LFS pointer, which stands for the file"),
+    (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint"),
+    (b"\x80", "a Python pickle"),
+    (b"ggml", "GGML, an older format"),
+    (b"lmgg", "GGML, an older format"),
+    (b"tjgg", "GGJT, an older format"),
+    (b"fmgg", "GGMF, an older format"),
+    (b"FUGG", "GGUF with its bytes swapped"),
 )
 
 
@@ -47,7 +54,7 @@ class Header:
     version: int
     alignment: int
     metadata: Metadata
-    types: dict[str, int]        # GGUF value type id of each key
+    types: dict[str, int]  # GGUF value type id of each key
     tensors: tuple[TensorInfo, ...]
 
 
@@ -55,8 +62,8 @@ def read_header(file: MappedFile, part: int = 0) -> Header:
     """The header of `file`, which is split file number `part`. Raises the FormatErrors."""
     cursor = Cursor(file)
     version = _read_version(cursor)
-    n_tensors = cursor.count("n_tensors", MAX_TENSORS, 8 + 1 + 4 + 4 + 8)     # name, n_dims, type, offset
-    n_keys = cursor.count("n_kv", MAX_KEYS, 8 + 1 + 4 + 1)                    # key, type, value
+    n_tensors = cursor.count("n_tensors", MAX_TENSORS, 8 + 1 + 4 + 4 + 8)  # name, n_dims, type, offset
+    n_keys = cursor.count("n_kv", MAX_KEYS, 8 + 1 + 4 + 1)  # key, type, value
     items: dict[str, Any] = {}
     types: dict[str, int] = {}
     alignment = 32
@@ -76,7 +83,7 @@ def read_header(file: MappedFile, part: int = 0) -> Header:
 
 def _read_version(cursor: Cursor) -> int:
     start = cursor.file.buffer[:8]
-    if start[:4] != b"GGUF"[:len(start)]:
+    if start[:4] != b"GGUF"[: len(start)]:
         kind = next((f", as {name} does" for magic, name in _FOREIGN if start.startswith(magic)), "")
         cursor.fail(BadMagic, f"the file begins with {start[:4]!r}{kind}, not with b'GGUF'; give the path of a GGUF model", "magic")
     cursor.take(4, "magic", "the magic number")
@@ -143,7 +150,7 @@ def _read_array(cursor: Cursor, key: str) -> LazyNumbers | StringArray:
     if kind == STRING:
         return _read_strings(cursor, key, n)
     start = cursor.skip(n * SCALARS[kind].size, key, f"the array of {n} {TYPE_NAMES[kind]}")
-    if kind == BOOL and n and (worst := int(cursor.file.data[start:start + n].max())) > 1:
+    if kind == BOOL and n and (worst := int(cursor.file.data[start : start + n].max())) > 1:
         cursor.fail(BadType, f"a bool of the array is {worst} and must be 0 or 1{AGAIN}", key, start)
     return LazyNumbers(kind, start, n)
 

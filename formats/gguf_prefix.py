@@ -1,4 +1,5 @@
 """The header of a GGUF model from the first bytes of its files: for models that are not here yet."""
+
 from __future__ import annotations
 
 import mmap
@@ -14,7 +15,7 @@ from .gguf_header import Header, read_header
 from .gguf_split import merge
 from .mapped import MappedFile
 
-NEAR_END = 1 << 17           # bytes: a fault this near the end may be a key or text that is cut short
+NEAR_END = 1 << 17  # bytes: a fault this near the end may be a key or text that is cut short
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ def gguf_from_prefixes(parts: Sequence[Prefix]) -> GGUFFile | None:
             if whole or (error.offset or 0) < len(prefix.data) - NEAR_END:
                 raise
             return None
-        except StructError:                                  # a number past the end
+        except StructError:  # a number past the end
             return None
         if not whole and header.tensors and header.tensors[0].offset > len(prefix.data):
-            return None                                      # the list of tensors ends where their data begin
+            return None  # the list of tensors ends where their data begin
         headers.append(header)
     return GGUFFile(files, headers, merge([file.path for file in files], headers))

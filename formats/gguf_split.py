@@ -2,6 +2,7 @@
 
 Keys and naming: `llama_split_path` and `gguf-split` of llama.cpp.
 """
+
 from __future__ import annotations
 
 import os
@@ -13,7 +14,7 @@ from .gguf_tensors import TensorInfo
 from .gguf_values import TYPE_NAMES
 
 NO, COUNT, TENSORS = "split.no", "split.count", "split.tensors.count"
-MAX_PARTS = 1024             # llama.cpp's largest published models have fewer than 100
+MAX_PARTS = 1024  # llama.cpp's largest published models have fewer than 100
 _NAME = re.compile(r"(?s)(.*)-(\d{5})-of-(\d{5})\.gguf")
 _STRANGERS = "the parts do not belong together, download them again"
 _INTEGERS = {"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"}
@@ -43,8 +44,9 @@ def split_paths(path: str, header: Header) -> list[str]:
     for part, other in enumerate(paths):
         if not os.path.exists(other):
             missing = os.path.basename(other)
-            raise Truncated(f"part {part + 1} of {count} is missing: {missing}; put all parts in one folder",
-                            file=path, field=COUNT)
+            raise Truncated(
+                f"part {part + 1} of {count} is missing: {missing}; put all parts in one folder", file=path, field=COUNT
+            )
     return paths
 
 
@@ -66,8 +68,9 @@ def merge(paths: list[str], headers: list[Header]) -> dict[str, TensorInfo]:
             tensors[info.name] = info
     declared = _integer(paths[0], headers[0], TENSORS) if len(paths) > 1 else None
     if declared is not None and declared != len(tensors):
-        raise BadHParam(f"is {declared} and the {len(paths)} parts hold {len(tensors)} tensors; {_STRANGERS}",
-                        file=paths[0], field=TENSORS)
+        raise BadHParam(
+            f"is {declared} and the {len(paths)} parts hold {len(tensors)} tensors; {_STRANGERS}", file=paths[0], field=TENSORS
+        )
     return tensors
 
 

@@ -1,4 +1,5 @@
 """The tensor list of a GGUF header: names, dimensions, types, and offsets that leave no gap and no overlap."""
+
 from __future__ import annotations
 
 import math
@@ -8,9 +9,9 @@ from .errors import BadAlignment, BadTensorInfo, BadType, Duplicate, Truncated, 
 from .ggml_types import TYPES, GGMLType, row_bytes
 from .gguf_cursor import AGAIN, MADE, U32, U64, Cursor
 
-MAX_TENSORS = 1 << 15        # real files have fewer than 5,000
-MAX_NAME_BYTES = 63          # GGML_MAX_NAME counts the NUL
-MAX_DIMS = 4                 # GGML_MAX_DIMS
+MAX_TENSORS = 1 << 15  # real files have fewer than 5,000
+MAX_NAME_BYTES = 63  # GGML_MAX_NAME counts the NUL
+MAX_DIMS = 4  # GGML_MAX_DIMS
 _INT64_MAX = (1 << 63) - 1
 
 
@@ -22,7 +23,7 @@ class TensorInfo:
     shape: tuple[int, ...]
     type: GGMLType
     part: int
-    offset: int                  # bytes from the start of the part
+    offset: int  # bytes from the start of the part
     nbytes: int
 
 
@@ -31,7 +32,7 @@ def read_tensors(cursor: Cursor, n_tensors: int, alignment: int, part: int) -> t
 
     Raises BadTensorInfo, BadType, BadAlignment, Duplicate, Truncated and Unsupported.
     """
-    tensors: list[TensorInfo] = []                 # with offsets from the start of the data
+    tensors: list[TensorInfo] = []  # with offsets from the start of the data
     places: dict[str, int] = {}
     expected = 0
     for index in range(n_tensors):
@@ -84,7 +85,7 @@ def _read_shape(cursor: Cursor, name: str) -> tuple[int, ...]:
     dims = [int(cursor.number(U64, name, "a dimension")) for _ in range(n_dims)]
     if math.prod(max(dim, 1) for dim in dims) > _INT64_MAX:
         cursor.fail(BadTensorInfo, f"dimensions {dims} hold more than 2^63 elements{AGAIN}", name, at + 4)
-    if n_dims == MAX_DIMS:                         # some tools always write four: [64, 1, 1, 1] is a norm of 64
+    if n_dims == MAX_DIMS:  # some tools always write four: [64, 1, 1, 1] is a norm of 64
         while len(dims) > 1 and dims[-1] == 1:
             dims.pop()
     return tuple(reversed(dims))

@@ -1,4 +1,5 @@
 """Metadata of a GGUF file as a mapping whose strings and arrays stay in the memory map until they are asked for."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,19 +15,28 @@ import numpy.typing as npt
 from .mapped import MappedFile
 
 SCALARS: dict[int, Struct] = {
-    0: Struct("<B"), 1: Struct("<b"), 2: Struct("<H"), 3: Struct("<h"), 4: Struct("<I"), 5: Struct("<i"),
-    6: Struct("<f"), 7: Struct("<?"), 10: Struct("<Q"), 11: Struct("<q"), 12: Struct("<d"),
+    0: Struct("<B"),
+    1: Struct("<b"),
+    2: Struct("<H"),
+    3: Struct("<h"),
+    4: Struct("<I"),
+    5: Struct("<i"),
+    6: Struct("<f"),
+    7: Struct("<?"),
+    10: Struct("<Q"),
+    11: Struct("<q"),
+    12: Struct("<d"),
 }
 """Fixed-size GGUF value types by id (`enum gguf_type`)."""
 BOOL, STRING, ARRAY = 7, 8, 9
 TYPE_NAMES = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64")
 
 _U64 = Struct("<Q")
-_COPY_BYTES = 16 << 20       # numeric arrays up to this size are copied: keeping one does not keep the file mapped
-_BATCH = 4096                # strings decoded per slice of the map
-_BATCH_BYTES = 1 << 20       # of strings that are packed together, unless one alone has more
+_COPY_BYTES = 16 << 20  # numeric arrays up to this size are copied: keeping one does not keep the file mapped
+_BATCH = 4096  # strings decoded per slice of the map
+_BATCH_BYTES = 1 << 20  # of strings that are packed together, unless one alone has more
 
-Value = Any                  # bool | int | float | str | StringArray | numeric NDArray: the file's choice
+Value = Any  # bool | int | float | str | StringArray | numeric NDArray: the file's choice
 
 
 class StringArray(Sequence[str]):
@@ -40,7 +50,7 @@ class StringArray(Sequence[str]):
 
     def __init__(self, file: MappedFile, start: int, ends: npt.NDArray[Any]) -> None:
         self._file, self._start = file, start
-        self._ends = ends        # (n + 1,) bytes from `start`: where each string's length prefix begins, then the end
+        self._ends = ends  # (n + 1,) bytes from `start`: where each string's length prefix begins, then the end
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -57,8 +67,8 @@ class StringArray(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         buffer = self._file.buffer
         for first in range(0, len(self), _BATCH):
-            ends = self._ends[first:first + _BATCH + 1]
-            chunk = buffer[self._start + int(ends[0]):self._start + int(ends[-1])]
+            ends = self._ends[first : first + _BATCH + 1]
+            chunk = buffer[self._start + int(ends[0]) : self._start + int(ends[-1])]
             places = ends - ends[0]
             spans = zip((places[:-1] + 8).tolist(), places[1:].tolist(), strict=True)
             try:
@@ -72,8 +82,8 @@ class StringArray(Sequence[str]):
         while (first := last) < len(self):
             room = int(self._ends.searchsorted(int(self._ends[first]) + _BATCH_BYTES, side="right")) - 1
             last = min(max(room, first + 1), first + _BATCH, len(self))
-            ends = self._ends[first:last + 1].astype(np.int64)
-            chunk = np.frombuffer(buffer[self._start + int(ends[0]):self._start + int(ends[-1])], np.uint8)
+            ends = self._ends[first : last + 1].astype(np.int64)
+            chunk = np.frombuffer(buffer[self._start + int(ends[0]) : self._start + int(ends[-1])], np.uint8)
             ends -= ends[0]
             inside = np.ones(len(chunk), np.bool_)
             inside[ends[:-1, None] + np.arange(8)] = False
@@ -81,7 +91,7 @@ class StringArray(Sequence[str]):
             begins = data[(np.cumsum(lengths) - lengths)[lengths > 0]]
             try:
                 data.tobytes().decode()
-                valid = not (begins & 0xC0 == 0x80).any()        # each string is whole characters
+                valid = not (begins & 0xC0 == 0x80).any()  # each string is whole characters
             except UnicodeDecodeError:
                 valid = False
             if not valid:
@@ -95,11 +105,11 @@ class StringArray(Sequence[str]):
         if not -n <= index < n:
             raise IndexError(f"string {index} of {n}")
         begin, end = int(self._ends[index % n]), int(self._ends[index % n + 1])
-        return self._file.buffer[self._start + begin + 8:self._start + end]
+        return self._file.buffer[self._start + begin + 8 : self._start + end]
 
     def encoded(self) -> bytes:
         """All strings with their length prefixes, as the file has them."""
-        return self._file.buffer[self._start:self._start + int(self._ends[-1])]
+        return self._file.buffer[self._start : self._start + int(self._ends[-1])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +141,7 @@ class Metadata(Mapping[str, Value]):
     def __getitem__(self, key: str) -> Value:
         value = self._items[key]
         if isinstance(value, LazyText):
-            return self._file.buffer[value.start:value.start + value.n_bytes].decode("utf-8", "replace")
+            return self._file.buffer[value.start : value.start + value.n_bytes].decode("utf-8", "replace")
         if isinstance(value, LazyNumbers):
             return self._numbers(value)
         return value
@@ -140,7 +150,7 @@ class Metadata(Mapping[str, Value]):
         """The same, but for strings: those are the file's bytes, which need not be UTF-8."""
         value = self._items[key]
         if isinstance(value, LazyText):
-            return self._file.buffer[value.start:value.start + value.n_bytes]
+            return self._file.buffer[value.start : value.start + value.n_bytes]
         return self[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -151,7 +161,7 @@ class Metadata(Mapping[str, Value]):
 
     def _numbers(self, value: LazyNumbers) -> npt.NDArray[Any]:
         dtype = np.dtype(SCALARS[value.kind].format)
-        view = self._file.data[value.start:value.start + value.count * dtype.itemsize].view(dtype)
+        view = self._file.data[value.start : value.start + value.count * dtype.itemsize].view(dtype)
         return view if view.nbytes > _COPY_BYTES else view.copy()
 
 
@@ -181,9 +191,9 @@ def scan_strings(file: MappedFile, start: int, count: int) -> npt.NDArray[Any]:
                 position += unpack(buffer, position)[0] + 8
                 add(position)
         except (StructError, OverflowError):
-            pass                                  # the string before ran past the end of the file: reported below
+            pass  # the string before ran past the end of the file: reported below
         if position > limit or len(begins) <= wanted:
             bad = next((i for i, end in enumerate(begins[1:]) if end > limit), len(begins) - 1)
             raise BadString(first + bad, begins[bad])
-        ends[first + 1:first + 1 + wanted] = np.array(begins[1:]) - start
+        ends[first + 1 : first + 1 + wanted] = np.array(begins[1:]) - start
     return ends

@@ -9,6 +9,7 @@ Of quants of 3 bits, which have two in one part of the file's block and one in a
 that: most quants then lie in one byte, so that a mask is enough to read them; of the others parts fill up the bytes of several.
 (For quants of 5 and 6 bits it would save hardly any time.)
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +24,21 @@ from .mapped import Bytes
 # Of a block, in their order in memory: where units begin in it, how many bytes each of them has, and how many follow
 # each other.
 UNITS: dict[str, tuple[tuple[int, int, int], ...]] = {
-    "Q4_0": ((0, 2, 1), (2, 4, 4)), "Q4_1": ((0, 4, 5),), "Q5_0": ((0, 2, 1), (2, 4, 5)), "Q5_1": ((0, 4, 6),),
-    "Q8_0": ((0, 2, 1), (2, 4, 8)), "IQ4_NL": ((0, 2, 1), (2, 4, 4)), "MXFP4": ((0, 1, 1), (1, 4, 4)),
-    "Q2_K": ((80, 4, 1), (0, 4, 20)), "Q3_K": ((108, 2, 1), (96, 4, 3), (0, 4, 24)), "Q4_K": ((0, 4, 36),), "Q5_K": ((0, 4, 44),),
-    "Q6_K": ((208, 2, 1), (192, 4, 4), (128, 4, 8), (0, 4, 16), (160, 4, 8), (64, 4, 16)), "IQ4_XS": ((0, 4, 34),),
+    "Q4_0": ((0, 2, 1), (2, 4, 4)),
+    "Q4_1": ((0, 4, 5),),
+    "Q5_0": ((0, 2, 1), (2, 4, 5)),
+    "Q5_1": ((0, 4, 6),),
+    "Q8_0": ((0, 2, 1), (2, 4, 8)),
+    "IQ4_NL": ((0, 2, 1), (2, 4, 4)),
+    "MXFP4": ((0, 1, 1), (1, 4, 4)),
+    "Q2_K": ((80, 4, 1), (0, 4, 20)),
+    "Q3_K": ((108, 2, 1), (96, 4, 3), (0, 4, 24)),
+    "Q4_K": ((0, 4, 36),),
+    "Q5_K": ((0, 4, 44),),
+    "Q6_K": ((208, 2, 1), (192, 4, 4), (128, 4, 8), (0, 4, 16), (160, 4, 8), (64, 4, 16)),
+    "IQ4_XS": ((0, 4, 34),),
 }
-PIECE = 1 << 19                                  # bytes that are moved at a time
+PIECE = 1 << 19  # bytes that are moved at a time
 assert all(sum(size * n for _, size, n in units) == TYPES_BY_NAME[name].block_bytes for name, units in UNITS.items())
 
 
@@ -44,14 +54,17 @@ class Field:
     n: int
 
 
-Fields = Sequence[Sequence[Field]]               # of each block of 32 in a block of 256
+Fields = Sequence[Sequence[Field]]  # of each block of 32 in a block of 256
 
-FILE: dict[str, Fields] = {                      # where bits are in the file
-    "Q3_K": [[Field(32 + j // 4 * 32, j % 4 * 2, 0, 2), Field(0, j, 2, 1)] for j in range(8)],
+FILE: dict[str, Fields] = {  # where bits are in the file
+    "Q3_K": [[Field(32 + j // 4 * 32, j % 4 * 2, 0, 2), Field(0, j, 2, 1)] for j in range(8)]
 }
-PACKED: dict[str, Fields] = {                    # where they are in memory
-    "Q3_K": [*([Field(j // 2 * 32, j % 2 * 3, 0, 3)] for j in range(6)),
-             [Field(0, 6, 1, 2), Field(64, 6, 0, 1)], [Field(32, 6, 1, 2), Field(64, 7, 0, 1)]],
+PACKED: dict[str, Fields] = {  # where they are in memory
+    "Q3_K": [
+        *([Field(j // 2 * 32, j % 2 * 3, 0, 3)] for j in range(6)),
+        [Field(0, 6, 1, 2), Field(64, 6, 0, 1)],
+        [Field(32, 6, 1, 2), Field(64, 7, 0, 1)],
+    ]
 }
 
 
@@ -86,7 +99,7 @@ def pieces(rows: Bytes, group: int) -> Iterator[Bytes]:
         yield rows[first : first + at_once]
 
 
-Move = Callable[[str, Bytes, int], None]         # like `interleave`
+Move = Callable[[str, Bytes, int], None]  # like `interleave`
 
 
 def interleave(name: str, rows: Bytes, group: int) -> None:
@@ -116,7 +129,7 @@ def _moved(name: str, groups: Bytes, group: int, *, back: bool) -> Bytes:
     at = 0
     for first, size, n in UNITS[name]:
         kind = f"u{size}"
-        words = by_rows[..., first : first + size * n].view(kind).transpose(0, 2, 3, 1)          # groups, blocks, units, rows
+        words = by_rows[..., first : first + size * n].view(kind).transpose(0, 2, 3, 1)  # groups, blocks, units, rows
         lie = by_units[..., at * group : (at + size * n) * group].view(kind).reshape(*words.shape)
         if back:
             words[...] = lie

@@ -1,4 +1,5 @@
 """A read-only memory map of one regular file, refused cleanly when the path is anything else."""
+
 from __future__ import annotations
 
 import contextlib
@@ -17,14 +18,22 @@ import numpy.typing as npt
 from .errors import Truncated, Unreadable
 
 Bytes = npt.NDArray[np.uint8]
-PIECE = 16 << 20                                 # bytes that are read at a time
+PIECE = 16 << 20  # bytes that are read at a time
 
 # O_NONBLOCK: opening a FIFO without a writer would wait for ever; it has no meaning for regular files.
-_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0) \
+_OPEN_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
+)
 
 _KINDS = (
-    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
 
@@ -58,7 +67,7 @@ class MappedFile:
         self.copied = False
         _ask_for_huge_pages(self._map)
         self._data: Bytes | None = np.frombuffer(self._map, np.uint8)
-        self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)      # also where nobody closes the file
+        self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)  # also where nobody closes the file
 
     @property
     def buffer(self) -> mmap.mmap:
@@ -145,20 +154,20 @@ class MappedFile:
             return
         self._data, kept, self._map = None, self._map, None
         self._close_descriptor()
-        with contextlib.suppress(BufferError):      # views are alive: they keep the map, and it goes with the last
+        with contextlib.suppress(BufferError):  # views are alive: they keep the map, and it goes with the last
             kept.close()
 
 
 def _ask_for_huge_pages(memory: mmap.mmap) -> None:
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):          # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)
 
 
 def _open_regular(path: str) -> int:
     try:
         descriptor = os.open(path, _OPEN_FLAGS)
-    except (OSError, ValueError) as error:          # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreadable(f"cannot be opened: {reason}; check the path and its permissions", file=path) from error
     mode = os.fstat(descriptor).st_mode

@@ -1,4 +1,5 @@
 """What a config.json of the Hugging Face hub says, in GGUF's keys."""
+
 from __future__ import annotations
 
 import math
@@ -15,17 +16,30 @@ from .families import FAMILIES, USUAL, Family, yarn_magnitude
 from .settings import Settings
 
 T = TypeVar("T")
-Config = Mapping[str, Any]       # Any: parsed JSON
-FULL, SLIDING = "full_attention", "sliding_attention"    # kinds of layers
+Config = Mapping[str, Any]  # Any: parsed JSON
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
 ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function")
-MAX_NUMBER = 1e30                # of an integer that is taken as a float: float32 ends at 3e38
-MAX_HEAD = 1 << 24               # what hparams take as a head's length
+MAX_NUMBER = 1e30  # of an integer that is taken as a float: float32 ends at 3e38
+MAX_HEAD = 1 << 24  # what hparams take as a head's length
 # Keys of families that are floats, and may be integers in JSON.
-FLOATS = frozenset({"logit_scale", "attention.clamp_kqv", "attention.max_alibi_bias", "expert_weights_scale", "attention.scale",
-                    "attention.temperature_scale", "rope.scaling.yarn_log_multiplier", "embedding_scale", "residual_scale",
-                    "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "ssm.dt_b_c_rms_epsilon"})
+FLOATS = frozenset(
+    {
+        "logit_scale",
+        "attention.clamp_kqv",
+        "attention.max_alibi_bias",
+        "expert_weights_scale",
+        "attention.scale",
+        "attention.temperature_scale",
+        "rope.scaling.yarn_log_multiplier",
+        "embedding_scale",
+        "residual_scale",
+        "attention.layer_norm_epsilon",
+        "attention.layer_norm_rms_epsilon",
+        "ssm.dt_b_c_rms_epsilon",
+    }
+)
 PART = "partial_rotary_factor"
-LONGROPE = ("longrope", "su")                    # new name and old
+LONGROPE = ("longrope", "su")  # new name and old
 
 
 def find_family(config: Config, file: str) -> tuple[Family, Settings]:
@@ -36,10 +50,17 @@ def find_family(config: Config, file: str) -> tuple[Family, Settings]:
     kind = next((kind for kind in kinds if isinstance(kind, str) and kind in FAMILIES), None)
     if kind is None:
         if config.get("model_type") is None:
-            raise Unsupported("config.json names no model_type, so nothing says what its tensors are; download the folder again",
-                              file=file, field="model_type")
-        raise Unsupported(f"folders of the model type {str(config.get('model_type'))[:64]!r} cannot be read yet; take a .gguf file "
-                          "of the model (docs/files.md lists the types that can be read)", file=file, field="model_type")
+            raise Unsupported(
+                "config.json names no model_type, so nothing says what its tensors are; download the folder again",
+                file=file,
+                field="model_type",
+            )
+        raise Unsupported(
+            f"folders of the model type {str(config.get('model_type'))[:64]!r} cannot be read yet; take a .gguf file "
+            "of the model (docs/files.md lists the types that can be read)",
+            file=file,
+            field="model_type",
+        )
     merged = {**config, **text}
     family = FAMILIES[asked(FAMILIES[kind].instead, merged, file) or kind]
     usual = _usual(next(kind for kind in (text.get("model_type"), kind) if kind in FAMILIES), merged, family)
@@ -47,12 +68,20 @@ def find_family(config: Config, file: str) -> tuple[Family, Settings]:
     config.saw(*ACTIVATIONS)
     named = next((config[key] for key in ACTIVATIONS if config.get(key) is not None), family.activations[0])
     if named not in family.activations:
-        raise Unsupported(f"the activation {str(named)[:40]!r} is none of {', '.join(family.activations)}, which this family uses; "
-                          "edgellm cannot run the model", file=file, field="hidden_act")
+        raise Unsupported(
+            f"the activation {str(named)[:40]!r} is none of {', '.join(family.activations)}, which this family uses; "
+            "edgellm cannot run the model",
+            file=file,
+            field="hidden_act",
+        )
     wrong = (key for key, allowed in family.only.items() if _at(config, key) is not None and _at(config, key) not in allowed)
     if key := next(wrong, "") or asked(family.refuses, config, file):
-        raise Unsupported(f"{str(_at(config, key))[:40]} asks for a graph that edgellm does not have for {family.architecture} "
-                          "models; take one with the family's usual setting", file=file, field=key)
+        raise Unsupported(
+            f"{str(_at(config, key))[:40]} asks for a graph that edgellm does not have for {family.architecture} "
+            "models; take one with the family's usual setting",
+            file=file,
+            field=key,
+        )
     return family, config
 
 
@@ -61,8 +90,11 @@ def asked(rule: Callable[[Config], T], config: Config, file: str) -> T:
     try:
         return rule(config)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise BadHParam(f"config.json does not fit models of the type {str(config.get('model_type'))[:64]!r} ({str(error)[:80]}); "
-                        "download the folder again", file=file) from error
+        raise BadHParam(
+            f"config.json does not fit models of the type {str(config.get('model_type'))[:64]!r} ({str(error)[:80]}); "
+            "download the folder again",
+            file=file,
+        ) from error
 
 
 def _usual(kind: str, config: Config, family: Family) -> dict[str, object]:
@@ -73,8 +105,10 @@ def _usual(kind: str, config: Config, family: Family) -> dict[str, object]:
 
 def _common_names(config: Settings, family: Family, usual: Config) -> Settings:
     """With what the family calls otherwise under the names that others have."""
-    found = {common: next((value for key in theirs if (value := _at(config, key)) is not None), usual.get(common))
-             for common, theirs in family.reads.items()}
+    found = {
+        common: next((value for key in theirs if (value := _at(config, key)) is not None), usual.get(common))
+        for common, theirs in family.reads.items()
+    }
     config.saw(*family.reads, *(key.partition(".")[0] for theirs in family.reads.values() for key in theirs))
     return config | found
 
@@ -90,15 +124,19 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
     """GGUF's metadata. Values are passed on as they are: the getters of hparams check them. Raises Unsupported (rope scaling)."""
     name, rope = family.architecture, _rope(config)
     keys: dict[str, Any] = {
-        "block_count": config.get("num_hidden_layers"), "context_length": config.get("max_position_embeddings"),
-        "embedding_length": config.get("hidden_size"), "feed_forward_length": config.get("intermediate_size"),
+        "block_count": config.get("num_hidden_layers"),
+        "context_length": config.get("max_position_embeddings"),
+        "embedding_length": config.get("hidden_size"),
+        "feed_forward_length": config.get("intermediate_size"),
         "attention.head_count": config.get("num_attention_heads"),
         "attention.head_count_kv": config.get("num_key_value_heads") or config.get("num_attention_heads"),
-        "attention.key_length": config.get("head_dim"), "attention.value_length": config.get("head_dim"),
+        "attention.key_length": config.get("head_dim"),
+        "attention.value_length": config.get("head_dim"),
         "attention.layer_norm_rms_epsilon": _float(config.get("rms_norm_eps")),
         "attention.layer_norm_epsilon": _float(config.get("layer_norm_epsilon")),
         "rope.dimension_count": _rotated(config | rope),
-        "rope.freq_base": _float(rope.get("rope_theta")), "rope.freq_base_swa": _float(_sliding_base(config)),
+        "rope.freq_base": _float(rope.get("rope_theta")),
+        "rope.freq_base_swa": _float(_sliding_base(config)),
         "attn_logit_softcapping": _float(config.get("attn_logit_softcapping")),
         "final_logit_softcapping": _float(config.get("final_logit_softcapping")),
     }
@@ -107,8 +145,12 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
         keys["attention.sliding_window_pattern"] = _pattern(config)
     own = {key: _float(value) if key in FLOATS else value for key, value in asked(family.keys, config, file).items()}
     if (config | rope).get(PART) not in (None, 1) and not family.turns_part and "rope.dimension_count" not in own:
-        raise Unsupported(f"models of the type {str(config.get('model_type'))[:64]!r} rotate whole heads, other than this setting "
-                          "says; take a model without it", file=file, field=PART)
+        raise Unsupported(
+            f"models of the type {str(config.get('model_type'))[:64]!r} rotate whole heads, other than this setting "
+            "says; take a model without it",
+            file=file,
+            field=PART,
+        )
     keys |= _scaling(config, rope, file, family, own) | own
     found = {f"{name}.{key}": value for key, value in keys.items() if value is not None}
     return {"general.architecture": name, "general.name": folder_name(file), **found}
@@ -116,7 +158,7 @@ def metadata_of(config: Settings, family: Family, file: str) -> dict[str, Any]:
 
 def folder_name(folder: str) -> str:
     """What a model's folder is called; in the hub's cache, where folders have the names of commits, the repository's name."""
-    parts = PureWindowsPath(os.path.abspath(folder)).parts       # parted by either slash
+    parts = PureWindowsPath(os.path.abspath(folder)).parts  # parted by either slash
     cached = len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--")
     return parts[-3].split("--", 2)[-1] if cached else parts[-1]
 
@@ -156,22 +198,33 @@ def _scaling(config: Config, rope: Config, file: str, family: Family, own: Confi
         return {}
     if kind in LONGROPE:
         old = rope.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
-        return {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": old,
-                "rope.scaling.attn_factor": _float(rope.get("attention_factor")) or _magnitude(
-                    rope.get("factor"), config.get("max_position_embeddings"), old)}
+        return {
+            "rope.scaling.type": "longrope",
+            "rope.scaling.original_context_length": old,
+            "rope.scaling.attn_factor": _float(rope.get("attention_factor"))
+            or _magnitude(rope.get("factor"), config.get("max_position_embeddings"), old),
+        }
     if kind not in ("linear", "yarn"):
-        raise Unsupported(f"rope scaling of the type {str(kind)[:64]!r} cannot be read from a folder yet; take a .gguf file of the "
-                          "model", file=file, field="rope_scaling")
+        raise Unsupported(
+            f"rope scaling of the type {str(kind)[:64]!r} cannot be read from a folder yet; take a .gguf file of the model",
+            file=file,
+            field="rope_scaling",
+        )
     if kind == "yarn" and rope.get("truncate", True) is not family.whole_pairs:
-        raise Unsupported(f"yarn's bounds are {'' if family.whole_pairs else 'not '}rounded to whole pairs in GGUF's "
-                          f"{family.architecture}, other than this setting says; edgellm cannot run the model", file=file,
-                          field="rope_scaling.truncate")
+        raise Unsupported(
+            f"yarn's bounds are {'' if family.whole_pairs else 'not '}rounded to whole pairs in GGUF's "
+            f"{family.architecture}, other than this setting says; edgellm cannot run the model",
+            file=file,
+            field="rope_scaling.truncate",
+        )
     return {
-        "rope.scaling.type": kind, "rope.scaling.factor": _float(rope.get("factor")),
+        "rope.scaling.type": kind,
+        "rope.scaling.factor": _float(rope.get("factor")),
         "rope.scaling.original_context_length": rope.get("original_max_position_embeddings"),
-        "rope.scaling.yarn_attn_factor": _float(rope.get("attention_factor")) or (
-            None if "rope.scaling.yarn_log_multiplier" in own else asked(lambda config: yarn_magnitude(rope), config, file)),
-        "rope.scaling.yarn_beta_fast": _float(rope.get("beta_fast")), "rope.scaling.yarn_beta_slow": _float(rope.get("beta_slow")),
+        "rope.scaling.yarn_attn_factor": _float(rope.get("attention_factor"))
+        or (None if "rope.scaling.yarn_log_multiplier" in own else asked(lambda config: yarn_magnitude(rope), config, file)),
+        "rope.scaling.yarn_beta_fast": _float(rope.get("beta_fast")),
+        "rope.scaling.yarn_beta_slow": _float(rope.get("beta_slow")),
     }
 
 
@@ -213,7 +266,7 @@ def _llama3(config: Settings, rope: Config, file: str, turned: Any) -> npt.NDArr
         low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
         old = float(rope["original_max_position_embeddings"])
         waves = 2.0 * math.pi * base ** (np.arange(0, dims, 2, dtype=np.float64) / dims)
-        kept = np.clip((old / waves - low) / (high - low or 1e-9), 0.0, 1.0)      # 1: as it is; 0: divided by the whole factor
+        kept = np.clip((old / waves - low) / (high - low or 1e-9), 0.0, 1.0)  # 1: as it is; 0: divided by the whole factor
     except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
         raise BadHParam(f"llama3's rope scaling is incomplete: {str(error)[:80]}", file=file, field="rope_scaling") from error
     return (1.0 / ((1.0 - kept) / factor + kept)).astype(np.float32)

@@ -1,4 +1,5 @@
 """Folders of the MLX community (config.json, safetensors, tokenizer.json) under the names that GGUF gives everything."""
+
 from __future__ import annotations
 
 import os
@@ -36,19 +37,28 @@ class Companion:
     """Scales or offsets that belong to a matrix's codes: `dtype` as in safetensors, `data` (rows, n) its bytes' integers."""
 
     dtype: str
-    data: npt.NDArray[Any]       # Any: u8, u16 (of f16 and bf16) or u32 (of f32)
+    data: npt.NDArray[Any]  # Any: u8, u16 (of f16 and bf16) or u32 (of f32)
 
 
 class MlxFolder(GGUFFile):
     """An open folder that answers as a GGUF file does. Matrices in MLX's groups have types of their own and companions."""
 
-    def __init__(self, path: str, file: SafeTensorsFile, config: Settings, metadata: dict[str, Any], family: Family,
-                 quantisation: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: str,
+        file: SafeTensorsFile,
+        config: Settings,
+        metadata: dict[str, Any],
+        family: Family,
+        quantisation: Mapping[str, Any],
+    ) -> None:
         self.path, self.paths, self.version, self.alignment = path, file.paths, 0, 1
         self.metadata: dict[str, Any] = metadata
         self.config, self.family, self._file, self._quantisation = config, family, file, quantisation
-        self._heads = {"attn_q": count_of(metadata, "attention.head_count"),
-                       "attn_k": count_of(metadata, "attention.head_count_kv")}
+        self._heads = {
+            "attn_q": count_of(metadata, "attention.head_count"),
+            "attn_k": count_of(metadata, "attention.head_count_kv"),
+        }
         self._made: dict[str, Bytes] = {}
         self.drafting: list[str] = []
         self._sources: dict[str, Source] = {}
@@ -82,8 +92,12 @@ class MlxFolder(GGUFFile):
         """Whether a tensor is of a layer behind the last one, that only drafts tokens."""
         layers, drafting = self.config.get("num_hidden_layers"), self.config.get("num_nextn_predict_layers")
         found = re.search(r"layers\.(\d+)\.", name)
-        return found is not None and isinstance(layers, int) and isinstance(drafting, int) and \
-            layers <= int(found[1]) < layers + drafting
+        return (
+            found is not None
+            and isinstance(layers, int)
+            and isinstance(drafting, int)
+            and layers <= int(found[1]) < layers + drafting
+        )
 
     def _pad(self, name: str) -> None:
         """The first row for tokens that the table lacks, as transformers has it."""
@@ -91,8 +105,17 @@ class MlxFolder(GGUFFile):
         if tokens is not None and len(info.shape) == 2 and 0 < info.shape[0] < tokens.shape[0] and info.type.origin != MLX:
             rows = np.arange(tokens.shape[0])
             del self.tensors[name]
-            self._put(name, source_of(source.names, source.type, source.whole, Piece(rows=lambda config, shape: np.where(
-                rows < shape[0], rows, 0)), self.config, self.path))
+            self._put(
+                name,
+                source_of(
+                    source.names,
+                    source.type,
+                    source.whole,
+                    Piece(rows=lambda config, shape: np.where(rows < shape[0], rows, 0)),
+                    self.config,
+                    self.path,
+                ),
+            )
 
     def _add_value(self, name: str, key: str, layer: int) -> None:
         """A number that GGUF has in its metadata, a value for each layer."""
@@ -107,8 +130,11 @@ class MlxFolder(GGUFFile):
         infos = [self._file.tensors[name] for name in names]
         kind, shape = self._type(names[0], infos[0].shape)
         if kind.origin == MLX or any((info.dtype, info.shape) != (infos[0].dtype, infos[0].shape) for info in infos):
-            raise Unsupported("is not of the type and shape of the tensors that belong to it; get the model whose weights are "
-                              "floats", file=self.path, field=names[0])
+            raise Unsupported(
+                "is not of the type and shape of the tensors that belong to it; get the model whose weights are floats",
+                file=self.path,
+                field=names[0],
+            )
         self._add(ours, (kind, (len(names), *shape)), names)
 
     def _add(self, ours: str, typed: tuple[GGMLType, Shape], names: tuple[str, ...]) -> None:
@@ -119,7 +145,7 @@ class MlxFolder(GGUFFile):
             name = ours.replace(part, piece.name) if piece.name else ours
             own = part_of(name)
             rows = None
-            if family.paired_rows and self._heads.get(own) and whole:        # without a head count hparams refuse the model
+            if family.paired_rows and self._heads.get(own) and whole:  # without a head count hparams refuse the model
                 rows = paired_rows(whole[0], self._heads[own], self.path, names[0], count_of(self.metadata, "rope.dimension_count"))
             if own.endswith("norm") and suffix == "weight" and self._from_zero(own):
                 piece = replace(piece, values=plus_one)
@@ -131,8 +157,11 @@ class MlxFolder(GGUFFile):
         if source.piece.values is not None and not source.piece.keeps:
             kind = TYPES_BY_NAME["F32"]
         if not source.only_rows and kind.origin == MLX:
-            raise Unsupported(f"is {kind.name}, whose groups lie as GGUF does not have them; get the model whose weights are "
-                              "floats", file=self.path, field=source.name)
+            raise Unsupported(
+                f"is {kind.name}, whose groups lie as GGUF does not have them; get the model whose weights are floats",
+                file=self.path,
+                field=source.name,
+            )
         if name in self.tensors:
             raise Unsupported(f"is the second tensor for {name}; download the folder again", file=self.path, field=source.name)
         self._sources[name] = source
@@ -152,20 +181,29 @@ class MlxFolder(GGUFFile):
         base = name.removesuffix(".weight")
         scales = self._file.tensors.get(f"{base}.scales")
         if info.dtype != "U32" or scales is None or len(shape) != 2:
-            raise Unsupported(f"is {info.dtype}, which is not a weight that edgellm can read; get the model whose weights are "
-                              "floats, or MLX's affine or mxfp4", file=self.path, field=name)
+            raise Unsupported(
+                f"is {info.dtype}, which is not a weight that edgellm can read; get the model whose weights are "
+                "floats, or MLX's affine or mxfp4",
+                file=self.path,
+                field=name,
+            )
         own = self._quantisation.get(base)
         settings = {**self._quantisation, **own} if isinstance(own, Mapping) else self._quantisation
         bits, mode = settings.get("bits"), settings.get("mode", "affine")
         if mode not in QUANTISED or bits not in (2, 3, 4, 5, 6, 8):
-            raise Unsupported(f"is quantised as {str(mode)[:40]!r} with {str(bits)[:40]} bits; "
-                              "edgellm reads affine and mxfp4", file=self.path,
-                              field=name)
+            raise Unsupported(
+                f"is quantised as {str(mode)[:40]!r} with {str(bits)[:40]} bits; edgellm reads affine and mxfp4",
+                file=self.path,
+                field=name,
+            )
         columns = shape[1] * 32 // bits
         groups = scales.shape[1] if len(scales.shape) == 2 and scales.shape[0] == shape[0] else 0
         if not groups or columns % groups or columns // groups not in (32, 64, 128):
-            raise ShapeMismatch(f"has scales of shape {scales.shape} for {shape[0]} rows of {columns}; the folder is damaged",
-                                file=self.path, field=name)
+            raise ShapeMismatch(
+                f"has scales of shape {scales.shape} for {shape[0]} rows of {columns}; the folder is damaged",
+                file=self.path,
+                field=name,
+            )
         group = columns // groups
         if mode == "affine" and getattr(self._file.tensors.get(f"{base}.biases"), "shape", None) != scales.shape:
             raise BadTensorInfo("the tensor lacks its biases; download the folder again", file=self.path, field=name)
@@ -209,7 +247,7 @@ class MlxFolder(GGUFFile):
             elif source.is_view:
                 return data
             self._made[name] = data
-        return self._made[name]                  # kept: back ends remember addresses
+        return self._made[name]  # kept: back ends remember addresses
 
     def own(self, name: str) -> Bytes | None:
         """None: what is read is not always what lies in the files."""
@@ -253,13 +291,14 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
     """
     folder = os.fspath(path)
     if not os.path.isfile(os.path.join(folder, CONFIG)):
-        raise BadHParam("the folder has no config.json; name a .gguf file, or a folder with config.json and .safetensors files",
-                        file=folder)
+        raise BadHParam(
+            "the folder has no config.json; name a .gguf file, or a folder with config.json and .safetensors files", file=folder
+        )
     read = read_json(MappedFile(os.path.join(folder, CONFIG)))
     family, config = find_family({**read, **answer_settings(folder, read)}, folder)
     metadata = metadata_of(config, family, folder)
     pooling = pooling_keys(folder)
-    if pooling and config.get("is_causal") is False:         # a decoder that was trained on as an encoder
+    if pooling and config.get("is_causal") is False:  # a decoder that was trained on as an encoder
         pooling["attention.causal"] = False
     for key, value in pooling.items():
         metadata.setdefault(f"{family.architecture}.{key}", value)
@@ -276,8 +315,9 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
             model.add_made(name, values)
         table = model.tensors.get("token_embd.weight")
         if table is not None:
-            metadata |= tokenizer_metadata(folder, config, rows=table.shape[0], merged=family.merged_tokenizer) or \
-                ranked_metadata(folder, config, rows=table.shape[0])
+            metadata |= tokenizer_metadata(folder, config, rows=table.shape[0], merged=family.merged_tokenizer) or ranked_metadata(
+                folder, config, rows=table.shape[0]
+            )
         return model
     except BaseException:
         file.close()

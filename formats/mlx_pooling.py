@@ -1,4 +1,5 @@
 """How a folder of sentence-transformers makes one vector of a text: modules.json, and the folders that it names."""
+
 from __future__ import annotations
 
 import json
@@ -14,10 +15,10 @@ from .mapped import MappedFile
 from .safetensors import open_safetensors, read_json
 
 MODULES, CONFIG = "modules.json", "config.json"
-POOLINGS = {"pooling_mode_mean_tokens": 1, "pooling_mode_cls_token": 2, "pooling_mode_lasttoken": 3}         # pooling_type
+POOLINGS = {"pooling_mode_mean_tokens": 1, "pooling_mode_cls_token": 2, "pooling_mode_lasttoken": 3}  # pooling_type
 BY_NAME = {"mean": 1, "cls": 2, "lasttoken": 3}
 DENSE = ("dense_2.weight", "dense_3.weight")
-MAX_BYTES = 1 << 20              # of modules.json, which has a few lines
+MAX_BYTES = 1 << 20  # of modules.json, which has a few lines
 KNOWN = ("Transformer", "Pooling", "Dense", "Normalize", "LogitScore")
 LINEAR = "torch.nn.modules.linear.Identity"
 
@@ -57,8 +58,11 @@ def pooling_keys(folder: str) -> dict[str, Any]:
             asked = [mode for mode, on in config.items() if mode.startswith("pooling_mode_") and on is True]
             numbers = [BY_NAME.get(named)] if isinstance(named, str) else [POOLINGS.get(mode) for mode in asked]
             if len(numbers) != 1 or numbers[0] is None:
-                raise Unsupported(f"pools by {str(named or asked)[:80]}; edgellm pools by mean, cls or last token", file=place,
-                                  field="pooling_mode")
+                raise Unsupported(
+                    f"pools by {str(named or asked)[:80]}; edgellm pools by mean, cls or last token",
+                    file=place,
+                    field="pooling_mode",
+                )
             return {"pooling_type": numbers[0]}
     return {}
 

@@ -1,4 +1,5 @@
 """Which of a checkpoint's tensors one of GGUF's is made of, and how."""
+
 from __future__ import annotations
 
 import math
@@ -16,7 +17,7 @@ from .mapped import Bytes
 from .safetensors import SafeTensorsFile
 
 Rows = npt.NDArray[np.int64]
-Config = Mapping[str, Any]       # Any: parsed JSON
+Config = Mapping[str, Any]  # Any: parsed JSON
 WHOLE = Piece()
 
 
@@ -58,8 +59,9 @@ class Source:
     @property
     def only_rows(self) -> bool:
         """Whether rows are all that changes, so that packed rows can follow."""
-        return not self.others and self.columns is None and not self.turned and self.piece.values is None and \
-            self.piece.shape is None
+        return (
+            not self.others and self.columns is None and not self.turned and self.piece.values is None and self.piece.shape is None
+        )
 
     def raw(self, file: SafeTensorsFile) -> Bytes:
         """The bytes in the checkpoint's type, before `piece.values`; a view where nothing changes."""
@@ -76,8 +78,17 @@ class Source:
         return data
 
 
-def source_of(names: tuple[str, ...], kind: GGMLType, whole: Shape, piece: Piece, config: Config, file: str, *,
-              rows: Rows | None = None, turned: bool = False) -> Source:
+def source_of(
+    names: tuple[str, ...],
+    kind: GGMLType,
+    whole: Shape,
+    piece: Piece,
+    config: Config,
+    file: str,
+    *,
+    rows: Rows | None = None,
+    turned: bool = False,
+) -> Source:
     """Where a tensor comes from. Raises BadHParam and ShapeMismatch where the configuration does not fit the shape."""
     try:
         rows = rows if piece.rows is None else piece.rows(config, whole)
@@ -90,13 +101,19 @@ def source_of(names: tuple[str, ...], kind: GGMLType, whole: Shape, piece: Piece
     except KeyError as error:
         raise BadHParam("config.json lacks it; download the folder again", file=file, field=str(error.args[0])) from error
     except (TypeError, ValueError, ZeroDivisionError, IndexError) as error:
-        raise ShapeMismatch(f"the shape {whole} does not fit what config.json says ({str(error)[:60]}); download the folder again",
-                            file=file, field=names[0]) from error
+        raise ShapeMismatch(
+            f"the shape {whole} does not fit what config.json says ({str(error)[:60]}); download the folder again",
+            file=file,
+            field=names[0],
+        ) from error
     elements = n_rows * (n_columns if len(whole) > 1 else 1)
     changes = columns is not None or turned or piece.shape is not None
     if math.prod(shape) != elements or (turned and len(shape) < 2) or (changes and kind.block > 1):
-        raise ShapeMismatch(f"the shape {whole} as {kind.name} does not fit the model's {shape}; download the folder again",
-                            file=file, field=names[0])
+        raise ShapeMismatch(
+            f"the shape {whole} as {kind.name} does not fit the model's {shape}; download the folder again",
+            file=file,
+            field=names[0],
+        )
     if rows is not None and (len(rows) == 0 or rows.min() < 0 or rows.max() >= rows_of(whole)):
         raise ShapeMismatch(f"the shape {whole} has too few rows; download the folder again", file=file, field=names[0])
     return Source(names[0], names[1:], kind, whole, shape, piece, rows, columns, turned)

@@ -1,4 +1,5 @@
 """What tokenizer.json and its neighbours say, in GGUF's keys."""
+
 from __future__ import annotations
 
 import os
@@ -9,11 +10,11 @@ from .errors import BadVocab
 from .mapped import MappedFile
 from .safetensors import read_json
 
-Json = Mapping[str, Any]         # Any: parsed JSON
+Json = Mapping[str, Any]  # Any: parsed JSON
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-PRE = {"llama": "llama-bpe", "mistral": "tekken", "qwen2": "qwen2", "qwen3": "qwen2", "gpt2": "gpt-2"}     # by model_type
+PRE = {"llama": "llama-bpe", "mistral": "tekken", "qwen2": "qwen2", "qwen3": "qwen2", "gpt2": "gpt-2"}  # by model_type
 
-UNSCORED = -1000.0               # of tokens whose order merges give, as llama.cpp's converter has it
+UNSCORED = -1000.0  # of tokens whose order merges give, as llama.cpp's converter has it
 # Control tokens of Gemma 4 that files show as text, so that parsers see them.
 MARKERS = ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>')
 
@@ -30,15 +31,18 @@ def tokenizer_metadata(folder: str, config: Json, *, rows: int, merged: str = ""
     model = whole.get("model")
     vocab = model.get("vocab") if isinstance(model, Mapping) else None
     if not isinstance(model, Mapping) or model.get("type", "BPE") != "BPE" or not isinstance(vocab, Mapping):
-        return {}                # such as Unigram: ids only, and text is refused with one sentence
+        return {}  # such as Unigram: ids only, and text is refused with one sentence
     texts, types = _tokens(vocab, whole.get("added_tokens"), rows, path)
     merges = _merges(model.get("merges") or [], path)
     byte_fallback = bool(model.get("byte_fallback"))
     keys: dict[str, Any] = {"tokens": texts, "token_type": types}
     if byte_fallback:
         types[:] = [USER if text in MARKERS and merged else kind for text, kind in zip(texts, types, strict=True)]
-        keys |= {"model": merged, "merges": merges, "scores": [UNSCORED] * rows, "add_space_prefix": False, "add_bos_token": True} \
-            if merged else {"model": "llama", "scores": _scores(texts, merges), "add_space_prefix": _prefixes(whole)}
+        keys |= (
+            {"model": merged, "merges": merges, "scores": [UNSCORED] * rows, "add_space_prefix": False, "add_bos_token": True}
+            if merged
+            else {"model": "llama", "scores": _scores(texts, merges), "add_space_prefix": _prefixes(whole)}
+        )
         types[:] = [BYTE if kind == NORMAL and _is_byte(text) else kind for text, kind in zip(texts, types, strict=True)]
     else:
         keys |= {"model": "gpt2", "merges": merges, "pre": pre_of(config, whole)}
@@ -89,8 +93,12 @@ def beyond(token: Any, rows: int) -> bool:
 
 def _put(texts: list[str], types: list[int], token: Any, text: str, kind: int, path: str) -> None:
     if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < len(texts):
-        raise BadVocab(f"the token {text[:40]!r} has the id {str(token)[:40]!r}, but the embedding has {len(texts)} rows; "
-                       "download the folder again", file=path, field="vocab")
+        raise BadVocab(
+            f"the token {text[:40]!r} has the id {str(token)[:40]!r}, but the embedding has {len(texts)} rows; "
+            "download the folder again",
+            file=path,
+            field="vocab",
+        )
     texts[token], types[token] = text, kind
 
 

@@ -1,4 +1,5 @@
 """Opens a model whatever it lies in: a GGUF file, or a folder as the MLX community shares them."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """GGUF's tokenizer keys of folders that list tokens' bytes by rank: Mistral's tekken.json, and Kimi's tiktoken.model."""
+
 from __future__ import annotations
 
 import os
@@ -11,10 +12,10 @@ from .mapped import MappedFile
 from .mlx_tokenizer import CONTROL, NORMAL, UNUSED, USER, optional, whole_metadata
 from .tekken import tekken_keys
 
-Json = Mapping[str, Any]         # Any: parsed JSON
+Json = Mapping[str, Any]  # Any: parsed JSON
 TIKTOKEN = "tiktoken.model"
-PRE = {"tokenization_kimi": "kimi-k2"}           # by the module that cuts words, which the list itself does not say
-N_RESERVED = 256                 # special tokens behind those that are listed, named or not
+PRE = {"tokenization_kimi": "kimi-k2"}  # by the module that cuts words, which the list itself does not say
+N_RESERVED = 256  # special tokens behind those that are listed, named or not
 
 
 def ranked_metadata(folder: str, config: Json, *, rows: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 Format: https://github.com/huggingface/safetensors: a u64 length, a JSON header, then the data without gap or overlap.
 """
+
 from __future__ import annotations
 
 import json
@@ -31,23 +32,49 @@ from .errors import (
 from .mapped import Bytes, MappedFile
 
 DTYPE_BYTES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
-    "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8, "C64": 8,
+    "BOOL": 1,
+    "U8": 1,
+    "I8": 1,
+    "F8_E5M2": 1,
+    "F8_E4M3": 1,
+    "F8_E8M0": 1,
+    "I16": 2,
+    "U16": 2,
+    "F16": 2,
+    "BF16": 2,
+    "I32": 4,
+    "U32": 4,
+    "F32": 4,
+    "I64": 8,
+    "U64": 8,
+    "F64": 8,
+    "C64": 8,
 }
 """Bytes per element of every dtype that can be read."""
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-MAX_HEADER_BYTES = 16 << 20      # indexes of the largest models have about 9 MiB
-MAX_TENSORS = 1 << 17            # and about 90,000 tensors
+MAX_HEADER_BYTES = 16 << 20  # indexes of the largest models have about 9 MiB
+MAX_TENSORS = 1 << 17  # and about 90,000 tensors
 MAX_DIMS = 8
-MAX_VALUES = 1 << 21             # numbers and entries, counted by their commas before the JSON is parsed
-MAX_JSON_BYTES = 128 << 20       # of files beside the tensors: the tokenizers of Gemma and gpt-oss have 30 MiB
-MAX_JSON_VALUES = 1 << 23        # and 500,000 merges of two texts each
+MAX_VALUES = 1 << 21  # numbers and entries, counted by their commas before the JSON is parsed
+MAX_JSON_BYTES = 128 << 20  # of files beside the tensors: the tokenizers of Gemma and gpt-oss have 30 MiB
+MAX_JSON_VALUES = 1 << 23  # and 500,000 merges of two texts each
 _NUMPY = {
-    "BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16": "<f2", "I32": "<i4", "U32": "<u4",
-    "F32": "<f4", "I64": "<i8", "U64": "<u8", "F64": "<f8", "C64": "<c8",
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "I16": "<i2",
+    "U16": "<u2",
+    "F16": "<f2",
+    "I32": "<i4",
+    "U32": "<u4",
+    "F32": "<f4",
+    "I64": "<i8",
+    "U64": "<u8",
+    "F64": "<f8",
+    "C64": "<c8",
 }
-_SHARD = re.compile(r"[^/\\:\0]+\.safetensors")         # no path: a shard lies in the model's own folder
+_SHARD = re.compile(r"[^/\\:\0]+\.safetensors")  # no path: a shard lies in the model's own folder
 _AGAIN = "; the file is damaged or incomplete, download it again"
 
 
@@ -59,23 +86,21 @@ class SafeTensorInfo:
     dtype: str
     shape: tuple[int, ...]
     part: int
-    offset: int                  # bytes from the start of the part
+    offset: int  # bytes from the start of the part
     nbytes: int
 
 
 class SafeTensorsFile:
     """An open model: `tensors` by name, `metadata` of the first file; bytes by `raw`, values by `array`."""
 
-    def __init__(
-        self, files: list[MappedFile], tensors: dict[str, SafeTensorInfo], metadata: Mapping[str, str],
-    ) -> None:
+    def __init__(self, files: list[MappedFile], tensors: dict[str, SafeTensorInfo], metadata: Mapping[str, str]) -> None:
         self.files, self.tensors, self.metadata = files, tensors, metadata
         self.paths = tuple(file.path for file in files)
 
     def raw(self, name: str) -> Bytes:
         """The bytes of a tensor, (nbytes,) uint8, a read-only view on the map. KeyError if there is no such tensor."""
         info = self.tensors[name]
-        return self.files[info.part].data[info.offset:info.offset + info.nbytes]
+        return self.files[info.part].data[info.offset : info.offset + info.nbytes]
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """The values of `shape`: a read-only view, or for BF16 a new float32 array. Unsupported for 8-bit floats."""
@@ -83,8 +108,9 @@ class SafeTensorsFile:
         if info.dtype == "BF16":
             return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(info.shape)
         if info.dtype not in _NUMPY:
-            raise Unsupported(f"is {info.dtype}, which NumPy cannot hold; convert the model to BF16",
-                              file=self.paths[info.part], field=name)
+            raise Unsupported(
+                f"is {info.dtype}, which NumPy cannot hold; convert the model to BF16", file=self.paths[info.part], field=name
+            )
         return raw.view(_NUMPY[info.dtype]).reshape(info.shape)
 
     def drop(self, name: str) -> None:
@@ -104,9 +130,7 @@ class SafeTensorsFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
 
@@ -120,7 +144,7 @@ def open_safetensors(path: str | os.PathLike[str]) -> SafeTensorsFile:
         if os.path.exists(index):
             placed = _read_index(index)
             names = sorted(set(placed.values()))
-        if names is None or (SINGLE not in names and os.path.exists(os.path.join(path, SINGLE))):      # an index left from before
+        if names is None or (SINGLE not in names and os.path.exists(os.path.join(path, SINGLE))):  # an index left from before
             names, placed = [SINGLE], {}
         _check_all_there(path, names, indexed=bool(placed))
     paths = [os.path.join(path, name) for name in names] if names is not None else [path]
@@ -147,12 +171,17 @@ def _check_all_there(folder: str, names: list[str], *, indexed: bool) -> None:
     """Raises Unreadable for a folder that lacks files."""
     missing = [name for name in names if not os.path.lexists(os.path.join(folder, name))]
     if missing and indexed:
-        raise Unreadable(f"{missing[0]} is not there ({len(missing)} of {len(names)} files are missing); download the folder again",
-                         file=folder)
+        raise Unreadable(
+            f"{missing[0]} is not there ({len(missing)} of {len(names)} files are missing); download the folder again", file=folder
+        )
     if missing:
         pickled = any(name.endswith((".bin", ".pt", ".pth")) for name in os.listdir(folder))
-        raise Unreadable("has PyTorch's pickled weights alone, which may run code as they are read; save them as .safetensors first"
-                         if pickled else f"has no {SINGLE} and no {INDEX}; download the folder again", file=folder)
+        raise Unreadable(
+            "has PyTorch's pickled weights alone, which may run code as they are read; save them as .safetensors first"
+            if pickled
+            else f"has no {SINGLE} and no {INDEX}; download the folder again",
+            file=folder,
+        )
 
 
 def read_json(file: MappedFile, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
@@ -209,7 +238,7 @@ def _read_header(file: MappedFile, part: int) -> tuple[list[SafeTensorInfo], dic
         raise Truncated(message, file=file.path, offset=0)
     header = _parse_json(file, file.buffer[8:start], 8)
     notes = header.pop("__metadata__", None)
-    notes = {} if notes is None else notes               # mx.save_safetensors writes null for none
+    notes = {} if notes is None else notes  # mx.save_safetensors writes null for none
     if not isinstance(notes, dict) or not all(isinstance(value, str) for value in notes.values()):
         raise BadHParam("must map strings to strings", file=file.path, field="__metadata__", offset=8)
     if len(header) > MAX_TENSORS:
@@ -250,8 +279,12 @@ def _check_places(file: MappedFile, tensors: list[SafeTensorInfo], start: int) -
             raise BadTensorInfo(f"the tensor {what}{_AGAIN}", file=file.path, field=info.name, offset=info.offset)
         expected += info.nbytes
         if expected > file.size:
-            raise Truncated(f"the tensor ends at byte {expected} and the file has {file.size}{_AGAIN}",
-                            file=file.path, field=info.name, offset=info.offset)
+            raise Truncated(
+                f"the tensor ends at byte {expected} and the file has {file.size}{_AGAIN}",
+                file=file.path,
+                field=info.name,
+                offset=info.offset,
+            )
     if expected != file.size:
         message = f"{file.size - expected} bytes follow the last tensor{_AGAIN}"
         raise BadTensorInfo(message, file=file.path, offset=expected)
@@ -266,8 +299,14 @@ def _constant(name: str) -> float:
     return float(name)
 
 
-def _parse_json(file: MappedFile, text: bytes, offset: int, values: int = MAX_VALUES, groups: int = 3 * MAX_TENSORS + 8,
-                constant: Callable[[str], Any] = _no_constant) -> dict[str, Any]:
+def _parse_json(
+    file: MappedFile,
+    text: bytes,
+    offset: int,
+    values: int = MAX_VALUES,
+    groups: int = 3 * MAX_TENSORS + 8,
+    constant: Callable[[str], Any] = _no_constant,
+) -> dict[str, Any]:
     if text.count(b",") > values or text.count(b"[") + text.count(b"{") > groups:
         raise LimitExceeded("the JSON has more values than any real file", file=file.path, offset=offset)
     try:
@@ -276,7 +315,7 @@ def _parse_json(file: MappedFile, text: bytes, offset: int, values: int = MAX_VA
         raise Duplicate("the JSON key occurs twice", file=file.path, field=str(error), offset=offset) from error
     except RecursionError as error:
         raise LimitExceeded("the JSON is nested too deeply", file=file.path, offset=offset) from error
-    except ValueError as error:                      # broken JSON, no UTF-8, or an integer of thousands of digits
+    except ValueError as error:  # broken JSON, no UTF-8, or an integer of thousands of digits
         raise BadHParam(f"the JSON is broken: {error}{_AGAIN}", file=file.path, offset=offset) from error
     if not isinstance(parsed, dict):
         raise BadHParam("the JSON must be an object", file=file.path, offset=offset)
@@ -292,6 +331,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in result:
             raise _Repeated(key[:80])
-        key.encode()                 # refuses a lone surrogate here, not where the key is printed
+        key.encode()  # refuses a lone surrogate here, not where the key is printed
         result[key] = value
     return result

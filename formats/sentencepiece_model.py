@@ -2,6 +2,7 @@
 
 Fields and numbers: sentencepiece_model.proto. Types of pieces have the numbers of GGUF's token types.
 """
+
 from __future__ import annotations
 
 import struct
@@ -13,7 +14,7 @@ from .errors import BadVocab
 from .mapped import MappedFile
 
 UNIGRAM, BPE = 1, 2
-MAX_BYTES = 64 << 20             # the largest published ones have 5 MiB
+MAX_BYTES = 64 << 20  # the largest published ones have 5 MiB
 _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 
 
@@ -24,7 +25,7 @@ class SentencePieceModel:
     texts: tuple[str, ...]
     scores: tuple[float, ...]
     types: tuple[int, ...]
-    kind: int                    # UNIGRAM, BPE, ...
+    kind: int  # UNIGRAM, BPE, ...
     normalizer: str
     add_dummy_prefix: bool
     remove_extra_whitespaces: bool

@@ -1,4 +1,5 @@
 """A configuration that remembers which settings were asked for, so that the others can be named."""
+
 from __future__ import annotations
 
 import re
@@ -8,57 +9,122 @@ from typing import Any  # of parsed JSON
 IDENTITY = r"architectures|model_type|auto_map|_.*|name|transformers_version|(?:torch_)?dtype|quantization(?:_config)?|custom_\w+"
 TOKENS = r".*token_(?:id|ids|index)|(?:org_)?vocab_size|vocab_size_per_layer_input|tokenizer_class|prefix|.*label.*"
 SENSES = r"(?:text|vision|visual|audio)_\w+|image_\w+|video_\w+|mm_tokens_per_image|.*soft_tokens_per_image|vit_\w+|anyres_\w+"
-TRAINING = (r".*dropout.*|.*_pdrop|initiali[sz]er_\w+|init_\w+|.*aux_loss.*|.*z_loss.*|\w+_jitter_noise|rescale_\w+|seq_aux"
-            r"|ep_size|.*_xavier_init|.*_init_scale|pretraining_tp|time_step_(?:floor|init_scheme|max|min|scale)|use_l2warp|problem_type"
-            r"|mup_denominator|altup_coef_clip|gradient_\w+|moe_drop_tokens|finetuning_task|task_specific_params")
-RUNNING = (r"use_cache|cache_implementation|output_\w+|return_dict|attn_implementation|attn_mode|fuse_\w+|masked_softmax_fusion"
-           r"|slow_but_exact|reorder_and_upcast_attn|deterministic_flash_attn|residual_in_fp32|use_(?:mamba_kernels|mambapy)"
-           r"|use_associative_scan|(?:mamba_)?chunk_size|mamba_ssm_cache_dtype|num_logits_to_keep|router_dtype|use_flash_attn\w*"
-           r"|moe_shared_expert_overlap|chunk_size_feed_forward|is_decoder|is_encoder_decoder|add_cross_attention|summary_\w+")
+TRAINING = (
+    r".*dropout.*|.*_pdrop|initiali[sz]er_\w+|init_\w+|.*aux_loss.*|.*z_loss.*|\w+_jitter_noise|rescale_\w+|seq_aux"
+    r"|ep_size|.*_xavier_init|.*_init_scale|pretraining_tp|time_step_(?:floor|init_scheme|max|min|scale)|use_l2warp|problem_type"
+    r"|mup_denominator|altup_coef_clip|gradient_\w+|moe_drop_tokens|finetuning_task|task_specific_params"
+)
+RUNNING = (
+    r"use_cache|cache_implementation|output_\w+|return_dict|attn_implementation|attn_mode|fuse_\w+|masked_softmax_fusion"
+    r"|slow_but_exact|reorder_and_upcast_attn|deterministic_flash_attn|residual_in_fp32|use_(?:mamba_kernels|mambapy)"
+    r"|use_associative_scan|(?:mamba_)?chunk_size|mamba_ssm_cache_dtype|num_logits_to_keep|router_dtype|use_flash_attn\w*"
+    r"|moe_shared_expert_overlap|chunk_size_feed_forward|is_decoder|is_encoder_decoder|add_cross_attention|summary_\w+"
+)
 # Tensors have these biases, norms and widths or have them not, and one too many or of another shape is refused.
-TENSORS = (r"(?:\w+_)?bias|\w*qk_?(?:layer)?norm|mamba_rms_norm|(?:mamba_)?expand|d_inner|d_model|n_layer|qk_head_dim|hidden_ratio"
-           r"|type_vocab_size|laurel_rank|moe_shared_expert_intermediate_size|mamba_d_ssm|tie_word_embeddings|n_shared_experts")
+TENSORS = (
+    r"(?:\w+_)?bias|\w*qk_?(?:layer)?norm|mamba_rms_norm|(?:mamba_)?expand|d_inner|d_model|n_layer|qk_head_dim|hidden_ratio"
+    r"|type_vocab_size|laurel_rank|moe_shared_expert_intermediate_size|mamba_d_ssm|tie_word_embeddings|n_shared_experts"
+)
 DRAFTS = r"num_nextn_predict_layers|(?:use_)?mtp\w*|num_mtp_\w+"
 HARMLESS = re.compile("|".join((IDENTITY, TOKENS, SENSES, TRAINING, RUNNING, TENSORS, DRAFTS)))
 """Settings that change nothing in any family: what is computed follows from tensors, or is the same whatever they say."""
 
-WINDOWS = frozenset({"sliding_window", "max_window_layers", "layer_types", "use_sliding_window", "decoder_sparse_step",
-                     "mlp_only_layers"})
+WINDOWS = frozenset(
+    {"sliding_window", "max_window_layers", "layer_types", "use_sliding_window", "decoder_sparse_step", "mlp_only_layers"}
+)
 NEXT = WINDOWS - {"sliding_window"}
-HUNYUAN = frozenset({"add_classification_head", "attention_head_dim", "cla_share_factor", "class_num", "dense_list", "mask_init_id",
-                     "norm_type", "pad_id", "pool_type", "skip_cls_token", "use_rotary_pos_emb", "num_media_embeds"})
+HUNYUAN = frozenset(
+    {
+        "add_classification_head",
+        "attention_head_dim",
+        "cla_share_factor",
+        "class_num",
+        "dense_list",
+        "mask_init_id",
+        "norm_type",
+        "pad_id",
+        "pool_type",
+        "skip_cls_token",
+        "use_rotary_pos_emb",
+        "num_media_embeds",
+    }
+)
 BY_ARCHITECTURE: dict[str, frozenset[str]] = {
     **dict.fromkeys(("qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "smollm3"), WINDOWS),
-    **dict.fromkeys(("hunyuan-dense", "hunyuan-moe"), HUNYUAN), **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), NEXT),
+    **dict.fromkeys(("hunyuan-dense", "hunyuan-moe"), HUNYUAN),
+    **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), NEXT),
     "dots1": NEXT | {"scoring_func"},
     **dict.fromkeys(("phi3", "phimoe"), frozenset({"original_max_position_embeddings"})),
     "smollm3": WINDOWS | {"no_rope_layer_interval"},
     "falcon-h1": frozenset({"mamba_norm_before_gate"}),
-    "afmoe": frozenset({"global_attn_every_n_layers", "topk_group"}), "bloom": frozenset({"offset_alibi"}),
+    "afmoe": frozenset({"global_attn_every_n_layers", "topk_group"}),
+    "bloom": frozenset({"offset_alibi"}),
     "bailingmoe2": frozenset({"norm_softmax", "use_rmsnorm", "rotary_dim"}),
     "cohere2": frozenset({"use_embedding_sharing", "use_parallel_embedding"}),
-    "ernie4_5-moe": frozenset({"moe_norm_min", "moe_capacity", "moe_gate"}), "gpt2": frozenset({"n_ctx"}),
-    "deepseek2": frozenset({"mlp_layer_types"}), "falcon": frozenset({"multi_query", "num_ln_in_parallel_attn"}),
-    "eurobert": frozenset({"classifier_pooling"}), "exaone4": frozenset({"sliding_window_pattern"}),
-    "exaone-moe": frozenset({"sliding_window_pattern"}), "gemma2": frozenset({"sliding_window_size"}),
-    "gemma3": frozenset({"use_bidirectional_attention"}), "gemma-embedding": frozenset({"use_bidirectional_attention"}),
-    "gpt-oss": frozenset({"experts_per_token", "initial_context_length"}), "granitehybrid": frozenset({"attn_rotary_emb"}),
-    "kimi-linear": frozenset({"use_grouped_topk", "topk_group", "qk_head_dim"}), "llama4": frozenset({"for_llm_compressor"}),
-    "hy_v3": frozenset({"enable_moe_fp32_combine", "mlp_layer_types"}), "laguna": frozenset({"gating", "gating_types"}),
-    "jamba": frozenset({"expert_layer_offset", "expert_layer_period"}), "mamba": frozenset({"rms_norm"}),
-    "lfm2": frozenset({"block_ffn_dim_multiplier", "block_multiple_of", "block_dim", "block_use_swiglu", "conv_dim",
-                       "conv_dim_out"}),
-    "mamba2": frozenset({"norm_before_gate"}), "minimax-m2": frozenset({
-        "attn_type_list", "layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta", "max_model_len",
-        "mlp_intermediate_size", "postnorm", "shared_intermediate_size", "shared_moe_mode", "sliding_window"}),
-    "modern-bert": frozenset({"classifier_activation", "classifier_pooling", "sparse_prediction", "sparse_pred_ignore_index",
-                              "layer_norm_eps", "position_embedding_type"}),
-    "mpt": frozenset({"embedding_fraction", "learned_pos_emb", "norm_type"}), "rwkv7": frozenset({"norm_first", "num_heads"}),
+    "ernie4_5-moe": frozenset({"moe_norm_min", "moe_capacity", "moe_gate"}),
+    "gpt2": frozenset({"n_ctx"}),
+    "deepseek2": frozenset({"mlp_layer_types"}),
+    "falcon": frozenset({"multi_query", "num_ln_in_parallel_attn"}),
+    "eurobert": frozenset({"classifier_pooling"}),
+    "exaone4": frozenset({"sliding_window_pattern"}),
+    "exaone-moe": frozenset({"sliding_window_pattern"}),
+    "gemma2": frozenset({"sliding_window_size"}),
+    "gemma3": frozenset({"use_bidirectional_attention"}),
+    "gemma-embedding": frozenset({"use_bidirectional_attention"}),
+    "gpt-oss": frozenset({"experts_per_token", "initial_context_length"}),
+    "granitehybrid": frozenset({"attn_rotary_emb"}),
+    "kimi-linear": frozenset({"use_grouped_topk", "topk_group", "qk_head_dim"}),
+    "llama4": frozenset({"for_llm_compressor"}),
+    "hy_v3": frozenset({"enable_moe_fp32_combine", "mlp_layer_types"}),
+    "laguna": frozenset({"gating", "gating_types"}),
+    "jamba": frozenset({"expert_layer_offset", "expert_layer_period"}),
+    "mamba": frozenset({"rms_norm"}),
+    "lfm2": frozenset(
+        {"block_ffn_dim_multiplier", "block_multiple_of", "block_dim", "block_use_swiglu", "conv_dim", "conv_dim_out"}
+    ),
+    "mamba2": frozenset({"norm_before_gate"}),
+    "minimax-m2": frozenset(
+        {
+            "attn_type_list",
+            "layernorm_full_attention_beta",
+            "layernorm_linear_attention_beta",
+            "layernorm_mlp_beta",
+            "max_model_len",
+            "mlp_intermediate_size",
+            "postnorm",
+            "shared_intermediate_size",
+            "shared_moe_mode",
+            "sliding_window",
+        }
+    ),
+    "modern-bert": frozenset(
+        {
+            "classifier_activation",
+            "classifier_pooling",
+            "sparse_prediction",
+            "sparse_pred_ignore_index",
+            "layer_norm_eps",
+            "position_embedding_type",
+        }
+    ),
+    "mpt": frozenset({"embedding_fraction", "learned_pos_emb", "norm_type"}),
+    "rwkv7": frozenset({"norm_first", "num_heads"}),
     "rwkv6": frozenset({"context_length", "model_version"}),
-    "nemotron_h": frozenset({"mamba_hidden_act"}), "nemotron_h_moe": frozenset({"mamba_hidden_act"}),
+    "nemotron_h": frozenset({"mamba_hidden_act"}),
+    "nemotron_h_moe": frozenset({"mamba_hidden_act"}),
     "mimo2": frozenset({"attention_chunk_size", "hybrid_block_size", "mlp_layer_types", "moe_layer_freq", "n_shared_experts"}),
-    "starcoder": frozenset({"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "max_batch_size",
-                            "max_sequence_length", "pad_key_length", "pre_allocate_kv_cache", "validate_runner_input"}),
+    "starcoder": frozenset(
+        {
+            "attention_softmax_in_fp32",
+            "scale_attention_softmax_in_fp32",
+            "inference_runner",
+            "max_batch_size",
+            "max_sequence_length",
+            "pad_key_length",
+            "pre_allocate_kv_cache",
+            "validate_runner_input",
+        }
+    ),
     "t5encoder": frozenset({"dense_act_fn", "is_gated_act", "num_decoder_layers", "scale_decoder_outputs"}),
 }
 """Those that change nothing in the families of one architecture: another setting says it, or none of its graphs has it."""
@@ -90,5 +156,8 @@ class Settings(Mapping[str, Any]):
     def unread(self, architecture: str) -> dict[str, Any]:
         """What nobody asked for and may change what the model computes."""
         harmless = BY_ARCHITECTURE.get(architecture, frozenset())
-        return {key: self._values[key] for key in sorted(self.given - self._seen - harmless)
-                if self._values[key] is not None and not HARMLESS.fullmatch(key)}
+        return {
+            key: self._values[key]
+            for key in sorted(self.given - self._seen - harmless)
+            if self._values[key] is not None and not HARMLESS.fullmatch(key)
+        }

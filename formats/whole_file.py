@@ -1,4 +1,5 @@
 """A file that appears under its name only when it is complete: written beside it as NAME.part, synced, then renamed."""
+
 from __future__ import annotations
 
 import contextlib
@@ -11,10 +12,10 @@ from .errors import Unwritable
 
 try:
     import fcntl
-except ImportError:                                # Windows, which refuses to rename or delete a file that is open
+except ImportError:  # Windows, which refuses to rename or delete a file that is open
     fcntl = None  # type: ignore[assignment]
 
-PART = ".part"                                     # added to the name of a file until it is complete
+PART = ".part"  # added to the name of a file until it is complete
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -42,7 +43,7 @@ class WholeFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.realpath(path)         # through a link: the file it points to is replaced, not the link
+        self.path = os.path.realpath(path)  # through a link: the file it points to is replaced, not the link
         self._given, self.part, self.length = os.fspath(path), self.path + PART, 0
         if os.path.exists(self.path) and not os.path.isfile(self.path):
             raise Unwritable("is not a regular file; give the path of a file", file=self._given)
@@ -53,7 +54,7 @@ class WholeFile:
         view = memoryview(data).cast("B")
         with self._named():
             while view:
-                written = os.write(self._descriptor, view[:1 << 30])
+                written = os.write(self._descriptor, view[: 1 << 30])
                 self.length += written
                 view = view[written:]
 
@@ -94,8 +95,9 @@ class WholeFile:
             try:
                 descriptor = os.open(self.part, _FLAGS, 0o666)
             except OSError as error:
-                raise Unwritable(f"cannot be written: {error.strerror}; check the folder and its permissions",
-                                 file=self._given) from error
+                raise Unwritable(
+                    f"cannot be written: {error.strerror}; check the folder and its permissions", file=self._given
+                ) from error
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise Unwritable("is not a regular file; delete it", file=self.part)
@@ -105,7 +107,7 @@ class WholeFile:
             except BaseException:
                 os.close(descriptor)
                 raise
-            os.close(descriptor)                   # the run before renamed it between our open and our lock
+            os.close(descriptor)  # the run before renamed it between our open and our lock
 
     def _locked(self, descriptor: int) -> bool:
         """Take the lock; whether the file still has its name."""
@@ -114,8 +116,7 @@ class WholeFile:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Unwritable("is being written by another program; wait for it or choose another name",
-                             file=self._given) from error
+            raise Unwritable("is being written by another program; wait for it or choose another name", file=self._given) from error
         with contextlib.suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(descriptor), os.stat(self.part))
         return False

@@ -1,10 +1,11 @@
 """Writes GGUF v3 files, tensor by tensor: nothing is kept in memory but the header.
 
-    tensors = [NewTensor("output.weight", (32000, 2048), TYPES_BY_NAME["Q8_0"]), ...]
-    with GGUFWriter("model.gguf", {"general.architecture": "llama", ...}, tensors) as writer:
-        for tensor in tensors:
-            writer.write(tensor.name, rows)          # as often as it takes
+tensors = [NewTensor("output.weight", (32000, 2048), TYPES_BY_NAME["Q8_0"]), ...]
+with GGUFWriter("model.gguf", {"general.architecture": "llama", ...}, tensors) as writer:
+    for tensor in tensors:
+        writer.write(tensor.name, rows)          # as often as it takes
 """
+
 from __future__ import annotations
 
 import math
@@ -55,8 +56,13 @@ class GGUFWriter:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], metadata: Mapping[str, Any], tensors: Sequence[NewTensor], *,
-        split_bytes: int | None = None, split_tensors: int | None = None,
+        self,
+        path: str | os.PathLike[str],
+        metadata: Mapping[str, Any],
+        tensors: Sequence[NewTensor],
+        *,
+        split_bytes: int | None = None,
+        split_tensors: int | None = None,
     ) -> None:
         self._path = os.fspath(path)
         self.alignment = int(metadata.get(ALIGNMENT, 32))
@@ -65,11 +71,15 @@ class GGUFWriter:
         self._check(tensors)
         self._parts = self._divide(tensors, split_bytes, split_tensors)
         if len(self._parts) > MAX_PARTS:
-            raise LimitExceeded(f"the model would have {len(self._parts)} parts, at most {MAX_PARTS} are read; make them larger",
-                                file=path, field=COUNT)
+            raise LimitExceeded(
+                f"the model would have {len(self._parts)} parts, at most {MAX_PARTS} are read; make them larger",
+                file=path,
+                field=COUNT,
+            )
         is_split = split_bytes is not None or split_tensors is not None
-        self.paths = tuple(part_path(self._path, k, len(self._parts)) for k in range(len(self._parts))) if is_split \
-            else (self._path,)
+        self.paths = (
+            tuple(part_path(self._path, k, len(self._parts)) for k in range(len(self._parts))) if is_split else (self._path,)
+        )
         keys = {key: value for key, value in metadata.items() if not key.startswith("split.")}
         self._headers = [self._header(keys, k, is_split, len(tensors)) for k in range(len(self._parts))]
         self._queue = [(k, tensor) for k, part in enumerate(self._parts) for tensor in part]
@@ -104,9 +114,7 @@ class GGUFWriter:
             file.write(bytes(-file.length % self.alignment))
             self._advance()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             if error is None:
                 self._skip_empty()
@@ -114,7 +122,7 @@ class GGUFWriter:
                     raise ValueError(f"{self._queue[self._next][1].name} is not complete: {self._left} bytes are missing")
                 for file in self._files:
                     file.finish()
-                for file in reversed(self._files):         # the first part last: it is the one that is opened
+                for file in reversed(self._files):  # the first part last: it is the one that is opened
                     file.publish()
         finally:
             self._discard()
@@ -147,9 +155,7 @@ class GGUFWriter:
                 raise BadTensorInfo(message, file=self._path, field=name)
             seen.add(name)
 
-    def _divide(
-        self, tensors: Sequence[NewTensor], split_bytes: int | None, split_tensors: int | None,
-    ) -> list[list[NewTensor]]:
+    def _divide(self, tensors: Sequence[NewTensor], split_bytes: int | None, split_tensors: int | None) -> list[list[NewTensor]]:
         parts: list[list[NewTensor]] = [[]]
         n_bytes = 0
         for tensor in tensors:
@@ -173,8 +179,13 @@ class GGUFWriter:
         offset = 0
         for tensor in part:
             dims = tensor.shape[::-1]
-            pieces += [encode_string(tensor.name), _U32.pack(len(dims)), *map(_U64.pack, dims), _U32.pack(tensor.type.id),
-                       _U64.pack(offset)]
+            pieces += [
+                encode_string(tensor.name),
+                _U32.pack(len(dims)),
+                *map(_U64.pack, dims),
+                _U32.pack(tensor.type.id),
+                _U64.pack(offset),
+            ]
             offset += tensor.nbytes + -tensor.nbytes % self.alignment
         header = b"".join(pieces)
         return header + bytes(-len(header) % self.alignment if part else 0)

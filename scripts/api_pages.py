@@ -1,7 +1,8 @@
 """Writes the API's pages from the docstrings with pdoc, and checks them: every public name described, every link leading somewhere.
 
-    .venv/bin/python scripts/api_pages.py [FOLDER]           # build/api without it
+.venv/bin/python scripts/api_pages.py [FOLDER]           # build/api without it
 """
+
 from __future__ import annotations
 
 import inspect
@@ -37,8 +38,11 @@ def undescribed() -> list[str]:
         if not inspect.getdoc(value):
             bare.append(name)
         if inspect.isclass(value):
-            bare += [f"{name}.{key}" for key, member in vars(value).items()
-                     if not key.startswith("_") and inspect.isfunction(member) and not member.__doc__]
+            bare += [
+                f"{name}.{key}"
+                for key, member in vars(value).items()
+                if not key.startswith("_") and inspect.isfunction(member) and not member.__doc__
+            ]
     return bare
 
 
@@ -46,7 +50,7 @@ def write(folder: Path) -> None:
     """One page: the names of `edgellm` itself."""
     import pdoc
 
-    for name in edgellm.__all__:                             # they are imported on first use, and pdoc looks at what is there
+    for name in edgellm.__all__:  # they are imported on first use, and pdoc looks at what is there
         getattr(edgellm, name)
     pdoc.render.configure(docformat="markdown", footer_text=f"edgellm {edgellm.__version__}", search=False)
     pdoc.pdoc("edgellm", "!edgellm.", output_directory=folder)

@@ -7,6 +7,7 @@ two rows at a time; prefill: a tile of rows and columns. "spills" counts the sta
 at 2.4 GHz, each through with three instructions a cycle (a Cortex-A76 decodes four; SUSTAINED is our assumption, not measured on a
 board), against the 11.5 GB/s that programs get from the memory of a Raspberry Pi 5. Above 100 % memory is what a kernel waits for.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -22,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from edgellm.backends.cpu.traits import TRAITS
 
 ROOT = Path(__file__).resolve().parent.parent
-CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "apple-m2": "i8mm"}       # processor -> ISA level
+CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "apple-m2": "i8mm"}  # processor -> ISA level
 TYPES = [name for name, traits in TRAITS.items() if traits.quantise]
-PRODUCTS = {"sdot": 16, "smmla": 32, "smull": 8, "smull2": 8, "smlal": 8, "smlal2": 8}       # instruction -> products it makes
+PRODUCTS = {"sdot": 16, "smmla": 32, "smull": 8, "smull2": 8, "smlal": 8, "smlal2": 8}  # instruction -> products it makes
 CORES, CLOCK, SUSTAINED, MEMORY = 4, 2.4e9, 3.0, 11.5e9
 UNIT, DECODE_ROWS, TILE_ROWS = 256, 2, 8
 
@@ -92,10 +93,16 @@ def inner_loops(assembly: str) -> list[Loop]:
             labels[label[1]] = len(code)
         elif line.startswith("\t") and not line.strip().startswith((".", "//")):
             code.append(line.strip().partition("//")[0].strip())
-    ends = {(labels[target[1]], i) for i, line in enumerate(code)
-            if (target := re.match(r"(?:b|b\.\w+|cbn?z|tbn?z)\b.*?(\.LBB\w+)$", line)) and labels.get(target[1], i + 1) <= i}
-    inner = [(first, last) for first, last in sorted(ends)
-             if not any((a, z) != (first, last) and first <= a and z <= last for a, z in ends)]
+    ends = {
+        (labels[target[1]], i)
+        for i, line in enumerate(code)
+        if (target := re.match(r"(?:b|b\.\w+|cbn?z|tbn?z)\b.*?(\.LBB\w+)$", line)) and labels.get(target[1], i + 1) <= i
+    }
+    inner = [
+        (first, last)
+        for first, last in sorted(ends)
+        if not any((a, z) != (first, last) and first <= a and z <= last for a, z in ends)
+    ]
     return [Loop(tuple(code[first : last + 1])) for first, last in inner]
 
 
@@ -112,10 +119,13 @@ def kernel_of(name: str, assembly: str) -> Kernel:
 
 def compile_all(cpu: str, types: list[str]) -> dict[str, str]:
     """Assembly by type, from a process of its own: it has to pretend to be another machine."""
-    code = ("import sys; sys.path.insert(0, sys.argv[1]); import arm_cross; arm_cross.pretend(sys.argv[2])\n"
-            "for name in sys.argv[3:]: print('KERNEL ' + name + chr(10) + arm_cross.compiled('matmul:' + name, sys.argv[2])[0])")
-    done = subprocess.run([sys.executable, "-c", code, str(ROOT / "scripts"), CPUS[cpu], *types], capture_output=True, text=True,
-                          check=True)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import arm_cross; arm_cross.pretend(sys.argv[2])\n"
+        "for name in sys.argv[3:]: print('KERNEL ' + name + chr(10) + arm_cross.compiled('matmul:' + name, sys.argv[2])[0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(ROOT / "scripts"), CPUS[cpu], *types], capture_output=True, text=True, check=True
+    )
     parts = re.split(r"^KERNEL (\w+)\n", done.stdout, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -127,8 +137,10 @@ def kernels(cpu: str, types: list[str] | None = None) -> list[Kernel]:
 def row(kernel: Kernel, cpu: str) -> str:
     """A line of the table."""
     predicted = f" {kernel.bytes_per_second / MEMORY:.0%} |" if cpu == "cortex-a76" else ""
-    return (f"| {kernel.name} | {kernel.per_weight:.3f} | {kernel.decode.spills} |{predicted} {kernel.per_product:.2f} |"
-            f" {kernel.prefill.spills} |")
+    return (
+        f"| {kernel.name} | {kernel.per_weight:.3f} | {kernel.decode.spills} |{predicted} {kernel.per_product:.2f} |"
+        f" {kernel.prefill.spills} |"
+    )
 
 
 def main() -> None:

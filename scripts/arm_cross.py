@@ -5,6 +5,7 @@
 fills FOLDER, a base of kernel caches, with the objects of KEY (what `object_cache.cache_key` says on the machine to be). Under
 emulation a kernel takes 20 s to compile, here one; the instructions are the same, which `scripts/arm_tests` checks on a few.
 """
+
 from __future__ import annotations
 
 import os
@@ -64,7 +65,7 @@ def main() -> None:
     pretend(isa)
     from edgellm.backends.cpu.jit import cache as object_cache
 
-    object_cache.cache_key = lambda _: key       # type: ignore[assignment]  # that of the other machine
+    object_cache.cache_key = lambda _: key  # type: ignore[assignment]  # that of the other machine
     cache = object_cache.ObjectCache(isa, Path(folder))
     for kernel in kernels:
         if cache.read(kernel) is None:

@@ -3,6 +3,7 @@
 FOLDER is one that scripts/arm_root has made. Kernels are compiled on this machine first, which takes a twentieth of the time; two
 small ones are compiled under emulation as well, and their instructions have to be the same byte by byte.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -24,17 +25,30 @@ ROOT = Path(__file__).resolve().parent.parent
 CPUS = {"cortex-a72": "neon", "cortex-a76": "dotprod", "max": "i8mm"}
 COMPARED = ("executor:walk", "quantise:q8")
 OTHERS = {
-    "quantise": ["q8", "q8_whole"], "probe": ["read"], "executor": ["start", "walk", "wait"], "norm": ["rms_norm", "layer_norm"],
-    "attention": ["f16", "f32", "q8_0", "q4_0", "f32_softcap", "f16_softcap"], "attention_partial": ["merge", "merge_rotated"],
+    "quantise": ["q8", "q8_whole"],
+    "probe": ["read"],
+    "executor": ["start", "walk", "wait"],
+    "norm": ["rms_norm", "layer_norm"],
+    "attention": ["f16", "f32", "q8_0", "q4_0", "f32_softcap", "f16_softcap"],
+    "attention_partial": ["merge", "merge_rotated"],
     "kv_store": ["f16", "f32", "q8_0", "q4_0"],
-    "select": ["rows"], "rope": ["norm", "neox"],
+    "select": ["rows"],
+    "rope": ["norm", "neox"],
     "elementwise": ["add", "mul", "silu", "gelu", "gelu_erf", "scale", "softcap", "glu_silu", "glu_gelu", "glu_sigmoid"],
-    "columns": ["copy"], "conv": ["causal"], "delta_net": ["wide"], "ssm_scan": ["columns"], "topk": ["softmax"],
-    "expert_rows": ["f32"], "experts": ["buckets", "rows", "sum"], "heads": ["q8", "products", "join"],
-    "token_shift": ["rows"], "wkv6": ["narrow"], "wkv7": ["narrow"],
+    "columns": ["copy"],
+    "conv": ["causal"],
+    "delta_net": ["wide"],
+    "ssm_scan": ["columns"],
+    "topk": ["softmax"],
+    "expert_rows": ["f32"],
+    "experts": ["buckets", "rows", "sum"],
+    "heads": ["q8", "products", "join"],
+    "token_shift": ["rows"],
+    "wkv6": ["narrow"],
+    "wkv7": ["narrow"],
 }
-WHOLE = "cortex-a76"                               # runs everything, the others what their ISA levels differ in
-MATMUL_ONLY = "max"                                # its ISA level differs from the one below in products of weights alone
+WHOLE = "cortex-a76"  # runs everything, the others what their ISA levels differ in
+MATMUL_ONLY = "max"  # its ISA level differs from the one below in products of weights alone
 COMPARE = """
 import sys
 from llvmlite import binding
@@ -54,22 +68,35 @@ for kernel in sys.argv[2:]:
 def tests(cpu: str) -> list[list[str]]:
     """Arguments of pytest, one list for each run: what depends on the processor, on its own ISA level; all of it on one."""
     isa_level, left_out = CPUS[cpu], sorted(set(COMMON) - set(types(cpu)))
-    products = [["tests/test_matmul_kernels.py", "-k", " and not ".join([isa_level, *left_out])],
-                ["tests/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"]]
+    products = [
+        ["tests/test_matmul_kernels.py", "-k", " and not ".join([isa_level, *left_out])],
+        ["tests/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"],
+    ]
     if cpu == MATMUL_ONLY:
         return products
     keys = ["tests/test_streaming.py", "-k", "quantised_keys"]
     if cpu != WHOLE:
         return [*products, keys, ["tests/test_conformance.py", "-k", "our_own"]]
-    return [*products, ["tests/test_codecs.py", "tests/test_ring.py", "tests/test_arm.py"], keys,
-            ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"]]
+    return [
+        *products,
+        ["tests/test_codecs.py", "tests/test_ring.py", "tests/test_arm.py"],
+        keys,
+        ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"],
+    ]
 
 
 def emulated(folder: Path, cpu: str, *arguments: str, kept: bool = False) -> subprocess.CompletedProcess[str]:
     """A program on that processor. `kept`: what it says is for the caller to print."""
     environment = dict(os.environ, PYTHONPATH=str(ROOT), EDGELLM_CACHE=str(folder / f"cache-{cpu}"))
-    return subprocess.run([str(folder / f"python-{cpu}"), *arguments], env=environment, cwd=ROOT, text=True, check=False,
-                          stdout=subprocess.PIPE if kept else None, stderr=subprocess.STDOUT if kept else None)
+    return subprocess.run(
+        [str(folder / f"python-{cpu}"), *arguments],
+        env=environment,
+        cwd=ROOT,
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE if kept else None,
+        stderr=subprocess.STDOUT if kept else None,
+    )
 
 
 def types(cpu: str) -> list[str]:
@@ -80,8 +107,10 @@ def kernels(cpu: str, whole: bool) -> list[str]:
     """What those tests take, or whatever a test may take."""
     others = {"quantise": OTHERS["quantise"]} if cpu == MATMUL_ONLY and not whole else OTHERS
     names = [*COMMON, *RARE] if whole else types(cpu)
-    return [*(kernel for name in names for kernel in (TRAITS[name].matmul, TRAITS[name].embed)),
-            *(f"{module}:{variant}" for module, variants in others.items() for variant in variants)]
+    return [
+        *(kernel for name in names for kernel in (TRAITS[name].matmul, TRAITS[name].embed)),
+        *(f"{module}:{variant}" for module, variants in others.items() for variant in variants),
+    ]
 
 
 def prepare(folder: Path, cpu: str, whole: bool) -> bool:
@@ -92,8 +121,10 @@ def prepare(folder: Path, cpu: str, whole: bool) -> bool:
         return False
     cache = folder / f"cache-{cpu}" / "kernels"
     command, wanted = [sys.executable, str(ROOT / "scripts" / "arm_cross.py")], kernels(cpu, whole)
-    return (subprocess.run([*command, answer.read_text(), str(cache), isa_level, *wanted], check=False).returncode == 0
-            and not emulated(folder, cpu, "-c", COMPARE, isa_level, *(set(COMPARED) & set(wanted))).returncode)
+    return (
+        subprocess.run([*command, answer.read_text(), str(cache), isa_level, *wanted], check=False).returncode == 0
+        and not emulated(folder, cpu, "-c", COMPARE, isa_level, *(set(COMPARED) & set(wanted))).returncode
+    )
 
 
 def suite(folder: Path, cpu: str, arguments: list[str]) -> str:
@@ -115,8 +146,7 @@ def main() -> None:
     parser.add_argument("tests", nargs="*", help="arguments of pytest instead of the usual ones")
     options = parser.parse_args()
     with ThreadPoolExecutor(2) as pool:
-        faults = pool.map(lambda cpu: suite(options.folder.resolve(), cpu, options.tests),
-                          options.cpu)
+        faults = pool.map(lambda cpu: suite(options.folder.resolve(), cpu, options.tests), options.cpu)
         sys.exit("\n".join(filter(None, faults)) or None)
 
 

@@ -4,6 +4,7 @@ Run: .venv/bin/python scripts/bench_dot.py --peer PYTHON [--isa avx2] [--types Q
 PYTHON is an interpreter that has llama-cpp-python built for this machine. Both sides run in compiled loops, so that calls cost
 neither of them anything; prints nanoseconds for 256 weights, the shortest of all rounds, and how many times as fast edgellm is.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -18,20 +19,35 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))         # PYTHONSAFEPATH leaves it out
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # PYTHONSAFEPATH leaves it out
 
 from bench_kernels import K, Product, linked
 
 from edgellm.backends.cpu import system
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 
-WEIGHT_BYTES = 1 << 18                           # in a second-level cache
-TIMES = 20                                       # calls in a measurement
-TYPES = {                                        # by the form of activations that the peer multiplies them with
+WEIGHT_BYTES = 1 << 18  # in a second-level cache
+TIMES = 20  # calls in a measurement
+TYPES = {  # by the form of activations that the peer multiplies them with
     "q8_0": ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4", "NVFP4", "Q1_0"),
     "q8_1": ("Q4_1", "Q5_1"),
-    "q8_K": ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
-             "TQ1_0", "TQ2_0"),
+    "q8_K": (
+        "Q2_K",
+        "Q3_K",
+        "Q4_K",
+        "Q5_K",
+        "Q6_K",
+        "IQ4_XS",
+        "IQ1_S",
+        "IQ1_M",
+        "IQ2_XXS",
+        "IQ2_XS",
+        "IQ2_S",
+        "IQ3_XXS",
+        "IQ3_S",
+        "TQ1_0",
+        "TQ2_0",
+    ),
 }
 FORMS = {name: form for form, names in TYPES.items() for name in names}
 Run = Callable[[], float]
@@ -39,8 +55,12 @@ Run = Callable[[], float]
 
 def library(python: str) -> ctypes.CDLL:
     """The CPU back end of the llama-cpp-python that an interpreter has."""
-    found = subprocess.run([python, "-c", "import importlib.util; print(importlib.util.find_spec('llama_cpp').origin)"],
-                           capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [python, "-c", "import importlib.util; print(importlib.util.find_spec('llama_cpp').origin)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     folder = Path(found.stdout.strip()).parent / "lib"
     ctypes.CDLL(str(folder / "libggml-base.so"), ctypes.RTLD_GLOBAL)
     cpu = ctypes.CDLL(str(folder / "libggml-cpu.so"))
@@ -91,7 +111,7 @@ def theirs(cpu: ctypes.CDLL, name: str, product: Product) -> Run:
     exact = product.values.astype(np.float64) @ product.decoded.T
     n = min(rows, exact.shape[1])
     assert np.abs(out[:n] - exact[0, :n]).max() < 0.05 * np.abs(exact).max(), f"{name}: the peer computes something else"
-    run.kept = x, out                            # type: ignore[attr-defined]  # as long as the function
+    run.kept = x, out  # type: ignore[attr-defined]  # as long as the function
     return run
 
 

@@ -7,6 +7,7 @@ PYTHON is an interpreter that has llama-cpp-python. llama.cpp runs in several wa
 without its repacked weights; each round's ratio is to the best of them. Both tokenize in the time that is measured. `--clock cpu`
 counts processor seconds, for machines on which others compute. The last column is the least cosine of our vectors to llama.cpp's.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -39,10 +40,16 @@ def short_texts(n: int) -> list[str]:
 
 
 def compare(path: str, options: argparse.Namespace, texts: list[str], file: str) -> None:
-    children = [subprocess.Popen([options.peer, str(HERE / "peers" / "llama_cpp_embed.py"), path, str(options.threads), size],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                 env=dict(os.environ, PEER_CLOCK=options.clock, **extra))
-                for size, extra in WAYS]
+    children = [
+        subprocess.Popen(
+            [options.peer, str(HERE / "peers" / "llama_cpp_embed.py"), path, str(options.threads), size],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ, PEER_CLOCK=options.clock, **extra),
+        )
+        for size, extra in WAYS
+    ]
 
     def ask(child: subprocess.Popen[str]) -> tuple[float, str]:
         assert child.stdin is not None and child.stdout is not None
@@ -51,6 +58,7 @@ def compare(path: str, options: argparse.Namespace, texts: list[str], file: str)
         return float(seconds), name
 
     with edgellm.load(path, threads=options.threads, backend="cpu") as model:
+
         def run() -> float:
             clock = time.process_time if options.clock == "cpu" else time.perf_counter
             start = clock()
@@ -67,8 +75,10 @@ def compare(path: str, options: argparse.Namespace, texts: list[str], file: str)
     medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
     ratio = statistics.median(min(row[1:]) / row[0] for row in rounds)
     rates = ", ".join(f"{len(texts) / seconds:.0f}" for seconds in medians[1:])
-    print(f"| {Path(path).stem} | {tokens / len(texts):.1f} | {len(texts) / medians[0]:.0f} | {rates} | {ratio:.2f} | "
-          f"{cosine:.5f} |", flush=True)
+    print(
+        f"| {Path(path).stem} | {tokens / len(texts):.1f} | {len(texts) / medians[0]:.0f} | {rates} | {ratio:.2f} | {cosine:.5f} |",
+        flush=True,
+    )
     for child in children:
         child.communicate()
 

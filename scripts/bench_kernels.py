@@ -10,6 +10,7 @@ that have lost more than 5 %, by the median of the ratios and by the shortest ru
 Exit code 1 where there are any. With `--all` it prints the others as well. `--repacked`: the kernels for weights with interleaved
 rows, as --no-mmap has them in memory.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -25,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-sys.path.insert(1, str(Path(__file__).resolve().parent.parent))     # behind the checkout that a child is told
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))  # behind the checkout that a child is told
 sys.path.insert(1, str(Path(__file__).resolve().parent))
 
 from children import ROOT, Child, checked_out, environment_of
@@ -41,14 +42,14 @@ from edgellm.formats.interleave import UNITS, interleave
 HERE = Path(__file__).resolve()
 Bytes = npt.NDArray[np.uint8]
 Kernel = Callable[[int, int, int], None]
-K = 2048                                         # elements of a row: a 1B model's width
-STREAM_BYTES = 256 << 20                         # weights read per timing, far past any cache
+K = 2048  # elements of a row: a 1B model's width
+STREAM_BYTES = 256 << 20  # weights read per timing, far past any cache
 PREFILL_ROWS = 2048
-CHECKED_ROWS = 256                               # distinct rows; the rest are copies, whose sums are the same
+CHECKED_ROWS = 256  # distinct rows; the rest are copies, whose sums are the same
 RUNS = 7
-FEW = 8                                          # columns
-LOSS = 0.05                                      # of a kernel's speed that is told
-AGAIN = 3                                        # times as many runs for one that seems to have lost
+FEW = 8  # columns
+LOSS = 0.05  # of a kernel's speed that is told
+AGAIN = 3  # times as many runs for one that seems to have lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def summary(values: Sequence[float]) -> Timing:
 def zeros(nbytes: int) -> Bytes:
     """Aligned, in the system's huge pages where it has them, as an engine's memory is: small ones differ by up to 10 %."""
     memory = contents(new_page(nbytes))
-    memory[:] = 0                                # touched
+    memory[:] = 0  # touched
     return memory
 
 
@@ -110,17 +111,36 @@ class Product:
         if traits.quantise:
             x = self._quantised(kernels[traits.quantise])
         self.x = x
-        self.records = np.stack([MATMUL.record(
-            step=self.step.ctypes.data, weights=self.weights.ctypes.data, row_bytes=self.weights.strides[0], n=rows, k=K,
-            x=x.ctypes.data, x_stride=x.strides[0], out=self.out.ctypes.data, out_stride=self.out.strides[0],
-            scratch=self.scratch.ctypes.data + size * thread) for thread in range(threads)])
+        self.records = np.stack(
+            [
+                MATMUL.record(
+                    step=self.step.ctypes.data,
+                    weights=self.weights.ctypes.data,
+                    row_bytes=self.weights.strides[0],
+                    n=rows,
+                    k=K,
+                    x=x.ctypes.data,
+                    x_stride=x.strides[0],
+                    out=self.out.ctypes.data,
+                    out_stride=self.out.strides[0],
+                    scratch=self.scratch.ctypes.data + size * thread,
+                )
+                for thread in range(threads)
+            ]
+        )
 
     def _quantised(self, kernel: Kernel) -> Bytes:
         """The quantised form of the activations; the last `values`, which are checked, become what they stand for."""
         columns, stride = len(self.values), q8_row_bytes(K)
         rows = zeros(-(-columns // TILE_COLUMNS) * TILE_COLUMNS * stride).reshape(-1, stride)[:columns]
-        record = QUANTISE.record(step=self.step.ctypes.data, x=self.values.ctypes.data, x_stride=self.values.strides[0], k=K,
-                                 out=rows.ctypes.data, out_stride=stride)
+        record = QUANTISE.record(
+            step=self.step.ctypes.data,
+            x=self.values.ctypes.data,
+            x_stride=self.values.strides[0],
+            k=K,
+            out=rows.ctypes.data,
+            out_stride=stride,
+        )
         kernel(record.ctypes.data, 0, 1)
         checked = self.values[-4:].reshape(-1, K // BLOCK, BLOCK)
         d = np.abs(checked).max(axis=-1, keepdims=True) / np.float32(127)
@@ -132,7 +152,7 @@ class Product:
         x = self.values[-4:].astype(np.float64)
         exact, size = x @ self.decoded.T, np.abs(x) @ np.abs(self.decoded).T
         n = min(CHECKED_ROWS, self.out.shape[1])
-        return float((np.abs(self.out[-len(x):, :n] - exact[:, :n]) / size[:, :n]).max())
+        return float((np.abs(self.out[-len(x) :, :n] - exact[:, :n]) / size[:, :n]).max())
 
     def checked(self, threads: int) -> float:
         run(self.kernel, self.records, threads)
@@ -144,8 +164,10 @@ def decode(product: Product, probe: Kernel, threads: int) -> tuple[Timing, Timin
     nbytes = product.weights.nbytes
     read = np.zeros((threads, 32), np.int64)
     read[:, 2:4] = product.weights.ctypes.data, nbytes
-    pairs = [(nbytes / run(product.kernel, product.records, threads) / 1e9, nbytes / run(probe, read, threads) / 1e9)
-             for _ in range(RUNS)]
+    pairs = [
+        (nbytes / run(product.kernel, product.records, threads) / 1e9, nbytes / run(probe, read, threads) / 1e9)
+        for _ in range(RUNS)
+    ]
     return summary([kernel for kernel, _ in pairs]), summary([stream for _, stream in pairs])
 
 
@@ -180,8 +202,10 @@ def table(options: argparse.Namespace) -> bool:
     print("| type | error | threads | decode GB/s | streaming read GB/s | ratio | prefill GMAC/s |\n|---|--:|--:|--:|--:|--:|--:|")
     right = True
     for name in options.types:
-        one, many = (Product(name, rows_of(name, columns), columns, kernels, max(options.threads), options.group)
-                     for columns in (1, options.columns))
+        one, many = (
+            Product(name, rows_of(name, columns), columns, kernels, max(options.threads), options.group)
+            for columns in (1, options.columns)
+        )
         error = max(one.checked(1), many.checked(1))
         if not error < TRAITS[name].ceiling:
             right = False
@@ -189,8 +213,11 @@ def table(options: argparse.Namespace) -> bool:
             continue
         for threads in options.threads:
             kernel, stream = decode(one, kernels["probe:read"], threads)
-            print(f"| {name} | {error:.0e} | {threads} | {kernel} | {stream} | {kernel.median / stream.median:.2f} |"
-                  f" {prefill(many, threads)} |", flush=True)
+            print(
+                f"| {name} | {error:.0e} | {threads} | {kernel} | {stream} | {kernel.median / stream.median:.2f} |"
+                f" {prefill(many, threads)} |",
+                flush=True,
+            )
     del linker
     return right
 
@@ -216,7 +243,7 @@ def speed(before: Child, now: Child, test: str, runs: int) -> float | None:
     """How much faster a kernel is now: the median of the ratios, or that of the shortest runs where this is nearer to 1; None where
     one of them has no such kernel.
     """
-    pairs = [(before.ask(test), now.ask(test)) for _ in range(runs + 1)][1:]         # the first one warms up
+    pairs = [(before.ask(test), now.ask(test)) for _ in range(runs + 1)][1:]  # the first one warms up
     if not all(seconds for pair in pairs for seconds in pair):
         return None
     found = [statistics.median(a / b for a, b in pairs), min(a for a, _ in pairs) / min(b for _, b in pairs)]
@@ -226,13 +253,26 @@ def speed(before: Child, now: Child, test: str, runs: int) -> float | None:
 def compare(options: argparse.Namespace) -> bool:
     """Print the kernels that are slower than in a commit; whether there are none."""
     compared = lost = 0
-    command = [sys.executable, str(HERE), "--isa", options.isa, "--threads", *map(str, options.threads),
-               *(["--repacked"] if options.group else [])]
+    command = [
+        sys.executable,
+        str(HERE),
+        "--isa",
+        options.isa,
+        "--threads",
+        *map(str, options.threads),
+        *(["--repacked"] if options.group else []),
+    ]
     with checked_out(options.compare) as tree:
-        before, now = (Child(name, [*command, "--child"], environment_of(folder), folder)
-                       for name, folder in ((options.compare, tree), ("this checkout", ROOT)))
-        for test in (f"{name} {columns} {threads}" for name in options.types for columns in (1, FEW, options.columns)
-                     for threads in options.threads):
+        before, now = (
+            Child(name, [*command, "--child"], environment_of(folder), folder)
+            for name, folder in ((options.compare, tree), ("this checkout", ROOT))
+        )
+        for test in (
+            f"{name} {columns} {threads}"
+            for name in options.types
+            for columns in (1, FEW, options.columns)
+            for threads in options.threads
+        ):
             ratio = speed(before, now, test, RUNS)
             if ratio is not None and ratio < 1 - LOSS:
                 ratio = speed(before, now, test, RUNS * AGAIN)

@@ -4,6 +4,7 @@
 
 The adapter has random factors. The ratio of medians is printed; below 1 the adapter costs something.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -32,13 +33,15 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         adapter = write(Path(folder) / "adapter.gguf", options.model, options.rank, options.type)
-        with (edgellm.load(options.model, context=512, threads=options.threads) as plain,
-              edgellm.load(options.model, context=512, threads=options.threads, adapters=[(adapter, 1.0)]) as adapted):
+        with (
+            edgellm.load(options.model, context=512, threads=options.threads) as plain,
+            edgellm.load(options.model, context=512, threads=options.threads, adapters=[(adapter, 1.0)]) as adapted,
+        ):
             rates: dict[edgellm.Model, list[float]] = {plain: [], adapted: []}
             for turn in range(options.rounds + 1):
                 for model, found in rates.items():
                     done = model.generate([1, 2, 3], max_tokens=options.tokens, temperature=0, ignore_eos=True)
-                    if turn:                     # the first only warms up
+                    if turn:  # the first only warms up
                         found.append(done.stats.tokens_per_second)
     without, with_it = (statistics.median(found) for found in rates.values())
     print(f"{without:.1f} tokens/s, with rank {options.rank} in {options.type} {with_it:.1f}: {with_it / without:.2f} x")

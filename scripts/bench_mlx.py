@@ -7,6 +7,7 @@
 Needs mlx and mlx_lm. Each figure is the median of the rounds; the ratio is the median of each round's own ratio, so that a machine
 that slows down or speeds up meanwhile counts for both. Peak memory is MLX's, of a process of its own each.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,15 +27,44 @@ import mlx.core as mx
 import numpy as np
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "qwen3-tiny": {"model_type": "qwen3", "hidden_size": 512, "num_hidden_layers": 8, "intermediate_size": 1536,
-                   "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 16384},
-    "qwen3-0.6b": {"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 3072,
-                   "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936},
-    "llama-1b": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "intermediate_size": 8192,
-                 "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256},
+    "qwen3-tiny": {
+        "model_type": "qwen3",
+        "hidden_size": 512,
+        "num_hidden_layers": 8,
+        "intermediate_size": 1536,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "vocab_size": 16384,
+    },
+    "qwen3-0.6b": {
+        "model_type": "qwen3",
+        "hidden_size": 1024,
+        "num_hidden_layers": 28,
+        "intermediate_size": 3072,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+    },
+    "llama-1b": {
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "num_hidden_layers": 16,
+        "intermediate_size": 8192,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "vocab_size": 128256,
+    },
 }
-COMMON = {"rms_norm_eps": 1e-6, "max_position_embeddings": 8192, "tie_word_embeddings": True, "rope_theta": 10000.0,
-          "rope_scaling": None}
+COMMON = {
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+    "rope_theta": 10000.0,
+    "rope_scaling": None,
+}
 CONTEXT = 4096
 
 
@@ -53,8 +83,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("folder", nargs="?", type=Path, help="an MLX folder; without it, random weights are made")
     parser.add_argument("--shape", choices=SHAPES, default="qwen3-0.6b")
     parser.add_argument("--bits", type=int, choices=(4, 8), default=4)
-    parser.add_argument("--scales", choices=("float16", "bfloat16", "float32"), default="float16" if on_gpu() else "float32",
-                        help="type of scales and norms, in which mlx_lm computes (its f16 is very slow on CPUs)")
+    parser.add_argument(
+        "--scales",
+        choices=("float16", "bfloat16", "float32"),
+        default="float16" if on_gpu() else "float32",
+        help="type of scales and norms, in which mlx_lm computes (its f16 is very slow on CPUs)",
+    )
     parser.add_argument("-p", "--prompt", type=int, default=512, help="tokens of the prompt")
     parser.add_argument("-n", "--tokens", type=int, default=64, help="tokens to generate")
     parser.add_argument("-r", "--rounds", type=int, default=5)
@@ -83,7 +117,7 @@ def make(folder: Path, shape: str, bits: int, scales: str) -> Path:
     return folder
 
 
-Run = Callable[[list[int], int], tuple[float, float]]        # (prompt, tokens) -> seconds of the prompt, and of the tokens
+Run = Callable[[list[int], int], tuple[float, float]]  # (prompt, tokens) -> seconds of the prompt, and of the tokens
 
 
 def edgellm_run(folder: Path) -> Run:
@@ -97,7 +131,7 @@ def edgellm_run(folder: Path) -> Run:
         stamps = [start]
         for _ in model.stream(prompt, max_tokens=tokens + 1, temperature=0, ignore_eos=True):
             stamps.append(time.perf_counter())
-        result = model.generate(prompt[:1], max_tokens=1, temperature=0)     # the next prompt finds nothing in the cache
+        result = model.generate(prompt[:1], max_tokens=1, temperature=0)  # the next prompt finds nothing in the cache
         assert result.token_ids
         return stamps[1] - start, stamps[-1] - stamps[1]
 
@@ -143,7 +177,7 @@ def report(folder: Path, options: argparse.Namespace) -> None:
     runs, prompt = {name: start(folder) for name, start in RUNS.items()}, _prompt(folder, options.prompt)
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for count in range(options.rounds + 1):
-        for name in (list(runs) if count % 2 else list(reversed(runs))):
+        for name in list(runs) if count % 2 else list(reversed(runs)):
             measured = runs[name](prompt, options.tokens)
             if count:
                 seconds[name].append(measured)

@@ -15,6 +15,7 @@ columns: the part of a streaming read, measured in the same rounds, that our tok
 and values. `--weights`: edgellm uses them where the file is mapped, or repacks them in memory (--no-mmap); both have a row each.
 `--json` writes the rows into a file as well, for scripts/draw_speed.py.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -33,10 +34,10 @@ from children import Child
 from peers.llama_bench import LlamaBench
 
 HERE = Path(__file__).resolve().parent / "peers"
-SPARE = 64                                       # tokens of the context beyond the longest test
-LLAMA_CPP = "llama.cpp"                          # the program of --peer, and its configurations
+SPARE = 64  # tokens of the context beyond the longest test
+LLAMA_CPP = "llama.cpp"  # the program of --peer, and its configurations
 CONFIGURATIONS: tuple[dict[str, str], ...] = ({}, {"PEER_PLAIN": "1"})
-WEIGHTS = {"mapped": [], "repacked": ["--no-mmap"]}      # how edgellm may hold them, and its option
+WEIGHTS = {"mapped": [], "repacked": ["--no-mmap"]}  # how edgellm may hold them, and its option
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +91,39 @@ def compare(model: str, threads: int, isa: str, tests: Sequence[Test], options: 
     common = [model, str(threads), str(context), str(max(test.conversations for test in tests))]
     command = [sys.executable, str(HERE / "edgellm_child.py"), *common]
     ours = [Child("edgellm", [*command, *WEIGHTS[way]], environment) for way in options.weights]
-    others: list[Child | LlamaBench] = [Child(LLAMA_CPP, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
-                                        for peer in options.peer for extra in CONFIGURATIONS]
+    others: list[Child | LlamaBench] = [
+        Child(LLAMA_CPP, [peer, str(HERE / "llama_cpp_child.py"), *common], extra)
+        for peer in options.peer
+        for extra in CONFIGURATIONS
+    ]
     others += [LlamaBench(name, command, model, threads) for name, command in options.bench]
     probe = Child("probe", [sys.executable, str(HERE / "probe_child.py"), str(threads)], {})
     rows = []
     for test in tests:
         for child in (*ours, *others):
-            child.ask(test.line)                 # warms caches up
+            child.ask(test.line)  # warms caches up
         rounds = [Round.of(test, ours, others, probe) for _ in range(options.rounds)]
         seen = test.depth + test.tokens // 2
         for at, (way, child) in enumerate(zip(options.weights, ours, strict=True)):
-            rows.append(report(Path(model).stem, way, isa, threads, test, rounds, at, child.ask(f"bytes{seen}"),
-                               child.ask("overhead")))
+            rows.append(
+                report(Path(model).stem, way, isa, threads, test, rounds, at, child.ask(f"bytes{seen}"), child.ask("overhead"))
+            )
     for child in (*ours, *others, probe):
         child.close()
     return rows
 
 
-def report(model: str, weights: str, isa: str, threads: int, test: Test, rounds: Sequence[Round], at: int, token_bytes: float,
-           overhead: float) -> dict[str, Any]:
+def report(
+    model: str,
+    weights: str,
+    isa: str,
+    threads: int,
+    test: Test,
+    rounds: Sequence[Round],
+    at: int,
+    token_bytes: float,
+    overhead: float,
+) -> dict[str, Any]:
     """One line: median tokens per second of our way `at` to hold weights and of each program, the median ratio to each, the share
     of a read, memory.
 
@@ -120,24 +134,50 @@ def report(model: str, weights: str, isa: str, threads: int, test: Test, rounds:
     ratios = {name: statistics.median(each.ours[at] / each.peers[name] for each in rounds) for name in rounds[0].peers}
     alone = test.kind == "tg" and test.conversations == 1
     share = statistics.median(each.ours[at] * token_bytes / 1e9 / each.read for each in rounds) if alone else None
-    cells = [model, weights, isa or "best", threads, test.name, f"{speed:.1f}", *(f"{each:.1f}" for each in speeds.values()),
-             *(f"{each:.2f}" for each in ratios.values()), "" if share is None else f"{share:.2f}", f"{overhead:.0f}"]
+    cells = [
+        model,
+        weights,
+        isa or "best",
+        threads,
+        test.name,
+        f"{speed:.1f}",
+        *(f"{each:.1f}" for each in speeds.values()),
+        *(f"{each:.2f}" for each in ratios.values()),
+        "" if share is None else f"{share:.2f}",
+        f"{overhead:.0f}",
+    ]
     print("|", " | ".join(map(str, cells)), "|", flush=True)
-    return {"model": model, "weights": weights, "isa": isa or "best", "threads": threads, "test": test.name, "edgellm": speed,
-            "peers": speeds, "ratios": ratios, "of_read": share, "overhead_mib": overhead}
+    return {
+        "model": model,
+        "weights": weights,
+        "isa": isa or "best",
+        "threads": threads,
+        "test": test.name,
+        "edgellm": speed,
+        "peers": speeds,
+        "ratios": ratios,
+        "of_read": share,
+        "overhead_mib": overhead,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--peer", action="append", default=[], help="python with llama_cpp; may be given several times")
-    parser.add_argument("--bench", action="append", default=[], type=named, metavar="NAME=COMMAND",
-                        help="llama-bench; may be given several times")
+    parser.add_argument(
+        "--bench", action="append", default=[], type=named, metavar="NAME=COMMAND", help="llama-bench; may be given several times"
+    )
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--tests", default="pp512,tg128,tg128@4096")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--weights", default=["mapped"], type=ways, metavar="mapped,repacked",
-                        help="how edgellm holds them; repacked is --no-mmap. Default: mapped")
+    parser.add_argument(
+        "--weights",
+        default=["mapped"],
+        type=ways,
+        metavar="mapped,repacked",
+        help="how edgellm holds them; repacked is --no-mmap. Default: mapped",
+    )
     parser.add_argument("--isa", default="", help="our instruction sets, with commas between; default: the best one")
     parser.add_argument("--json", type=Path, help="a file for the rows, which scripts/draw_speed.py draws")
     parser.add_argument("--machine", default="", help="what to call this machine in it; default: the processor's name")
@@ -146,8 +186,18 @@ def main() -> None:
         parser.error("--json is for the chart, which needs --peer or --bench, and one thread among --threads")
     tests = [Test.parse(name) for name in options.tests.split(",")]
     names = list(dict.fromkeys([*(LLAMA_CPP for _ in options.peer), *(name for name, _ in options.bench)]))
-    head = ["model", "weights", "ISA level", "threads", "test", "edgellm t/s", *(f"{name} t/s" for name in names),
-            *(f"× {name}" for name in names), "of a read", "MiB beside weights and KV"]
+    head = [
+        "model",
+        "weights",
+        "ISA level",
+        "threads",
+        "test",
+        "edgellm t/s",
+        *(f"{name} t/s" for name in names),
+        *(f"× {name}" for name in names),
+        "of a read",
+        "MiB beside weights and KV",
+    ]
     print("|", " | ".join(head), "|")
     print("|---|---|---|--:|---|" + "--:|" * (3 + 2 * len(names)))
     rows = []
@@ -156,9 +206,12 @@ def main() -> None:
             for threads in options.threads.split(","):
                 rows += compare(model, int(threads), isa, tests, options)
     if options.json:
-        facts = {"machine": options.machine or machine(), "date": f"{datetime.now(UTC):%Y-%m-%d}",
-                 "peer": ", ".join(version(options.peer[0]) if name == LLAMA_CPP and options.peer else name for name in names),
-                 "rounds": options.rounds}
+        facts = {
+            "machine": options.machine or machine(),
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "peer": ", ".join(version(options.peer[0]) if name == LLAMA_CPP and options.peer else name for name in names),
+            "rounds": options.rounds,
+        }
         options.json.write_text(written(facts, rows), encoding="utf-8")
 
 
@@ -192,8 +245,9 @@ def _lines(path: Path) -> list[str]:
 
 def version(python: str) -> str:
     """What the first peer is."""
-    said = subprocess.run([python, "-c", "import llama_cpp; print(llama_cpp.__version__)"], stdout=subprocess.PIPE, text=True,
-                          check=True)
+    said = subprocess.run(
+        [python, "-c", "import llama_cpp; print(llama_cpp.__version__)"], stdout=subprocess.PIPE, text=True, check=True
+    )
     return f"llama-cpp-python {said.stdout.split()[-1]}"
 
 

@@ -6,6 +6,7 @@
 PYTHON is an interpreter that has llama-cpp-python. Times are those of the whole call, files written and synced included, without
 the start of Python; kernels are compiled before the first round. A file with equal types and values has the same KL divergence.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,18 +27,31 @@ from edgellm.tools.mixes import find_mix
 from edgellm.tools.quantize import QuantizeOptions, quantize
 
 PEER = Path(__file__).resolve().parent / "peers" / "llama_cpp_quantize.py"
-WIDTH, CHUNK = 2048, 1 << 16                     # of a made model; blocks decoded at a time
+WIDTH, CHUNK = 2048, 1 << 16  # of a made model; blocks decoded at a time
 
 
 def make(mebibytes: int, out: str) -> None:
     """A llama of random F16 matrices."""
     layers = max(mebibytes // (4 * 2 * WIDTH * WIDTH >> 20), 1)
     names = ("attn_q", "attn_k", "attn_v", "attn_output")
-    tensors = [NewTensor("token_embd.weight", (512, WIDTH), TYPES_BY_NAME["F16"]),
-               *(NewTensor(f"blk.{layer}.{name}.weight", (WIDTH, WIDTH), TYPES_BY_NAME["F16"])
-                 for layer in range(layers) for name in names)]
-    keys = {"block_count": layers, "context_length": 64, "embedding_length": WIDTH, "feed_forward_length": WIDTH, "vocab_size": 512,
-            "attention.head_count": 16, "attention.head_count_kv": 16, "attention.layer_norm_rms_epsilon": 1e-5}
+    tensors = [
+        NewTensor("token_embd.weight", (512, WIDTH), TYPES_BY_NAME["F16"]),
+        *(
+            NewTensor(f"blk.{layer}.{name}.weight", (WIDTH, WIDTH), TYPES_BY_NAME["F16"])
+            for layer in range(layers)
+            for name in names
+        ),
+    ]
+    keys = {
+        "block_count": layers,
+        "context_length": 64,
+        "embedding_length": WIDTH,
+        "feed_forward_length": WIDTH,
+        "vocab_size": 512,
+        "attention.head_count": 16,
+        "attention.head_count_kv": 16,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    }
     metadata = {"general.architecture": "llama", "tokenizer.ggml.model": "no_vocab", **{f"llama.{k}": v for k, v in keys.items()}}
     random = np.random.default_rng(0)
     with GGUFWriter(out, metadata, tensors) as writer:
@@ -46,7 +60,7 @@ def make(mebibytes: int, out: str) -> None:
 
 
 def same(ours: GGUFFile, theirs: GGUFFile) -> str:
-    """"equal", or the first tensors that differ and in what."""
+    """ "equal", or the first tensors that differ and in what."""
     different = []
     for name, info in ours.tensors.items():
         other = theirs.tensors[name]
@@ -62,13 +76,13 @@ def _same_values(ours: GGUFFile, theirs: GGUFFile, name: str) -> bool:
     kind = ours.tensors[name].type
     a, b = (file.raw(name).reshape(-1, kind.block_bytes) for file in (ours, theirs))
     decode = CODECS[kind.name].dequantize
-    return all(np.array_equal(decode(a[k:k + CHUNK]), decode(b[k:k + CHUNK])) for k in range(0, len(a), CHUNK))
+    return all(np.array_equal(decode(a[k : k + CHUNK]), decode(b[k : k + CHUNK])) for k in range(0, len(a), CHUNK))
 
 
 def compare(model: str, name: str, options: argparse.Namespace, folder: Path) -> str:
     mix, ours, theirs = find_mix(name), folder / "ours.gguf", folder / "theirs.gguf"
     wanted = QuantizeOptions(type=name, threads=options.threads, force=True)
-    quantize(model, ours, wanted)                # compiles the kernels
+    quantize(model, ours, wanted)  # compiles the kernels
     times: list[tuple[float, float]] = []
     for _ in range(options.rounds):
         command = [options.peer, str(PEER), model, str(theirs), str(mix.file_type), str(options.threads)]
@@ -77,8 +91,9 @@ def compare(model: str, name: str, options: argparse.Namespace, folder: Path) ->
     with open_gguf(ours) as a, open_gguf(theirs) as b:
         ratio = statistics.median(peer / own for own, peer in times)
         own, peer = (statistics.median(column) for column in zip(*times, strict=True))
-        return (f"| {Path(model).name} | {mix.name} | {own:.2f} | {peer:.2f} | {ratio:.1f} | {a.nbytes / b.nbytes:.4f} | "
-                f"{same(a, b)} |")
+        return (
+            f"| {Path(model).name} | {mix.name} | {own:.2f} | {peer:.2f} | {ratio:.1f} | {a.nbytes / b.nbytes:.4f} | {same(a, b)} |"
+        )
 
 
 def main(arguments: Sequence[str]) -> None:

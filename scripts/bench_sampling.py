@@ -4,6 +4,7 @@
 
 Logits are random, as many as FILE has words; nothing of it but the tokenizer is read. Prints medians in microseconds.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -32,8 +33,8 @@ OPTIONS = {
     "top-p, min-p without top-k": SamplingOptions(top_k=0),
     "temperature alone": SamplingOptions(top_k=0, top_p=1, min_p=0),
 }
-PROMPT = 100_000                                 # characters
-PAST = 1000                                      # tokens before those that are drawn
+PROMPT = 100_000  # characters
+PAST = 1000  # tokens before those that are drawn
 
 
 def main() -> None:

@@ -6,6 +6,7 @@
 Streams are each read by a thread of their own, then by tasks of one event loop. The background requests decode all the while; each
 round runs a foreground one alone, then one beside them. Medians are printed.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -23,9 +24,9 @@ import edgellm
 from edgellm.sampling import SamplingKeywords
 
 GREEDY: SamplingKeywords = {"temperature": 0, "ignore_eos": True}
-SHORT = 16                                       # tokens of the prompts whose time does not count
-LONGEST = 400                                    # tokens of a background answer; then the next one begins
-BEGUN = 8                                        # tokens of each background answer before the foreground request starts
+SHORT = 16  # tokens of the prompts whose time does not count
+LONGEST = 400  # tokens of a background answer; then the next one begins
+BEGUN = 8  # tokens of each background answer before the foreground request starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ def tokens(model: edgellm.Model, n: int) -> list[int]:
 
 def by_threads(model: edgellm.Model, n: int, new: int) -> float:
     """Tokens per second of `n` streams, from the first token of the last one to the end of the first one."""
+
     def read(_: int) -> list[float]:
         with model.session() as session:
             stream = session.stream(tokens(model, SHORT), max_tokens=new, **GREEDY)
@@ -53,6 +55,7 @@ def by_threads(model: edgellm.Model, n: int, new: int) -> float:
 
 def by_tasks(model: edgellm.Model, n: int, new: int) -> float:
     """The same under asyncio."""
+
     async def read() -> list[float]:
         with model.session() as session:
             stream = session.astream(tokens(model, SHORT), max_tokens=new, **GREEDY)
@@ -115,7 +118,7 @@ def main() -> None:
     counts = [int(count) for count in asked.streams.split(",")]
     context, most = max(asked.prompt + asked.new, LONGEST + SHORT) + 1, max(*counts, asked.beside + 1)
     with edgellm.load(asked.model, threads=asked.threads, context=context, parallel=most) as model:
-        request(model, asked.prompt, asked.new)                          # warms up
+        request(model, asked.prompt, asked.new)  # warms up
         for n in counts:
             speeds = [(by_threads(model, n, asked.new), by_tasks(model, n, asked.new)) for _ in range(asked.rounds)]
             threads, tasks = (statistics.median(each) for each in zip(*speeds, strict=True))
@@ -127,9 +130,11 @@ def main() -> None:
                 beside.append(request(model, asked.prompt, asked.new))
     one, other = (statistics.median(each.first for each in runs) for runs in (alone, beside))
     fast, slow = (statistics.median(each.speed for each in runs) for runs in (alone, beside))
-    print(f"a request of {asked.prompt} tokens, alone and beside {asked.beside}: first token after {one * 1e3:.0f} and "
-          f"{other * 1e3:.0f} ms, {(other - 1 / slow) / one:.2f} x and a step of {1e3 / slow:.0f} ms; then {fast:.1f} and "
-          f"{slow:.1f} tokens/s, {slow / fast:.2f} x")
+    print(
+        f"a request of {asked.prompt} tokens, alone and beside {asked.beside}: first token after {one * 1e3:.0f} and "
+        f"{other * 1e3:.0f} ms, {(other - 1 / slow) / one:.2f} x and a step of {1e3 / slow:.0f} ms; then {fast:.1f} and "
+        f"{slow:.1f} tokens/s, {slow / fast:.2f} x"
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ First as many ids as asked for, at temperatures 0 and 1, with drafts that are ne
 of greedy answers to a prompt that repeats itself and of sampled ones to random ids, medians of alternating rounds. Ends with 1
 where an id differs.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -42,18 +43,22 @@ def compare(model: Model, draft: str, ids: int) -> int:
     note, chance = Drafter.note, np.random.default_rng(1)
     total = differing = drafted = accepted = 0
     try:
-        Drafter.note = lambda self, n, made, seconds: note(self, n, made, float(not n))     # type: ignore[method-assign]
+        Drafter.note = lambda self, n, made, seconds: note(self, n, made, float(not n))  # type: ignore[method-assign]
         while total < ids:
             prompt = repeating(model, chance)
-            wanted: dict[str, Any] = {"max_tokens": ANSWER, "temperature": float(total // ANSWER % 2), "seed": total,
-                                      "ignore_eos": True}
+            wanted: dict[str, Any] = {
+                "max_tokens": ANSWER,
+                "temperature": float(total // ANSWER % 2),
+                "seed": total,
+                "ignore_eos": True,
+            }
             plain = model.generate(prompt, **wanted).token_ids
             guessed = model.generate(prompt, draft=draft, **wanted)
             differing += sum(a != b for a, b in zip(plain, guessed.token_ids, strict=True))
             total += len(plain)
             drafted, accepted = drafted + guessed.stats.drafted_tokens, accepted + guessed.stats.accepted_tokens
     finally:
-        Drafter.note = note                      # type: ignore[method-assign]
+        Drafter.note = note  # type: ignore[method-assign]
     print(f"{differing} of {total} ids differ; {accepted} of {drafted} drafted tokens were right", flush=True)
     return differing
 
@@ -75,7 +80,7 @@ def speed(model: Model, draft: str, rounds: int, tokens: int) -> None:
         for turn in range(rounds + 1):
             for way, found in rates.items():
                 done = model.generate(prompt, draft=way, max_tokens=tokens, ignore_eos=True, seed=turn, **wanted)
-                if turn:                         # the first only warms up
+                if turn:  # the first only warms up
                     found.append(done.stats.tokens_per_second)
         plain, drafted = (statistics.median(found) for found in rates.values())
         print(f"{name:<18} {plain:8.1f} tokens/s, with drafts {drafted:8.1f}: {drafted / plain:.2f} x", flush=True)

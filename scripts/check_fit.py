@@ -4,6 +4,7 @@ Run on a quiet machine: .venv/bin/python scripts/check_fit.py MODEL.gguf... [--c
 Fit and bench alternate, each in a process of its own; the table has medians. Ends with 1 if a speed is off by more than 20 % or
 a memory by more than 10 %. Without the noise of neighbours, that is: the spread of bench is printed beside it.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -52,12 +53,14 @@ class Result:
 
     def __str__(self) -> str:
         low, high = min(self.rates), max(self.rates)
-        return (f"| {self.name} | {self.foretold:.1f} | {statistics.median(self.rates):.1f} ({low:.1f} to {high:.1f}) | "
-                f"{self.speed_error:+.0%} | {self.estimate / 1e6:.0f} | {self.peak / 1e6:.0f} | {self.memory_error:+.0%} | "
-                f"{'yes' if self.good else '**no**'} |")
+        return (
+            f"| {self.name} | {self.foretold:.1f} | {statistics.median(self.rates):.1f} ({low:.1f} to {high:.1f}) | "
+            f"{self.speed_error:+.0%} | {self.estimate / 1e6:.0f} | {self.peak / 1e6:.0f} | {self.memory_error:+.0%} | "
+            f"{'yes' if self.good else '**no**'} |"
+        )
 
 
-def edgellm(*arguments: str) -> Any:             # Any: the command's JSON
+def edgellm(*arguments: str) -> Any:  # Any: the command's JSON
     command = [sys.executable, "-c", "import sys; from edgellm.cli import main; sys.exit(main())", *arguments, "--json"]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

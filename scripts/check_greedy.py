@@ -7,6 +7,7 @@ with keys and values in f32. Where the texts part, --details says by how much fl
 logits, and whose token it takes. Then both read the same --positions tokens: the share whose likeliest token is float32's, and the
 mean KL divergence from float32. Ends with 1 where ours is more than 1.1 times llama.cpp's for a type, over all models.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -32,10 +33,27 @@ from edgellm.tools.perplexity import log_softmax
 from edgellm.tools.quantize import QuantizeOptions, quantize
 from edgellm.weights import WeightStore
 
-TYPES = ("F16", "BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_1", "Q5_0", "Q4_K_M", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "MXFP4", "Q3_K_M",
-         "Q2_K", "TQ2_0", "TQ1_0")
-PROMPT = 24                      # tokens
-LIMIT = 1.1                      # of llama.cpp's divergence
+TYPES = (
+    "F16",
+    "BF16",
+    "Q8_0",
+    "Q6_K",
+    "Q5_K_M",
+    "Q5_1",
+    "Q5_0",
+    "Q4_K_M",
+    "Q4_1",
+    "Q4_0",
+    "IQ4_NL",
+    "IQ4_XS",
+    "MXFP4",
+    "Q3_K_M",
+    "Q2_K",
+    "TQ2_0",
+    "TQ1_0",
+)
+PROMPT = 24  # tokens
+LIMIT = 1.1  # of llama.cpp's divergence
 Ids = list[int]
 
 
@@ -45,12 +63,12 @@ class Found:
 
     prompts: int = 0
     parted: int = 0
-    ours_right: int = 0                          # where texts part: whose token has float32's largest logit
+    ours_right: int = 0  # where texts part: whose token has float32's largest logit
     theirs_right: int = 0
     margins: list[float] = field(default_factory=list)
-    errors: list[tuple[float, float]] = field(default_factory=list)       # ours, llama.cpp's, at those tokens
-    themselves: dict[str, int] = field(default_factory=lambda: defaultdict(int))         # prompts that part, by configuration
-    same: list[tuple[float, float]] = field(default_factory=list)         # share of float32's tokens by model: ours, llama.cpp's
+    errors: list[tuple[float, float]] = field(default_factory=list)  # ours, llama.cpp's, at those tokens
+    themselves: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # prompts that part, by configuration
+    same: list[tuple[float, float]] = field(default_factory=list)  # share of float32's tokens by model: ours, llama.cpp's
     divergence: list[tuple[float, float]] = field(default_factory=list)
 
 
@@ -177,17 +195,22 @@ def excess(found: Found) -> float:
 def table(found: dict[str, Found]) -> str:
     """In Markdown: a line for each type."""
     names = list(next(iter(found.values())).themselves)
-    lines = ["| type | texts that part | lead of float32 | largest error | float32 takes | "
-             + " | ".join(f"llama.cpp, {name}" for name in names) + " | same token | KL divergence |",
-             "|---|--:|--:|--:|--:|" + "--:|" * (len(names) + 2)]
+    lines = [
+        "| type | texts that part | lead of float32 | largest error | float32 takes | "
+        + " | ".join(f"llama.cpp, {name}" for name in names)
+        + " | same token | KL divergence |",
+        "|---|--:|--:|--:|--:|" + "--:|" * (len(names) + 2),
+    ]
     for kind, each in found.items():
         lead = f"{np.median(each.margins):.3f}" if each.margins else ""
         error = " : ".join(f"{value:.3f}" for value in np.median(each.errors, axis=0)) if each.errors else ""
         takes = f"{each.ours_right} : {each.theirs_right}" if each.parted else ""
         same, kl = np.mean(each.same, axis=0), np.mean(each.divergence, axis=0)
-        lines.append(f"| {kind} | {each.parted} of {each.prompts} | {lead} | {error} | {takes} | "
-                     + " | ".join(str(each.themselves[name]) for name in names)
-                     + f" | {same[0]:.2%} : {same[1]:.2%} | {kl[0]:.1e} : {kl[1]:.1e} |")
+        lines.append(
+            f"| {kind} | {each.parted} of {each.prompts} | {lead} | {error} | {takes} | "
+            + " | ".join(str(each.themselves[name]) for name in names)
+            + f" | {same[0]:.2%} : {same[1]:.2%} | {kl[0]:.1e} : {kl[1]:.1e} |"
+        )
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@
 
 The moments are spread over the whole length of a run that nothing disturbs, from the first byte that is written on.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -22,13 +23,19 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from hf_checkpoints import config_of, names_of, rows_of, tensors_of, write_safetensors
 
-SIZES = {"hidden_size": 1024, "intermediate_size": 2048, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128,
-         "vocab_size": 1024}
-OLD = {32: 1024, 48: 2048, 16: 512, 64: 1024}    # sizes of the tiny llama, and what becomes of them
+SIZES = {
+    "hidden_size": 1024,
+    "intermediate_size": 2048,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "vocab_size": 1024,
+}
+OLD = {32: 1024, 48: 2048, 16: 512, 64: 1024}  # sizes of the tiny llama, and what becomes of them
 RUN = {
     "convert": "from edgellm.tools.convert import convert\nconvert(sys.argv[1], sys.argv[2], type_name='Q8_0')",
     "quantize": "from edgellm.tools.quantize import *\n"
-                "quantize(sys.argv[1], sys.argv[2], QuantizeOptions(type='Q4_K_M', force=True))",
+    "quantize(sys.argv[1], sys.argv[2], QuantizeOptions(type='Q4_K_M', force=True))",
 }
 
 
@@ -37,8 +44,10 @@ def write_folder(folder: Path) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config_of("llama") | SIZES))
     random, shapes = np.random.default_rng(0), names_of(rows_of({name: array.shape for name, array in tensors_of("llama").items()}))
-    write_safetensors(folder / "model.safetensors", {
-        name: random.standard_normal(tuple(OLD[n] for n in shape)).astype(np.float32) for name, shape in shapes.items()})
+    write_safetensors(
+        folder / "model.safetensors",
+        {name: random.standard_normal(tuple(OLD[n] for n in shape)).astype(np.float32) for name, shape in shapes.items()},
+    )
     return folder
 
 
@@ -76,10 +85,13 @@ def kill(tool: str, source: Path, kills: int, place: Path) -> bool:
             complete += 1
         else:
             half += 1
-    child = start(tool, source, out)                         # what a killed run left does not disturb the next one
+    child = start(tool, source, out)  # what a killed run left does not disturb the next one
     again = child.wait() == 0 and hashlib.sha256(out.read_bytes()).hexdigest() == whole and len(list(place.iterdir())) == 1
-    print(f"{tool}: {kills} kills in {length:.2f} s of writing: {absent} left no file, {complete} a whole one, {half} a half one; "
-          f"the next run {'wrote' if again else 'DID NOT WRITE'} the same file", flush=True)
+    print(
+        f"{tool}: {kills} kills in {length:.2f} s of writing: {absent} left no file, {complete} a whole one, {half} a half one; "
+        f"the next run {'wrote' if again else 'DID NOT WRITE'} the same file",
+        flush=True,
+    )
     return not half and again
 
 

@@ -5,6 +5,7 @@
 PYTHON is an interpreter with llama-cpp-python, whose figures are printed beside ours. Without --text the text is the one of
 tests/story_text.py. Ends with 1 where ours exceed --most, or 0.6 of llama.cpp's with "q4_0" and its own with "q8_0".
 """
+
 from __future__ import annotations
 
 import argparse
@@ -18,7 +19,7 @@ import edgellm
 from edgellm.memory.kv_types import QUANTISED
 from edgellm.tools.perplexity import cut, measure
 
-SHARE = {"q8_0": 1.0, "q4_0": 0.6}               # of llama.cpp's divergence
+SHARE = {"q8_0": 1.0, "q4_0": 0.6}  # of llama.cpp's divergence
 
 
 def main() -> None:

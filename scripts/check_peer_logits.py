@@ -18,6 +18,7 @@ RWKV-7 is right for heads of 64 alone, as in rwkv7-wide and arwkv7-bare. It does
 experts than their own. Of Chameleon it wants more than 8196 tokens, of which it bars 4 to 8195, and the feed-forwards of
 chameleon-30b do not see what was before attention.
 """
+
 from __future__ import annotations
 
 import argparse

@@ -5,6 +5,7 @@
 PYTHON is an interpreter with llama-cpp-python. Without --text the text is the one of tests/story_text.py. Ends with 1 where a
 file of F32, F16 or Q8_0 differs by more than 0.5 %, or another one by more than 1 %.
 """
+
 from __future__ import annotations
 
 import argparse

@@ -5,6 +5,7 @@ block is run as a program; a ```py block, which needs a window, must be Python. 
 `checkpoint` and `adapter` are there for them; chats get one message. In all blocks, names of models after `edgellm chat` and its
 kin must be in the catalogue. Links to files of the repository must lead to one.
 """
+
 from __future__ import annotations
 
 import ast
@@ -20,8 +21,8 @@ TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)(?:#[^)]*)?\)")
 NAME = re.compile(r"edgellm (?:chat|run|show|tokenize|bench|pull|fit) ([a-z0-9][\w.:-]*)(?![\w./:-])")
-SECONDS = 900                                    # the first of them compiles kernels
-LEAST = 20                                       # commands and examples in all pages together
+SECONDS = 900  # the first of them compiles kernels
+LEAST = 20  # commands and examples in all pages together
 
 
 def main() -> None:
@@ -63,7 +64,7 @@ def furnish(folder: Path) -> None:
     from story_text import story_text
     from tiny_models import tiny_model
 
-    greedy = {"general.sampling.temp": 0.0}              # by default: answers that are drawn may be empty
+    greedy = {"general.sampling.temp": 0.0}  # by default: answers that are drawn may be empty
     tiny_model(folder / "model.gguf", "llama", "Q8_0", tokenizer="bpe", template=TEMPLATE, metadata=greedy)
     tiny_model(folder / "model-F16.gguf", "llama", "F16", tokenizer="bpe")
     (folder / "calibration.txt").write_text("the world and the river and the sea\n" * 60, encoding="utf-8")
@@ -81,8 +82,9 @@ def check(program: tuple[str, ...], folder: Path) -> None:
     homes = dict.fromkeys(("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"), str(folder / "home"))
     environment = os.environ | homes | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     message = "hello\n" if " chat" in program[-1] else ""
-    done = subprocess.run(program, input=message, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS,
-                          check=False)
+    done = subprocess.run(
+        program, input=message, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     if done.returncode or not done.stdout.strip():
         raise SystemExit(f"{program[-1]}\nended with {done.returncode} and printed {done.stdout!r}\n{done.stderr}")
 

@@ -1,8 +1,9 @@
 """Measure how saved conversations come back: time to resume and to fork, the same logits, and what kill -9 leaves behind.
 
-    python scripts/check_resume.py model.gguf                  # a conversation of 4,096 tokens
-    python scripts/check_resume.py model.gguf --kills 100      # and 100 kills at random moments of saving
+python scripts/check_resume.py model.gguf                  # a conversation of 4,096 tokens
+python scripts/check_resume.py model.gguf --kills 100      # and 100 kills at random moments of saving
 """
+
 from __future__ import annotations
 
 import argparse
@@ -55,9 +56,11 @@ def resume(name: str, tokens: int, file: Path) -> bool:
             seconds.append(time.perf_counter() - started)
     same = np.array_equal(wanted, got)
     later = ", ".join(f"{s * 1e3:.0f}" for s in seconds[1:])
-    print(f"{tokens} tokens, {file.stat().st_size / 2**20:.1f} MiB: saved in {saving * 1e3:.0f} ms, resumed in "
-          f"{seconds[0] * 1e3:.0f} ms (again {later}), forked in {forks[4] * 1e3:.2f} ms; "
-          f"logits {'the same' if same else 'DIFFER'}")
+    print(
+        f"{tokens} tokens, {file.stat().st_size / 2**20:.1f} MiB: saved in {saving * 1e3:.0f} ms, resumed in "
+        f"{seconds[0] * 1e3:.0f} ms (again {later}), forked in {forks[4] * 1e3:.2f} ms; "
+        f"logits {'the same' if same else 'DIFFER'}"
+    )
     return same
 
 

@@ -4,6 +4,7 @@
 
 Texts are what the model writes at temperature 1: some to calibrate on, others to judge with.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -37,8 +38,11 @@ def main() -> None:
                 run("quantize", path, usual, kind)
                 bits = bits_per_weight(usual)
                 run("quantize", path, ours, "--target", f"{bits:.3f}", "--calibrate", calibration)
-                print(f"| {path.stem} | {kind} | {bits:.2f} | {divergence(usual, path, judge)} | {bits_per_weight(ours):.2f} | "
-                      f"{divergence(ours, path, judge)} |", flush=True)
+                print(
+                    f"| {path.stem} | {kind} | {bits:.2f} | {divergence(usual, path, judge)} | {bits_per_weight(ours):.2f} | "
+                    f"{divergence(ours, path, judge)} |",
+                    flush=True,
+                )
 
 
 def written(path: Path, file: Path, seed: int, tokens: int) -> Path:

@@ -7,6 +7,7 @@ file's blocks stand for. Errors are KL divergences of the predictions from gold'
 has llama-cpp-python, which counts with and without repacking, the worse; types it lacks have no figure. Ends with 1 where ours
 exceeds 1.25 times its, in the median; with a dense model also in the mean (one expert chosen otherwise outweighs all else there).
 """
+
 from __future__ import annotations
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))         # PYTHONSAFEPATH leaves it out
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # PYTHONSAFEPATH leaves it out
 
 from check_peer_logits import peer_logits
 from retype import retype
@@ -31,7 +32,7 @@ from edgellm.reference import Reference
 from edgellm.weights import WeightStore
 
 Floats = npt.NDArray[np.float32]
-MOST, FLOOR = 1.25, 1e-6                         # what the judge of such files allows
+MOST, FLOOR = 1.25, 1e-6  # what the judge of such files allows
 N_TOKENS = 97
 
 

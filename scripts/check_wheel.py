@@ -1,4 +1,5 @@
 """Builds the wheel, checks what is in it, installs it into a fresh environment and imports every module there."""
+
 from __future__ import annotations
 
 import shutil

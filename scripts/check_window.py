@@ -5,6 +5,7 @@
 Needs a display, or `xvfb-run` before it. Prints how many ticks came more than 50 ms late, and how long Stop took to act. Ends
 with 1 where more than 1 % were late or a Stop took more than 100 ms.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 from tk_chat import ChatWindow  # after the path
 
-TICK, LATE, SLOW = 1 / 60, 0.05, 0.1             # seconds
+TICK, LATE, SLOW = 1 / 60, 0.05, 0.1  # seconds
 QUESTION = "Tell me a long story about a river and the people who live beside it."
 
 
@@ -75,9 +76,11 @@ def main() -> int:
     window = Watched(root, options.model, options.answers, options.cancels)
     root.mainloop()
     late = sum(seconds > LATE for seconds in window.lateness)
-    print(f"{len(window.lateness)} ticks while answering, {late} more than {LATE * 1e3:.0f} ms late "
-          f"({late / max(1, len(window.lateness)):.1%}), the latest {max(window.lateness, default=0) * 1e3:.0f} ms; "
-          f"{len(window.stops)} stops acted within {max(window.stops, default=0) * 1e3:.0f} ms")
+    print(
+        f"{len(window.lateness)} ticks while answering, {late} more than {LATE * 1e3:.0f} ms late "
+        f"({late / max(1, len(window.lateness)):.1%}), the latest {max(window.lateness, default=0) * 1e3:.0f} ms; "
+        f"{len(window.stops)} stops acted within {max(window.stops, default=0) * 1e3:.0f} ms"
+    )
     return 1 if late > 0.01 * len(window.lateness) or max(window.stops, default=0) > SLOW else 0
 
 

@@ -1,4 +1,5 @@
 """Programs that answer line by line, and checkouts of other commits for them to run, for scripts that compare."""
+
 from __future__ import annotations
 
 import json
@@ -18,8 +19,9 @@ class Child:
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> None:
         self.name = name
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                         env=dict(os.environ, **environment), cwd=folder)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ, **environment), cwd=folder
+        )
 
     def ask(self, test: str) -> float:
         """Seconds that the test took, or what else is asked for."""

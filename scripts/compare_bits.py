@@ -6,6 +6,7 @@ Each file runs a prompt in one step, token by token, and far past the end of a s
 logits that comes out is hashed. A change that only moves code gives the same hashes. With --no-mmap this checkout reads the files
 into memory, where rows of weights may be interleaved, and the other one maps them. Exit code 1 where they differ.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -18,12 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))         # PYTHONSAFEPATH leaves it out
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # PYTHONSAFEPATH leaves it out
 
 from children import ROOT, checked_out, environment_of
 
 SHARED = ROOT.parent / "shared"
-RUNS = ((40, 4096, 24), (300, 96, 40))           # prompt tokens, context, tokens written after it
+RUNS = ((40, 4096, 24), (300, 96, 40))  # prompt tokens, context, tokens written after it
 
 
 def main() -> int:
@@ -36,8 +37,12 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", metavar="FILE", help="model files instead of the reference files")
     options = parser.parse_args()
     files = [str(path) for path in sorted(SHARED.glob("*/**/*.gguf")) if path.parts[-2] != "vocabs" and options.files in str(path)]
-    request = {"files": [os.path.abspath(path) for path in options.paths] or files, "threads": options.threads,
-               "kv_types": options.kv_types, "more": {}}
+    request = {
+        "files": [os.path.abspath(path) for path in options.paths] or files,
+        "threads": options.threads,
+        "kv_types": options.kv_types,
+        "more": {},
+    }
     with checked_out(options.commit) as tree:
         before = hashes(tree, json.dumps(request))
     if options.no_mmap:
@@ -73,7 +78,7 @@ def child() -> None:
     import edgellm.engine.load as load_module
 
     assert Path(edgellm.__file__).is_relative_to(Path.cwd()), f"{edgellm.__file__} is not of the checkout {Path.cwd()}"
-    load_module.SMALL_MODEL = 0                  # several threads also where the model is too small to gain by them
+    load_module.SMALL_MODEL = 0  # several threads also where the model is too small to gain by them
     request, found = json.load(sys.stdin), dict[str, str]()
     for file in request["files"]:
         for threads in request["threads"]:
@@ -81,8 +86,9 @@ def child() -> None:
                 for prompt, context, n in RUNS:
                     key = f"{'/'.join(Path(file).parts[-2:])} threads={threads} {kv_type} context={context}"
                     try:
-                        with edgellm.load(file, backend="cpu", threads=threads, context=context, kv_type=kv_type,
-                                          **request["more"]) as model:
+                        with edgellm.load(
+                            file, backend="cpu", threads=threads, context=context, kv_type=kv_type, **request["more"]
+                        ) as model:
                             found[key] = digest(model, prompt, n)
                     except edgellm.EdgeError:
                         continue

@@ -1,7 +1,8 @@
 """Draws docs/images/speed.svg and writes the table of docs/speed.md, both from docs/speed.json, which bench_peers.py writes.
 
-    .venv/bin/python scripts/draw_speed.py [--check]         # --check: only say whether they are what the file says
+.venv/bin/python scripts/draw_speed.py [--check]         # --check: only say whether they are what the file says
 """
+
 from __future__ import annotations
 
 import json
@@ -14,7 +15,7 @@ from typing import Any  # what JSON holds
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 CHART, PAGE, FIGURES = DOCS / "images" / "speed.svg", DOCS / "speed.md", DOCS / "speed.json"
 BEGIN, END = "<!-- table: scripts/draw_speed.py writes it from speed.json -->\n", "<!-- end -->"
-WIDTH, LABEL, BAR, ROW = 840, 170, 130, 26       # pixels: the picture, the names, a bar of llama.cpp's length, a row
+WIDTH, LABEL, BAR, ROW = 840, 170, 130, 26  # pixels: the picture, the names, a bar of llama.cpp's length, a row
 PANEL = (WIDTH - LABEL) // 2
 STYLE = """\
 text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1f2328}.small{font-size:11px;fill:#59636e}.ours{fill:#2f6feb}
@@ -37,8 +38,14 @@ def main() -> None:
 
 def of(rows: list[dict[str, Any]], kind: str, threads: int) -> Iterator[dict[str, Any]]:
     """The rows of prompts ("pp") or of generation ("tg"), weights mapped, without depth, with that many threads."""
-    return (row for row in rows if row["test"].startswith(kind) and "@" not in row["test"] and row["threads"] == threads
-            and row.get("weights", "mapped") == "mapped")
+    return (
+        row
+        for row in rows
+        if row["test"].startswith(kind)
+        and "@" not in row["test"]
+        and row["threads"] == threads
+        and row.get("weights", "mapped") == "mapped"
+    )
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -46,8 +53,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     most, programs = max(row["threads"] for row in rows), list(rows[0]["ratios"])
     tests = [next(of(rows, kind, most))["test"] for kind in ("pp", "tg")]
     ratios = " | ".join(f"× {name}" for name in programs)
-    lines = [f"| model, type | {' | '.join(f'{test}, tokens/s | {ratios}' for test in tests)} | memory |",
-             "|---|" + "--:|" * (2 * (1 + len(programs)) + 1)]
+    lines = [
+        f"| model, type | {' | '.join(f'{test}, tokens/s | {ratios}' for test in tests)} | memory |",
+        "|---|" + "--:|" * (2 * (1 + len(programs)) + 1),
+    ]
     for row in of(rows, "pp", most):
         cells = [row["model"]]
         for kind in ("pp", "tg"):
@@ -78,16 +87,20 @@ def chart(facts: dict[str, Any]) -> str:
             for name in others:
                 ends.append(ratio / row["ratios"][name])
                 parts.append(f'<path class="other" d="M{left + ends[-1] * unit:.1f} {y - 2}v21"/>')
-            parts.append(f'<text class="small" x="{left + max(ends) * unit + 6:.1f}" y="{y + 13}">{ratio:.2f} &#215;, '
-                         f'{row["edgellm"]:.0f} tokens/s</text>')
+            parts.append(
+                f'<text class="small" x="{left + max(ends) * unit + 6:.1f}" y="{y + 13}">{ratio:.2f} &#215;, '
+                f"{row['edgellm']:.0f} tokens/s</text>"
+            )
         parts.append(f'<path class="peer" d="M{left + unit:.1f} 48V{62 + ROW * len(models)}"/>')
     peers = facts["peer"] + (" (ticks)" if others else "")
     note = f"{most} threads, {facts['machine']}; {peers}; {facts['date']}; medians of {facts['rounds']} rounds"
     parts.append(f'<text class="small" x="0" y="{height - 6}">{escape(note)}</text>')
     body = "\n".join(parts)
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n'
-            f"<title>Speed of edgellm in multiples of {escape(first)}'s</title>\n<style>{STYLE}</style>\n{body}\n</svg>\n")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n'
+        f"<title>Speed of edgellm in multiples of {escape(first)}'s</title>\n<style>{STYLE}</style>\n{body}\n</svg>\n"
+    )
 
 
 if __name__ == "__main__":

@@ -29,19 +29,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from gguf_cases import (
-    ARRAY,
-    BOOL,
-    F32,
-    F64,
-    I8,
-    I32,
-    STRING,
-    U8,
-    U32,
-    U64,
-    mutate,
-)
+from gguf_cases import ARRAY, BOOL, F32, F64, I8, I32, STRING, U8, U32, U64, mutate
 from rewriting import parts
 from tiny_models import tiny_model
 
@@ -56,23 +44,89 @@ from edgellm.sampling import model_defaults
 from edgellm.tokenizer import build_tokenizer
 
 NASTY: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 3, 7, 2**31 - 1, 2**31, 2**32 - 1, 2**63, 10**400, 0.5, -0.5, 1e308, -1e308, 1e-320, "", "\0",
-    " ", "\ud800", "\u202e", "x" * 100_000, "1", "nan", "../../x", "<0x00>", "{{ 1 / 0 }}", "{% for %}", [], {}, [[]], [None],
-    {"": {}}, ["a", None], [["th", None]], [1, "x"], [1e308] * 8, list(range(96)),
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**63,
+    10**400,
+    0.5,
+    -0.5,
+    1e308,
+    -1e308,
+    1e-320,
+    "",
+    "\0",
+    " ",
+    "\ud800",
+    "\u202e",
+    "x" * 100_000,
+    "1",
+    "nan",
+    "../../x",
+    "<0x00>",
+    "{{ 1 / 0 }}",
+    "{% for %}",
+    [],
+    {},
+    [[]],
+    [None],
+    {"": {}},
+    ["a", None],
+    [["th", None]],
+    [1, "x"],
+    [1e308] * 8,
+    list(range(96)),
 )
-SPLIT = ("q_proj", "k_proj", "v_proj", "mlp.gate_proj", "mlp.up_proj")      # what phi3 keeps together
+SPLIT = ("q_proj", "k_proj", "v_proj", "mlp.gate_proj", "mlp.up_proj")  # what phi3 keeps together
 DEEP = "lists in lists"
 BASE = {
-    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 1e-5, "max_position_embeddings": 128, "rope_theta": 10000.0,
-    "vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_inner": 96, "n_head": 4, "n_positions": 128, "layer_norm_epsilon": 1e-5,
-    "partial_rotary_factor": 1.0, "sliding_window": 8, "sliding_window_pattern": 6, "rope_local_base_freq": 10000.0,
-    "bos_token_id": 1, "eos_token_id": [2], "tie_word_embeddings": False, "quantization": {"group_size": 32, "bits": 4},
-    "text_config": {}, "layer_types": ["full_attention", "sliding_attention"], "original_max_position_embeddings": 64,
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 128,
+    "rope_theta": 10000.0,
+    "vocab_size": 96,
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_inner": 96,
+    "n_head": 4,
+    "n_positions": 128,
+    "layer_norm_epsilon": 1e-5,
+    "partial_rotary_factor": 1.0,
+    "sliding_window": 8,
+    "sliding_window_pattern": 6,
+    "rope_local_base_freq": 10000.0,
+    "bos_token_id": 1,
+    "eos_token_id": [2],
+    "tie_word_embeddings": False,
+    "quantization": {"group_size": 32, "bits": 4},
+    "text_config": {},
+    "layer_types": ["full_attention", "sliding_attention"],
+    "original_max_position_embeddings": 64,
     "attn_logit_softcapping": 30.0,
     "rope_scaling": {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "type": "llama3",
-        "original_max_position_embeddings": 64, "long_factor": [1.0] * 8, "short_factor": [1.0] * 8,
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "type": "llama3",
+        "original_max_position_embeddings": 64,
+        "long_factor": [1.0] * 8,
+        "short_factor": [1.0] * 8,
     },
 }
 KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2", "gemma3", "gemma3_text")
@@ -106,9 +160,32 @@ parts = [{ path = "p-00001-of-00002.gguf", size = 1 }, { path = "p-00002-of-0000
 """
 )
 TOML_VALUES = (
-    "1", "-1", "true", '""', '"\\u0000"', '"\\u001b[2J"', "[]", "{}", "[[]]", "nan", "inf", "-inf", "1e308", "9" * 30,
-    "1979-05-27", "[1]", '["\\u0000"]', '["~nobody/x"]', "[{}]", "{ a = 1 }", "[" * 20_000, "{a=" * 5000, '"' + "x" * 9999 + '"',
-    "1" + "_0" * 3000, '"../x.gguf"', "0x" + "f" * 9000,
+    "1",
+    "-1",
+    "true",
+    '""',
+    '"\\u0000"',
+    '"\\u001b[2J"',
+    "[]",
+    "{}",
+    "[[]]",
+    "nan",
+    "inf",
+    "-inf",
+    "1e308",
+    "9" * 30,
+    "1979-05-27",
+    "[1]",
+    '["\\u0000"]',
+    '["~nobody/x"]',
+    "[{}]",
+    "{ a = 1 }",
+    "[" * 20_000,
+    "{a=" * 5000,
+    '"' + "x" * 9999 + '"',
+    "1" + "_0" * 3000,
+    '"../x.gguf"',
+    "0x" + "f" * 9000,
 )
 
 
@@ -173,9 +250,12 @@ def rewritten(path: Path, source: random.Random) -> bytes:
             name = keys[at][0]
             keys[at : at + 1] = source.choice(
                 (
-                    [], [(name, source.choice((U8, I8, U32, I32, U64, F32, F64, BOOL)), source.choice(NUMBERS))],
-                    [(name, keys[at][1], source.choice(NUMBERS))], [(name, STRING, source.choice(TEXTS))],
-                    [(name, ARRAY, source.choice(ARRAYS))], [(name, ARRAY, source.choice(ARRAYS))],
+                    [],
+                    [(name, source.choice((U8, I8, U32, I32, U64, F32, F64, BOOL)), source.choice(NUMBERS))],
+                    [(name, keys[at][1], source.choice(NUMBERS))],
+                    [(name, STRING, source.choice(TEXTS))],
+                    [(name, ARRAY, source.choice(ARRAYS))],
+                    [(name, ARRAY, source.choice(ARRAYS))],
                 )
             )
         else:
@@ -184,8 +264,11 @@ def rewritten(path: Path, source: random.Random) -> bytes:
             dims = tuple(source.choice((0, 1, 2, 31, 32, 33, 64, 96, length)) for length in tensor.dims)
             tensors[at : at + 1] = source.choice(
                 (
-                    [], [replace(tensor, dims=dims)], [replace(tensor, dims=(*tensor.dims, 1, 1)[:4])],
-                    [replace(tensor, type=source.choice((0, 1, 2, 8, 12, 24, 30)))], [replace(tensor, dims=tensor.dims[:1])],
+                    [],
+                    [replace(tensor, dims=dims)],
+                    [replace(tensor, dims=(*tensor.dims, 1, 1)[:4])],
+                    [replace(tensor, type=source.choice((0, 1, 2, 8, 12, 24, 30)))],
+                    [replace(tensor, dims=tensor.dims[:1])],
                     [replace(tensor, name="x" + str(tensor.name))],
                 )
             )
@@ -193,17 +276,65 @@ def rewritten(path: Path, source: random.Random) -> bytes:
 
 
 NUMBERS = (
-    0, 1, 2, 3, 5, 7, 31, 64, 96, 128, 127, 255, 2**31 - 1, 2**31, 2**32 - 1, -1, -2, 0.0, 1e-30, 0.5, 1e6, 1e30, math.inf,
+    0,
+    1,
+    2,
+    3,
+    5,
+    7,
+    31,
+    64,
+    96,
+    128,
+    127,
+    255,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    -1,
+    -2,
+    0.0,
+    1e-30,
+    0.5,
+    1e6,
+    1e30,
+    math.inf,
     math.nan,
 )
 TEXTS = (
-    "", " ", "llama", "gpt2", "gemma3", "none", "default", "yarn", "linear", "longrope", "\0", "\x1b[2J", "x" * 70_000,
-    "{{ 1 / 0 }}", "{% for %}", "{{ 'x' * 10 ** 9 }}",
+    "",
+    " ",
+    "llama",
+    "gpt2",
+    "gemma3",
+    "none",
+    "default",
+    "yarn",
+    "linear",
+    "longrope",
+    "\0",
+    "\x1b[2J",
+    "x" * 70_000,
+    "{{ 1 / 0 }}",
+    "{% for %}",
+    "{{ 'x' * 10 ** 9 }}",
 )
 ARRAYS: tuple[Any, ...] = (
-    [], ["a"], ["a b", "c d"], ["th", "e"] * 48, ["x" * (1 << 20)], np.zeros(0, np.int32), np.zeros(96, np.int8),
-    np.ones(96, np.int32), np.zeros(96, np.float32), np.full(96, np.nan, np.float32), np.full(96, np.inf, np.float32),
-    np.ones(1, np.uint32), np.array([2**32 - 1, 0], np.uint32), np.ones(2, bool), np.array([1e308], np.float64),
+    [],
+    ["a"],
+    ["a b", "c d"],
+    ["th", "e"] * 48,
+    ["x" * (1 << 20)],
+    np.zeros(0, np.int32),
+    np.zeros(96, np.int8),
+    np.ones(96, np.int32),
+    np.zeros(96, np.float32),
+    np.full(96, np.nan, np.float32),
+    np.full(96, np.inf, np.float32),
+    np.ones(1, np.uint32),
+    np.array([2**32 - 1, 0], np.uint32),
+    np.ones(2, bool),
+    np.array([1e308], np.float64),
 )
 
 
@@ -223,8 +354,14 @@ def safetensors(tensors: dict[str, tuple[int, ...]], source: random.Random, head
 def tensors_of(kind: str) -> dict[str, tuple[int, ...]]:
     shapes = {"model.embed_tokens.weight": (96, 64), "model.norm.weight": (64,), "lm_head.weight": (96, 64)}
     layer = {
-        "input_layernorm": (64,), "post_attention_layernorm": (64,), "self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64),
-        "self_attn.v_proj": (32, 64), "self_attn.o_proj": (64, 64), "mlp.gate_proj": (96, 64), "mlp.up_proj": (96, 64),
+        "input_layernorm": (64,),
+        "post_attention_layernorm": (64,),
+        "self_attn.q_proj": (64, 64),
+        "self_attn.k_proj": (32, 64),
+        "self_attn.v_proj": (32, 64),
+        "self_attn.o_proj": (64, 64),
+        "mlp.gate_proj": (96, 64),
+        "mlp.up_proj": (96, 64),
         "mlp.down_proj": (64, 96),
     }
     if kind == "phi3":
@@ -241,14 +378,24 @@ def tensors_of(kind: str) -> dict[str, tuple[int, ...]]:
 
 def tokenizer_json() -> dict[str, Any]:
     texts = [
-        "<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(20)), *"abcdefghijklmnopqrstuvwxyz \u0120\u2581", "th", "the",
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{i:02X}>" for i in range(20)),
+        *"abcdefghijklmnopqrstuvwxyz \u0120\u2581",
+        "th",
+        "the",
         "he",
     ]
     return {
         "model": {
-            "type": "BPE", "vocab": {text: i for i, text in enumerate(texts)}, "merges": ["t h", ["th", "e"]],
+            "type": "BPE",
+            "vocab": {text: i for i, text in enumerate(texts)},
+            "merges": ["t h", ["th", "e"]],
             "byte_fallback": False,
-        }, "added_tokens": [{"id": 1, "content": "<s>", "special": True}], "normalizer": {"type": "Prepend"},
+        },
+        "added_tokens": [{"id": 1, "content": "<s>", "special": True}],
+        "normalizer": {"type": "Prepend"},
         "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first"},
     }
 
@@ -262,7 +409,13 @@ class Fuzzer:
             {
                 name: str(folder / name.lower())
                 for name in (
-                    "HOME", "EDGELLM_CONFIG", "EDGELLM_DATA", "HF_HUB_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME", "OLLAMA_MODELS",
+                    "HOME",
+                    "EDGELLM_CONFIG",
+                    "EDGELLM_DATA",
+                    "HF_HUB_CACHE",
+                    "XDG_CACHE_HOME",
+                    "XDG_STATE_HOME",
+                    "OLLAMA_MODELS",
                 )
             }
         )
@@ -294,7 +447,10 @@ class Fuzzer:
         whole = tokenizer_json()
         whole["model"]["byte_fallback"] = source.random() < 0.5
         beside = {
-            "bos_token": "<s>", "unk_token": "<unk>", "eos_token": {"content": "</s>"}, "add_bos_token": True,
+            "bos_token": "<s>",
+            "unk_token": "<unk>",
+            "eos_token": {"content": "</s>"},
+            "add_bos_token": True,
             "chat_template": "{{ messages[0].role }}",
         }
         hurt = source.randrange(4)

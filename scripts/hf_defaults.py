@@ -4,6 +4,7 @@
 
 Of each model type that has a family, the settings that formats/ asks for by name. Biases and ids of tokens are in files or are not.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -19,7 +20,7 @@ from edgellm.formats.families import FAMILIES
 
 FORMATS = Path(__file__).resolve().parent.parent / "formats"
 LEFT_OUT = re.compile(r".*bias|.*token_id|architectures|model_type|\w*dtype|tie_\w+|hidden_act\w*|.*jitter\w*|activation\w*")
-BASE = 10000.0                   # of angles, where no class says another
+BASE = 10000.0  # of angles, where no class says another
 WIDTH = 122
 HEAD = '''"""What transformers {} takes where a configuration says nothing; written by scripts/hf_defaults.py."""
 from __future__ import annotations
@@ -44,8 +45,11 @@ def usual(kind: str, asked: set[str]) -> dict[str, Any]:
     config = config.sub_configs.get("text_config", config)
     if not dataclasses.is_dataclass(config):
         return {}
-    found = {field.name: field.default for field in dataclasses.fields(config)
-             if field.name in asked and isinstance(field.default, (int, float, str)) and not LEFT_OUT.fullmatch(field.name)}
+    found = {
+        field.name: field.default
+        for field in dataclasses.fields(config)
+        if field.name in asked and isinstance(field.default, (int, float, str)) and not LEFT_OUT.fullmatch(field.name)
+    }
     base = getattr(config, "default_theta", BASE)
     if isinstance(base, dict):
         return found | {"rope_theta": base["global"], "rope_local_base_freq": base["local"]}

@@ -6,6 +6,7 @@ The configurations in hf_layouts.json are written by hand; names and shapes of t
 and the gold is what it computes when it loads seeded weights under these names. Of models whose code lies beside their checkpoints
 names and shapes are written by hand, too, and tests/data/custom_code.py defines what they compute.
 """
+
 from __future__ import annotations
 
 import json
@@ -47,8 +48,13 @@ def main() -> None:
             found = model.eval()(torch.tensor(IDS)[None])
         gold[kind] = rounded(rows_of_gold(found, layout.get("pooling")))
     write("hf_gold.json", {name: json.dumps(gold[name]) for name in gold if name in ("transformers", *LAYOUTS)})
-    write("hf_layouts.json", {kind: "{" + ",\n ".join(f'"{key}": {json.dumps(value)}' for key, value in layout.items()) + "}"
-                              for kind, layout in LAYOUTS.items()})
+    write(
+        "hf_layouts.json",
+        {
+            kind: "{" + ",\n ".join(f'"{key}": {json.dumps(value)}' for key, value in layout.items()) + "}"
+            for kind, layout in LAYOUTS.items()
+        },
+    )
 
 
 def rounded(rows: Iterable[Any]) -> list[list[float]]:
@@ -58,7 +64,7 @@ def rounded(rows: Iterable[Any]) -> list[list[float]]:
 def class_of(layout: dict[str, Any]) -> Any:
     """Of models that write text, embed them, or score them."""
     named = layout["config"].get("architectures", [""])[0]
-    if named in ("T5EncoderModel", "Mistral4ForCausalLM"):      # which no Auto class knows
+    if named in ("T5EncoderModel", "Mistral4ForCausalLM"):  # which no Auto class knows
         return getattr(transformers, named)
     if named.removesuffix("ForConditionalGeneration") in SEEING:
         return transformers.AutoModelForImageTextToText
@@ -82,7 +88,7 @@ def saved_names(layout: dict[str, Any], folder: Path) -> dict[str, tuple[int, ..
     model = kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
     model.save_pretrained(folder / "saved")
     with safe_open(folder / "saved" / "model.safetensors", framework="pt") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}       # noqa: SIM118 (no mapping)
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
 
 
 def write(name: str, entries: dict[str, str]) -> None:

@@ -1,7 +1,8 @@
 """Records docs/images/chat.svg: a real chat with the guide in a pseudo-terminal, typed by this script.
 
-    .venv/bin/python scripts/record_chat.py [--check]        # --check: only say whether the same chat gives the same picture's text
+.venv/bin/python scripts/record_chat.py [--check]        # --check: only say whether the same chat gives the same picture's text
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -25,12 +26,12 @@ from rich.style import Style
 from rich.text import Text
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "chat.svg"
-COLUMNS, LINES = 88, 60                          # lines: more than are used, so that nothing scrolls away
+COLUMNS, LINES = 88, 60  # lines: more than are used, so that nothing scrolls away
 COMMAND = ("edgellm", "chat", "guide", "--temp", "0")
 MESSAGES = ("how do I get a bigger model?", "which one fits 8 GB?", "what does Q4_K_M mean?")
 PROMPT = "> "
-WHERE = b"\x1b[6n"                               # asks a terminal where its cursor is
-SECONDS = 900                                    # the first start of a machine compiles kernels
+WHERE = b"\x1b[6n"  # asks a terminal where its cursor is
+SECONDS = 900  # the first start of a machine compiles kernels
 
 
 class Terminal:
@@ -38,7 +39,7 @@ class Terminal:
 
     def __init__(self, command: tuple[str, ...], environment: dict[str, str], columns: int = COLUMNS, lines: int = LINES) -> None:
         self.screen = pyte.Screen(columns, lines)
-        self.said = b""                          # all that the program wrote
+        self.said = b""  # all that the program wrote
         self._stream = pyte.ByteStream(self.screen)
         self._stream.feed(f"$ {' '.join(command)}\r\n".encode())
         self._process, self._file = pty.fork()
@@ -59,7 +60,7 @@ class Terminal:
                 break
             try:
                 data = os.read(self._file, 65536)
-            except OSError:                      # the program has ended
+            except OSError:  # the program has ended
                 return False
             self.said += data
             first, *others = data.split(WHERE)
@@ -109,8 +110,15 @@ def main() -> None:
 def record() -> Text:
     """The screen after all messages were answered."""
     with tempfile.TemporaryDirectory(prefix="edgellm-chat-") as home:
-        environment = {**os.environ, "TERM": "xterm-256color", "HOME": home, "XDG_STATE_HOME": home, "LC_ALL": "C.UTF-8",
-                       "COLUMNS": str(COLUMNS), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        environment = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "HOME": home,
+            "XDG_STATE_HOME": home,
+            "LC_ALL": "C.UTF-8",
+            "COLUMNS": str(COLUMNS),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
         environment.setdefault("EDGELLM_CACHE", str(Path.home() / ".cache" / "edgellm"))
         environment.pop("NO_COLOR", None)
         terminal = Terminal(COMMAND, environment)
@@ -142,7 +150,7 @@ def look(cell: pyte.screens.Char) -> Style:
 
 
 def draw(text: Text) -> str:
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)      # noqa: SIM115
+    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
     console.print(text, highlight=False)
     return console.export_svg(title="edgellm", unique_id="chat")
 

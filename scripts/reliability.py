@@ -4,6 +4,7 @@
 
 Without WHAT all figures, which takes an hour or more. Ends with 1 where something happened that should not; that is printed too.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -20,11 +21,21 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 from attacks import Figure, calls, files, mapped, servers, streams, templates, texts  # noqa: E402  # after the path
 
 FIGURES: dict[str, tuple[Callable[[Path, int, int], Figure], int]] = {
-    "files": (files.handcrafted, 1), "mutations": (files.mutations, 100_000), "others": (files.others, 30_000),
-    "cuts": (files.cuts, 1), "templates": (templates.attacks, 1), "generated-templates": (templates.generated, 5_000),
-    "texts": (texts.round_trips, 10_000), "long-texts": (texts.long_ones, 1), "control-tokens": (texts.control_tokens, 500),
-    "streams": (streams.filtered, 100_000), "servers": (servers.hostile, 1), "kills": (servers.kills, 200),
-    "cut-files": (mapped.cut_while_answering, 50), "replaced-files": (mapped.replaced, 50), "threads": (calls.from_threads, 3_000),
+    "files": (files.handcrafted, 1),
+    "mutations": (files.mutations, 100_000),
+    "others": (files.others, 30_000),
+    "cuts": (files.cuts, 1),
+    "templates": (templates.attacks, 1),
+    "generated-templates": (templates.generated, 5_000),
+    "texts": (texts.round_trips, 10_000),
+    "long-texts": (texts.long_ones, 1),
+    "control-tokens": (texts.control_tokens, 500),
+    "streams": (streams.filtered, 100_000),
+    "servers": (servers.hostile, 1),
+    "kills": (servers.kills, 200),
+    "cut-files": (mapped.cut_while_answering, 50),
+    "replaced-files": (mapped.replaced, 50),
+    "threads": (calls.from_threads, 3_000),
 }
 
 

@@ -5,6 +5,7 @@
 Matrices whose rows are no whole blocks of the type become Q8_0. Those of an F32 file are encoded; those of a quantised file become
 random values, encoded once and repeated, for timing.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -20,7 +21,7 @@ from edgellm.formats.gguf_tensors import TensorInfo
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.tools.mixes import is_quantisable
 
-PATTERN, SIZE = 1 << 20, 0.02                    # random values that are encoded, and their standard deviation
+PATTERN, SIZE = 1 << 20, 0.02  # random values that are encoded, and their standard deviation
 
 
 def main() -> None:

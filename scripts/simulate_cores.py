@@ -8,6 +8,7 @@ thread computes for itself takes as long as ever; memory gives n cores n times w
 much more as there are more threads. `--roof`: GB/s of other machines; this one's own is always there. The first rows hold the model
 against what 1 core and all cores of this machine really take: the shortest of some rounds that take turns.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,7 +27,7 @@ from edgellm.backends.cpu.pool import Program
 from edgellm.backends.cpu.profile import Timed
 from edgellm.engine.conversation import Conversation
 
-BARRIERS = 2000                                  # of the program that measures one
+BARRIERS = 2000  # of the program that measures one
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,10 @@ class Loaded:
 
     def step(self, tokens: int) -> Timed:
         """The second of two steps of so many tokens: the first warms up."""
-        conversation, ids = Conversation.empty(self.executable), np.array(
-            [random.randrange(self.model.n_vocab) for _ in range(self.depth + tokens)], np.int32)
+        conversation, ids = (
+            Conversation.empty(self.executable),
+            np.array([random.randrange(self.model.n_vocab) for _ in range(self.depth + tokens)], np.int32),
+        )
         for at in range(0, self.depth, self.executable.max_tokens):
             conversation.compute(self.executable, ids[at : min(at + self.executable.max_tokens, self.depth)])
         part, found = ids[self.depth :], None
@@ -130,8 +133,10 @@ def main() -> None:
             reads[i].append(probe.measure())
     barrier = min(loaded[-1].barrier() for _ in range(options.rounds)) * 2 / most if most > 1 else 0.0
     here = Machine(max(reads[0]), max(reads[-1]), barrier)
-    print(f"{system.host_cpu()}: a core reads {here.core / 1e9:.1f} GB/s, {most} cores {here.roof / 1e9:.1f}; a barrier of two"
-          f" {barrier * 1e6:.2f} us\n")
+    print(
+        f"{system.host_cpu()}: a core reads {here.core / 1e9:.1f} GB/s, {most} cores {here.roof / 1e9:.1f}; a barrier of two"
+        f" {barrier * 1e6:.2f} us\n"
+    )
     print("| test | cores | roof GB/s | tokens/s | measured | prediction / measured |\n|---|--:|--:|--:|--:|--:|")
     for test, tokens in tests.items():
         works = works_of(shortest(found[test, 1]), single=tokens == 1, keys=options.depth + 1)

@@ -1,4 +1,5 @@
 """What tests of tool calls share: formats by name, templates, answers taken apart, and what makes a model write calls."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,30 +15,66 @@ from edgellm.tokenizer import Tokenizer
 
 BY_NAME = {format.name: format for format in FORMATS}
 TOOLS = [
-    Tool("weather", "The weather of a city", {
-        "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"],
-        "additionalProperties": False}),
-    Tool("note", "", {
-        "type": "object", "properties": {"text": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}},
-                                         "urgent": {"type": "boolean"}}, "required": ["text"]}),
+    Tool(
+        "weather",
+        "The weather of a city",
+        {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    ),
+    Tool(
+        "note",
+        "",
+        {
+            "type": "object",
+            "properties": {
+                "text": {"type": "string"},
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "urgent": {"type": "boolean"},
+            },
+            "required": ["text"],
+        },
+    ),
 ]
 TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}{{ message.role }}: {{ message.content }}
 {% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}{% endfor %}"""
-MARKS = {"hermes": "<tool_call>", "qwen3-coder": "<tool_call> <function=", "seed": "<seed:tool_call> <function=",
-         "minimax": "<minimax:tool_call>", "glm": "<tool_call> <arg_key>", "glm-4.7": "<tool_call> <arg_key></arg_key><arg_value>",
-         "llama3": "Environment: ipython",
-         "mistral": "[TOOL_CALLS]", "mistral-named": "[TOOL_CALLS] [ARGS]",
-         "granite": "<|tool_call|>", "lfm2": "<|tool_list_start|>", "pythonic": "[func_name1(", "gemma": "<|tool_call>",
-         "functiongemma": "<start_function_call>", "kimi": "<|tool_calls_section_begin|>",
-         "nemotron": "<TOOLCALL>", "hunyuan": "<tool_calls>", "phi": "<|/tool_call|>",
-         "xlam": 'xLAM {"name": "tool_call_name", "arguments": 1} tool_call.function | tojson', "apertus": "<|tools_prefix|>",
-         "functionary-v3.2": ">>>all", "gigachat-3": "function call<|role_sep|>", "gigachat-3.1": "<|role_sep|><|function_call|>",
-         "functionary": '<function=example_function_name>{"a": "b"}</function>',
-         "internlm": "<|action_start|><|plugin|>",
-         "command": "<|START_ACTION|>", "command-r": "Write \\'Action:\\' followed by a json-formatted list of actions",
-         "deepseek-v3": "<｜tool▁calls▁begin｜> ```json", "deepseek-v3.1": "<｜tool▁calls▁begin｜>",
-         "deepseek-v3.2": "<｜DSML｜function_calls>", "deepseek-v4": "<｜DSML｜tool_calls>",
-         "harmony": "<|channel|> functions"}
+MARKS = {
+    "hermes": "<tool_call>",
+    "qwen3-coder": "<tool_call> <function=",
+    "seed": "<seed:tool_call> <function=",
+    "minimax": "<minimax:tool_call>",
+    "glm": "<tool_call> <arg_key>",
+    "glm-4.7": "<tool_call> <arg_key></arg_key><arg_value>",
+    "llama3": "Environment: ipython",
+    "mistral": "[TOOL_CALLS]",
+    "mistral-named": "[TOOL_CALLS] [ARGS]",
+    "granite": "<|tool_call|>",
+    "lfm2": "<|tool_list_start|>",
+    "pythonic": "[func_name1(",
+    "gemma": "<|tool_call>",
+    "functiongemma": "<start_function_call>",
+    "kimi": "<|tool_calls_section_begin|>",
+    "nemotron": "<TOOLCALL>",
+    "hunyuan": "<tool_calls>",
+    "phi": "<|/tool_call|>",
+    "xlam": 'xLAM {"name": "tool_call_name", "arguments": 1} tool_call.function | tojson',
+    "apertus": "<|tools_prefix|>",
+    "functionary-v3.2": ">>>all",
+    "gigachat-3": "function call<|role_sep|>",
+    "gigachat-3.1": "<|role_sep|><|function_call|>",
+    "functionary": '<function=example_function_name>{"a": "b"}</function>',
+    "internlm": "<|action_start|><|plugin|>",
+    "command": "<|START_ACTION|>",
+    "command-r": "Write \\'Action:\\' followed by a json-formatted list of actions",
+    "deepseek-v3": "<｜tool▁calls▁begin｜> ```json",
+    "deepseek-v3.1": "<｜tool▁calls▁begin｜>",
+    "deepseek-v3.2": "<｜DSML｜function_calls>",
+    "deepseek-v4": "<｜DSML｜tool_calls>",
+    "harmony": "<|channel|> functions",
+}
 
 
 def dsml(text: str) -> str:
@@ -80,7 +117,7 @@ def tag_ends(tokens: Tokenizer, tag: str, closer: str | None = None) -> Processo
     last = tokens.token_id(closer) if closer is not None else None
 
     def favour(ids: npt.NDArray[np.int32], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        text = b"".join(tokens.piece(int(token)) for token in ids[-len(parts):])
+        text = b"".join(tokens.piece(int(token)) for token in ids[-len(parts) :])
         begun = max(n for n, begin in enumerate(begins) if text.endswith(begin))
         logits[parts[begun]] += 30 if begun else 5
         if last is not None:

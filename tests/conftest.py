@@ -1,4 +1,5 @@
 """What all tests share: where the reference files are, and a kernel cache that is not the user's."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,14 +10,14 @@ from hypothesis import HealthCheck, settings
 from edgellm.backends.cpu import system
 from edgellm.backends.cpu.jit import compiler
 
-pytest_plugins = ["pulled"]                      # its fixtures serve several modules
+pytest_plugins = ["pulled"]  # its fixtures serve several modules
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
-if system.is_arm():                              # numba in this process: LLVM asks more of a processor's name than of its features
+if system.is_arm():  # numba in this process: LLVM asks more of a processor's name than of its features
     compiler.set_target(system.usable_isas()[-1])
 
 

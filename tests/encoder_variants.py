@@ -1,4 +1,5 @@
 """Embedding models whose float32 gold lies in tests/data/gold, made by tests/data/make_encoder_gold.py."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -8,8 +9,20 @@ from tiny_models import tiny_model
 
 # Windows of 8 and 16 to each side, past which the 80 tokens reach; the sixth layer of gemma-embedding sees everything.
 SHAPE: dict[str, Any] = {"n_layers": 6, "window": 16, "rope_base": 160000.0, "tied": True}
-POOLED = ("bert+cls", "eurobert+last", "gemma-embedding+mean", "jina-bert-v3+mean", "llama-embed+mean", "modern-bert+cls",
-          "modern-bert+mean", "neo-bert+cls", "nomic-bert+mean", "nomic-bert-moe+mean", "qwen3+last", "t5encoder+mean")
+POOLED = (
+    "bert+cls",
+    "eurobert+last",
+    "gemma-embedding+mean",
+    "jina-bert-v3+mean",
+    "llama-embed+mean",
+    "modern-bert+cls",
+    "modern-bert+mean",
+    "neo-bert+cls",
+    "nomic-bert+mean",
+    "nomic-bert-moe+mean",
+    "qwen3+last",
+    "t5encoder+mean",
+)
 NUMBERS = {"mean": 1, "cls": 2, "last": 3}
 
 

@@ -1,4 +1,5 @@
 """Back ends for tests of the engine: a toy whose logits tell exactly what was visible, and the NumPy reference with real slots."""
+
 from __future__ import annotations
 
 import threading
@@ -250,8 +251,9 @@ class Loader(CpuBackend):
         self.make, self.chunk = make, chunk
         self.executables: list[Executable] = []
 
-    def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
-                progress: Progress | None = None) -> Executable:
+    def prepare(
+        self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions, progress: Progress | None = None
+    ) -> Executable:
         self.executables.append(self.make(graph, weights, layout, options.threads))
         if progress is not None:
             progress("kernels", 1, 1)

@@ -1,4 +1,5 @@
 """Commands with a model that is not loaded, and something other than a keyboard connected to them."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """A model that answers with given texts, so that the command line can be tested without computing."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -74,11 +75,26 @@ class FakeModel:
         self.closed = False
         self.thinking: Thinking = "no"
         self.tokenizer: Any = None
-        self.progress: Any = None                # what the last call gave
+        self.progress: Any = None  # what the last call gave
         self.info = ModelInfo(
-            path=Path("fake.gguf"), name="fake", architecture="llama", parameters=1000, file_bytes=4000, token_bytes=3000,
-            bytes_by_type={"F32": 4000}, n_vocab=32, n_layers=1, context=64, context_train=64, sinks=4, kv_type="f16",
-            kv_bytes=100, backend="cpu", threads=2, has_tokenizer=True, has_template=template,
+            path=Path("fake.gguf"),
+            name="fake",
+            architecture="llama",
+            parameters=1000,
+            file_bytes=4000,
+            token_bytes=3000,
+            bytes_by_type={"F32": 4000},
+            n_vocab=32,
+            n_layers=1,
+            context=64,
+            context_train=64,
+            sinks=4,
+            kv_type="f16",
+            kv_bytes=100,
+            backend="cpu",
+            threads=2,
+            has_tokenizer=True,
+            has_template=template,
         )
 
     def __enter__(self) -> Self:

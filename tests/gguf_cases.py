@@ -1,4 +1,5 @@
 """Makes GGUF files byte by byte, sound and malformed ones, with the error that each malformed one must end in."""
+
 from __future__ import annotations
 
 import random
@@ -55,7 +56,7 @@ class Tensor:
     """An entry of the tensor list; None where the true value belongs."""
 
     name: str | bytes
-    dims: tuple[int, ...] = (32, 2)      # GGUF's order: the row length first
+    dims: tuple[int, ...] = (32, 2)  # GGUF's order: the row length first
     type: int = 0
     nbytes: int = 256
     n_dims: int | None = None
@@ -66,26 +67,37 @@ class Tensor:
     def entry(self, offset: int) -> bytes:
         n_dims = len(self.dims) if self.n_dims is None else self.n_dims
         at = offset if self.offset is None else self.offset
-        return b"".join([string(self.name, self.name_length), number(U32, n_dims), *(number(U64, d) for d in self.dims),
-                         number(U32, self.type), number(U64, at)])
+        return b"".join(
+            [
+                string(self.name, self.name_length),
+                number(U32, n_dims),
+                *(number(U64, d) for d in self.dims),
+                number(U32, self.type),
+                number(U64, at),
+            ]
+        )
 
 
 KEYS = [
     key("general.architecture", STRING, string("llama")),
-    scalar("a.u8", U8, 200), scalar("a.i8", I8, -5), scalar("a.u16", U16, 60000), scalar("a.i16", I16, -300),
-    scalar("a.u32", U32, 4_000_000_000), scalar("a.i32", I32, -70000), scalar("a.f32", F32, 1.5),
+    scalar("a.u8", U8, 200),
+    scalar("a.i8", I8, -5),
+    scalar("a.u16", U16, 60000),
+    scalar("a.i16", I16, -300),
+    scalar("a.u32", U32, 4_000_000_000),
+    scalar("a.i32", I32, -70000),
+    scalar("a.f32", F32, 1.5),
     scalar("a.bool", BOOL, True),
-    scalar("a.u64", U64, MAX64), scalar("a.i64", I64, -1 << 63), scalar("a.f64", F64, 0.1),
+    scalar("a.u64", U64, MAX64),
+    scalar("a.i64", I64, -1 << 63),
+    scalar("a.f64", F64, 0.1),
     array("b.strings", STRING, [string("<s>"), string(""), string("wörd"), string(b"\xff\xfe"), string("x" * 300)]),
     array("b.floats", F32, [number(F32, 0.25), number(F32, -2.0)]),
     array("b.bools", BOOL, [number(BOOL, True), number(BOOL, False)]),
     array("b.i64", I64, [number(I64, -1)]),
     array("b.empty", STRING, []),
 ]
-TENSORS = [
-    Tensor("token_embd.weight"), Tensor("blk.0.attn_q.weight", (32, 3), 2, 54),
-    Tensor("output_norm.weight", (7,), 1, 14),
-]
+TENSORS = [Tensor("token_embd.weight"), Tensor("blk.0.attn_q.weight", (32, 3), 2, 54), Tensor("output_norm.weight", (7,), 1, 14)]
 
 
 def padded(n: int, alignment: int) -> int:
@@ -93,12 +105,24 @@ def padded(n: int, alignment: int) -> int:
 
 
 def gguf(
-    keys: list[bytes] = KEYS, tensors: list[Tensor] = TENSORS, *, magic: bytes = b"GGUF", version: int = 3,
-    n_keys: int | None = None, n_tensors: int | None = None, alignment: int = 32, cut: int = 0,
+    keys: list[bytes] = KEYS,
+    tensors: list[Tensor] = TENSORS,
+    *,
+    magic: bytes = b"GGUF",
+    version: int = 3,
+    n_keys: int | None = None,
+    n_tensors: int | None = None,
+    alignment: int = 32,
+    cut: int = 0,
 ) -> bytes:
     """A whole file. `alignment` lays the data out (the key that says so is one of `keys`); `cut` bytes are left off."""
-    head = [magic, number(U32, version), number(U64, len(tensors) if n_tensors is None else n_tensors),
-            number(U64, len(keys) if n_keys is None else n_keys), *keys]
+    head = [
+        magic,
+        number(U32, version),
+        number(U64, len(tensors) if n_tensors is None else n_tensors),
+        number(U64, len(keys) if n_keys is None else n_keys),
+        *keys,
+    ]
     offset, body = 0, b""
     for tensor in tensors:
         head.append(tensor.entry(offset))
@@ -108,7 +132,7 @@ def gguf(
         offset += padded(tensor.nbytes, alignment)
     header = b"".join(head)
     whole = header.ljust(padded(len(header), alignment), b"\0") + body if tensors else header
-    return whole[:len(whole) - cut]
+    return whole[: len(whole) - cut]
 
 
 def header_bytes() -> int:
@@ -130,20 +154,25 @@ def _align(value: int) -> list[bytes]:
 
 
 def _tensor(**changes: object) -> list[Tensor]:
-    return [replace(TENSORS[0], **changes), *TENSORS[1:]]       # type: ignore[arg-type]  # names are Tensor's fields
+    return [replace(TENSORS[0], **changes), *TENSORS[1:]]  # type: ignore[arg-type]  # names are Tensor's fields
 
 
 def _header_cases() -> list[Case]:
     whole = gguf()
     return [
-        Case("empty-file", b"", Truncated), Case("three-bytes", b"GGU", Truncated),
+        Case("empty-file", b"", Truncated),
+        Case("three-bytes", b"GGU", Truncated),
         Case("magic-only", b"GGUF", Truncated),
-        Case("bad-magic", gguf(magic=b"FUGG"), BadMagic), Case("old-ggml", gguf(magic=b"lmgg"), BadMagic),
+        Case("bad-magic", gguf(magic=b"FUGG"), BadMagic),
+        Case("old-ggml", gguf(magic=b"lmgg"), BadMagic),
         Case("zip", b"PK\x03\x04" + bytes(60), BadMagic),
         Case("lfs-pointer", b"version https://git-lfs.github.com", BadMagic),
-        Case("web-page", b"<!DOCTYPE html>", BadMagic), Case("zeros", bytes(4096), BadMagic),
-        Case("version-0", gguf(version=0), BadVersion), Case("version-1", gguf(version=1), BadVersion),
-        Case("version-4", gguf(version=4), BadVersion), Case("big-endian", gguf(version=3 << 24), BadVersion),
+        Case("web-page", b"<!DOCTYPE html>", BadMagic),
+        Case("zeros", bytes(4096), BadMagic),
+        Case("version-0", gguf(version=0), BadVersion),
+        Case("version-1", gguf(version=1), BadVersion),
+        Case("version-4", gguf(version=4), BadVersion),
+        Case("big-endian", gguf(version=3 << 24), BadVersion),
         Case("n-tensors-max", gguf(n_tensors=MAX64), LimitExceeded),
         Case("n-keys-max", gguf(n_keys=MAX64), LimitExceeded),
         Case("n-tensors-2^60", gguf(n_tensors=1 << 60), LimitExceeded),
@@ -154,9 +183,11 @@ def _header_cases() -> list[Case]:
         Case("n-keys-do-not-fit", gguf(n_keys=16384), Truncated),
         Case("one-key-more", gguf([], [], n_keys=1), Truncated),
         Case("one-tensor-more", gguf([], [], n_tensors=1), Truncated),
-        Case("ok-no-keys-no-tensors", gguf([], []), None), Case("ok-base", whole, None),
+        Case("ok-no-keys-no-tensors", gguf([], []), None),
+        Case("ok-base", whole, None),
         Case("ok-version-2", gguf(version=2), None),
-        Case("ok-no-tensors", gguf(tensors=[]), None), Case("ok-no-keys", gguf([]), None),
+        Case("ok-no-tensors", gguf(tensors=[]), None),
+        Case("ok-no-keys", gguf([]), None),
         Case("ok-bytes-after-the-end", whole + b"tail", None),
     ]
 
@@ -190,10 +221,13 @@ def _key_cases() -> list[Case]:
         Case("array-runs-out", of(array("k", U64, [], 1 << 20)), Truncated),
         Case("strings-length-max", of(array("k", STRING, [], MAX64)), LimitExceeded),
         Case("strings-run-out", of(array("k", STRING, [], 1 << 20)), Truncated),
-        *(Case(f"strings-one-of-{n}", of(array("k", STRING, [string("a"), string("b", n), string("c")])), Truncated)
-          for n in (1 << 40, (1 << 63) - 1, MAX64 - 7, MAX64)),
+        *(
+            Case(f"strings-one-of-{n}", of(array("k", STRING, [string("a"), string("b", n), string("c")])), Truncated)
+            for n in (1 << 40, (1 << 63) - 1, MAX64 - 7, MAX64)
+        ),
         Case("strings-last-too-long", gguf([*KEYS, array("k", STRING, [string("a"), string("b", 2)])], []), Truncated),
-        Case("alignment-13", gguf(_align(13)), BadAlignment), Case("alignment-0", gguf(_align(0)), BadAlignment),
+        Case("alignment-13", gguf(_align(13)), BadAlignment),
+        Case("alignment-0", gguf(_align(0)), BadAlignment),
         Case("alignment-i32", of(scalar("general.alignment", I32, 32)), BadAlignment),
         Case("alignment-u64", of(scalar("general.alignment", U64, 32)), BadAlignment),
         Case("alignment-string", of(key("general.alignment", STRING, string("32"))), BadAlignment),
@@ -207,8 +241,16 @@ def _key_cases() -> list[Case]:
 
 def _tensor_cases() -> list[Case]:
     types = {
-        "removed-q4_2": 4, "removed-q4_3": 5, "removed-q4_0_4_4": 31, "removed-q4_0_8_8": 33, "removed-iq4_nl_4_8": 37,
-        "bitnet-i2_s": 36, "ik-iq1_bn": 134, "ik-iq4_k": 139, "ik-iq5_ks_r4": 352, "ik-q8_k_r8": 399,
+        "removed-q4_2": 4,
+        "removed-q4_3": 5,
+        "removed-q4_0_4_4": 31,
+        "removed-q4_0_8_8": 33,
+        "removed-iq4_nl_4_8": 37,
+        "bitnet-i2_s": 36,
+        "ik-iq1_bn": 134,
+        "ik-iq4_k": 139,
+        "ik-iq5_ks_r4": 352,
+        "ik-q8_k_r8": 399,
     }
     big, half = (1 << 31) - 1, (1 << 63) - 64
     return [
@@ -242,7 +284,8 @@ def _tensor_cases() -> list[Case]:
         Case("offset-misaligned", gguf(tensors=[TENSORS[0], replace(TENSORS[1], offset=257)]), BadAlignment),
         Case("laid-out-for-1-says-32", gguf(_align(32), alignment=1), BadAlignment),
         Case("laid-out-for-32-says-64", gguf(_align(64), TENSORS[::-1]), BadAlignment),
-        Case("data-one-byte-short", gguf(cut=19), Truncated), Case("data-missing", gguf()[:header_bytes()], Truncated),
+        Case("data-one-byte-short", gguf(cut=19), Truncated),
+        Case("data-missing", gguf()[: header_bytes()], Truncated),
         Case("alignment-2^31", gguf(_align(1 << 31), [TENSORS[0]]), Truncated),
         Case("ok-last-padding-missing", gguf(cut=18), None),
         Case("ok-name-63-bytes", gguf(tensors=_tensor(name="n" * 63)), None),
@@ -265,13 +308,19 @@ def mutate(data: bytes, source: random.Random) -> bytes:
     """`data` with one to three random injuries: flipped bits, odd integers, cuts, splices, repeats, insertions."""
     for _ in range(source.randint(1, 3)):
         at, width = source.randrange(max(len(data), 1)), source.choice((1, 2, 4, 8))
-        piece = data[at:at + source.randint(1, 40)]
+        piece = data[at : at + source.randint(1, 40)]
         other = source.randrange(max(len(data), 1))
         odd = (source.choice(_INTERESTING) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
         flipped = bytes([data[at] ^ 1 << source.randrange(8)]) if data else b""
-        data = source.choice((
-            data[:at] + flipped + data[at + 1:], data[:at] + odd + data[at + width:], data[:at],
-            data[:other] + piece + data[other + len(piece):], data[:other] + piece + data[other:],
-            data[:at] + source.randbytes(width) + data[at:], data[:at] + data[at + len(piece):],
-        ))
+        data = source.choice(
+            (
+                data[:at] + flipped + data[at + 1 :],
+                data[:at] + odd + data[at + width :],
+                data[:at],
+                data[:other] + piece + data[other + len(piece) :],
+                data[:other] + piece + data[other:],
+                data[:at] + source.randbytes(width) + data[at:],
+                data[:at] + data[at + len(piece) :],
+            )
+        )
     return data

@@ -3,6 +3,7 @@
 tests/data/hf_layouts.json holds their configurations, as the hub has them, and the names and shapes that transformers gives their
 tensors; tests/data/hf_gold.json what it computes for them. scripts/hf_gold.py writes both.
 """
+
 from __future__ import annotations
 
 import json
@@ -18,9 +19,9 @@ Array = npt.NDArray[Any]
 IDS = [3, 17, 40, 8, 63, 21, 5, 33, 12, 50, 27, 44]
 DATA = Path(__file__).resolve().parent / "data"
 LAYOUTS: dict[str, dict[str, Any]] = json.loads((DATA / "hf_layouts.json").read_text(encoding="utf-8"))
-KINDS = tuple(kind for kind, layout in LAYOUTS.items() if "pooling" not in layout)          # models that write text
+KINDS = tuple(kind for kind, layout in LAYOUTS.items() if "pooling" not in layout)  # models that write text
 EMBEDDERS = tuple(kind for kind, layout in LAYOUTS.items() if "pooling" in layout)
-NORMS_FROM_ZERO = ("gemma", "nemotron", "qwen3_next", "qwen3_5")     # by the start of a model type, but for gemma3n and gemma4
+NORMS_FROM_ZERO = ("gemma", "nemotron", "qwen3_next", "qwen3_5")  # by the start of a model type, but for gemma3n and gemma4
 LIKE_OTHERS = ("gemma3n", "gemma4", "nemotron_h")
 DECAY, STEP, CUT = "A_log", ("dt_bias", "dt_proj.bias"), "act_fn.eps"
 
@@ -46,22 +47,26 @@ def rows_of(shapes: dict[str, tuple[int, ...]]) -> list[list[Any]]:
     found: dict[tuple[str, tuple[int, ...]], tuple[set[int], set[int]]] = {}
     for name, shape in shapes.items():
         number = re.search(r"(?<=\.)\d+(?=\.)", name)
-        pattern = name if number is None else f"{name[:number.start()]}*{name[number.end():]}"
+        pattern = name if number is None else f"{name[: number.start()]}*{name[number.end() :]}"
         inner = re.search(r"(?<=experts\.)\d+|(?<=norms\.)\d+", pattern)
-        pattern = pattern if inner is None else f"{pattern[:inner.start()]}*{pattern[inner.end():]}"
+        pattern = pattern if inner is None else f"{pattern[: inner.start()]}*{pattern[inner.end() :]}"
         sets = found.setdefault((pattern, tuple(shape)), (set(), set()))
         for place, digits in zip(sets, (number, inner), strict=True):
             place.update([] if digits is None else [int(digits[0])])
-    return [[pattern, list(shape), *([sorted(layers)] if layers else []), *([len(experts)] if experts else [])]
-            for (pattern, shape), (layers, experts) in found.items()]
+    return [
+        [pattern, list(shape), *([sorted(layers)] if layers else []), *([len(experts)] if experts else [])]
+        for (pattern, shape), (layers, experts) in found.items()
+    ]
 
 
 def tensors_of(kind: str) -> dict[str, Array]:
     """Every tensor by transformers' name, float32; each has a seed of its own."""
     model_type = config_of(kind)["model_type"]
     from_zero = model_type.startswith(NORMS_FROM_ZERO) and not model_type.startswith(LIKE_OTHERS)
-    return {name: _drawn(f"{kind} {name}", shape, from_zero and "linear_attn" not in name)
-            for name, shape in names_of(LAYOUTS[kind]["tensors"]).items()}
+    return {
+        name: _drawn(f"{kind} {name}", shape, from_zero and "linear_attn" not in name)
+        for name, shape in names_of(LAYOUTS[kind]["tensors"]).items()
+    }
 
 
 def _drawn(name: str, shape: tuple[int, ...], norms_from_zero: bool) -> Array:
@@ -70,8 +75,15 @@ def _drawn(name: str, shape: tuple[int, ...], norms_from_zero: bool) -> Array:
         return np.full(shape, -1e-6, np.float32)
     if len(shape) > 1 and not name.endswith(DECAY):
         return np.asarray(1.3 / max(shape[-1], 1) ** 0.5 * values, np.float32)
-    mean = -1.0 if name.endswith(STEP) else 0.0 if name.endswith("bias") else \
-        float(not norms_from_zero) if re.search(r"norm|ln_|\.D$|ln\.", name) else 0.0
+    mean = (
+        -1.0
+        if name.endswith(STEP)
+        else 0.0
+        if name.endswith("bias")
+        else float(not norms_from_zero)
+        if re.search(r"norm|ln_|\.D$|ln\.", name)
+        else 0.0
+    )
     return np.asarray(mean + 0.2 * values, np.float32)
 
 
@@ -101,9 +113,11 @@ def write_checkpoint(folder: Path, kind: str, *, tensors: dict[str, Array] | Non
 
 def write_modules(folder: Path, pooling: str, **modes: bool) -> None:
     """What sentence-transformers writes: "cls_token", "mean_tokens" or "lasttoken", and more modes."""
-    listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-              {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-              {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}]
+    listed = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ]
     (folder / "modules.json").write_text(json.dumps(listed), encoding="utf-8")
     (folder / "1_Pooling").mkdir(exist_ok=True)
     asked = {f"pooling_mode_{mode}": mode == pooling for mode in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")}

@@ -1,10 +1,11 @@
 """A hub on this machine that speaks the Hugging Face protocol, and a second server for the bytes; both misbehave on command.
 
-    with LocalHub() as hub:
-        hub.put("o/r", "model-Q8_0.gguf", data)
-        hub.misbehave(cut(1000), status(500))      # the next two answers with bytes; after them all is well
-        pull("hf:o/r", hub=Hub(hub.environment()))
+with LocalHub() as hub:
+    hub.put("o/r", "model-Q8_0.gguf", data)
+    hub.misbehave(cut(1000), status(500))      # the next two answers with bytes; after them all is well
+    pull("hf:o/r", hub=Hub(hub.environment()))
 """
+
 from __future__ import annotations
 
 import gzip
@@ -21,7 +22,7 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "c" * 40
-BOMB = gzip.compress(bytes(10 << 20))              # beforehand: a busy machine needs longer for it than clients wait
+BOMB = gzip.compress(bytes(10 << 20))  # beforehand: a busy machine needs longer for it than clients wait
 
 
 @dataclass
@@ -41,27 +42,31 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
-    pause: float = 0.0                           # seconds between pieces of `piece` bytes
+    pause: float = 0.0  # seconds between pieces of `piece` bytes
     piece: int = 1 << 16
-    declared: int | None = None                  # Content-Length, if it shall be wrong
+    declared: int | None = None  # Content-Length, if it shall be wrong
     after: Callable[[], None] = field(default=lambda: None)
 
 
-Misbehaviour = Callable[[Answer, bytes, int], None]           # (answer, the whole file, first byte asked for)
+Misbehaviour = Callable[[Answer, bytes, int], None]  # (answer, the whole file, first byte asked for)
 
 
 def cut(n: int) -> Misbehaviour:
     """Close the connection after n bytes of the body."""
+
     def change(answer: Answer, data: bytes, start: int) -> None:
         answer.declared, answer.body = len(answer.body), answer.body[:n]
+
     return change
 
 
 def status(code: int, **headers: str) -> Misbehaviour:
     """Another status, without the file."""
+
     def change(answer: Answer, data: bytes, start: int) -> None:
         answer.status, answer.body, answer.declared = code, b"", None
         answer.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
     return change
 
 
@@ -94,8 +99,10 @@ def too_long(answer: Answer, data: bytes, start: int) -> None:
 
 def lie(n: int) -> Misbehaviour:
     """A Content-Length that is not the file's."""
+
     def change(answer: Answer, data: bytes, start: int) -> None:
         answer.declared = n
+
     return change
 
 
@@ -112,30 +119,38 @@ def web_page(answer: Answer, data: bytes, start: int) -> None:
 
 def stall(seconds: float) -> Misbehaviour:
     """Half the body, then silence."""
+
     def change(answer: Answer, data: bytes, start: int) -> None:
         answer.piece, answer.pause = max(1, len(answer.body) // 2), seconds
+
     return change
 
 
 def drip(seconds: float) -> Misbehaviour:
     """A few bytes at a time."""
+
     def change(answer: Answer, data: bytes, start: int) -> None:
         answer.piece, answer.pause = 7, seconds
+
     return change
 
 
 def etag(value: str) -> Misbehaviour:
     """Another ETag than before."""
+
     def change(answer: Answer, data: bytes, start: int) -> None:
         answer.headers["ETag"] = value
+
     return change
 
 
 def both(*changes: Misbehaviour) -> Misbehaviour:
     """Several at once."""
+
     def change(answer: Answer, data: bytes, start: int) -> None:
         for each in changes:
             each(answer, data, start)
+
     return change
 
 
@@ -144,11 +159,11 @@ class LocalHub:
 
     def __init__(self) -> None:
         self.files: dict[tuple[str, str], bytes] = {}
-        self.listed: dict[str, list[dict[str, Any]]] = {}        # what a listing says in the place of the truth
+        self.listed: dict[str, list[dict[str, Any]]] = {}  # what a listing says in the place of the truth
         self.renamed: dict[str, str] = {}
         self.gated: set[str] = set()
-        self.facts: dict[str, str] = {}                          # headers of the hub's answers that replace the right ones
-        self.hub_failures: list[int] = []                        # statuses of the hub's next answers
+        self.facts: dict[str, str] = {}  # headers of the hub's answers that replace the right ones
+        self.hub_failures: list[int] = []  # statuses of the hub's next answers
         self.commit = COMMIT
         self.token: str | None = None
         self.requests: list[Request] = []
@@ -214,9 +229,13 @@ class LocalHub:
         if revision not in ("main", self.commit):
             return Answer(404, {"X-Error-Code": "RevisionNotFound"}, b"")
         data = self.files[repository, file]
-        said = {"X-Repo-Commit": self.commit, "X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"',
-                "X-Linked-Size": str(len(data)), "ETag": '"of the redirect"',
-                "Location": f"{self.bytes_endpoint}/{repository}/{file}"} | self.facts
+        said = {
+            "X-Repo-Commit": self.commit,
+            "X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"',
+            "X-Linked-Size": str(len(data)),
+            "ETag": '"of the redirect"',
+            "Location": f"{self.bytes_endpoint}/{repository}/{file}",
+        } | self.facts
         return Answer(302, {name: value for name, value in said.items() if value}, b"Found. Redirecting")
 
     def _refusal(self, repository: str, headers: dict[str, str]) -> Answer | None:
@@ -232,8 +251,10 @@ class LocalHub:
         if kind == "revision":
             return Answer(200, {}, json.dumps({"sha": self.commit}).encode())
         own = {path: data for (owner, path), data in self.files.items() if owner == repository}
-        truth = [{"type": "file", "path": path, "size": len(data),
-                  "lfs": {"oid": hashlib.sha256(data).hexdigest(), "size": len(data)}} for path, data in own.items()]
+        truth = [
+            {"type": "file", "path": path, "size": len(data), "lfs": {"oid": hashlib.sha256(data).hexdigest(), "size": len(data)}}
+            for path, data in own.items()
+        ]
         return Answer(200, {}, json.dumps(self.listed.get(repository, [{"type": "directory", "path": "d"}, *truth])).encode())
 
     # --- the other host's -----------------------------------------------------------------------------------------------
@@ -276,12 +297,12 @@ class LocalHub:
                     return
                 try:
                     for first in range(0, len(answer.body), answer.piece):
-                        self.wfile.write(answer.body[first:first + answer.piece])
+                        self.wfile.write(answer.body[first : first + answer.piece])
                         self.wfile.flush()
                         time.sleep(answer.pause)
                     answer.after()
                 except OSError:
-                    pass                         # the client has had enough
+                    pass  # the client has had enough
 
             do_HEAD = do_GET
 

@@ -1,4 +1,5 @@
 """Shapes of models that are quantised by differing rules: few and many layers, shared heads, experts, tied output."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -25,23 +26,38 @@ class Model:
 
 
 CASES = [
-    Model("plain"), Model("shared", layers=22, heads=8, kv_heads=2), Model("tied", layers=9, tied=True),
-    Model("experts", layers=12, heads=8, kv_heads=2, experts=8), Model("few-experts", layers=16, experts=4),
-    Model("grouped-70b", layers=80, heads=8, kv_heads=1), Model("falcon", layers=20, architecture="falcon"),
-    Model("narrow", layers=6, width=96), Model("odd", layers=6, width=40, heads=2, kv_heads=2),
+    Model("plain"),
+    Model("shared", layers=22, heads=8, kv_heads=2),
+    Model("tied", layers=9, tied=True),
+    Model("experts", layers=12, heads=8, kv_heads=2, experts=8),
+    Model("few-experts", layers=16, experts=4),
+    Model("grouped-70b", layers=80, heads=8, kv_heads=1),
+    Model("falcon", layers=20, architecture="falcon"),
+    Model("narrow", layers=6, width=96),
+    Model("odd", layers=6, width=40, heads=2, kv_heads=2),
 ]
 
 
 def metadata_of(model: Model) -> dict[str, Any]:
     """The keys that llama.cpp needs to quantise such a file."""
     keys: dict[str, Any] = {
-        "general.architecture": model.architecture, "tokenizer.ggml.model": "no_vocab",
-        **{f"{model.architecture}.{key}": value for key, value in {
-            "block_count": model.layers, "context_length": 64, "embedding_length": model.width, "vocab_size": 8,
-            "feed_forward_length": model.width, "attention.head_count": model.heads, "attention.head_count_kv": model.kv_heads,
-            "attention.layer_norm_rms_epsilon": 1e-5, "attention.layer_norm_epsilon": 1e-5,
-            "rope.dimension_count": model.width // model.heads,
-        }.items()},
+        "general.architecture": model.architecture,
+        "tokenizer.ggml.model": "no_vocab",
+        **{
+            f"{model.architecture}.{key}": value
+            for key, value in {
+                "block_count": model.layers,
+                "context_length": 64,
+                "embedding_length": model.width,
+                "vocab_size": 8,
+                "feed_forward_length": model.width,
+                "attention.head_count": model.heads,
+                "attention.head_count_kv": model.kv_heads,
+                "attention.layer_norm_rms_epsilon": 1e-5,
+                "attention.layer_norm_epsilon": 1e-5,
+                "rope.dimension_count": model.width // model.heads,
+            }.items()
+        },
     }
     if model.experts:
         keys |= {f"{model.architecture}.expert_count": model.experts, f"{model.architecture}.expert_used_count": 2}
@@ -58,7 +74,10 @@ def tensors_of(model: Model) -> list[NewTensor]:
         experts = (model.experts,) if model.experts else ()
         kind = "_exps" if experts else ""
         names: dict[str, tuple[int, ...]] = {
-            "attn_norm": (n,), "attn_output": (8, n), "ffn_down" + kind: (*experts, 8, n), "ffn_up" + kind: (*experts, 8, n),
+            "attn_norm": (n,),
+            "attn_output": (8, n),
+            "ffn_down" + kind: (*experts, 8, n),
+            "ffn_up" + kind: (*experts, 8, n),
         }
         if model.architecture == "falcon":
             names["attn_qkv"] = (8, n)

@@ -1,4 +1,5 @@
 """Kernels of ISA levels that a test makes up, compiled in this process, and what their products are held against."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -16,6 +17,7 @@ from edgellm.backends.cpu.traits import TRAITS
 # offset, with scales of half blocks, of a table.
 KINDS = ["Q4_0", "Q8_0", "Q5_1", "Q4_K", "Q2_K", "Q3_K", "Q6_K", "IQ4_XS"]
 
+
 def compiled(function: Callable[..., None]) -> Any:
     i64 = numba.types.int64
     return numba.cfunc(numba.types.void(i64, i64, i64), nopython=True, error_model="numpy", boundscheck=False)(function)
@@ -28,7 +30,7 @@ def quantisers(isa: Isa) -> dict[str, Any]:
 
 def columns_give_what_each_alone_gives(kernels: Kernels, isa: Isa, name: str, sizes: Iterable[tuple[int, int, int]]) -> None:
     """Bit by bit, for products of (k, n, columns), and both are right."""
-    function = compiled(matmul.build(name, isa))             # lives as long as its address is called
+    function = compiled(matmul.build(name, isa))  # lives as long as its address is called
     kernels[TRAITS[name].matmul] = function.ctypes
     for k, n, columns in sizes:
         raw, exact = weights(name, n, k)

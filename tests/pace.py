@@ -1,9 +1,10 @@
 """Limits of time on machines that others use too: in seconds of a processor at 3.5 GHz that does nothing else."""
+
 from __future__ import annotations
 
 import time
 
-LOOPS, SECONDS = 200_000, 0.01                   # of Python, and what they take there
+LOOPS, SECONDS = 200_000, 0.01  # of Python, and what they take there
 
 
 def slowness() -> float:

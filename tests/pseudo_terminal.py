@@ -1,4 +1,5 @@
 """A program on a pseudo-terminal, typed into and read; and the screen that its output makes."""
+
 from __future__ import annotations
 
 import fcntl
@@ -29,10 +30,12 @@ class Terminal:
         """`program`: Python source with the fake model at hand, or a command line."""
         self._leader, follower = pty.openpty()
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self.all = self.shown = ""               # everything; what came after what was waited for last
+        self.all = self.shown = ""  # everything; what came after what was waited for last
         self.child = subprocess.Popen(
             [sys.executable, "-c", with_header(program)] if isinstance(program, str) else program,
-            stdin=follower, stdout=follower, stderr=follower,
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
             env=os.environ | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"} | environment,
             preexec_fn=lambda: _own_terminal(follower),
         )
@@ -51,7 +54,7 @@ class Terminal:
 
     def read(self, seconds: float) -> bool:
         """Read what is shown within some seconds; whether there was anything."""
-        with selectors.DefaultSelector() as selector:        # select() takes no number above 1023
+        with selectors.DefaultSelector() as selector:  # select() takes no number above 1023
             selector.register(self._leader, selectors.EVENT_READ)
             shown = selector.select(max(0.0, seconds))
         if not shown:
@@ -91,7 +94,7 @@ def lines_of(output: str, columns: int) -> list[str]:
     """The lines of a screen after `output`: new lines, cursor to the left, erasing to the right, going on in the next line."""
     from rich.cells import cell_len
 
-    lines: list[list[str]] = [[]]                # cells; a wide character is followed by ""
+    lines: list[list[str]] = [[]]  # cells; a wide character is followed by ""
     column = 0
     for count, action, char in re.findall(r"\x1b\[(\d*)([A-Za-z])|(.)", output, re.DOTALL):
         if action == "D":
@@ -103,7 +106,7 @@ def lines_of(output: str, columns: int) -> list[str]:
             column = 0
         elif char:
             width = cell_len(char)
-            if not width and column:             # an accent of the character before
+            if not width and column:  # an accent of the character before
                 lines[-1][column - 1] += char
                 continue
             if column + width > columns:

@@ -1,4 +1,5 @@
 """What tests of fetching models share: a misbehaving hub with one model, an empty cache, and how they look at both."""
+
 from __future__ import annotations
 
 import hashlib
@@ -17,7 +18,7 @@ from edgellm.errors import EdgeError
 DATA = b"GGUF" + random.Random(1).randbytes(700_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
 FILE, NAME = "model-Q8_0.gguf", "hf:o/r"
-FAST = Limits(connect=30.0, tries=4, pause=0.0)              # a busy machine's server may be silent for seconds
+FAST = Limits(connect=30.0, tries=4, pause=0.0)  # a busy machine's server may be silent for seconds
 HASTY = Limits(silence=1.0, connect=30.0, tries=9, pause=0.0)
 
 

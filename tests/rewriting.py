@@ -1,4 +1,5 @@
 """Takes a sound model file apart into keys and tensors, and lays them out again after something in them was changed."""
+
 from __future__ import annotations
 
 import math

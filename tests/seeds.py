@@ -1,4 +1,5 @@
 """The seed of a test of random inputs: the same at each run, so that a gate says the same twice, or the one asked for."""
+
 from __future__ import annotations
 
 import os

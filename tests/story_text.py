@@ -1,4 +1,5 @@
 """A text of simple stories, made by rule: long enough to measure perplexity on, and the same everywhere."""
+
 from __future__ import annotations
 
 import random
@@ -11,9 +12,9 @@ MOODS = ("happy", "sad", "surprised", "tired", "proud", "scared", "brave", "curi
 STORIES = (
     "Once upon a time, there was a little child named {n}. {n} loved to play in {p}. One day, {n} found {t} near {q} and felt "
     "very {f}.",
-    "{n} and {m} went to {p} with their {a}. \"Look at {t}!\" said {m}. They were {f}, but soon they were {g}.",
-    "The {a} ran away from {p}. {n} looked for it in {q}. \"Please come back,\" said {n}. The {a} came back, and {n} was {g}.",
-    "It was a sunny day. {n} wanted {t}, but {m} did not want to share. Mom said, \"You can take turns.\" Then they were {g} and "
+    '{n} and {m} went to {p} with their {a}. "Look at {t}!" said {m}. They were {f}, but soon they were {g}.',
+    'The {a} ran away from {p}. {n} looked for it in {q}. "Please come back," said {n}. The {a} came back, and {n} was {g}.',
+    'It was a sunny day. {n} wanted {t}, but {m} did not want to share. Mom said, "You can take turns." Then they were {g} and '
     "played together in {q}.",
 )
 

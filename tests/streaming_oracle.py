@@ -2,6 +2,7 @@
 
 The engine stores rotated keys and turns the query twice instead (edgellm/memory); this is what it must agree with.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -27,8 +28,7 @@ class StreamingOracle(Reference):
         super().__init__(graph, weights)
         sliding = [memory.window is not None and memory.window < context for memory in graph.kv_states]
         self._caches = [
-            _Cache(memory.window if slides else context, 0 if slides else sinks, memory.n_kv_heads, memory.dim_k,
-                   memory.dim_v)
+            _Cache(memory.window if slides else context, 0 if slides else sinks, memory.n_kv_heads, memory.dim_k, memory.dim_v)
             for memory, slides in zip(graph.kv_states, sliding, strict=True)
         ]
         self._turns: dict[int, tuple[Array, Array]] = {}
@@ -60,15 +60,17 @@ class StreamingOracle(Reference):
         keys, values = self.held[state]
         heads = by_head(q, q.shape[1] // keys.shape[-1])
         source = node.inputs[0]
-        joined = self.graph.nodes[source].op == "join"       # heads whose last part is rotated
+        joined = self.graph.nodes[source].op == "join"  # heads whose last part is rotated
         if joined:
             source = self.graph.nodes[source].inputs[1]
         turning = self.graph.nodes[source].attrs.get("rope")
         if isinstance(turning, RopeSpec):
             n, plain = keys.shape[1], keys.shape[2] - turning.n_rot if joined else 0
             cos, sin = self._turn(source, turning, self._caches[state].capacity)
-            heads, keys = (np.concatenate([x[..., :plain], turn(x[..., plain:], turning, *tables)], axis=-1)
-                           for x, tables in ((heads, (cos[n - 1:n], sin[n - 1:n])), (keys, (cos[:n], sin[:n]))))
+            heads, keys = (
+                np.concatenate([x[..., :plain], turn(x[..., plain:], turning, *tables)], axis=-1)
+                for x, tables in ((heads, (cos[n - 1 : n], sin[n - 1 : n])), (keys, (cos[:n], sin[:n])))
+            )
         seen: npt.NDArray[np.bool_] = np.ones((1, keys.shape[1]), np.bool_)
         return weighted(node, heads, keys, values, seen, np.arange(keys.shape[1])[None, ::-1]).reshape(1, -1)
 
@@ -92,9 +94,9 @@ class _Cache:
         """Store one token (heads, 1, dims), dropping the oldest that is not a sink; all that is kept, (heads, n, dims)."""
         if self.n == self.capacity:
             for held in (self.keys, self.values):
-                held[:, self.sinks:-1] = held[:, self.sinks + 1:].copy()
+                held[:, self.sinks : -1] = held[:, self.sinks + 1 :].copy()
             self.n -= 1
         self.keys[:, self.n] = k[:, 0]
         self.values[:, self.n] = v[:, 0]
         self.n += 1
-        return self.keys[:, :self.n], self.values[:, :self.n]
+        return self.keys[:, : self.n], self.values[:, : self.n]

@@ -1,4 +1,5 @@
 """A child process that renders chat templates and says what each took: JSON lists in on stdin, JSON out on stdout."""
+
 from __future__ import annotations
 
 import json
@@ -47,8 +48,9 @@ def measured(source: str) -> dict[str, Any]:
 def peak() -> int:
     """KiB. Not from rusage: that of a fresh process begins with the peak of the one that started it."""
     lines = STATUS.read_text().splitlines() if STATUS.exists() else []
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")),
-                resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return next(
+        (int(line.split()[1]) for line in lines if line.startswith("VmHWM")), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """The public names as a program uses them: what importing costs, loading and its errors, chat, and the ring against the paper."""
+
 from __future__ import annotations
 
 import os
@@ -17,22 +18,15 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.arch import load_graph
-from edgellm.errors import (
-    BadHParam,
-    BadVocab,
-    EdgeError,
-    ModelNotFound,
-    NoTokenizer,
-    OptionError,
-    TemplateError,
-    Unsupported,
-)
+from edgellm.errors import BadHParam, BadVocab, EdgeError, ModelNotFound, NoTokenizer, OptionError, TemplateError, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.reference import Reference
 from edgellm.weights import WeightStore
 
-TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{% if loud %}!{% endif %}")
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{% if loud %}!{% endif %}"
+)
 
 
 def run(code: str) -> str:
@@ -72,7 +66,7 @@ def model(loader: Loader, path: Path) -> Iterator[edgellm.Model]:
 
 
 def test_an_answer_needs_no_module_of_other_uses(model: edgellm.Model, path: Path) -> None:
-    model.generate("a", max_tokens=2, temperature=0)         # compiles what the kernel cache lacks
+    model.generate("a", max_tokens=2, temperature=0)  # compiles what the kernel cache lacks
     code = f"""
 import sys, edgellm
 with edgellm.load({os.fspath(path)!r}, context=64) as model:
@@ -91,15 +85,25 @@ def test_running_a_local_file_imports_nothing_for_the_network(model: edgellm.Mod
 
 
 def test_load_options_are_checked(path: Path) -> None:
-    for name, value in (("threads", 0), ("threads_batch", 0), ("threads", -2),
-                        ("threads", 1.5), ("threads", True), ("threads", 10**6), ("context", 5),
-                        ("sinks", -1), ("kv_type", "q3"), ("backend", "cuda"), ("context", 2**40)):
+    for name, value in (
+        ("threads", 0),
+        ("threads_batch", 0),
+        ("threads", -2),
+        ("threads", 1.5),
+        ("threads", True),
+        ("threads", 10**6),
+        ("context", 5),
+        ("sinks", -1),
+        ("kv_type", "q3"),
+        ("backend", "cuda"),
+        ("context", 2**40),
+    ):
         with pytest.raises(OptionError, match=name):
             edgellm.load(path, **{name: value})  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ModelNotFound, match="nowhere"):
         edgellm.load(path.with_name("nowhere.gguf"))
     with pytest.raises(OptionError, match="None is not the name or path"):
-        edgellm.load(None)                       # type: ignore[arg-type]
+        edgellm.load(None)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"context=1000000000 needs .* GiB"):
         edgellm.load(path, context=10**9)
 
@@ -116,8 +120,12 @@ def test_whole_numbers_of_numpy_are_whole_numbers(loader: Loader, path: Path) ->
         for method in (tokenizer.encode, tokenizer.token_id, tokenizer.encode_continuation):
             with pytest.raises(OptionError, match="takes a text"):
                 method(None)
-        for call in (lambda: tokenizer.decode(["a"]), lambda: tokenizer.decode([1.5]), lambda: tokenizer.piece(b"x"),
-                     lambda: tokenizer.token_text("x")):
+        for call in (
+            lambda: tokenizer.decode(["a"]),
+            lambda: tokenizer.decode([1.5]),
+            lambda: tokenizer.piece(b"x"),
+            lambda: tokenizer.token_text("x"),
+        ):
             with pytest.raises(OptionError, match="is not a token id"):
                 call()
         for ids in ("a", b"a", 3):
@@ -131,7 +139,7 @@ def test_a_model_tells_what_it_is(loader: Loader, model: edgellm.Model, path: Pa
     assert (info.context, info.context_train, info.sinks, info.kv_type) == (64, 128, 4, "f16")
     assert set(info.bytes_by_type) == {"Q8_0", "F32"} and info.file_bytes == sum(info.bytes_by_type.values())
     assert info.has_tokenizer and info.has_template and info.backend == "toy" and info.threads == 1
-    assert info.kv_bytes == 2 * 2 * (16 + 16) * (32 + 256)         # the page of the sinks and one of the ring
+    assert info.kv_bytes == 2 * 2 * (16 + 16) * (32 + 256)  # the page of the sinks and one of the ring
     assert model.n_vocab == info.n_vocab == model.tokenizer.vocab_size and "model.gguf" in repr(model)
     assert (model.path, model.architecture, model.backend, model.threads, model.has_template) == (path, "llama", "toy", 1, True)
 
@@ -157,7 +165,7 @@ def test_text_prompts(model: edgellm.Model) -> None:
     with pytest.raises(OptionError, match="prompt has the token id 99999"):
         model.generate([99999])
     with pytest.raises(OptionError, match=r"max_token is not an option of generation; did you mean max_tokens\?"):
-        model.generate([1], max_token=3)         # type: ignore[call-arg]
+        model.generate([1], max_token=3)  # type: ignore[call-arg]
     with pytest.raises(OptionError, match="topk is not an option"):
         model.generate("hello", topk=3)  # type: ignore[call-arg]  # wrong on purpose
     control = model.tokenizer.token_id("<|im_end|>")
@@ -198,9 +206,10 @@ def test_a_conversation_reads_only_its_new_turn(model: edgellm.Model) -> None:
     assert second.stats.cached_tokens >= first.stats.prompt_tokens > 5
 
 
-@pytest.mark.parametrize(("messages", "error"), [
-    ("hello", OptionError), (None, OptionError), ([3], TemplateError), ([{"role": "user", "content": object()}], TemplateError),
-])
+@pytest.mark.parametrize(
+    ("messages", "error"),
+    [("hello", OptionError), (None, OptionError), ([3], TemplateError), ([{"role": "user", "content": object()}], TemplateError)],
+)
 def test_bad_conversations(model: edgellm.Model, messages: object, error: type[EdgeError]) -> None:
     with pytest.raises(error):
         model.chat(messages)  # type: ignore[call-overload]  # wrong on purpose
@@ -267,7 +276,7 @@ def test_closing_unmaps_the_file_and_ends_threads(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arch", "sizes"), [("llama", {}), ("gemma3", {"window": 8, "n_layers": 3}), ("qwen2", {})])
-def test_the_ring_is_streaming_llm(tmp_path: Path, arch: str, sizes: dict[str, Any]) -> None:   # Any: sizes of a Shape
+def test_the_ring_is_streaming_llm(tmp_path: Path, arch: str, sizes: dict[str, Any]) -> None:  # Any: sizes of a Shape
     """A generation of six contexts: every step's logits equal those of a cache that keeps sinks and window unrotated.
 
     4e-5 relative to the largest logit: the sums run in another order, in float32.

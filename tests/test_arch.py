@@ -1,4 +1,5 @@
 """Every architecture of the folder, on tiny files: it builds, it verifies, it refuses what it cannot run."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -21,9 +22,10 @@ from edgellm.spec import matrices, vectors
 from edgellm.weights import WeightStore
 
 ARCHITECTURES = writers()
-OPTIONAL = {"gemma4": ("blk.0.layer_output_scale.weight",)}      # tensors that files may lack
-OUTPUTS = {"mamba": "ssm_out", "mamba2": "ssm_out"} | dict.fromkeys(        # of a block's mixer
-    ("arwkv7", "rwkv6", "rwkv6qwen2", "rwkv7"), "time_mix_output")
+OPTIONAL = {"gemma4": ("blk.0.layer_output_scale.weight",)}  # tensors that files may lack
+OUTPUTS = {"mamba": "ssm_out", "mamba2": "ssm_out"} | dict.fromkeys(  # of a block's mixer
+    ("arwkv7", "rwkv6", "rwkv6qwen2", "rwkv7"), "time_mix_output"
+)
 
 
 def test_the_folder_is_the_list() -> None:
@@ -63,10 +65,12 @@ def test_every_tensor_is_needed_by_name(arch: str, tmp_path: Path) -> None:
         assert matrices(graph).keys() | vectors(graph).keys() == gguf.tensors.keys()
     needed = [name for name in matrices(graph).keys() | vectors(graph).keys() if name.endswith(".weight")]
     for name in set(needed) - {"output.weight", "token_embd.weight", *OPTIONAL.get(arch, ())}:
-        with pytest.raises((BadTensorInfo, Unsupported)) as caught, \
-                open_gguf(tiny_model(tmp_path / "less.gguf", arch, n_layers=1, tensors={name: None})) as gguf:
+        with (
+            pytest.raises((BadTensorInfo, Unsupported)) as caught,
+            open_gguf(tiny_model(tmp_path / "less.gguf", arch, n_layers=1, tensors={name: None})) as gguf,
+        ):
             load_graph(gguf)
-        assert name in str(caught.value) or isinstance(caught.value, Unsupported)    # half of an optional pair is left then
+        assert name in str(caught.value) or isinstance(caught.value, Unsupported)  # half of an optional pair is left then
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -87,24 +91,39 @@ def test_optional_biases_count(arch: str, tmp_path: Path) -> None:
 
 
 def test_wrong_shapes_and_strange_tensors(tmp_path: Path) -> None:
-    with pytest.raises(ShapeMismatch, match=r"blk.1.attn_k.weight: has shape \(32, 60\).*needs \(32, 64\)"), \
-            open_gguf(tiny_model(tmp_path / "m.gguf", tensors={"blk.1.attn_k.weight": np.ones((32, 60), np.float32)})) as gguf:
+    with (
+        pytest.raises(ShapeMismatch, match=r"blk.1.attn_k.weight: has shape \(32, 60\).*needs \(32, 64\)"),
+        open_gguf(tiny_model(tmp_path / "m.gguf", tensors={"blk.1.attn_k.weight": np.ones((32, 60), np.float32)})) as gguf,
+    ):
         load_graph(gguf)
-    with pytest.raises(ShapeMismatch, match=r"position_embd\.weight"), \
-            open_gguf(tiny_model(tmp_path / "m.gguf", "gpt2", metadata={"gpt2.context_length": 256})) as gguf:
+    with (
+        pytest.raises(ShapeMismatch, match=r"position_embd\.weight"),
+        open_gguf(tiny_model(tmp_path / "m.gguf", "gpt2", metadata={"gpt2.context_length": 256})) as gguf,
+    ):
         load_graph(gguf)
-    with pytest.raises(Unsupported, match=r"blk\.0\.ffn_gate_inp\.weight"), \
-            open_gguf(tiny_model(tmp_path / "m.gguf", tensors={"blk.0.ffn_gate_inp.weight": np.ones((4, 64), np.float32)})) as gguf:
+    with (
+        pytest.raises(Unsupported, match=r"blk\.0\.ffn_gate_inp\.weight"),
+        open_gguf(tiny_model(tmp_path / "m.gguf", tensors={"blk.0.ffn_gate_inp.weight": np.ones((4, 64), np.float32)})) as gguf,
+    ):
         load_graph(gguf)
-    with pytest.raises(BadHParam, match="rotary"), \
-            open_gguf(tiny_model(tmp_path / "m.gguf", head_dim=15)) as gguf:
+    with pytest.raises(BadHParam, match="rotary"), open_gguf(tiny_model(tmp_path / "m.gguf", head_dim=15)) as gguf:
         load_graph(gguf)
 
 
-@pytest.mark.parametrize(("name", "closest"), [
-    ("gemma4-assistant", "gemma3"), ("granite_switch", "granite"), ("qwen2audio", "qwen2"),
-    ("phi9", "phi3"), ("gptj", "gpt2"), ("_blocks", "llama"), ("../llama", "llama"), ("llama.x", "llama"), ("x" * 500, "llama"),
-])
+@pytest.mark.parametrize(
+    ("name", "closest"),
+    [
+        ("gemma4-assistant", "gemma3"),
+        ("granite_switch", "granite"),
+        ("qwen2audio", "qwen2"),
+        ("phi9", "phi3"),
+        ("gptj", "gpt2"),
+        ("_blocks", "llama"),
+        ("../llama", "llama"),
+        ("llama.x", "llama"),
+        ("x" * 500, "llama"),
+    ],
+)
 def test_other_architectures_are_refused_in_one_sentence(name: str, closest: str) -> None:
     with pytest.raises(Unsupported) as caught:
         find(name, "m.gguf")
@@ -113,8 +132,10 @@ def test_other_architectures_are_refused_in_one_sentence(name: str, closest: str
 
 
 def test_a_dense_architecture_refuses_experts(tmp_path: Path) -> None:
-    with open_gguf(tiny_model(tmp_path / "m.gguf", "qwen3", metadata={"{arch}.expert_count": 8})) as gguf, \
-            pytest.raises(Unsupported, match="no experts, and the file has 8"):
+    with (
+        open_gguf(tiny_model(tmp_path / "m.gguf", "qwen3", metadata={"{arch}.expert_count": 8})) as gguf,
+        pytest.raises(Unsupported, match="no experts, and the file has 8"),
+    ):
         load_graph(gguf)
 
 
@@ -124,8 +145,9 @@ def test_variants_agree_with_transformers(name: str, tmp_path: Path) -> None:
     variant, gold = VARIANTS[name], np.load(GOLD / f"{name}.npz")
     gguf = open_gguf(variant.write(tmp_path / "m.gguf"))
     weights = WeightStore(gguf)
-    assert fingerprint({key: weights[key].array() for key in weights.names()}) == gold["fingerprint"], \
+    assert fingerprint({key: weights[key].array() for key in weights.names()}) == gold["fingerprint"], (
         "NumPy draws other weights than when the gold was made: run tests/data/make_gold.py again"
+    )
     keys, graph = load_graph(gguf, min(CONTEXT, variant.sizes.get("context", 128)))
     logits = Reference(optimise(graph), weights).logits(tokens(keys.n_vocab))[list(ROWS)]
     assert np.abs(logits - gold["logits"]).max() <= 1e-5 * np.abs(gold["logits"]).max()

@@ -1,4 +1,5 @@
 """docs/architecture.md names files and folders that exist, and all folders."""
+
 from __future__ import annotations
 
 import re

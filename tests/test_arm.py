@@ -1,4 +1,5 @@
 """AArch64 and small boards with all of them faked: features, ISA levels, thermal readings, contexts that fit."""
+
 from __future__ import annotations
 
 import re
@@ -17,12 +18,18 @@ from edgellm.errors import NotEnoughMemory
 PI4, PI5, M2 = {16: 0x8FB, 26: 0}, {16: 0x119FFB, 26: 0}, {16: 0x119FFB, 26: 1 << 13 | 1 << 14}
 
 
-@pytest.mark.parametrize(("words", "isa_levels"), [
-    (PI4, ("generic", "neon")), (PI5, ("generic", "neon", "dotprod")), (M2, ("generic", "neon", "dotprod", "i8mm")),
-    ({16: 0, 26: 0}, ("generic", "neon")),
-])
-def test_isa_levels_by_the_auxiliary_vector(words: dict[int, int], isa_levels: tuple[str, ...],
-                                            monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "isa_levels"),
+    [
+        (PI4, ("generic", "neon")),
+        (PI5, ("generic", "neon", "dotprod")),
+        (M2, ("generic", "neon", "dotprod", "i8mm")),
+        ({16: 0, 26: 0}, ("generic", "neon")),
+    ],
+)
+def test_isa_levels_by_the_auxiliary_vector(
+    words: dict[int, int], isa_levels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     features = arm.from_hwcaps(words) | {"neon"}
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     monkeypatch.setattr(system, "host_features", lambda: features)
@@ -54,8 +61,9 @@ def board(root: Path, **zones: tuple[str, str]) -> Path:
     return root
 
 
-@pytest.mark.parametrize(("bits", "said"), [("0", ""), ("50005", "too weak: .*right now"), ("50000", "at times.*since it was"),
-                                            ("nonsense", "")])
+@pytest.mark.parametrize(
+    ("bits", "said"), [("0", ""), ("50005", "too weak: .*right now"), ("50000", "at times.*since it was"), ("nonsense", "")]
+)
 def test_a_boards_temperature(tmp_path: Path, bits: str, said: str) -> None:
     zones = board(tmp_path / "zones", thermal_zone0=("cpu-thermal", "61234"), thermal_zone1=("off", "-274000"))
     (tmp_path / "throttled").write_text(bits)
@@ -102,10 +110,10 @@ def test_a_small_board_gets_a_context_that_fits(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(estimate, "check", check)
     with edgellm.load(path) as model:
         assert model.info.context == 1024 and model.info.kv_type == "f16" and model.info.kv_bytes < whole < full
-    assert tries == [4096, 4096, 2048, 2048, 1024]           # halves first, then bytes
+    assert tries == [4096, 4096, 2048, 2048, 1024]  # halves first, then bytes
     monkeypatch.setattr(estimate, "check", plain)
     monkeypatch.setattr(estimate, "memory", lambda: Memory(50 << 20))
-    with pytest.raises(NotEnoughMemory, match="context of 512"):         # none fits: refused, nothing is swapped
+    with pytest.raises(NotEnoughMemory, match="context of 512"):  # none fits: refused, nothing is swapped
         edgellm.load(path)
-    with pytest.raises(NotEnoughMemory, match="context of 2048"):        # asked for: taken as it is, or refused
+    with pytest.raises(NotEnoughMemory, match="context of 2048"):  # asked for: taken as it is, or refused
         edgellm.load(path, context=2048)

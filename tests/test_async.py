@@ -1,4 +1,5 @@
 """The calls of a model under asyncio: the same answers, a loop that goes on, and computing that ends with its task."""
+
 from __future__ import annotations
 
 import asyncio
@@ -82,8 +83,9 @@ def test_the_loop_goes_on_and_calls_queue(model: edgellm.Model) -> None:
             return logits
 
         ticking = asyncio.create_task(tick())
-        answers = await asyncio.gather(*(model.agenerate(text, max_tokens=10, processors=[wait_for_a_tick], **OPTIONS)
-                                         for text in "abc"))
+        answers = await asyncio.gather(
+            *(model.agenerate(text, max_tokens=10, processors=[wait_for_a_tick], **OPTIONS) for text in "abc")
+        )
         ticking.cancel()
         for text, answer in zip("abc", answers, strict=True):
             assert answer.token_ids == model.generate(text, max_tokens=10, **OPTIONS).token_ids

@@ -1,4 +1,5 @@
 """A block of keys and values in quants, multiplied as integers, against float64, on every ISA level."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -20,8 +21,10 @@ Bytes = npt.NDArray[np.uint8]
 i64, void = numba.types.int64, numba.types.void
 
 
-@pytest.fixture(scope="module", params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow)
-                                        for isa in system.usable_isas()])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow) for isa in system.usable_isas()],
+)
 def isa(request: pytest.FixtureRequest) -> Isa:
     return load_isa(request.param)
 
@@ -32,13 +35,28 @@ def compiled(isa: Isa, kv_type: str, queries: int) -> Any:
     block = attention_block.build(kv_type, isa, queries)
     to_int16 = isa.make("to_int16", void, (i64, i64), kv_quants.query_to_int16)
 
-    def run(record):                             # type: ignore[no-untyped-def]  # Numba types it
+    def run(record):  # type: ignore[no-untyped-def]  # Numba types it
         table, dim = load_i64(record, 0), load_i64(record, 48)
         for query in range(queries):
             to_int16(load_i64(table, query * abi.ATTENTION_ENTRY), dim)
         keys, values, part = load_i64(record, 8), load_i64(record, 16), load_i64(record, 24)
-        block(table, 0, keys, values, keys, values, load_i64(record, 40), part, queries + 1, load_i64(record, 32), dim, dim, dim,
-              load_f32(record, 56), np.float32(0))
+        block(
+            table,
+            0,
+            keys,
+            values,
+            keys,
+            values,
+            load_i64(record, 40),
+            part,
+            queries + 1,
+            load_i64(record, 32),
+            dim,
+            dim,
+            dim,
+            load_f32(record, 56),
+            np.float32(0),
+        )
 
     return numba.cfunc(void(i64), nopython=True, error_model="numpy", boundscheck=False)(run).ctypes
 
@@ -99,7 +117,7 @@ def test_what_nobody_sees_may_be_anything(isa: Isa, kv_type: str) -> None:
     (keys, _), (values, _) = (random_rows(rng, kv_type, 64) for _ in range(2))
     expected = added(run, kv_type, q, keys, values, range(8, 20), 0)
     for rows in (keys, values):
-        rows[:8, -4:] = rows[24:, -4:] = 0xFF    # scales that are no number
+        rows[:8, -4:] = rows[24:, -4:] = 0xFF  # scales that are no number
     for found, each in zip(added(run, kv_type, q, keys, values, range(8, 20), 0), expected, strict=True):
         np.testing.assert_array_equal(found, each)
 

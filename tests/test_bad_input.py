@@ -1,4 +1,5 @@
 """What callers may give by mistake: each is told in an error of edgellm's own, before anything is computed."""
+
 from __future__ import annotations
 
 import asyncio
@@ -29,8 +30,9 @@ TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfo
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
-    path = tiny_model(tmp_path_factory.mktemp("bad") / "m.gguf", tokenizer="spm", n_layers=1,
-                      metadata={"tokenizer.chat_template": TEMPLATE})
+    path = tiny_model(
+        tmp_path_factory.mktemp("bad") / "m.gguf", tokenizer="spm", n_layers=1, metadata={"tokenizer.chat_template": TEMPLATE}
+    )
     with toys().load(path) as opened:
         yield opened
 
@@ -59,11 +61,17 @@ def test_roles(role: Any, kind: str, model: edgellm.Model) -> None:
         model.chat([{"role": role, "content": "a"}])
 
 
-@pytest.mark.parametrize(("options", "named"), [
-    ({"choices": ["a", "\ud800"]}, "choices has the lone surrogate"), ({"regex": "a\ud800"}, "regex has the lone surrogate"),
-    ({"grammar": 'start: "\ud800"'}, "grammar has the lone surrogate"), ({"schema": {"const": "\ud800"}}, "surrogates"),
-    ({"schema": {"properties": {"\udc80": {}}}}, "surrogates"), ({"schema": False}, "no answer fits"),
-])
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"choices": ["a", "\ud800"]}, "choices has the lone surrogate"),
+        ({"regex": "a\ud800"}, "regex has the lone surrogate"),
+        ({"grammar": 'start: "\ud800"'}, "grammar has the lone surrogate"),
+        ({"schema": {"const": "\ud800"}}, "surrogates"),
+        ({"schema": {"properties": {"\udc80": {}}}}, "surrogates"),
+        ({"schema": False}, "no answer fits"),
+    ],
+)
 def test_forms(options: Any, named: str, model: edgellm.Model) -> None:
     with pytest.raises(SchemaError, match=named):
         model.generate([1], **options)
@@ -75,8 +83,9 @@ def test_the_schema_true_is_any_json(model: edgellm.Model) -> None:
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("path", [None, b"x", "", "\0", pytest.param("a\ud800", marks=NO_WINDOWS), 3, 1.5, [], object(),
-                                  np.array([1])])
+@pytest.mark.parametrize(
+    "path", [None, b"x", "", "\0", pytest.param("a\ud800", marks=NO_WINDOWS), 3, 1.5, [], object(), np.array([1])]
+)
 def test_paths_of_sessions(path: Any, model: edgellm.Model) -> None:
     uses: list[Callable[[], object]] = [lambda: model.session().save(path), lambda: model.resume(path)]
     for use in uses:
@@ -107,12 +116,32 @@ def test_numbers_of_other_kinds_are_numbers(model: edgellm.Model) -> None:
 
 
 ODD: dict[str, Any] = {
-    "array without dimensions": np.array(1), "text array without dimensions": np.array("a"), "array": np.array([1, 2]),
-    "empty array": np.array([]), "table": np.zeros((2, 2)), "objects": np.array([None, "a"], object),
-    "number": np.uint64(2**64 - 1), "fraction": np.float32(0.5), "nan": float("nan"), "infinity": -math.inf, "complex": 1j,
-    "bytes": b"abc", "bytearray": bytearray(b"abc"), "none in a list": [None], "none among texts": ["a", None],
-    "list in a list": [["a"]], "huge": 10**30, "huge in a list": [10**5000], "true": True, "set": {"a"}, "mapping": {1: None},
-    "object": object(), "nul": "\0", "minus": -1, "empty": "", "dots": ...,
+    "array without dimensions": np.array(1),
+    "text array without dimensions": np.array("a"),
+    "array": np.array([1, 2]),
+    "empty array": np.array([]),
+    "table": np.zeros((2, 2)),
+    "objects": np.array([None, "a"], object),
+    "number": np.uint64(2**64 - 1),
+    "fraction": np.float32(0.5),
+    "nan": float("nan"),
+    "infinity": -math.inf,
+    "complex": 1j,
+    "bytes": b"abc",
+    "bytearray": bytearray(b"abc"),
+    "none in a list": [None],
+    "none among texts": ["a", None],
+    "list in a list": [["a"]],
+    "huge": 10**30,
+    "huge in a list": [10**5000],
+    "true": True,
+    "set": {"a"},
+    "mapping": {1: None},
+    "object": object(),
+    "nul": "\0",
+    "minus": -1,
+    "empty": "",
+    "dots": ...,
 }
 
 
@@ -177,21 +206,36 @@ def test_texts_to_embed_from_arrays(encoder: edgellm.Model) -> None:
             encoder.embed(wrong)
 
 
-@pytest.mark.parametrize(("options", "named"), [
-    ({"stop": np.array(1)}, r"stop=array\(1\) is not a stop text"), ({"stop": b"a"}, "stop=b'a'"), ({"stop": [None]}, "stop=None"),
-    ({"stop": (text for text in ("a", ""))}, "stop=''"), ({"stop_loops": 1}, "stop_loops=1"),
-    ({"think": np.array([True])}, "think="), ({"run_tools": "no"}, "run_tools='no'"), ({"stream": "no"}, "stream='no'"),
-    ({"tools": np.array([1, 2])}, "tools is not a list"),
-])
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"stop": np.array(1)}, r"stop=array\(1\) is not a stop text"),
+        ({"stop": b"a"}, "stop=b'a'"),
+        ({"stop": [None]}, "stop=None"),
+        ({"stop": (text for text in ("a", ""))}, "stop=''"),
+        ({"stop_loops": 1}, "stop_loops=1"),
+        ({"think": np.array([True])}, "think="),
+        ({"run_tools": "no"}, "run_tools='no'"),
+        ({"stream": "no"}, "stream='no'"),
+        ({"tools": np.array([1, 2])}, "tools is not a list"),
+    ],
+)
 def test_what_is_wrong_is_named(options: Any, named: str, model: edgellm.Model) -> None:
     with pytest.raises(OptionError, match=named):
         model.chat(HELLO, **options)
 
 
-@pytest.mark.parametrize(("adapters", "named"), [
-    ("a.gguf", "adapters='a.gguf' is not a list"), (3, "adapters=3 is not a list"), ([("a", True)], "finite scale"),
-    ([("a", 10**400)], "finite scale"), ([("a", math.nan)], "finite scale"), ([(b"a", 1.0)], "finite scale"),
-])
+@pytest.mark.parametrize(
+    ("adapters", "named"),
+    [
+        ("a.gguf", "adapters='a.gguf' is not a list"),
+        (3, "adapters=3 is not a list"),
+        ([("a", True)], "finite scale"),
+        ([("a", 10**400)], "finite scale"),
+        ([("a", math.nan)], "finite scale"),
+        ([(b"a", 1.0)], "finite scale"),
+    ],
+)
 def test_adapters_that_are_none(adapters: Any, named: str, model: edgellm.Model) -> None:
     for act in (lambda: toys().load(model.path, adapters=adapters), lambda: model.session(adapters=adapters)):
         with pytest.raises(OptionError, match=named):

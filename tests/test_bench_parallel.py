@@ -1,4 +1,5 @@
 """`edgellm bench --parallel`: which steps it computes, and what it prints of them."""
+
 from __future__ import annotations
 
 import json
@@ -29,7 +30,10 @@ def test_steps_carry_all_conversations(loader: Loader, path: Path, capsys: pytes
     assert app.run(["bench", str(path), "-p", "20", "-n", "5", "--parallel", "1,4,8", "--json"]) == 0
     reports = json.loads(capsys.readouterr().out)
     assert [(report["pl"], report["pp"], report["tg"], report["n_kv"]) for report in reports] == [
-        (1, 20, 5, 25), (4, 20, 5, 100), (8, 20, 5, 200)]
+        (1, 20, 5, 25),
+        (4, 20, 5, 100),
+        (8, 20, 5, 200),
+    ]
     for report in reports:
         assert report["speed_tg"] == pytest.approx(report["pl"] * 5 / report["t_tg"])
         assert report["speed"] == pytest.approx(report["n_kv"] / report["t"])
@@ -73,6 +77,10 @@ def test_the_table_and_what_is_refused(loader: Loader, path: Path, capsys: pytes
     assert app.run(["bench", str(path), "-p", "0,8", "-n", "3", "--parallel", "2"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0][:3] == ["PP", "TG", "B"] and [line[:4] for line in lines[1:]] == [["0", "3", "2", "6"], ["8", "3", "2", "22"]]
-    for wrong in (["--parallel", "0"], ["--parallel", "x"], ["--parallel", "2", "-p", "0", "-n", "0"],
-                  ["--parallel", "2", "-r", "0"]):
+    for wrong in (
+        ["--parallel", "0"],
+        ["--parallel", "x"],
+        ["--parallel", "2", "-p", "0", "-n", "0"],
+        ["--parallel", "2", "-r", "0"],
+    ):
         assert app.run(["bench", str(path), *wrong]) == 2

@@ -1,4 +1,5 @@
 """The scripts that measure: what they make of times, with programs that stand in for the ones that are timed."""
+
 from __future__ import annotations
 
 import argparse
@@ -43,8 +44,9 @@ def fake_bench(folder: Path, depth: str) -> str:
     return f"'{sys.executable}' '{path}'"
 
 
-@pytest.mark.parametrize(("depth", "deep"), [("--n-depth", "['0', '32', '4096', None, '1']"),
-                                             ("-gp", "['0', '0', None, '4096,32', '1']")])
+@pytest.mark.parametrize(
+    ("depth", "deep"), [("--n-depth", "['0', '32', '4096', None, '1']"), ("-gp", "['0', '0', None, '4096,32', '1']")]
+)
 def test_llama_bench_is_asked_for_each_test(tmp_path: Path, capfd: pytest.CaptureFixture[str], depth: str, deep: str) -> None:
     peer = LlamaBench("ik", fake_bench(tmp_path, depth) + " -rtr 1", "model.gguf", 2)
     assert [peer.ask(test) for test in ("pp512,0,1", "tg128,0,1", "tg32,4096,1")] == [0.512, 0.128, 0.032]
@@ -74,15 +76,34 @@ def test_peers_by_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(bench_peers, "Child", Ours)
     command, rows = fake_bench(tmp_path, "-d, --n-depth"), tmp_path / "rows.json"
     peers = ["--bench", f"one={command}", "--bench", f"two={command} -rtr 1", "--bench", f"two={command} -rtr 2"]
-    monkeypatch.setattr(sys, "argv", ["bench_peers.py", "model.gguf", *peers, "--threads", "1", "--tests", "pp64,tg64",
-                                      "--rounds", "2", "--weights", "mapped,repacked", "--json", str(rows)])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "bench_peers.py",
+            "model.gguf",
+            *peers,
+            "--threads",
+            "1",
+            "--tests",
+            "pp64,tg64",
+            "--rounds",
+            "2",
+            "--weights",
+            "mapped,repacked",
+            "--json",
+            str(rows),
+        ],
+    )
     bench_peers.main()
     lines = capsys.readouterr().out.splitlines()
     assert "| one t/s | two t/s | × one | × two |" in lines[0] and "| pp64 | 4000.0 | 1000.0 | 2000.0 | 4.00 | 2.00 |" in lines[2]
     assert lines[3].startswith("| model | repacked | best | 1 | pp64 | 8000.0 | 1000.0 | 2000.0 | 8.00 | 4.00 |")
     facts = json.loads(rows.read_text(encoding="utf-8"))
-    assert facts["peer"] == "one, two" and [row["ratios"] for row in facts["rows"]] == [
-        {"one": 4.0, "two": 2.0}, {"one": 8.0, "two": 4.0}] * 2
+    assert (
+        facts["peer"] == "one, two"
+        and [row["ratios"] for row in facts["rows"]] == [{"one": 4.0, "two": 2.0}, {"one": 8.0, "two": 4.0}] * 2
+    )
     cells = "4000 | 4.00, 4.00 | 2.00, 2.00"
     assert draw_speed.table(facts["rows"]).splitlines()[2] == f"| model | {cells} | {cells} | 50 MiB |"
     assert draw_speed.chart(facts).count('class="other"') == 2
@@ -93,8 +114,9 @@ def test_peers_by_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @pytest.mark.parametrize(("slower", "lost"), [(1.0, 0), (1.04, 0), (1.2, 1)])
-def test_kernels_that_have_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], slower: float,
-                                lost: int) -> None:
+def test_kernels_that_have_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], slower: float, lost: int
+) -> None:
     asked: dict[str, list[str]] = {}
 
     class Kernels:
@@ -126,14 +148,15 @@ def test_kernels_that_have_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 
     monkeypatch.setattr(bench_kernels, "Child", Kernels)
     monkeypatch.setattr(bench_kernels, "checked_out", Checkout)
-    options = argparse.Namespace(compare="HEAD~1", types=["Q4_0", "Q8_0"], columns=256, threads=[2], isa="avx512vnni", group=16,
-                                 all=False)
+    options = argparse.Namespace(
+        compare="HEAD~1", types=["Q4_0", "Q8_0"], columns=256, threads=[2], isa="avx512vnni", group=16, all=False
+    )
     assert bench_kernels.compare(options) is not lost
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"3 kernels compared, {lost} lost more than 5%"
     assert lines[:-1] == ["Q4_0, 8 columns, 2 threads: 0.83 of the speed at HEAD~1"][:lost]
     runs = bench_kernels.RUNS + 1
-    assert len(asked["HEAD~1"]) == 6 * runs + lost * (bench_kernels.RUNS * bench_kernels.AGAIN + 1)      # again, for longer
+    assert len(asked["HEAD~1"]) == 6 * runs + lost * (bench_kernels.RUNS * bench_kernels.AGAIN + 1)  # again, for longer
     options.all = True
     bench_kernels.compare(options)
     assert len(capsys.readouterr().out.splitlines()) == 3 + 1
@@ -142,8 +165,8 @@ def test_kernels_that_have_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 def test_cores_are_simulated() -> None:
     machine = Machine(core=10e9, roof=25e9, barrier=1e-6)
     product, norm, heads = (Work(1.0, int(10e9), None, False), Work(0.25, 0, None, True), Work(0.6, 0, 6, False))
-    assert simulate_cores.predicted([product, norm], 3, 1, machine) == pytest.approx(1.25)         # as measured
+    assert simulate_cores.predicted([product, norm], 3, 1, machine) == pytest.approx(1.25)  # as measured
     assert simulate_cores.predicted([product], 2, 2, machine) == pytest.approx(0.5 + 2e-6)
-    assert simulate_cores.predicted([product], 2, 8, machine) == pytest.approx(0.4 + 8e-6)         # memory is the bound
-    assert simulate_cores.predicted([norm], 0, 8, machine) == pytest.approx(0.25)                  # each core does all of it
+    assert simulate_cores.predicted([product], 2, 8, machine) == pytest.approx(0.4 + 8e-6)  # memory is the bound
+    assert simulate_cores.predicted([norm], 0, 8, machine) == pytest.approx(0.25)  # each core does all of it
     assert [simulate_cores.predicted([heads], 0, n, machine) for n in (2, 4, 8)] == pytest.approx([0.3, 0.2, 0.1])

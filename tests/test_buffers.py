@@ -1,4 +1,5 @@
 """Memory of a plan: buffers that are in use at the same time never overlap, and those that are not share."""
+
 from __future__ import annotations
 
 import random
@@ -25,7 +26,7 @@ def test_small_buffers_share_the_place_of_a_large_one() -> None:
     free(arena, large)
     small = [arena.take(16, 1000, 250) for _ in range(3)]
     assert [value.address - large.address for value in small] == [0, 16384, 32768]
-    assert len({value.buffer for value in (large, *small)}) == 4       # to barriers, each is a buffer of its own
+    assert len({value.buffer for value in (large, *small)}) == 4  # to barriers, each is a buffer of its own
     for value in (small[1], small[2], small[0]):
         free(arena, value)
     assert arena.take(16, 4000, 1000).address == large.address and arena.nbytes == 16 * large.stride

@@ -1,4 +1,5 @@
 """The catalogue's schema, and which file a name leads to."""
+
 from __future__ import annotations
 
 import os
@@ -62,7 +63,7 @@ def test_entries_can_be_run_and_sampled() -> None:
     for name, entry in entries().items():
         assert entry.name == name and 0 < entry.share_read <= 1
         SamplingOptions(**{key: int(value) if key == "top_k" else value for key, value in entry.sampling.items()})
-        assert entry.file() is not None and entry.memory_gb * 1e9 > entry.file().size       # type: ignore[union-attr]
+        assert entry.file() is not None and entry.memory_gb * 1e9 > entry.file().size  # type: ignore[union-attr]
     assert {"temperature", "top_k"} <= SAMPLING <= set(SamplingOptions.__dataclass_fields__)
 
 
@@ -89,28 +90,31 @@ def test_schema_accepts_a_minimal_entry() -> None:
     assert entry.files[0].parts[0].path == "m.gguf" and entry.files[0].size == 5
 
 
-@pytest.mark.parametrize("old, new, said", [
-    ("schema = 1", "schema = 2", "schema"),
-    ('name = "m"', 'name = "../m"', "name"),
-    ('repository = "o/r"', 'repository = "o/../r"', "repository"),
-    ('repository = "o/r"', "", "repository is missing"),
-    ("context = 100", 'context = "100"', "context"),
-    ("context = 100", "context = true", "context"),
-    ("memory_gb = 1", 'memory_gb = 1\nsampling = { heat = 1 }', "heat"),
-    ("memory_gb = 1", "memory_gb = 1\nmore = 1", "more"),
-    ('default = "Q8_0"', 'default = "Q4_0"', "Q4_0"),
-    ("memory_gb = 1", 'memory_gb = 1\nkind = "magic"', "magic"),
-    ("memory_gb = 1", 'memory_gb = 1\nactive = "some"', "some"),
-    ("memory_gb = 1", "memory_gb = 1\ntags = [1]", "tags"),
-    ('parameters = "1B"', 'parameters = "many"', "many"),
-    ('schema = 1\n[[model]]\n', 'schema = 1\nmodel = [1]\n[other]\n', "model|unknown"),
-    ('path = "m.gguf"', 'path = "../m.gguf"', "path"),
-    ('path = "m.gguf"', 'path = "/m.gguf"', "path"),
-    ('path = "m.gguf"', 'path = "m.bin"', "path"),
-    ("size = 5", "size = 0", "size"),
-    ("size = 5", 'size = 5\nsha256 = "12"', "sha256"),
-    ("size = 5", 'size = 5\nrevision = "main"', "revision"),
-])
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("schema = 1", "schema = 2", "schema"),
+        ('name = "m"', 'name = "../m"', "name"),
+        ('repository = "o/r"', 'repository = "o/../r"', "repository"),
+        ('repository = "o/r"', "", "repository is missing"),
+        ("context = 100", 'context = "100"', "context"),
+        ("context = 100", "context = true", "context"),
+        ("memory_gb = 1", "memory_gb = 1\nsampling = { heat = 1 }", "heat"),
+        ("memory_gb = 1", "memory_gb = 1\nmore = 1", "more"),
+        ('default = "Q8_0"', 'default = "Q4_0"', "Q4_0"),
+        ("memory_gb = 1", 'memory_gb = 1\nkind = "magic"', "magic"),
+        ("memory_gb = 1", 'memory_gb = 1\nactive = "some"', "some"),
+        ("memory_gb = 1", "memory_gb = 1\ntags = [1]", "tags"),
+        ('parameters = "1B"', 'parameters = "many"', "many"),
+        ("schema = 1\n[[model]]\n", "schema = 1\nmodel = [1]\n[other]\n", "model|unknown"),
+        ('path = "m.gguf"', 'path = "../m.gguf"', "path"),
+        ('path = "m.gguf"', 'path = "/m.gguf"', "path"),
+        ('path = "m.gguf"', 'path = "m.bin"', "path"),
+        ("size = 5", "size = 0", "size"),
+        ("size = 5", 'size = 5\nsha256 = "12"', "sha256"),
+        ("size = 5", 'size = 5\nrevision = "main"', "revision"),
+    ],
+)
 def test_schema_refuses(old: str, new: str, said: str) -> None:
     assert old in GOOD
     with pytest.raises(ValueError, match=said):
@@ -122,13 +126,16 @@ def test_schema_refuses_two_of_a_name() -> None:
         parse(GOOD + GOOD.replace("schema = 1", ""))
 
 
-@pytest.mark.parametrize("variables, root", [
-    ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
-    ({"HUGGINGFACE_HUB_CACHE": "/c", "HF_HOME": "/b"}, "/c"),
-    ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/d"}, "/b/hub"),
-    ({"XDG_CACHE_HOME": "/d"}, "/d/huggingface/hub"),
-    ({}, "~/.cache/huggingface/hub"),
-])
+@pytest.mark.parametrize(
+    "variables, root",
+    [
+        ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HUGGINGFACE_HUB_CACHE": "/c", "HF_HOME": "/b"}, "/c"),
+        ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/d"}, "/b/hub"),
+        ({"XDG_CACHE_HOME": "/d"}, "/d/huggingface/hub"),
+        ({}, "~/.cache/huggingface/hub"),
+    ],
+)
 def test_cache_root(variables: dict[str, str], root: str) -> None:
     assert cache_root(variables) == Path(root).expanduser()
 
@@ -198,12 +205,12 @@ def test_hub_names(cache: Path) -> None:
     split = download(cache, "o/r", "BF16/model-BF16-00001-of-00002.gguf")
     download(cache, "o/r", "BF16/model-BF16-00002-of-00002.gguf")
     download(cache, "o/r", "mmproj-F16.gguf")
-    assert resolve("hf:o/r") == q4                       # Q4_K_M of several
+    assert resolve("hf:o/r") == q4  # Q4_K_M of several
     assert resolve("hf:o/r:Q8_0") == resolve("hf:o/r:sub/model-q8_0.gguf") == resolve("hf:o/r/sub/model-q8_0.gguf") == q8
     assert resolve("hf:o/r:model-q8_0.gguf") == q8
     assert resolve("hf:o/r:BF16") == split
     assert "Model-Q4_K_M.gguf" in refusal("hf:o/r:Q5_K_M")
-    assert "Model-Q4_K_M.gguf" in refusal("hf:o/r:Q4")           # a type is matched whole
+    assert "Model-Q4_K_M.gguf" in refusal("hf:o/r:Q4")  # a type is matched whole
     download(cache, "o/two", "a-Q2_K.gguf")
     download(cache, "o/two", "b-Q3_K.gguf")
     assert "several" in refusal("hf:o/two")
@@ -212,14 +219,58 @@ def test_hub_names(cache: Path) -> None:
 
 
 HOSTILE = [
-    "", " ", "\0", "a\0b", "..", "../", "../..", "../../etc/shadow-not", "/", "//", "~", "~nobody-here/x", "CON", "nul",
+    "",
+    " ",
+    "\0",
+    "a\0b",
+    "..",
+    "../",
+    "../..",
+    "../../etc/shadow-not",
+    "/",
+    "//",
+    "~",
+    "~nobody-here/x",
+    "CON",
+    "nul",
     "C:\\x.gguf",
-    "-rf", "--help", "x" * 300, "x/" * 3000, "\u202egguf.exe", "a\nb", "\x1b[2J", "hf:", "hf:/", "hf:a", "hf:../..", "hf:a/..",
-    "hf:a/b/../../../x.gguf", "hf:a/b:../../../etc/passwd", "hf:a--b/c", "hf:a/b\0", "hf:" + "a" * 300 + "/b",
-    "hf:a/b:" + "*" * 50, "qwen3-0.6b:../../x", "qwen3-0.6b:", "qwen3-0.6b:\0", "ollama:x", "http://x/y.gguf", "\udcff", "$HOME",
-    "`id`", "%s%n", "/dev/zero", "https://", "https://[", "https://huggingface.co/../..",
+    "-rf",
+    "--help",
+    "x" * 300,
+    "x/" * 3000,
+    "\u202egguf.exe",
+    "a\nb",
+    "\x1b[2J",
+    "hf:",
+    "hf:/",
+    "hf:a",
+    "hf:../..",
+    "hf:a/..",
+    "hf:a/b/../../../x.gguf",
+    "hf:a/b:../../../etc/passwd",
+    "hf:a--b/c",
+    "hf:a/b\0",
+    "hf:" + "a" * 300 + "/b",
+    "hf:a/b:" + "*" * 50,
+    "qwen3-0.6b:../../x",
+    "qwen3-0.6b:",
+    "qwen3-0.6b:\0",
+    "ollama:x",
+    "http://x/y.gguf",
+    "\udcff",
+    "$HOME",
+    "`id`",
+    "%s%n",
+    "/dev/zero",
+    "https://",
+    "https://[",
+    "https://huggingface.co/../..",
     "https://huggingface.co/a/b/blob/main/../../x.gguf",
-    "https://huggingface.co/a%2f..%2fb/c", "https://me:secret@other.net/a/b", "hf.co/a/b:../../etc/passwd", "hf://", "a/b/c",
+    "https://huggingface.co/a%2f..%2fb/c",
+    "https://me:secret@other.net/a/b",
+    "hf.co/a/b:../../etc/passwd",
+    "hf://",
+    "a/b/c",
     "https://huggingface.co/a/b?show_file_info=../../etc/passwd",
 ]
 

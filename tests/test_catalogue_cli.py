@@ -1,4 +1,5 @@
 """The commands around models on disk: pull, list, path, rm, import, fit, doctor; what they print, do, and refuse."""
+
 from __future__ import annotations
 
 import io
@@ -96,14 +97,15 @@ def test_a_second_run_goes_on(server: LocalHub, capsys: Captured, monkeypatch: p
 def test_on_a_terminal_there_is_a_bar(server: LocalHub, home: Path) -> None:
     main, terminal = pty.openpty()
     code = "import sys; from edgellm.cli.app import run; sys.exit(run(['pull', 'hf:o/tiny']))"
-    done = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=terminal, stdin=subprocess.DEVNULL,
-                            text=True)
+    done = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=terminal, stdin=subprocess.DEVNULL, text=True
+    )
     os.close(terminal)
     shown = b""
     while True:
         try:
             block = os.read(main, 4096)
-        except OSError:                                      # the child closed its side
+        except OSError:  # the child closed its side
             break
         if not block:
             break
@@ -116,9 +118,9 @@ def test_on_a_terminal_there_is_a_bar(server: LocalHub, home: Path) -> None:
 
 def test_rm_takes_only_what_is_ours(server: LocalHub, home: Path, model: Path, capsys: Captured) -> None:
     path = Path(run(capsys, "pull", "hf:o/tiny")[0].strip())
-    (home / "edgellm_data" / "fetched.json").unlink()        # as if another program had fetched it
+    (home / "edgellm_data" / "fetched.json").unlink()  # as if another program had fetched it
     assert "was not put there by edgellm" in run(capsys, "rm", "hf:o/tiny", "--yes", code=2)[1] and path.exists()
-    other = path.parents[1] / ("d" * 40) / path.name         # another version with the same bytes
+    other = path.parents[1] / ("d" * 40) / path.name  # another version with the same bytes
     other.parent.mkdir()
     other.symlink_to(os.path.relpath(path.resolve(), other.parent))
     blob = path.resolve()
@@ -181,7 +183,7 @@ def test_import_across_disks(model: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("ended", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_an_import_that_fails_leaves_no_parts(
-    ended: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured,
+    ended: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     whole = tiny_model(tmp_path / "m.gguf", "llama", "F32", tokenizer="bpe", n_embd=256, n_ff=256)
     run(capsys, "quantize", str(whole), str(tmp_path / "parts.gguf"), "F16", "--split-max-size", "1M")
@@ -241,7 +243,7 @@ def test_fit_lists_the_catalogue(capsys: Captured) -> None:
     lines = run(capsys, "fit", "--no-timing")[0].splitlines()
     assert lines[0].split()[:3] == ["name", "parameters", "type"] and "edgellm pull" in lines[-1]
     listed = json.loads(run(capsys, "fit", "--no-timing", "--json")[0])
-    assert len(listed) > 30 and {one["fits"] for one in listed} <= {"yes", "tight", "no"}       # edgellm runs all of them
+    assert len(listed) > 30 and {one["fits"] for one in listed} <= {"yes", "tight", "no"}  # edgellm runs all of them
     memory = [one["memory"] for one in listed]
     assert memory == sorted(memory)
     assert all(one["kind"] != "test" for one in listed)
@@ -298,10 +300,17 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("width", [60, 80])
-@pytest.mark.parametrize("arguments", [["fit", "--no-timing"], ["fit", "guide", "--no-timing"], ["list"],
-                                       ["bench", "{model}", "-p", "4", "-n", "2", "-r", "1", "--profile"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "--no-timing"],
+        ["fit", "guide", "--no-timing"],
+        ["list"],
+        ["bench", "{model}", "-p", "4", "-n", "2", "-r", "1", "--profile"],
+    ],
+)
 def test_pages_fit_narrow_terminals(
-    arguments: list[str], width: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], width: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import_model(tiny_model(tmp_path / "a.gguf", "llama", "F32", tokenizer="bpe"), "a-model-of-a-long-name-" + "x" * 30)
     monkeypatch.setenv("COLUMNS", str(width))
@@ -312,8 +321,18 @@ def test_pages_fit_narrow_terminals(
 
 def test_doctor(home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = json.loads(run(capsys, "doctor", "--no-timing", "--json")[0])
-    assert {one["what"] for one in listed} == {"processor", "cores", "instructions", "memory", "kernel cache", "MLX", "models",
-                                               "catalogue", "hub", "terminal"}
+    assert {one["what"] for one in listed} == {
+        "processor",
+        "cores",
+        "instructions",
+        "memory",
+        "kernel cache",
+        "MLX",
+        "models",
+        "catalogue",
+        "hub",
+        "terminal",
+    }
     advice = {one["what"]: one["advice"] for one in listed}
     assert "edgellm pull" in advice["models"] and advice["memory"] is None
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

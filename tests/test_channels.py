@@ -1,4 +1,5 @@
 """gpt-oss's channels: what is thought, said and called is told apart however the answer is cut, and forms hold in the last one."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -19,12 +20,21 @@ TEMPLATE = """{% if tools %}{{ tools | tojson }}<|channel|> functions{% endif %}
 {% endfor %}<|start|>assistant{# <|channel|>final<|message|> #}"""
 CONTROLS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>")
 CASES = [
-    (f"{THOUGHT}<|end|><|start|>assistant{FINAL}", "Hm, 1 < 2.", "Paris."), (FINAL, "", "Paris."), ("Paris.", "", "Paris."),
+    (f"{THOUGHT}<|end|><|start|>assistant{FINAL}", "Hm, 1 < 2.", "Paris."),
+    (FINAL, "", "Paris."),
+    ("Paris.", "", "Paris."),
     (f"{THOUGHT}<|end|><|start|>assistant{THOUGHT}<|end|><|start|>assistant{FINAL}", "Hm, 1 < 2.\n\nHm, 1 < 2.", "Paris."),
     (f"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant{FINAL}<|end|>", "", "I look.\n\nParis."),
-    (f"{THOUGHT}<|end|><|start|>assistant{CALL}", "Hm, 1 < 2.", CALL), (THOUGHT, "Hm, 1 < 2.", ""), ("", "", ""), ("<", "", "<"),
-    (f"{FINAL} <|end|> of", "", "Paris. <|end|> of"), (f"{FINAL} <|x|>", "", "Paris. <|x|>"), (" to go", "", " to go"),
-    ("<|channel|>final", "", ""), ("<|channel|>" + "x" * 400, "", "<|channel|>" + "x" * 400)]
+    (f"{THOUGHT}<|end|><|start|>assistant{CALL}", "Hm, 1 < 2.", CALL),
+    (THOUGHT, "Hm, 1 < 2.", ""),
+    ("", "", ""),
+    ("<", "", "<"),
+    (f"{FINAL} <|end|> of", "", "Paris. <|end|> of"),
+    (f"{FINAL} <|x|>", "", "Paris. <|x|>"),
+    (" to go", "", " to go"),
+    ("<|channel|>final", "", ""),
+    ("<|channel|>" + "x" * 400, "", "<|channel|>" + "x" * 400),
+]
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
@@ -40,8 +50,9 @@ def test_channels_are_told_apart(case: tuple[str, str, str], size: int) -> None:
 
 def test_calls_come_through_with_the_text_before_them() -> None:
     splitter, calls = ChannelSplitter(), CallSplitter(find_format("<|channel|> functions"), [Tool("now", "", {})])
-    _, text = splitter.push(f"{THOUGHT}<|end|><|start|>assistant<|channel|>commentary<|message|>Wait.<|end|>"
-                            f"<|start|>assistant{CALL}")
+    _, text = splitter.push(
+        f"{THOUGHT}<|end|><|start|>assistant<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant{CALL}"
+    )
     shown, found = calls.push(text)
     more, last = calls.flush()
     assert shown + more == "Wait." and [(call.name, call.arguments) for call in found + last] == [("now", {"a": "<|end|>"})]
@@ -55,8 +66,16 @@ def test_the_template_of_gpt_oss_has_channels(shared: Path) -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
-    path = tiny_model(tmp_path_factory.mktemp("channels") / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=2048,
-                      controls=CONTROLS, template=TEMPLATE)
+    path = tiny_model(
+        tmp_path_factory.mktemp("channels") / "m.gguf",
+        "llama",
+        "F16",
+        tokenizer="bpe",
+        n_layers=1,
+        context=2048,
+        controls=CONTROLS,
+        template=TEMPLATE,
+    )
     with edgellm.load(path, context=2048) as model:
         yield model
 
@@ -69,8 +88,17 @@ def test_forms_and_budgets_hold_behind_the_thinking(model: edgellm.Model) -> Non
         assert answer.text in ("yes", "no") and answer.stop_reason == "eog"
         answer = model.chat(ask, schema={"type": "boolean"}, think_budget=0, seed=seed, temperature=1.5, top_k=0, max_tokens=300)
         assert isinstance(answer.parsed, bool) and not answer.thinking
-        tools = [{"name": "now", "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
-                                                "additionalProperties": False}}]
+        tools = [
+            {
+                "name": "now",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"a": {"type": "boolean"}},
+                    "required": ["a"],
+                    "additionalProperties": False,
+                },
+            }
+        ]
         answer = model.chat(ask, tools=tools, think_budget=5, seed=seed, temperature=1.5, top_k=0, max_tokens=300)
         assert all(call.name == "now" and isinstance(call.arguments["a"], bool) for call in answer.tool_calls)
         assert len(model.tokenizer.encode(answer.thinking)) < 60, answer.thinking

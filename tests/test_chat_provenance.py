@@ -1,4 +1,5 @@
 """Strings that know who wrote them: the value is always str's own, and trust never spreads to what came from outside."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,13 +11,15 @@ from hypothesis import strategies as st
 
 from edgellm.chat.provenance import Text, joined
 
-OURS, THEIRS = "ABC_|", "abc<\n "            # characters that only the template, or only messages, use here
+OURS, THEIRS = "ABC_|", "abc<\n "  # characters that only the template, or only messages, use here
 PIECES = st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.randoms(use_true_random=False)), max_size=6)
 
 
 def build(pieces: list[tuple[bool, int, Any]]) -> Text:
-    parts = [Text.written("".join(random.choices(OURS, k=length))) if own else "".join(random.choices(THEIRS, k=length))
-             for own, length, random in pieces]
+    parts = [
+        Text.written("".join(random.choices(OURS, k=length))) if own else "".join(random.choices(THEIRS, k=length))
+        for own, length, random in pieces
+    ]
     text = joined(parts)
     return text if isinstance(text, Text) else Text(text)
 
@@ -37,13 +40,31 @@ def check(text: Any, wanted: Any) -> None:
 
 
 OPERATIONS: list[Callable[[str, str, int], Any]] = [
-    lambda t, o, n: t + o, lambda t, o, n: o + t, lambda t, o, n: t[n:], lambda t, o, n: t[:n], lambda t, o, n: t[-n:n + 2],
-    lambda t, o, n: t.strip(), lambda t, o, n: t.lstrip("A a"), lambda t, o, n: t.rstrip("\nB"), lambda t, o, n: t.strip("|<"),
-    lambda t, o, n: t.split(), lambda t, o, n: t.split("a"), lambda t, o, n: t.split("A", n), lambda t, o, n: t.rsplit(None, n),
-    lambda t, o, n: t.rsplit("_", 1), lambda t, o, n: t.splitlines(), lambda t, o, n: t.splitlines(True),
-    lambda t, o, n: t.partition("b"), lambda t, o, n: t.rpartition("|"), lambda t, o, n: t.replace("a", o),
-    lambda t, o, n: t.replace("A", o, n), lambda t, o, n: t.removeprefix("A"), lambda t, o, n: t.removesuffix("<"),
-    lambda t, o, n: t.join([o, t, o]), lambda t, o, n: t.split("a", n)[-1].lstrip("\n"), lambda t, o, n: str(t),
+    lambda t, o, n: t + o,
+    lambda t, o, n: o + t,
+    lambda t, o, n: t[n:],
+    lambda t, o, n: t[:n],
+    lambda t, o, n: t[-n : n + 2],
+    lambda t, o, n: t.strip(),
+    lambda t, o, n: t.lstrip("A a"),
+    lambda t, o, n: t.rstrip("\nB"),
+    lambda t, o, n: t.strip("|<"),
+    lambda t, o, n: t.split(),
+    lambda t, o, n: t.split("a"),
+    lambda t, o, n: t.split("A", n),
+    lambda t, o, n: t.rsplit(None, n),
+    lambda t, o, n: t.rsplit("_", 1),
+    lambda t, o, n: t.splitlines(),
+    lambda t, o, n: t.splitlines(True),
+    lambda t, o, n: t.partition("b"),
+    lambda t, o, n: t.rpartition("|"),
+    lambda t, o, n: t.replace("a", o),
+    lambda t, o, n: t.replace("A", o, n),
+    lambda t, o, n: t.removeprefix("A"),
+    lambda t, o, n: t.removesuffix("<"),
+    lambda t, o, n: t.join([o, t, o]),
+    lambda t, o, n: t.split("a", n)[-1].lstrip("\n"),
+    lambda t, o, n: str(t),
 ]
 
 
@@ -56,8 +77,11 @@ def test_operations_keep_value_and_origin(one: Any, two: Any, operation: Callabl
 
 
 def test_plain_text_joined_with_the_templates() -> None:
-    for text, origin in (("a" + Text.written("B"), [False, True]), (Text.written("B") + "a", [True, False]),
-                         ("" + Text("a"), [False])):
+    for text, origin in (
+        ("a" + Text.written("B"), [False, True]),
+        (Text.written("B") + "a", [True, False]),
+        ("" + Text("a"), [False]),
+    ):
         assert trusted(text) == origin
 
 

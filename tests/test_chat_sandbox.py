@@ -1,4 +1,5 @@
 """The template sandbox: renders like a plain jinja2 environment of transformers, and bounds what a template can cost."""
+
 from __future__ import annotations
 
 import gc
@@ -16,14 +17,18 @@ from pace import Clock
 from edgellm.chat import ChatTemplate
 from edgellm.errors import TemplateError
 
-MESSAGES = [{"role": "system", "content": "Be <b>kind</b> & brief.\n"}, {"role": "user", "content": "  Hi,\n\tthere\n"},
-            {"role": "assistant", "content": "<think>\na\n</think>\n\nHello", "n": [1, 2.5, None, True, {"b": 1, "a": "é"}]}]
+MESSAGES = [
+    {"role": "system", "content": "Be <b>kind</b> & brief.\n"},
+    {"role": "user", "content": "  Hi,\n\tthere\n"},
+    {"role": "assistant", "content": "<think>\na\n</think>\n\nHello", "n": [1, 2.5, None, True, {"b": 1, "a": "é"}]},
+]
 
 
 def plain(source: str) -> str:
     """What jinja2 renders in the environment that transformers makes."""
+
     class Generation(Extension):
-        tags = {"generation"}                # noqa: RUF012  # jinja2 declares it so
+        tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
 
         def parse(self, parser: Any) -> nodes.Node:
             line = next(parser.stream).lineno
@@ -33,11 +38,13 @@ def plain(source: str) -> str:
         def _pass(self, caller: Any) -> Any:
             return caller()
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                                extensions=[Generation, "jinja2.ext.loopcontrols"])
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+    )
     environment.filters["tojson"] = lambda value, **options: json.dumps(value, **{"ensure_ascii": False, **options})
-    return environment.from_string(source).render(messages=MESSAGES, add_generation_prompt=True, tools=None,
-                                                  bos_token="<s>", eos_token="</s>")
+    return environment.from_string(source).render(
+        messages=MESSAGES, add_generation_prompt=True, tools=None, bos_token="<s>", eos_token="</s>"
+    )
 
 
 SAME = [
@@ -93,7 +100,8 @@ SAME = [
 @pytest.mark.parametrize("source", SAME)
 def test_renders_like_plain_jinja(source: str) -> None:
     ours = ChatTemplate(source, bos="<s>", eos="</s>").render(
-        [{**message, "n": message["n"]} if "n" in message else message for message in MESSAGES])
+        [{**message, "n": message["n"]} if "n" in message else message for message in MESSAGES]
+    )
     assert ours.text == plain(source)
 
 
@@ -120,14 +128,20 @@ def test_helpers() -> None:
 
 
 BOMBS = {
-    "product": "{{ 'x' * 10 ** 10 }}", "list product": "{{ ([0] * 10 ** 9) | length }}", "power": "{{ 9 ** (9 ** 9) }}",
+    "product": "{{ 'x' * 10 ** 10 }}",
+    "list product": "{{ ([0] * 10 ** 9) | length }}",
+    "power": "{{ 9 ** (9 ** 9) }}",
     "squares": "{% set ns = namespace(s=7) %}{% for i in range(99) %}{% set ns.s = ns.s * ns.s %}{% endfor %}",
-    "center": "{{ 'x' | center(2000000000) }}", "center method": "{{ 'x'.center(2000000000) }}",
+    "center": "{{ 'x' | center(2000000000) }}",
+    "center method": "{{ 'x'.center(2000000000) }}",
     "zfill": "{{ 'x'.zfill(2000000000) }}",
-    "percent": "{{ '%2000000000d' % 1 }}", "percent filter": "{{ '%2000000000d' | format(1) }}",
+    "percent": "{{ '%2000000000d' % 1 }}",
+    "percent filter": "{{ '%2000000000d' | format(1) }}",
     "star": "{{ '%*d' % (2000000000, 1) }}",
-    "format": "{{ '{:2000000000}'.format('x') }}", "format in format": "{{ '{:{w}}'.format('x', w=2000000000) }}",
-    "format_map": "{{ '{a:>2000000000}'.format_map({'a': 'x'}) }}", "indent": "{{ ('x\n' * 9999) | indent(9999) }}",
+    "format": "{{ '{:2000000000}'.format('x') }}",
+    "format in format": "{{ '{:{w}}'.format('x', w=2000000000) }}",
+    "format_map": "{{ '{a:>2000000000}'.format_map({'a': 'x'}) }}",
+    "indent": "{{ ('x\n' * 9999) | indent(9999) }}",
     "nested loops": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
     "nested shorter loops": "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
     "letters": "{% for i in range(9999) %}{% for c in 'x' * 9999 %}{% endfor %}{% endfor %}",
@@ -136,36 +150,49 @@ BOMBS = {
     "doubling lists": "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
     "nesting lists": "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
     "nesting tuples": "{% set ns = namespace(s=(1,)) %}{% for i in range(60) %}{% set ns.s = (ns.s, ns.s) %}"
-                      "{% endfor %}{{ ns.s | string }}",
+    "{% endfor %}{{ ns.s | string }}",
     "nesting dicts": "{% set ns = namespace(s=1) %}{% for i in range(60) %}{% set ns.s = dict(a=ns.s, b=ns.s) %}"
-                     "{% endfor %}{{ ns.s | tojson }}",
+    "{% endfor %}{{ ns.s | tojson }}",
     "comparing": "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
-                 "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+    "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
     "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "branching recursion": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(100) }}",
     "recursive loop": "{% for x in [1, 1] recursive %}{{ loop([1, 1]) }}{% endfor %}",
-    "join": "{{ (['x' * 1000000] * 9999) | join }}", "join method": "{{ ('y' * 1000000).join(['x'] * 9999) }}",
+    "join": "{{ (['x' * 1000000] * 9999) | join }}",
+    "join method": "{{ ('y' * 1000000).join(['x'] * 9999) }}",
     "replace": "{{ ('x' * 1000000) | replace('x', 'y' * 1000000) }}",
     "replace method": "{{ ('x' * 1000000).replace('', 'y' * 100) }}",
-    "list": "{{ ('x' * 4000000) | list | length }}", "split": "{{ ('ab ' * 1000000).split() | length }}",
-    "lines": "{{ ('ab\n' * 1000000).splitlines() | length }}", "expandtabs": "{{ ('\t' * 1000000).expandtabs(9999) }}",
+    "list": "{{ ('x' * 4000000) | list | length }}",
+    "split": "{{ ('ab ' * 1000000).split() | length }}",
+    "lines": "{{ ('ab\n' * 1000000).splitlines() | length }}",
+    "expandtabs": "{{ ('\t' * 1000000).expandtabs(9999) }}",
     "many strings": "{% set ns = namespace(l=[]) %}{% set s = 'x' * 99999 %}{% for i in range(9999) %}"
-                    "{% set ns.l = ns.l + [s[i:]] %}{% endfor %}",
+    "{% set ns.l = ns.l + [s[i:]] %}{% endfor %}",
     "mapped strings": "{{ range(9999) | map('string') | map('center', 9999) | list | length }}",
-    "lists summed": "{{ ([[1]] * 50000) | sum(start=[]) | length }}", "batch": "{{ [1] | batch(1000000000, 'x') | list }}",
-    "json": "{{ [[1]] | tojson(indent=2000000000) }}", "round": "{{ 1 | round(1000000000, 'ceil') }}",
-    "to_bytes": "{{ (1).to_bytes(2000000000, 'big') }}", "translate": "{{ 'x'.translate({120: 'y'}) }}",
+    "lists summed": "{{ ([[1]] * 50000) | sum(start=[]) | length }}",
+    "batch": "{{ [1] | batch(1000000000, 'x') | list }}",
+    "json": "{{ [[1]] | tojson(indent=2000000000) }}",
+    "round": "{{ 1 | round(1000000000, 'ceil') }}",
+    "to_bytes": "{{ (1).to_bytes(2000000000, 'big') }}",
+    "translate": "{{ 'x'.translate({120: 'y'}) }}",
     "slow operations": "{% set s = 'x' * 4000000 %}{% for i in range(9999) %}{{ s.count('xy') }}{% endfor %}",
-    "long output": "{% for i in range(9999) %}{{ 'x' * 9999 }}{% endfor %}", "long source": "x" * 99_999,
-    "large source": "{{ a.b }}" * 7000, "deep source": "{{ " + "(" * 9000 + "1" + ")" * 9000 + " }}",
-    "deep blocks": "{% if 1 %}" * 2000 + "{% endif %}" * 2000, "big number": "{{ " + "9" * 9999 + " }}",
-    "summed lists": "{{ ([{'n': [1]}] * 9999) | sum(attribute='n') }}", "quoted": "{{ ('é' * 900000) | urlencode }}",
+    "long output": "{% for i in range(9999) %}{{ 'x' * 9999 }}{% endfor %}",
+    "long source": "x" * 99_999,
+    "large source": "{{ a.b }}" * 7000,
+    "deep source": "{{ " + "(" * 9000 + "1" + ")" * 9000 + " }}",
+    "deep blocks": "{% if 1 %}" * 2000 + "{% endif %}" * 2000,
+    "big number": "{{ " + "9" * 9999 + " }}",
+    "summed lists": "{{ ([{'n': [1]}] * 9999) | sum(attribute='n') }}",
+    "quoted": "{{ ('é' * 900000) | urlencode }}",
     "lipsum": "{{ lipsum(n=99999) }}",
-    "wrapped": "{{ ('x ' * 400000) | wordwrap(1) }}", "wrapped wide": "{{ 'x' | wordwrap(2000000000) }}",
+    "wrapped": "{{ ('x ' * 400000) | wordwrap(1) }}",
+    "wrapped wide": "{{ 'x' | wordwrap(2000000000) }}",
     "wrapped with long ends": "{{ ('x ' * 9999) | wordwrap(1, wrapstring='y' * 100) }}",
     "wrapped word": "{{ ('x' * 90000) | wordwrap(1) }}",
-    "tags": "{{ ('<b>' * 300000) | striptags }}", "entities": "{{ ('&a' * 400000) | striptags }}",
-    "attributes": "{{ {'a': '<' * 400000} | xmlattr }}", "attribute lists": "{{ {'a': ['<' * 400000]} | xmlattr }}",
+    "tags": "{{ ('<b>' * 300000) | striptags }}",
+    "entities": "{{ ('&a' * 400000) | striptags }}",
+    "attributes": "{{ {'a': '<' * 400000} | xmlattr }}",
+    "attribute lists": "{{ {'a': ['<' * 400000]} | xmlattr }}",
     "pretty": "{{ (['x'] * 9999) | pprint }}{{ ('x ' * 400000) | pprint }}",
     "pretty indents": "{{ {'k' * 400000: 'x ' * 90000} | pprint }}",
     "block": "{% block a %}{{ self.a() }}{% endblock %}",
@@ -189,15 +216,24 @@ def test_bombs_end_soon_and_small(source: str) -> None:
 
 
 ESCAPES = [
-    "{{ ''.__class__.__mro__ }}", "{{ cycler.__init__.__globals__.os.popen('touch PWNED').read() }}",
+    "{{ ''.__class__.__mro__ }}",
+    "{{ cycler.__init__.__globals__.os.popen('touch PWNED').read() }}",
     "{{ '{0.__class__.__mro__}'.format('') }}",
-    "{{ self.__init__.__globals__ }}", "{{ joiner.__init__.__globals__ }}", "{{ namespace(__class__=1) }}",
+    "{{ self.__init__.__globals__ }}",
+    "{{ joiner.__init__.__globals__ }}",
+    "{{ namespace(__class__=1) }}",
     "{{ messages.append(1) }}",
-    "{{ messages[0].update(a=1) }}", "{% include '/etc/passwd' %}", "{% import 'os' as os %}",
+    "{{ messages[0].update(a=1) }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}",
     "{{ raise_exception.__globals__.x }}",
-    "{% set ns = namespace() %}{% set ns.__class__ = 1 %}", "{{ ''.encode() }}",
-    "{{ (messages | map('attr', '__class__') | list)[0].x }}", "{{ {'a b': 1} | xmlattr }}", "{{ 'x' | wordwrap(0) }}",
-    "{{ 'x' | random }}", "{{ 'http://x' | urlize }}",
+    "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
+    "{{ ''.encode() }}",
+    "{{ (messages | map('attr', '__class__') | list)[0].x }}",
+    "{{ {'a b': 1} | xmlattr }}",
+    "{{ 'x' | wordwrap(0) }}",
+    "{{ 'x' | random }}",
+    "{{ 'http://x' | urlize }}",
 ]
 
 
@@ -209,8 +245,9 @@ def test_no_way_out(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("source", ["{% if %}", "{% foo %}", "{{ 1 +", "{% for %}", "{{ messages.x.y }}", "{{ 1 / 0 }}",
-                                    "{{ x | nofilter }}"])
+@pytest.mark.parametrize(
+    "source", ["{% if %}", "{% foo %}", "{{ 1 +", "{% for %}", "{{ messages.x.y }}", "{{ 1 / 0 }}", "{{ x | nofilter }}"]
+)
 def test_broken_templates(source: str) -> None:
     with pytest.raises(TemplateError, match=r"^some\.gguf"):
         ChatTemplate(source, name="some.gguf").render(MESSAGES)
@@ -218,17 +255,21 @@ def test_broken_templates(source: str) -> None:
 
 def test_long_conversations_are_no_bombs() -> None:
     """A thousand messages of a thousand characters, through a template that copies lists and strips everything."""
-    source = ("{% set ns = namespace(l=[]) %}{% for m in messages %}{% set ns.l = ns.l + [m] %}{% endfor %}"
-              "{% for m in ns.l %}{{ '<|' + m.role + '|>' + m.content.split('</think>')[-1].strip() | trim + '\n' }}{% endfor %}")
+    source = (
+        "{% set ns = namespace(l=[]) %}{% for m in messages %}{% set ns.l = ns.l + [m] %}{% endfor %}"
+        "{% for m in ns.l %}{{ '<|' + m.role + '|>' + m.content.split('</think>')[-1].strip() | trim + '\n' }}{% endfor %}"
+    )
     messages = [{"role": "user" if i % 2 else "assistant", "content": "word " * 200} for i in range(1000)]
     assert len(ChatTemplate(source).render(messages).text) > 1_000_000
 
 
 def test_templates_may_look_back_from_each_message() -> None:
     """As Gemma 4's own does, for the role before: quadratic in the messages, and no bomb."""
-    source = ("{% for m in messages %}{% set ns = namespace(role='', found=false) %}{% for j in range(loop.index0 - 1, -1, -1) %}"
-              "{% if not ns.found %}{% if messages[j].role != 'tool' %}{% set ns.role = messages[j].role %}"
-              "{% set ns.found = true %}{% endif %}{% endif %}{% endfor %}{{ ns.role[:1] }}{% endfor %}")
+    source = (
+        "{% for m in messages %}{% set ns = namespace(role='', found=false) %}{% for j in range(loop.index0 - 1, -1, -1) %}"
+        "{% if not ns.found %}{% if messages[j].role != 'tool' %}{% set ns.role = messages[j].role %}"
+        "{% set ns.found = true %}{% endif %}{% endif %}{% endfor %}{{ ns.role[:1] }}{% endfor %}"
+    )
     messages = [{"role": "user" if i % 2 else "assistant", "content": "word"} for i in range(600)]
     assert ChatTemplate(source).render(messages).text == ("au" * 300)[:599]
     clock = Clock()

@@ -1,4 +1,5 @@
 """Chats that are saved by themselves: they come back, also where a state is damaged or two terminals are at it."""
+
 from __future__ import annotations
 
 import errno
@@ -125,7 +126,7 @@ def test_a_damaged_text_is_told(model: edgellm.Model) -> None:
         damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
         store.text_path("a").write_bytes(damaged)
         try:
-            assert store.read("a") == json_equal(whole)            # white space and the like
+            assert store.read("a") == json_equal(whole)  # white space and the like
         except SessionError as error:
             assert "sessions rm a" in str(error)
     for wrong in (b"[]", b"{}", b'{"version": 1}', b""):
@@ -170,8 +171,9 @@ def test_two_terminals_keep_to_themselves(model: edgellm.Model, capsys: pytest.C
     assert third.keeper is not None and third.keeper.name == "hello-3"
 
 
-def test_commands_of_saved_chats(model: edgellm.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                 monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_saved_chats(
+    model: edgellm.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     chat, store = begin(model), SessionStore()
     for line in ("/save", "/fork", "/undo", "/copy", "/file", "/file nowhere.txt", "/load nothing"):
         with pytest.raises((OptionError, SessionError)):
@@ -283,8 +285,9 @@ def test_the_command_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -
     assert app.run(["sessions"]) == 0 and capsys.readouterr() == (page, "") and "export" in page
 
 
-def test_a_full_disk_is_told_once_behind_the_answer(model: edgellm.Model, capsys: pytest.CaptureFixture[str],
-                                                    monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk_is_told_once_behind_the_answer(
+    model: edgellm.Model, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """And again only when the chat ends, or something else goes wrong."""
     chat = begin(model, SessionStore(tmp_path))
     kept = chat.keeper
@@ -306,8 +309,9 @@ def test_a_full_disk_is_told_once_behind_the_answer(model: edgellm.Model, capsys
     assert said.startswith("what was said is saved, but") and "saved as a;" in said
 
 
-def test_a_session_that_could_not_be_saved_leaves_nothing(model: edgellm.Model, monkeypatch: pytest.MonkeyPatch,
-                                                          tmp_path: Path) -> None:
+def test_a_session_that_could_not_be_saved_leaves_nothing(
+    model: edgellm.Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """And the chat goes on under its old name."""
     store = SessionStore(tmp_path)
     chat, write = begin(model, store), SessionStore.write

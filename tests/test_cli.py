@@ -1,4 +1,5 @@
 """The commands without a terminal: what goes to stdout and stderr, which exit code, and what the library is asked for."""
+
 from __future__ import annotations
 
 import io
@@ -22,8 +23,25 @@ from edgellm.engine.records import Generation
 from edgellm.errors import OptionError
 from edgellm.formats.writer import GGUFWriter
 
-COMMANDS = ("chat", "run", "fit", "pull", "list", "show", "path", "rm", "import", "tokenize", "bench", "doctor", "embed",
-            "convert", "perplexity", "quantize", "verify")
+COMMANDS = (
+    "chat",
+    "run",
+    "fit",
+    "pull",
+    "list",
+    "show",
+    "path",
+    "rm",
+    "import",
+    "tokenize",
+    "bench",
+    "doctor",
+    "embed",
+    "convert",
+    "perplexity",
+    "quantize",
+    "verify",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +62,7 @@ def test_run_prints_the_answer_only(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 @pytest.mark.parametrize("template, arguments", [(False, []), (True, ["--raw"])])
-def test_run_continues_the_text_without_a_template(
-    monkeypatch: pytest.MonkeyPatch, template: bool, arguments: list[str],
-) -> None:
+def test_run_continues_the_text_without_a_template(monkeypatch: pytest.MonkeyPatch, template: bool, arguments: list[str]) -> None:
     loader = use(monkeypatch, " there was", template=template)
     assert app.run(["run", "m", "Once", *arguments]) == 0
     assert loader.model.calls[0][:2] == ("stream", "Once")
@@ -54,24 +70,44 @@ def test_run_continues_the_text_without_a_template(
 
 def test_run_hands_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = use(monkeypatch, "x")
-    line = ("run m p -n 5 --temp 0.5 --top-k 3 --top-p 0.9 --min-p 0.1 -s 7 -c 128 -t 1 --kv-type f32 --sinks 2 "
-            "--system S --repeat-penalty 1.1 --presence-penalty 0.2 --frequency-penalty -0.3 --stop END --stop \\n")
+    line = (
+        "run m p -n 5 --temp 0.5 --top-k 3 --top-p 0.9 --min-p 0.1 -s 7 -c 128 -t 1 --kv-type f32 --sinks 2 "
+        "--system S --repeat-penalty 1.1 --presence-penalty 0.2 --frequency-penalty -0.3 --stop END --stop \\n"
+    )
     assert app.run(line.split()) == 0
     assert loader.calls == [("m", {"context": 128, "threads": 1, "kv_type": "f32", "sinks": 2})]
     _, messages, options = loader.model.calls[0]
     assert messages[0] == {"role": "system", "content": "S"}
-    assert options == {"max_tokens": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "seed": 7,
-                       "repeat_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": -0.3, "stop": ("END", "\n")}
+    assert options == {
+        "max_tokens": 5,
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "seed": 7,
+        "repeat_penalty": 1.1,
+        "presence_penalty": 0.2,
+        "frequency_penalty": -0.3,
+        "stop": ("END", "\n"),
+    }
 
 
-@pytest.mark.parametrize(("arguments", "options"), [
-    (["--choices", "yes, no"], {"choices": ["yes", "no"]}), (["--choices", '["a,b", "c"]'], {"choices": ["a,b", "c"]}),
-    (["--regex", "[0-9]+"], {"regex": "[0-9]+"}), (["--schema", '{"type": "integer"}'], {"schema": {"type": "integer"}}),
-    (["--schema", "schema.json"], {"schema": {"type": "boolean"}}), (["--grammar", "grammar.lark"], {"grammar": 'start: "a"'}),
-    (["--think-budget", "9"], {"think_budget": 9}), (["--draft", "ngram"], {"draft": "ngram"}),
-])
-def test_run_hands_the_answers_form_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str],
-                                       options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["--choices", "yes, no"], {"choices": ["yes", "no"]}),
+        (["--choices", '["a,b", "c"]'], {"choices": ["a,b", "c"]}),
+        (["--regex", "[0-9]+"], {"regex": "[0-9]+"}),
+        (["--schema", '{"type": "integer"}'], {"schema": {"type": "integer"}}),
+        (["--schema", "schema.json"], {"schema": {"type": "boolean"}}),
+        (["--grammar", "grammar.lark"], {"grammar": 'start: "a"'}),
+        (["--think-budget", "9"], {"think_budget": 9}),
+        (["--draft", "ngram"], {"draft": "ngram"}),
+    ],
+)
+def test_run_hands_the_answers_form_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], options: dict[str, Any]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("schema.json").write_text('{"type": "boolean"}')
     Path("grammar.lark").write_text('start: "a"')
@@ -80,14 +116,22 @@ def test_run_hands_the_answers_form_on(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert loader.model.calls[0][2] == options
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (["--schema", '{"not": {}}'], "'not'"), (["--schema", "{"], "--schema '{': is not JSON"),
-    (["--schema", "gone"], "--schema gone: "),
-    (["--choices", '["a"'], "--choices"), (["--choices", ","], "choices has"), (["--regex", "("], "unclosed group"),
-    (["--grammar", "gone"], "--grammar gone: cannot be read"), (["--regex", "a", "--choices", "a,b"], "choices and regex"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--schema", '{"not": {}}'], "'not'"),
+        (["--schema", "{"], "--schema '{': is not JSON"),
+        (["--schema", "gone"], "--schema gone: "),
+        (["--choices", '["a"'], "--choices"),
+        (["--choices", ","], "choices has"),
+        (["--regex", "("], "unclosed group"),
+        (["--grammar", "gone"], "--grammar gone: cannot be read"),
+        (["--regex", "a", "--choices", "a,b"], "choices and regex"),
+    ],
+)
 def test_run_refuses_a_faulty_form_before_the_model_is_loaded(
-        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
     loader = use(monkeypatch, "x")
     assert app.run(["run", "m", "Hi", *arguments]) == 2
     assert said in capsys.readouterr().err and not loader.calls
@@ -111,7 +155,8 @@ def test_run_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 def test_run_as_json_prints_what_there_is_when_ctrl_c_ends_it(
-        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Interrupted(FakeStream):
         def drain(self) -> Generation:
             next(iter(self))
@@ -136,20 +181,26 @@ def test_run_with_log_probabilities(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert len(top) == 3 and top[0] == each and each["text"] and top[2]["logprob"] <= top[1]["logprob"] <= each["logprob"] < 0
 
 
-@pytest.mark.parametrize(("option", "value", "said"), [
-    ("--choices", "yes indeed,no", "not of the form that was asked for"), ("--regex", "[a-z ]+", "not of the form"),
-    ("--stop", "x", "")])
-def test_a_form_that_was_cut_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, value: str,
-                                     said: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--choices", "yes indeed,no", "not of the form that was asked for"),
+        ("--regex", "[a-z ]+", "not of the form"),
+        ("--stop", "x", ""),
+    ],
+)
+def test_a_form_that_was_cut_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, value: str, said: str
+) -> None:
     use(monkeypatch, FakeStream("yes", "length"))
     assert app.run(["run", "m", "Is it?", option, value, "-n", "3"]) == 0
     out, err = capsys.readouterr()
     assert out == "yes\n" and said in err and bool(said) == bool(err)
 
 
-@pytest.mark.parametrize("arguments, prompt", [
-    ([], "from a file"), (["first"], "first\n\nfrom a file"), (["--raw"], "from a file\n"),
-])
+@pytest.mark.parametrize(
+    "arguments, prompt", [([], "from a file"), (["first"], "first\n\nfrom a file"), (["--raw"], "from a file\n")]
+)
 def test_a_prompt_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], prompt: str) -> None:
     loader = use(monkeypatch, "x", template=False)
     (tmp_path / "prompt.txt").write_text("from a file\n")
@@ -167,13 +218,20 @@ def test_the_model_is_looked_at_before_a_prompt_is_asked_for(tmp_path: Path, cap
     assert "PROMPT is missing" in one_line(capsys)
 
 
-@pytest.mark.parametrize("arguments, said", [
-    (["--kv-type", "x"], "--kv-type x does not exist"), (["--backend", "x"], "--backend x does not exist"),
-    (["--context", "9", "--sinks", "9"], "--context 9 is not possible; give a number of tokens from 11 (two more than --sinks 9)"),
-    (["--stop", ""], "--stop '': give a text"),
-])
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--kv-type", "x"], "--kv-type x does not exist"),
+        (["--backend", "x"], "--backend x does not exist"),
+        (
+            ["--context", "9", "--sinks", "9"],
+            "--context 9 is not possible; give a number of tokens from 11 (two more than --sinks 9)",
+        ),
+        (["--stop", ""], "--stop '': give a text"),
+    ],
+)
 def test_errors_of_the_library_in_the_words_of_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     assert app.run(["run", str(tiny_model(tmp_path / "tiny.gguf", "llama", "F32", tokenizer="bpe")), "x", *arguments]) == 2
     assert said in one_line(capsys)
@@ -184,9 +242,15 @@ def test_help_shows_the_defaults_in_force(capsys: pytest.CaptureFixture[str]) ->
 
     assert app.run(["run", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for flag, name in (("temp", "temperature"), ("top-k", "top_k"), ("top-p", "top_p"), ("min-p", "min_p"),
-                       ("repeat-penalty", "repeat_penalty"), ("presence-penalty", "presence_penalty"),
-                       ("frequency-penalty", "frequency_penalty")):
+    for flag, name in (
+        ("temp", "temperature"),
+        ("top-k", "top_k"),
+        ("top-p", "top_p"),
+        ("min-p", "min_p"),
+        ("repeat-penalty", "repeat_penalty"),
+        ("presence-penalty", "presence_penalty"),
+        ("frequency-penalty", "frequency_penalty"),
+    ):
         assert re.search(rf"--{flag}\b[^=]*?Default: {getattr(SamplingOptions(), name):g}\b", shown), flag
     assert "Default: what it was trained for, or as much of it as a quarter of the free memory holds." in shown
 
@@ -206,9 +270,7 @@ def test_catalogue_defaults_yield_to_the_user(monkeypatch: pytest.MonkeyPatch) -
     assert (second["temperature"], second["top_k"]) == (0, 20)
 
 
-def test_run_says_when_its_own_limit_cut_the_answer(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_run_says_when_its_own_limit_cut_the_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     use(monkeypatch, FakeStream("x", "length"), FakeStream("x", "length"))
     assert app.run(["run", "m", "p"]) == 0
     assert "-n sets another limit" in capsys.readouterr().err
@@ -217,7 +279,7 @@ def test_run_says_when_its_own_limit_cut_the_answer(
 
 
 def test_control_characters_do_not_reach_a_pipe_unless_raw(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     use(monkeypatch, "a\x1b[31mb\x07", "a\x1b[31mb\x07")
     assert app.run(["run", "m", "p"]) == 0
@@ -227,7 +289,7 @@ def test_control_characters_do_not_reach_a_pipe_unless_raw(
 
 
 def test_replies_begin_with_a_word_and_continuations_as_they_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     use(monkeypatch, "\n  a b", "\n  a b")
     assert app.run(["run", "m", "p"]) == 0
@@ -239,7 +301,7 @@ def test_replies_begin_with_a_word_and_continuations_as_they_are(
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_is_shown_only_when_it_takes_long(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
 ) -> None:
     def be_patient(seconds: float) -> None:
         for name in ("PATIENCE_TERMINAL", "PATIENCE_LOG"):
@@ -274,42 +336,62 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-@pytest.mark.parametrize("line, said", [
-    ("bogus", "no command 'bogus'"),
-    ("rn m", "did you mean run"),
-    ("--nope", "--nope"),
-    ("run", "MODEL"),
-    ("run m x -ngl 99", "-ngl: there is no such option; edgellm run --help"),
-    ("run m x --temprature 1", "--temprature: there is no such option; did you mean --temp or --temperature? edgellm run --help"),
-    ("run m x --threads many", "--threads many: 'many' is not a whole number"),
-    ("run m x --top-p much", "'much' is not a number"),
-    ("run m x -n abc", "-n abc"),
-    ("run m x --top-p=abc", "--top-p abc"),
-    ("run m x --nope", "--nope"),
-    ("run m x --temp", "--temp"),
-    ("run m x y z", "y z: too many arguments; quote text that has spaces; edgellm run --help"),
-    ("sessions rm", "edgellm sessions rm --help shows"),
-    ("sessions nope", "no such command 'nope'; edgellm sessions --help shows"),
-    ("run guide x --lora=", "--lora '': give the file"),
-    ("show m --graph --json", "--graph"),
-    ("show m --graph -c 0", "--context 0: give 8 or more"),
-    ("bench m -t 0", "-t 0: give 1 or more"),
-    *[(f"{command} m {line}", f"{line}: give {advice}") for command in ("run", "chat") for line, advice in (
-        ("--threads 0", "1 or more"), ("--threads 2000", "1024 or less"), ("--threads-batch -2", "1 or more"),
-        ("--context 7", "8 or more"), ("--temp -0.5", "0 or more"), ("--temp nan", "0 or more"), ("--temp inf", "a finite number"),
-        ("--top-k -2", "-1 or more"), ("--top-p 7", "a number from 0 to 1"), ("--min-p -0.1", "a number from 0 to 1"),
-        ("--repeat-penalty 0", "more than 0"), ("--presence-penalty nan", "a finite number"), ("--sinks -1", "0 or more"),
-        ("--frequency-penalty inf", "a finite number"), ("--seed -3", "0 or more, or -1"),
-    )],
-    ("run m --file no-such-file", "--file no-such-file: cannot be read"),
-    ("tokenize m", "TEXT is missing"),
-    ("bench m -p a", "-p a"),
-    ("bench m -n -5", "-n -5"),
-    ("bench m -p 0 -n 0", "nothing to measure"),
-    ("bench m -r 0", "-r 0"),
-    ("bench m -pg 512", "-pg 512"),
-    ("bench m -pg 0,4", "-pg 0,4"),
-])
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("bogus", "no command 'bogus'"),
+        ("rn m", "did you mean run"),
+        ("--nope", "--nope"),
+        ("run", "MODEL"),
+        ("run m x -ngl 99", "-ngl: there is no such option; edgellm run --help"),
+        (
+            "run m x --temprature 1",
+            "--temprature: there is no such option; did you mean --temp or --temperature? edgellm run --help",
+        ),
+        ("run m x --threads many", "--threads many: 'many' is not a whole number"),
+        ("run m x --top-p much", "'much' is not a number"),
+        ("run m x -n abc", "-n abc"),
+        ("run m x --top-p=abc", "--top-p abc"),
+        ("run m x --nope", "--nope"),
+        ("run m x --temp", "--temp"),
+        ("run m x y z", "y z: too many arguments; quote text that has spaces; edgellm run --help"),
+        ("sessions rm", "edgellm sessions rm --help shows"),
+        ("sessions nope", "no such command 'nope'; edgellm sessions --help shows"),
+        ("run guide x --lora=", "--lora '': give the file"),
+        ("show m --graph --json", "--graph"),
+        ("show m --graph -c 0", "--context 0: give 8 or more"),
+        ("bench m -t 0", "-t 0: give 1 or more"),
+        *[
+            (f"{command} m {line}", f"{line}: give {advice}")
+            for command in ("run", "chat")
+            for line, advice in (
+                ("--threads 0", "1 or more"),
+                ("--threads 2000", "1024 or less"),
+                ("--threads-batch -2", "1 or more"),
+                ("--context 7", "8 or more"),
+                ("--temp -0.5", "0 or more"),
+                ("--temp nan", "0 or more"),
+                ("--temp inf", "a finite number"),
+                ("--top-k -2", "-1 or more"),
+                ("--top-p 7", "a number from 0 to 1"),
+                ("--min-p -0.1", "a number from 0 to 1"),
+                ("--repeat-penalty 0", "more than 0"),
+                ("--presence-penalty nan", "a finite number"),
+                ("--sinks -1", "0 or more"),
+                ("--frequency-penalty inf", "a finite number"),
+                ("--seed -3", "0 or more, or -1"),
+            )
+        ],
+        ("run m --file no-such-file", "--file no-such-file: cannot be read"),
+        ("tokenize m", "TEXT is missing"),
+        ("bench m -p a", "-p a"),
+        ("bench m -n -5", "-n -5"),
+        ("bench m -p 0 -n 0", "nothing to measure"),
+        ("bench m -r 0", "-r 0"),
+        ("bench m -pg 512", "-pg 512"),
+        ("bench m -pg 0,4", "-pg 0,4"),
+    ],
+)
 def test_usage_errors_are_one_line(capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
     assert app.run(line.split()) == 2
     assert said in one_line(capsys)
@@ -330,7 +412,7 @@ def test_system_prompt_needs_a_template(monkeypatch: pytest.MonkeyPatch, capsys:
 @pytest.mark.parametrize("command", [["run", "{}", "x"], ["show", "{}"], ["tokenize", "{}", "x"], ["bench", "{}"], ["chat", "{}"]])
 @pytest.mark.parametrize("name", ["nothing-here", "../nothing.gguf", "hf:nobody/nothing", "no\ngood\x1b[2J.gguf", "x" * 300])
 def test_model_errors_are_one_line(
-    command: list[str], name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    command: list[str], name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert app.run([part.format(name) for part in command]) == 3
@@ -349,13 +431,16 @@ def test_files_that_are_no_models(capsys: pytest.CaptureFixture[str], tmp_path: 
             one_line(capsys)
 
 
-@pytest.mark.parametrize("error, code, said", [
-    (OptionError("top_p=3 is out of range."), 2, "--top-p 3 is"),
-    (MemoryError(), 3, "out of memory"),
-    (ZeroDivisionError("division by zero"), 1, "--debug"),
-])
+@pytest.mark.parametrize(
+    "error, code, said",
+    [
+        (OptionError("top_p=3 is out of range."), 2, "--top-p 3 is"),
+        (MemoryError(), 3, "out of memory"),
+        (ZeroDivisionError("division by zero"), 1, "--debug"),
+    ],
+)
 def test_other_errors(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str
 ) -> None:
     def fail(name: str, options: dict[str, Any]) -> FakeModel:
         raise error
@@ -424,11 +509,21 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "attend(" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("wrong", [
-    {"llama.context_length": [1, 2]}, {"tokenizer.ggml.tokens": 7}, {"llama.block_count": [1]}, {"general.name": ["a"]},
-    {"tokenizer.ggml.tokens": "x"}, {"general.license": [True]}, {"tokenizer.chat_template": [1]}])
-def test_show_has_nothing_to_say_of_metadata_of_other_types(tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                                            wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"llama.context_length": [1, 2]},
+        {"tokenizer.ggml.tokens": 7},
+        {"llama.block_count": [1]},
+        {"general.name": ["a"]},
+        {"tokenizer.ggml.tokens": "x"},
+        {"general.license": [True]},
+        {"tokenizer.chat_template": [1]},
+    ],
+)
+def test_show_has_nothing_to_say_of_metadata_of_other_types(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict[str, Any]
+) -> None:
     keys = {"general.architecture": "llama", **wrong}
     with GGUFWriter(tmp_path / "m.gguf", keys, []):
         pass

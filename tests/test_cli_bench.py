@@ -1,4 +1,5 @@
 """`edgellm bench`: which tests it runs, and what it makes of their times; nothing here is timed."""
+
 from __future__ import annotations
 
 import json
@@ -87,11 +88,11 @@ def test_bench(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
     assert [(row["n_prompt"], row["n_gen"]) for row in rows] == [(16, 0), (8, 0), (0, 4)]
     assert all(len(row["samples_ts"]) == 3 and row["avg_ts"] > 0 and row["isa"] == "generic" and row["cores"] >= 1 for row in rows)
     assert [row["of_read"] is None for row in rows] == [True, True, False]
-    written = rows[2]                            # 3000 bytes of weights, and of two or three keys in one layer
+    written = rows[2]  # 3000 bytes of weights, and of two or three keys in one layer
     token_bytes = written["bytes_per_second"] / statistics.median(written["samples_ts"])
     assert token_bytes == pytest.approx(3000 + 2 * 2 * 32 * 2) and written["read_bytes_per_second"] == 1e10
     assert written["of_read"] == pytest.approx(written["bytes_per_second"] / 1e10)
-    assert loader.asked == [(16, 1)] * 4 + [(8, 1)] * 4 + [(1, 4)] * 4        # one repetition more than is counted
+    assert loader.asked == [(16, 1)] * 4 + [(8, 1)] * 4 + [(1, 4)] * 4  # one repetition more than is counted
     assert loader.calls[0]["threads"] == 1 and loader.calls[0]["threads_batch"] == 2
     assert app.run(["bench", "m", "-p", "8", "-n", "0", "-r", "1"]) == 0
     assert [row[3] for row in bench_table(capsys)] == ["pp8"]
@@ -113,7 +114,7 @@ def test_bench_in_a_filled_context(loader: Loader, capsys: pytest.CaptureFixture
 def test_bench_of_prompt_and_generation_together(loader: Loader, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["bench", "m", "-p", "0", "-n", "0", "-pg", "8,4", "-pg", "60,40", "-r", "1"]) == 0
     assert [row[3] for row in bench_table(capsys)] == ["pp8+tg4", "pp60+tg40"]
-    assert loader.asked == [(8, 5)] * 2 + [(60, 41)] * 2          # the prompt's last token yields one more
+    assert loader.asked == [(8, 5)] * 2 + [(60, 41)] * 2  # the prompt's last token yields one more
     assert loader.calls[0]["context"] == 100
 
 

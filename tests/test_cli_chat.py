@@ -1,4 +1,5 @@
 """The chat: its commands, its memory of turns, its input, its choice of a model, over a pipe and on a terminal."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -54,7 +55,7 @@ def text_of(events: Iterator[Event]) -> str:
 
 def conversation(*answers: str | FakeStream, **settings: Any) -> tuple[Conversation, FakeModel]:
     model = FakeModel(*answers)
-    return Conversation(model, settings), model            # type: ignore[arg-type]  # stands in for a Model
+    return Conversation(model, settings), model  # type: ignore[arg-type]  # stands in for a Model
 
 
 def test_turns_are_remembered_made_again_and_forgotten() -> None:
@@ -121,16 +122,19 @@ def test_a_file_that_is_too_long_does_not_come_again(monkeypatch: pytest.MonkeyP
     assert text_of(chat.ask("Hello")) == "short" and model.calls[0][1] == [say("Hello")]
 
 
-@pytest.mark.parametrize("lines, message", [
-    (["plain"], "plain"),
-    (["one \\", "two"], "one \ntwo"),
-    (['"""', "one", "", "two", '"""'], "one\n\ntwo"),
-    (['"""one', 'two"""'], "one\ntwo"),
-    (['"""one"""'], "one"),
-    (["open \\"], "open \n"),
-    (['"""open', "end"], "open\nend"),
-    ([], None),
-])
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        (["plain"], "plain"),
+        (["one \\", "two"], "one \ntwo"),
+        (['"""', "one", "", "two", '"""'], "one\n\ntwo"),
+        (['"""one', 'two"""'], "one\ntwo"),
+        (['"""one"""'], "one"),
+        (["open \\"], "open \n"),
+        (['"""open', "end"], "open\nend"),
+        ([], None),
+    ],
+)
 def test_messages_of_several_lines(lines: list[str], message: str | None) -> None:
     left = iter(lines)
     assert read_message(lambda prompt: next(left, None)) == message
@@ -157,17 +161,33 @@ def test_commands_change_settings(capsys: pytest.CaptureFixture[str]) -> None:
         carry_out("/exit", chat)
 
 
-@pytest.mark.parametrize("line, said", [
-    ("/nope", "/nope"), ("/set nope 1", "nope"), ("/set temp warm", "warm"), ("/set seed 0.5", "0.5"), ("/regen", "/regen"),
-    ("/set temp nan", "/set temp nan: give 0 or more, or default"), ("/set temp -3", "give 0 or more"),
-    ("/set top-p 7", "/set top-p 7: give a number from 0 to 1, or default"), ("/set top-k -3", "give 0"),
-    ("/set n 0", "give 1 or more, or -1"), ("/set seed -2", "give 0 or more, or -1"), ("/set min-p inf", "/set min-p inf: give"),
-    ("/set repeat-penalty 0", "give more than 0"), ("/set think maybe", "give on or off"), ("/set think on", "no <think>"),
-    ("/", "/help"), ("/hlp", "/hlp: there is no such command; did you mean /help?"),
-    ("/zzz", "there is no such command; /help lists"),
-    ("/set temperature nan", "/set temperature nan: give 0 or more"), ("/set num_predict 0", "give 1 or more, or -1"),
-    ("/set temprature 1", "did you mean temp? The options are temp, top-k"), ("/set zzz 1", "no such option; the options are temp"),
-])
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("/nope", "/nope"),
+        ("/set nope 1", "nope"),
+        ("/set temp warm", "warm"),
+        ("/set seed 0.5", "0.5"),
+        ("/regen", "/regen"),
+        ("/set temp nan", "/set temp nan: give 0 or more, or default"),
+        ("/set temp -3", "give 0 or more"),
+        ("/set top-p 7", "/set top-p 7: give a number from 0 to 1, or default"),
+        ("/set top-k -3", "give 0"),
+        ("/set n 0", "give 1 or more, or -1"),
+        ("/set seed -2", "give 0 or more, or -1"),
+        ("/set min-p inf", "/set min-p inf: give"),
+        ("/set repeat-penalty 0", "give more than 0"),
+        ("/set think maybe", "give on or off"),
+        ("/set think on", "no <think>"),
+        ("/", "/help"),
+        ("/hlp", "/hlp: there is no such command; did you mean /help?"),
+        ("/zzz", "there is no such command; /help lists"),
+        ("/set temperature nan", "/set temperature nan: give 0 or more"),
+        ("/set num_predict 0", "give 1 or more, or -1"),
+        ("/set temprature 1", "did you mean temp? The options are temp, top-k"),
+        ("/set zzz 1", "no such option; the options are temp"),
+    ],
+)
 def test_commands_that_cannot_be_carried_out(line: str, said: str) -> None:
     with pytest.raises(OptionError, match=re.escape(said)):
         carry_out(line, conversation()[0])
@@ -201,9 +221,18 @@ def test_set_shows_what_holds_and_takes_it_back(capsys: pytest.CaptureFixture[st
     carry_out("/set", chat)
     rows = shown(capsys)
     assert {name: " ".join(rows[name].split()) for name in SETTINGS} == {
-        "temp": "1.5 set by you", "top-k": "20 recommended for this model", "top-p": "0.95", "min-p": "0.2 set by you",
-        "repeat-penalty": "1", "presence-penalty": "0", "frequency-penalty": "0", "seed": "7 set by you",
-        "n": "no limit set by you", "think": "off set by you", "context-policy": "ring", "think-budget": "no limit",
+        "temp": "1.5 set by you",
+        "top-k": "20 recommended for this model",
+        "top-p": "0.95",
+        "min-p": "0.2 set by you",
+        "repeat-penalty": "1",
+        "presence-penalty": "0",
+        "frequency-penalty": "0",
+        "seed": "7 set by you",
+        "n": "no limit set by you",
+        "think": "off set by you",
+        "context-policy": "ring",
+        "think-budget": "no limit",
         "draft": "none",
     }
     for line in ("/set temp default", "/set think default", "/set n default", "/set seed -1", "/set min_p default"):
@@ -233,11 +262,22 @@ def test_ways_to_leave(line: str) -> None:
         carry_out(line, conversation()[0])
 
 
-@pytest.mark.parametrize("text, begun, words", [
-    ("/", "/", ["/help", "/exit"]), ("/mo", "/mo", ["/model"]), ("/q", "/q", ["/quit"]), ("/set to", "to", ["top-k", "top-p"]),
-    ("/set think o", "o", ["on", "off"]), ("/set temp ", "", ["default"]), ("/model gui", "gui", ["guide"]), ("hello /mo", "", []),
-    ("/clear x", "", []), ("/model /nowhere/x", "/nowhere/x", []), ("/set nope x", "", []),
-])
+@pytest.mark.parametrize(
+    "text, begun, words",
+    [
+        ("/", "/", ["/help", "/exit"]),
+        ("/mo", "/mo", ["/model"]),
+        ("/q", "/q", ["/quit"]),
+        ("/set to", "to", ["top-k", "top-p"]),
+        ("/set think o", "o", ["on", "off"]),
+        ("/set temp ", "", ["default"]),
+        ("/model gui", "gui", ["guide"]),
+        ("hello /mo", "", []),
+        ("/clear x", "", []),
+        ("/model /nowhere/x", "/nowhere/x", []),
+        ("/set nope x", "", []),
+    ],
+)
 def test_what_tab_offers(text: str, begun: str, words: list[str]) -> None:
     assert complete(text)[0] == begun
     assert set(words) <= set(complete(text)[1]) and (words or not complete(text)[1])
@@ -253,15 +293,28 @@ def test_tab_offers_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert complete(f"/model {tmp_path}/a")[1] == [f"{tmp_path}/a.gguf"]
 
 
-@pytest.mark.parametrize("typed, offered", [
-    ("my", ["'my dir/", "'my notes.txt'"]), ("my n", ["'my notes.txt'"]), ("'my n", ["'my notes.txt'"]),
-    ('"my n', ["'my notes.txt'"]), (r"my\ n", ["'my notes.txt'"]), ("'my dir/", ["'my dir/it'\"'\"'s here.txt'"]),
-    ("my dir/it's", ["'my dir/it'\"'\"'s here.txt'"]),
-    ("'my notes.txt'", ["'my notes.txt'"]), ("pl", ["plain.txt"]), ("it", ["it's.txt"]), ("bad", []),
-    ("  pl", ["plain.txt"]), ("my no such", []), ("\0/", []),
-])
-def test_tab_offers_paths_that_the_command_takes(typed: str, offered: list[str], tmp_path: Path,
-                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "typed, offered",
+    [
+        ("my", ["'my dir/", "'my notes.txt'"]),
+        ("my n", ["'my notes.txt'"]),
+        ("'my n", ["'my notes.txt'"]),
+        ('"my n', ["'my notes.txt'"]),
+        (r"my\ n", ["'my notes.txt'"]),
+        ("'my dir/", ["'my dir/it'\"'\"'s here.txt'"]),
+        ("my dir/it's", ["'my dir/it'\"'\"'s here.txt'"]),
+        ("'my notes.txt'", ["'my notes.txt'"]),
+        ("pl", ["plain.txt"]),
+        ("it", ["it's.txt"]),
+        ("bad", []),
+        ("  pl", ["plain.txt"]),
+        ("my no such", []),
+        ("\0/", []),
+    ],
+)
+def test_tab_offers_paths_that_the_command_takes(
+    typed: str, offered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "my dir").mkdir()
     for name in ("my notes.txt", "my dir/it's here.txt", "plain.txt", "it's.txt", "bad\x1b[2J.txt", "bad\n.txt"):
         (tmp_path / name).write_text(name)
@@ -288,8 +341,9 @@ def test_tab_offers_models_in_folders_with_blanks(tmp_path: Path, monkeypatch: p
         assert caught.value.name == "my models/a b.gguf"
 
 
-def test_a_window_that_cannot_slide_forgets_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                        capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_window_that_cannot_slide_forgets_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = toys().load(tiny_model(tmp_path / "m.gguf", "gpt2", tokenizer="bpe", context=64, n_layers=1))
     monkeypatch.setattr(opening, "open_model", lambda name, options: model)
     lines = ["first question", "second question", "third question", "x y " * 65, "last question"]
@@ -334,7 +388,7 @@ def test_a_model_that_cannot_be_opened_leaves_the_one_before(monkeypatch: pytest
 
 
 def chat_over_pipe(
-    monkeypatch: pytest.MonkeyPatch, text: str, *answers: str | FakeStream, name: str = "m",
+    monkeypatch: pytest.MonkeyPatch, text: str, *answers: str | FakeStream, name: str = "m"
 ) -> tuple[int, FakeModel]:
     model = FakeModel(*answers)
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
@@ -366,14 +420,17 @@ def test_over_a_pipe_an_error_ends_the_chat(monkeypatch: pytest.MonkeyPatch, cap
     assert "load it again" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("stream, said", [
-    (FakeStream("", "eog"), "ended its answer at once"),
-    (FakeStream("x", "length"), "/set n"),
-    (FakeStream("x", "context"), "forgets the oldest"),
-    (FakeStream("x", "eog", evicted=3), "oldest messages"),
-])
+@pytest.mark.parametrize(
+    "stream, said",
+    [
+        (FakeStream("", "eog"), "ended its answer at once"),
+        (FakeStream("x", "length"), "/set n"),
+        (FakeStream("x", "context"), "forgets the oldest"),
+        (FakeStream("x", "eog", evicted=3), "oldest messages"),
+    ],
+)
 def test_what_an_answer_does_not_show_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stream: FakeStream, said: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stream: FakeStream, said: str
 ) -> None:
     assert chat_over_pipe(monkeypatch, "a\n", stream)[0] == 0
     assert said in capsys.readouterr().err
@@ -407,7 +464,7 @@ def test_the_guide_says_what_has_no_effect_and_refuses(monkeypatch: pytest.Monke
 
 
 def test_the_way_back_to_the_guide_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "here.gguf"
     file.touch()
@@ -434,12 +491,12 @@ def test_the_last_model_is_remembered(monkeypatch: pytest.MonkeyPatch, capsys: p
     file.unlink()
     assert app.run(["chat"]) == 0
     assert opened == [str(file), "guide"]
-    assert last_model() == str(file)                 # a bundled model does not stand in the way of one that is fetched later
+    assert last_model() == str(file)  # a bundled model does not stand in the way of one that is fetched later
     assert "which comes with edgellm" in capsys.readouterr().err
 
 
 def test_without_any_model_the_way_to_one_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(paths, "OWN", tmp_path)
     assert app.run(["chat"]) == 3
@@ -474,12 +531,15 @@ def test_an_unwritable_home_costs_only_the_memory(monkeypatch: pytest.MonkeyPatc
     assert private_file("history") is None and last_model() is None
 
 
-@pytest.mark.parametrize("platform, variables, folder", [
-    ("linux", {"XDG_STATE_HOME": "/x"}, "/x/edgellm"),
-    ("linux", {}, "~/.local/state/edgellm"),
-    ("darwin", {}, "~/Library/Application Support/edgellm"),
-    ("win32", {"LOCALAPPDATA": "/l"}, "/l/edgellm"),
-])
+@pytest.mark.parametrize(
+    "platform, variables, folder",
+    [
+        ("linux", {"XDG_STATE_HOME": "/x"}, "/x/edgellm"),
+        ("linux", {}, "~/.local/state/edgellm"),
+        ("darwin", {}, "~/Library/Application Support/edgellm"),
+        ("win32", {"LOCALAPPDATA": "/l"}, "/l/edgellm"),
+    ],
+)
 def test_state_folder_of_each_system(platform: str, variables: dict[str, str], folder: str) -> None:
     assert state_folder(platform, variables) == Path(folder).expanduser()
 

@@ -1,4 +1,5 @@
 """`edgellm embed`: lines in, vectors out, and what the other commands say of an embedding model."""
+
 from __future__ import annotations
 
 import json
@@ -47,8 +48,9 @@ def test_an_array(model: Path, lines: Path, tmp_path: Path, capsys: pytest.Captu
         assert np.array_equal(np.load(target), opened.embed(LINES, normalize=False))
 
 
-def test_an_array_that_is_there_is_replaced_on_request(model: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                       capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_array_that_is_there_is_replaced_on_request(
+    model: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Refusals come before the work; what is there stays until the new file is whole."""
     target = tmp_path / "vectors.npy"
     target.write_bytes(b"old")
@@ -76,13 +78,17 @@ def test_lines_from_a_pipe(model: Path) -> None:
     assert run.returncode == 0 and len(run.stdout.splitlines()) == 2, run.stderr
 
 
-@pytest.mark.parametrize(("text", "arguments", "message"), [
-    ("one\n\ntwo\n", [], "line 2 is empty"),
-    ("one\n", ["-o", "x.txt"], "x.txt has no name that ends in .npy"),
-    ("word " * 200, [], "line 1 has"),
-])
-def test_what_is_refused(model: Path, tmp_path: Path, text: str, arguments: list[str], message: str,
-                         capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("one\n\ntwo\n", [], "line 2 is empty"),
+        ("one\n", ["-o", "x.txt"], "x.txt has no name that ends in .npy"),
+        ("word " * 200, [], "line 1 has"),
+    ],
+)
+def test_what_is_refused(
+    model: Path, tmp_path: Path, text: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "t.txt").write_text(text, encoding="utf-8")
     assert app.run(["embed", str(model), str(tmp_path / "t.txt"), *arguments]) in (2, 3)
     streams = capsys.readouterr()
@@ -90,7 +96,7 @@ def test_what_is_refused(model: Path, tmp_path: Path, text: str, arguments: list
 
 
 def test_commands_that_write_send_embedding_models_away_and_embed_sends_the_others(
-    model: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    model: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     for command in (["run", str(model), "hello"], ["chat", str(model)], ["bench", str(model)]):

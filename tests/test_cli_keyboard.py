@@ -1,4 +1,5 @@
 """A chat on a pseudo-terminal: editing, type-ahead, pastes, Tab, Ctrl-C, Ctrl-Z, and what shows while a prompt is read."""
+
 from __future__ import annotations
 
 import sys
@@ -74,24 +75,24 @@ def start(home: Path) -> Iterator[Start]:
 
 def test_a_conversation(start: Start, home: Path) -> None:
     terminal = start("'first answer', Slow('x' * 5000), 'third answer'")
-    terminal.type("one\x1b\rtwo\r")                        # Alt-Enter, then Enter
+    terminal.type("one\x1b\rtwo\r")  # Alt-Enter, then Enter
     terminal.wait_for("first answer")
     terminal.wait_for(">")
     terminal.type("go on\r")
     terminal.wait_for("xxxxx")
-    terminal.type("\x03")                                  # Ctrl-C stops the answer
+    terminal.type("\x03")  # Ctrl-C stops the answer
     terminal.wait_for("(stopped)")
     terminal.wait_for(">")
-    terminal.type("half a line\x03")                       # Ctrl-C empties the line
+    terminal.type("half a line\x03")  # Ctrl-C empties the line
     terminal.wait_for("Ctrl-C again or Ctrl-D leaves")
     terminal.wait_for(">")
-    terminal.type("/nope\r")                               # an error does not end the chat
+    terminal.type("/nope\r")  # an error does not end the chat
     terminal.wait_for("error: /nope")
     terminal.wait_for(">")
     terminal.type("and now\r")
     terminal.wait_for("third answer")
     terminal.wait_for(">")
-    terminal.type("\x04")                                  # Ctrl-D leaves
+    terminal.type("\x04")  # Ctrl-D leaves
     assert terminal.child.wait(120) == 0
     history = (home / "edgellm" / "history").read_text()
     assert "+one\n+two\n" in history and "+and now\n" in history
@@ -111,7 +112,7 @@ def test_what_is_typed_during_an_answer_waits_at_the_next_prompt(start: Start, t
     terminal = start(f"Held('word ' * 15 + 'END', {str(typed)!r}), FakeStream('second'), FakeStream('third')")
     terminal.type("go\r")
     terminal.wait_for("word")
-    terminal.type("next questiom\x7fn\x1b[A\r")            # Backspace, an arrow, Enter
+    terminal.type("next questiom\x7fn\x1b[A\r")  # Backspace, an arrow, Enter
     typed.touch()
     assert "next" not in terminal.wait_for("END")
     terminal.wait_for(">")
@@ -130,13 +131,13 @@ def test_a_paste_without_brackets_is_one_message(start: Start, home: Path) -> No
     terminal.wait_for("got it")
     terminal.wait_for(">")
     assert "+first line\n+\n+second line\n+last line\n" in (home / "edgellm" / "history").read_text()
-    terminal.type("x" * 90 + "\rä" * 3000 + "z")          # the last line waits for its Enter
+    terminal.type("x" * 90 + "\rä" * 3000 + "z")  # the last line waits for its Enter
     terminal.wait_for("z")
     assert not terminal.read(0.5) or "and again" not in terminal.shown
     terminal.type("\x03")
     terminal.wait_for("leaves")
     terminal.wait_for(">")
-    terminal.type("/set temp 0\r/set seed 3\rhello\r")     # commands go one by one
+    terminal.type("/set temp 0\r/set seed 3\rhello\r")  # commands go one by one
     terminal.wait_for("temp              0  set by you")
     terminal.wait_for("seed              3  set by you")
     terminal.wait_for("and again")
@@ -204,7 +205,7 @@ def test_ctrl_c_while_kernels_are_compiled_says_so(tmp_path: Path) -> None:
     terminal = Terminal(command, columns=500, EDGELLM_CACHE=str(tmp_path / "cache"), XDG_STATE_HOME=str(tmp_path))
     try:
         terminal.wait_for(f"loading {model} ...")
-        while not psutil.Process(terminal.child.pid).children():     # the compilers
+        while not psutil.Process(terminal.child.pid).children():  # the compilers
             assert terminal.child.poll() is None and "commands" not in terminal.shown, "nothing was compiled"
             terminal.read(0.05)
         terminal.type("\x03")
@@ -238,7 +239,7 @@ def test_ctrl_z_suspends_and_hands_the_terminal_back(tmp_path: Path) -> None:
         assert not terminal.echoes()
         terminal.wait_for("END")
         terminal.wait_for(">")
-        terminal.type("\x1a")                              # at the prompt
+        terminal.type("\x1a")  # at the prompt
         terminal.wait_for("SHELL")
         assert terminal.echoes()
         terminal.type("fg\r")
@@ -249,7 +250,7 @@ def test_ctrl_z_suspends_and_hands_the_terminal_back(tmp_path: Path) -> None:
         assert not terminal.echoes()
         terminal.type("\x1a")
         terminal.wait_for("SHELL")
-        terminal.type("kill %1; fg\r")                     # SIGTERM comes when it goes on
+        terminal.type("kill %1; fg\r")  # SIGTERM comes when it goes on
         terminal.wait_for("erminated")
         terminal.wait_for("SHELL")
         assert terminal.echoes()
@@ -260,10 +261,12 @@ def test_ctrl_z_suspends_and_hands_the_terminal_back(tmp_path: Path) -> None:
 def test_answers_break_at_words_as_wide_as_the_terminal_is(start: Start) -> None:
     terminal = start("'These are more words than the forty columns of this terminal hold.'", columns=40)
     terminal.type("go\r")
-    terminal.wait_for("\x1b[?2004l")                       # the editor is done
+    terminal.wait_for("\x1b[?2004l")  # the editor is done
     shown = terminal.wait_for("hold.") + "hold."
     assert [line.rstrip() for line in lines_of(shown.replace("\r", ""), 40)] == [
-        "These are more words than the forty", "columns of this terminal hold."]
+        "These are more words than the forty",
+        "columns of this terminal hold.",
+    ]
 
 
 def test_thinking_is_dimmed(start: Start) -> None:
@@ -279,9 +282,20 @@ def test_a_dumb_terminal_gets_no_escapes(start: Start) -> None:
     terminal.wait_for("[thinking]\r\nHm.\r\n[answer]\r\nParis.\r\n")
 
 
-@pytest.mark.parametrize("keys, text", [
-    ("hello\r", "hello\n"), ("a\r\r\nb", "a\n\nb"), ("helo\x7flo", "hello"), ("wrong\x15right", "right"), ("a\x1b[A\x1b[Db", "ab"),
-    ("\x7f\x7fx", "x"), ("a\r\x7f\x7fb", "a\nb"), ("\x04", ""), ("", ""), ("\x1b[24;80R", ""),
-])
+@pytest.mark.parametrize(
+    "keys, text",
+    [
+        ("hello\r", "hello\n"),
+        ("a\r\r\nb", "a\n\nb"),
+        ("helo\x7flo", "hello"),
+        ("wrong\x15right", "right"),
+        ("a\x1b[A\x1b[Db", "ab"),
+        ("\x7f\x7fx", "x"),
+        ("a\r\x7f\x7fb", "a\nb"),
+        ("\x04", ""),
+        ("", ""),
+        ("\x1b[24;80R", ""),
+    ],
+)
 def test_keys_become_text(keys: str, text: str) -> None:
     assert as_text(keys) == text

@@ -1,4 +1,5 @@
 """Markdown on a terminal: what it means is shown, wherever the text is cut, and nothing that was said gets lost."""
+
 from __future__ import annotations
 
 import re
@@ -21,14 +22,23 @@ CASES = [
     ("# Title\ntext", f"{BOLD}Title{PLAIN_WEIGHT}\ntext"),
     ("- one\n* two\n", "• one\n• two\n"),
     ("#hashtag", "#hashtag"),
-    ("**open", "**open"), ("a `b and **c\n`d` *e", f"a `b and **c\n{CODE}d{PLAIN_COLOUR} *e"),
-    ("这是**重点**吧", f"这是{BOLD}重点{PLAIN_WEIGHT}吧"), ("这是**“重点”**吧", f"这是{BOLD}“重点”{PLAIN_WEIGHT}吧"),
-    ("**a *b* c**", f"{BOLD}a {ITALIC}b{UPRIGHT} c{PLAIN_WEIGHT}"), ("**`x`**: y", f"{BOLD}{CODE}x{PLAIN_COLOUR}{PLAIN_WEIGHT}: y"),
-    ("# a **b** c\nd", f"{BOLD}a {BOLD}b c{PLAIN_WEIGHT}\nd"), ("__Note:__ a", f"{BOLD}Note:{PLAIN_WEIGHT} a"),
-    ("**a *b** c", f"{BOLD}a *b{PLAIN_WEIGHT} c"), ("**Note**s", f"{BOLD}Note{PLAIN_WEIGHT}s"),
-    ("(**a b** c)", "(**a b** c)"), ("f(**kwargs) is **bold**", f"f(**kwargs) is {BOLD}bold{PLAIN_WEIGHT}"),
+    ("**open", "**open"),
+    ("a `b and **c\n`d` *e", f"a `b and **c\n{CODE}d{PLAIN_COLOUR} *e"),
+    ("这是**重点**吧", f"这是{BOLD}重点{PLAIN_WEIGHT}吧"),
+    ("这是**“重点”**吧", f"这是{BOLD}“重点”{PLAIN_WEIGHT}吧"),
+    ("**a *b* c**", f"{BOLD}a {ITALIC}b{UPRIGHT} c{PLAIN_WEIGHT}"),
+    ("**`x`**: y", f"{BOLD}{CODE}x{PLAIN_COLOUR}{PLAIN_WEIGHT}: y"),
+    ("# a **b** c\nd", f"{BOLD}a {BOLD}b c{PLAIN_WEIGHT}\nd"),
+    ("__Note:__ a", f"{BOLD}Note:{PLAIN_WEIGHT} a"),
+    ("**a *b** c", f"{BOLD}a *b{PLAIN_WEIGHT} c"),
+    ("**Note**s", f"{BOLD}Note{PLAIN_WEIGHT}s"),
+    ("(**a b** c)", "(**a b** c)"),
+    ("f(**kwargs) is **bold**", f"f(**kwargs) is {BOLD}bold{PLAIN_WEIGHT}"),
     ("```\n**x**\n```\n", f"{DIM}```{PLAIN_WEIGHT}\n**x**\n{DIM}```{PLAIN_WEIGHT}\n"),
-    ("-", "-"), ("", ""), ("---\n", "---\n"), ("1. one", "1. one"),
+    ("-", "-"),
+    ("", ""),
+    ("---\n", "---\n"),
+    ("1. one", "1. one"),
 ]
 
 
@@ -45,12 +55,26 @@ def test_what_it_means_wherever_it_is_cut(text: str, wanted: str) -> None:
     assert rendered(*text) == wanted
 
 
-@pytest.mark.parametrize("text", [
-    "2**10 is 1024", "x**2 + y**2 = z**2", "(a + b)**2 + (c + d)**2", "name__contains=x and age__gte", "f(**a) and g(**b)",
-    "f(x,**kwargs) **", "*args and **kwargs",
-    "f(*args, **kwargs) takes any arguments, whatever they are called, and passes them on",
-    "print(*a) or print(*b)", "__init__.py and __name__ are", "2*(a + b)*c", "(a + b)*(c + d)*e", "__a __b", "5**", "a ** b ** c",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2**10 is 1024",
+        "x**2 + y**2 = z**2",
+        "(a + b)**2 + (c + d)**2",
+        "name__contains=x and age__gte",
+        "f(**a) and g(**b)",
+        "f(x,**kwargs) **",
+        "*args and **kwargs",
+        "f(*args, **kwargs) takes any arguments, whatever they are called, and passes them on",
+        "print(*a) or print(*b)",
+        "__init__.py and __name__ are",
+        "2*(a + b)*c",
+        "(a + b)*(c + d)*e",
+        "__a __b",
+        "5**",
+        "a ** b ** c",
+    ],
+)
 def test_program_text_keeps_its_characters(text: str) -> None:
     assert rendered(text) == rendered(*text) == text
 

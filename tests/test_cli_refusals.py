@@ -1,4 +1,5 @@
 """What commands refuse instead of passing over it, and what they say of it; figures that say no more than is known."""
+
 from __future__ import annotations
 
 import json
@@ -40,19 +41,17 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], code: 
     return err
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    (["-d", "512"], "-d"), (["-pg", "8,8"], "-pg"), (["-t", "1,2"], "several numbers of -t"),
-])
-def test_bench_parallel_refuses_what_it_does_not_have(
-    capsys: pytest.CaptureFixture[str], options: list[str], said: str,
-) -> None:
+@pytest.mark.parametrize(
+    ("options", "said"), [(["-d", "512"], "-d"), (["-pg", "8,8"], "-pg"), (["-t", "1,2"], "several numbers of -t")]
+)
+def test_bench_parallel_refuses_what_it_does_not_have(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
     assert f"--parallel has no {said};" in refused(capsys, ["bench", "m", "--parallel", "2", *options])
 
 
 @pytest.mark.parametrize("option", ["--think", "--no-think", "--think-budget=9", "--system=x"])
 @pytest.mark.parametrize("template", [True, False])
 def test_options_of_replies_are_refused_where_text_is_continued(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, template: bool,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, template: bool
 ) -> None:
     use(monkeypatch, "x", template=template)
     pipe_in(monkeypatch, b"")
@@ -62,7 +61,7 @@ def test_options_of_replies_are_refused_where_text_is_continued(
 
 @pytest.mark.parametrize(("trained", "warned"), [(32, True), (64, False)])
 def test_a_context_beyond_what_was_trained_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trained: int, warned: bool,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trained: int, warned: bool
 ) -> None:
     loader = use(monkeypatch)
     loader.model.info = edgellm.ModelInfo(**{**vars_of(loader.model.info), "context_train": trained})
@@ -81,7 +80,8 @@ def test_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other").mkdir()
     folder = str(tmp_path)
     assert f"{folder} is a folder; make a GGUF file of it first" in refused(
-        capsys, ["imatrix", folder, str(tmp_path / "text.txt"), str(tmp_path / "out.gguf")])
+        capsys, ["imatrix", folder, str(tmp_path / "text.txt"), str(tmp_path / "out.gguf")]
+    )
     assert f"{folder}: is a folder, and folders cannot be imported" in refused(capsys, ["import", folder], 3)
     assert f"'{folder}/other' is a path on this machine, not the name of a model" in refused(capsys, ["pull", f"{folder}/other"], 3)
     assert f"'{folder}/text.txt/' does not exist: check the path" in refused(capsys, ["show", f"{folder}/text.txt/"], 3)
@@ -107,7 +107,7 @@ def test_paths_of_files_as_a_shell_has_them(home: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(home)
     model = FakeModel()
     model.tokenizer = Words()
-    chat = Conversation(model, {})               # type: ignore[arg-type]  # stands in for a Model
+    chat = Conversation(model, {})  # type: ignore[arg-type]  # stands in for a Model
     carry_out(f"/file {typed}", chat)
     assert chat.attached == "my notes.txt"
     with pytest.raises(OptionError, match='/file "my: cannot be read'):
@@ -118,7 +118,7 @@ def test_line_ends_of_files_are_those_of_texts(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n")
     model = FakeModel("yes")
     model.tokenizer = Words()
-    chat = Conversation(model, {})               # type: ignore[arg-type]  # stands in for a Model
+    chat = Conversation(model, {})  # type: ignore[arg-type]  # stands in for a Model
     carry_out(f"/file {tmp_path}/a.txt", chat)
     assert list(chat.ask("Well?")) and "one\ntwo\nthree\n" in model.calls[0][1][0]["content"] and "\ufeff" not in str(model.calls)
 
@@ -127,7 +127,7 @@ def test_line_ends_of_files_are_those_of_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path, said", [("/dev/zero", "is longer than 16 MiB"), ("/dev/null", "is empty"), (".", "cannot be read")])
 def test_files_that_are_no_text(path: str, said: str) -> None:
     with pytest.raises(OptionError, match=f"/file {path}: {said}"):
-        carry_out(f"/file {path}", Conversation(FakeModel(), {}))    # type: ignore[arg-type]  # stands in for a Model
+        carry_out(f"/file {path}", Conversation(FakeModel(), {}))  # type: ignore[arg-type]  # stands in for a Model
 
 
 class Words:
@@ -138,7 +138,7 @@ class Words:
 
 
 def test_a_limit_for_saved_chats_is_looked_at_first_and_only_if_it_counts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(VARIABLE, "foo")
     loader = use(monkeypatch, "one")
@@ -156,8 +156,10 @@ def test_threads_of_the_library_and_the_command_line() -> None:
         edgellm.load("m.gguf", threads=0)
 
 
-@pytest.mark.parametrize(("rate", "advice"), [
-    (0.0, "The largest that fits: edgellm pull"), (20.0, "The largest that fits and writes as fast as you read: edgellm pull")])
+@pytest.mark.parametrize(
+    ("rate", "advice"),
+    [(0.0, "The largest that fits: edgellm pull"), (20.0, "The largest that fits and writes as fast as you read: edgellm pull")],
+)
 def test_without_timing_no_speed_is_claimed(rate: float, advice: str) -> None:
     entry = next(entry for entry in entries().values() if entry.kind == "chat")
     assert advice in fit_command._catalogue_page([Guess(entry, entry.files[0], 1 << 20, rate, "yes")])

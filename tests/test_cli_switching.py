@@ -1,4 +1,5 @@
 """What becomes of a chat's options and of what it remembers when it goes on with another model."""
+
 from __future__ import annotations
 
 import re
@@ -29,11 +30,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_draft_of_another_vocabulary_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = {name: tiny_model(tmp_path / f"{name}.gguf", "llama", "F16", tokenizer=kind, n_layers=1)
-             for name, kind in (("spm", "spm"), ("small", "spm"), ("bpe", "bpe"))}
-    for backend in ("cpu", "toy"):               # a draft takes the backend of its model
+    paths = {
+        name: tiny_model(tmp_path / f"{name}.gguf", "llama", "F16", tokenizer=kind, n_layers=1)
+        for name, kind in (("spm", "spm"), ("small", "spm"), ("bpe", "bpe"))
+    }
+    for backend in ("cpu", "toy"):  # a draft takes the backend of its model
         monkeypatch.setitem(BACKENDS, backend, toys())
     draft = str(paths["small"])
     with ModelSlot(str(paths["spm"]), {"backend": "cpu"}) as slot:
@@ -75,7 +78,7 @@ def test_a_model_that_cannot_be_opened_leaves_the_guide_as_it_was(tmp_path: Path
 
 
 def test_set_draft(capsys: pytest.CaptureFixture[str]) -> None:
-    chat = Conversation(FakeModel("one"), {"draft": "small"})       # type: ignore[arg-type]  # stands in for a Model
+    chat = Conversation(FakeModel("one"), {"draft": "small"})  # type: ignore[arg-type]  # stands in for a Model
     carry_out("/set draft", chat)
     carry_out("/set draft default", chat)
     assert chat.settings == {} and re.findall(r"draft +(\w.*)", capsys.readouterr().err) == ["small  set by you", "none"]

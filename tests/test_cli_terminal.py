@@ -1,4 +1,5 @@
 """What may reach a terminal: no control character of a model or file, however it is split, and all ordinary text."""
+
 from __future__ import annotations
 
 import os
@@ -16,15 +17,41 @@ from edgellm.cli.terminal import Filter, clean
 
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 SEQUENCES = {
-    "colour": "\x1b[31m", "clear screen": "\x1b[2J", "home": "\x1b[H", "private mode": "\x1b[?1049h", "8-bit CSI": "\x9b2J",
-    "title by BEL": "\x1b]0;owned\x07", "title by ST": "\x1b]2;owned\x1b\\", "icon": "\x1b]1;x\x9c",
-    "clipboard": "\x1b]52;c;ZXZpbA==\x07", "link": "\x1b]8;;http://x\x1b\\", "8-bit OSC": "\x9d0;owned\x9c",
-    "DCS": "\x1bP1$r0m\x1b\\", "8-bit DCS": "\x90q\x9c", "APC": "\x1b_Gf=24;AAAA\x1b\\", "PM": "\x1b^x\x1b\\",
-    "SOS": "\x1bXx\x1b\\", "reset": "\x1bc", "charset": "\x1b(0", "index": "\x1bD", "report": "\x1b[6n", "shift": "\x0e",
-    "bell": "\x07", "backspace": "\x08", "delete": "\x7f", "NUL": "\x00", "return": "\r", "form feed": "\x0c",
-    "next line": "\x85", "bidi override": "\u202e", "bidi isolate": "\u2067", "marks": "\u200e\u200f\u061c",
-    "separators": "\u2028\u2029", "double escape": "\x1b\x1b[31m",
-    "256 colours": "\x1b[38;5;196m", "string in string": "\x1b]0;a\x1b]0;b\x07",
+    "colour": "\x1b[31m",
+    "clear screen": "\x1b[2J",
+    "home": "\x1b[H",
+    "private mode": "\x1b[?1049h",
+    "8-bit CSI": "\x9b2J",
+    "title by BEL": "\x1b]0;owned\x07",
+    "title by ST": "\x1b]2;owned\x1b\\",
+    "icon": "\x1b]1;x\x9c",
+    "clipboard": "\x1b]52;c;ZXZpbA==\x07",
+    "link": "\x1b]8;;http://x\x1b\\",
+    "8-bit OSC": "\x9d0;owned\x9c",
+    "DCS": "\x1bP1$r0m\x1b\\",
+    "8-bit DCS": "\x90q\x9c",
+    "APC": "\x1b_Gf=24;AAAA\x1b\\",
+    "PM": "\x1b^x\x1b\\",
+    "SOS": "\x1bXx\x1b\\",
+    "reset": "\x1bc",
+    "charset": "\x1b(0",
+    "index": "\x1bD",
+    "report": "\x1b[6n",
+    "shift": "\x0e",
+    "bell": "\x07",
+    "backspace": "\x08",
+    "delete": "\x7f",
+    "NUL": "\x00",
+    "return": "\r",
+    "form feed": "\x0c",
+    "next line": "\x85",
+    "bidi override": "\u202e",
+    "bidi isolate": "\u2067",
+    "marks": "\u200e\u200f\u061c",
+    "separators": "\u2028\u2029",
+    "double escape": "\x1b\x1b[31m",
+    "256 colours": "\x1b[38;5;196m",
+    "string in string": "\x1b]0;a\x1b]0;b\x07",
 }
 
 
@@ -91,12 +118,12 @@ def test_a_terminal_gets_no_control_bytes(more: list[str]) -> None:
             seen += chunk
     os.close(leader)
     assert child.returncode == 0
-    text = seen.decode().replace("\r\n", "\n")           # the terminal itself makes \\r\\n of \\n
+    text = seen.decode().replace("\r\n", "\n")  # the terminal itself makes \\r\\n of \\n
     assert text.startswith("word\n" * len(SEQUENCES) + "the end\n") and not FORBIDDEN.search(text)
 
 
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 4096)
-    except OSError:                                      # Linux: the other side is closed
+    except OSError:  # Linux: the other side is closed
         return b""

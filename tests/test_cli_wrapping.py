@@ -1,4 +1,5 @@
 """Answers on a terminal break at words, at any width and wherever the pieces are cut."""
+
 from __future__ import annotations
 
 import pytest
@@ -16,29 +17,39 @@ def wrapped(text: str, columns: int, step: int = 1) -> list[str]:
     return lines_of("".join(wrap(text[at : at + step]) for at in range(0, len(text), step)), columns)
 
 
-@pytest.mark.parametrize("text, lines", [
-    ("Here are some rather long sentences that need it.", ["Here are some rather long sentences", "that need it."]),
-    ("- an item that is long enough to be broken twice, even at forty columns", [
-        "- an item that is long enough to be", "  broken twice, even at forty columns"]),
-    ("  10. a nested item that is long enough to be broken", ["  10. a nested item that is long enough", "      to be broken"]),
-    ("    indented text that goes on in the next line", ["    indented text that goes on in the", "    next line"]),
-    (f"See {URL} and on.", ["See", URL[:40], f"{URL[40:]} and on."]),
-    ("日本語の文章はどこでも改行できますが、句読点は行頭に来てはいけません。", [
-        "日本語の文章はどこでも改行できますが、", "句読点は行頭に来てはいけません。"]),
-    ("日本語の文章はどこでも改行できます長長。", ["日本語の文章はどこでも改行できます長", "長。"]),
-    ("one\n\n* two\nthree", ["one", "", "* two", "three"]),
-    ("ends in spaces at the right margin 1234     5", ["ends in spaces at the right margin 1234", "5"]),
-    ("e\u0301" * 38 + " next", ["e\u0301" * 38, "next"]),
-])
+@pytest.mark.parametrize(
+    "text, lines",
+    [
+        ("Here are some rather long sentences that need it.", ["Here are some rather long sentences", "that need it."]),
+        (
+            "- an item that is long enough to be broken twice, even at forty columns",
+            ["- an item that is long enough to be", "  broken twice, even at forty columns"],
+        ),
+        ("  10. a nested item that is long enough to be broken", ["  10. a nested item that is long enough", "      to be broken"]),
+        ("    indented text that goes on in the next line", ["    indented text that goes on in the", "    next line"]),
+        (f"See {URL} and on.", ["See", URL[:40], f"{URL[40:]} and on."]),
+        (
+            "日本語の文章はどこでも改行できますが、句読点は行頭に来てはいけません。",
+            ["日本語の文章はどこでも改行できますが、", "句読点は行頭に来てはいけません。"],
+        ),
+        ("日本語の文章はどこでも改行できます長長。", ["日本語の文章はどこでも改行できます長", "長。"]),
+        ("one\n\n* two\nthree", ["one", "", "* two", "three"]),
+        ("ends in spaces at the right margin 1234     5", ["ends in spaces at the right margin 1234", "5"]),
+        ("e\u0301" * 38 + " next", ["e\u0301" * 38, "next"]),
+    ],
+)
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_lines_break_at_words(text: str, lines: list[str], step: int) -> None:
     assert [line.rstrip() for line in wrapped(text, 40, step)] == lines
 
 
-@pytest.mark.parametrize("line", [
-    'print("a line of code that is much longer than the screen is wide")',
-    "    if x:  # four spaces, and a comment that is longer than the screen",
-])
+@pytest.mark.parametrize(
+    "line",
+    [
+        'print("a line of code that is much longer than the screen is wide")',
+        "    if x:  # four spaces, and a comment that is longer than the screen",
+    ],
+)
 def test_code_is_left_as_it_is(line: str) -> None:
     wrap = WordWrap(lambda: 40)
     text = f"So:\n```python\n{line}\n```\n| a table row | that is longer than the screen is |\n"
@@ -76,4 +87,7 @@ def test_a_terminal_that_gets_narrower() -> None:
     before = "one two three four five six seven eight nine ten eleven"
     sent = wrap(before) + wrap(" twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen")
     assert [line.rstrip() for line in lines_of(sent, 80)] == [
-        before, "twelve thirteen fourteen fifteen", "sixteen seventeen eighteen nineteen"]
+        before,
+        "twelve thirteen fourteen fifteen",
+        "sixteen seventeen eighteen nineteen",
+    ]

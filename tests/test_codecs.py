@@ -1,4 +1,5 @@
 """Every codec in the folder decodes bit for bit as the `gguf` package does, and quantises within a written error."""
+
 from __future__ import annotations
 
 import hashlib
@@ -21,19 +22,54 @@ NAMES = sorted(CODECS)
 # K and IQ4 types weigh large values more, as llama.cpp does, so that their plain error is not the least that these blocks reach.
 # For comparison, uniform quantisation of N(0, 1) at the Lloyd-Max step has 0.34 at 2 bits, 0.19 at 3 and 0.11 at 4.
 GAUSS_CEILING = {
-    "F32": 0.0, "F16": 0.00022, "BF16": 0.0018, "Q8_0": 0.0055, "Q6_K": 0.0181, "Q5_K": 0.0378, "Q5_1": 0.0388,
+    "F32": 0.0,
+    "F16": 0.00022,
+    "BF16": 0.0018,
+    "Q8_0": 0.0055,
+    "Q6_K": 0.0181,
+    "Q5_K": 0.0378,
+    "Q5_1": 0.0388,
     "Q5_0": 0.0438,
-    "Q4_K": 0.0742, "Q4_1": 0.0799, "Q4_0": 0.0879, "IQ4_NL": 0.0776, "IQ4_XS": 0.0782, "MXFP4": 0.118, "Q3_K": 0.154,
-    "Q2_K": 0.302, "NVFP4": 0.0971, "IQ3_S": 0.134, "IQ3_XXS": 0.183, "IQ2_S": 0.244, "IQ2_XS": 0.292, "IQ2_XXS": 0.335,
-    "IQ1_M": 0.424, "IQ1_S": 0.458, "Q1_0": 0.613, "Q2_0": 0.739, "TQ1_0": 0.826, "TQ2_0": 0.826,
+    "Q4_K": 0.0742,
+    "Q4_1": 0.0799,
+    "Q4_0": 0.0879,
+    "IQ4_NL": 0.0776,
+    "IQ4_XS": 0.0782,
+    "MXFP4": 0.118,
+    "Q3_K": 0.154,
+    "Q2_K": 0.302,
+    "NVFP4": 0.0971,
+    "IQ3_S": 0.134,
+    "IQ3_XXS": 0.183,
+    "IQ2_S": 0.244,
+    "IQ2_XS": 0.292,
+    "IQ2_XXS": 0.335,
+    "IQ1_M": 0.424,
+    "IQ1_S": 0.458,
+    "Q1_0": 0.613,
+    "Q2_0": 0.739,
+    "TQ1_0": 0.826,
+    "TQ2_0": 0.826,
 }
 # Types whose quantiser searches grids: as many rows of noise as take a second.
 GAUSS_ROWS = {"IQ1_S": 16, "IQ1_M": 16, "IQ2_XXS": 64, "IQ2_XS": 64, "IQ2_S": 64, "IQ3_XXS": 64, "IQ3_S": 64}
 # Ceilings of llama.cpp's own test of its quantisers, tests/test-quantize-fns.cpp: sqrt(sum of squares) / n on its wave.
 WAVE_CEILING = {
-    "Q2_K": 0.0075, "Q3_K": 0.0040, "MXFP4": 0.0030, "NVFP4": 0.0030, "IQ3_S": 0.0040, "IQ3_XXS": 0.0050, "IQ2_S": 0.0075,
-    "TQ1_0": 0.0100, "TQ2_0": 0.0100,
-    "IQ2_XS": 0.0075, "IQ2_XXS": 0.0075, "IQ1_M": 0.0100, "IQ1_S": 0.0100, "Q1_0": 0.0100, "Q2_0": 0.0100,    # ours: it tests none
+    "Q2_K": 0.0075,
+    "Q3_K": 0.0040,
+    "MXFP4": 0.0030,
+    "NVFP4": 0.0030,
+    "IQ3_S": 0.0040,
+    "IQ3_XXS": 0.0050,
+    "IQ2_S": 0.0075,
+    "TQ1_0": 0.0100,
+    "TQ2_0": 0.0100,
+    "IQ2_XS": 0.0075,
+    "IQ2_XXS": 0.0075,
+    "IQ1_M": 0.0100,
+    "IQ1_S": 0.0100,
+    "Q1_0": 0.0100,
+    "Q2_0": 0.0100,  # ours: it tests none
 }
 WAVE_CEILING_OTHERS = 0.002
 
@@ -41,12 +77,18 @@ WAVE_CEILING_OTHERS = 0.002
 # What `ggml_quantize_chunk` of llama.cpp (ggml 0.25.3, x86-64) makes of `_patterned()`, without and with importance: the first
 # half of the sha256 of the decoded values.
 LLAMA_CPP = {
-    "Q8_0": ("6cd2f10a0df5628c", "6cd2f10a0df5628c"), "Q4_0": ("66364642ef8882a2", "95b388d3110ee856"),
-    "Q4_1": ("a5c6f1a440104eac", "6e267d1c068e161b"), "Q5_0": ("47694ca4b3378bda", "37a78e168f1f7407"),
-    "Q5_1": ("e7c2116e048bc834", "e6ca6a16d2fcbcf5"), "Q2_K": ("0b87776315d2cc1a", "9c39489df21d74e3"),
-    "Q3_K": ("f319015bc048eac7", "38938922220c94b2"), "Q4_K": ("65b6fa815e3a0cd8", "436b7d8d97a8fae7"),
-    "Q5_K": ("692db3cf33fe14d9", "81cf859d07e742be"), "Q6_K": ("1505e4e7cea8c3d2", "ba9afe7ea0ab1833"),
-    "IQ4_NL": ("18e3e0de8373dba3", "d203eb2f708daa36"), "IQ4_XS": ("2142a17ac74ea00e", "afdee5694bf80028"),
+    "Q8_0": ("6cd2f10a0df5628c", "6cd2f10a0df5628c"),
+    "Q4_0": ("66364642ef8882a2", "95b388d3110ee856"),
+    "Q4_1": ("a5c6f1a440104eac", "6e267d1c068e161b"),
+    "Q5_0": ("47694ca4b3378bda", "37a78e168f1f7407"),
+    "Q5_1": ("e7c2116e048bc834", "e6ca6a16d2fcbcf5"),
+    "Q2_K": ("0b87776315d2cc1a", "9c39489df21d74e3"),
+    "Q3_K": ("f319015bc048eac7", "38938922220c94b2"),
+    "Q4_K": ("65b6fa815e3a0cd8", "436b7d8d97a8fae7"),
+    "Q5_K": ("692db3cf33fe14d9", "81cf859d07e742be"),
+    "Q6_K": ("1505e4e7cea8c3d2", "ba9afe7ea0ab1833"),
+    "IQ4_NL": ("18e3e0de8373dba3", "d203eb2f708daa36"),
+    "IQ4_XS": ("2142a17ac74ea00e", "afdee5694bf80028"),
     "MXFP4": ("27c78d05c59a99f7", "27c78d05c59a99f7"),
 }
 
@@ -54,8 +96,10 @@ LLAMA_CPP = {
 def _patterned() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """48 rows of 1024 values from integer arithmetic, odd rows among them, and an importance of each column."""
     i = np.arange(48 * 1024, dtype=np.uint64)
-    u, v = (((i * np.uint64(factor) + np.uint64(start)) % np.uint64(1 << 32)).astype(np.float64) / 2**31 - 1
-            for factor, start in ((2654435761, 12345), (2246822519, 777)))
+    u, v = (
+        ((i * np.uint64(factor) + np.uint64(start)) % np.uint64(1 << 32)).astype(np.float64) / 2**31 - 1
+        for factor, start in ((2654435761, 12345), (2246822519, 777))
+    )
     x = (u * u * u * 0.06 + v * 0.02).astype(np.float32).reshape(48, 1024)
     x[1, :300], x[2], x[3], x[4], x[5], x[6] = 0, 0, 0.25, -0.5, np.abs(x[5]), -np.abs(x[6])
     x[7] *= np.float32(1e-6)
@@ -101,7 +145,7 @@ def _q2_0(raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return values
 
 
-BY_DEFINITION = {"Q1_0": _q1_0, "Q2_0": _q2_0}         # types that the package has not
+BY_DEFINITION = {"Q1_0": _q1_0, "Q2_0": _q2_0}  # types that the package has not
 
 
 def _gauss(rows: int = 256, columns: int = 1024) -> npt.NDArray[np.float32]:
@@ -189,7 +233,7 @@ def test_nvfp4_scales() -> None:
 def test_quantises_as_llama_cpp_does(name: str) -> None:
     x, importance = _patterned()
     for weights, expected in zip((None, importance), LLAMA_CPP[name], strict=True):
-        decoded = CODECS[name].dequantize(CODECS[name].quantize(x, weights)) + np.float32(0)      # no negative zeros
+        decoded = CODECS[name].dequantize(CODECS[name].quantize(x, weights)) + np.float32(0)  # no negative zeros
         assert hashlib.sha256(decoded.tobytes()).hexdigest()[:16] == expected, "plain" if weights is None else "with importance"
 
 

@@ -1,4 +1,5 @@
 """Shell completion: the scripts of bash, zsh and fish, run in these shells where they are installed, and where they are put."""
+
 from __future__ import annotations
 
 import os
@@ -14,14 +15,14 @@ from edgellm.cli import app
 from edgellm.cli.completion import SCRIPTS, all_names, catalogue_names, model_names
 
 PROGRAMS = Path(sys.executable).parent
-DRIVERS = {                                      # what a shell offers after the line in $LINE
-    "bash": '''
+DRIVERS = {  # what a shell offers after the line in $LINE
+    "bash": """
 source "$SCRIPT"
 COMP_LINE=$LINE; COMP_POINT=${#LINE}; COMP_WORDBREAKS=$' \\t\\n"\\'><=;|&(:'
 _edgellm_completion
 printf '%s\\n' "${COMPREPLY[@]}"
-''',
-    "zsh": '''
+""",
+    "zsh": """
 compdef() { : }
 _describe() { print -rl -- "${(@)offered}" }
 _files() { print FILES }
@@ -29,7 +30,7 @@ source "$SCRIPT"
 words=(${(z)LINE}); [[ $LINE == *' ' ]] && words+=('')
 CURRENT=$#words
 _edgellm
-''',
+""",
     "fish": "source $SCRIPT; complete -C $LINE | string replace -r '\\t.*' ''",
 }
 
@@ -51,8 +52,14 @@ def offered(shell: str, line: str, folder: Path) -> list[str]:
     """What a shell completes `line` with."""
     (folder / "script").write_text(SCRIPTS[shell])
     program = [shell, "--norc"] if shell == "bash" else [shell, "-f"] if shell == "zsh" else [shell, "--no-config"]
-    done = subprocess.run([*program, "-c", DRIVERS[shell]], env=os.environ | {"LINE": line, "SCRIPT": str(folder / "script")},
-                          capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        [*program, "-c", DRIVERS[shell]],
+        env=os.environ | {"LINE": line, "SCRIPT": str(folder / "script")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     assert done.stderr == ""
     return done.stdout.split("\n")[:-1]
 
@@ -82,13 +89,17 @@ def test_names_that_are_offered() -> None:
     assert model_names("no/such/folder") == []
 
 
-@pytest.mark.parametrize("shell, script, start", [
-    ("bash", "xdg_config_home/edgellm/completion.bash", "home/.bashrc"),
-    ("zsh", "xdg_config_home/edgellm/completion.zsh", "home/.zshrc"),
-    ("fish", "xdg_config_home/fish/completions/edgellm.fish", None),
-])
-def test_installing(shell: str, script: str, start: str | None, home: Path, capsys: pytest.CaptureFixture[str],
-                    monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "shell, script, start",
+    [
+        ("bash", "xdg_config_home/edgellm/completion.bash", "home/.bashrc"),
+        ("zsh", "xdg_config_home/edgellm/completion.zsh", "home/.zshrc"),
+        ("fish", "xdg_config_home/fish/completions/edgellm.fish", None),
+    ],
+)
+def test_installing(
+    shell: str, script: str, start: str | None, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ZDOTDIR", raising=False)
     if start:
         (home / start).write_text("alias x=y")

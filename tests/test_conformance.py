@@ -1,4 +1,5 @@
 """The engine against recorded truth: gold logits of small models, greedy texts of trained ones, judged by the suite's script."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -23,7 +24,7 @@ from edgellm.weights import WeightStore
 OURS = Path(__file__).parent / "data" / "conformance"
 SUITE = Path(__file__).resolve().parent.parent.parent / "shared" / "conformance"
 
-Entry = dict[str, Any]           # Any: one row of the suite's JSON
+Entry = dict[str, Any]  # Any: one row of the suite's JSON
 
 
 def entries() -> list[Entry]:
@@ -87,8 +88,9 @@ def test_vectors_equal_gold(entry: Entry, judge: Callable[..., tuple[bool, dict[
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", system.usable_isas()[:-1])
 @pytest.mark.parametrize("entry", [e for e in runnable() if e["arch"] in ("llama", "gemma3")], ids=lambda entry: entry["name"])
-def test_lower_isa_levels(entry: Entry, isa: str, judge: Callable[..., tuple[bool, dict[str, float]]],
-                                   monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lower_isa_levels(
+    entry: Entry, isa: str, judge: Callable[..., tuple[bool, dict[str, float]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EDGELLM_ISA", isa)
     check(entry, judge)
 
@@ -129,11 +131,25 @@ def test_greedy_text_of_trained_models(shared: Path, name: str) -> None:
 
 
 # Mean KL (nats) of llama-cpp-python 0.3.36 on TEXT against the same weights in float32, one thread: what we must not exceed.
-LLAMA_CPP = {"IQ4_NL": 2.57e-3, "IQ4_XS": 6.61e-3, "Q2_K": 1.38e-2, "Q3_K_M": 4.50e-3, "Q4_0": 1.52e-3, "Q4_1": 2.13e-3,
-             "Q4_K_M": 4.14e-3, "Q5_0": 1.30e-3, "Q5_1": 1.30e-3, "Q5_K_M": 4.30e-3, "Q6_K": 5.37e-3, "Q8_0": 1.20e-3}
+LLAMA_CPP = {
+    "IQ4_NL": 2.57e-3,
+    "IQ4_XS": 6.61e-3,
+    "Q2_K": 1.38e-2,
+    "Q3_K_M": 4.50e-3,
+    "Q4_0": 1.52e-3,
+    "Q4_1": 2.13e-3,
+    "Q4_K_M": 4.14e-3,
+    "Q5_0": 1.30e-3,
+    "Q5_1": 1.30e-3,
+    "Q5_K_M": 4.30e-3,
+    "Q6_K": 5.37e-3,
+    "Q8_0": 1.20e-3,
+}
 QUICK = ("Q4_0", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0")
-TEXT = ("Once upon a time, there was a little girl named Lily. She loved to play with her dog in the park. One day, she saw a big "
-        "red ball and a small blue car. Her mom said she could play with the ball, but the car was for her brother Tim.")
+TEXT = (
+    "Once upon a time, there was a little girl named Lily. She loved to play with her dog in the park. One day, she saw a big "
+    "red ball and a small blue car. Her mom said she could play with the ball, but the car was for her brother Tim."
+)
 
 
 @pytest.mark.parametrize("quant", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in LLAMA_CPP])

@@ -1,4 +1,5 @@
 """Answers with a form: every one that ends by itself is valid, whatever the model, the tokenizer and the sampling options."""
+
 from __future__ import annotations
 
 import asyncio
@@ -50,30 +51,50 @@ def test_answers_under_a_schema_are_valid(model: edgellm.Model, name: str) -> No
 
 @pytest.mark.slow
 def test_six_hundred_answers_under_thirty_schemas_are_valid(model: edgellm.Model) -> None:
-    ended = [check(model.generate("hello", schema=schema, seed=seed, **HOT), schema)
-             for schema in SCHEMAS.values() for seed in range(20)]
+    ended = [
+        check(model.generate("hello", schema=schema, seed=seed, **HOT), schema) for schema in SCHEMAS.values() for seed in range(20)
+    ]
     assert len(ended) == 600 and sum(ended) > 300
 
 
-@pytest.mark.parametrize("schema", [
-    {"type": "integer", "minimum": 10**18 + 1, "maximum": 10**18 + 1009},
-    {"type": "number", "minimum": 1e18 + 128, "maximum": 2e18},
-    {"type": "integer", "exclusiveMinimum": 2**53 + 1, "exclusiveMaximum": 2**53 + 9},
-    {"type": "integer", "minimum": -(2**63)}, {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
-    {"type": "number", "minimum": -1e300, "maximum": 1e300},
-    {"const": 2**53}, {"enum": [1e22]}, {"type": "string", "pattern": r"^a[^\x00-\x1f]b$"}, {"const": "a\tb\b"}])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "minimum": 10**18 + 1, "maximum": 10**18 + 1009},
+        {"type": "number", "minimum": 1e18 + 128, "maximum": 2e18},
+        {"type": "integer", "exclusiveMinimum": 2**53 + 1, "exclusiveMaximum": 2**53 + 9},
+        {"type": "integer", "minimum": -(2**63)},
+        {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+        {"type": "number", "minimum": -1e300, "maximum": 1e300},
+        {"const": 2**53},
+        {"enum": [1e22]},
+        {"type": "string", "pattern": r"^a[^\x00-\x1f]b$"},
+        {"const": "a\tb\b"},
+    ],
+)
 def test_answers_keep_to_bounds_that_f64_does_not_have(model: edgellm.Model, schema: dict[str, Any]) -> None:
     for seed in range(3):
         check(model.generate("hello", schema=schema, seed=seed, **HOT), schema)
 
 
-@pytest.mark.parametrize(("schema", "named"), [
-    ({"enum": [1, 2**63]}, r"schema\['enum'\] has 9223372036854775808"), ({"const": {"id": [2**53 + 1]}}, "has 9007199254740993"),
-    ({"const": 1e300}, "64-bit floats"), ({"multipleOf": 2**60 + 1}, "multipleOf"), ({"const": 10**400}, "const"),
-    ({"items": {"minimum": 2**63}}, r"\['items'\]\['minimum'\]"), ({"maximum": -(2**63) + 5, "minimum": -(2**63)}, "less than 2"),
-    ({"const": "a\x1bb"}, "control character"), ({"enum": ["a", "b\x7f"]}, "control character"),
-    ({"pattern": r"^a\x1bb$"}, "control character"), ({"pattern": "a\x01"}, "control character"),
-    ({"pattern": r"a\u0001"}, "control character"), ({"$ref": "#"}, "no text can follow")])
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        ({"enum": [1, 2**63]}, r"schema\['enum'\] has 9223372036854775808"),
+        ({"const": {"id": [2**53 + 1]}}, "has 9007199254740993"),
+        ({"const": 1e300}, "64-bit floats"),
+        ({"multipleOf": 2**60 + 1}, "multipleOf"),
+        ({"const": 10**400}, "const"),
+        ({"items": {"minimum": 2**63}}, r"\['items'\]\['minimum'\]"),
+        ({"maximum": -(2**63) + 5, "minimum": -(2**63)}, "less than 2"),
+        ({"const": "a\x1bb"}, "control character"),
+        ({"enum": ["a", "b\x7f"]}, "control character"),
+        ({"pattern": r"^a\x1bb$"}, "control character"),
+        ({"pattern": "a\x01"}, "control character"),
+        ({"pattern": r"a\u0001"}, "control character"),
+        ({"$ref": "#"}, "no text can follow"),
+    ],
+)
 def test_what_would_be_changed_is_refused(model: edgellm.Model, schema: dict[str, Any], named: str) -> None:
     with pytest.raises(SchemaError, match=named):
         model.generate("hello", schema=schema, max_tokens=5)
@@ -123,9 +144,15 @@ def test_types_become_schemas(model: edgellm.Model, kind: Any) -> None:
 def test_a_typed_dicts_schema() -> None:
     schema = schema_of(Person)
     assert schema["$ref"] == "#/$defs/Person" and schema["$defs"]["Person"] == {
-        "type": "object", "required": ["name", "friend"], "additionalProperties": False,
-        "properties": {"name": {"enum": ["Ann", "Bob"]}, "age": {"type": "boolean", "description": "grown up"},
-                       "friend": {"anyOf": [{"$ref": "#/$defs/Person"}, {"type": "null"}]}}}
+        "type": "object",
+        "required": ["name", "friend"],
+        "additionalProperties": False,
+        "properties": {
+            "name": {"enum": ["Ann", "Bob"]},
+            "age": {"type": "boolean", "description": "grown up"},
+            "friend": {"anyOf": [{"$ref": "#/$defs/Person"}, {"type": "null"}]},
+        },
+    }
 
 
 def test_a_signatures_schema() -> None:
@@ -142,8 +169,10 @@ def test_types_of_one_name_are_told_apart() -> None:
     place = pydantic.create_model("Place", zip=(int, ...))
     order = pydantic.create_model("Order", place=(place, ...))
     schema = schema_of(make_dataclass("Route", [("a", first), ("b", second), ("c", order), ("d", first), ("e", order)]))
-    jsonschema.validate({"a": {"street": ""}, "b": {"lat": 1.5}, "c": {"place": {"zip": 1}}, "d": {"street": ""},
-                         "e": {"place": {"zip": 1}}}, schema)
+    jsonschema.validate(
+        {"a": {"street": ""}, "b": {"lat": 1.5}, "c": {"place": {"zip": 1}}, "d": {"street": ""}, "e": {"place": {"zip": 1}}},
+        schema,
+    )
     for key, value in (("b", {"street": ""}), ("c", {"place": {"street": ""}}), ("a", {"zip": 1})):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(value, {**schema["$defs"]["Route"]["properties"][key], "$defs": schema["$defs"]})
@@ -170,7 +199,7 @@ def test_signatures_without_a_schema_are_refused(function: Any, named: str) -> N
         parameters_of(function)
 
 
-CHOICES = ["yes", "no", "it depends: \"maybe\"\\ ünïcode 😀", " with a blank"]
+CHOICES = ["yes", "no", 'it depends: "maybe"\\ ünïcode 😀', " with a blank"]
 
 
 def test_choices(model: edgellm.Model) -> None:
@@ -212,19 +241,35 @@ def test_is_the_same_answer_with_the_same_seed(model: edgellm.Model) -> None:
     assert first.token_ids == second.token_ids
 
 
-@pytest.mark.parametrize(("options", "named"), [
-    ({"schema": {"not": {}}}, "'not'"), ({"schema": {"items": {"uniqueItems": True}}}, r"\['items'\] has 'uniqueItems'"),
-    ({"schema": {"$defs": {"a": {"if": {}}}}}, "'if'"), ({"schema": {"minimun": 3}}, "minimun"),
-    ({"schema": {"type": "string", "format": "colour"}}, "colour"), ({"schema": {"type": "strin"}}, "strin"),
-    ({"schema": {"pattern": "(?=a)"}}, "look-around"), ({"schema": {"type": "integer", "minimum": 3, "maximum": 2}}, "minimum"),
-    ({"schema": {"type": "object", "minProperties": 3}}, "minProperties"), ({"schema": {"x-guidance": {}}}, "x-guidance"),
-    ({"schema": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}, "oneOf"), ({"schema": [1]}, "no JSON schema"),
-    ({"schema": '{"type": "integer"}'}, "json.loads"), ({"schema": {"const": float("nan")}}, "JSON"),
-    ({"schema": {"properties": {"a": 3}}}, "mapping"), ({"schema": {"$ref": "#/$defs/gone"}}, "gone"),
-    ({"regex": "(a"}, "unclosed"), ({"regex": ""}, "regex"), ({"grammar": "start: gone"}, "gone"), ({"grammar": " "}, "grammar"),
-    ({"grammar": "start: <gone>"}, "gone"), ({"choices": []}, "choices"), ({"choices": "yes"}, "choices"),
-    ({"choices": [""]}, "choices"),
-])
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"schema": {"not": {}}}, "'not'"),
+        ({"schema": {"items": {"uniqueItems": True}}}, r"\['items'\] has 'uniqueItems'"),
+        ({"schema": {"$defs": {"a": {"if": {}}}}}, "'if'"),
+        ({"schema": {"minimun": 3}}, "minimun"),
+        ({"schema": {"type": "string", "format": "colour"}}, "colour"),
+        ({"schema": {"type": "strin"}}, "strin"),
+        ({"schema": {"pattern": "(?=a)"}}, "look-around"),
+        ({"schema": {"type": "integer", "minimum": 3, "maximum": 2}}, "minimum"),
+        ({"schema": {"type": "object", "minProperties": 3}}, "minProperties"),
+        ({"schema": {"x-guidance": {}}}, "x-guidance"),
+        ({"schema": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}, "oneOf"),
+        ({"schema": [1]}, "no JSON schema"),
+        ({"schema": '{"type": "integer"}'}, "json.loads"),
+        ({"schema": {"const": float("nan")}}, "JSON"),
+        ({"schema": {"properties": {"a": 3}}}, "mapping"),
+        ({"schema": {"$ref": "#/$defs/gone"}}, "gone"),
+        ({"regex": "(a"}, "unclosed"),
+        ({"regex": ""}, "regex"),
+        ({"grammar": "start: gone"}, "gone"),
+        ({"grammar": " "}, "grammar"),
+        ({"grammar": "start: <gone>"}, "gone"),
+        ({"choices": []}, "choices"),
+        ({"choices": "yes"}, "choices"),
+        ({"choices": [""]}, "choices"),
+    ],
+)
 def test_what_cannot_be_enforced_is_refused_before_anything_is_computed(model: edgellm.Model, options: Any, named: str) -> None:
     def computed(done: int, of: int) -> None:
         raise AssertionError("a step was computed")

@@ -1,4 +1,5 @@
 """What happens when the context is full: tokens slide, turns go, or it is an error; and it is always said."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -101,11 +102,11 @@ def test_the_policy_of_a_model_and_of_a_session(path: Path) -> None:
         with model.session() as session, pytest.raises(ContextFull):
             session.generate([5] * 200)
         with pytest.raises(OptionError, match="context_policy='x' does not exist"):
-            model.session(context_policy="x")                      # type: ignore[arg-type]  # what is tested
+            model.session(context_policy="x")  # type: ignore[arg-type]  # what is tested
         with pytest.raises(OptionError, match="choose 'ring'"):
-            model.generate([5], context_policy=5)                  # type: ignore[arg-type]  # what is tested
+            model.generate([5], context_policy=5)  # type: ignore[arg-type]  # what is tested
     with pytest.raises(OptionError, match="context_policy"):
-        edgellm.load(path, context_policy="no")                    # type: ignore[arg-type]  # what is tested
+        edgellm.load(path, context_policy="no")  # type: ignore[arg-type]  # what is tested
 
 
 def test_turns_left_out_change_nothing_else(path: Path) -> None:

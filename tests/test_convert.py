@@ -1,4 +1,5 @@
 """Conversion of checkpoints to GGUF: the logits of transformers, types, tokenizers, templates, and what is refused."""
+
 from __future__ import annotations
 
 import io
@@ -85,8 +86,11 @@ def test_types_of_matrices_and_vectors(tmp_path: Path, target: str | None) -> No
 
 
 def test_bf16_stays_bf16(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "hf", "llama", tensors={
-        name: (array.view(np.uint32) >> 16).astype(np.uint16) for name, array in tensors_of("llama").items()})
+    folder = write_checkpoint(
+        tmp_path / "hf",
+        "llama",
+        tensors={name: (array.view(np.uint32) >> 16).astype(np.uint16) for name, array in tensors_of("llama").items()},
+    )
     with open_gguf(convert(folder, tmp_path / "model.gguf").path) as gguf:
         assert gguf.tensors["output.weight"].type.name == "BF16" and gguf.tensors["output_norm.weight"].type.name == "F32"
         assert gguf.metadata["general.file_type"] == 32 and gguf.metadata["llama.vocab_size"] == 64
@@ -98,8 +102,10 @@ def test_wrappers_and_what_a_language_model_does_not_need(tmp_path: Path) -> Non
     folder = tmp_path / "hf"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": config_of("gemma3_text")}))
-    more = {"vision_tower.vision_model.post_layernorm.weight": np.ones(4, np.float32),
-            "language_model.lm_head.weight": tensors["language_model.model.embed_tokens.weight"]}
+    more = {
+        "vision_tower.vision_model.post_layernorm.weight": np.ones(4, np.float32),
+        "language_model.lm_head.weight": tensors["language_model.model.embed_tokens.weight"],
+    }
     write_safetensors(folder / "model.safetensors", tensors | more)
     done = convert(folder, tmp_path / "model.gguf", type_name="F32")
     assert any("vision_tower" in note for note in done.notes)
@@ -112,34 +118,49 @@ def test_wrappers_and_what_a_language_model_does_not_need(tmp_path: Path) -> Non
 def byte_level(cuts: str | None, *, special: tuple[str, ...], rows: int, bos: str | None = None) -> tokenizers.Tokenizer:
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cuts is None)
-    made.pre_tokenizer = level if cuts is None else tokenizers.pre_tokenizers.Sequence(
-        [tokenizers.pre_tokenizers.Split(tokenizers.Regex(cuts), "isolated"), level])
+    made.pre_tokenizer = (
+        level
+        if cuts is None
+        else tokenizers.pre_tokenizers.Sequence([tokenizers.pre_tokenizers.Split(tokenizers.Regex(cuts), "isolated"), level])
+    )
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator([story_text(40)], tokenizers.trainers.BpeTrainer(
-        vocab_size=rows, special_tokens=list(special), show_progress=False, initial_alphabet=alphabet))
+    made.train_from_iterator(
+        [story_text(40)],
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=rows, special_tokens=list(special), show_progress=False, initial_alphabet=alphabet
+        ),
+    )
     if bos is not None:
         made.post_processor = tokenizers.processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, 0)])
     return made
 
 
-QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def with_vocabulary(folder: Path, kind: str, rows: int, **config: Any) -> Path:
     rng = np.random.default_rng(0)
     tables = {"model.embed_tokens.weight": rng.standard_normal((rows, 32)).astype(np.float32)}
-    return write_checkpoint(folder, kind, tensors=tables | {"lm_head.weight": tables["model.embed_tokens.weight"]}, vocab_size=rows,
-                            **config)
+    return write_checkpoint(
+        folder, kind, tensors=tables | {"lm_head.weight": tables["model.embed_tokens.weight"]}, vocab_size=rows, **config
+    )
 
 
-@pytest.mark.parametrize(("cuts", "bos", "pre"), [(QWEN2, None, "qwen2"), (QWEN2.replace("N}|", "N}{1,3}|"), "<|a|>", "dbrx"),
-                                                  (None, None, "gpt-2")])
+@pytest.mark.parametrize(
+    ("cuts", "bos", "pre"), [(QWEN2, None, "qwen2"), (QWEN2.replace("N}|", "N}{1,3}|"), "<|a|>", "dbrx"), (None, None, "gpt-2")]
+)
 def test_byte_level_tokenizers_give_the_same_ids(tmp_path: Path, cuts: str | None, bos: str | None, pre: str) -> None:
     made = byte_level(cuts, special=("<|a|>", "<|end|>"), rows=330, bos=bos)
     folder = with_vocabulary(tmp_path / "hf", "qwen2", 340)
     made.save(str(folder / "tokenizer.json"))
-    settings = {"eos_token": "<|end|>", "bos_token": bos, "chat_template": [
-        {"name": "default", "template": "{{ messages[0].content }}"}, {"name": "tool_use", "template": "{{ tools }}"}]}
+    settings = {
+        "eos_token": "<|end|>",
+        "bos_token": bos,
+        "chat_template": [
+            {"name": "default", "template": "{{ messages[0].content }}"},
+            {"name": "tool_use", "template": "{{ tools }}"},
+        ],
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     done = convert(folder, tmp_path / "model.gguf")
     with edgellm.load(done.path, threads=1, backend="cpu") as model:
@@ -154,15 +175,33 @@ def test_byte_level_tokenizers_give_the_same_ids(tmp_path: Path, cuts: str | Non
 def test_sentencepiece_gives_the_same_ids(tmp_path: Path) -> None:
     proto = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(story_text(100).split("\n")), model_writer=proto, vocab_size=400, model_type="bpe",
-        byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity", remove_extra_whitespaces=False,
-        user_defined_symbols=["<|im|>", "<|text|>"], minloglevel=2, num_threads=1)
+        sentence_iterator=iter(story_text(100).split("\n")),
+        model_writer=proto,
+        vocab_size=400,
+        model_type="bpe",
+        byte_fallback=True,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        user_defined_symbols=["<|im|>", "<|text|>"],
+        minloglevel=2,
+        num_threads=1,
+    )
     folder = with_vocabulary(tmp_path / "hf", "llama", 410)
     (folder / "tokenizer.model").write_bytes(proto.getvalue())
-    (folder / "tokenizer_config.json").write_text(json.dumps({
-        "bos_token": "<s>", "eos_token": "</s>", "added_tokens_decoder": {
-            "3": {"content": "<|im|>", "special": True}, "4": {"content": "<|text|>", "special": False},
-            "400": {"content": "<|user|>", "special": True}}}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "bos_token": "<s>",
+                "eos_token": "</s>",
+                "added_tokens_decoder": {
+                    "3": {"content": "<|im|>", "special": True},
+                    "4": {"content": "<|text|>", "special": False},
+                    "400": {"content": "<|user|>", "special": True},
+                },
+            }
+        )
+    )
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 400]}))
     done = convert(folder, tmp_path / "model.gguf")
     with edgellm.load(done.path, threads=1, backend="cpu") as model:
@@ -186,7 +225,8 @@ def test_every_way_to_cut_words_is_recognised() -> None:
         splits: list[Any] = [tokenizers.pre_tokenizers.Split(tokenizers.Regex(text), "isolated") for text in row.expressions]
         whole = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=row.whole_words))
         whole.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
-            [*splits, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+            [*splits, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
         found = recognise(json.loads(whole.to_str()), name)
         assert found == name
         assert recognise(json.loads(whole.to_str())) is not None
@@ -201,13 +241,20 @@ def test_unknown_cuts_are_refused_unless_a_name_is_given(tmp_path: Path) -> None
     convert(folder, tmp_path / "model.gguf", pre="gpt-2")
 
 
-@pytest.mark.parametrize(("kind", "config", "message"), [
-    ("llama", {"model_type": "rwkv"}, "rwkv"), ("llama", {"hidden_act": "relu"}, "relu"),
-    ("llama", {"model_type": ["llama"]}, "llama"), ("llama", {"model_type": None}, "names no model_type"),
-    ("llama", {"num_hidden_layers": 3}, "blk.2"), ("llama", {"num_attention_heads": 3}, "head"),
-    ("llama", {"rope_parameters": {"rope_type": "linked", "rope_theta": 10000.0}}, "linked"),
-    ("llama", {"intermediate_size": 50}, "shape"), ("gemma3_text", {"query_pre_attn_scalar": 4}, "query_pre_attn_scalar"),
-])
+@pytest.mark.parametrize(
+    ("kind", "config", "message"),
+    [
+        ("llama", {"model_type": "rwkv"}, "rwkv"),
+        ("llama", {"hidden_act": "relu"}, "relu"),
+        ("llama", {"model_type": ["llama"]}, "llama"),
+        ("llama", {"model_type": None}, "names no model_type"),
+        ("llama", {"num_hidden_layers": 3}, "blk.2"),
+        ("llama", {"num_attention_heads": 3}, "head"),
+        ("llama", {"rope_parameters": {"rope_type": "linked", "rope_theta": 10000.0}}, "linked"),
+        ("llama", {"intermediate_size": 50}, "shape"),
+        ("gemma3_text", {"query_pre_attn_scalar": 4}, "query_pre_attn_scalar"),
+    ],
+)
 def test_models_that_would_not_run_are_refused(tmp_path: Path, kind: str, config: dict[str, Any], message: str) -> None:
     folder = write_checkpoint(tmp_path / "hf", kind, **config)
     with pytest.raises(EdgeError, match=message):
@@ -215,11 +262,18 @@ def test_models_that_would_not_run_are_refused(tmp_path: Path, kind: str, config
     assert os.listdir(tmp_path) == ["hf"]
 
 
-@pytest.mark.parametrize(("name", "data"), [
-    ("tokenizer.model", b"\x0a\xff"), ("tokenizer.model", b"\x0a\x05abcde"), ("tokenizer.model", b""), ("tokenizer.json", b"{"),
-    ("model.safetensors", b"nonsense"),
-    ("tokenizer.json", b'{"model": {"vocab": {"a": 99}}}'), ("config.json", b"\xff\xfe"),
-])
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("tokenizer.model", b"\x0a\xff"),
+        ("tokenizer.model", b"\x0a\x05abcde"),
+        ("tokenizer.model", b""),
+        ("tokenizer.json", b"{"),
+        ("model.safetensors", b"nonsense"),
+        ("tokenizer.json", b'{"model": {"vocab": {"a": 99}}}'),
+        ("config.json", b"\xff\xfe"),
+    ],
+)
 def test_damaged_folders_end_in_typed_errors(tmp_path: Path, name: str, data: bytes) -> None:
     folder = write_checkpoint(tmp_path / "hf", "qwen2")
     (folder / name).write_bytes(data)
@@ -250,10 +304,12 @@ def test_nothing_of_the_checkpoint_is_written_over(tmp_path: Path) -> None:
     folder, adapter = write_checkpoint(tmp_path / "hf", "bert"), tmp_path / "adapter"
     write_adapter(adapter, "llama")
     base = write_checkpoint(tmp_path / "base", "llama")
-    for write, out in ((lambda out: convert(folder, out), folder / "model.safetensors"),
-                       (lambda out: convert(folder, out), folder / "1_Pooling" / "config.json"),
-                       (lambda out: convert_lora(adapter, out, base=base), base / "model.safetensors"),
-                       (lambda out: convert_lora(adapter, out, base=base), adapter / "adapter_config.json")):
+    for write, out in (
+        (lambda out: convert(folder, out), folder / "model.safetensors"),
+        (lambda out: convert(folder, out), folder / "1_Pooling" / "config.json"),
+        (lambda out: convert_lora(adapter, out, base=base), base / "model.safetensors"),
+        (lambda out: convert_lora(adapter, out, base=base), adapter / "adapter_config.json"),
+    ):
         before = out.read_bytes()
         with pytest.raises(OptionError, match="the source itself"):
             write(out)
@@ -300,12 +356,16 @@ def test_a_file_of_another_kind_is_no_sentencepiece_model() -> None:
         read_sentencepiece(str(Path(__file__).parent / "data" / "hf_gold.json"))
 
 
-@pytest.mark.parametrize(("kind", "config", "field"), [
-    ("qwen3_moe", {"norm_topk_prob": False}, "norm_topk_prob"), ("olmoe", {"norm_topk_prob": True}, "norm_topk_prob"),
-    ("qwen2_moe", {"norm_topk_prob": True}, "norm_topk_prob"),
-    ("gemma4_text", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
-    ("gemma3n_text", {"altup_correct_scale": False}, "altup_correct_scale"),
-])
+@pytest.mark.parametrize(
+    ("kind", "config", "field"),
+    [
+        ("qwen3_moe", {"norm_topk_prob": False}, "norm_topk_prob"),
+        ("olmoe", {"norm_topk_prob": True}, "norm_topk_prob"),
+        ("qwen2_moe", {"norm_topk_prob": True}, "norm_topk_prob"),
+        ("gemma4_text", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
+        ("gemma3n_text", {"altup_correct_scale": False}, "altup_correct_scale"),
+    ],
+)
 def test_settings_that_ask_for_another_graph_are_refused(tmp_path: Path, kind: str, config: dict[str, Any], field: str) -> None:
     with pytest.raises(Unsupported, match=field):
         convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
@@ -337,8 +397,13 @@ def test_the_tokenizer_of_gemma_4(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "hf", "gemma4_text")
     texts = ["<pad>", "<eos>", "<bos>", "<unk>", "<|channel>", "<turn|>", "<0xC3>", "<0xA9>", "▁", "a", "b", "ab", "▁ab"]
     added = [{"id": index, "content": text, "special": True} for index, text in enumerate(texts[:6])]
-    model = {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "vocab": {text: index for index, text in enumerate(texts)},
-             "merges": [["a", "b"], ["▁", "ab"]]}
+    model = {
+        "type": "BPE",
+        "byte_fallback": True,
+        "unk_token": "<unk>",
+        "vocab": {text: index for index, text in enumerate(texts)},
+        "merges": [["a", "b"], ["▁", "ab"]],
+    }
     whole = {"model": model, "added_tokens": added, "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}}
     (folder / "tokenizer.json").write_text(json.dumps(whole))
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<bos>", "eos_token": "<eos>"}))
@@ -357,19 +422,32 @@ def visible_spaces(folder: Path, *, around: str = "", first: str = "<s>", **sett
     """A folder whose tokenizer.json joins visible spaces and letters; `around`: the template of its post-processor."""
     vocab = {text: index for index, text in enumerate(VISIBLE)}
     added = [{"id": index, "content": VISIBLE[index], "special": True} for index in (0, 1, 2, len(VISIBLE) - 1)]
-    pieces = [{"SpecialToken": {"id": text, "type_id": 0}} if "$" not in text else {"Sequence": {"id": "A", "type_id": 0}}
-              for text in around.split()]
-    whole = {"model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "vocab": vocab, "merges": ["a b", "\u2581 ab"]},
-             "added_tokens": [*added, {"id": len(VISIBLE), "content": "<image>", "special": True}],
-             "post_processor": {"type": "TemplateProcessing", "single": pieces} if around else None}
+    pieces = [
+        {"SpecialToken": {"id": text, "type_id": 0}} if "$" not in text else {"Sequence": {"id": "A", "type_id": 0}}
+        for text in around.split()
+    ]
+    whole = {
+        "model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "vocab": vocab, "merges": ["a b", "\u2581 ab"]},
+        "added_tokens": [*added, {"id": len(VISIBLE), "content": "<image>", "special": True}],
+        "post_processor": {"type": "TemplateProcessing", "single": pieces} if around else None,
+    }
     (folder / "tokenizer.json").write_text(json.dumps(whole))
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"} | settings))
     return folder
 
 
-@pytest.mark.parametrize(("around", "settings", "wanted"), [
-    ("", {}, [1, 262]), ("<s> $A", {}, [1, 262]), ("$A", {}, [262]), ("<s> $A </s>", {}, [1, 262, 2]), ("$A </s>", {}, [262, 2]),
-    ("$A", {"add_bos_token": True}, [1, 262]), ("<s> $A", {"add_eos_token": True}, [1, 262, 2])])
+@pytest.mark.parametrize(
+    ("around", "settings", "wanted"),
+    [
+        ("", {}, [1, 262]),
+        ("<s> $A", {}, [1, 262]),
+        ("$A", {}, [262]),
+        ("<s> $A </s>", {}, [1, 262, 2]),
+        ("$A </s>", {}, [262, 2]),
+        ("$A", {"add_bos_token": True}, [1, 262]),
+        ("<s> $A", {"add_eos_token": True}, [1, 262, 2]),
+    ],
+)
 def test_what_visible_spaces_get_around_them(tmp_path: Path, around: str, settings: dict[str, Any], wanted: list[int]) -> None:
     """By the post-processor, where tokenizer_config.json does not say it; an added token without a row of the embedding is none."""
     folder = visible_spaces(with_vocabulary(tmp_path / "hf", "llama", len(VISIBLE)), around=around, **settings)
@@ -399,8 +477,11 @@ def test_chat_templates_in_files_of_their_own(tmp_path: Path) -> None:
 
     def found() -> dict[str, Any]:
         with open_gguf(convert(folder, tmp_path / "model.gguf").path) as gguf:
-            return {key.removeprefix("tokenizer.chat_template"): value if isinstance(value, str) else list(value)
-                    for key, value in gguf.metadata.items() if key.startswith("tokenizer.chat_template")}
+            return {
+                key.removeprefix("tokenizer.chat_template"): value if isinstance(value, str) else list(value)
+                for key, value in gguf.metadata.items()
+                if key.startswith("tokenizer.chat_template")
+            }
 
     assert found() == {}
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
@@ -411,9 +492,15 @@ def test_chat_templates_in_files_of_their_own(tmp_path: Path) -> None:
     assert found() == {"": "{{ messages[0] }}", ".tool_use": "{{ tools }}", "s": ["tool_use"]}
 
 
-@pytest.mark.parametrize(("place", "name"), [
-    ("hub/models--org--Phi-3-mini/snapshots/0123456789abcdef", "Phi-3-mini"), ("models/snapshots/Phi-3", "Phi-3"),
-    ("models--gpt2/snapshots/0123/", "gpt2"), (r"C:\models\Phi-3", "Phi-3")])
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("hub/models--org--Phi-3-mini/snapshots/0123456789abcdef", "Phi-3-mini"),
+        ("models/snapshots/Phi-3", "Phi-3"),
+        ("models--gpt2/snapshots/0123/", "gpt2"),
+        (r"C:\models\Phi-3", "Phi-3"),
+    ],
+)
 def test_names_of_models(place: str, name: str) -> None:
     """In the hub's cache a folder has the name of a commit."""
     assert folder_name(place) == name
@@ -422,8 +509,15 @@ def test_names_of_models(place: str, name: str) -> None:
 def test_the_template_of_a_folder_without_tokenizer_json(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "hf", "llama")
     proto = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(["ab", "ba"]), model_writer=proto, vocab_size=8, minloglevel=2,
-                                             model_type="bpe", normalization_rule_name="identity", hard_vocab_limit=False)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["ab", "ba"]),
+        model_writer=proto,
+        vocab_size=8,
+        minloglevel=2,
+        model_type="bpe",
+        normalization_rule_name="identity",
+        hard_vocab_limit=False,
+    )
     (folder / "tokenizer.model").write_bytes(proto.getvalue())
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
     with open_gguf(convert(folder, tmp_path / "model.gguf").path) as gguf:
@@ -433,8 +527,10 @@ def test_the_template_of_a_folder_without_tokenizer_json(tmp_path: Path) -> None
 def test_normalizers_that_gguf_cannot_say_are_named(tmp_path: Path) -> None:
     made = byte_level(None, special=("<|end|>",), rows=330)
     folder = with_vocabulary(tmp_path / "hf", "qwen2", 330)
-    for normalizers, said in (([tokenizers.normalizers.NFC()], False),
-                              ([tokenizers.normalizers.NFC(), tokenizers.normalizers.Lowercase()], True)):
+    for normalizers, said in (
+        ([tokenizers.normalizers.NFC()], False),
+        ([tokenizers.normalizers.NFC(), tokenizers.normalizers.Lowercase()], True),
+    ):
         made.normalizer = tokenizers.normalizers.Sequence(normalizers)
         made.save(str(folder / "tokenizer.json"))
         notes = convert(folder, tmp_path / "model.gguf").notes

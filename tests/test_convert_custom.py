@@ -1,4 +1,5 @@
 """Checkpoints that are told apart by more than their model type: rerankers, RWKV-7's spellings, experts either way round."""
+
 from __future__ import annotations
 
 import base64
@@ -25,13 +26,14 @@ from edgellm.tools.convert import convert
 from edgellm.tools.verify import verify
 
 GOLD = json.loads((DATA / "hf_gold.json").read_text(encoding="utf-8"))
-ANSWERS = [7, 11]                # ids of "yes" and "no"
+ANSWERS = [7, 11]  # ids of "yes" and "no"
 
 
 def write_reranker(folder: Path, mark: str, *, tied: bool = False) -> Path:
     """Qwen3's tiny checkpoint, with a tokenizer that has both answers, marked as a reranker by `mark`."""
-    write_checkpoint(folder, "qwen3", tie_word_embeddings=tied, **({"_name_or_path": "Qwen/Qwen3-Reranker-0.6B"} if mark == "older"
-                                                                   else {}))
+    write_checkpoint(
+        folder, "qwen3", tie_word_embeddings=tied, **({"_name_or_path": "Qwen/Qwen3-Reranker-0.6B"} if mark == "older" else {})
+    )
     if tied:
         headless = {name: array for name, array in tensors_of("qwen3").items() if "lm_head" not in name}
         write_safetensors(folder / "model.safetensors", headless)
@@ -43,8 +45,10 @@ def write_reranker(folder: Path, mark: str, *, tied: bool = False) -> Path:
     if mark == "readme":
         (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Qwen3-Reranker-0.6B\n")
     if mark == "module":
-        modules = [{"idx": 0, "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
-                   {"idx": 1, "path": "1_LogitScore", "type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"}]
+        modules = [
+            {"idx": 0, "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
+            {"idx": 1, "path": "1_LogitScore", "type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"},
+        ]
         (folder / "modules.json").write_text(json.dumps(modules))
         (folder / "1_LogitScore").mkdir()
         (folder / "1_LogitScore" / "config.json").write_text(json.dumps({"true_token_id": 7, "false_token_id": 11}))
@@ -112,8 +116,11 @@ def makers_names(tensors: dict[str, Any]) -> dict[str, Any]:
         name = name.replace("attn.", "attention.")
         name = name.replace("g_norm", "ln_x").replace("ffn.", "feed_forward.").replace("model.norm", "model.ln_out")
         name = name.replace("lm_head", "head").replace("pre_norm", "pre_ln")
-        name = re.sub(r"attention\.([rkvo])_proj", lambda match: "attention." + {
-            "r": "receptance", "k": "key", "v": "value", "o": "output"}[match[1]], name)
+        name = re.sub(
+            r"attention\.([rkvo])_proj",
+            lambda match: "attention." + {"r": "receptance", "k": "key", "v": "value", "o": "output"}[match[1]],
+            name,
+        )
         name = re.sub(r"_lora\.lora\.2\.bias", "0", name)
         if "_lora" in name:
             name, array = re.sub(r"_lora\.lora\.(\d)\.weight", lambda match: str(int(match[1]) // 2 + 1), name), array.T
@@ -130,7 +137,7 @@ def test_both_spellings_of_rwkv7(tmp_path: Path) -> None:
         files.append(Path(convert(folder, tmp_path / f"{name}.gguf", type_name="F32").path).read_bytes())
     assert files[0] == files[1] and "model.blocks.1.attention.v2" in makers_names(tensors_of("rwkv7"))
     with open_gguf(tmp_path / "fla.gguf") as gguf:
-        assert gguf.tensors["blk.0.time_mix_v1.weight"].shape == (8, 32)         # llama.cpp wants the first layer's, too
+        assert gguf.tensors["blk.0.time_mix_v1.weight"].shape == (8, 32)  # llama.cpp wants the first layer's, too
         assert gguf.tensors["blk.1.time_mix_lerp_fused.weight"].shape == (6, 1, 1, 32)
 
 
@@ -139,8 +146,9 @@ def test_the_world_vocabulary(tmp_path: Path) -> None:
     entries: list[Any] = [bytes([i]) if i > 127 else chr(i) for i in range(256)] + ["\n\n", "Lily", " dog", "é", b"\xe2\x80", "'s"]
     rows = len(entries) + 3
     table = np.random.default_rng(0).standard_normal((rows, 32)).astype(np.float32)
-    folder = write_checkpoint(tmp_path / "hf", "rwkv7", vocab_size=rows, tensors={
-        "model.embeddings.weight": table, "lm_head.weight": table})
+    folder = write_checkpoint(
+        tmp_path / "hf", "rwkv7", vocab_size=rows, tensors={"model.embeddings.weight": table, "lm_head.weight": table}
+    )
     sizes = [len(entry.encode() if isinstance(entry, str) else entry) for entry in entries]
     path = folder / "rwkv_vocab_v20230424.txt"
     path.write_text("".join(f"{i} {entry!r} {n}\n" for i, (entry, n) in enumerate(zip(entries, sizes, strict=True), 1)), "utf-8")
@@ -157,16 +165,24 @@ def test_the_world_vocabulary(tmp_path: Path) -> None:
             convert(folder, tmp_path / "other.gguf")
 
 
-@pytest.mark.parametrize(("kind", "config", "field"), [
-    ("rwkv7", {"attn": {"layers": [1]}}, "attn"), ("rwkv7", {"value_dim": [32, 64]}, "value_dim"),
-    ("rwkv6", {"attention_hidden_size": 64}, "attention_hidden_size"), ("rwkv6", {"head_size_divisor": 4}, "head_size_divisor"),
-    ("rwkv7", {"norm_eps": 1e-5}, "norm_eps"), ("bailing_moe_v2", {"architectures": ["BailingMoeForCausalLM"]}, "architectures"),
-    ("bailing_moe_v2", {"norm_head": True}, "norm_head"), ("bailing_moe_v2", {"score_function": "softmax"}, "score_function"),
-    ("exaone", {"activation_function": "gelu"}, "hidden_act"),
-    ("qwen3_vl_moe", {"text_config": {}}, "token_embd"), ("internlm2", {"num_attention_heads": 3}, "wqkv|head"),
-    ("minicpm", {"num_hidden_layers": "two"}, "minicpm"),
-    ("qwen2_vl", {"rope_scaling": {"type": "mrope", "mrope_section": 3}}, "qwen2_vl"),
-])
+@pytest.mark.parametrize(
+    ("kind", "config", "field"),
+    [
+        ("rwkv7", {"attn": {"layers": [1]}}, "attn"),
+        ("rwkv7", {"value_dim": [32, 64]}, "value_dim"),
+        ("rwkv6", {"attention_hidden_size": 64}, "attention_hidden_size"),
+        ("rwkv6", {"head_size_divisor": 4}, "head_size_divisor"),
+        ("rwkv7", {"norm_eps": 1e-5}, "norm_eps"),
+        ("bailing_moe_v2", {"architectures": ["BailingMoeForCausalLM"]}, "architectures"),
+        ("bailing_moe_v2", {"norm_head": True}, "norm_head"),
+        ("bailing_moe_v2", {"score_function": "softmax"}, "score_function"),
+        ("exaone", {"activation_function": "gelu"}, "hidden_act"),
+        ("qwen3_vl_moe", {"text_config": {}}, "token_embd"),
+        ("internlm2", {"num_attention_heads": 3}, "wqkv|head"),
+        ("minicpm", {"num_hidden_layers": "two"}, "minicpm"),
+        ("qwen2_vl", {"rope_scaling": {"type": "mrope", "mrope_section": 3}}, "qwen2_vl"),
+    ],
+)
 def test_other_graphs_and_damage_are_refused(tmp_path: Path, kind: str, config: dict[str, Any], field: str) -> None:
     with pytest.raises(EdgeError, match=field):
         convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
@@ -182,8 +198,12 @@ def trained(pre: str, size: int, special: list[str]) -> tuple[tokenizers.Tokeniz
     splits = [tokenizers.pre_tokenizers.Split(tokenizers.Regex(text), "isolated") for text in PRE_TOKENIZERS[pre].expressions]
     level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([*splits, level])
-    made.train_from_iterator([story_text(40)], tokenizers.trainers.BpeTrainer(
-        vocab_size=size, special_tokens=special, show_progress=False, initial_alphabet=level.alphabet()))
+    made.train_from_iterator(
+        [story_text(40)],
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=size, special_tokens=special, show_progress=False, initial_alphabet=level.alphabet()
+        ),
+    )
     return made, [bytes(BYTE_OF_LETTER[letter] for letter in made.id_to_token(token)) for token in range(len(special), size)]
 
 
@@ -193,19 +213,25 @@ def test_tekken(tmp_path: Path, listed: bool) -> None:
     n_special, rows, size = 24, 360, 350
     special = [*SPECIAL, *(f"<SPECIAL_{i}>" for i in range(len(SPECIAL), n_special))]
     made, pieces = trained("tekken", size, special)
-    vocab = [{"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None} for rank, piece in enumerate(
-        [*pieces, b"beyond the size"])]
-    config = {"pattern": PRE_TOKENIZERS["tekken"].expressions[0], "default_vocab_size": size,
-              "default_num_special_tokens": n_special}
+    vocab = [
+        {"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None}
+        for rank, piece in enumerate([*pieces, b"beyond the size"])
+    ]
+    config = {
+        "pattern": PRE_TOKENIZERS["tekken"].expressions[0],
+        "default_vocab_size": size,
+        "default_num_special_tokens": n_special,
+    }
     whole: dict[str, Any] = {"config": config, "vocab": vocab}
     if listed:
         whole["special_tokens"] = [{"rank": i, "token_str": text, "is_control": i != 9} for i, text in enumerate(SPECIAL)]
     table = np.random.default_rng(0).standard_normal((rows, 32)).astype(np.float32)
-    folder = write_checkpoint(tmp_path / "hf", "mistral", vocab_size=rows, tensors={
-        "model.embed_tokens.weight": table, "lm_head.weight": table})
+    folder = write_checkpoint(
+        tmp_path / "hf", "mistral", vocab_size=rows, tensors={"model.embed_tokens.weight": table, "lm_head.weight": table}
+    )
     (folder / "tekken.json").write_text(json.dumps(whole))
     done = convert(folder, tmp_path / "model.gguf")
-    for path in (done.path, folder):             # the file, and the folder as it runs unconverted
+    for path in (done.path, folder):  # the file, and the folder as it runs unconverted
         with open_model(path) as opened:
             tokenizer = build_tokenizer(opened.metadata, file=opened.path)
         assert list(tokenizer.encode(TEXT)) == [1, *made.encode(TEXT).ids]
@@ -214,10 +240,15 @@ def test_tekken(tmp_path: Path, listed: bool) -> None:
     with open_gguf(done.path) as gguf:
         assert gguf.metadata["tokenizer.ggml.pre"] == "tekken"
         assert list(gguf.metadata["tokenizer.ggml.token_type"][[9, 23, 24, size]]) == [4 if listed else 3, 3, 1, 5]
-    for change, message in (({"vocab": vocab[1:]}, "rank"), ({"vocab": [{"rank": 0, "token_bytes": "a"}]}, "base64"),
-                            ({"vocab": 3}, "no voc"), ({"vocab": [7]}, "token_bytes"), ({"special_tokens": 3}, "no voc"),
-                            ({"special_tokens": [{"rank": 24, "token_str": "x"}]}, "token_str"),
-                            ({"config": config | {"default_vocab_size": 361}}, "360 rows")):
+    for change, message in (
+        ({"vocab": vocab[1:]}, "rank"),
+        ({"vocab": [{"rank": 0, "token_bytes": "a"}]}, "base64"),
+        ({"vocab": 3}, "no voc"),
+        ({"vocab": [7]}, "token_bytes"),
+        ({"special_tokens": 3}, "no voc"),
+        ({"special_tokens": [{"rank": 24, "token_str": "x"}]}, "token_str"),
+        ({"config": config | {"default_vocab_size": 361}}, "360 rows"),
+    ):
         (folder / "tekken.json").write_text(json.dumps(whole | change))
         with pytest.raises(BadVocab, match=message):
             convert(folder, tmp_path / "other.gguf")
@@ -228,14 +259,21 @@ def test_kimis_list_of_tiktoken(tmp_path: Path) -> None:
     size, rows = 340, 600
     made, pieces = trained("kimi-k2", size, [])
     table = np.random.default_rng(0).standard_normal((rows, 32)).astype(np.float32)
-    folder = write_checkpoint(tmp_path / "hf", "llama", vocab_size=rows, eos_token_id=size + 2, tensors={
-        "model.embed_tokens.weight": table, "lm_head.weight": table})
+    folder = write_checkpoint(
+        tmp_path / "hf",
+        "llama",
+        vocab_size=rows,
+        eos_token_id=size + 2,
+        tensors={"model.embed_tokens.weight": table, "lm_head.weight": table},
+    )
     lines = [f"{base64.b64encode(piece).decode()} {rank}" for rank, piece in enumerate(pieces)]
     (folder / "tiktoken.model").write_text("\n".join([*lines, ""]))
     named = {size: ("[BOS]", True), size + 1: ("<|call|>", False), size + 2: ("<|im_end|>", True)}
-    settings = {"auto_map": {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]}, "bos_token": "[BOS]",
-                "added_tokens_decoder": {str(token): {"content": text, "special": special}
-                                         for token, (text, special) in named.items()}}
+    settings = {
+        "auto_map": {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]},
+        "bos_token": "[BOS]",
+        "added_tokens_decoder": {str(token): {"content": text, "special": special} for token, (text, special) in named.items()},
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     done = convert(folder, tmp_path / "model.gguf")
     for path in (done.path, folder):

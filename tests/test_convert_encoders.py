@@ -1,4 +1,5 @@
 """Converted embedding models: their tokenizers, with what these put around a text, poolings, dense layers."""
+
 from __future__ import annotations
 
 import io
@@ -38,8 +39,9 @@ def with_rows(folder: Path, kind: str, rows: int, **config: Any) -> Path:
 def test_word_pieces(tmp_path: Path, lowercase: bool) -> None:
     made = tokenizers.BertWordPieceTokenizer(lowercase=lowercase, strip_accents=None)
     made.train_from_iterator([story_text(60), "naive café cafe 日"], vocab_size=300, show_progress=False)
-    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[
-        ("[CLS]", made.token_to_id("[CLS]")), ("[SEP]", made.token_to_id("[SEP]"))])
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", made.token_to_id("[CLS]")), ("[SEP]", made.token_to_id("[SEP]"))]
+    )
     folder = with_rows(tmp_path / "hf", "bert", 310)
     made.save(str(folder / "tokenizer.json"))
     roles = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
@@ -48,7 +50,7 @@ def test_word_pieces(tmp_path: Path, lowercase: bool) -> None:
     wanted = made.encode(TEXT).ids
     check(folder, tmp_path / "model.gguf", wanted)
     whole = json.loads((folder / "tokenizer.json").read_text())
-    whole["added_tokens"].append({"id": 310, "content": "[IMAGE]", "special": True})        # beyond the embedding: ignored
+    whole["added_tokens"].append({"id": 310, "content": "[IMAGE]", "special": True})  # beyond the embedding: ignored
     (folder / "tokenizer.json").write_text(json.dumps(whole))
     check(folder, tmp_path / "beyond.gguf", wanted)
     texts = sorted(made.get_vocab().items(), key=lambda item: item[1])
@@ -67,8 +69,15 @@ def test_unigram(tmp_path: Path) -> None:
     """XLM-R's: a map of characters, runs of blanks that count as one, and both ends marked."""
     proto = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(story_text(200).split("\n")), model_writer=proto, vocab_size=140, model_type="unigram",
-        character_coverage=1.0, normalization_rule_name="nmt_nfkc", minloglevel=2, num_threads=1)
+        sentence_iterator=iter(story_text(200).split("\n")),
+        model_writer=proto,
+        vocab_size=140,
+        model_type="unigram",
+        character_coverage=1.0,
+        normalization_rule_name="nmt_nfkc",
+        minloglevel=2,
+        num_threads=1,
+    )
     (tmp_path / "spm").write_bytes(proto.getvalue())
     pieces = read_sentencepiece(str(tmp_path / "spm"))
     charsmap = next(dict(_fields("", bytes(value)))[2] for field, value in _fields("", proto.getvalue()) if field == 3)
@@ -96,8 +105,12 @@ def test_byte_level_tokenizers_of_embedding_models(tmp_path: Path, kind: str, fi
     special = ["[CLS]", "[SEP]", "<|end|>", "<|im_end|>"]
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.train_from_iterator([story_text(40)], tokenizers.trainers.BpeTrainer(
-        vocab_size=320, special_tokens=special, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    made.train_from_iterator(
+        [story_text(40)],
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=320, special_tokens=special, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        ),
+    )
     around = [(text, special.index(text)) for text in (first, last) if text]
     made.post_processor = processors.TemplateProcessing(single=f"{first + ' ' if first else ''}$A {last}", special_tokens=around)
     folder = with_rows(tmp_path / "hf", kind, 330)
@@ -116,8 +129,16 @@ def test_dense_layers_behind_the_pooling(tmp_path: Path) -> None:
         place = folder / f"{number}_Dense"
         place.mkdir()
         write_safetensors(place / "model.safetensors", {"linear.weight": weights[-1]})
-        (place / "config.json").write_text(json.dumps({"in_features": shape[1], "out_features": shape[0], "bias": False,
-                                                       "activation_function": "torch.nn.modules.linear.Identity"}))
+        (place / "config.json").write_text(
+            json.dumps(
+                {
+                    "in_features": shape[1],
+                    "out_features": shape[0],
+                    "bias": False,
+                    "activation_function": "torch.nn.modules.linear.Identity",
+                }
+            )
+        )
         listed.insert(number, {"path": place.name, "type": "sentence_transformers.models.Dense"})
     (folder / "modules.json").write_text(json.dumps(listed))
     more = convert(folder, tmp_path / "more.gguf", type_name="F32").path
@@ -131,8 +152,16 @@ def test_dense_layers_behind_the_pooling(tmp_path: Path) -> None:
         convert(folder, tmp_path / "no.gguf")
 
 
-@pytest.mark.parametrize("text", ["{}", "[3]", "nonsense", '[{"type": "a.b.WeightedLayerPooling", "path": ""}]',
-                                  '[{"type": "a.Pooling", "path": "../elsewhere"}]'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[3]",
+        "nonsense",
+        '[{"type": "a.b.WeightedLayerPooling", "path": ""}]',
+        '[{"type": "a.Pooling", "path": "../elsewhere"}]',
+    ],
+)
 def test_modules_that_gguf_has_no_place_for(tmp_path: Path, text: str) -> None:
     folder = write_checkpoint(tmp_path / "hf", "bert")
     (folder / "modules.json").write_text(text)
@@ -147,27 +176,65 @@ def test_poolings_that_cannot_be_said(tmp_path: Path) -> None:
         convert(folder, tmp_path / "model.gguf")
 
 
-NOMIC = {"blk.{}.attn_qkv": "encoder.layers.{}.attn.Wqkv", "blk.{}.attn_output": "encoder.layers.{}.attn.out_proj",
-         "blk.{}.attn_output_norm": "encoder.layers.{}.norm1", "blk.{}.layer_output_norm": "encoder.layers.{}.norm2",
-         "blk.{}.ffn_up": "encoder.layers.{}.mlp.fc1", "blk.{}.ffn_down": "encoder.layers.{}.mlp.fc2", "token_embd_norm": "emb_ln",
-         "blk.{}.ffn_gate_inp": "encoder.layers.{}.mlp.router.layer", "token_embd": "embeddings.word_embeddings",
-         "token_types": "embeddings.token_type_embeddings"}
-NOMIC_CONFIG = {"model_type": "nomic_bert", "n_embd": 64, "n_head": 4, "n_layer": 6, "n_inner": 96, "n_positions": 128,
-                "prenorm": False, "layer_norm_epsilon": 1e-5, "rotary_emb_base": 160000, "rotary_emb_fraction": 1.0,
-                "activation_function": "gelu",
-                "num_experts": 4, "moe_top_k": 2, "moe_every_n_layers": 2, "type_vocab_size": 2, "qkv_proj_bias": True}
-JINA = {"blk.{}.attn_q": "encoder.layer.{}.attention.self.query", "blk.{}.attn_k": "encoder.layer.{}.attention.self.key",
-        "blk.{}.attn_v": "encoder.layer.{}.attention.self.value", "blk.{}.attn_output": "encoder.layer.{}.attention.output.dense",
-        "blk.{}.attn_output_norm": "encoder.layer.{}.attention.output.LayerNorm", "blk.{}.ffn_down": "encoder.layer.{}.mlp.wo",
-        "blk.{}.layer_output_norm": "encoder.layer.{}.mlp.layernorm", "token_embd_norm": "embeddings.LayerNorm",
-        "token_embd": "embeddings.word_embeddings", "token_types": "embeddings.token_type_embeddings"}
-JINA_CONFIG = {"model_type": "bert", "position_embedding_type": "alibi", "hidden_size": 64, "num_attention_heads": 4,
-               "num_hidden_layers": 6, "intermediate_size": 96, "max_position_embeddings": 128, "layer_norm_eps": 1e-5,
-               "hidden_act": "gelu", "feed_forward_type": "geglu"}
+NOMIC = {
+    "blk.{}.attn_qkv": "encoder.layers.{}.attn.Wqkv",
+    "blk.{}.attn_output": "encoder.layers.{}.attn.out_proj",
+    "blk.{}.attn_output_norm": "encoder.layers.{}.norm1",
+    "blk.{}.layer_output_norm": "encoder.layers.{}.norm2",
+    "blk.{}.ffn_up": "encoder.layers.{}.mlp.fc1",
+    "blk.{}.ffn_down": "encoder.layers.{}.mlp.fc2",
+    "token_embd_norm": "emb_ln",
+    "blk.{}.ffn_gate_inp": "encoder.layers.{}.mlp.router.layer",
+    "token_embd": "embeddings.word_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+}
+NOMIC_CONFIG = {
+    "model_type": "nomic_bert",
+    "n_embd": 64,
+    "n_head": 4,
+    "n_layer": 6,
+    "n_inner": 96,
+    "n_positions": 128,
+    "prenorm": False,
+    "layer_norm_epsilon": 1e-5,
+    "rotary_emb_base": 160000,
+    "rotary_emb_fraction": 1.0,
+    "activation_function": "gelu",
+    "num_experts": 4,
+    "moe_top_k": 2,
+    "moe_every_n_layers": 2,
+    "type_vocab_size": 2,
+    "qkv_proj_bias": True,
+}
+JINA = {
+    "blk.{}.attn_q": "encoder.layer.{}.attention.self.query",
+    "blk.{}.attn_k": "encoder.layer.{}.attention.self.key",
+    "blk.{}.attn_v": "encoder.layer.{}.attention.self.value",
+    "blk.{}.attn_output": "encoder.layer.{}.attention.output.dense",
+    "blk.{}.attn_output_norm": "encoder.layer.{}.attention.output.LayerNorm",
+    "blk.{}.ffn_down": "encoder.layer.{}.mlp.wo",
+    "blk.{}.layer_output_norm": "encoder.layer.{}.mlp.layernorm",
+    "token_embd_norm": "embeddings.LayerNorm",
+    "token_embd": "embeddings.word_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+}
+JINA_CONFIG = {
+    "model_type": "bert",
+    "position_embedding_type": "alibi",
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 6,
+    "intermediate_size": 96,
+    "max_position_embeddings": 128,
+    "layer_norm_eps": 1e-5,
+    "hidden_act": "gelu",
+    "feed_forward_type": "geglu",
+}
 
 
-@pytest.mark.parametrize(("name", "names", "config"), [("nomic-bert-moe+mean", NOMIC, NOMIC_CONFIG),
-                                                       ("jina-bert-v2+mean", JINA, JINA_CONFIG)])
+@pytest.mark.parametrize(
+    ("name", "names", "config"), [("nomic-bert-moe+mean", NOMIC, NOMIC_CONFIG), ("jina-bert-v2+mean", JINA, JINA_CONFIG)]
+)
 def test_names_in_code_of_the_makers_own(tmp_path: Path, name: str, names: dict[str, str], config: dict[str, Any]) -> None:
     """The folder gives the tensors that it was made of: experts as runs of rows, Jina's gates and products in one matrix."""
     plain = WeightStore(open_gguf(encoder_file(tmp_path / "plain.gguf", name)))
@@ -193,16 +260,20 @@ def test_names_in_code_of_the_makers_own(tmp_path: Path, name: str, names: dict[
     assert sorted(made.names()) == sorted(plain.names())
     assert all(np.array_equal(made[ours].array(), plain[ours].array()) for ours in plain.names())
     ids = np.array(IDS)
-    with edgellm.load(tmp_path / "plain.gguf", context=32, threads=1, backend="cpu") as model, \
-            edgellm.load(tmp_path / "made.gguf", context=32, threads=1, backend="cpu") as other:
+    with (
+        edgellm.load(tmp_path / "plain.gguf", context=32, threads=1, backend="cpu") as model,
+        edgellm.load(tmp_path / "made.gguf", context=32, threads=1, backend="cpu") as other,
+    ):
         assert np.array_equal(model.embed(ids), other.embed(ids))
     plain.close()
     made.close()
 
 
 def test_names_of_norms_in_the_first_files(tmp_path: Path) -> None:
-    renamed = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
-               for name, array in tensors_of("bert").items()}
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
+        for name, array in tensors_of("bert").items()
+    }
     folder = write_checkpoint(tmp_path / "hf", "bert")
     new = convert(folder, tmp_path / "new.gguf").path
     write_safetensors(folder / "model.safetensors", {f"bert.{name}": array for name, array in renamed.items()})
@@ -215,8 +286,12 @@ def test_decoders_that_embed_with_an_end_and_both_ways(tmp_path: Path) -> None:
     folder = with_rows(tmp_path / "hf", "qwen3-embedding", 330, is_causal=False)
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.train_from_iterator([story_text(40)], tokenizers.trainers.BpeTrainer(
-        vocab_size=320, special_tokens=["<|end|>"], show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    made.train_from_iterator(
+        [story_text(40)],
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=320, special_tokens=["<|end|>"], show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        ),
+    )
     made.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "add_eos_token": True}))
     check(folder, tmp_path / "model.gguf", [*made.encode(TEXT).ids, 0])

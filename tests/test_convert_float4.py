@@ -1,4 +1,5 @@
 """NVFP4 and MXFP4 checkpoints: files with the same codes and scales, and what GGUF cannot hold as floats."""
+
 from __future__ import annotations
 
 import json
@@ -65,12 +66,16 @@ def checkpoints(place: Path, kind: str, form: str, float4: str, *, packs: str = 
         if group == 16:
             eights.append(f"{base}.weight_scale")
             given = np.asarray(factor) if form == FORMS[0] else (1 / factor).reshape(1)
-            packed |= {f"{base}.weight_scale_2" if form == FORMS[0] else f"{base}.weight_global_scale": given,
-                       f"{base}.input_scale" if form == FORMS[0] else f"{base}.input_global_scale": np.array([3], np.float32)}
+            packed |= {
+                f"{base}.weight_scale_2" if form == FORMS[0] else f"{base}.weight_global_scale": given,
+                f"{base}.input_scale" if form == FORMS[0] else f"{base}.input_global_scale": np.array([3], np.float32),
+            }
             sizes = sizes * (given if form == FORMS[0] else 1 / given)
         plain[name] = (E2M1[codes] * sizes).astype(np.float32)
-    return (write(place / "packed", kind, packed, eights, quantization_config={"quant_method": form}, **config),
-            write(place / "plain", kind, plain, **config))
+    return (
+        write(place / "packed", kind, packed, eights, quantization_config={"quant_method": form}, **config),
+        write(place / "plain", kind, plain, **config),
+    )
 
 
 def logits(path: str | Path) -> Array:
@@ -79,17 +84,27 @@ def logits(path: str | Path) -> Array:
         return Reference(load_graph(gguf)[1], weights).logits(IDS)
 
 
-@pytest.mark.parametrize(("kind", "form", "float4"), [
-    ("llama", "modelopt", "NVFP4"), ("glm4", "compressed-tensors", "NVFP4"), ("qwen3_moe", "compressed-tensors", "NVFP4"),
-    ("mixtral", "modelopt", "NVFP4"), ("llama", "compressed-tensors", "MXFP4"), ("qwen3_moe", "modelopt", "MXFP4"),
-])
+@pytest.mark.parametrize(
+    ("kind", "form", "float4"),
+    [
+        ("llama", "modelopt", "NVFP4"),
+        ("glm4", "compressed-tensors", "NVFP4"),
+        ("qwen3_moe", "compressed-tensors", "NVFP4"),
+        ("mixtral", "modelopt", "NVFP4"),
+        ("llama", "compressed-tensors", "MXFP4"),
+        ("qwen3_moe", "modelopt", "MXFP4"),
+    ],
+)
 def test_codes_and_scales_stay_as_they_are(tmp_path: Path, kind: str, form: str, float4: str) -> None:
     packed, plain = checkpoints(tmp_path, kind, form, float4)
     done = convert(packed, tmp_path / "packed.gguf")
     wanted = convert(plain, tmp_path / "plain.gguf").path
     with open_gguf(done.path) as gguf, open_gguf(wanted) as other:
-        types = {info.type.name for name, info in gguf.tensors.items() if name in other.tensors and name.startswith("blk.")
-                 and len(info.shape) > 1 and "gate_inp" not in name}
+        types = {
+            info.type.name
+            for name, info in gguf.tensors.items()
+            if name in other.tensors and name.startswith("blk.") and len(info.shape) > 1 and "gate_inp" not in name
+        }
         scales = {name: info.shape for name, info in gguf.tensors.items() if name.endswith(".scale")}
         assert {name.removesuffix("scale") + "weight" for name in scales} <= other.tensors.keys()
         assert other.tensors.keys() == gguf.tensors.keys() - scales.keys()
@@ -120,8 +135,11 @@ def fused_experts(place: Path, change: Mapping[str, Array] | None = None) -> tup
         scales = rng.integers(0x30, 0x48, (experts, outputs, inputs // 16)).astype(np.uint8)
         factor = np.float32(rng.uniform(0.01, 0.05))
         packed[name] = (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8).swapaxes(1, 2)
-        packed |= {f"{name}_weight_scale": scales.swapaxes(1, 2), f"{name}_weight_scale_2": np.asarray(factor),
-                   f"{name}_input_scale": np.array([3], np.float32)}
+        packed |= {
+            f"{name}_weight_scale": scales.swapaxes(1, 2),
+            f"{name}_weight_scale_2": np.asarray(factor),
+            f"{name}_input_scale": np.array([3], np.float32),
+        }
         plain[name] = (E2M1[codes] * e4m3(scales).repeat(16, axis=2) * factor).astype(np.float32).swapaxes(1, 2)
     packed |= change or {}
     eights = [name for name in packed if name.endswith("_weight_scale")]
@@ -141,12 +159,16 @@ def test_fused_experts_stay_as_they_are(tmp_path: Path) -> None:
         np.testing.assert_allclose(logits(path), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize(("change", "error", "message"), [
-    ({"_weight_scale": np.zeros((4, 3, 64), np.uint8)}, BadTensorInfo, r"experts\.down_proj: the scales.*do not fit"),
-    ({"_bias": np.zeros((4, 64), np.float32)}, Unsupported, r"experts\.down_proj: is U8"),
-])
-def test_fused_experts_that_cannot_be_divided_are_refused(tmp_path: Path, change: dict[str, Array], error: type[Exception],
-                                                          message: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"_weight_scale": np.zeros((4, 3, 64), np.uint8)}, BadTensorInfo, r"experts\.down_proj: the scales.*do not fit"),
+        ({"_bias": np.zeros((4, 64), np.float32)}, Unsupported, r"experts\.down_proj: is U8"),
+    ],
+)
+def test_fused_experts_that_cannot_be_divided_are_refused(
+    tmp_path: Path, change: dict[str, Array], error: type[Exception], message: str
+) -> None:
     """Nothing has a place for both biases of experts and numbers of their matrices."""
     name = "model.layers.1.feed_forward.experts.down_proj"
     packed, _ = fused_experts(tmp_path, {f"{name}{end}": array for end, array in change.items()})
@@ -167,18 +189,25 @@ def test_matrices_whose_products_are_not_scaled_become_floats(tmp_path: Path) ->
     assert any("BF16, because the model has no place" in note for note in done.notes)
 
 
-@pytest.mark.parametrize(("part", "value", "error", "message"), [
-    ("weight_scale", np.full((64, 3), 0x38, np.uint8), BadTensorInfo, "do not fit"),
-    ("weight_scale", np.ones((64, 4), np.float32), Unsupported, "scales of F32"),
-    ("weight_scale_2", np.array([1, 2], np.float32), BadTensorInfo, "one positive number"),
-])
+@pytest.mark.parametrize(
+    ("part", "value", "error", "message"),
+    [
+        ("weight_scale", np.full((64, 3), 0x38, np.uint8), BadTensorInfo, "do not fit"),
+        ("weight_scale", np.ones((64, 4), np.float32), Unsupported, "scales of F32"),
+        ("weight_scale_2", np.array([1, 2], np.float32), BadTensorInfo, "one positive number"),
+    ],
+)
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path, part: str, value: Array, error: type[Exception], message: str) -> None:
     packed, _ = checkpoints(tmp_path, "llama", "modelopt", "NVFP4", packs="layers.0.mlp.up_proj")
     base = "model.layers.0.mlp.up_proj"
     rng = np.random.default_rng(1)
     tensors = {name: rng.normal(0, 0.1, wide(name, array.shape)).astype(np.float32) for name, array in tensors_of("llama").items()}
-    tensors |= {f"{base}.weight": np.zeros((64, 32), np.uint8), f"{base}.weight_scale": np.full((64, 4), 0x38, np.uint8),
-                f"{base}.weight_scale_2": np.array(1.0, np.float32), f"{base}.{part}": value}
+    tensors |= {
+        f"{base}.weight": np.zeros((64, 32), np.uint8),
+        f"{base}.weight_scale": np.full((64, 4), 0x38, np.uint8),
+        f"{base}.weight_scale_2": np.array(1.0, np.float32),
+        f"{base}.{part}": value,
+    }
     eights = [f"{base}.weight_scale"] if tensors[f"{base}.weight_scale"].dtype == np.uint8 else []
     write(packed, "llama", tensors, eights)
     with pytest.raises(error, match=message):

@@ -1,4 +1,5 @@
 """Checkpoints whose tensors GGUF has in another form: scales beside the weights, layers that draft, models within models."""
+
 from __future__ import annotations
 
 import json
@@ -66,8 +67,11 @@ def test_eight_bit_floats_times_their_scales(tmp_path: Path, scale: tuple[int, .
     matrix = f"{BLOCK}.mlp.up_proj"
     tensors = {key: array for key, array in tensors_of("llama").items() if key != f"{matrix}.weight"}
     folder = write_checkpoint(tmp_path / "hf", "llama", quantization_config={"quant_method": "fp8", "weight_block_size": [32, 32]})
-    write_safetensors(folder / "model.safetensors", tensors | {f"{matrix}.weight": quants, f"{matrix}.{name}": scales},
-                      {f"{matrix}.weight": "F8_E4M3"})
+    write_safetensors(
+        folder / "model.safetensors",
+        tensors | {f"{matrix}.weight": quants, f"{matrix}.{name}": scales},
+        {f"{matrix}.weight": "F8_E4M3"},
+    )
     done = convert(folder, tmp_path / "model.gguf")
     weights = WeightStore(open_gguf(done.path))
     spread = scales.repeat(32, axis=0)[:48] if scale == (2, 1) else scales
@@ -80,10 +84,14 @@ def test_eight_bit_floats_times_their_scales(tmp_path: Path, scale: tuple[int, .
         convert(folder, tmp_path / "model.gguf")
 
 
-@pytest.mark.parametrize(("more", "config"), [
-    (("up_proj.activation_scale", "up_proj.input_scale"), {}), (("k_scale", "v_scale", "q_scale", "kv_scale"), {}),
-    ((), {"config_groups": {"group_0": {"weights": {"block_structure": [32, 16]}}}}),
-])
+@pytest.mark.parametrize(
+    ("more", "config"),
+    [
+        (("up_proj.activation_scale", "up_proj.input_scale"), {}),
+        (("k_scale", "v_scale", "q_scale", "kv_scale"), {}),
+        ((), {"config_groups": {"group_0": {"weights": {"block_structure": [32, 16]}}}}),
+    ],
+)
 def test_scales_of_activations_and_of_other_writers(tmp_path: Path, more: tuple[str, ...], config: dict[str, Any]) -> None:
     matrix = f"{BLOCK}.mlp.up_proj.weight"
     scales = np.float32([[1, 2], [4, 8]]) if config else np.float32(2.0)
@@ -128,12 +136,15 @@ def test_layers_that_draft_are_left_out_and_unknown_ones_refused(tmp_path: Path)
         convert(write_checkpoint(tmp_path / "hf", "glm4_moe", tensors=more, num_nextn_predict_layers=0), tmp_path / "model.gguf")
 
 
-@pytest.mark.parametrize(("outer", "wrapper", "others"), [
-    ("smolvlm", "model.text_model.", ("model.connector.proj.weight", "model.vision_model.post_layernorm.weight")),
-    ("llava_next", "language_model.model.", ("image_newline", "vision_tower.x.weight")),
-    ("llava_next", "model.language_model.", ("model.image_newline", "model.vision_tower.x.weight")),
-    ("mimo", "_orig_mod.model.", ("model.mtp.layers.0.eh_proj.weight",)),
-])
+@pytest.mark.parametrize(
+    ("outer", "wrapper", "others"),
+    [
+        ("smolvlm", "model.text_model.", ("model.connector.proj.weight", "model.vision_model.post_layernorm.weight")),
+        ("llava_next", "language_model.model.", ("image_newline", "vision_tower.x.weight")),
+        ("llava_next", "model.language_model.", ("model.image_newline", "model.vision_tower.x.weight")),
+        ("mimo", "_orig_mod.model.", ("model.mtp.layers.0.eh_proj.weight",)),
+    ],
+)
 def test_wrappers_of_llama(tmp_path: Path, outer: str, wrapper: str, others: tuple[str, ...]) -> None:
     folder = tmp_path / "hf"
     folder.mkdir()
@@ -146,10 +157,13 @@ def test_wrappers_of_llama(tmp_path: Path, outer: str, wrapper: str, others: tup
         assert np.abs(model.logits(IDS)[[5, -1]] - np.array(GOLD["llama"])).max() <= 1e-4
 
 
-@pytest.mark.parametrize(("kind", "inner", "outer", "prefix"), [
-    ("ministral3", "ministral3", "mistral3", "language_model."),
-    ("qwen3_5_text", "qwen3_5_text", "qwen3_5", "model.language_model."),
-])
+@pytest.mark.parametrize(
+    ("kind", "inner", "outer", "prefix"),
+    [
+        ("ministral3", "ministral3", "mistral3", "language_model."),
+        ("qwen3_5_text", "qwen3_5_text", "qwen3_5", "model.language_model."),
+    ],
+)
 def test_models_within_models(tmp_path: Path, kind: str, inner: str, outer: str, prefix: str) -> None:
     """The language model of one that sees images, by the configuration of its text part."""
     folder = tmp_path / "hf"
@@ -158,8 +172,10 @@ def test_models_within_models(tmp_path: Path, kind: str, inner: str, outer: str,
     eyes = "model.visual" if prefix.startswith("model") else "vision_tower"
     names = {name: f"{prefix}{name.removeprefix('model.') if prefix.startswith('model') else name}" for name in tensors_of(kind)}
     tensors = {names[name] if name != "lm_head.weight" else name: array for name, array in tensors_of(kind).items()}
-    write_safetensors(folder / "model.safetensors", tensors | {f"{eyes}.patch_embed.proj.weight": np.ones(4, np.float32),
-                                                               "mtp.fc.weight": np.ones(4, np.float32)})
+    write_safetensors(
+        folder / "model.safetensors",
+        tensors | {f"{eyes}.patch_embed.proj.weight": np.ones(4, np.float32), "mtp.fc.weight": np.ones(4, np.float32)},
+    )
     done = convert(folder, tmp_path / "model.gguf", type_name="F32")
     assert any(eyes.rpartition(".")[2] in note for note in done.notes)
     with edgellm.load(done.path, context=64, kv_type="f32", threads=1, backend="cpu") as model:
@@ -178,17 +194,30 @@ def test_tokenizers_as_large_as_real_ones(tmp_path: Path) -> None:
 
 def test_what_gemma_3_leaves_out() -> None:
     """The text parts of its 4B to 27B models name a few sizes alone."""
-    text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
-            "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}
+    text = {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    }
     family, config = find_family({"model_type": "gemma3", "text_config": text}, "")
     keys = metadata_of(config, family, "")
-    wanted = {"attention.head_count": 8, "attention.head_count_kv": 4, "attention.key_length": 256, "context_length": 131072,
-              "rope.freq_base": 1e6, "attention.sliding_window": 1024}
+    wanted = {
+        "attention.head_count": 8,
+        "attention.head_count_kv": 4,
+        "attention.key_length": 256,
+        "context_length": 131072,
+        "rope.freq_base": 1e6,
+        "attention.sliding_window": 1024,
+    }
     assert {key: keys[f"gemma3.{key}"] for key in wanted} == wanted
 
 
-@pytest.mark.parametrize(("kind", "share"), [("glm4", 0.5), ("glm4_moe", 0.5), ("nemotron", 0.5), ("phi", 0.5), ("stablelm", 0.25),
-                                             ("bamba", 0.5)])
+@pytest.mark.parametrize(
+    ("kind", "share"), [("glm4", 0.5), ("glm4_moe", 0.5), ("nemotron", 0.5), ("phi", 0.5), ("stablelm", 0.25), ("bamba", 0.5)]
+)
 def test_the_share_of_a_head_that_is_rotated_where_nothing_is_said(kind: str, share: float) -> None:
     """What transformers takes then."""
     config = {key: value for key, value in config_of(kind).items() if key not in ("partial_rotary_factor", "rope_parameters")}
@@ -196,20 +225,30 @@ def test_the_share_of_a_head_that_is_rotated_where_nothing_is_said(kind: str, sh
     assert metadata_of(settings, family, "")[f"{family.architecture}.rope.dimension_count"] == 16 * share
 
 
-@pytest.mark.parametrize(("config", "wanted"), [
-    ({"model_type": "llava", "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}},
-     {"block_count": 32, "attention.head_count": 32, "feed_forward_length": 11008, "attention.layer_norm_rms_epsilon": 1e-5}),
-    ({"model_type": "mistral", "num_attention_heads": 40}, {"attention.head_count": 40, "attention.sliding_window": 4096}),
-    ({"model_type": "mistral", "sliding_window": None}, {"attention.sliding_window": None}),
-    ({"model_type": "deepseek_v3", "n_group": 1}, {"expert_group_count": 1, "expert_weights_norm": True,
-                                                   "expert_weights_scale": 2.5}),
-    ({"model_type": "falcon", "n_layer": 3}, {"block_count": 3}), ({"model_type": "cohere"}, {"rope.freq_base": 500000.0}),
-    ({"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": None}),
-    ({"model_type": "gemma3_text", "use_bidirectional_attention": True, "attn_logit_softcapping": 50.0},
-     {"attn_logit_softcapping": None}),
-    ({"model_type": "falcon_mamba", "layer_norm_epsilon": 1e-5}, {"ssm.dt_b_c_rms_epsilon": 1e-6}),
-    ({"model_type": "modernbert", "global_rope_theta": 80000.0}, {"rope.freq_base": 80000.0, "rope.freq_base_swa": 10000.0}),
-])
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        (
+            {"model_type": "llava", "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}},
+            {"block_count": 32, "attention.head_count": 32, "feed_forward_length": 11008, "attention.layer_norm_rms_epsilon": 1e-5},
+        ),
+        ({"model_type": "mistral", "num_attention_heads": 40}, {"attention.head_count": 40, "attention.sliding_window": 4096}),
+        ({"model_type": "mistral", "sliding_window": None}, {"attention.sliding_window": None}),
+        (
+            {"model_type": "deepseek_v3", "n_group": 1},
+            {"expert_group_count": 1, "expert_weights_norm": True, "expert_weights_scale": 2.5},
+        ),
+        ({"model_type": "falcon", "n_layer": 3}, {"block_count": 3}),
+        ({"model_type": "cohere"}, {"rope.freq_base": 500000.0}),
+        ({"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": None}),
+        (
+            {"model_type": "gemma3_text", "use_bidirectional_attention": True, "attn_logit_softcapping": 50.0},
+            {"attn_logit_softcapping": None},
+        ),
+        ({"model_type": "falcon_mamba", "layer_norm_epsilon": 1e-5}, {"ssm.dt_b_c_rms_epsilon": 1e-6}),
+        ({"model_type": "modernbert", "global_rope_theta": 80000.0}, {"rope.freq_base": 80000.0, "rope.freq_base_swa": 10000.0}),
+    ],
+)
 def test_what_transformers_takes_where_nothing_is_said(config: dict[str, Any], wanted: dict[str, object]) -> None:
     """A setting that is null, or has another name, is said."""
     family, settings = find_family(config, "")
@@ -243,8 +282,14 @@ def test_dynamic_scaling_begins_after_the_trained_length(tmp_path: Path) -> None
 
 
 def test_queries_of_mistral_4_grow_after_the_first_context() -> None:
-    rope = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16, "rope_type": "yarn", "factor": 4.0,
-            "mscale": 1, "mscale_all_dim": 1}
+    rope = {
+        "llama_4_scaling_beta": 0.1,
+        "original_max_position_embeddings": 16,
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "mscale": 1,
+        "mscale_all_dim": 1,
+    }
     family, settings = find_family(config_of("mistral4") | {"rope_parameters": rope}, "")
     assert metadata_of(settings, family, "")["mistral4.attention.temperature_length"] == 16
 
@@ -257,41 +302,61 @@ def test_steps_without_a_limit(tmp_path: Path) -> None:
         convert(write_checkpoint(folder, "mamba2", time_step_limit=[0.0, 1.0]), tmp_path / "model.gguf")
 
 
-@pytest.mark.parametrize(("kind", "config", "field"), [
-    ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}, "use_sliding_window"),
-    ("apertus", {"post_norm": True}, "post_norm"), ("cohere2", {"order_of_interleaved_layers": "global_first"}, "order_of"),
-    ("granitemoehybrid", {"normalization_function": "layernorm"}, "normalization_function"),
-    ("qwen3_next", {"attn_output_gate": False}, "attn_output_gate"), ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
-    ("falcon", {"alibi": True}, "alibi"), ("mpt", {"attn_config": {"alibi": False}}, "attn_config.alibi"),
-    ("gpt_oss", {"swiglu_limit": 9.0}, "swiglu_limit"), ("lfm2", {"conv_bias": True}, "conv_bias"),
-    ("deepseek_v2", {"rope_scaling": YARN | {"mscale_all_dim": 0.5}}, "rope_scaling.mscale"),
-    ("ernie4_5_moe", {"moe_layer_end_index": 1}, "moe_layer_end_index"), ("phi", {"qk_layernorm": True}, "qk_layernorm"),
-    ("falcon_h1", {"tie_word_embeddings": True}, "tie_word_embeddings"), ("glm4_moe", {"norm_topk_prob": False}, "norm_topk_prob"),
-    ("mamba", {"use_bias": True}, "use_bias"),
-    ("minimax_m2", {"scoring_func": "softmax"}, "scoring_func"),
-    ("bloom", {"apply_residual_connection_post_layernorm": True}, "apply"),
-    ("smollm3", {"use_sliding_window": True, "sliding_window": 4}, "use_sliding_window"),
-    ("smollm3", {"no_rope_layers": None, "no_rope_layer_interval": 2}, "no_rope_layer_interval"),
-    ("dots1", {"sliding_window": 4, "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-    ("exaone4", {"sliding_window": 4, "layer_types": ["full_attention"] * 4}, "layer_types"),
-    ("olmoe", {"clip_qkv": 2.0}, "clip_qkv"), ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-    ("qwen3", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
-    ("llama", {"rope_parameters": YARN | {"truncate": False}}, "rope_scaling.truncate"),
-    ("gpt_oss", {"rope_scaling": YARN, "rope_parameters": None}, "rope_scaling.truncate"),
-    ("ministral3", {"rope_parameters": YARN | {"mscale": 0.5, "mscale_all_dim": 1.0}}, "mscale"),
-    ("cohere2", {"use_gated_activation": False}, "use_gated_activation"),
-])
+@pytest.mark.parametrize(
+    ("kind", "config", "field"),
+    [
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}, "use_sliding_window"),
+        ("apertus", {"post_norm": True}, "post_norm"),
+        ("cohere2", {"order_of_interleaved_layers": "global_first"}, "order_of"),
+        ("granitemoehybrid", {"normalization_function": "layernorm"}, "normalization_function"),
+        ("qwen3_next", {"attn_output_gate": False}, "attn_output_gate"),
+        ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
+        ("falcon", {"alibi": True}, "alibi"),
+        ("mpt", {"attn_config": {"alibi": False}}, "attn_config.alibi"),
+        ("gpt_oss", {"swiglu_limit": 9.0}, "swiglu_limit"),
+        ("lfm2", {"conv_bias": True}, "conv_bias"),
+        ("deepseek_v2", {"rope_scaling": YARN | {"mscale_all_dim": 0.5}}, "rope_scaling.mscale"),
+        ("ernie4_5_moe", {"moe_layer_end_index": 1}, "moe_layer_end_index"),
+        ("phi", {"qk_layernorm": True}, "qk_layernorm"),
+        ("falcon_h1", {"tie_word_embeddings": True}, "tie_word_embeddings"),
+        ("glm4_moe", {"norm_topk_prob": False}, "norm_topk_prob"),
+        ("mamba", {"use_bias": True}, "use_bias"),
+        ("minimax_m2", {"scoring_func": "softmax"}, "scoring_func"),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}, "apply"),
+        ("smollm3", {"use_sliding_window": True, "sliding_window": 4}, "use_sliding_window"),
+        ("smollm3", {"no_rope_layers": None, "no_rope_layer_interval": 2}, "no_rope_layer_interval"),
+        ("dots1", {"sliding_window": 4, "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ("exaone4", {"sliding_window": 4, "layer_types": ["full_attention"] * 4}, "layer_types"),
+        ("olmoe", {"clip_qkv": 2.0}, "clip_qkv"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ("qwen3", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ("llama", {"rope_parameters": YARN | {"truncate": False}}, "rope_scaling.truncate"),
+        ("gpt_oss", {"rope_scaling": YARN, "rope_parameters": None}, "rope_scaling.truncate"),
+        ("ministral3", {"rope_parameters": YARN | {"mscale": 0.5, "mscale_all_dim": 1.0}}, "mscale"),
+        ("cohere2", {"use_gated_activation": False}, "use_gated_activation"),
+    ],
+)
 def test_settings_that_ask_for_another_graph_are_refused(tmp_path: Path, kind: str, config: dict[str, Any], field: str) -> None:
     with pytest.raises(Unsupported, match=field):
         convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
 
 
-@pytest.mark.parametrize(("kind", "config"), [
-    ("deepseek_v3", {"kv_lora_rank": None}), ("deepseek_v3", {"v_head_dim": 13}), ("qwen3_next", {"linear_num_key_heads": 3}),
-    ("qwen3_5_text", {"linear_num_value_heads": None}), ("falcon_h1", {"mamba_n_heads": 7}), ("mamba2", {"n_groups": 3}),
-    ("bloom", {"num_attention_heads": 5}), ("falcon_h1", {"ssm_multipliers": [1.0]}), ("lfm2", {"block_multiple_of": "x"}),
-    ("nemotron_h", {"hybrid_override_pattern": 3}), ("granitemoehybrid", {"layer_types": [1, None, {}]}),
-])
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("deepseek_v3", {"kv_lora_rank": None}),
+        ("deepseek_v3", {"v_head_dim": 13}),
+        ("qwen3_next", {"linear_num_key_heads": 3}),
+        ("qwen3_5_text", {"linear_num_value_heads": None}),
+        ("falcon_h1", {"mamba_n_heads": 7}),
+        ("mamba2", {"n_groups": 3}),
+        ("bloom", {"num_attention_heads": 5}),
+        ("falcon_h1", {"ssm_multipliers": [1.0]}),
+        ("lfm2", {"block_multiple_of": "x"}),
+        ("nemotron_h", {"hybrid_override_pattern": 3}),
+        ("granitemoehybrid", {"layer_types": [1, None, {}]}),
+    ],
+)
 def test_settings_that_do_not_fit_the_tensors_end_in_typed_errors(tmp_path: Path, kind: str, config: dict[str, Any]) -> None:
     with pytest.raises(EdgeError):
         convert(write_checkpoint(tmp_path / "hf", kind, **config), tmp_path / "model.gguf")
@@ -300,12 +365,25 @@ def test_settings_that_do_not_fit_the_tensors_end_in_typed_errors(tmp_path: Path
 def test_mimo_as_the_hub_names_its_settings() -> None:
     """A token of a layer that slides sees itself beside so many as `sliding_window_size` says."""
     written = config_of("mimo_v2_flash")
-    others = {key: value for key, value in written.items() if key not in ("layer_types", "mlp_layer_types", "rope_parameters",
-                                                                          "rms_norm_eps")}
+    others = {
+        key: value
+        for key, value in written.items()
+        if key not in ("layer_types", "mlp_layer_types", "rope_parameters", "rms_norm_eps")
+    }
     hub = others | {
-        "hybrid_layer_pattern": [0, 1, 1], "moe_layer_freq": [0, 1, 1], "swa_num_key_value_heads": 4, "swa_head_dim": 12,
-        "layernorm_epsilon": 1e-5, "rope_theta": 5000000, "swa_rope_theta": 10000, "partial_rotary_factor": 0.334,
-        "sliding_window": 3, "sliding_window_size": 3, "add_swa_attention_sink_bias": True, "topk_method": "noaux_tc"}
+        "hybrid_layer_pattern": [0, 1, 1],
+        "moe_layer_freq": [0, 1, 1],
+        "swa_num_key_value_heads": 4,
+        "swa_head_dim": 12,
+        "layernorm_epsilon": 1e-5,
+        "rope_theta": 5000000,
+        "swa_rope_theta": 10000,
+        "partial_rotary_factor": 0.334,
+        "sliding_window": 3,
+        "sliding_window_size": 3,
+        "add_swa_attention_sink_bias": True,
+        "topk_method": "noaux_tc",
+    }
     found = []
     for config in (written, hub):
         family, settings = find_family(config, "")

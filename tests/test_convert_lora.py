@@ -1,4 +1,5 @@
 """PEFT adapters of single experts and of matrices in pieces: the logits of merged weights, beside NVFP4 too; what is refused."""
+
 from __future__ import annotations
 
 import json
@@ -23,8 +24,11 @@ from edgellm.tools.hf_lora import convert_lora
 from edgellm.weights import WeightStore
 
 Array = npt.NDArray[Any]
-BLOCKS = {"qwen3_moe": ("mlp", "gate_proj", "up_proj", "down_proj"), "mixtral": ("block_sparse_moe", "w1", "w3", "w2"),
-          "lfm2_moe": ("feed_forward", "w1", "w3", "w2")}
+BLOCKS = {
+    "qwen3_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "mixtral": ("block_sparse_moe", "w1", "w3", "w2"),
+    "lfm2_moe": ("feed_forward", "w1", "w3", "w2"),
+}
 OTHER_ALPHA, OTHER_RANK = 3, 2
 
 
@@ -36,8 +40,14 @@ def modules_of(kind: str) -> dict[str, int]:
     return experts | {"model.layers.1.self_attn.q_proj": 4}
 
 
-def write_adapter(folder: Path, modules: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]], *,
-                  more: Mapping[str, Array | None] | None = None, **settings: Any) -> dict[str, Array]:
+def write_adapter(
+    folder: Path,
+    modules: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    more: Mapping[str, Array | None] | None = None,
+    **settings: Any,
+) -> dict[str, Array]:
     """An adapter for modules of these ranks; returns what it adds to weights, by the rules of PEFT. `more`: tensors that replace
     or join the usual ones, None drops one.
     """
@@ -51,14 +61,21 @@ def write_adapter(folder: Path, modules: Mapping[str, int], shapes: Mapping[str,
     folder.mkdir(exist_ok=True)
     tensors |= more or {}
     write_safetensors(folder / "adapter_model.safetensors", {name: array for name, array in tensors.items() if array is not None})
-    usual = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", "rank_pattern": {r"experts\.\d\.\w+": OTHER_RANK},
-             "alpha_pattern": {r"experts\.1\.\w+": OTHER_ALPHA, r"experts\.\d\.\w+": 8}}
+    usual = {
+        "peft_type": "LORA",
+        "r": 4,
+        "lora_alpha": 8,
+        "bias": "none",
+        "rank_pattern": {r"experts\.\d\.\w+": OTHER_RANK},
+        "alpha_pattern": {r"experts\.1\.\w+": OTHER_ALPHA, r"experts\.\d\.\w+": 8},
+    }
     (folder / "adapter_config.json").write_text(json.dumps(usual | settings))
     return added
 
 
-@pytest.mark.parametrize("settings", [{}, {"use_rslora": True}, {"lora_alpha": 0, "alpha_pattern": {
-    r"experts\.1\.\w+": OTHER_ALPHA, r".*": 8}}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"use_rslora": True}, {"lora_alpha": 0, "alpha_pattern": {r"experts\.1\.\w+": OTHER_ALPHA, r".*": 8}}]
+)
 @pytest.mark.parametrize("kind", list(BLOCKS))
 def test_an_adapter_of_some_experts_is_the_merged_model(tmp_path: Path, kind: str, settings: dict[str, Any]) -> None:
     """Of two ranks, with an alpha of its own for an expert; experts and layers without any are unchanged."""
@@ -82,13 +99,28 @@ def test_an_adapter_of_some_experts_is_the_merged_model(tmp_path: Path, kind: st
         assert close(logits(paths[0], backend, [(Path(done.path), 1.0)]), wanted) and not close(plain, wanted)
 
 
-@pytest.mark.parametrize("kind", ["gpt_neox", "bloom", "falcon-40b", "internlm2", "granitemoeshared", "qwen3_5_text", "qwen3_next",
-                                  "bamba", "granitemoehybrid-dense"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "gpt_neox",
+        "bloom",
+        "falcon-40b",
+        "internlm2",
+        "granitemoeshared",
+        "qwen3_5_text",
+        "qwen3_next",
+        "bamba",
+        "granitemoehybrid-dense",
+    ],
+)
 def test_matrices_that_gguf_orders_or_divides_otherwise(tmp_path: Path, kind: str) -> None:
     """Rows by heads, gate and up in one, a rotation of half a head: an adapter of every matrix."""
     source = tensors_of(kind)
-    modules = {name.removesuffix(".weight"): 3 for name, array in source.items()
-               if array.ndim == 2 and not re.search(r"embed|norm|shared_expert_gate", name)}
+    modules = {
+        name.removesuffix(".weight"): 3
+        for name, array in source.items()
+        if array.ndim == 2 and not re.search(r"embed|norm|shared_expert_gate", name)
+    }
     base = write_checkpoint(tmp_path / "base", kind)
     added = write_adapter(tmp_path / "adapter", modules, {name: array.shape for name, array in source.items()})
     merged = write_checkpoint(tmp_path / "merged", kind, tensors={name: source[name] + change for name, change in added.items()})
@@ -112,28 +144,43 @@ def test_an_adapter_beside_nvfp4_adds_what_it_adds_beside_floats(tmp_path: Path,
     with open_gguf(base) as gguf:
         assert {"blk.1.attn_q.scale", "blk.1.ffn_gate_exps.scale", "blk.1.ffn_down_exps.scale"} <= gguf.tensors.keys()
     wanted = logits(whole, "reference")
-    got = logits(base, "reference", [(adapter, 1.0)])              # with factors of 11 bits
+    got = logits(base, "reference", [(adapter, 1.0)])  # with factors of 11 bits
     assert close(got, wanted, 1e-3) and not close(logits(base, "reference"), wanted, 0.05)
 
 
-@pytest.mark.parametrize(("more", "config", "kind", "message"), [
-    ({"mlp.experts.2.gate_proj.lora_B": None}, {}, BadTensorInfo, r"experts\.2\.gate_proj\.lora_A.*do not fit each other"),
-    ({"mlp.experts.2.gate_proj.lora_A": None}, {}, BadTensorInfo, r"experts\.2\.gate_proj\.lora_B.*do not fit each other"),
-    ({"mlp.experts.2.gate_proj.lora_A": np.ones((4, 32))}, {}, BadTensorInfo, "do not fit each other"),
-    ({"mlp.experts.2.gate_proj.lora_A": np.ones((2, 31))}, {}, BadTensorInfo, r"ffn_gate_exps\.weight.*several shapes"),
-    ({"mlp.experts.2.gate_proj.lora_A.second": np.ones((2, 32))}, {}, BadTensorInfo, r"second tensor for blk\.1\.ffn_gate_exps"),
-    ({}, {"num_experts": 3}, BadTensorInfo, r"experts\.3\.down_proj.*expert 3.*has 3 from 0 on.*--base"),
-    ({}, {"num_experts": None}, BadHParam, r"config\.json.*there are None experts"),
-    ({}, {"num_experts": "4"}, BadHParam, r"config\.json.*there are 4 experts"),
-    ({"mlp.experts.base_layer.lora_A": np.ones((8, 32))}, {}, Unsupported, "base_layer.*merge the adapter"),
-])
-def test_experts_that_do_not_fit_are_refused(tmp_path: Path, more: dict[str, Array | None], config: dict[str, Any],
-                                             kind: type[EdgeError], message: str) -> None:
+@pytest.mark.parametrize(
+    ("more", "config", "kind", "message"),
+    [
+        ({"mlp.experts.2.gate_proj.lora_B": None}, {}, BadTensorInfo, r"experts\.2\.gate_proj\.lora_A.*do not fit each other"),
+        ({"mlp.experts.2.gate_proj.lora_A": None}, {}, BadTensorInfo, r"experts\.2\.gate_proj\.lora_B.*do not fit each other"),
+        ({"mlp.experts.2.gate_proj.lora_A": np.ones((4, 32))}, {}, BadTensorInfo, "do not fit each other"),
+        ({"mlp.experts.2.gate_proj.lora_A": np.ones((2, 31))}, {}, BadTensorInfo, r"ffn_gate_exps\.weight.*several shapes"),
+        (
+            {"mlp.experts.2.gate_proj.lora_A.second": np.ones((2, 32))},
+            {},
+            BadTensorInfo,
+            r"second tensor for blk\.1\.ffn_gate_exps",
+        ),
+        ({}, {"num_experts": 3}, BadTensorInfo, r"experts\.3\.down_proj.*expert 3.*has 3 from 0 on.*--base"),
+        ({}, {"num_experts": None}, BadHParam, r"config\.json.*there are None experts"),
+        ({}, {"num_experts": "4"}, BadHParam, r"config\.json.*there are 4 experts"),
+        ({"mlp.experts.base_layer.lora_A": np.ones((8, 32))}, {}, Unsupported, "base_layer.*merge the adapter"),
+    ],
+)
+def test_experts_that_do_not_fit_are_refused(
+    tmp_path: Path, more: dict[str, Array | None], config: dict[str, Any], kind: type[EdgeError], message: str
+) -> None:
     base = write_checkpoint(tmp_path / "base", "qwen3_moe", **config)
     shapes = {name: array.shape for name, array in tensors_of("qwen3_moe").items()}
-    write_adapter(tmp_path / "adapter", modules_of("qwen3_moe"), shapes, more={
-        f"base_model.model.model.layers.1.{name}.weight": None if array is None else array.astype(np.float32)
-        for name, array in more.items()})
+    write_adapter(
+        tmp_path / "adapter",
+        modules_of("qwen3_moe"),
+        shapes,
+        more={
+            f"base_model.model.model.layers.1.{name}.weight": None if array is None else array.astype(np.float32)
+            for name, array in more.items()
+        },
+    )
     with pytest.raises(kind, match=message):
         convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=base)
     assert not (tmp_path / "m.gguf").exists()
@@ -141,19 +188,29 @@ def test_experts_that_do_not_fit_are_refused(tmp_path: Path, more: dict[str, Arr
 
 def test_experts_that_are_one_parameter_are_refused(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", "granitemoe")
-    write_adapter(tmp_path / "adapter", {"model.layers.0.block_sparse_moe.input_linear": 4}, {
-        "model.layers.0.block_sparse_moe.input_linear.weight": (4, 4)})
+    write_adapter(
+        tmp_path / "adapter",
+        {"model.layers.0.block_sparse_moe.input_linear": 4},
+        {"model.layers.0.block_sparse_moe.input_linear.weight": (4, 4)},
+    )
     with pytest.raises(Unsupported, match=r"input_linear.*merge the adapter"):
         convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=base)
 
 
-@pytest.mark.parametrize(("settings", "value", "type_name", "message"), [
-    ({"lora_alpha": float("nan")}, 1, None, "lora_alpha nan"), ({"lora_alpha": 10**400}, 1, None, "lora_alpha"),
-    ({"alora_invocation_tokens": [1, 2]}, 1, None, "alora_invocation_tokens"),
-    ({"layer_replication": [[0, 2]]}, 1, None, "layer_replication"),
-    ({}, np.nan, None, "has NaN, Inf or values beyond the range of F32"), ({}, 1e5, "F16", "beyond the range of F16")])
-def test_adapters_that_would_be_refused_later_are_refused(tmp_path: Path, settings: dict[str, Any], value: float,
-                                                          type_name: str | None, message: str) -> None:
+@pytest.mark.parametrize(
+    ("settings", "value", "type_name", "message"),
+    [
+        ({"lora_alpha": float("nan")}, 1, None, "lora_alpha nan"),
+        ({"lora_alpha": 10**400}, 1, None, "lora_alpha"),
+        ({"alora_invocation_tokens": [1, 2]}, 1, None, "alora_invocation_tokens"),
+        ({"layer_replication": [[0, 2]]}, 1, None, "layer_replication"),
+        ({}, np.nan, None, "has NaN, Inf or values beyond the range of F32"),
+        ({}, 1e5, "F16", "beyond the range of F16"),
+    ],
+)
+def test_adapters_that_would_be_refused_later_are_refused(
+    tmp_path: Path, settings: dict[str, Any], value: float, type_name: str | None, message: str
+) -> None:
     shapes = {name: array.shape for name, array in tensors_of("mixtral").items()}
     name = "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"
     write_adapter(tmp_path / "adapter", modules_of("mixtral"), shapes, **settings)
@@ -162,8 +219,9 @@ def test_adapters_that_would_be_refused_later_are_refused(tmp_path: Path, settin
         more: dict[str, Array | None] = {name: np.full((rank, columns), value, np.float32)}
         write_adapter(tmp_path / "adapter", modules_of("mixtral"), shapes, more=more)
     with pytest.raises(EdgeError, match=message):
-        convert_lora(tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "mixtral"),
-                     type_name=type_name)
+        convert_lora(
+            tmp_path / "adapter", tmp_path / "m.gguf", base=write_checkpoint(tmp_path / "base", "mixtral"), type_name=type_name
+        )
     assert not (tmp_path / "m.gguf").exists()
 
 

@@ -1,4 +1,5 @@
 """GPTQ, AWQ and LoRA: files that hold exactly what the checkpoint means, and what is refused."""
+
 from __future__ import annotations
 
 import json
@@ -30,12 +31,15 @@ def stream(numbers: list[int], bits: int) -> list[int]:
 def gptq(q: Array, zeros: Array, bits: int, *, first_form: bool = True) -> dict[str, Array]:
     """AutoGPTQ's words: q (rows, columns) down the inputs, zeros (rows, groups) along the outputs, less 1 in the first form."""
     stored = (zeros - first_form) & ((1 << bits) - 1)
-    return {"qweight": np.array([stream(row.tolist(), bits) for row in q], np.uint32).T.view(np.int32),
-            "qzeros": np.array([stream(group.tolist(), bits) for group in stored.T], np.uint32).view(np.int32)}
+    return {
+        "qweight": np.array([stream(row.tolist(), bits) for row in q], np.uint32).T.view(np.int32),
+        "qzeros": np.array([stream(group.tolist(), bits) for group in stored.T], np.uint32).view(np.int32),
+    }
 
 
 def awq(q: Array, zeros: Array) -> dict[str, Array]:
     """AutoAWQ's words: along the outputs, eight at a time in the order 0, 2, 4, 6, 1, 3, 5, 7."""
+
     def words(numbers: Array) -> Array:
         packed = np.zeros((len(numbers), numbers.shape[1] // 8), np.uint32)
         for column in range(packed.shape[1]):
@@ -46,8 +50,18 @@ def awq(q: Array, zeros: Array) -> dict[str, Array]:
     return {"qweight": words(q.T), "qzeros": words(zeros.T)}
 
 
-def packed_and_plain(folder: Path, kind: str, method: str, bits: int, *, symmetric: bool, group: int = 32, shuffled: bool = False,
-                     powers: bool = False, **settings: Any) -> tuple[Path, Path]:
+def packed_and_plain(
+    folder: Path,
+    kind: str,
+    method: str,
+    bits: int,
+    *,
+    symmetric: bool,
+    group: int = 32,
+    shuffled: bool = False,
+    powers: bool = False,
+    **settings: Any,
+) -> tuple[Path, Path]:
     """A packed checkpoint, and a plain one with the values that it means. `powers`: scales are powers of two."""
     rng, packed, plain = np.random.default_rng(0), dict[str, Array](), dict[str, Array]()
     source = tensors_of(kind)
@@ -84,18 +98,28 @@ def arrays(path: str | Path) -> dict[str, Array]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "method", "bits", "options", "expected"), [
-    ("llama", "gptq", 4, {"symmetric": True}, "Q4_0"), ("qwen2", "gptq", 4, {"symmetric": False}, "Q8_0"),
-    ("qwen2", "gptq", 4, {"symmetric": False, "powers": True}, "Q4_1"), ("llama", "gptq", 8, {"symmetric": True}, "Q8_0"),
-    ("llama", "gptq", 3, {"symmetric": False}, "Q8_0"), ("qwen2", "gptq", 2, {"symmetric": True}, "Q4_1"),
-    ("llama", "awq", 4, {"symmetric": False}, "Q8_0"), ("qwen2", "awq", 4, {"symmetric": True}, "Q4_0"),
-    ("qwen3", "awq", 4, {"symmetric": False, "powers": True}, "Q4_1"),
-    ("llama", "gptq", 4, {"symmetric": True, "shuffled": True, "desc_act": True}, "F16"),
-    ("qwen2", "gptq", 4, {"symmetric": True, "group": 16}, "F16"), ("mixtral", "gptq", 4, {"symmetric": True}, "Q4_0"),
-    ("mixtral", "awq", 4, {"symmetric": False}, "Q8_0"), ("mixtral", "awq", 4, {"symmetric": False, "powers": True}, "Q4_1"),
-])
-def test_every_value_is_the_checkpoints(tmp_path: Path, kind: str, method: str, bits: int, options: dict[str, Any],
-                                        expected: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "method", "bits", "options", "expected"),
+    [
+        ("llama", "gptq", 4, {"symmetric": True}, "Q4_0"),
+        ("qwen2", "gptq", 4, {"symmetric": False}, "Q8_0"),
+        ("qwen2", "gptq", 4, {"symmetric": False, "powers": True}, "Q4_1"),
+        ("llama", "gptq", 8, {"symmetric": True}, "Q8_0"),
+        ("llama", "gptq", 3, {"symmetric": False}, "Q8_0"),
+        ("qwen2", "gptq", 2, {"symmetric": True}, "Q4_1"),
+        ("llama", "awq", 4, {"symmetric": False}, "Q8_0"),
+        ("qwen2", "awq", 4, {"symmetric": True}, "Q4_0"),
+        ("qwen3", "awq", 4, {"symmetric": False, "powers": True}, "Q4_1"),
+        ("llama", "gptq", 4, {"symmetric": True, "shuffled": True, "desc_act": True}, "F16"),
+        ("qwen2", "gptq", 4, {"symmetric": True, "group": 16}, "F16"),
+        ("mixtral", "gptq", 4, {"symmetric": True}, "Q4_0"),
+        ("mixtral", "awq", 4, {"symmetric": False}, "Q8_0"),
+        ("mixtral", "awq", 4, {"symmetric": False, "powers": True}, "Q4_1"),
+    ],
+)
+def test_every_value_is_the_checkpoints(
+    tmp_path: Path, kind: str, method: str, bits: int, options: dict[str, Any], expected: str
+) -> None:
     """Names, order of rows and values are those of the plain checkpoint; bit for bit where the type is exact."""
     packed, plain = packed_and_plain(tmp_path, kind, method, bits, **options)
     done = convert(packed, tmp_path / "packed.gguf")
@@ -108,8 +132,8 @@ def test_every_value_is_the_checkpoints(tmp_path: Path, kind: str, method: str, 
     assert found.keys() == wanted.keys()
     for name, array in wanted.items():
         assert (np.abs(found[name] - array) <= loose * np.abs(array)).all(), name
-    plainer = {"F32"} if bits == 3 or kind == "mixtral" else set()         # matrices whose rows are not whole words, and routers
-    smaller = {"Q4_0": set(), "F16": {"Q4_0"}}.get(expected, {"Q4_1", "Q4_0"})           # by chance some allow it
+    plainer = {"F32"} if bits == 3 or kind == "mixtral" else set()  # matrices whose rows are not whole words, and routers
+    smaller = {"Q4_0": set(), "F16": {"Q4_0"}}.get(expected, {"Q4_1", "Q4_0"})  # by chance some allow it
     assert expected in types and types <= {expected} | smaller | plainer
     assert experts <= {expected} and any(expected in note for note in done.notes)
     assert convert(packed, tmp_path / "f16.gguf", type_name="F16").type == "F16"
@@ -123,12 +147,13 @@ def test_zeros_of_the_second_form(tmp_path: Path) -> None:
     (packed / "config.json").write_text(json.dumps(config))
     second = arrays(convert(packed, tmp_path / "b.gguf", type_name="F32").path)["blk.0.attn_q.weight"]
     steps = (second - first) / np.float32(0.015)
-    assert (steps > 0).all() and steps.max() < 2         # a zero point less by one: every value more by its scale
+    assert (steps > 0).all() and steps.max() < 2  # a zero point less by one: every value more by its scale
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"quant_method": "hqq"}, "hqq"), ({"bits": 5}, "5 bits"), ({"group_size": 7}, "groups"), ({"version": "gemv"}, "GEMM"),
-])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"quant_method": "hqq"}, "hqq"), ({"bits": 5}, "5 bits"), ({"group_size": 7}, "groups"), ({"version": "gemv"}, "GEMM")],
+)
 def test_other_packings_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     packed, _ = packed_and_plain(tmp_path, "qwen2", "awq", 4, symmetric=True)
     config = json.loads((packed / "config.json").read_text())
@@ -138,15 +163,18 @@ def test_other_packings_are_refused(tmp_path: Path, settings: dict[str, Any], me
         convert(packed, tmp_path / "m.gguf")
 
 
-@pytest.mark.parametrize(("settings", "scaling"), [
-    ({}, 2.0), ({"use_rslora": True}, 4.0), ({"alpha_pattern": {"k_proj": 2, "down_proj": 2, "q_proj": 2}}, 0.5)])
+@pytest.mark.parametrize(
+    ("settings", "scaling"),
+    [({}, 2.0), ({"use_rslora": True}, 4.0), ({"alpha_pattern": {"k_proj": 2, "down_proj": 2, "q_proj": 2}}, 0.5)],
+)
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_an_adapter_adds_what_peft_adds(tmp_path: Path, kind: str, settings: dict[str, Any], scaling: float) -> None:
     """Base file plus alpha / rank * B A by the file's own names is the converted merged checkpoint."""
     base = write_checkpoint(tmp_path / "base", kind)
     added = write_adapter(tmp_path / "adapter", kind, **settings)
-    merged = write_checkpoint(tmp_path / "merged", kind, tensors={
-        name: tensors_of(kind)[name] + scaling * change for name, change in added.items()})
+    merged = write_checkpoint(
+        tmp_path / "merged", kind, tensors={name: tensors_of(kind)[name] + scaling * change for name, change in added.items()}
+    )
     done = convert_lora(tmp_path / "adapter", tmp_path / "adapter.gguf", base=base)
     before, after = (arrays(convert(one, tmp_path / "m.gguf").path) for one in (base, merged))
     with open_gguf(done.path) as gguf:
@@ -160,10 +188,16 @@ def test_an_adapter_adds_what_peft_adds(tmp_path: Path, kind: str, settings: dic
         assert np.abs(array - after[name]).max() < 1e-4, name
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"use_dora": True}, "use_dora"), ({"peft_type": "IA3"}, "IA3"), ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
-    ({"bias": "all"}, "bias"), ({"r": None}, "lora_alpha"),
-])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"use_dora": True}, "use_dora"),
+        ({"peft_type": "IA3"}, "IA3"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"bias": "all"}, "bias"),
+        ({"r": None}, "lora_alpha"),
+    ],
+)
 def test_adapters_that_gguf_cannot_hold_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     write_adapter(tmp_path / "adapter", "llama", **settings)
     with pytest.raises(EdgeError, match=message):

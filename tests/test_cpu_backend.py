@@ -1,4 +1,5 @@
 """The CPU back end against the reference interpreter: every architecture, type, ISA level, thread count and step size."""
+
 from __future__ import annotations
 
 import gc
@@ -37,14 +38,23 @@ TOKENS = [1, 17, 3, 90, 44, 2, 61, 61, 8, 33, 70, 12, 5, 28, 9, 80, 3, 14, 15, 9
 
 
 @contextmanager
-def ready(path: Path, *, threads: int = 2, threads_batch: int | None = None, chunk: int = 8, context: int = 64, sinks: int = 4,
-          kv_type: str = "f32") -> Iterator[tuple[CpuExecutable, Reference]]:
+def ready(
+    path: Path,
+    *,
+    threads: int = 2,
+    threads_batch: int | None = None,
+    chunk: int = 8,
+    context: int = 64,
+    sinks: int = 4,
+    kv_type: str = "f32",
+) -> Iterator[tuple[CpuExecutable, Reference]]:
     gguf = open_gguf(path)
     _, graph = arch.load_graph(gguf, context)
     weights = WeightStore(gguf)
     layout = plan_memory(graph.states, context=context, sinks=sinks, chunk=chunk)
-    executable = prepare(optimise(graph, layout.with_sinks), weights, layout, kv_type=kv_type, threads=threads,
-                         threads_batch=threads_batch)
+    executable = prepare(
+        optimise(graph, layout.with_sinks), weights, layout, kv_type=kv_type, threads=threads, threads_batch=threads_batch
+    )
     try:
         yield executable, Reference(graph, weights)
     finally:
@@ -148,7 +158,7 @@ def test_steps_get_shorter_only_where_they_cannot_be_stopped_soon(tmp_path: Path
     assert pace.tokens == 256
     pace.note(256, 1.0)
     assert SMALLEST_STEP < pace.tokens < 64
-    pace.note(2, 9.0)                            # a short step tells nothing
+    pace.note(2, 9.0)  # a short step tells nothing
     assert pace.tokens > SMALLEST_STEP
     pace.note(pace.tokens, 60.0)
     assert pace.tokens == SMALLEST_STEP
@@ -181,9 +191,14 @@ def test_results_do_not_depend_on_threads_or_step_size(tmp_path: Path, quant: st
             np.testing.assert_array_equal(logits(several, TOKENS, 1), expected)
 
 
-@pytest.mark.parametrize(("isa", "quant"), [
-    pytest.param(isa, quant, marks=[] if quant == "Q4_K" or isa == system.usable_isas()[-1] else pytest.mark.slow)
-    for quant in ("F16", "Q4_K", "IQ4_NL") for isa in system.usable_isas()])
+@pytest.mark.parametrize(
+    ("isa", "quant"),
+    [
+        pytest.param(isa, quant, marks=[] if quant == "Q4_K" or isa == system.usable_isas()[-1] else pytest.mark.slow)
+        for quant in ("F16", "Q4_K", "IQ4_NL")
+        for isa in system.usable_isas()
+    ],
+)
 def test_every_isa_level_of_the_ladder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, quant: str) -> None:
     monkeypatch.setenv("EDGELLM_ISA", isa)
     with ready(tiny_model(tmp_path / "m.gguf", "gemma3", quant), kv_type="f16") as (executable, reference):
@@ -192,11 +207,17 @@ def test_every_isa_level_of_the_ladder(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("isa", system.usable_isas())
-@pytest.mark.parametrize(("kv_type", "shape"), [
-    *(("f32", shape) for shape in [(1, 1, 6), (3, 1, 20), (5, 1, 36), (12, 2, 44), (7, 1, 64), (20, 1, 10)]),
-    ("f16", (5, 1, 36)), ("f16", (12, 2, 64))])
-def test_attention_of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, kv_type: str,
-                                shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("kv_type", "shape"),
+    [
+        *(("f32", shape) for shape in [(1, 1, 6), (3, 1, 20), (5, 1, 36), (12, 2, 44), (7, 1, 64), (20, 1, 10)]),
+        ("f16", (5, 1, 36)),
+        ("f16", (12, 2, 64)),
+    ],
+)
+def test_attention_of_any_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isa: str, kv_type: str, shape: tuple[int, int, int]
+) -> None:
     """Queries by fours, by twos and left over; dims past the last eight; more keys than a block. The same bits in any steps."""
     monkeypatch.setenv("EDGELLM_ISA", isa)
     n_heads, n_kv_heads, head_dim = shape
@@ -210,8 +231,9 @@ def test_attention_of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize(("kv_type", "head_dim"), [("f16", 16), ("q8_0", 16), ("q8_0", 32), ("q4_0", 64)])
-def test_how_many_queries_read_keys_together_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv_type: str,
-                                                            head_dim: int) -> None:
+def test_how_many_queries_read_keys_together_changes_no_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv_type: str, head_dim: int
+) -> None:
     """Also past the context, where the ring wraps within a group and its sinks stay. Quants of whole blocks are integers."""
     path, found = tiny_model(tmp_path / "m.gguf", "qwen3", head_dim=head_dim), []
     ids = [(7 * i * i + 3) % 90 + 3 for i in range(150)]
@@ -235,8 +257,10 @@ def test_half_precision_cache_is_close(tmp_path: Path) -> None:
         assert 0 < error < 5e-3
 
 
-@pytest.mark.parametrize(("kv_type", "name", "most"), [*(("q8_0", name, 0.03) for name in (*FIRST, "bloom", "gemma2", "deepseek2")),
-                                                       ("q4_0", "llama", 0.3), ("q4_0", "gemma2", 0.3)])
+@pytest.mark.parametrize(
+    ("kv_type", "name", "most"),
+    [*(("q8_0", name, 0.03) for name in (*FIRST, "bloom", "gemma2", "deepseek2")), ("q4_0", "llama", 0.3), ("q4_0", "gemma2", 0.3)],
+)
 def test_a_cache_of_quants_is_close(tmp_path: Path, kv_type: str, name: str, most: float) -> None:
     """Rounding to 127 or 8 steps of the largest of 32; the same for any threads and any steps, as in the other forms."""
     path = tiny_model(tmp_path / "m.gguf", name, head_dim=32 if name == "qwen3" else 16)
@@ -270,7 +294,7 @@ def test_prompts_and_tokens_have_threads_of_their_own(tmp_path: Path, threads: i
     with ready(path, threads=threads, threads_batch=threads_batch) as (executable, _):
         assert (executable.threads, executable.threads_batch) == (threads, threads_batch)
         assert executable._programs["decode"].threads == threads and executable._programs["batch"].threads == threads_batch
-        for chunk in (1, 5, 1, 8):                           # those that are not wanted wait, park, and wake up again
+        for chunk in (1, 5, 1, 8):  # those that are not wanted wait, park, and wake up again
             np.testing.assert_array_equal(logits(executable, TOKENS, chunk), expected)
             time.sleep(0.02)
 
@@ -280,7 +304,7 @@ def test_threads_that_are_not_wanted_stay_parked(tmp_path: Path) -> None:
         logits(executable, TOKENS)
         pool = executable._pool
         assert pool is not None
-        for _ in range(6000):                                # about a millisecond of spinning, on a busy machine
+        for _ in range(6000):  # about a millisecond of spinning, on a busy machine
             time.sleep(0.01)
             if all(pool._parked[1:]):
                 break
@@ -302,7 +326,7 @@ def test_a_step_that_was_interrupted_is_finished_first(tmp_path: Path) -> None:
         for _ in range(20):
             pool._start(pool._address, program.address, 0)
             np.testing.assert_array_equal(logits(executable, TOKENS), expected)
-        pool._start(pool._address, program.address, 0)      # and close() does not hang
+        pool._start(pool._address, program.address, 0)  # and close() does not hang
 
 
 def test_close_ends_the_threads_and_forbids_steps(tmp_path: Path) -> None:

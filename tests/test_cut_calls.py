@@ -1,4 +1,5 @@
 """Answers that are cut within a block of tool calls keep the calls before; hostile blocks are read a few times at most."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,59 +19,106 @@ from edgellm.chat.parsers import CallSplitter, _format, pythonic
 from edgellm.chat.parsers._tags import Tags
 from edgellm.chat.tools import Call, Tool, ToolCall
 
-TOOLS = [Tool("f", "", {"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}, "required": ["a"]}),
-         Tool("get the list", "", {"type": "object", "properties": {"list": {"type": "array"}}})]
+TOOLS = [
+    Tool("f", "", {"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}, "required": ["a"]}),
+    Tool("get the list", "", {"type": "object", "properties": {"list": {"type": "array"}}}),
+]
 FIRST = ("f", {"a": "x", "n": 3})
 # A call with what comes before and behind it, and another one without its last letter.
 CUT = [
-    ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
-     '{"name": "get the list", "arguments": {"list": ["}]", 12.5]}'),
+    (
+        "mistral",
+        '[TOOL_CALLS][{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
+        '{"name": "get the list", "arguments": {"list": ["}]", 12.5]}',
+    ),
     ("mistral", '[TOOL_CALLS]f[ARGS]{"a": "x", "n": 3}', '[TOOL_CALLS]get the list[ARGS]{"list": ["[TOOL_CALLS]", -1e5]'),
-    ("granite", '<|tool_call|>[{"name": "f", "arguments": {"a": "x", "n": 3}},',
-     '{"name": "get the list", "arguments": {"list": [null]}'),
-    ("llama3", '{"name": "f", "parameters": {"a": "x", "n": 3}}; ',
-     '{"name": "get the list", "parameters": {"list": ["\\u00e9"]}'),
-    ("llama3", '<|python_tag|>{"name": "f", "parameters": {"a": "x", "n": 3}}\n',
-     '{"name": "get the list", "parameters": {"list": []}'),
-    ("nemotron", '<TOOLCALL>[{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
-     '{"name": "get the list", "arguments": {"list": ["</TOOLCALL>"]}'),
-    ("hunyuan", '<tool_calls>[{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
-     '{"name": "get the list", "arguments": {"list": [true]}'),
-    ("hunyuan", '<tool_calls>\n{"name": "f", "arguments": {"a": "x", "n": 3}}\n',
-     '{"name": "get the list", "arguments": {"list": [1]}'),
-    ("hunyuan", '<tool_calls>\n<tool_call>f\n```json\n{"a": "x", "n": 3}\n```</tool_call>\n',
-     '<tool_call>get\n```json\n{"list": ["</tool_calls>"]}\n```</tool_call'),
-    ("phi", '<|tool_call|>[{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
-     '{"name": "get the list", "arguments": {"list": ["x"]}'),
-    ("phi", 'functools[{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
-     '{"name": "get the list", "arguments": {"list": ["x"]}'),
-    ("xlam", '[{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
-     '{"name": "get the list", "arguments": {"list": ["x"]}'),
+    (
+        "granite",
+        '<|tool_call|>[{"name": "f", "arguments": {"a": "x", "n": 3}},',
+        '{"name": "get the list", "arguments": {"list": [null]}',
+    ),
+    ("llama3", '{"name": "f", "parameters": {"a": "x", "n": 3}}; ', '{"name": "get the list", "parameters": {"list": ["\\u00e9"]}'),
+    (
+        "llama3",
+        '<|python_tag|>{"name": "f", "parameters": {"a": "x", "n": 3}}\n',
+        '{"name": "get the list", "parameters": {"list": []}',
+    ),
+    (
+        "nemotron",
+        '<TOOLCALL>[{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
+        '{"name": "get the list", "arguments": {"list": ["</TOOLCALL>"]}',
+    ),
+    (
+        "hunyuan",
+        '<tool_calls>[{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
+        '{"name": "get the list", "arguments": {"list": [true]}',
+    ),
+    (
+        "hunyuan",
+        '<tool_calls>\n{"name": "f", "arguments": {"a": "x", "n": 3}}\n',
+        '{"name": "get the list", "arguments": {"list": [1]}',
+    ),
+    (
+        "hunyuan",
+        '<tool_calls>\n<tool_call>f\n```json\n{"a": "x", "n": 3}\n```</tool_call>\n',
+        '<tool_call>get\n```json\n{"list": ["</tool_calls>"]}\n```</tool_call',
+    ),
+    (
+        "phi",
+        '<|tool_call|>[{"name": "f", "arguments": {"a": "x", "n": 3}}, ',
+        '{"name": "get the list", "arguments": {"list": ["x"]}',
+    ),
+    ("phi", 'functools[{"name": "f", "arguments": {"a": "x", "n": 3}}, ', '{"name": "get the list", "arguments": {"list": ["x"]}'),
+    ("xlam", '[{"name": "f", "arguments": {"a": "x", "n": 3}}, ', '{"name": "get the list", "arguments": {"list": ["x"]}'),
     ("apertus", '<|tools_prefix|>[{"f": {"a": "x", "n": 3}}, ', '{"get the list": {"list": ["<|tools_suffix|>"]}'),
-    ("internlm", '<|action_start|> <|plugin|>\n{"name": "f", "parameters": {"a": "x", "n": 3}}\n',
-     '{"name": "get the list", "parameters": {"list": ["<|action_end|>"]}'),
-    ("command", '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "f", "parameters": {"a": "x", "n": 3}},\n    ',
-     '{"tool_call_id": "1", "tool_name": "get the list", "parameters": {"list": ["<|END_ACTION|>"]}'),
-    ("command-r", 'Action: ```json\n[\n    {"tool_name": "f", "parameters": {"a": "x", "n": 3}},\n    ',
-     '{"tool_name": "get the list", "parameters": {"list": ["```"]}'),
+    (
+        "internlm",
+        '<|action_start|> <|plugin|>\n{"name": "f", "parameters": {"a": "x", "n": 3}}\n',
+        '{"name": "get the list", "parameters": {"list": ["<|action_end|>"]}',
+    ),
+    (
+        "command",
+        '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "f", "parameters": {"a": "x", "n": 3}},\n    ',
+        '{"tool_call_id": "1", "tool_name": "get the list", "parameters": {"list": ["<|END_ACTION|>"]}',
+    ),
+    (
+        "command-r",
+        'Action: ```json\n[\n    {"tool_name": "f", "parameters": {"a": "x", "n": 3}},\n    ',
+        '{"tool_name": "get the list", "parameters": {"list": ["```"]}',
+    ),
     ("pythonic", '[f(a="x", n=3), ', 'get the list(list=["a)]", (1, 2), {"b": 3}]'),
     ("lfm2", '<|tool_call_start|>[f(a="x", n=3), ', "get the list(list=['<|tool_call_end|>', '\\')]']"),
-    ("kimi", '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": "x", "n": 3}'
-     "<|tool_call_end|>",
-     '<|tool_call_begin|>functions.get the list:1<|tool_call_argument_begin|>{"list": ["<|tool_calls_section_end|>"]'),
-    ("deepseek-v3", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
-     '{"a": "x", "n": 3}\n```<｜tool▁call▁end｜>\n',
-     '<｜tool▁call▁begin｜>function<｜tool▁sep｜>get the list\n```json\n{"list": [1]'),
-    ("deepseek-v3.1", '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "x", "n": 3}<｜tool▁call▁end｜>',
-     '<｜tool▁call▁begin｜>get<｜tool▁sep｜>{"list": ["<｜tool▁calls▁end｜>"]'),
-    *((name, f'<｜DSML｜{block}>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="true">x</｜DSML｜parameter>\n'
-       '<｜DSML｜parameter name="n" string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n',
-       '<｜DSML｜invoke name="get the list">\n<｜DSML｜parameter name="list" string="false">["</｜DSML｜parameter>", '
-       f'"</｜DSML｜{block}>"]</｜DSML｜parameter>\n</｜DSML｜invoke')
-      for name, block in (("deepseek-v3.2", "function_calls"), ("deepseek-v4", "tool_calls"))),
-    ("minimax", '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">x</parameter>\n<parameter name="n">3</parameter>\n'
-     "</invoke>\n",
-     '<invoke name="get the list">\n<parameter name="list">["</minimax:tool_call>", "</parameter>"]</parameter>\n</invoke'),
+    (
+        "kimi",
+        '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": "x", "n": 3}'
+        "<|tool_call_end|>",
+        '<|tool_call_begin|>functions.get the list:1<|tool_call_argument_begin|>{"list": ["<|tool_calls_section_end|>"]',
+    ),
+    (
+        "deepseek-v3",
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": "x", "n": 3}\n```<｜tool▁call▁end｜>\n',
+        '<｜tool▁call▁begin｜>function<｜tool▁sep｜>get the list\n```json\n{"list": [1]',
+    ),
+    (
+        "deepseek-v3.1",
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "x", "n": 3}<｜tool▁call▁end｜>',
+        '<｜tool▁call▁begin｜>get<｜tool▁sep｜>{"list": ["<｜tool▁calls▁end｜>"]',
+    ),
+    *(
+        (
+            name,
+            f'<｜DSML｜{block}>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="true">x</｜DSML｜parameter>\n'
+            '<｜DSML｜parameter name="n" string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n',
+            '<｜DSML｜invoke name="get the list">\n<｜DSML｜parameter name="list" string="false">["</｜DSML｜parameter>", '
+            f'"</｜DSML｜{block}>"]</｜DSML｜parameter>\n</｜DSML｜invoke',
+        )
+        for name, block in (("deepseek-v3.2", "function_calls"), ("deepseek-v4", "tool_calls"))
+    ),
+    (
+        "minimax",
+        '<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">x</parameter>\n<parameter name="n">3</parameter>\n</invoke>\n',
+        '<invoke name="get the list">\n<parameter name="list">["</minimax:tool_call>", "</parameter>"]</parameter>\n</invoke',
+    ),
 ]
 
 
@@ -94,14 +142,20 @@ def test_a_call_that_is_cut_alone_stays_text(case: tuple[str, str, str]) -> None
         assert split(name, first[:n], 3, TOOLS) == (first[:n], [])
 
 
-@pytest.mark.parametrize("text", [
-    '[TOOL_CALLS][{"name": "f", "arguments": {"a": "x"}}, {"name": 3}', '[TOOL_CALLS]f[ARGS]{"a": "x"} and more',
-    '[TOOL_CALLS][{"name": "f", "arguments": {"a": "x"}} and more of the text',
-    '[TOOL_CALLS]f[ARGS]{"a": "x"}[TOOL_CALLS]f[ARGS][1',
-    '[TOOL_CALLS]f[ARGS]{"a": 1e999}', '[TOOL_CALLS][{"name": "f", "arguments": {"a": [NaN]}}]',
-    '[TOOL_CALLS][{"name": "f", "arguments": {"a": Infinity}}, {"na'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[TOOL_CALLS][{"name": "f", "arguments": {"a": "x"}}, {"name": 3}',
+        '[TOOL_CALLS]f[ARGS]{"a": "x"} and more',
+        '[TOOL_CALLS][{"name": "f", "arguments": {"a": "x"}} and more of the text',
+        '[TOOL_CALLS]f[ARGS]{"a": "x"}[TOOL_CALLS]f[ARGS][1',
+        '[TOOL_CALLS]f[ARGS]{"a": 1e999}',
+        '[TOOL_CALLS][{"name": "f", "arguments": {"a": [NaN]}}]',
+        '[TOOL_CALLS][{"name": "f", "arguments": {"a": Infinity}}, {"na',
+    ],
+)
 def test_what_is_wrong_is_not_cut(text: str) -> None:
-    kept = text.endswith("[1")                   # the list may be of anything as yet, the call before is complete
+    kept = text.endswith("[1")  # the list may be of anything as yet, the call before is complete
     shown, calls = split("mistral", text, 4, TOOLS)
     assert len(calls) == kept and (shown == text or kept)
 
@@ -147,14 +201,20 @@ def test_an_answer_cut_by_max_tokens_reports_the_complete_call(tmp_path: Path) -
 PARAMETER = "<parameter=a>x</parameter>"
 
 
-@pytest.mark.parametrize(("name", "text"), [
-    ("seed", "<seed:tool_call><function=f>" + PARAMETER * 500 + "</seed:tool_call>" * 1000),
-    ("seed", "<seed:tool_call><function=f>" + PARAMETER * 500 + "and" + "</function></seed:tool_call>" * 1000),
-    ("seed", "<seed:tool_call><function=f><parameter=a>" + "</seed:tool_call>" * 1000),
-    ("glm", "<tool_call>f<arg_key>a</arg_key>" + "</tool_call>" * 1000), ("hermes", "<tool_call>[3]" + "</tool_call>" * 1000),
-    ("nemotron", '<TOOLCALL>[{"name": "a"}, 3]' + "</TOOLCALL>" * 1000),
-    ("lfm2", "<|tool_call_start|>[f(n=[1, 2], a='" + "\\\" <|tool_call_end|>" * 1000),
-    ("pythonic", "[f(n=" + "[1], " * 1000), ("pythonic", "[1, 2]" * 1000)])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("seed", "<seed:tool_call><function=f>" + PARAMETER * 500 + "</seed:tool_call>" * 1000),
+        ("seed", "<seed:tool_call><function=f>" + PARAMETER * 500 + "and" + "</function></seed:tool_call>" * 1000),
+        ("seed", "<seed:tool_call><function=f><parameter=a>" + "</seed:tool_call>" * 1000),
+        ("glm", "<tool_call>f<arg_key>a</arg_key>" + "</tool_call>" * 1000),
+        ("hermes", "<tool_call>[3]" + "</tool_call>" * 1000),
+        ("nemotron", '<TOOLCALL>[{"name": "a"}, 3]' + "</TOOLCALL>" * 1000),
+        ("lfm2", "<|tool_call_start|>[f(n=[1, 2], a='" + '\\" <|tool_call_end|>' * 1000),
+        ("pythonic", "[f(n=" + "[1], " * 1000),
+        ("pythonic", "[1, 2]" * 1000),
+    ],
+)
 def test_false_closers_are_tried_once_or_twice(name: str, text: str) -> None:
     tried, parse = list[str](), BY_NAME[name].parse
 
@@ -174,11 +234,20 @@ def test_a_block_that_can_be_no_call_is_text_at_once() -> None:
     assert call.name == "f"
 
 
-@pytest.mark.parametrize(("name", "text"), [
-    ("seed", "<seed:tool_call><function=f><parameter=a>" * 100 + "</parameter><parameter=b>x" * 100),
-    ("minimax", '<minimax:tool_call><invoke name="f"><parameter name="a">' * 100 + '</parameter><parameter name="b">x' * 100),
-    ("seed", '<seed:tool_call><function=f><parameter=n>["</parameter>' + PARAMETER * 100 + "and"
-     + "</parameter></function></seed:tool_call>" * 100)])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("seed", "<seed:tool_call><function=f><parameter=a>" * 100 + "</parameter><parameter=b>x" * 100),
+        ("minimax", '<minimax:tool_call><invoke name="f"><parameter name="a">' * 100 + '</parameter><parameter name="b">x' * 100),
+        (
+            "seed",
+            '<seed:tool_call><function=f><parameter=n>["</parameter>'
+            + PARAMETER * 100
+            + "and"
+            + "</parameter></function></seed:tool_call>" * 100,
+        ),
+    ],
+)
 def test_arguments_that_are_read_in_vain_are_bounded(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     """Each counts as 320 characters, about as long as the JSON module takes for them."""
     read, value = list[str](), Tags._value

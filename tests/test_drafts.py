@@ -1,4 +1,5 @@
 """Drafts by prompt lookup change the speed of an answer and nothing else."""
+
 from __future__ import annotations
 
 import functools
@@ -38,8 +39,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts go on also where they do not pay, as on models that take microseconds for a token."""
     note = Drafter.note
-    monkeypatch.setattr(Drafter, "note", lambda self, drafted, produced, seconds: note(
-        self, drafted, produced, float(not drafted)))
+    monkeypatch.setattr(Drafter, "note", lambda self, drafted, produced, seconds: note(self, drafted, produced, float(not drafted)))
 
 
 def biased(ids: Any, logits: Any) -> Any:
@@ -53,9 +53,14 @@ def biased(ids: Any, logits: Any) -> Any:
 
 
 OPTIONS: list[dict[str, Any]] = [
-    {"temperature": 0.0}, {"temperature": 1.0, "seed": 3}, {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 4},
-    {"temperature": 1.0, "seed": 5, "repeat_penalty": 1.3, "mirostat": 2}, {"temperature": 0.0, "logprobs": 2, "max_tokens": 37},
-    {"seed": 6, "regex": "([a-c]{2,4} ){8,20}"}, {"seed": 7, "ignore_eos": True, "max_tokens": 300}]
+    {"temperature": 0.0},
+    {"temperature": 1.0, "seed": 3},
+    {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 4},
+    {"temperature": 1.0, "seed": 5, "repeat_penalty": 1.3, "mirostat": 2},
+    {"temperature": 0.0, "logprobs": 2, "max_tokens": 37},
+    {"seed": 6, "regex": "([a-c]{2,4} ){8,20}"},
+    {"seed": 7, "ignore_eos": True, "max_tokens": 300},
+]
 
 
 @pytest.mark.parametrize("backend", ["toy", "cpu", "mlx"])
@@ -104,8 +109,12 @@ def test_an_answer_that_repeats_itself_ends_at_the_same_token(path: Path, always
         return logits + 1000 * (np.arange(len(logits)) == ids[-7])
 
     with edgellm.load(path, context=512) as model:
-        plain, drafted = (model.generate(PROMPT, draft=draft, max_tokens=2000, temperature=0, processors=[repeating],
-                                         ignore_eos=True, stop_loops=True) for draft in (None, "ngram"))
+        plain, drafted = (
+            model.generate(
+                PROMPT, draft=draft, max_tokens=2000, temperature=0, processors=[repeating], ignore_eos=True, stop_loops=True
+            )
+            for draft in (None, "ngram")
+        )
     assert plain.stop_reason == drafted.stop_reason == "loop" and drafted.stats.accepted_tokens > 0
     assert plain.token_ids == drafted.token_ids
 
@@ -114,12 +123,15 @@ def test_an_answer_that_repeats_itself_ends_at_the_same_token(path: Path, always
 def test_a_processor_may_use_the_model(path: Path, always: None, draft: str | None) -> None:
     """Its steps write the logits of others where those of this one were."""
     with edgellm.load(path, context=512) as model:
+
         def asks(ids: Any, logits: Any) -> Any:
             model.logits([9, 8, 7])
             return biased(ids, logits)
 
-        plain, asked = (model.generate(PROMPT, draft=draft, max_tokens=40, logprobs=2, temperature=0, processors=[processor])
-                        for processor in (biased, asks))
+        plain, asked = (
+            model.generate(PROMPT, draft=draft, max_tokens=40, logprobs=2, temperature=0, processors=[processor])
+            for processor in (biased, asks)
+        )
     assert asked.token_ids == plain.token_ids and plain.logprobs is not None and asked.logprobs is not None
     for one, other in zip(plain.logprobs, asked.logprobs, strict=True):
         assert other.logprob == pytest.approx(one.logprob, abs=1e-3)
@@ -168,16 +180,19 @@ def test_drafts_that_do_not_pay_pause() -> None:
 def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Models that guess: the same one, one that knows nothing of it, a recurrent one, and one with another vocabulary."""
     folder = tmp_path_factory.mktemp("small")
-    return {"same": tiny_model(folder / "same.gguf", "llama", "F16", tokenizer="spm", n_layers=1, context=512),
-            "other": tiny_model(folder / "other.gguf", "llama", "F32", tokenizer="spm", n_layers=1, context=512, seed=5),
-            "recurrent": tiny_model(folder / "recurrent.gguf", "lfm2", "F32", tokenizer="spm"),
-            "stranger": tiny_model(folder / "stranger.gguf", "llama", "F32", tokenizer="bpe")}
+    return {
+        "same": tiny_model(folder / "same.gguf", "llama", "F16", tokenizer="spm", n_layers=1, context=512),
+        "other": tiny_model(folder / "other.gguf", "llama", "F32", tokenizer="spm", n_layers=1, context=512, seed=5),
+        "recurrent": tiny_model(folder / "recurrent.gguf", "lfm2", "F32", tokenizer="spm"),
+        "stranger": tiny_model(folder / "stranger.gguf", "llama", "F32", tokenizer="bpe"),
+    }
 
 
 @pytest.mark.parametrize("small", ["same", "other", "recurrent"])
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[1], OPTIONS[3], OPTIONS[5]], ids=range(4))
-def test_a_small_model_changes_no_answer(path: Path, others: dict[str, Path], always: None, monkeypatch: pytest.MonkeyPatch,
-                                         small: str, options: dict[str, Any]) -> None:
+def test_a_small_model_changes_no_answer(
+    path: Path, others: dict[str, Path], always: None, monkeypatch: pytest.MonkeyPatch, small: str, options: dict[str, Any]
+) -> None:
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     with edgellm.load(path, context=96, sinks=2) as model:
         wanted: dict[str, Any] = {"max_tokens": 120, **options}
@@ -199,7 +214,7 @@ def excess(seen: Mapping[Any, int], chances: Mapping[Any, float]) -> float:
         squared, cells = squared + (seen.get(what, 0) - chance * total) ** 2 / (chance * total), cells + 1
     if rare[1] >= 1:
         squared, cells = squared + (rare[0] - rare[1]) ** 2 / rare[1], cells + 1
-    free = max(1, cells - 1)                     # Wilson and Hilferty's approximation
+    free = max(1, cells - 1)  # Wilson and Hilferty's approximation
     return ((squared / free) ** (1 / 3) - (1 - 2 / (9 * free))) / (2 / (9 * free)) ** 0.5
 
 
@@ -226,8 +241,9 @@ def test_draws_after_a_guess_have_the_same_distribution() -> None:
 
 
 @pytest.mark.parametrize("rule", ["right", "wrong"])
-def test_drawn_drafts_keep_the_distribution(path: Path, others: dict[str, Path], always: None, repeatable: None,
-                                            monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+def test_drawn_drafts_keep_the_distribution(
+    path: Path, others: dict[str, Path], always: None, repeatable: None, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
     """Answers without a seed: their frequencies against the model's own probabilities; a rule that takes any guess is found out."""
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     if rule == "wrong":
@@ -250,35 +266,47 @@ def test_drawn_drafts_keep_the_distribution(path: Path, others: dict[str, Path],
     assert (found < 5) if rule == "right" else (found > 5), found
 
 
-def test_a_seed_gives_the_same_answer_with_drafts(path: Path, others: dict[str, Path], always: None, repeatable: None,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_gives_the_same_answer_with_drafts(
+    path: Path, others: dict[str, Path], always: None, repeatable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     with edgellm.load(path, context=96) as model:
-        plain, drafted = (model.generate(PROMPT, draft=draft, seed=9, temperature=1.5, max_tokens=40)
-                          for draft in (None, others["same"]))
+        plain, drafted = (
+            model.generate(PROMPT, draft=draft, seed=9, temperature=1.5, max_tokens=40) for draft in (None, others["same"])
+        )
         free = model.generate(PROMPT, draft=others["same"], temperature=1.5, max_tokens=60, ignore_eos=True)
     assert plain.token_ids == drafted.token_ids
     assert free.stats.accepted_tokens > 0.9 * free.stats.drafted_tokens > 0, "its own distribution: every guess is right"
 
 
-def test_guesses_are_what_the_answer_may_have(tmp_path: Path, always: None, repeatable: None,
-                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guesses_are_what_the_answer_may_have(
+    tmp_path: Path, always: None, repeatable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Biases and banned tokens hold for guesses too, also where the model that guesses has fewer tokens."""
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     fewer = tiny_model(tmp_path / "fewer.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=512)
     more = tiny_model(tmp_path / "more.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=512, controls=["<one more>"])
     with edgellm.load(more) as model:
         never = range(3, model.n_vocab - 1, 2)
-        answers = {draft: model.generate(PROMPT, draft=draft, temperature=1.5, max_tokens=200, ignore_eos=True,
-                                         logit_bias={**dict.fromkeys(never, -100.0), model.n_vocab - 1: 2.0})
-                   for draft in (fewer, more)}
+        answers = {
+            draft: model.generate(
+                PROMPT,
+                draft=draft,
+                temperature=1.5,
+                max_tokens=200,
+                ignore_eos=True,
+                logit_bias={**dict.fromkeys(never, -100.0), model.n_vocab - 1: 2.0},
+            )
+            for draft in (fewer, more)
+        }
     for answer in answers.values():
         assert answer.stats.drafted_tokens > 20 and not {*never} & {*answer.token_ids}
     assert answers[more].stats.accepted_tokens > 0.9 * answers[more].stats.drafted_tokens
 
 
-def test_a_recurrent_model_takes_back_what_a_small_one_guessed(tmp_path: Path, others: dict[str, Path], always: None,
-                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recurrent_model_takes_back_what_a_small_one_guessed(
+    tmp_path: Path, others: dict[str, Path], always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     with edgellm.load(tiny_model(tmp_path / "m.gguf", "lfm2", "F32", tokenizer="spm")) as model:
         answers = [model.generate(PROMPT, draft=draft, max_tokens=60, temperature=0) for draft in (None, others["other"])]
@@ -295,8 +323,9 @@ def test_a_small_model_reads_a_long_prompt_beside_the_answer(path: Path, others:
     assert small.closed
 
 
-def test_a_small_model_does_not_guess_past_its_learned_positions(tmp_path: Path, always: None,
-                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_model_does_not_guess_past_its_learned_positions(
+    tmp_path: Path, always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(small_model, "LEAST_PROBABILITY", 0.0)
     read: list[int] = []
     compute = Conversation.compute

@@ -1,4 +1,5 @@
 """Activation kernels against their formulas in float64, on every ISA level of this machine."""
+
 from __future__ import annotations
 
 import ctypes
@@ -24,14 +25,23 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "softplus": lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x))),
 }
-X = np.concatenate([np.linspace(-12, 12, 4999), [0.0, -0.0, 1e-30, -80.0, 300.0]]).astype(np.float32)      # 5004 = 8 n + 4
+X = np.concatenate([np.linspace(-12, 12, 4999), [0.0, -0.0, 1e-30, -80.0, 300.0]]).astype(np.float32)  # 5004 = 8 n + 4
 
 
 def run(address: int, a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], value: int = 0) -> npt.NDArray[np.float32]:
     """The kernel on one row. `value`: the constant's word."""
     out, step = np.full(len(a), np.nan, np.float32), np.array([1, 1], np.int64)
-    record = ELEMENTWISE.record(step=step.ctypes.data, a=a.ctypes.data, a_stride=a.nbytes, b=b.ctypes.data, b_stride=b.nbytes,
-                                out=out.ctypes.data, out_stride=out.nbytes, n=len(a), value=value)
+    record = ELEMENTWISE.record(
+        step=step.ctypes.data,
+        a=a.ctypes.data,
+        a_stride=a.nbytes,
+        b=b.ctypes.data,
+        b_stride=b.nbytes,
+        out=out.ctypes.data,
+        out_stride=out.nbytes,
+        n=len(a),
+        value=value,
+    )
     ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)(record.ctypes.data, 0, 1)
     return out
 
@@ -63,7 +73,7 @@ def test_gelu_keeps_its_digits_where_it_is_small() -> None:
 @pytest.mark.parametrize("isa", system.usable_isas())
 def test_clamp_and_xielu(isa: str) -> None:
     """As the references have them; NaN stays NaN."""
-    linker = jit.Linker()                        # it owns the code
+    linker = jit.Linker()  # it owns the code
     addresses = jit.kernel_addresses(["elementwise:clamp", "elementwise:xielu"], isa, linker)
     clamp, limit = addresses["elementwise:clamp"], int(np.float32(1.5).view(np.uint32))
     np.testing.assert_array_equal(run(clamp, X, X, limit), np.clip(X, np.float32(-1.5), np.float32(1.5)))

@@ -1,4 +1,5 @@
 """Embedding models: vectors against the reference, the same bits whoever stands beside a text, and what is refused."""
+
 from __future__ import annotations
 
 import asyncio
@@ -96,8 +97,9 @@ def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     """1e-5 of the largest value; the reference differs by 2e-6 at most."""
     gold, path = np.load(GOLD / f"encoder-{name}.npz"), encoder_file(tmp_path / "m.gguf", name)
     weights = WeightStore(open_gguf(path))
-    assert fingerprint({key: weights[key].array() for key in weights.names()}) == gold["fingerprint"], \
+    assert fingerprint({key: weights[key].array() for key in weights.names()}) == gold["fingerprint"], (
         "NumPy draws other weights than when the gold was made: run tests/data/make_encoder_gold.py again"
+    )
     with loaded(path) as model:
         assert error(model.embed(tokens(96), normalize=False)[0], gold["vector"]) < 1e-5
 
@@ -127,8 +129,9 @@ def test_poolings_of_encoders_and_of_models_that_see_only_the_past(tmp_path: Pat
 def test_a_pooled_decoder_gives_the_hidden_row_of_its_last_token(tmp_path: Path) -> None:
     """The logits of the same model are that row times the embedding."""
     ids = texts((20,))[0]
-    writes, embeds = (tiny_model(tmp_path / f"{kind}.gguf", "llama", tied=True, metadata={"llama.pooling_type": kind})
-                      for kind in (0, 3))
+    writes, embeds = (
+        tiny_model(tmp_path / f"{kind}.gguf", "llama", tied=True, metadata={"llama.pooling_type": kind}) for kind in (0, 3)
+    )
     with loaded(embeds, context=64) as model, loaded(writes, context=64, kv_type="f32") as other:
         table = WeightStore(open_gguf(writes))["token_embd.weight"].array()
         assert error(model.embed(ids, normalize=False)[0] @ table.T, other.logits(ids)[-1]) < 1e-5
@@ -149,13 +152,18 @@ def test_rerankers_give_scores(tmp_path: Path, arch: str) -> None:
     with loaded(path) as model:
         assert model.info.pooling == "rank" and model.info.embedding == 1
         scores = compute(model, ids)
-        assert np.array_equal(model.embed(ids[0]), scores[:1])           # never normalised
+        assert np.array_equal(model.embed(ids[0]), scores[:1])  # never normalised
     assert error(scores[0], reference(path, ids[0])) < 1e-5
 
 
 def test_a_reranking_decoder_gives_probabilities(tmp_path: Path) -> None:
-    path = tiny_model(tmp_path / "m.gguf", "qwen3", tied=True, metadata={"qwen3.pooling_type": 4},
-                      tensors={"cls.output.weight": head(labels=2)["cls.output.weight"]})
+    path = tiny_model(
+        tmp_path / "m.gguf",
+        "qwen3",
+        tied=True,
+        metadata={"qwen3.pooling_type": 4},
+        tensors={"cls.output.weight": head(labels=2)["cls.output.weight"]},
+    )
     ids = texts((20, 3))
     with loaded(path) as model:
         scores = compute(model, ids)
@@ -170,8 +178,10 @@ def test_a_reranker_without_a_head_is_refused(tmp_path: Path) -> None:
 
 def test_dense_layers_behind_the_pooling(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    dense = {"dense_2.weight": rng.standard_normal((128, 64)).astype(np.float32),
-             "dense_3.weight": rng.standard_normal((32, 128)).astype(np.float32)}
+    dense = {
+        "dense_2.weight": rng.standard_normal((128, 64)).astype(np.float32),
+        "dense_3.weight": rng.standard_normal((32, 128)).astype(np.float32),
+    }
     plain, more = (tiny_model(tmp_path / f"{len(tensors)}.gguf", "gemma-embedding", tensors=tensors) for tensors in ({}, dense))
     ids = texts((20,))[0]
     with loaded(plain) as model, loaded(more) as other:
@@ -194,7 +204,7 @@ def test_texts_and_what_is_done_with_them(tmp_path: Path) -> None:
         assert np.array_equal(asyncio.run(model.aembed(three)), vectors)
         assert model.embed([]).shape == (0, 64)
         with pytest.raises(OptionError, match=r"texts has 3 among its texts"):
-            model.embed(["a", 3])                # type: ignore[list-item]
+            model.embed(["a", 3])  # type: ignore[list-item]
         with pytest.raises(OptionError, match="texts is bytes"):
             model.embed(b"abc")
     with pytest.raises(edgellm.ModelClosed):
@@ -210,8 +220,10 @@ def test_what_an_embedding_model_cannot_do(tmp_path: Path) -> None:
             model.embed("text")
         with pytest.raises(OptionError, match="token id 96 at place 1"):
             model.embed([1, 96])
-    with loaded(tiny_model(tmp_path / "m.gguf", "llama")) as model, \
-            pytest.raises(OptionError, match="names no pooling; take an embedding model"):
+    with (
+        loaded(tiny_model(tmp_path / "m.gguf", "llama")) as model,
+        pytest.raises(OptionError, match="names no pooling; take an embedding model"),
+    ):
         model.embed([1, 2])
 
 
@@ -223,7 +235,7 @@ def test_a_text_that_is_too_long_says_what_to_do(tmp_path: Path) -> None:
             model.embed([1] * 65)
     with loaded(path) as model, pytest.raises(ContextFull, match=r"shorter texts\.$"):
         model.embed([1] * 129)
-    with loaded(path, context=500) as model:     # more than the model has learned
+    with loaded(path, context=500) as model:  # more than the model has learned
         assert model.context == 128
 
 

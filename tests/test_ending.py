@@ -1,4 +1,5 @@
 """How a model ends: with its program while threads compute, before calls that wait for it, and in forked processes."""
+
 from __future__ import annotations
 
 import os
@@ -46,14 +47,20 @@ time.sleep(float(sys.argv[3]))
 USUAL = ((1, 0.02), (2, 0.0), (4, 0.05))
 
 
-@pytest.mark.parametrize(("threads", "seconds"), [
-    pytest.param(threads, seconds, marks=[] if (threads, seconds) in USUAL else pytest.mark.slow)
-    for threads in (1, 2, 4) for seconds in (0.0, 0.02, 0.05)])
+@pytest.mark.parametrize(
+    ("threads", "seconds"),
+    [
+        pytest.param(threads, seconds, marks=[] if (threads, seconds) in USUAL else pytest.mark.slow)
+        for threads in (1, 2, 4)
+        for seconds in (0.0, 0.02, 0.05)
+    ],
+)
 def test_a_program_may_end_while_threads_compute(tmp_path: Path, threads: int, seconds: float) -> None:
     """It used to unmap the weights under the kernels, or to walk a plan twice: a crash or a hang in half of the runs."""
     path = tiny_model(tmp_path / "m.gguf")
-    done = subprocess.run([sys.executable, "-c", ENDING, str(path), str(threads), str(seconds)], capture_output=True,
-                          text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, str(path), str(threads), str(seconds)], capture_output=True, text=True, timeout=600
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -71,8 +78,9 @@ def test_after_its_end_a_program_finds_its_models_closed(tmp_path: Path) -> None
         stream = model.stream([1], ignore_eos=True)
         next(stream)
     """
-    done = subprocess.run([sys.executable, "-c", code, str(tiny_model(tmp_path / "m.gguf"))], capture_output=True, text=True,
-                          timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tiny_model(tmp_path / "m.gguf"))], capture_output=True, text=True, timeout=600
+    )
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.split("\n") == ["ModelClosed True"] * 3 + [""]
 
 
@@ -119,7 +127,7 @@ def test_cancelling_ends_answers_and_no_logits(tmp_path: Path) -> None:
     loader = toys()
     with loader.load(tiny_model(tmp_path / "m.gguf"), context=32) as model:
         wanted = model.logits([1, 2, 3])
-        loader.toy.fail = model.cancel           # while a step is computed
+        loader.toy.fail = model.cancel  # while a step is computed
         assert np.array_equal(model.logits([1, 2, 3]), wanted)
         assert model.generate([1], max_tokens=5, ignore_eos=True).stop_reason == "cancelled"
 
@@ -144,11 +152,17 @@ def test_a_call_looks_at_the_file_in_its_turn(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_leaving_a_with_block_in_a_forked_process(tmp_path: Path) -> None:
-    code = ("import os, sys, edgellm\nwith edgellm.load(sys.argv[1], threads=2) as model:\n expected = model.logits([1, 2])\n"
-            " child = os.fork()\n if child == 0: sys.exit(7)\n assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
-            " assert (model.logits([1, 2]) == expected).all()\n")
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tiny_model(tmp_path / "m.gguf"))], capture_output=True,
-                          text=True, timeout=600)
+    code = (
+        "import os, sys, edgellm\nwith edgellm.load(sys.argv[1], threads=2) as model:\n expected = model.logits([1, 2])\n"
+        " child = os.fork()\n if child == 0: sys.exit(7)\n assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+        " assert (model.logits([1, 2]) == expected).all()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(tiny_model(tmp_path / "m.gguf"))],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,4 +1,5 @@
 """The small parts of the engine by themselves: stop texts, token ids, context sizes, and whose turn it is."""
+
 from __future__ import annotations
 
 import threading
@@ -21,8 +22,9 @@ from edgellm.memory.layout import plan_memory
 from edgellm.memory.sizes import kv_bytes
 
 
-@given(st.lists(st.text("ab<|", max_size=4), max_size=12),
-       st.lists(st.text("ab<|", min_size=1, max_size=4), min_size=1, max_size=3))
+@given(
+    st.lists(st.text("ab<|", max_size=4), max_size=12), st.lists(st.text("ab<|", min_size=1, max_size=4), min_size=1, max_size=3)
+)
 def test_stop_texts_are_found_wherever_tokens_end(pieces: list[str], stops: list[str]) -> None:
     """What is shown is the text up to the stop text that is complete first, and never more is held back than could be one."""
     text, found = StopText(stops), False
@@ -51,19 +53,33 @@ def test_stop_texts_are_checked() -> None:
             StopText(wrong)  # type: ignore[arg-type]  # wrong on purpose
 
 
-@pytest.mark.parametrize("given_", [
-    [1, 2, 9], (1, 2, 9), np.array([1, 2, 9], np.int64), np.array([1, 2, 9], np.uint8), range(1, 4),
-])
+@pytest.mark.parametrize(
+    "given_", [[1, 2, 9], (1, 2, 9), np.array([1, 2, 9], np.int64), np.array([1, 2, 9], np.uint8), range(1, 4)]
+)
 def test_ids_of_many_kinds(given_: object) -> None:
     ids = checked_ids(given_, 10, name="prompt")  # type: ignore[arg-type]
     assert ids.dtype == np.int32 and ids.tolist() == list(given_)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize(("given_", "text"), [
-    ([], "empty"), (np.zeros((0, 3), np.int32), "empty"), ("hello", "is a text"), (b"hi", "is a text"), ([1.0, 2.0], "float64"),
-    ([True], "bool"), ([[1, 2]], "shape"), ([[1], [2, 3]], "sequence"), ([1, 10], "10 at place 1"), ([-1], "-1 at place 0"),
-    ([2**70], "sequence"), (None, "sequence"), (5, "sequence"), ([None], "sequence"),
-])
+@pytest.mark.parametrize(
+    ("given_", "text"),
+    [
+        ([], "empty"),
+        (np.zeros((0, 3), np.int32), "empty"),
+        ("hello", "is a text"),
+        (b"hi", "is a text"),
+        ([1.0, 2.0], "float64"),
+        ([True], "bool"),
+        ([[1, 2]], "shape"),
+        ([[1], [2, 3]], "sequence"),
+        ([1, 10], "10 at place 1"),
+        ([-1], "-1 at place 0"),
+        ([2**70], "sequence"),
+        (None, "sequence"),
+        (5, "sequence"),
+        ([None], "sequence"),
+    ],
+)
 def test_bad_ids_are_named(given_: object, text: str) -> None:
     with pytest.raises(OptionError, match="prompt") as caught:
         checked_ids(given_, 10, name="prompt")  # type: ignore[arg-type]  # wrong on purpose
@@ -75,8 +91,16 @@ def test_context_defaults_and_bounds() -> None:
     assert contexts.choose_context(None, 4, 131072) == contexts.DEFAULT_CONTEXT
     assert contexts.choose_context(100_000, 4, 2048) == 100_000, "rotary positions go on"
     assert contexts.choose_context(2, 0, 2048) == 2
-    for asked, sinks, name in ((5, 4, "context=5"), (0, 0, "context=0"), (-1, 4, "context=-1"), (2.5, 4, "context=2.5"),
-                               (True, 0, "context=True"), (2**31, 4, "context="), (64, -1, "sinks=-1"), (64, "4", "sinks='4'")):
+    for asked, sinks, name in (
+        (5, 4, "context=5"),
+        (0, 0, "context=0"),
+        (-1, 4, "context=-1"),
+        (2.5, 4, "context=2.5"),
+        (True, 0, "context=True"),
+        (2**31, 4, "context="),
+        (64, -1, "sinks=-1"),
+        (64, "4", "sinks='4'"),
+    ):
         with pytest.raises(OptionError, match=name):
             contexts.choose_context(asked, sinks, 2048)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(OptionError, match="64 positions"):
@@ -85,7 +109,7 @@ def test_context_defaults_and_bounds() -> None:
 
 def test_memory_of_keys_and_values() -> None:
     layout = plan_memory([KVSpec(2, 8, 16), KVSpec(2, 8, 16, 10)], context=100, sinks=4, chunk=8)
-    slots = (32 + 256) + 256                     # a page for the sinks; rings of 96 + 7 and 10 + 7 tokens, to whole pages
+    slots = (32 + 256) + 256  # a page for the sinks; rings of 96 + 7 and 10 + 7 tokens, to whole pages
     assert kv_bytes(layout, "f16") == 2 * (8 + 16) * slots * 2 and kv_bytes(layout, "f32") == 2 * 24 * slots * 4
     assert kv_bytes(layout, "q8_0") == 2 * (10 + 18) * slots and kv_bytes(layout, "q4_0") == 2 * (18 + 18) * slots
     with pytest.raises(OptionError, match="kv_type='q9'"):
@@ -113,6 +137,7 @@ class Places:
 
     def wait(self, task: Task) -> threading.Thread:
         """Another thread waits for a place, and gives it away at once."""
+
         def run() -> None:
             with self.lock:
                 self.turns.take(task, lambda: None)
@@ -192,7 +217,7 @@ def test_a_place_that_is_lost_before_its_thread_goes_on_is_waited_for_again() ->
     first, urgent = places.task(), places.task()
     places.take(first)
     waiting = places.wait(behind := places.task(background=True))
-    with places.lock:                            # all of it before the other thread gets the lock
+    with places.lock:  # all of it before the other thread gets the lock
         places.turns.leave(first)
         assert behind.holds
         places.take(urgent)
@@ -209,10 +234,10 @@ def test_nobody_waits_for_himself_or_for_the_dead() -> None:
     places.take(stream)
     with places.lock:
         places.turns.pause(stream)
-    places.take(call)                            # by the thread that read the stream last
+    places.take(call)  # by the thread that read the stream last
     assert places.turns.holders == [call]
     with places.lock:
-        places.turns.leave(stream)               # no longer its turn: nothing happens
+        places.turns.leave(stream)  # no longer its turn: nothing happens
     assert places.turns.holders == [call]
     del call
     assert places.turns.holders == []

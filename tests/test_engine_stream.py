@@ -1,4 +1,5 @@
 """Generation on a toy back end: ends, stop texts, reuse of the conversation, cancelling, threads, errors half way."""
+
 from __future__ import annotations
 
 import copy
@@ -132,7 +133,7 @@ def test_text_held_back_comes_at_the_end(loader: Loader, model: Model) -> None:
 
 def test_an_unfinished_character_is_marked(loader: Loader, model: Model) -> None:
     euro = say(loader.toy, model, "€")
-    assert len(euro) == 4                        # the space before it and three bytes
+    assert len(euro) == 4  # the space before it and three bytes
     pieces = list(model.stream(PROMPT, max_tokens=4, **GREEDY))
     assert pieces == [" ", "", "", "€"]
     assert model.generate(PROMPT, max_tokens=3, **GREEDY).text == " \ufffd"
@@ -257,7 +258,7 @@ def test_threads_get_the_answers_of_one(model: Model) -> None:
 
 
 def test_cancel_from_another_thread(loader: Loader, model: Model) -> None:
-    model.cancel()                               # nothing runs: nothing happens
+    model.cancel()  # nothing runs: nothing happens
     loader.toy.fail = lambda: time.sleep(0.001)
     results = []
     thread = threading.Thread(target=lambda: results.append(model.generate(PROMPT, max_tokens=None, **GREEDY)))
@@ -360,7 +361,7 @@ def test_an_interrupted_step_leaves_the_model_usable(loader: Loader, model: Mode
         list(stream)
     assert stream.result.stop_reason == "cancelled" and stream.result.token_ids == wanted.token_ids[:44]
     again = model.generate([*PROMPT, *wanted.token_ids[:44]], max_tokens=16, **GREEDY)
-    lost = isinstance(loader.toy, AheadToy) and error is MemoryError       # the keys of a step that was begun may be spoilt
+    lost = isinstance(loader.toy, AheadToy) and error is MemoryError  # the keys of a step that was begun may be spoilt
     assert again.token_ids == wanted.token_ids[44:] and again.stats.cached_tokens == (0 if lost else len(PROMPT) + 43)
 
 
@@ -406,8 +407,13 @@ def test_closing(loader: Loader, path: Path) -> None:
     model.close()
     assert loader.toy.closed and model.closed and "closed" in repr(model)
     assert list(started) == [] and started.result.stop_reason == "cancelled"
-    for use in (lambda: model.generate(PROMPT), lambda: model.logits(PROMPT), lambda: model.tokenizer, lambda: next(other),
-                lambda: model.chat([{"role": "user", "content": "x"}])):
+    for use in (
+        lambda: model.generate(PROMPT),
+        lambda: model.logits(PROMPT),
+        lambda: model.tokenizer,
+        lambda: next(other),
+        lambda: model.chat([{"role": "user", "content": "x"}]),
+    ):
         with pytest.raises(ModelClosed, match="load it again"):
             use()
 

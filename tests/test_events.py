@@ -1,4 +1,5 @@
 """Events of a stream: what happens to an answer, in order, and the same answer as without them."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -8,9 +9,12 @@ from tiny_models import tiny_model
 
 import edgellm
 
-LONG = [1, *range(3, 40)] * 30                   # several steps of a prompt
-MESSAGES = [{"role": "user", "content": "hello " * 20}, {"role": "assistant", "content": "well " * 20},
-            {"role": "user", "content": "go on"}]
+LONG = [1, *range(3, 40)] * 30  # several steps of a prompt
+MESSAGES = [
+    {"role": "user", "content": "hello " * 20},
+    {"role": "assistant", "content": "well " * 20},
+    {"role": "user", "content": "go on"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
 
 def test_a_long_prompt_is_told_step_by_step(model: edgellm.Model) -> None:
     plain = model.generate(LONG, max_tokens=5, temperature=0)
-    model.generate([2, 99], max_tokens=1)        # the prompt is to be read anew
+    model.generate([2, 99], max_tokens=1)  # the prompt is to be read anew
     events = list(model.stream(LONG, max_tokens=5, temperature=0).events())
     read = [event.prompt for event in events if event.prompt is not None]
     assert len(read) > 2 and [one.done for one in read] == sorted({one.done for one in read})
@@ -55,7 +59,7 @@ def test_a_reader_that_stops_leaves_the_model_usable(model: edgellm.Model) -> No
     stream = model.stream(LONG, max_tokens=5, temperature=0)
     events = stream.events()
     assert next(events).kind == "prompt"
-    events.close()                               # type: ignore[attr-defined]  # it is a generator
+    events.close()  # type: ignore[attr-defined]  # it is a generator
     stream.close()
     assert stream.result.stop_reason == "cancelled"
     assert model.generate([1, 5, 6], max_tokens=2, temperature=0).token_ids

@@ -1,4 +1,5 @@
 """The programs of examples/ start, answer and end, as somebody would run them."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -32,8 +33,9 @@ def display() -> Iterator[None]:
     if shutil.which("Xvfb") is None:
         pytest.skip("no display and no Xvfb: windows cannot be opened here")
     read, write = os.pipe()
-    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "640x480x24"], pass_fds=[write],
-                              stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(write), "-screen", "0", "640x480x24"], pass_fds=[write], stderr=subprocess.DEVNULL
+    )
     try:
         os.close(write)
         number = os.read(read, 20).decode().strip()
@@ -54,8 +56,9 @@ def example(name: str) -> ModuleType:
 
 
 def test_asyncio(path: Path) -> None:
-    run = subprocess.run([sys.executable, EXAMPLES / "asyncio_chat.py", path, "one", "two"], capture_output=True, text=True,
-                         timeout=600)
+    run = subprocess.run(
+        [sys.executable, EXAMPLES / "asyncio_chat.py", path, "one", "two"], capture_output=True, text=True, timeout=600
+    )
     assert run.returncode == 0, run.stderr
     assert "1: " in run.stdout and "2: " in run.stdout and "ticked" in run.stdout
 
@@ -69,7 +72,7 @@ def test_tk(path: Path) -> None:
 
     def until(true: object, seconds: float = 300) -> None:
         end = time.monotonic() + seconds
-        while not true():                        # type: ignore[operator]  # a function
+        while not true():  # type: ignore[operator]  # a function
             assert time.monotonic() < end, "the window does not get there"
             root.update()
             time.sleep(0.005)

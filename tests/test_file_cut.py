@@ -1,4 +1,5 @@
 """A model's file that is cut, written to, or replaced while it is in use; and what imports leave behind that were killed."""
+
 from __future__ import annotations
 
 import os
@@ -39,7 +40,7 @@ def test_the_programs_last_word_names_the_file(who: str, tmp_path: Path) -> None
     if who == "cli":
         assert done.returncode == 3 and "some?[2Jmodel.gguf was cut short" in done.stderr and "\x1b" not in done.stderr
     else:
-        assert done.returncode == -signal.SIGBUS         # the library installs no handler of its own
+        assert done.returncode == -signal.SIGBUS  # the library installs no handler of its own
 
 
 @SIGBUS
@@ -85,13 +86,18 @@ def test_a_file_that_is_written_to_stops_a_running_answer(tmp_path: Path) -> Non
 
 def test_what_killed_imports_leave_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGELLM_DATA", str(tmp_path))
-    sweep()                                  # no folder yet
+    sweep()  # no folder yet
     folder = tmp_path / "models"
     folder.mkdir()
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    names = {f".old.gguf.{dead.pid}": 60, f".fresh.gguf.{dead.pid}": 0, f".alive.gguf.{os.getpid()}": 60, "real.gguf": 60,
-             ".x.gguf": 60}
+    names = {
+        f".old.gguf.{dead.pid}": 60,
+        f".fresh.gguf.{dead.pid}": 0,
+        f".alive.gguf.{os.getpid()}": 60,
+        "real.gguf": 60,
+        ".x.gguf": 60,
+    }
     for name, age in names.items():
         (folder / name).write_bytes(b"x")
         os.utime(folder / name, (time.time() - age,) * 2)
@@ -118,7 +124,7 @@ def test_debug_and_path_steer_no_terminal(tmp_path: Path) -> None:
     shown = subprocess.run([*command, "--debug", "show", broken], capture_output=True, text=True, check=False, timeout=600)
     assert shown.returncode == 3 and "Traceback" in shown.stderr and "\x1b" not in shown.stderr
     piped = subprocess.run([*command, "path", path], capture_output=True, text=True, check=True, timeout=600)
-    assert piped.stdout == f"{path}\n"       # a program gets the path as it is
+    assert piped.stdout == f"{path}\n"  # a program gets the path as it is
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes there")

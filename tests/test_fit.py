@@ -1,4 +1,5 @@
 """What a model needs and how fast it will be, from its header: against the model itself, and against limits of every kind."""
+
 from __future__ import annotations
 
 import json
@@ -45,7 +46,7 @@ PLENTY = Memory(1 << 40)
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGELLM_CACHE", str(folders.user_cache()))        # kernels that are compiled already
+    monkeypatch.setenv("EDGELLM_CACHE", str(folders.user_cache()))  # kernels that are compiled already
     for variable in ("EDGELLM_CONFIG", "EDGELLM_DATA", "HF_HUB_CACHE", "OLLAMA_MODELS", "LLAMA_CACHE", "HOME"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
 
@@ -112,7 +113,7 @@ def test_refusals_name_need_have_and_two_ways_out(model: Path) -> None:
     estimate.check(less, shorter, "m.gguf", free=Memory(3 * 10**9))
     with pytest.raises(NotEnoughMemory, match="smaller model or type"):
         estimate.check(need, 4096, "m.gguf", free=Memory(10**9))
-    with pytest.raises(NotEnoughMemory):                     # the file is mapped already, the rest would not be
+    with pytest.raises(NotEnoughMemory):  # the file is mapped already, the rest would not be
         estimate.check(need, 4096, "m.gguf", free=Memory(1 << 40, 10**9))
     estimate.check(need, 4096, "m.gguf", free=Memory(1 << 40, int(1.4e9)))
 
@@ -143,8 +144,13 @@ def test_only_ample_memory_needs_no_exact_figure(model: Path) -> None:
 def test_a_limit_on_address_space_is_seen() -> None:
     code = "from edgellm.catalogue.machine import memory; import psutil; free = memory(); print(free.address_space, free.mappable)"
     limit = 1 << 30
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )
     left, mappable = map(int, done.stdout.split())
     assert 0 < left < limit and mappable <= 0.9 * left + 1
     assert memory().address_space is None or memory().address_space > 0
@@ -161,8 +167,13 @@ try:
 except edgellm.EdgeError as error:
     print("refused", error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False,
-                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("works 3") or "can be used" in done.stdout or "GiB" in done.stdout, done.stdout
 
@@ -176,8 +187,12 @@ def group(folder: Path, **files: object) -> None:
 def test_cgroups_version_2(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.write_text("0::/outer/inner\n")
-    group(tmp_path / "fs/outer", memory__max=10 << 20, memory__current=8 << 20,
-          memory__stat="anon 1\ninactive_file 1048576\nactive_file 1048576")
+    group(
+        tmp_path / "fs/outer",
+        memory__max=10 << 20,
+        memory__current=8 << 20,
+        memory__stat="anon 1\ninactive_file 1048576\nactive_file 1048576",
+    )
     group(tmp_path / "fs/outer/inner", memory__max="max", memory__current=1)
     assert memory(tmp_path / "fs", own).available == 4 << 20
     group(tmp_path / "fs/outer/inner", memory__max=3 << 20, memory__current=1 << 20)
@@ -189,9 +204,13 @@ def test_cgroups_version_2(tmp_path: Path) -> None:
 def test_cgroups_version_1_and_containers(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.write_text("5:cpu,cpuacct:/x\n4:memory:/docker/abc\n0::/\nnonsense\n")
-    group(tmp_path / "fs/memory", memory__limit_in_bytes=6 << 20, memory__usage_in_bytes=4 << 20,
-          memory__stat="inactive_file 5\ntotal_inactive_file 1048576\ntotal_active_file 0")
-    assert memory(tmp_path / "fs", own).available == 3 << 20             # /docker/abc is not visible in there
+    group(
+        tmp_path / "fs/memory",
+        memory__limit_in_bytes=6 << 20,
+        memory__usage_in_bytes=4 << 20,
+        memory__stat="inactive_file 5\ntotal_inactive_file 1048576\ntotal_active_file 0",
+    )
+    assert memory(tmp_path / "fs", own).available == 3 << 20  # /docker/abc is not visible in there
     own.write_text("4:memory:/../../etc\n")
     assert memory(tmp_path / "fs", own).available == 3 << 20
     assert memory(tmp_path / "none", tmp_path / "none").available > 0
@@ -227,10 +246,17 @@ def test_contexts_and_the_best_one(model: Path) -> None:
         assert [row.context for row in fitting.fit(gguf, context=64, free=PLENTY).rows] == [64] * len(KV_TYPES)
 
 
-@pytest.mark.parametrize("trained, shown", [
-    (512, [512]), (4096, [4096]), (32768, [4096, 8192, 16384, 32768]), (40960, [4096, 8192, 16384, 32768, 40960]),
-    (131072, [4096, 8192, 16384, 32768, 65536, 131072]), (10**6, [4096, 8192, 16384, 32768, 65536, 131072]),
-])
+@pytest.mark.parametrize(
+    "trained, shown",
+    [
+        (512, [512]),
+        (4096, [4096]),
+        (32768, [4096, 8192, 16384, 32768]),
+        (40960, [4096, 8192, 16384, 32768, 40960]),
+        (131072, [4096, 8192, 16384, 32768, 65536, 131072]),
+        (10**6, [4096, 8192, 16384, 32768, 65536, 131072]),
+    ],
+)
 def test_which_contexts_are_shown(trained: int, shown: list[int]) -> None:
     assert fitting._contexts(trained) == shown
 
@@ -256,6 +282,7 @@ def test_codes_for_keys_where_halves_do_not_fit(model: Path) -> None:
 @pytest.mark.usefixtures("free_start")
 def test_keys_and_values_get_smaller_before_the_context_does(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unasked, a machine with little memory takes q8_0, then half the context; what was asked for is refused instead."""
+
     def little(context: int, kv_type: str) -> Memory:
         with open_gguf(model) as gguf:
             return Memory(int(needed(gguf, context, kv_type, 1).total / 0.9) + 4096)
@@ -326,7 +353,7 @@ def test_the_speed_is_measured_once_and_follows_bench(tmp_path: Path, monkeypatc
     assert speed.speed() == speed.Speed(1e10, speed.EFFICIENCY)
     for rate in (4.0, 5.0, 6.0):
         speed.remember(10**9, rate)
-    speed.remember(1000, 1e9)                                # too small a model to tell anything
+    speed.remember(1000, 1e9)  # too small a model to tell anything
     assert speed.speed().efficiency == pytest.approx(0.5)
     assert speed.speed().tokens_per_second(5e8) == pytest.approx(10, rel=0.02)
     other = '{"machine": "other", "bytes_per_second": 1.0, "reached": []}'
@@ -353,7 +380,7 @@ def test_a_header_comes_by_range_requests(tmp_path: Path, monkeypatch: pytest.Mo
         ends = [request.headers["range"] for request in server.asked("bytes")]
         assert ends[0] == "bytes=0-999" and int(ends[-1].rpartition("-")[2]) < path.stat().st_size - 100_000
         server.requests.clear()
-        server.misbehave(ignore_range)                       # the answer is left after what is needed
+        server.misbehave(ignore_range)  # the answer is left after what is needed
         assert opened(server).metadata["general.architecture"] == "qwen3"
 
 
@@ -387,8 +414,16 @@ def test_headers_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         server.put("o/cut", "m.gguf", data[:300])
         with pytest.raises(FormatError):
             opened(server, "hf:o/cut")
-        endless = b"GGUF\3\0\0\0" + (1).to_bytes(8, "little") + (1).to_bytes(8, "little") + (1).to_bytes(8, "little") + b"k" \
-            + (8).to_bytes(4, "little") + (10**6).to_bytes(8, "little") + bytes(2 << 20)
+        endless = (
+            b"GGUF\3\0\0\0"
+            + (1).to_bytes(8, "little")
+            + (1).to_bytes(8, "little")
+            + (1).to_bytes(8, "little")
+            + b"k"
+            + (8).to_bytes(4, "little")
+            + (10**6).to_bytes(8, "little")
+            + bytes(2 << 20)
+        )
         server.put("o/long", "m.gguf", endless)
         with pytest.raises(DownloadError, match="header of more than"):
             opened(server, "hf:o/long")

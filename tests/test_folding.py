@@ -1,4 +1,5 @@
 """Quants times the scales of their half blocks, for panels: every quant with every scale, wherever its bits are."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -38,6 +39,10 @@ def test_products_of_every_quant_and_scale(bits: int, scales: range, offset: int
 def _function(isa: Isa, offset: int, place: int) -> Any:
     """(quants, scales, out) of a vector of rows."""
     kind = vector(I32, isa.level.tile_rows)
-    multiply = isa.make("multiply", numba.types.void, (i64,) * 3, lambda e, quants, scales, out: e.store(
-        multiplier(e, e.load(kind, scales), offset)(e.load(kind, quants), place), out))
+    multiply = isa.make(
+        "multiply",
+        numba.types.void,
+        (i64,) * 3,
+        lambda e, quants, scales, out: e.store(multiplier(e, e.load(kind, scales), offset)(e.load(kind, quants), place), out),
+    )
     return compiled(lambda quants, scales, out: multiply(quants, scales, out))

@@ -1,4 +1,5 @@
 """Thinking before an answer with a form is free and may be closed by a budget; answers that repeat themselves are ended."""
+
 from __future__ import annotations
 
 import json
@@ -24,8 +25,15 @@ ASK = [{"role": "user", "content": "hello"}]
 
 @pytest.fixture(scope="module", params=["spm", "bpe"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
-    path = tiny_model(tmp_path_factory.mktemp("think") / "m.gguf", "llama", "F16", tokenizer=request.param, n_layers=1,
-                      context=2048, template=TEMPLATE)
+    path = tiny_model(
+        tmp_path_factory.mktemp("think") / "m.gguf",
+        "llama",
+        "F16",
+        tokenizer=request.param,
+        n_layers=1,
+        context=2048,
+        template=TEMPLATE,
+    )
     with edgellm.load(path, context=2048) as model:
         yield model
 
@@ -43,8 +51,15 @@ def test_a_budget_closes_the_thinking(model: edgellm.Model, budget: int) -> None
 def test_thinking_is_free_and_the_answer_has_its_form(model: edgellm.Model) -> None:
     ended = 0
     for seed in range(6):
-        answer = model.chat(ASK, template_options={"opened": True}, think_budget=30, seed=seed, max_tokens=300,
-                            schema={"type": "array", "items": {"type": "integer"}, "maxItems": 3}, **HOT)
+        answer = model.chat(
+            ASK,
+            template_options={"opened": True},
+            think_budget=30,
+            seed=seed,
+            max_tokens=300,
+            schema={"type": "array", "items": {"type": "integer"}, "maxItems": 3},
+            **HOT,
+        )
         assert answer.thinking
         if answer.stop_reason == "eog":
             ended += 1
@@ -109,10 +124,10 @@ def test_the_answer_may_open_its_thinking() -> None:
     constraint = make(inner)
     assert allowed(constraint) == {b"<think>", b"{"} and allowed(make(Brace(), may_open=False)) == {b"{"}
     constraint.accept(0)
-    assert allowed(constraint) == set(PIECES) - {b"", b"x</think>y"}                # not the end, not the answer's beginning
+    assert allowed(constraint) == set(PIECES) - {b"", b"x</think>y"}  # not the end, not the answer's beginning
     for token in (5, 2, 6, 7):
         constraint.accept(token)
-    assert b">{" not in allowed(constraint) and b">" in allowed(constraint)         # "</think" stands there
+    assert b">{" not in allowed(constraint) and b">" in allowed(constraint)  # "</think" stands there
     constraint.accept(8)
     assert allowed(constraint) == {b"{", b" ", b"\n\n"} and not inner.taken
     constraint.accept(4)
@@ -139,13 +154,24 @@ def test_a_budget_without_a_form() -> None:
     assert constraint.mask() is None and not constraint.complete
 
 
-@pytest.mark.parametrize(("span", "times", "found"), [
-    (1, 600, True), (1, 400, False), (7, 80, True), (30, 10, False), (30, 20, True), (300, 8, True), (300, 5, False),
-    (512, 8, True), (600, 9, False)])
+@pytest.mark.parametrize(
+    ("span", "times", "found"),
+    [
+        (1, 600, True),
+        (1, 400, False),
+        (7, 80, True),
+        (30, 10, False),
+        (30, 20, True),
+        (300, 8, True),
+        (300, 5, False),
+        (512, 8, True),
+        (600, 9, False),
+    ],
+)
 def test_loops_are_long_and_exact(span: int, times: int, found: bool) -> None:
     ids = array("i", [3, 1, 4, 1, 5, *list(range(100, 100 + span)) * times])
     assert repeats(ids, 2) is found
-    assert not repeats(ids, len(ids) - 100)                  # of the prompt, most of it
+    assert not repeats(ids, len(ids) - 100)  # of the prompt, most of it
     for at in (-10, -500):
         other = ids[:]
         if len(other) > 500:

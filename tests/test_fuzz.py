@@ -1,4 +1,5 @@
 """A short run of scripts/fuzz.py, and the cases by which it, and people, once found something."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -19,7 +20,7 @@ from edgellm.errors import BadCatalogue, EdgeError, OptionError, TemplateError
 SCRIPT = Path(__file__).parent.parent / "scripts" / "fuzz.py"
 
 
-def fuzz() -> Any:                           # Any: a module
+def fuzz() -> Any:  # Any: a module
     """The script as a module."""
     specification = importlib.util.spec_from_file_location("fuzz", SCRIPT)
     assert specification is not None and specification.loader is not None
@@ -32,16 +33,20 @@ def fuzz() -> Any:                           # Any: a module
 @pytest.mark.parametrize("count", [60, pytest.param(2500, marks=pytest.mark.slow)])
 def test_damaged_files_are_used_or_refused(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("HOME", "EDGELLM_CONFIG", "EDGELLM_DATA", "HF_HUB_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME", "OLLAMA_MODELS"):
-        monkeypatch.setenv(variable, "/nonexistent")      # restored after the script has set its own
+        monkeypatch.setenv(variable, "/nonexistent")  # restored after the script has set its own
     done, refused, faults = fuzz().run(["gguf", "folder", "catalogue", "settings"], seed(2297460088), count)
     assert done == 4 * count and count / 4 < refused < done and not faults, "\n".join(faults[:5])
 
 
 FOLDERS: list[tuple[str, str, Any]] = [
-    ("config.json", "partial_rotary_factor", 1e308), ("config.json", "partial_rotary_factor", "x"),
-    ("config.json", "head_dim", 10**400), ("config.json", "rms_norm_eps", 10**400), ("tokenizer.json", "merges", 5),
+    ("config.json", "partial_rotary_factor", 1e308),
+    ("config.json", "partial_rotary_factor", "x"),
+    ("config.json", "head_dim", 10**400),
+    ("config.json", "rms_norm_eps", 10**400),
+    ("tokenizer.json", "merges", 5),
     ("tokenizer.json", "merges", [["th", None]]),
-    ("tokenizer.json", "merges", {"a": 1})]
+    ("tokenizer.json", "merges", {"a": 1}),
+]
 
 
 @pytest.mark.parametrize(("name", "key", "value"), FOLDERS)
@@ -57,9 +62,19 @@ def test_folders_that_ended_in_other_errors(name: str, key: str, value: Any, tmp
     assert len(str(caught.value)) < 500 and str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("text", [
-    "schema = 1\nx = " + "[" * 20_000, 'schema = 1\nfolders = ["\\u0000"]', "schema = 1\nmodel = 1", "schema = 1\nmodel = [1]",
-    "schema = " + "9" * 5000, "schema = 1\n# " + "x" * 5_000_000, "schema = 1\nfolders = [\"" + "x" * 9999 + "\", 1]", "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schema = 1\nx = " + "[" * 20_000,
+        'schema = 1\nfolders = ["\\u0000"]',
+        "schema = 1\nmodel = 1",
+        "schema = 1\nmodel = [1]",
+        "schema = " + "9" * 5000,
+        "schema = 1\n# " + "x" * 5_000_000,
+        'schema = 1\nfolders = ["' + "x" * 9999 + '", 1]',
+        "\xff",
+    ],
+)
 def test_catalogues_that_ended_in_other_errors(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGELLM_CONFIG", str(tmp_path))
     (tmp_path / "models.toml").write_text(text, encoding="latin-1")
@@ -74,22 +89,46 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> edgellm.Model:
     return edgellm.load(tiny_model(tmp_path_factory.mktemp("m") / "m.gguf", tokenizer="spm"), threads=1)
 
 
-@pytest.mark.parametrize("options", [
-    {"temperature": 10**400}, {"temperature": 10**5000}, {"temperature": "x" * 9999}, {"top_k": 10**400}, {"repeat_penalty": 1e300},
-    {"repeat_penalty": 1e-300}, {"frequency_penalty": 1e300}, {"presence_penalty": -1e300}, {"logit_bias": {1: 1e300}},
-    {"logit_bias": {1: 10**400}}, {"logit_bias": {10**5000: 1.0}}, {"logit_bias": 10**5000}, {"max_tokens": -10**5000},
-    {"stop": [10**5000]}, {"processors": 10**5000}, {"progress": 10**5000}, {"dry_base": 1e300},
-    {"dry_sequence_breakers": 10**5000}],
-    ids=lambda options: next(iter(options)))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 10**400},
+        {"temperature": 10**5000},
+        {"temperature": "x" * 9999},
+        {"top_k": 10**400},
+        {"repeat_penalty": 1e300},
+        {"repeat_penalty": 1e-300},
+        {"frequency_penalty": 1e300},
+        {"presence_penalty": -1e300},
+        {"logit_bias": {1: 1e300}},
+        {"logit_bias": {1: 10**400}},
+        {"logit_bias": {10**5000: 1.0}},
+        {"logit_bias": 10**5000},
+        {"max_tokens": -(10**5000)},
+        {"stop": [10**5000]},
+        {"processors": 10**5000},
+        {"progress": 10**5000},
+        {"dry_base": 1e300},
+        {"dry_sequence_breakers": 10**5000},
+    ],
+    ids=lambda options: next(iter(options)),
+)
 def test_options_beyond_every_number(options: dict[str, Any], model: edgellm.Model) -> None:
     with pytest.raises(OptionError) as caught:
         model.generate("the", **options)
     assert len(str(caught.value)) < 250
 
 
-@pytest.mark.parametrize("options", [
-    {"repeat_penalty": 1e6, "frequency_penalty": 1e6, "presence_penalty": -1e6}, {"logit_bias": {1: 1e6, 5: -1e6}},
-    {"temperature": 1e6, "dynatemp_range": 1e6}, {"dry_multiplier": 1e6, "dry_base": 1e6}, {"temperature": 1e-300}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"repeat_penalty": 1e6, "frequency_penalty": 1e6, "presence_penalty": -1e6},
+        {"logit_bias": {1: 1e6, 5: -1e6}},
+        {"temperature": 1e6, "dynatemp_range": 1e6},
+        {"dry_multiplier": 1e6, "dry_base": 1e6},
+        {"temperature": 1e-300},
+    ],
+)
 def test_the_ends_of_the_ranges_give_an_answer(options: dict[str, Any], model: edgellm.Model) -> None:
     assert model.generate("the the the", max_tokens=4, ignore_eos=True, seed=1, **options).stop_reason == "length"
 
@@ -109,6 +148,7 @@ def test_names_that_are_no_text(name: Any) -> None:
 
 def test_memory_that_the_system_refuses(model: edgellm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with force=True and a context of a thousand million tokens: what cannot be allocated is a typed error."""
+
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise MemoryError("Unable to allocate 1.00 TiB")
 

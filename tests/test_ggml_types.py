@@ -1,4 +1,5 @@
 """The type table agrees with the `gguf` package, and every id that may not be read says so by name."""
+
 from __future__ import annotations
 
 import pytest
@@ -27,11 +28,24 @@ def test_ids_and_names_are_unique() -> None:
     assert len(TYPES_BY_NAME) == len(TYPES)
 
 
-@pytest.mark.parametrize("id, name, origin", [
-    (4, "Q4_2", REMOVED), (5, "Q4_3", REMOVED), (31, "Q4_0_4_4", REMOVED), (33, "Q4_0_8_8", REMOVED),
-    (38, "IQ4_NL_8_8", REMOVED), (36, "I2_S", BITNET), (133, "Q6_0", IK), (134, "IQ1_BN", IK), (151, "Q8_KV", IK),
-    (157, "IQ2_KL", IK), (202, "Q4_0_R8", IK), (344, "IQ4_KS_R4", IK), (399, "Q8_K_R8", IK),
-])
+@pytest.mark.parametrize(
+    "id, name, origin",
+    [
+        (4, "Q4_2", REMOVED),
+        (5, "Q4_3", REMOVED),
+        (31, "Q4_0_4_4", REMOVED),
+        (33, "Q4_0_8_8", REMOVED),
+        (38, "IQ4_NL_8_8", REMOVED),
+        (36, "I2_S", BITNET),
+        (133, "Q6_0", IK),
+        (134, "IQ1_BN", IK),
+        (151, "Q8_KV", IK),
+        (157, "IQ2_KL", IK),
+        (202, "Q4_0_R8", IK),
+        (344, "IQ4_KS_R4", IK),
+        (399, "Q8_K_R8", IK),
+    ],
+)
 def test_refusal_names_type_and_origin(id: int, name: str, origin: str) -> None:
     kind = TYPES[id]
     assert (kind.name, kind.origin, kind.has_layout) == (name, origin, False)

@@ -1,4 +1,5 @@
 """Sound GGUF files: values, tensors, laziness, closing, and agreement with the `gguf` package."""
+
 from __future__ import annotations
 
 import math
@@ -96,7 +97,7 @@ def test_tensors(base: Path) -> None:
         info = file.tensors["blk.0.attn_q.weight"]
         assert (info.shape, info.type.name, info.part, info.nbytes) == ((3, 32), "Q4_0", 0, 54)
         raw = file.raw("blk.0.attn_q.weight")
-        assert raw.tobytes() == whole[info.offset:info.offset + 54] and raw.dtype == np.uint8
+        assert raw.tobytes() == whole[info.offset : info.offset + 54] and raw.dtype == np.uint8
         assert not raw.flags.writeable
         with pytest.raises(KeyError):
             file.raw("nothing")
@@ -145,7 +146,7 @@ def test_opening_touches_no_tensor(tmp_path: Path) -> None:
         out.truncate(65 << 20)
     with open_gguf(path) as file:
         assert file.raw("w").nbytes == 64 << 20
-        assert _resident(str(path)) < 4 << 20           # read-around of the header's pages; the file has 65 MiB
+        assert _resident(str(path)) < 4 << 20  # read-around of the header's pages; the file has 65 MiB
 
 
 def test_changed(base: Path) -> None:
@@ -176,12 +177,18 @@ def _resident(path: str) -> int:
 
 
 _SCALARS: dict[GGUFValueType, st.SearchStrategy[Any]] = {
-    GGUFValueType.UINT8: st.integers(0, 2**8 - 1), GGUFValueType.INT8: st.integers(-2**7, 2**7 - 1),
-    GGUFValueType.UINT16: st.integers(0, 2**16 - 1), GGUFValueType.INT16: st.integers(-2**15, 2**15 - 1),
-    GGUFValueType.UINT32: st.integers(0, 2**32 - 1), GGUFValueType.INT32: st.integers(-2**31, 2**31 - 1),
-    GGUFValueType.UINT64: st.integers(0, 2**64 - 1), GGUFValueType.INT64: st.integers(-2**63, 2**63 - 1),
-    GGUFValueType.FLOAT32: st.floats(width=32, allow_nan=False), GGUFValueType.FLOAT64: st.floats(allow_nan=False),
-    GGUFValueType.BOOL: st.booleans(), GGUFValueType.STRING: st.text(max_size=40),
+    GGUFValueType.UINT8: st.integers(0, 2**8 - 1),
+    GGUFValueType.INT8: st.integers(-(2**7), 2**7 - 1),
+    GGUFValueType.UINT16: st.integers(0, 2**16 - 1),
+    GGUFValueType.INT16: st.integers(-(2**15), 2**15 - 1),
+    GGUFValueType.UINT32: st.integers(0, 2**32 - 1),
+    GGUFValueType.INT32: st.integers(-(2**31), 2**31 - 1),
+    GGUFValueType.UINT64: st.integers(0, 2**64 - 1),
+    GGUFValueType.INT64: st.integers(-(2**63), 2**63 - 1),
+    GGUFValueType.FLOAT32: st.floats(width=32, allow_nan=False),
+    GGUFValueType.FLOAT64: st.floats(allow_nan=False),
+    GGUFValueType.BOOL: st.booleans(),
+    GGUFValueType.STRING: st.text(max_size=40),
 }
 _TEXT_KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30).map(lambda key: "x." + key)
 
@@ -203,16 +210,17 @@ def _tensor_specs(draw: st.DrawFn) -> tuple[str, tuple[int, ...]]:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.dictionaries(_TEXT_KEYS, _values(), max_size=8), st.lists(_tensor_specs(), max_size=4),
-    st.sampled_from([8, 16, 32, 64, 4096]), st.integers(0, 2**32 - 1),
+    st.dictionaries(_TEXT_KEYS, _values(), max_size=8),
+    st.lists(_tensor_specs(), max_size=4),
+    st.sampled_from([8, 16, 32, 64, 4096]),
+    st.integers(0, 2**32 - 1),
 )
 def test_what_the_gguf_package_writes(
-    tmp_path: Path, values: dict[str, Any], specs: list[tuple[str, tuple[int, ...]]], alignment: int, seed: int,
+    tmp_path: Path, values: dict[str, Any], specs: list[tuple[str, tuple[int, ...]]], alignment: int, seed: int
 ) -> None:
     path = tmp_path / "written.gguf"
     random = np.random.default_rng(seed)
-    data = [random.integers(0, 256, (*shape[:-1], row_bytes(TYPES_BY_NAME[kind], shape[-1])), np.uint8)
-            for kind, shape in specs]
+    data = [random.integers(0, 256, (*shape[:-1], row_bytes(TYPES_BY_NAME[kind], shape[-1])), np.uint8) for kind, shape in specs]
     _write(path, values, specs, data, alignment)
     with open_gguf(path) as file:
         assert file.alignment == alignment
@@ -223,7 +231,7 @@ def test_what_the_gguf_package_writes(
             ones = next((n for n, length in enumerate(shape[:-1]) if length != 1), len(shape) - 1) if len(shape) == 4 else 0
             assert (info.type.name, info.shape, info.nbytes) == (kind, shape[ones:], raw.nbytes)
             assert file.raw(f"t{i}").tobytes() == raw.tobytes()
-        if all(len(shape) < 4 for _, shape in specs):        # of four dims the last are left out where they are 1
+        if all(len(shape) < 4 for _, shape in specs):  # of four dims the last are left out where they are 1
             _agree(file, path)
 
 

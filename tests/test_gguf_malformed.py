@@ -1,4 +1,5 @@
 """Malformed GGUF files end in the right typed error, quickly and without memory; sound odd ones open."""
+
 from __future__ import annotations
 
 import pickle
@@ -34,7 +35,7 @@ from edgellm.formats.errors import FormatError, LimitExceeded, Truncated
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_values import StringArray
 
-LIMIT_BYTES = 64 << 20           # RELIABILITY goal 1: what a hostile file may cost above idle
+LIMIT_BYTES = 64 << 20  # RELIABILITY goal 1: what a hostile file may cost above idle
 MUTATIONS = 2000
 
 
@@ -160,11 +161,15 @@ def test_counts_that_fit_a_huge_file_cost_no_memory(name: str, tmp_path: Path) -
 
 
 # Memory grows with the count: a quarter of what we accept at most must stay below a quarter of the limit.
-@pytest.mark.parametrize("data", [
-    _strings_of_nothing(1 << 19) + bytes(8 << 19),
-    gguf([scalar(f"some.long.key.number.{i}", U8, 1) for i in range(1 << 12)], []),
-    gguf([], [Tensor(f"blk.{i}.some_tensor.weight", (0, 1000, 1000), 0, 0) for i in range(1 << 13)]),
-], ids=["strings", "keys", "tensors"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        _strings_of_nothing(1 << 19) + bytes(8 << 19),
+        gguf([scalar(f"some.long.key.number.{i}", U8, 1) for i in range(1 << 12)], []),
+        gguf([], [Tensor(f"blk.{i}.some_tensor.weight", (0, 1000, 1000), 0, 0) for i in range(1 << 13)]),
+    ],
+    ids=["strings", "keys", "tensors"],
+)
 def test_a_quarter_of_each_limit_costs_less_than_a_quarter(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "many.gguf"
     path.write_bytes(data)
@@ -176,8 +181,15 @@ def test_real_vocabulary_opens_fast_and_small(tmp_path: Path) -> None:
     path = tmp_path / "vocab.gguf"
     counts = {"tok": 150_000, "a b": 280_000}
     tokens, merges = (b"".join(string(f"{word}{i:x}") for i in range(n)) for word, n in counts.items())
-    path.write_bytes(gguf([*KEYS, key("tokens", ARRAY, number(U32, STRING) + number(U64, 150_000) + tokens),
-                           key("merges", ARRAY, number(U32, STRING) + number(U64, 280_000) + merges)]))
+    path.write_bytes(
+        gguf(
+            [
+                *KEYS,
+                key("tokens", ARRAY, number(U32, STRING) + number(U64, 150_000) + tokens),
+                key("merges", ARRAY, number(U32, STRING) + number(U64, 280_000) + merges),
+            ]
+        )
+    )
     clock = Clock()
     with open_gguf(path) as gguf_file:
         assert clock.seconds() < 0.15

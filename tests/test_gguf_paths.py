@@ -1,4 +1,5 @@
 """Paths that lead to no model file, and models split over several files."""
+
 from __future__ import annotations
 
 import os
@@ -55,14 +56,20 @@ def _empty(path: Path) -> Path:
 
 
 PLACES: dict[str, tuple[Any, type[FormatError]]] = {
-    "folder": (lambda path: path.parent, Unreadable), "missing": (lambda path: path, Unreadable),
-    "pipe": (_fifo, Unreadable), "socket": (_socket, Unreadable), "loop": (_loop, Unreadable),
-    "forbidden": (_forbidden, Unreadable), "empty": (_empty, Truncated),
+    "folder": (lambda path: path.parent, Unreadable),
+    "missing": (lambda path: path, Unreadable),
+    "pipe": (_fifo, Unreadable),
+    "socket": (_socket, Unreadable),
+    "loop": (_loop, Unreadable),
+    "forbidden": (_forbidden, Unreadable),
+    "empty": (_empty, Truncated),
     "zero": (lambda _: Path("/dev/zero"), Unreadable),
-    "random": (lambda _: Path("/dev/random"), Unreadable), "null": (lambda _: Path("/dev/null"), Unreadable),
+    "random": (lambda _: Path("/dev/random"), Unreadable),
+    "null": (lambda _: Path("/dev/null"), Unreadable),
     "proc": (lambda _: Path("/proc/self/maps"), Truncated),
     "below-a-file": (lambda path: _empty(path) / "x", Unreadable),
-    "nul": (lambda path: Path(f"{path}\0x"), Unreadable), "long": (lambda path: path / ("x" * 5000), Unreadable),
+    "nul": (lambda path: Path(f"{path}\0x"), Unreadable),
+    "long": (lambda path: path / ("x" * 5000), Unreadable),
     "no-path": (lambda _: "", Unreadable),
 }
 
@@ -128,9 +135,12 @@ def test_split_model_opens_by_any_part(opened: int, tmp_path: Path) -> None:
     with open_gguf(paths[opened]) as file:
         assert file.path == str(paths[0]) and file.paths == tuple(map(str, paths))
         assert {name: info.part for name, info in file.tensors.items()} == {
-            "token_embd.weight": 1, "blk.0.attn_q.weight": 1, "output_norm.weight": 2}
+            "token_embd.weight": 1,
+            "blk.0.attn_q.weight": 1,
+            "output_norm.weight": 2,
+        }
         info = file.tensors["output_norm.weight"]
-        assert file.raw("output_norm.weight").tobytes() == paths[2].read_bytes()[info.offset:info.offset + 14]
+        assert file.raw("output_norm.weight").tobytes() == paths[2].read_bytes()[info.offset : info.offset + 14]
         assert file.nbytes == sum(path.stat().st_size for path in paths)
 
 

@@ -1,4 +1,5 @@
 """GigaChat 3: a call is a message of its own, behind control tokens that hold new lines or are text."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -43,8 +44,9 @@ def test_families_are_told_by_their_marks() -> None:
 
 @pytest.mark.parametrize("controls", [(NEXT, ROLE), (NEXT.strip(), ROLE.strip()), ()], ids=["with new lines", "without", "text"])
 def test_calls_are_found_behind_control_tokens(tmp_path: Path, controls: tuple[str, ...]) -> None:
-    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=1024, controls=controls,
-                      template=TEMPLATE)
+    path = tiny_model(
+        tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=1024, controls=controls, template=TEMPLATE
+    )
     with edgellm.load(path, context=1024) as model:
         tokens = model.tokenizer
         for text, wanted in ((f"Well.{NEXT}{HEAD}{ROLE}{CALL}", True), ("Well." + NEXT * bool(controls), False)):
@@ -56,8 +58,13 @@ def test_calls_are_found_behind_control_tokens(tmp_path: Path, controls: tuple[s
                     logits[ids.pop(0)] += 1000
                 return logits
 
-            answer = model.chat([{"role": "user", "content": "hello"}], tools=[{"name": "weather", "parameters": PARAMETERS}],
-                                processors=[say], temperature=0, max_tokens=200)
-            apart = "\n\n" * (NEXT.strip() in controls)     # text there
+            answer = model.chat(
+                [{"role": "user", "content": "hello"}],
+                tools=[{"name": "weather", "parameters": PARAMETERS}],
+                processors=[say],
+                temperature=0,
+                max_tokens=200,
+            )
+            apart = "\n\n" * (NEXT.strip() in controls)  # text there
             assert answer.text == "Well." + apart and answer.stop_reason == "eog"
             assert [(call.name, call.arguments) for call in answer.tool_calls] == [("weather", {"warm": True})] * wanted

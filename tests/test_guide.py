@@ -1,4 +1,5 @@
 """The guide as it ships: its answers to the held-out questions, its conversations, its card, and that nothing else is special."""
+
 from __future__ import annotations
 
 import hashlib
@@ -18,8 +19,8 @@ from corpus.commands import unknown_names  # noqa: E402  # the folder of scripts
 from evaluate import HERE, Report, known_commands, mark, talk  # noqa: E402
 from rubric import read_questions  # noqa: E402
 
-LARGEST = 9e6                                    # bytes: every installation carries it
-LEAST = 0.85                                     # of the held-out questions; the card has the figure
+LARGEST = 9e6  # bytes: every installation carries it
+LEAST = 0.85  # of the held-out questions; the card has the figure
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_the_held_out_questions_are_answered(guide: edgellm.Model, every: int) -
     assert len(questions) >= 150
     mark(guide, questions[::every], report)
     assert report.score >= LEAST, report.misses
-    assert not report.unknown                    # no answer names a command that does not exist
+    assert not report.unknown  # no answer names a command that does not exist
 
 
 def test_ten_turns_of_five_conversations(guide: edgellm.Model) -> None:
@@ -44,7 +45,7 @@ def test_ten_turns_of_five_conversations(guide: edgellm.Model) -> None:
     assert len(report.transcripts) >= 5 and not report.unknown
     for transcript in report.transcripts.values():
         assert len(transcript) >= 10
-        assert all(answer and answer[-1] in ".!?`)" for _, answer in transcript), transcript     # no answer stops in mid-sentence
+        assert all(answer and answer[-1] in ".!?`)" for _, answer in transcript), transcript  # no answer stops in mid-sentence
 
 
 def test_a_conversation_longer_than_the_context_goes_on(guide: edgellm.Model) -> None:

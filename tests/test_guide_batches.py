@@ -1,4 +1,5 @@
 """What the guide's trainer is fed: ids, weights and meanings of conversations, whole, cut, and such that are only read."""
+
 from __future__ import annotations
 
 import itertools
@@ -42,8 +43,8 @@ def test_a_meaning_stands_where_its_answer_begins(made: tuple[GuideTokenizer, Co
     places = np.flatnonzero(corpus.meanings >= 0)
     assert len(places) > TALKS and (corpus.ids[places] == tokenizer.assistant).all()
     for place in places[:200]:
-        end = place + 1 + int(np.argmax(corpus.ids[place + 1:] == 2))
-        assert tokenizer.decode(corpus.ids[place + 1:end].tolist()) in texts[int(corpus.meanings[place])]
+        end = place + 1 + int(np.argmax(corpus.ids[place + 1 :] == 2))
+        assert tokenizer.decode(corpus.ids[place + 1 : end].tolist()) in texts[int(corpus.meanings[place])]
 
 
 def test_rows_that_are_only_read_end_where_the_answer_would_begin(made: tuple[GuideTokenizer, Conversations]) -> None:
@@ -53,13 +54,15 @@ def test_rows_that_are_only_read_end_where_the_answer_would_begin(made: tuple[Gu
         assert not weights[read].any()
         last = means.shape[1] - 1 - (means[read] >= 0)[:, ::-1].argmax(axis=1)
         assert (ids[read, last] == tokenizer.assistant).all()
-        assert all(not row[end + 1:].any() for row, end in zip(ids[read], last, strict=True))
+        assert all(not row[end + 1 :].any() for row, end in zip(ids[read], last, strict=True))
         assert read.mean() > 0.5
 
 
 def test_other_rows_have_answers_to_learn(made: tuple[GuideTokenizer, Conversations]) -> None:
     found = list(itertools.islice(batches(made[1], 512, 1, lambda: 0.0), 20))
-    assert all(weights.max() == 2.0 and ids.shape == weights.shape == means.shape and ids.shape[1] % 8 == 0
-               for ids, weights, means in found)
+    assert all(
+        weights.max() == 2.0 and ids.shape == weights.shape == means.shape and ids.shape[1] % 8 == 0
+        for ids, weights, means in found
+    )
     again = list(itertools.islice(batches(made[1], 512, 1, lambda: 0.0), 20))
     assert all(np.array_equal(a, b) for one, two in zip(found, again, strict=True) for a, b in zip(one, two, strict=True))

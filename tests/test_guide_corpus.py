@@ -1,4 +1,5 @@
 """The guide's corpus: repeatable, true to the command line and the catalogue, and ignorant of the held-out questions."""
+
 from __future__ import annotations
 
 import itertools
@@ -44,10 +45,10 @@ def test_the_same_seed_writes_the_same_text(sample: list[tuple[str, list[tuple[s
 def test_no_held_out_question_is_written(sample: list[tuple[str, list[tuple[str, str]]]]) -> None:
     written = {normalise(question) for _, turns in sample for question, _ in turns}
     assert not written & held_out()
-    assert len(written) > SAMPLE                 # a writer that repeats itself would pass too easily
+    assert len(written) > SAMPLE  # a writer that repeats itself would pass too easily
 
 
-@pytest.mark.slow                                # and of use only to whoever edits the corpus or the questions
+@pytest.mark.slow  # and of use only to whoever edits the corpus or the questions
 def test_no_grammar_can_say_a_held_out_question() -> None:
     """Noise apart: openers and closers are taken off a question, then wrappers, and the rest must fit no pattern."""
     found = [f"{name}: {question}" for question in held_out() for name in sayable(question)]
@@ -76,8 +77,16 @@ def sayable(question: str) -> list[str]:
 
 WRAPPERS = {"concepts": patterns.CONCEPT, "actions": patterns.ACTION, "short": patterns.ELLIPSIS}
 EXPRESSIONS: dict[str, re.Pattern[str]] = {}
-BARE = (*itertools.chain(*patterns.FOLLOW.values()), *patterns.REPEAT, *patterns.SHORTER, *patterns.CODE_AGAIN, *patterns.THANKS,
-        *patterns.PYTHON_TOO, *patterns.MORE_MEMORY, *patterns.LESS_MEMORY)
+BARE = (
+    *itertools.chain(*patterns.FOLLOW.values()),
+    *patterns.REPEAT,
+    *patterns.SHORTER,
+    *patterns.CODE_AGAIN,
+    *patterns.THANKS,
+    *patterns.PYTHON_TOO,
+    *patterns.MORE_MEMORY,
+    *patterns.LESS_MEMORY,
+)
 
 
 def _cores(question: str) -> set[str]:

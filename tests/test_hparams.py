@@ -1,4 +1,5 @@
 """Hyperparameters: what files say, what is assumed where they say nothing, and what is refused."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -32,19 +33,32 @@ def ropes(graph: Graph) -> list[RopeSpec]:
 
 
 def test_all_keys_arrive(tmp_path: Path) -> None:
-    keys, graph = read(tmp_path, "gemma3", metadata={
-        "gemma3.rope.dimension_count": 8, "gemma3.rope.scaling.type": "yarn", "gemma3.rope.scaling.factor": 4.0,
-        "gemma3.rope.scaling.original_context_length": 32, "gemma3.rope.scaling.attn_factor": 1.5,
-        "gemma3.rope.scaling.yarn_attn_factor": 1.25, "gemma3.rope.scaling.yarn_ext_factor": 0.5,
-        "gemma3.rope.scaling.yarn_beta_fast": 16.0, "gemma3.rope.scaling.yarn_beta_slow": 2.0,
-        "gemma3.rope.freq_base": 20000.0, "gemma3.rope.freq_base_swa": 5000.0, "gemma3.attention.sliding_window": 9,
-        "gemma3.attention.sliding_window_pattern": 2, "gemma3.attn_logit_softcapping": 50.0,
-        "gemma3.final_logit_softcapping": 30.0, "gemma3.attention.layer_norm_rms_epsilon": 1e-3,
-    })
+    keys, graph = read(
+        tmp_path,
+        "gemma3",
+        metadata={
+            "gemma3.rope.dimension_count": 8,
+            "gemma3.rope.scaling.type": "yarn",
+            "gemma3.rope.scaling.factor": 4.0,
+            "gemma3.rope.scaling.original_context_length": 32,
+            "gemma3.rope.scaling.attn_factor": 1.5,
+            "gemma3.rope.scaling.yarn_attn_factor": 1.25,
+            "gemma3.rope.scaling.yarn_ext_factor": 0.5,
+            "gemma3.rope.scaling.yarn_beta_fast": 16.0,
+            "gemma3.rope.scaling.yarn_beta_slow": 2.0,
+            "gemma3.rope.freq_base": 20000.0,
+            "gemma3.rope.freq_base_swa": 5000.0,
+            "gemma3.attention.sliding_window": 9,
+            "gemma3.attention.sliding_window_pattern": 2,
+            "gemma3.attn_logit_softcapping": 50.0,
+            "gemma3.final_logit_softcapping": 30.0,
+            "gemma3.attention.layer_norm_rms_epsilon": 1e-3,
+        },
+    )
     assert (keys.n_vocab, keys.n_layers, keys.n_embd, keys.context_length) == (96, 2, 64, 128)
     assert graph.kv_states == (KVSpec(2, 16, 16, 9), KVSpec(2, 16, 16))
-    assert ropes(graph) == [RopeSpec(8, "neox", 5000.0),
-                            RopeSpec(8, "neox", 20000.0, 0.25, None, 1.5 * 1.25, (0.5, 16.0, 2.0, 32))]
+    assert ropes(graph) == [RopeSpec(8, "neox", 5000.0), RopeSpec(8, "neox", 20000.0, 0.25, None, 1.5 * 1.25, (0.5, 16.0, 2.0, 32))]
+
     def attrs(name: str) -> set[Any]:
         return {node.attrs[name] for node in graph.nodes if name in node.attrs}
 
@@ -53,11 +67,12 @@ def test_all_keys_arrive(tmp_path: Path) -> None:
 
 
 def test_what_is_assumed(tmp_path: Path) -> None:
-    _, graph = read(tmp_path, metadata={"llama.rope.freq_base": None, "llama.attention.key_length": None,
-                                        "llama.attention.value_length": None})
+    _, graph = read(
+        tmp_path, metadata={"llama.rope.freq_base": None, "llama.attention.key_length": None, "llama.attention.value_length": None}
+    )
     assert ropes(graph) == [RopeSpec(16, "norm", 10000.0)] and graph.kv_states == (KVSpec(2, 16, 16),) * 2
     assert "softcap=None" in str(graph) and "softcap(" not in str(graph)
-    assert read(tmp_path, "gpt2")[1].kv_states[0].n_kv_heads == 4            # no key: as many as query heads
+    assert read(tmp_path, "gpt2")[1].kv_states[0].n_kv_heads == 4  # no key: as many as query heads
     assert read(tmp_path, metadata={"llama.attention.sliding_window": 0})[1].kv_states[0].window is None
     for key in ("rope.scaling.factor", "rope.scale_linear"):
         assert ropes(read(tmp_path, metadata={f"llama.{key}": 2.0})[1])[0].freq_scale == 0.5
@@ -66,8 +81,16 @@ def test_what_is_assumed(tmp_path: Path) -> None:
 def test_sizes_that_differ_by_layer(tmp_path: Path) -> None:
     """A value per layer: two key heads in the first, four in the second, and half as wide a feed-forward."""
     key, rng = "llama.attention.head_count_kv", np.random.default_rng(1)
-    tensors = {f"blk.1.{name}.weight": rng.standard_normal(shape).astype(np.float32) for name, shape in {
-        "attn_k": (64, 64), "attn_v": (64, 64), "ffn_gate": (48, 64), "ffn_up": (48, 64), "ffn_down": (64, 48)}.items()}
+    tensors = {
+        f"blk.1.{name}.weight": rng.standard_normal(shape).astype(np.float32)
+        for name, shape in {
+            "attn_k": (64, 64),
+            "attn_v": (64, 64),
+            "ffn_gate": (48, 64),
+            "ffn_up": (48, 64),
+            "ffn_down": (64, 48),
+        }.items()
+    }
     _, graph = read(tmp_path, metadata={key: [2, 4], "llama.feed_forward_length": [96, 48]}, tensors=tensors)
     assert [state.n_kv_heads for state in graph.kv_states] == [2, 4]
     assert np.isfinite(edgellm.load(tmp_path / "m.gguf", backend="cpu").logits([1, 2, 3])).all()
@@ -84,10 +107,16 @@ def test_sizes_that_differ_by_layer(tmp_path: Path) -> None:
         read(tmp_path, metadata={"llama.attention.head_count": [4, 2], "llama.attention.key_length": None})
 
 
-@pytest.mark.parametrize(("value", "flags"), [
-    (3, (True, True, False, True)), (1, (False,) * 4), (0, (True,) * 4),
-    ([False, True, True, False], (False, True, True, False)), ([0, 1, 1, 0], (False, True, True, False)),
-])
+@pytest.mark.parametrize(
+    ("value", "flags"),
+    [
+        (3, (True, True, False, True)),
+        (1, (False,) * 4),
+        (0, (True,) * 4),
+        ([False, True, True, False], (False, True, True, False)),
+        ([0, 1, 1, 0], (False, True, True, False)),
+    ],
+)
 def test_sliding_patterns(value: Any, flags: tuple[bool, ...], tmp_path: Path) -> None:
     graph = read(tmp_path, "gemma3", n_layers=4, window=5, metadata={"gemma3.attention.sliding_window_pattern": value})[1]
     assert tuple(state.window == 5 for state in graph.kv_states) == flags
@@ -102,24 +131,56 @@ NAN, INF = float("nan"), float("inf")
 
 
 BAD_VALUES: list[tuple[str, Any]] = [
-    ("block_count", 0), ("block_count", 513), ("block_count", 2.0), ("block_count", "2"), ("block_count", True),
-    ("block_count", [2]), ("block_count", None),
-    ("context_length", 0), ("context_length", None),
-    ("embedding_length", 0), ("embedding_length", 2**25), ("feed_forward_length", 0), ("feed_forward_length", None),
-    ("attention.head_count", 0), ("attention.head_count", None), ("attention.head_count_kv", 0),
-    ("attention.head_count_kv", 3), ("attention.key_length", 0), ("attention.value_length", 0),
-    ("attention.layer_norm_rms_epsilon", NAN), ("attention.layer_norm_rms_epsilon", -1e-6),
-    ("attention.layer_norm_rms_epsilon", INF), ("attention.layer_norm_rms_epsilon", 1),
-    ("attention.layer_norm_rms_epsilon", None), ("attention.layer_norm_rms_epsilon", "1e-5"),
-    ("attention.sliding_window", -0.5), ("attention.sliding_window_pattern", [1]),
-    ("attention.sliding_window_pattern", [0.0, 1.0]), ("attention.sliding_window_pattern", "LG"),
-    ("rope.freq_base", 0.0), ("rope.freq_base", NAN), ("rope.freq_base", INF), ("rope.freq_base", -1e4),
-    ("rope.freq_base", 1.0), ("rope.freq_base", 10000), ("rope.freq_base_swa", NAN),
-    ("rope.dimension_count", 0), ("rope.dimension_count", 18), ("rope.scaling.type", "dynamic"),
-    ("rope.scaling.type", 1), ("rope.scaling.factor", 0.0), ("rope.scaling.factor", NAN),
-    ("rope.scaling.original_context_length", 1.5), ("rope.scaling.attn_factor", INF),
-    ("rope.scaling.yarn_beta_fast", -1.0), ("rope.scaling.yarn_ext_factor", NAN),
-    ("attn_logit_softcapping", -1.0), ("final_logit_softcapping", NAN), ("vocab_size", 95), ("expert_count", -1.0),
+    ("block_count", 0),
+    ("block_count", 513),
+    ("block_count", 2.0),
+    ("block_count", "2"),
+    ("block_count", True),
+    ("block_count", [2]),
+    ("block_count", None),
+    ("context_length", 0),
+    ("context_length", None),
+    ("embedding_length", 0),
+    ("embedding_length", 2**25),
+    ("feed_forward_length", 0),
+    ("feed_forward_length", None),
+    ("attention.head_count", 0),
+    ("attention.head_count", None),
+    ("attention.head_count_kv", 0),
+    ("attention.head_count_kv", 3),
+    ("attention.key_length", 0),
+    ("attention.value_length", 0),
+    ("attention.layer_norm_rms_epsilon", NAN),
+    ("attention.layer_norm_rms_epsilon", -1e-6),
+    ("attention.layer_norm_rms_epsilon", INF),
+    ("attention.layer_norm_rms_epsilon", 1),
+    ("attention.layer_norm_rms_epsilon", None),
+    ("attention.layer_norm_rms_epsilon", "1e-5"),
+    ("attention.sliding_window", -0.5),
+    ("attention.sliding_window_pattern", [1]),
+    ("attention.sliding_window_pattern", [0.0, 1.0]),
+    ("attention.sliding_window_pattern", "LG"),
+    ("rope.freq_base", 0.0),
+    ("rope.freq_base", NAN),
+    ("rope.freq_base", INF),
+    ("rope.freq_base", -1e4),
+    ("rope.freq_base", 1.0),
+    ("rope.freq_base", 10000),
+    ("rope.freq_base_swa", NAN),
+    ("rope.dimension_count", 0),
+    ("rope.dimension_count", 18),
+    ("rope.scaling.type", "dynamic"),
+    ("rope.scaling.type", 1),
+    ("rope.scaling.factor", 0.0),
+    ("rope.scaling.factor", NAN),
+    ("rope.scaling.original_context_length", 1.5),
+    ("rope.scaling.attn_factor", INF),
+    ("rope.scaling.yarn_beta_fast", -1.0),
+    ("rope.scaling.yarn_ext_factor", NAN),
+    ("attn_logit_softcapping", -1.0),
+    ("final_logit_softcapping", NAN),
+    ("vocab_size", 95),
+    ("expert_count", -1.0),
 ]
 
 
@@ -133,18 +194,40 @@ def test_bad_values_are_refused_by_key(key: str, value: Any, tmp_path: Path) -> 
 
 
 KEYS = (
-    "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
-    "attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.sliding_window",
-    "attention.sliding_window_pattern", "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon",
-    "rope.dimension_count", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type", "rope.scaling.factor",
-    "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.yarn_beta_fast",
-    "attn_logit_softcapping", "final_logit_softcapping", "expert_count", "vocab_size",
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "attention.layer_norm_rms_epsilon",
+    "attention.layer_norm_epsilon",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.freq_base_swa",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "expert_count",
+    "vocab_size",
     "attention.causal",
 )
 VALUES = st.one_of(
-    st.integers(0, 70), st.sampled_from([127, 128, 2**31 - 1, 2**31, 2**32 - 1]), st.floats(width=32), st.booleans(),
+    st.integers(0, 70),
+    st.sampled_from([127, 128, 2**31 - 1, 2**31, 2**32 - 1]),
+    st.floats(width=32),
+    st.booleans(),
     st.sampled_from(["", "none", "linear", "yarn", "longrope", "x" * 1000]),
-    st.lists(st.integers(0, 5), min_size=1, max_size=4), st.lists(st.booleans(), min_size=1, max_size=4),
+    st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    st.lists(st.booleans(), min_size=1, max_size=4),
 )
 
 
@@ -188,9 +271,11 @@ def test_experts_have_a_width(tmp_path: Path) -> None:
 
 
 def test_a_file_that_sees_both_ways_or_names_a_pooling_embeds(tmp_path: Path) -> None:
-    for metadata, outputs, causal in (({"llama.attention.causal": False}, {"embedding"}, False),
-                                      ({"llama.attention.causal": True}, {"logits"}, True),
-                                      ({"llama.pooling_type": 3}, {"embedding"}, True)):
+    for metadata, outputs, causal in (
+        ({"llama.attention.causal": False}, {"embedding"}, False),
+        ({"llama.attention.causal": True}, {"logits"}, True),
+        ({"llama.pooling_type": 3}, {"embedding"}, True),
+    ):
         graph = read(tmp_path, metadata=metadata)[1]
         assert graph.outputs.keys() == outputs and {state.causal for state in graph.kv_states} == {causal}
     with pytest.raises(BadHParam, match="'no' is not true or false"):
@@ -215,7 +300,7 @@ def test_architecture_must_be_named(name: str | None, tmp_path: Path) -> None:
         path, metadata = str(tmp_path), {"general.architecture": name}
 
     with pytest.raises(FormatError, match=r"general\.architecture"):
-        architecture_of(Headless())              # type: ignore[arg-type]  # all of a file that is looked at
+        architecture_of(Headless())  # type: ignore[arg-type]  # all of a file that is looked at
 
 
 def test_a_context_without_a_limit_sizes_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 """`edgellm imatrix`: the sums are those of the model's own values, in llama.cpp's form, and make quantised files better."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_sums_are_of_what_matrices_are_multiplied_with(model: Path) -> None:
         for name in ("attn_q", "attn_k", "attn_v"):
             sums, counts = measured.sums[f"blk.0.{name}.weight"]
             assert np.allclose(sums[0], expected, rtol=1e-4) and counts.tolist() == [[96]]
-        output = store["output.weight"].array().astype(np.float64)           # its inputs, from what comes out
+        output = store["output.weight"].array().astype(np.float64)  # its inputs, from what comes out
         inputs = [np.linalg.lstsq(output, reference.logits(row).T.astype(np.float64), rcond=None)[0] for row in ids]
         assert np.allclose(measured.sums["output.weight"][0][0], sum(np.square(x).sum(axis=1) for x in inputs), rtol=1e-2)
         matrices = {name for name, shape in store.shapes().items() if len(shape) == 2 and name != "token_embd.weight"}
@@ -66,9 +67,17 @@ def test_the_file_is_llama_cpps(model: Path, tmp_path: Path) -> None:
         assert np.allclose(found.entries[name], sums / counts)
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("imatrix.datasets", 3), ("imatrix.datasets", "a.txt"), ("imatrix.datasets", [1.5]), ("imatrix.chunk_count", "many"),
-    ("imatrix.chunk_count", [1]), ("imatrix.chunk_count", float("nan"))])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("imatrix.datasets", 3),
+        ("imatrix.datasets", "a.txt"),
+        ("imatrix.datasets", [1.5]),
+        ("imatrix.chunk_count", "many"),
+        ("imatrix.chunk_count", [1]),
+        ("imatrix.chunk_count", float("nan")),
+    ],
+)
 def test_metadata_of_other_types_is_refused(tmp_path: Path, name: str, value: object) -> None:
     keys = {"general.type": "imatrix", name: value}
     writer = GGUFWriter(tmp_path / "i.gguf", keys, [])

@@ -1,4 +1,5 @@
 """Rows of weights interleaved in memory: the same values, the same bits of every product, the same answers."""
+
 from __future__ import annotations
 
 import time
@@ -38,10 +39,10 @@ def test_rows_move_to_their_places_and_back(name: str, monkeypatch: pytest.Monke
     group, blocks, block_bytes = 16, 3, TRAITS[name].block_bytes
     rows = np.random.default_rng(0).integers(0, 256, (5 * group, blocks * block_bytes), np.uint8)
     moved = rows.copy()
-    monkeypatch.setattr("edgellm.formats.interleave.PIECE", 2 * group * rows.shape[1])       # the last piece is smaller
+    monkeypatch.setattr("edgellm.formats.interleave.PIECE", 2 * group * rows.shape[1])  # the last piece is smaller
     interleave(name, moved, group)
     assert np.array_equal(deinterleaved(name, moved, group), rows)
-    if name in PACKED:                           # their bits move before
+    if name in PACKED:  # their bits move before
         rows = repacked(rows.reshape(-1, block_bytes), FILE[name], PACKED[name]).reshape(rows.shape)
     flat = moved.reshape(5, -1)
     assert sorted(offset + i for offset, (size, _) in places(name).items() for i in range(size)) == [*range(block_bytes)]
@@ -52,12 +53,16 @@ def test_rows_move_to_their_places_and_back(name: str, monkeypatch: pytest.Monke
             assert np.array_equal(flat[g, at : at + size], rows[g * group + row, first : first + size])
 
 
-@pytest.fixture(scope="module", params=[pytest.param(isa, marks=[] if isa == ISA else pytest.mark.slow)
-                                        for isa in system.usable_isas() if isa in interleaving.ROWS])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(isa, marks=[] if isa == ISA else pytest.mark.slow) for isa in system.usable_isas() if isa in interleaving.ROWS
+    ],
+)
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     linker = jit.Linker()
     yield compiled(request.param, linker)
-    assert linker                                # the code lives as long as it does
+    assert linker  # the code lives as long as it does
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -107,9 +112,19 @@ def test_embeddings_have_the_same_bits(kernels: Kernels, name: str) -> None:
     interleave(name, moved, kernels.level.tile_rows)
     for threads in (1, 3):
         out = np.full((40, k + 3), 77, np.float32)
-        run(kernels[f"embed_interleaved:{name}"], EMBED.record(
-            step=step.ctypes.data, table=moved.ctypes.data, row_bytes=moved.strides[0], n=k, ids=ids.ctypes.data,
-            out=out.ctypes.data, out_stride=out.strides[0]), threads)
+        run(
+            kernels[f"embed_interleaved:{name}"],
+            EMBED.record(
+                step=step.ctypes.data,
+                table=moved.ctypes.data,
+                row_bytes=moved.strides[0],
+                n=k,
+                ids=ids.ctypes.data,
+                out=out.ctypes.data,
+                out_stride=out.strides[0],
+            ),
+            threads,
+        )
         number = ~np.isnan(expected)
         assert np.array_equal(np.isnan(out[:, :k]), ~number)
         assert np.array_equal(out[:, :k][number].view(np.uint32), expected[number].view(np.uint32))
@@ -117,17 +132,25 @@ def test_embeddings_have_the_same_bits(kernels: Kernels, name: str) -> None:
 
 
 @KERNELS
-@pytest.mark.parametrize(("arch", "quant", "sizes"), [
-    ("llama", "Q8_0", {}), ("llama", "Q4_K", {"tied": True}), ("qwen3moe", "Q6_K", {}), ("gpt-oss", "MXFP4", {}),
-    ("qwen3moe", "Q5_0", {"n_vocab": 97}),
-])
+@pytest.mark.parametrize(
+    ("arch", "quant", "sizes"),
+    [
+        ("llama", "Q8_0", {}),
+        ("llama", "Q4_K", {"tied": True}),
+        ("qwen3moe", "Q6_K", {}),
+        ("gpt-oss", "MXFP4", {}),
+        ("qwen3moe", "Q5_0", {"n_vocab": 97}),
+    ],
+)
 def test_models_answer_alike(tmp_path: Path, arch: str, quant: str, sizes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Read into memory or mapped: logits of prompts, tokens, and sessions that one saves and the other resumes."""
-    monkeypatch.setattr("edgellm.engine.load.SMALL_MODEL", 0)        # several threads
+    monkeypatch.setattr("edgellm.engine.load.SMALL_MODEL", 0)  # several threads
     monkeypatch.setattr(interleaving, "gains", lambda name, parallel: True)
     path, told = tiny_model(tmp_path / "m.gguf", arch, quant, **sizes), list[tuple[str, int, int]]()
-    with edgellm.load(path, threads=3) as mapped, edgellm.load(
-            path, threads=3, mmap=False, progress=lambda what, done, of: told.append((what, done, of))) as copied:
+    with (
+        edgellm.load(path, threads=3) as mapped,
+        edgellm.load(path, threads=3, mmap=False, progress=lambda what, done, of: told.append((what, done, of))) as copied,
+    ):
         moved = [(done, of) for what, done, of in told if what == interleaving.WHAT]
         assert moved and moved[-1][0] == moved[-1][1] and moved == sorted(moved)
         for n in (1, 2, 3, 5, 16, 37):
@@ -166,7 +189,7 @@ def test_ctrl_c_does_not_wait_for_all_of_them(tmp_path: Path, monkeypatch: pytes
 
     def interrupted(store: WeightStore, name: str, group: int, move: Move) -> bool:
         started.append(name)
-        time.sleep(0.05)                         # while others wait
+        time.sleep(0.05)  # while others wait
         raise KeyboardInterrupt
 
     monkeypatch.setattr(WeightStore, "interleave", interrupted)
@@ -175,11 +198,12 @@ def test_ctrl_c_does_not_wait_for_all_of_them(tmp_path: Path, monkeypatch: pytes
     path = tiny_model(tmp_path / "m.gguf", "llama", "Q8_0")
     with pytest.raises(KeyboardInterrupt):
         edgellm.load(path, mmap=False)
-    assert 1 <= len(started) <= 4                # of fourteen and the output
+    assert 1 <= len(started) <= 4  # of fourteen and the output
 
 
-@pytest.mark.parametrize(("generation", "parallel", "gaining"), [(0, 1, "Q2_K Q4_K"), (4, 1, "Q2_K Q4_K"), (5, 1, "Q2_K"),
-                                                                 (5, 2, "Q2_K Q4_K")])
+@pytest.mark.parametrize(
+    ("generation", "parallel", "gaining"), [(0, 1, "Q2_K Q4_K"), (4, 1, "Q2_K Q4_K"), (5, 1, "Q2_K"), (5, 2, "Q2_K Q4_K")]
+)
 def test_types_that_gain(monkeypatch: pytest.MonkeyPatch, generation: int, parallel: int, gaining: str) -> None:
     monkeypatch.setattr(system, "zen", lambda: generation)
     assert [name for name in ("Q2_K", "Q4_K") if interleaving.gains(name, parallel)] == gaining.split()
@@ -187,14 +211,24 @@ def test_types_that_gain(monkeypatch: pytest.MonkeyPatch, generation: int, paral
 
 def test_weights_that_something_else_reads_stay() -> None:
     """Also those of which a product reads a part that is not made of whole groups."""
+
     def node(op: str, *weights: str, n: int = 32, **attrs: int) -> Node:
         return Node(op, (), "T", n, weights, attrs)
 
     nodes = (
-        node("embed", "both", n=8), node("embed", "table"), node("matmul", "both"), node("matmul", "w", "bias"),
-        node("matmul", "also"), node("other", "also"), node("add"), node("matmul", "odd", n=40),
-        node("expert_matmul", "experts", k=2, start=0), node("expert_sum", "sum", k=2),
-        node("expert_matmul", "two", k=2, start=0), node("expert_matmul", "two", k=2, start=16),
-        node("expert_matmul", "shifted", k=2, start=0), node("expert_matmul", "shifted", k=2, start=8),
+        node("embed", "both", n=8),
+        node("embed", "table"),
+        node("matmul", "both"),
+        node("matmul", "w", "bias"),
+        node("matmul", "also"),
+        node("other", "also"),
+        node("add"),
+        node("matmul", "odd", n=40),
+        node("expert_matmul", "experts", k=2, start=0),
+        node("expert_sum", "sum", k=2),
+        node("expert_matmul", "two", k=2, start=0),
+        node("expert_matmul", "two", k=2, start=16),
+        node("expert_matmul", "shifted", k=2, start=0),
+        node("expert_matmul", "shifted", k=2, start=8),
     )
     assert interleaving.candidates(Graph(nodes, (), {}), 16) == ["both", "w", "experts", "sum", "two"]

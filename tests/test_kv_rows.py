@@ -1,4 +1,5 @@
 """Rows of keys and values in their forms, on every ISA level: what is written, rotated and rounded, and quants read again."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -41,7 +42,7 @@ def keep(isa: Isa) -> dict[str, Any]:
 def _keeper(isa: Isa, kv_type: str) -> Any:
     load_i64, put, row_bytes = isa.load_i64, kv_rows.put(kv_type, isa), kv_rows.row(kv_type)
 
-    def rows(record, dim):                       # type: ignore[no-untyped-def]  # Numba types it
+    def rows(record, dim):  # type: ignore[no-untyped-def]  # Numba types it
         for row in range(ROWS):
             put(load_i64(record, 0) + row * dim * 4, load_i64(record, 8) + row * row_bytes(dim), dim)
 
@@ -57,7 +58,7 @@ def widen(isa: Isa) -> dict[str, Any]:
 def _widener(isa: Isa, kv_type: str) -> Any:
     load_i64, emitted = isa.load_i64, kv_rows.widen(kv_type, isa)
 
-    def block(record, dim):                      # type: ignore[no-untyped-def]
+    def block(record, dim):  # type: ignore[no-untyped-def]
         emitted(load_i64(record, 0), dim, load_i64(record, 8), 0)
 
     return numba.cfunc(void(i64, i64), nopython=True, error_model="numpy", boundscheck=False)(block).ctypes
@@ -67,7 +68,7 @@ def _widener(isa: Isa, kv_type: str) -> Any:
 def rotate(isa: Isa) -> Any:
     load_i64, emitted = isa.load_i64, rotation.rotate(isa)
 
-    def rows(record, dim):                       # type: ignore[no-untyped-def]
+    def rows(record, dim):  # type: ignore[no-untyped-def]
         for row in range(ROWS):
             emitted(load_i64(record, 0) + row * dim * 4, dim)
 
@@ -171,7 +172,7 @@ def test_halves_of_bytes_are_the_nearest_of_the_best_steps(keep: dict[str, Any],
         steps = np.float32(-part / 8) * largest
         errors.append(((nearest(blocks, steps, -8, 7) * steps - blocks) ** 2).sum(axis=2))
     ours = (blocks_of(quants * steps_of(scales, dim) - values) ** 2).sum(axis=2)
-    normal, slack = np.abs(scales) > 1e-4, 1e-6 * (blocks**2).sum(axis=2)       # smaller scales have few bits in f16
+    normal, slack = np.abs(scales) > 1e-4, 1e-6 * (blocks**2).sum(axis=2)  # smaller scales have few bits in f16
     assert normal.sum() > normal.size // 4 and (ours <= np.min(errors, axis=0) * 1.02 + slack)[normal].all()
     assert not quants[3].any()
 
@@ -201,7 +202,7 @@ def test_what_is_no_number_shows(keep: dict[str, Any], widen: dict[str, Any], kv
 
 def test_values_within_keys_have_to_come_in_whole_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiny_latent, "LATENT", 40)
-    monkeypatch.setattr(tiny_models, "_WRITTEN", {})             # kept for later tests, whose rows are not as long
+    monkeypatch.setattr(tiny_models, "_WRITTEN", {})  # kept for later tests, whose rows are not as long
     with pytest.raises(BackendError, match="values of 40 within keys"):
         edgellm.load(tiny_model(tmp_path / "m.gguf", "deepseek2"), kv_type="q8_0", backend="cpu")
 

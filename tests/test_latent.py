@@ -1,4 +1,5 @@
 """Latent attention: keys that hold their values, in every form of memory; both layouts of files; products head by head."""
+
 from __future__ import annotations
 
 import io
@@ -30,7 +31,7 @@ def test_every_form_of_keys(tmp_path: Path, name: str, kv_type: str, ceiling: fl
     with ready(path, chunk=32, kv_type=kv_type, context=128) as (executable, reference):
         whole = logits(executable, IDS.tolist())
         wanted = reference.logits(IDS)
-        errors = np.abs(whole - wanted).max(axis=1)              # by rows: rounding changes a token's experts now and then
+        errors = np.abs(whole - wanted).max(axis=1)  # by rows: rounding changes a token's experts now and then
         assert np.median(errors) < ceiling * np.abs(wanted).max()
         for chunk in (7, 1):
             np.testing.assert_array_equal(logits(executable, IDS.tolist(), chunk), whole)
@@ -54,7 +55,9 @@ def test_heads_of_any_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is
     """Queries of one key go in groups of eight or fewer; more rows than a tile, and the same bits row by row."""
     monkeypatch.setenv("EDGELLM_ISA", isa)
     with ready(tiny_model(tmp_path / "m.gguf", "deepseek2", quant, n_heads=n_heads, n_layers=1), chunk=32, context=128) as (
-            executable, reference):
+        executable,
+        reference,
+    ):
         whole = logits(executable, IDS.tolist())
         assert relative(whole, reference.logits(IDS)) < (1e-5 if quant in ("F32", "F16") else 0.06)
         for chunk in (17, 3, 1):
@@ -89,8 +92,12 @@ def test_mlx(tmp_path: Path, name: str) -> None:
 def test_queries_that_grow(tmp_path: Path) -> None:
     """Mistral Large 3: by the logarithm of their position, the part that is not rotated too."""
     plain = tiny_model(tmp_path / "p.gguf", "deepseek2", n_layers=1)
-    grown = tiny_model(tmp_path / "g.gguf", "deepseek2", n_layers=1, metadata={
-        "{arch}.attention.temperature_scale": 0.3, "{arch}.attention.temperature_length": 16})
+    grown = tiny_model(
+        tmp_path / "g.gguf",
+        "deepseek2",
+        n_layers=1,
+        metadata={"{arch}.attention.temperature_scale": 0.3, "{arch}.attention.temperature_length": 16},
+    )
     with ready(plain) as (_, reference), ready(grown) as (executable, own):
         rows = own.logits(IDS)
         assert np.array_equal(rows[:16], reference.logits(IDS)[:16]) and relative(rows[16:], reference.logits(IDS)[16:]) > 1e-3

@@ -1,4 +1,5 @@
 """Long texts: windows give the ids of the whole, and the trie finds the longest token at each place."""
+
 from __future__ import annotations
 
 import random
@@ -38,7 +39,7 @@ def test_windows_give_the_ids_of_the_whole_text(short_windows, letters: str) -> 
 def test_windows_without_a_shared_token_are_given_up(short_windows) -> None:
     calls: list[int] = []
 
-    def encode(text: str) -> tuple[list[int], list[int]]:        # tokens that depend on how long the text is
+    def encode(text: str) -> tuple[list[int], list[int]]:  # tokens that depend on how long the text is
         calls.append(len(text))
         return [len(text)] * len(text), list(range(1, len(text) + 1))
 

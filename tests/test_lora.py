@@ -1,4 +1,5 @@
 """LoRA adapters: the logits of merged weights, one conversation's alone, and every wrong file refused by name."""
+
 from __future__ import annotations
 
 import shutil
@@ -38,8 +39,9 @@ def matrices(path: Path) -> dict[str, Floats]:
     return found
 
 
-def write(path: Path, factors: Mapping[str, tuple[Floats, Floats]], alpha: float | None, arch: str, kind: str = "F32",
-          **metadata: Any) -> Path:
+def write(
+    path: Path, factors: Mapping[str, tuple[Floats, Floats]], alpha: float | None, arch: str, kind: str = "F32", **metadata: Any
+) -> Path:
     """A GGUF adapter."""
     tensors = {f"{name}.{half}": pair[k] for name, pair in factors.items() for k, half in enumerate(("lora_a", "lora_b"))}
     keys = {"general.architecture": arch, "general.type": "adapter", "adapter.type": "lora"} | metadata
@@ -52,8 +54,9 @@ def write(path: Path, factors: Mapping[str, tuple[Floats, Floats]], alpha: float
     return path
 
 
-def factors_for(weights: Mapping[str, Floats], rank: int, seed: int,
-                names: Sequence[str] | None = None) -> dict[str, tuple[Floats, Floats]]:
+def factors_for(
+    weights: Mapping[str, Floats], rank: int, seed: int, names: Sequence[str] | None = None
+) -> dict[str, tuple[Floats, Floats]]:
     """Random factors, as large as to matter."""
     rng, found = np.random.default_rng(seed), {}
     for name in names or weights:
@@ -120,9 +123,11 @@ def test_types_of_factors(tmp_path: Path, kind: str) -> None:
     names = [name for name in weights if "attn" in name]
     factors = factors_for(weights, 32, 3, names)
     file = write(tmp_path / "a.gguf", factors, 32, "llama", kind)
-    rounded = {name: tuple(CODECS[kind].dequantize(CODECS[kind].quantize(half)).reshape(half.shape) for half in pair)
-               for name, pair in factors.items()}
-    same = write(tmp_path / "b.gguf", rounded, 32, "llama")                # type: ignore[arg-type]  # pairs
+    rounded = {
+        name: tuple(CODECS[kind].dequantize(CODECS[kind].quantize(half)).reshape(half.shape) for half in pair)
+        for name, pair in factors.items()
+    }
+    same = write(tmp_path / "b.gguf", rounded, 32, "llama")  # type: ignore[arg-type]  # pairs
     with edgellm.load(base, adapters=[file]) as model, edgellm.load(base, adapters=[same]) as other:
         assert np.array_equal(model.logits(IDS), other.logits(IDS))
 
@@ -161,8 +166,14 @@ def test_what_is_no_adapter_of_this_model(tmp_path: Path) -> None:
     good = factors_for(weights, 4, 0, [name])
     a, b = good[name]
 
-    def refused(kind: type[Exception], said: str, factors: Mapping[str, Any] = good, alpha: float | None = 8, arch: str = "llama",
-                **metadata: Any) -> None:
+    def refused(
+        kind: type[Exception],
+        said: str,
+        factors: Mapping[str, Any] = good,
+        alpha: float | None = 8,
+        arch: str = "llama",
+        **metadata: Any,
+    ) -> None:
         file = write(tmp_path / "a.gguf", factors, alpha, arch, **metadata)
         with pytest.raises(kind, match=said):
             edgellm.load(base, adapters=[file])
@@ -190,7 +201,7 @@ def test_what_is_no_adapter_of_this_model(tmp_path: Path) -> None:
         edgellm.load(base, adapters=[tmp_path / "nowhere.gguf"])
     for wrong in ([(file, float("nan"))], [5], [(file, "1")]):
         with pytest.raises(OptionError, match="adapters="):
-            edgellm.load(base, adapters=wrong)                             # type: ignore[arg-type]  # what is tested
+            edgellm.load(base, adapters=wrong)  # type: ignore[arg-type]  # what is tested
     with edgellm.load(base) as model, pytest.raises(OptionError, match="loaded without any"):
         model.session(adapters=[("a.gguf", 1.0)])
     with edgellm.load(base, adapters=[write(tmp_path / "g.gguf", good, 8, "llama")]) as model:
@@ -211,14 +222,19 @@ def experts_and_factors(base: Path, rank: int, seed: int) -> tuple[dict[str, Flo
     """The matrices of experts, and random factors for them and for the router."""
     gguf, rng = open_gguf(base), np.random.default_rng(seed)
     store = WeightStore(gguf)
-    weights = {name: store[name].array().copy() for name in store.names()
-               if name.endswith(("_exps.weight", "ffn_gate_inp.weight")) and len(store[name].shape) > 1}
+    weights = {
+        name: store[name].array().copy()
+        for name in store.names()
+        if name.endswith(("_exps.weight", "ffn_gate_inp.weight")) and len(store[name].shape) > 1
+    }
     store.close()
     factors = {}
     for name, array in weights.items():
         *experts, rows, columns = array.shape
-        a, b = (rng.standard_normal(shape).astype(np.float32) * np.float32(0.2)
-                for shape in ((*experts, rank, columns), (*experts, rows, rank)))
+        a, b = (
+            rng.standard_normal(shape).astype(np.float32) * np.float32(0.2)
+            for shape in ((*experts, rank, columns), (*experts, rows, rank))
+        )
         factors[name] = a, b
     return weights, factors
 
@@ -263,8 +279,10 @@ def test_logits_of_merged_experts(tmp_path: Path, arch: str, backend: str) -> No
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu", "mlx"])
-@pytest.mark.parametrize(("arch", "own", "sizes"), [
-    ("llama", False, {"biases": True}), ("qwen3moe", False, {}), ("talkie", True, {}), ("gemma4", True, {"n_experts": 4})])
+@pytest.mark.parametrize(
+    ("arch", "own", "sizes"),
+    [("llama", False, {"biases": True}), ("qwen3moe", False, {}), ("talkie", True, {}), ("gemma4", True, {"n_experts": 4})],
+)
 def test_scales_beside_weights(tmp_path: Path, arch: str, own: bool, sizes: dict[str, Any], backend: str) -> None:
     """A scale that is a part of its weight, as NVFP4's, is none of an adapter's, which was trained beside the product of both. One
     that is the model's own is: what it multiplies is the adapted product.
@@ -272,8 +290,11 @@ def test_scales_beside_weights(tmp_path: Path, arch: str, own: bool, sizes: dict
     base, rng = tiny_model(tmp_path / "base.gguf", arch, "F32", **sizes), np.random.default_rng(0)
     gguf = open_gguf(base)
     store = WeightStore(gguf)
-    weights = {name: store[name].array().copy() for name in adaptable(load_graph(gguf)[1]) if name.startswith("blk.") and (
-        name.removesuffix("weight") + "scale" in gguf.tensors if own else "gate_inp" not in name)}
+    weights = {
+        name: store[name].array().copy()
+        for name in adaptable(load_graph(gguf)[1])
+        if name.startswith("blk.") and (name.removesuffix("weight") + "scale" in gguf.tensors if own else "gate_inp" not in name)
+    }
     store.close()
     assert len(weights) >= (2 if own else 14)
     scales, merged, factors = dict[str, Floats](), dict[str, Floats](), dict[str, tuple[Floats, Floats]]()
@@ -295,8 +316,12 @@ def test_factors_of_other_experts_are_refused(tmp_path: Path) -> None:
     base = tiny_model(tmp_path / "m.gguf", "qwen3moe", "F32")
     name = "blk.0.ffn_up_exps.weight"
     a, b = experts_and_factors(base, 4, 0)[1][name]
-    for pair, said in (((a[1:], b[1:]), "is for a weight of"), ((a[0], b[0]), "2 dimensions; this factor has 3"),
-                       ((a, b[1:]), "is for a weight of"), ((a[:, 1:], b), "rank 3, and its lora_b 4")):
+    for pair, said in (
+        ((a[1:], b[1:]), "is for a weight of"),
+        ((a[0], b[0]), "2 dimensions; this factor has 3"),
+        ((a, b[1:]), "is for a weight of"),
+        ((a[:, 1:], b), "rank 3, and its lora_b 4"),
+    ):
         with pytest.raises(ShapeMismatch, match=f"{name}.lora_a.*{said}"):
             edgellm.load(base, adapters=[write(tmp_path / "a.gguf", {name: pair}, 8, "qwen3moe")])
 
@@ -325,7 +350,11 @@ def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypa
     from edgellm.cli.options import adapters
 
     assert adapters(["a.gguf", "C:\\b.gguf", "c.gguf:-0.5", "d:x:2"]) == [
-        ("a.gguf", 1.0), ("C:\\b.gguf", 1.0), ("c.gguf", -0.5), ("d:x", 2.0)]
+        ("a.gguf", 1.0),
+        ("C:\\b.gguf", 1.0),
+        ("c.gguf", -0.5),
+        ("d:x", 2.0),
+    ]
     base = tiny_model(tmp_path / "m.gguf", "llama", "F32", tokenizer="bpe")
     file = write(tmp_path / "a.gguf", factors_for(matrices(base), 4, 0), 8, "llama")
     answers = []
@@ -338,9 +367,17 @@ def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypa
     assert app.run(["run", str(base), "hello", "--lora", str(base)]) == 3 and "not a LoRA adapter" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("values", "kind"), [
-    ([1.0, -0.5, 2.0**-20], "F16"), ([1.0, 2.0**-60], "BF16"), ([1.0, 1e5], "F32"), ([1.0, 0.1], "F32"), ([65504.0], "F16"),
-    ([131072.0], "BF16")])
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1.0, -0.5, 2.0**-20], "F16"),
+        ([1.0, 2.0**-60], "BF16"),
+        ([1.0, 1e5], "F32"),
+        ([1.0, 0.1], "F32"),
+        ([65504.0], "F16"),
+        ([131072.0], "BF16"),
+    ],
+)
 def test_factors_are_kept_in_16_bits_where_those_hold_them(values: list[float], kind: str) -> None:
     array = np.array([values], np.float32)
     weight = narrowed("x", array, "file")

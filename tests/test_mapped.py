@@ -1,4 +1,5 @@
 """The memory map of a model file."""
+
 from __future__ import annotations
 
 import re

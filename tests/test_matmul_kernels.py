@@ -1,4 +1,5 @@
 """Products, embeddings and quantised activations of every type on every ISA level, against the codecs and float64."""
+
 from __future__ import annotations
 
 import ctypes
@@ -44,8 +45,12 @@ SIZES = [(19, 1), (3, 9), (41, 7), (24, 2), (9, 3), (35, 37), (16, 16), (17, 29)
 class Kernels(dict[str, Callable[[int, int, int], None]]):
     """By their ids, of one ISA level; what `items` lack is made when a test takes it."""
 
-    def __init__(self, isa_level: type[Generic], items: Iterable[tuple[str, Callable[[int, int, int], None]]] = (),
-                 make: Callable[[str], Callable[[int, int, int], None]] | None = None) -> None:
+    def __init__(
+        self,
+        isa_level: type[Generic],
+        items: Iterable[tuple[str, Callable[[int, int, int], None]]] = (),
+        make: Callable[[str], Callable[[int, int, int], None]] | None = None,
+    ) -> None:
         super().__init__(items)
         self.level, self._make = isa_level, make
 
@@ -66,13 +71,15 @@ class Kernels(dict[str, Callable[[int, int, int], None]]):
         return f"apart, {order}" if self.level.rows_apart else order
 
 
-@pytest.fixture(scope="module", params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow)
-                                        for isa in system.usable_isas()])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(isa, marks=[] if isa == system.usable_isas()[-1] else pytest.mark.slow) for isa in system.usable_isas()],
+)
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     """Kernels of one ISA level, as the back end gets them: compiled for that ISA level alone, linked from object code."""
     linker = jit.Linker()
     yield compiled(request.param, linker)
-    assert linker                                # the code lives as long as it does
+    assert linker  # the code lives as long as it does
 
 
 def compiled(isa_level: str, linker: jit.Linker) -> Kernels:
@@ -81,7 +88,7 @@ def compiled(isa_level: str, linker: jit.Linker) -> Kernels:
 
 
 def run(kernel: Callable[[int, int, int], None], words: Array, threads: int = 1) -> None:
-    for thread in range(threads):                # one after the other: no thread may need another's result
+    for thread in range(threads):  # one after the other: no thread may need another's result
         kernel(words.ctypes.data, thread, threads)
 
 
@@ -89,9 +96,18 @@ def quantise(kernels: Kernels, x: Floats, threads: int = 1, form: str = "q8") ->
     """(T, k) f32 to the rows of a quantised form, in memory that is dirty before."""
     space = np.full((-(-len(x) // TILE_COLUMNS) * TILE_COLUMNS, q8_row_bytes(x.shape[1])), 0xA5, np.uint8)
     rows, step = space[: len(x)], np.array([len(x), 0], np.int64)
-    run(kernels[f"quantise:{form}"], QUANTISE.record(
-        step=step.ctypes.data, x=x.ctypes.data, x_stride=x.strides[0], k=x.shape[1], out=rows.ctypes.data,
-        out_stride=rows.strides[0]), threads)
+    run(
+        kernels[f"quantise:{form}"],
+        QUANTISE.record(
+            step=step.ctypes.data,
+            x=x.ctypes.data,
+            x_stride=x.strides[0],
+            k=x.shape[1],
+            out=rows.ctypes.data,
+            out_stride=rows.strides[0],
+        ),
+        threads,
+    )
     return rows
 
 
@@ -105,7 +121,7 @@ def parts(rows: Array, k: int, order: str = "halves") -> tuple[Array, Floats, Ar
     packed = np.ascontiguousarray(rows[:, : blocks * 48])
     quants = packed[:, : blocks * BLOCK]
     numbers = packed[:, blocks * BLOCK :].copy().view(np.int32).reshape(-1, 4, blocks)
-    if order.startswith("apart, "):              # blocks 0 4 1 5 2 6 3 7, of two the first halves, then the second ones
+    if order.startswith("apart, "):  # blocks 0 4 1 5 2 6 3 7, of two the first halves, then the second ones
         superblocks = k // SUPERBLOCK + (k % SUPERBLOCK > SUPERBLOCK // 2)
         apart, quants = np.split(quants, [superblocks * SUPERBLOCK], axis=1)
         order = order.removeprefix("apart, ")
@@ -114,7 +130,7 @@ def parts(rows: Array, k: int, order: str = "halves") -> tuple[Array, Floats, Ar
         before = quants[:, :0]
     if order == "halves":
         quants = quants.reshape(len(rows), quants.shape[1] // 128, 2, 4, 16).swapaxes(2, 3)
-    if order == "lanes":                         # of a superblock: blocks 0 2 4 6 1 3 5 7, four quants of each at a time
+    if order == "lanes":  # of a superblock: blocks 0 2 4 6 1 3 5 7, four quants of each at a time
         lanes = [0, 4, 1, 5, 2, 6, 3, 7]
         quants = quants.reshape(-1, blocks // 8, 8, 8, 4)[:, :, :, lanes].swapaxes(2, 3)
         numbers = numbers.reshape(-1, 4, blocks // 8, 8)[..., lanes].reshape(-1, 4, blocks)
@@ -142,19 +158,30 @@ def weights(name: str, n: int, k: int, seed: int = 0) -> tuple[Array, Array]:
                 blocks[field] = rng.standard_normal(blocks.shape) * 0.1
         if name == "MXFP4":
             blocks["e"] = rng.integers(115, 130, blocks["e"].shape)
-        if name == "IQ1_M":                      # the exponent's top bits of d, in the last word's: no infinity, no NaN
+        if name == "IQ1_M":  # the exponent's top bits of d, in the last word's: no infinity, no NaN
             blocks["scales"][..., 3] &= 0xBFFF
         raw = blocks.view(np.uint8).reshape(n, -1)
     return raw, CODECS[name].dequantize(raw).astype(np.float64)
 
 
-def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, threads: int = 1,
-            bias: Floats | None = None, residual: Floats | None = None, gate: Floats | None = None, act: str = "",
-            kernel: str | None = None) -> Floats:
+def product(
+    kernels: Kernels,
+    name: str,
+    raw: Array,
+    k: int,
+    x: Array,
+    *,
+    threads: int = 1,
+    bias: Floats | None = None,
+    residual: Floats | None = None,
+    gate: Floats | None = None,
+    act: str = "",
+    kernel: str | None = None,
+) -> Floats:
     """(T, rows) f32. `gate`: by whose activation `act` the results are multiplied, in its place. `kernel`: another one than the
     type's.
     """
-    space, step = np.full(scratch_bytes(name, k) + 1, 0xFF, np.uint8), np.array([0, len(x)], np.int64)       # f32 NaN all over
+    space, step = np.full(scratch_bytes(name, k) + 1, 0xFF, np.uint8), np.array([0, len(x)], np.int64)  # f32 NaN all over
     out = np.full((len(x), len(raw) + 1), 77, np.float32)
     words = {"bias": bias.ctypes.data} if bias is not None else {}
     if residual is not None:
@@ -162,11 +189,25 @@ def product(kernels: Kernels, name: str, raw: Array, k: int, x: Array, *, thread
     if gate is not None:
         out[:, :-1] = gate
         words |= {"residual": out.ctypes.data, "residual_stride": out.strides[0], "act": 1 + GATES_OF_PRODUCTS.index(act)}
-    run(kernels[kernel or TRAITS[name].matmul], MATMUL.record(
-        step=step.ctypes.data, weights=raw.ctypes.data, row_bytes=raw.strides[0], n=len(raw), k=k, x=x.ctypes.data,
-        x_stride=x.strides[0], out=out.ctypes.data, out_stride=out.strides[0], count=abi.N_OUTPUTS, scratch=space.ctypes.data,
-        **words), threads)
-    assert (out[:, -1] == 77).all()              # nothing written past the rows
+    run(
+        kernels[kernel or TRAITS[name].matmul],
+        MATMUL.record(
+            step=step.ctypes.data,
+            weights=raw.ctypes.data,
+            row_bytes=raw.strides[0],
+            n=len(raw),
+            k=k,
+            x=x.ctypes.data,
+            x_stride=x.strides[0],
+            out=out.ctypes.data,
+            out_stride=out.strides[0],
+            count=abi.N_OUTPUTS,
+            scratch=space.ctypes.data,
+            **words,
+        ),
+        threads,
+    )
+    assert (out[:, -1] == 77).all()  # nothing written past the rows
     return out[:, :-1]
 
 
@@ -246,10 +287,21 @@ def test_results_in_the_place_of_a_gate(kernels: Kernels, name: str, act: str) -
         step = np.array([0, columns], np.int64)
         for more in ({}, {"bias": bias}):
             plain, out = product(kernels, name, raw, 256, x, **more), np.empty((columns, 37), np.float32)
-            run(kernels[f"elementwise:glu_{act}"], ELEMENTWISE.record(
-                step=step.ctypes.data, a=gate.ctypes.data, a_stride=gate.strides[0],
-                b=plain.ctypes.data, b_stride=plain.strides[0], out=out.ctypes.data,
-                out_stride=out.strides[0], n=37, count=abi.N_OUTPUTS), 1)
+            run(
+                kernels[f"elementwise:glu_{act}"],
+                ELEMENTWISE.record(
+                    step=step.ctypes.data,
+                    a=gate.ctypes.data,
+                    a_stride=gate.strides[0],
+                    b=plain.ctypes.data,
+                    b_stride=plain.strides[0],
+                    out=out.ctypes.data,
+                    out_stride=out.strides[0],
+                    n=37,
+                    count=abi.N_OUTPUTS,
+                ),
+                1,
+            )
             for threads in (1, 3):
                 got = product(kernels, name, raw, 256, x, gate=gate, act=act, threads=threads, **more)
                 assert np.array_equal(got, out, equal_nan=True), (columns, threads)
@@ -288,9 +340,19 @@ def test_embedding_is_the_codecs(kernels: Kernels, name: str) -> None:
     expected = CODECS[name].dequantize(raw)[ids]
     for threads in (1, 3):
         out = np.full((40, k + 3), 77, np.float32)
-        run(kernels[TRAITS[name].embed], EMBED.record(
-            step=step.ctypes.data, table=raw.ctypes.data, row_bytes=raw.strides[0], n=k, ids=ids.ctypes.data,
-            out=out.ctypes.data, out_stride=out.strides[0]), threads)
+        run(
+            kernels[TRAITS[name].embed],
+            EMBED.record(
+                step=step.ctypes.data,
+                table=raw.ctypes.data,
+                row_bytes=raw.strides[0],
+                n=k,
+                ids=ids.ctypes.data,
+                out=out.ctypes.data,
+                out_stride=out.strides[0],
+            ),
+            threads,
+        )
         number = ~np.isnan(expected)
         assert np.array_equal(np.isnan(out[:, :k]), ~number)
         assert np.array_equal(out[:, :k][number].view(np.uint32), expected[number].view(np.uint32))
@@ -308,12 +370,12 @@ def test_quantised_activations(kernels: Kernels, k: int, form: str) -> None:
     assert np.array_equal(scales[:, :filled], np.abs(blocks).max(axis=-1) / np.float32(127))
     assert not quants[:, filled:].any() and not scales[:, filled:].any() and not sums[:, :, filled:].any()
     exact = np.divide(blocks, scales[:, :filled, None], where=scales[:, :filled, None] > 0, out=np.zeros_like(blocks))
-    assert np.abs(quants[:, :filled] - exact).max() <= 0.5001            # x * (1 / d) for x / d: an ulp or two from a half
+    assert np.abs(quants[:, :filled] - exact).max() <= 0.5001  # x * (1 / d) for x / d: an ulp or two from a half
     halves = quants.reshape(5, -1, 2, BLOCK // 2).sum(axis=-1, dtype=np.int32)
     whole, offset = halves.sum(axis=-1, dtype=np.int32), kernels.level.tile_offset
-    if offset and kernels.level.lanes_from and form == "q8_whole":           # what products start from
+    if offset and kernels.level.lanes_from and form == "q8_whole":  # what products start from
         assert np.array_equal(sums, [offset * total for total in (whole, halves[..., 0], halves[..., 1])])
-    elif offset and kernels.level.lanes_from:    # the first sum in f32
+    elif offset and kernels.level.lanes_from:  # the first sum in f32
         assert np.array_equal(-(-sums[0]).view(np.float32), whole)
         assert np.array_equal(sums[1:], [offset * whole, 0 * whole])
     else:
@@ -329,7 +391,7 @@ def test_whole_tiles_are_quantised_as_their_rows_are(kernels: Kernels, k: int, f
     """One thread takes whole tiles, of two hundred each takes one row."""
     x = np.random.default_rng(7).standard_normal((67, k), np.float32)
     x *= np.float32(10) ** np.random.default_rng(8).integers(-42, 38, (67, 1)).astype(np.float32)
-    x[3], x[20, 5], x[35, 7], x[36, k - 1], x[50, :32] = 0, np.nan, np.inf, -np.inf, np.arange(32) * 2 + 1    # halves of 127
+    x[3], x[20, 5], x[35, 7], x[36, k - 1], x[50, :32] = 0, np.nan, np.inf, -np.inf, np.arange(32) * 2 + 1  # halves of 127
     padding = slice(0, -(-k // SUPERBLOCK) * SUPERBLOCK // BLOCK * 48)
     assert np.array_equal(*(quantise(kernels, x, threads, form)[:, padding] for threads in (1, 200)))
 

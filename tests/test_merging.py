@@ -1,4 +1,5 @@
 """Merging by our own tables against the BPE of the `tokenizers` package, on vocabularies and merges made at random."""
+
 from __future__ import annotations
 
 import random
@@ -38,12 +39,19 @@ def random_merges(source: random.Random, letters: str) -> tuple[list[str], list[
             texts.append(left + right)
     source.shuffle(merges)
     merges += source.choices(merges, k=len(merges) // 5)
-    return [text for text in texts[len(letters):] if source.random() < 0.9], merges
+    return [text for text in texts[len(letters) :] if source.random() < 0.9], merges
 
 
 def metadata_of(tokens: list[str], types: list[int], merges: list[str], **more: Any) -> dict[str, Any]:
-    keys = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "token_type": types, "merges": merges,
-            "eos_token_id": len(tokens) - 1, "add_bos_token": False}
+    keys = {
+        "model": "gpt2",
+        "pre": "gpt-2",
+        "tokens": tokens,
+        "token_type": types,
+        "merges": merges,
+        "eos_token_id": len(tokens) - 1,
+        "add_bos_token": False,
+    }
     return {PREFIX + key: value for key, value in {**keys, **more}.items()}
 
 
@@ -63,7 +71,7 @@ def assert_same(tokenizer: Tokenizer, model: Any, words: list[str], spelled: lis
     assert tokenizer.encode("".join("\n" + word for word in words)) == together
 
 
-@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe"])          # the second one keeps words whole that are tokens
+@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe"])  # the second one keeps words whole that are tokens
 @pytest.mark.parametrize("seed", range(12))
 def test_words_of_bytes(way: None, seed: int, pre: str) -> None:
     source = random.Random(seed)
@@ -101,7 +109,7 @@ def test_lines_are_cut_where_no_merge_joins(seed: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(bpe, "REMEMBERED", source.choice((0, 3000, 1 << 20)))
     letters = "▁abcdé中𝄞"
     texts, merges = random_merges(source, letters)
-    byte_merges = ["<0xC3> <0xA9>", "a <0xE5>"] if seed % 4 == 3 else []         # letters without a token may be merged too
+    byte_merges = ["<0xC3> <0xA9>", "a <0xE5>"] if seed % 4 == 3 else []  # letters without a token may be merged too
     merges += byte_merges
     more = [merge.replace(" ", "") for merge in byte_merges]
     tokens = [*BYTE_TEXTS, *letters.replace("é", "" if byte_merges else "é"), "\n", *texts, *more, "<end>"]

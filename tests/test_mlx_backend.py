@@ -1,4 +1,5 @@
 """The MLX back end on MLX's own library: every architecture, type and memory path against the oracle, and what is refused."""
+
 from __future__ import annotations
 
 import threading
@@ -120,8 +121,10 @@ def test_bytes_are_as_announced(quant: str) -> None:
     assert held - 4 * 512 <= mlx_bytes(weight.type, 64 * 512) <= held
 
 
-@pytest.mark.parametrize(("quant", "limit"), [("TQ1_0", 1e-6), ("TQ2_0", 1e-6), ("Q1_0", 1e-6), ("Q2_0", 1e-6), ("NVFP4", 1e-6),
-                                              ("IQ3_S", 2e-3), ("IQ1_S", 1e-3)])
+@pytest.mark.parametrize(
+    ("quant", "limit"),
+    [("TQ1_0", 1e-6), ("TQ2_0", 1e-6), ("Q1_0", 1e-6), ("Q2_0", 1e-6), ("NVFP4", 1e-6), ("IQ3_S", 2e-3), ("IQ1_S", 1e-3)],
+)
 def test_rare_types_agree_with_their_codecs(quant: str, limit: float) -> None:
     """Random quants; d alone is exact in f16, products of d and a scale are rounded to it."""
     rng, codec = np.random.default_rng(3), CODECS[quant]
@@ -144,7 +147,7 @@ def test_types_that_would_more_than_double_are_refused(quant: str) -> None:
 
 def test_nothing_more_than_doubles() -> None:
     for name, traits in TRAITS.items():
-        if name != "IQ4_XS":                     # 2.12, said in docs/apple.md
+        if name != "IQ4_XS":  # 2.12, said in docs/apple.md
             assert traits.nbytes(1 << 20) <= 2 * (1 << 20) // CODECS[name].n * CODECS[name].dtype.itemsize, name
 
 
@@ -182,11 +185,20 @@ def test_ring_far_past_the_context(tmp_path: Path, arch: str, sinks: int) -> Non
     check_ring(tiny_model(tmp_path / "m.gguf", arch), sinks, 160)
 
 
-@pytest.mark.parametrize(("arch", "metadata"), [
-    ("llama", {"{arch}.rope.scaling.type": "yarn", "{arch}.rope.scaling.factor": 8.0,
-               "{arch}.rope.scaling.original_context_length": 16}),
-    ("phi3", {"{arch}.rope.scaling.attn_factor": 1.19}),
-])
+@pytest.mark.parametrize(
+    ("arch", "metadata"),
+    [
+        (
+            "llama",
+            {
+                "{arch}.rope.scaling.type": "yarn",
+                "{arch}.rope.scaling.factor": 8.0,
+                "{arch}.rope.scaling.original_context_length": 16,
+            },
+        ),
+        ("phi3", {"{arch}.rope.scaling.attn_factor": 1.19}),
+    ],
+)
 def test_ring_of_rotations_that_scale(tmp_path: Path, arch: str, metadata: dict[str, str | float]) -> None:
     """Sinks' keys that are turned on keep their magnitude."""
     check_ring(tiny_model(tmp_path / "m.gguf", arch, metadata=metadata), 4, 60)
@@ -222,7 +234,7 @@ def check_ring(path: Path, sinks: int, tokens: int, context: int = 24) -> None:
         conversation.compute(executable, ids[:16])
         for step in range(16, tokens):
             assert error(last_logits(conversation, executable, ids[step : step + 1]), wanted[step]) < 1e-3, step
-        conversation.truncate(tokens - 4)        # a cut: sinks are turned back or on as it needs
+        conversation.truncate(tokens - 4)  # a cut: sinks are turned back or on as it needs
         for step in range(tokens - 4, tokens - 2):
             assert error(last_logits(conversation, executable, ids[step : step + 1]), wanted[step]) < 1e-3
 
@@ -266,6 +278,7 @@ def test_any_thread_may_call(tmp_path: Path) -> None:
     """MLX's streams belong to threads; a conversation does not."""
     path, texts = tiny_model(tmp_path / "m.gguf"), []
     with edgellm.load(path, backend="mlx", context=32) as model:
+
         def answer() -> None:
             texts.append(model.generate(IDS, max_tokens=40, temperature=0).token_ids)
 
@@ -342,7 +355,7 @@ def test_an_endless_answer_needs_no_more_memory(tmp_path: Path) -> None:
         earlier, later = list[int](), list[int]()
         for count, _ in enumerate(model.stream([1], max_tokens=400, seed=1, temperature=1.0, ignore_eos=True)):
             if count % 10 == 0 and count >= 260:
-                mx.synchronize()                 # the next token's step is under way; its last array may be freed a moment later
+                mx.synchronize()  # the next token's step is under way; its last array may be freed a moment later
                 (earlier if count <= 310 else later).append(min(settling()))
     assert len(earlier) == 6 and len(later) == 8 and min(earlier) == min(later)
 

@@ -1,4 +1,5 @@
 """Which back end a model goes to, without MLX being there."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -65,8 +66,9 @@ def test_forms_of_keys_and_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("lists", "said"), [(("Q4_0",), "uses Q4_0: MLX has no products"), ((), "uses Q4_0, which the MLX")])
-def test_a_mac_runs_what_mlx_cannot_read_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: tuple[str, ...],
-                                                    said: str) -> None:
+def test_a_mac_runs_what_mlx_cannot_read_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: tuple[str, ...], said: str
+) -> None:
     """With Q4_0 in the place of types that no quantiser writes."""
     pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
     path = tiny_model(tmp_path / "m.gguf", quant="Q4_0")

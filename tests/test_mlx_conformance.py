@@ -1,4 +1,5 @@
 """The MLX back end against recorded truth: gold logits, greedy texts, trained quantised files beside the CPU back end."""
+
 from __future__ import annotations
 
 import json
@@ -16,7 +17,7 @@ from edgellm.reference import Reference
 from edgellm.weights import WeightStore
 
 pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")
-__all__ = ["judge"]              # a fixture
+__all__ = ["judge"]  # a fixture
 
 
 def mean_kl(exact: np.ndarray, got: np.ndarray) -> float:
@@ -47,8 +48,9 @@ def test_logits_equal_gold(entry: Entry, judge: Callable[..., tuple[bool, dict[s
         assert mean_kl(gold, logits["mlx"]) <= 1.2 * mean_kl(gold, logits["cpu"])
 
 
-@pytest.mark.parametrize("name", [
-    "stories260K-F32", pytest.param("stories3M-pad256-F16", marks=pytest.mark.slow), "cardputer-chat-F16"])
+@pytest.mark.parametrize(
+    "name", ["stories260K-F32", pytest.param("stories3M-pad256-F16", marks=pytest.mark.slow), "cardputer-chat-F16"]
+)
 def test_greedy_text_of_trained_models(shared: Path, name: str) -> None:
     path = shared / "models" / f"{name}.gguf"
     prompt = json.loads(path.with_name(f"{name}.prompt_ids.txt").read_text())

@@ -1,4 +1,5 @@
 """Folders of the MLX community: the same numbers as a GGUF file with the same weights; tokenizer and template; refusals."""
+
 from __future__ import annotations
 
 import json
@@ -24,14 +25,29 @@ mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip inst
 
 IDS = [1, 5, 9, 20, 33, 7, 2, 60, 41]
 GPT2 = {"n_embd": 64, "n_layer": 2, "n_inner": 96, "n_head": 4, "n_positions": 128, "layer_norm_epsilon": 1e-5}
-CONFIG: dict[str, Any] = GPT2 | {        # as tests/tiny_models.py shapes its models
-    "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 16, "rms_norm_eps": 1e-5, "max_position_embeddings": 128, "rope_theta": 10000.0, "vocab_size": 96,
+CONFIG: dict[str, Any] = GPT2 | {  # as tests/tiny_models.py shapes its models
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 128,
+    "rope_theta": 10000.0,
+    "vocab_size": 96,
 }
 
 
-def a_folder(path: Path, kind: str, *, bits: int = 0, config: dict[str, Any] | None = None,
-             metadata: dict[str, Any] | None = None, factors: dict[str, Any] | None = None) -> tuple[Path, Path]:
+def a_folder(
+    path: Path,
+    kind: str,
+    *,
+    bits: int = 0,
+    config: dict[str, Any] | None = None,
+    metadata: dict[str, Any] | None = None,
+    factors: dict[str, Any] | None = None,
+) -> tuple[Path, Path]:
     """A folder of the model type `kind`, and a GGUF file with the same values, `metadata` and divisors of angles."""
     family = FAMILIES[kind]
     sizes: dict[str, Any] = {"tied": kind == "gpt2", "n_kv_heads": 4 if kind == "gpt2" else 2}
@@ -105,8 +121,13 @@ def test_fit_takes_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_llama3_divides_slow_pairs_only() -> None:
-    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192}
+    rope = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
     divisors = rope_divisors({"head_dim": 128, "rope_theta": 500000.0, "rope_scaling": rope}, "")["rope_freqs.weight"]
     assert divisors[0] == 1.0 and divisors[-1] == 8.0 and (np.diff(divisors) >= 0).all()
     assert rope_divisors(CONFIG, "") == {}
@@ -119,18 +140,30 @@ def test_phi3_longrope_is_as_in_gguf(tmp_path: Path, context: int) -> None:
     long, short = (rng.uniform(1, 4, 4).astype(np.float32) for _ in range(2))
     scaling = {"type": "longrope", "long_factor": long.tolist(), "short_factor": short.tolist()}
     config = {"rope_scaling": scaling, "original_max_position_embeddings": 64, "partial_rotary_factor": 0.5, "sliding_window": 6}
-    metadata = {"phi3.rope.dimension_count": 8, "phi3.rope.scaling.type": "longrope", "phi3.attention.sliding_window": 6,
-                "phi3.rope.scaling.original_context_length": 64, "phi3.rope.scaling.attn_factor": (1 + 1 / 6) ** 0.5}
-    folder, gguf = a_folder(tmp_path, "phi3", config=config, metadata=metadata,
-                            factors={"rope_factors_long.weight": long, "rope_factors_short.weight": short})
+    metadata = {
+        "phi3.rope.dimension_count": 8,
+        "phi3.rope.scaling.type": "longrope",
+        "phi3.attention.sliding_window": 6,
+        "phi3.rope.scaling.original_context_length": 64,
+        "phi3.rope.scaling.attn_factor": (1 + 1 / 6) ** 0.5,
+    }
+    folder, gguf = a_folder(
+        tmp_path,
+        "phi3",
+        config=config,
+        metadata=metadata,
+        factors={"rope_factors_long.weight": long, "rope_factors_short.weight": short},
+    )
     with edgellm.load(gguf, backend="cpu", threads=1, kv_type="f32", context=context) as model:
         wanted = model.logits(IDS)
     with edgellm.load(folder, backend="mlx", kv_type="f32", context=context) as model:
         assert np.abs(model.logits(IDS) - wanted).max() <= 1e-4 * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize(("rule", "pre"), [
-    (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*[\p{Ll}]+|\p{N}{1,3}", "gpt-4o"), (r"\p{L}+|\p{N}{1,3}", "dbrx"), ("", "gpt-2")])
+@pytest.mark.parametrize(
+    ("rule", "pre"),
+    [(r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*[\p{Ll}]+|\p{N}{1,3}", "gpt-4o"), (r"\p{L}+|\p{N}{1,3}", "dbrx"), ("", "gpt-2")],
+)
 def test_phi3_has_three_ways_to_cut_text(rule: str, pre: str) -> None:
     pieces = [{"type": "Split", "pattern": {"Regex": rule}}] if rule else []
     whole = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [*pieces, {"type": "ByteLevel"}]}}
@@ -143,15 +176,18 @@ def test_its_tokenizer_and_template(tmp_path: Path) -> None:
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=["<|end|>"], initial_alphabet=alphabet,
-                                             show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<|end|>"], initial_alphabet=alphabet, show_progress=False
+    )
     made.train_from_iterator(["the cat sat on the mat, and the hat sat on the cat"] * 20, trainer)
     rows = made.get_vocab_size() + 5
     table = np.random.default_rng(0).standard_normal((rows, 64)).astype(np.float32)
     folder, _ = a_folder(tmp_path, "qwen2", config={"vocab_size": rows, "eos_token_id": 0})
     tensors = mx.load(str(folder / "model.safetensors"))
-    mx.save_safetensors(str(folder / "model.safetensors"),
-                        {**tensors, "model.embed_tokens.weight": mx.array(table), "lm_head.weight": mx.array(table)})
+    mx.save_safetensors(
+        str(folder / "model.safetensors"),
+        {**tensors, "model.embed_tokens.weight": mx.array(table), "lm_head.weight": mx.array(table)},
+    )
     made.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     with edgellm.load(folder, backend="mlx") as model:
@@ -161,15 +197,22 @@ def test_its_tokenizer_and_template(tmp_path: Path) -> None:
         assert model.chat([{"role": "user", "content": "the cat"}], max_tokens=3, temperature=0).stats.prompt_tokens
 
 
-@pytest.mark.parametrize(("name", "text", "message"), [
-    ("config.json", '{"model_type": "rwkv"}', "rwkv"),
-    ("config.json", "{", "JSON is broken"),
-    ("config.json", '{"model_type": "llama"}', "for 32 heads"),
-    ("config.json", '{"model_type": "gpt2", "n_embd": "x"}', "is not an integer"),
-    ("config.json", json.dumps({"model_type": "phi3"} | CONFIG | {"rope_scaling": {"type": "su"}}), "long_factor"),
-    ("config.json", json.dumps({"model_type": "phi3", **CONFIG, "rope_scaling": {"type": "su", "long_factor": ["a"]}}), "numbers"),
-    ("model.safetensors", "xx", "model.safetensors"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("config.json", '{"model_type": "rwkv"}', "rwkv"),
+        ("config.json", "{", "JSON is broken"),
+        ("config.json", '{"model_type": "llama"}', "for 32 heads"),
+        ("config.json", '{"model_type": "gpt2", "n_embd": "x"}', "is not an integer"),
+        ("config.json", json.dumps({"model_type": "phi3"} | CONFIG | {"rope_scaling": {"type": "su"}}), "long_factor"),
+        (
+            "config.json",
+            json.dumps({"model_type": "phi3", **CONFIG, "rope_scaling": {"type": "su", "long_factor": ["a"]}}),
+            "numbers",
+        ),
+        ("model.safetensors", "xx", "model.safetensors"),
+    ],
+)
 def test_damaged_folders_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
     folder, _ = a_folder(tmp_path, "llama")
     (folder / name).write_text(text)

@@ -1,4 +1,5 @@
 """Keys and values in quants on MLX: rows as the CPU back end has them, close logits, saved and resumed, in rings that wrap."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -58,9 +59,18 @@ def test_what_is_no_number_shows(kv_type: str, odd: float) -> None:
     assert found[0, 0, 0, 32:].all() and not found[0, 0, 0, :32].any() and not found[0, 1].any() and not found[0, 0, 1:].any()
 
 
-@pytest.mark.parametrize(("kv_type", "arch", "reference", "cpu"), [
-    ("q8_0", "llama", 0.03, 1e-4), ("q8_0", "deepseek2", 0.03, 1e-4), ("q8_0", "gemma2", 0.03, 0.01), ("q8_0", "bloom", 0.03, 0.01),
-    ("q4_0", "llama", 0.5, 1e-4), ("q4_0", "deepseek2", 0.5, 1e-4), ("q4_0", "gemma2", 0.5, 0.1)])
+@pytest.mark.parametrize(
+    ("kv_type", "arch", "reference", "cpu"),
+    [
+        ("q8_0", "llama", 0.03, 1e-4),
+        ("q8_0", "deepseek2", 0.03, 1e-4),
+        ("q8_0", "gemma2", 0.03, 0.01),
+        ("q8_0", "bloom", 0.03, 0.01),
+        ("q4_0", "llama", 0.5, 1e-4),
+        ("q4_0", "deepseek2", 0.5, 1e-4),
+        ("q4_0", "gemma2", 0.5, 0.1),
+    ],
+)
 def test_logits_are_close_to_the_cpus(tmp_path: Path, kv_type: str, arch: str, reference: float, cpu: float) -> None:
     """A value between two quants may get either: where that happens (gemma2, bloom) logits differ by a step of one value."""
     path, found = tiny_model(tmp_path / "m.gguf", arch), {}

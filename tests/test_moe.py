@@ -1,4 +1,5 @@
 """Mixtures of experts: routing, and results of the CPU back end that depend on no batch, thread or neighbour; MLX beside it."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -32,12 +33,19 @@ def threads_for_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def routed(logits: list[float], bias: list[float] | None = None, **attrs: object) -> list[float]:
     """The weights that `topk` gives one token."""
+
     class Weights:
         def weight(self, name: str) -> np.ndarray:
             return np.asarray(bias, np.float32)
 
-    node = Node("topk", (0,), "T", len(logits), () if bias is None else ("bias",),
-                {"k": 2, "gating": "softmax", "normalise": False, "scale": 1.0, "groups": 1, "groups_used": 1} | attrs)
+    node = Node(
+        "topk",
+        (0,),
+        "T",
+        len(logits),
+        () if bias is None else ("bias",),
+        {"k": 2, "gating": "softmax", "normalise": False, "scale": 1.0, "groups": 1, "groups_used": 1} | attrs,
+    )
     assert not list(OPS["topk"].check(node, [node], Graph((), (), {})))
     found = OPS["topk"].reference(Weights(), node, np.asarray([logits], np.float32))[0]
     return [round(float(weight), 4) for weight in found]
@@ -81,10 +89,11 @@ def test_pieces_threads_and_neighbours_change_no_bit(quant: str, tmp_path: Path)
             found, first = [], 0
             for n in pieces:
                 batch = StepBatch.single(
-                    one.state, ids[first:first + n], one.sequence.place(n), np.arange(max(n - 32, 0), n, dtype=np.int32))
+                    one.state, ids[first : first + n], one.sequence.place(n), np.arange(max(n - 32, 0), n, dtype=np.int32)
+                )
                 logits = executable.submit(batch).wait()["logits"].copy()
                 found += [(first + max(n - 32, 0) + i, row) for i, row in enumerate(logits)]
-                one.sequence.extend(ids[first:first + n])
+                one.sequence.extend(ids[first : first + n])
                 first += n
         rows.append(dict(found))
     for other in rows[1:]:
@@ -119,9 +128,16 @@ def test_gates_and_products_in_one_tensor(tmp_path: Path) -> None:
     plain = open_gguf(tiny_model(tmp_path / "m.gguf", "qwen3moe", n_layers=1))
     weights = WeightStore(plain)
     gate, up = (weights[f"blk.0.ffn_{part}_exps.weight"].array() for part in ("gate", "up"))
-    merged = tiny_model(tmp_path / "merged.gguf", "qwen3moe", n_layers=1, tensors={
-        "blk.0.ffn_gate_exps.weight": None, "blk.0.ffn_up_exps.weight": None,
-        "blk.0.ffn_gate_up_exps.weight": np.concatenate([gate, up], axis=1)})
+    merged = tiny_model(
+        tmp_path / "merged.gguf",
+        "qwen3moe",
+        n_layers=1,
+        tensors={
+            "blk.0.ffn_gate_exps.weight": None,
+            "blk.0.ffn_up_exps.weight": None,
+            "blk.0.ffn_gate_up_exps.weight": np.concatenate([gate, up], axis=1),
+        },
+    )
     results = []
     for path in (tmp_path / "m.gguf", merged):
         with edgellm.load(str(path), context=128, kv_type="f32") as model:
@@ -147,9 +163,18 @@ def test_sparse_mixers_take_two_experts(used: int, tmp_path: Path) -> None:
         load_graph(gguf)
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("expert_count", 0), ("expert_used_count", 9), ("expert_gating_func", 7), ("expert_group_count", 3), ("expert_group_count", 4),
-    ("expert_feed_forward_length", 0), ("expert_shared_count", 10**6)])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("expert_count", 0),
+        ("expert_used_count", 9),
+        ("expert_gating_func", 7),
+        ("expert_group_count", 3),
+        ("expert_group_count", 4),
+        ("expert_feed_forward_length", 0),
+        ("expert_shared_count", 10**6),
+    ],
+)
 def test_bad_keys_are_refused(key: str, value: int, tmp_path: Path) -> None:
     keys = {f"{{arch}}.{key}": value, "{arch}.expert_group_used_count": 1}
     path = tiny_model(tmp_path / "m.gguf", "dots1", n_layers=1, metadata=keys)

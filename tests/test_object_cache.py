@@ -1,4 +1,5 @@
 """Faults of the kernel cache: whatever lies there, it reads as right or as missing, and never as something else."""
+
 from __future__ import annotations
 
 import os
@@ -66,7 +67,7 @@ def test_folder_that_cannot_be_trusted_is_not_used(tmp_path: Path, spoil: str) -
         base.write_text("a file")
     cache = ObjectCache("generic", base)
     assert cache.note and base not in cache.folder.parents
-    cache.write("k:v", ITEM)                     # still works, for this process
+    cache.write("k:v", ITEM)  # still works, for this process
     assert cache.read("k:v") == ITEM
     folder = cache.folder
     cache.close()

@@ -1,4 +1,5 @@
 """The op table: every op is declared once, known to each back end, and asked for by name nowhere else."""
+
 from __future__ import annotations
 
 import re

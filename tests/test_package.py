@@ -1,4 +1,5 @@
 """The project as a whole: its packages, its start-up, and what its code must not contain."""
+
 from __future__ import annotations
 
 import ast
@@ -13,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(
-    path for folder in ("edgellm", "formats", "scripts") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("edgellm", "formats", "scripts")
+    for path in (ROOT / folder).rglob("*.py")
     if "edgellm/formats" not in path.as_posix()
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -50,17 +53,29 @@ print("edgellm.formats.gguf" in sys.modules, "formats" in sys.modules, any(name.
 
 
 HEAVY = (
-    "numpy", "numba", "llvmlite", "mlx", "tokenizers", "sentencepiece", "jinja2", "huggingface_hub", "prompt_toolkit", "psutil",
+    "numpy",
+    "numba",
+    "llvmlite",
+    "mlx",
+    "tokenizers",
+    "sentencepiece",
+    "jinja2",
+    "huggingface_hub",
+    "prompt_toolkit",
+    "psutil",
 )
 
 
-@pytest.mark.parametrize("code", [
-    "import edgellm",
-    "import edgellm; edgellm.EdgeError; edgellm.ContextFull; edgellm.__version__",
-    "from edgellm.cli.app import run; run(['--help'])",
-    "from edgellm.cli.app import run; run(['run', '--help'])",
-    "from edgellm.cli.app import run; run(['show', 'no-such-model'])",
-])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import edgellm",
+        "import edgellm; edgellm.EdgeError; edgellm.ContextFull; edgellm.__version__",
+        "from edgellm.cli.app import run; run(['--help'])",
+        "from edgellm.cli.app import run; run(['run', '--help'])",
+        "from edgellm.cli.app import run; run(['show', 'no-such-model'])",
+    ],
+)
 def test_light_starts_import_nothing_heavy(code: str) -> None:
     printed = in_fresh_python(f"{code}\nimport sys\nprint('IMPORTED', *[m for m in {HEAVY!r} if m in sys.modules])")
     assert printed.rsplit("IMPORTED", 1)[1].split() == []
@@ -88,11 +103,20 @@ def forbidden(tree: ast.AST) -> Iterator[str]:
             yield node.module
 
 
-@pytest.mark.parametrize("code, found", [
-    ("eval('1')", ["eval"]), ("import pickle", ["pickle"]), ("from marshal import loads", ["marshal"]),
-    ("subprocess.run('x', shell=True)", ["shell"]), ("subprocess.run(['x'], shell=False)", []), ("os.system('x')", ["os.system"]),
-    ("np.load(f, allow_pickle=True)", ["allow_pickle"]), ("re.compile('x')", []), ("model.eval()", []),
-])
+@pytest.mark.parametrize(
+    "code, found",
+    [
+        ("eval('1')", ["eval"]),
+        ("import pickle", ["pickle"]),
+        ("from marshal import loads", ["marshal"]),
+        ("subprocess.run('x', shell=True)", ["shell"]),
+        ("subprocess.run(['x'], shell=False)", []),
+        ("os.system('x')", ["os.system"]),
+        ("np.load(f, allow_pickle=True)", ["allow_pickle"]),
+        ("re.compile('x')", []),
+        ("model.eval()", []),
+    ],
+)
 def test_the_search_finds_what_it_is_for(code: str, found: list[str]) -> None:
     assert list(forbidden(ast.parse(code))) == found
 

@@ -1,4 +1,5 @@
 """Pages of keys, values and states: alignment, zeros, copies, and the system's huge pages."""
+
 from __future__ import annotations
 
 import mmap
@@ -34,8 +35,10 @@ def test_whole_huge_pages_and_no_more() -> None:
     smaps = Path("/proc/self/smaps")
     if not smaps.is_file() or "VmFlags" not in (text := smaps.read_text()):
         pytest.skip("the system does not tell the flags of memory")
-    flags = {int(begin, 16): (int(end, 16), found.split()) for begin, end, found in
-             re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*?^VmFlags:(.*?)$", text, re.MULTILINE | re.DOTALL)}
+    flags = {
+        int(begin, 16): (int(end, 16), found.split())
+        for begin, end, found in re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*?^VmFlags:(.*?)$", text, re.MULTILINE | re.DOTALL)
+    }
     end, advised = flags[start]
     assert "hg" in advised and end == start + 2 * HUGE_PAGE
 

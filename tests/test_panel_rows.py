@@ -1,4 +1,5 @@
 """Types whose superblocks are opened for a group of rows at once: what they read, and that nothing of a panel is left out."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -82,14 +83,16 @@ def all_of_superblock(e: Counted, name: str, words: Any) -> None:
     filled = Filled()
     open_rows(e, name, words, filled)
     assert filled.parts == Counter((block, g) for block in range(BLOCKS) for g in range(BLOCK // 4))
-    assert filled.numbers == Counter((block, index) for block in range(BLOCKS)
-                                     for index in range(shape_of(name, Avx512Vnni).n_vectors))
+    assert filled.numbers == Counter(
+        (block, index) for block in range(BLOCKS) for index in range(shape_of(name, Avx512Vnni).n_vectors)
+    )
     assert filled.blocks == Counter(range(BLOCKS))
 
 
 @pytest.mark.parametrize("name", [*OPENERS, *BLOCK_OPENERS])
 def test_interleaved_words_are_read_in_their_order(name: str) -> None:
     """What processors prefetch best; some are read a second time."""
+
     class Noted(InterleavedRows):
         def _load(self, element: Any, offset: int) -> Any:
             block, offset = divmod(offset, TRAITS[name].block_bytes)

@@ -1,4 +1,5 @@
 """Fusions keep every logit and leave the nodes that they promise."""
+
 from __future__ import annotations
 
 import re
@@ -80,16 +81,32 @@ def test_nothing_fusible_is_left(arch: str, tmp_path: Path) -> None:
         assert ops["mul"] == 2 * (arch in ("arwkv7", "lfm2", "lfm2moe", "rwkv7", "step35"))
         # some normalise or scale both halves of a block before they add them; gpt2 adds its learned positions once,
         # and deepseek2 has one layer with experts here
-        twice = ("exaone4", "gemma2", "gemma3", "glm4", "granite", "granitehybrid", "granitemoe", "minicpm", "olmo2", "afmoe",
-                 "minicpm3", "plamo2", "plamo3", "granite_swa",
-                 "muse-glimmer")
-        gated = ("qwen2moe", "qwen35moe", "qwen3next")           # shared experts, which are added to the others
+        twice = (
+            "exaone4",
+            "gemma2",
+            "gemma3",
+            "glm4",
+            "granite",
+            "granitehybrid",
+            "granitemoe",
+            "minicpm",
+            "olmo2",
+            "afmoe",
+            "minicpm3",
+            "plamo2",
+            "plamo3",
+            "granite_swa",
+            "muse-glimmer",
+        )
+        gated = ("qwen2moe", "qwen35moe", "qwen3next")  # shared experts, which are added to the others
         # a sum of experts takes no residual; some have experts in every second layer, or the third
         routed = {"jamba": 1, "nemotron_h_moe": 0}.get(arch, 2 * (arch in ROUTINGS))
         # both halves, rows per layer, and these rows' two parts; gated halves; two banks of experts; embeddings, too
         rows = {"gemma4": 7, "gemma3n": 11, "rwkv6": 2, "grovemoe": 6, "talkie": 6}
-        assert ops["add"] == rows.get(arch, 4 if arch in (*twice, *gated) else routed or int(
-            arch in ("gpt2", "starcoder", "deepseek2", "mistral4", "kimi-linear")))
+        assert ops["add"] == rows.get(
+            arch,
+            4 if arch in (*twice, *gated) else routed or int(arch in ("gpt2", "starcoder", "deepseek2", "mistral4", "kimi-linear")),
+        )
 
 
 def finished(g: Builder, value: Value) -> Graph:
@@ -107,7 +124,7 @@ def test_both_operand_orders_fuse() -> None:
     glu, last = graph.nodes[3], graph.nodes[4]
     assert [graph.nodes[value].weights for value in glu.inputs] == [("gate.weight",), ("up.weight",)]
     assert last.inputs == (3, 0) and last.weights == ("w.weight",)
-    graph = drop_unused(fuse(graph))             # on to the product with the gate, unless adapters come in between
+    graph = drop_unused(fuse(graph))  # on to the product with the gate, unless adapters come in between
     assert [node.op for node in graph.nodes] == ["embed", "matmul", "matmul_glu", "matmul", "select"]
     assert graph.nodes[2].inputs == (0, 1) and graph.nodes[2].weights == ("up.weight",)
 
@@ -169,9 +186,10 @@ def test_what_no_state_needs_is_computed_for_wanted_rows(tmp_path: Path) -> None
     weights = {name: node.rows for node in graph.nodes for name in node.weights if name.startswith("blk.")}
     whole = {name for name, rows in weights.items() if rows == "T"}
     assert {name for name in whole if not name.startswith("blk.0.")} == {
-        f"blk.1.{name}.weight" for name in ("attn_norm", "attn_k", "attn_v", "attn_k_norm")}
+        f"blk.1.{name}.weight" for name in ("attn_norm", "attn_k", "attn_v", "attn_k_norm")
+    }
     picked = [node.inputs for node in graph.nodes if node.op == "select"]
-    assert len(picked) == len(set(picked)) == 3              # the layer's input, its norm, and the rows per layer
+    assert len(picked) == len(set(picked)) == 3  # the layer's input, its norm, and the rows per layer
 
 
 def test_a_step_without_wanted_rows_ends_at_the_last_keys(tmp_path: Path) -> None:
@@ -183,7 +201,13 @@ def test_a_step_without_wanted_rows_ends_at_the_last_keys(tmp_path: Path) -> Non
     graph = narrow(finished(g, select(g, attend(g, y, state, 1, 1.0))))
     check_graph(graph)
     assert [(node.op, node.rows) for node in graph.nodes] == [
-        ("embed", "T"), ("kv_write", "T"), ("attend", "T"), ("kv_write", "T"), ("select", "R"), ("attend", "R")]
+        ("embed", "T"),
+        ("kv_write", "T"),
+        ("attend", "T"),
+        ("kv_write", "T"),
+        ("select", "R"),
+        ("attend", "R"),
+    ]
 
 
 def test_only_layers_with_sinks_get_a_second_query() -> None:
@@ -214,5 +238,5 @@ def test_a_query_without_rotation_serves_all_keys() -> None:
 
 def test_architectures_name_no_sinks() -> None:
     files = sorted((ROOT / "edgellm" / "arch").rglob("*.py"))
-    learned = re.compile("learned[_ ]sinks|attn_sinks")          # gpt-oss: another thing
+    learned = re.compile("learned[_ ]sinks|attn_sinks")  # gpt-oss: another thing
     assert len(files) > 8 and not [file.name for file in files if "sink" in learned.sub("", file.read_text())]

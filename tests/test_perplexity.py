@@ -1,4 +1,5 @@
 """Perplexity and divergence: against the definition computed from all logits, against llama.cpp's numbers, and as a command."""
+
 from __future__ import annotations
 
 import json
@@ -15,8 +16,13 @@ from edgellm.errors import NumericError, OptionError
 from edgellm.tools.perplexity import Windows, cut, measure
 
 # llama-cpp-python 0.3.36, scripts/peers/llama_cpp_perplexity.py on story_text(100), windows of 128 tokens
-LLAMA_CPP = {"stories260K-F32": 4.7464, "stories260K-Q8_0": 4.7403, "stories260K-Q4_K_M": 4.7935,
-             "stories3M-pad256-F16": 17.2785, "cardputer-chat-F16": 20.6002}
+LLAMA_CPP = {
+    "stories260K-F32": 4.7464,
+    "stories260K-Q8_0": 4.7403,
+    "stories260K-Q4_K_M": 4.7935,
+    "stories3M-pad256-F16": 17.2785,
+    "cardputer-chat-F16": 20.6002,
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +68,10 @@ def test_divergence_is_the_definition(models: Path) -> None:
     with edgellm.load(models / "q4.gguf", threads=1) as model, edgellm.load(models / "spm.gguf", threads=1) as base:
         ids = model.tokenizer.encode(story_text(3))
         report = measure(model, ids, cut(len(ids), 64, most=2), base=base)
-        p, q = (np.concatenate([one.logits([1, *ids[at + 1 : at + 64]])[32:63] for at in (0, 64)]).astype(np.float64)
-                for one in (base, model))
+        p, q = (
+            np.concatenate([one.logits([1, *ids[at + 1 : at + 64]])[32:63] for at in (0, 64)]).astype(np.float64)
+            for one in (base, model)
+        )
     p, q = (np.exp(x - x.max(axis=1, keepdims=True)) for x in (p, q))
     p, q = (x / x.sum(axis=1, keepdims=True) for x in (p, q))
     targets = [*ids[33:64], *ids[97:128]]
@@ -86,22 +94,34 @@ def test_a_model_does_not_diverge_from_itself(models: Path) -> None:
         assert report.divergence.maximum == 0 and report.divergence.same_top == 1 and report.divergence.delta_p_rms == 0
 
 
-@pytest.mark.parametrize(("tokens", "context", "stride", "windows"), [
-    (1024, 512, None, Windows(512, 512, 256, 2)), (1535, 512, None, Windows(512, 512, 256, 2)),
-    (1000, 512, 128, Windows(576, 128, 447, 4)), (577, 512, 128, Windows(576, 128, 447, 1)),
-])
+@pytest.mark.parametrize(
+    ("tokens", "context", "stride", "windows"),
+    [
+        (1024, 512, None, Windows(512, 512, 256, 2)),
+        (1535, 512, None, Windows(512, 512, 256, 2)),
+        (1000, 512, 128, Windows(576, 128, 447, 4)),
+        (577, 512, 128, Windows(576, 128, 447, 1)),
+    ],
+)
 def test_windows_are_those_of_llama_cpp(tokens: int, context: int, stride: int | None, windows: Windows) -> None:
     assert cut(tokens, context, stride) == windows
     assert windows.scored == (255 if stride is None else 128)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: cut(1023, 512), lambda: cut(576, 512, 128), lambda: cut(5000, 4), lambda: cut(5000, 64, 0), lambda: cut(5000, 64, 65),
-    lambda: cut(5000, 64, None, 0),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: cut(1023, 512),
+        lambda: cut(576, 512, 128),
+        lambda: cut(5000, 4),
+        lambda: cut(5000, 64, 0),
+        lambda: cut(5000, 64, 65),
+        lambda: cut(5000, 64, None, 0),
+    ],
+)
 def test_what_is_not_possible_is_said(call: object) -> None:
     with pytest.raises(OptionError):
-        call()                                                             # type: ignore[operator]
+        call()  # type: ignore[operator]
 
 
 def test_the_conversation_stays_and_other_calls_wait(models: Path) -> None:
@@ -135,13 +155,19 @@ def test_the_command_takes_what_the_model_was_trained_for(models: Path, capsys: 
     assert json.loads(capsys.readouterr().out)["context"] == 128
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["spm.gguf", "absent.txt"], "absent.txt cannot be read"), (["spm.gguf", "spm.gguf"], "not UTF-8"),
-    (["spm.gguf", "text.txt", "-c", "4000"], "longer text"), (["spm.gguf", "text.txt", "-c", "2"], "--context 2"),
-    (["spm.gguf", "text.txt", "-c", "64", "--kl-base", "bpe.gguf"], "vocabular"),
-])
-def test_wrong_calls_end_in_one_line(models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-                                     arguments: list[str], message: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["spm.gguf", "absent.txt"], "absent.txt cannot be read"),
+        (["spm.gguf", "spm.gguf"], "not UTF-8"),
+        (["spm.gguf", "text.txt", "-c", "4000"], "longer text"),
+        (["spm.gguf", "text.txt", "-c", "2"], "--context 2"),
+        (["spm.gguf", "text.txt", "-c", "64", "--kl-base", "bpe.gguf"], "vocabular"),
+    ],
+)
+def test_wrong_calls_end_in_one_line(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
     monkeypatch.chdir(models)
     assert run(["perplexity", *arguments]) == 2
     printed = capsys.readouterr()

@@ -1,4 +1,5 @@
 """The CPU plan's structure: how often threads meet in a layer, and that kernels cut rows as the plan thinks they do."""
+
 from __future__ import annotations
 
 import ctypes
@@ -32,12 +33,21 @@ from edgellm.passes import optimise
 from edgellm.weights import WeightStore
 
 HEADS, KV_HEADS = 8, 4
-SCRATCH = MATMUL.at("scratch") // 8              # a word of a product's record: an address that is each thread's own
+SCRATCH = MATMUL.at("scratch") // 8  # a word of a product's record: an address that is each thread's own
 
 
 def plan_of(folder: Path, name: str, threads: int, n_layers: int, quant: str = "Q8_0") -> PlanBuilder:
-    path = tiny_model(folder / f"{n_layers}.gguf", name, quant, n_layers=n_layers, n_heads=HEADS, n_kv_heads=KV_HEADS, head_dim=32,
-                      n_embd=256, n_ff=512)
+    path = tiny_model(
+        folder / f"{n_layers}.gguf",
+        name,
+        quant,
+        n_layers=n_layers,
+        n_heads=HEADS,
+        n_kv_heads=KV_HEADS,
+        head_dim=32,
+        n_embd=256,
+        n_ff=512,
+    )
     gguf = open_gguf(path)
     _, graph = arch.load_graph(gguf, 64)
     layout = plan_memory(graph.states, context=64, sinks=4, chunk=8)
@@ -56,17 +66,17 @@ def barriers_of_a_layer(folder: Path, name: str, threads: int) -> tuple[int, int
 def test_a_layer_has_few_barriers(tmp_path: Path, name: str) -> None:
     # the choice, rows by expert, shared experts beside the others
     routing = name in (*ROUTINGS, "qwen35moe", "qwen3next", "deepseek2", "mistral4", "kimi-linear")
-    gates = 3 * (name in ("qwen35", "qwen35moe", "qwen3next"))   # of heads, which are copied apart from queries
-    gates += name in ("afmoe", "laguna", "muse-glimmer", "step35")       # of attention, before its product
+    gates = 3 * (name in ("qwen35", "qwen35moe", "qwen3next"))  # of heads, which are copied apart from queries
+    gates += name in ("afmoe", "laguna", "muse-glimmer", "step35")  # of attention, before its product
     # products of heads, before attention and after it; products through short rows, two after each other
     short_rows = dict.fromkeys(("minicpm3", "plm"), (2, 7)) | dict.fromkeys(("deepseek2", "mistral4"), (2, 5))
     short_rows |= {"arwkv7": (2, 12), "rwkv6": (4, 15), "rwkv6qwen2": (3, 12), "rwkv7": (3, 14), "kimi-linear": (1, 5)}
-    short_rows |= {"arctic": (0, 1), "grovemoe": (2, 5)}         # a dense feed-forward, a second bank of experts
+    short_rows |= {"arctic": (0, 1), "grovemoe": (2, 5)}  # a dense feed-forward, a second bank of experts
     more, more_of_many = short_rows.get(name, (0, 0))
-    rows = {"gemma4": 1, "gemma3n": 5}.get(name, 0)              # of a token, beside the one that all have
-    both = 4 * (name == "falcon-h1")             # attention and a recurrent layer
-    wanted = int(name == "lfm2")                 # its third layer needs all rows for less than its second
-    rounds = 1 + (name == "nanbeige")            # through the same layers
+    rows = {"gemma4": 1, "gemma3n": 5}.get(name, 0)  # of a token, beside the one that all have
+    both = 4 * (name == "falcon-h1")  # attention and a recurrent layer
+    wanted = int(name == "lfm2")  # its third layer needs all rows for less than its second
+    rounds = 1 + (name == "nanbeige")  # through the same layers
     for threads in (2, 3, 8):
         decode, batch = barriers_of_a_layer(tmp_path, name, threads)
         assert decode <= rounds * (8 + routing + gates + both + more + 2 * rows), threads
@@ -75,13 +85,13 @@ def test_a_layer_has_few_barriers(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
 def test_heads_that_threads_share_evenly_need_no_barrier_of_their_own(tmp_path: Path, name: str) -> None:
-    assert barriers_of_a_layer(tmp_path, name, 2)[0] == 4       # before the attention's output, gate and up, down, the next layer
+    assert barriers_of_a_layer(tmp_path, name, 2)[0] == 4  # before the attention's output, gate and up, down, the next layer
     assert barriers_of_a_layer(tmp_path, name, 3)[0] == 7
 
 
 def test_activations_are_rounded_once_for_each_input(tmp_path: Path) -> None:
     kernels = [record.kernel for record in plan_of(tmp_path, "llama", 2, 3).records]
-    assert kernels.count("quantise:q8") == 3 * 4 + 2         # q k v, output, gate up, down; the last queries, and the logits
+    assert kernels.count("quantise:q8") == 3 * 4 + 2  # q k v, output, gate up, down; the last queries, and the logits
     assert kernels.count("matmul:Q8_0") == 3 * 7 + 1
 
 
@@ -113,8 +123,9 @@ def test_chunks_go_to_whoever_comes_first_and_give_the_same(tmp_path: Path, monk
                 shared = products_in_chunks(program.table[0], executable._plan.records, single)
                 assert executable.threads == threads
                 assert 2 * sum(shared) > len(shared) if threads > 1 else not any(shared)
-            answers.append([model.logits(list(range(1, 41))), *(model.generate([5], max_tokens=20, temperature=0).token_ids
-                                                                for _ in range(2))])
+            answers.append(
+                [model.logits(list(range(1, 41))), *(model.generate([5], max_tokens=20, temperature=0).token_ids for _ in range(2))]
+            )
     for other in answers[1:]:
         assert np.array_equal(answers[0][0], other[0]) and answers[0][1:] == other[1:]
 
@@ -139,7 +150,7 @@ def test_threads_that_wait_prefetch_their_next_weights(tmp_path: Path, monkeypat
     weights, row_bytes, n = (MATMUL.at(name) // 8 for name in ("weights", "row_bytes", "n"))
     found = list[int]()
     for place in np.flatnonzero(table[0, :, abi.BARRIER_AFTER]).tolist():
-        later = [*range(place + 1, len(records)), *range(place + 1)]             # after the last record come those of the next step
+        later = [*range(place + 1, len(records)), *range(place + 1)]  # after the last record come those of the next step
         following = next(other for other in later if records[other].weight_bytes or records[other].key_bytes)
         for ith, words in enumerate(table[:, place]):
             if not records[following].kernel.startswith("matmul:"):
@@ -151,9 +162,9 @@ def test_threads_that_wait_prefetch_their_next_weights(tmp_path: Path, monkeypat
             assert words[abi.AHEAD_BYTES] == min(700, (end - first) * product[row_bytes])
             found.append(following)
     assert len(found) >= 2 * threads and {records[place].kernel for place in found} == {"matmul:Q8_0"}
-    assert len(found) < threads * table[0, :, abi.BARRIER_AFTER].sum()           # attention and experts come first after others
+    assert len(found) < threads * table[0, :, abi.BARRIER_AFTER].sum()  # attention and experts come first after others
     assert not table[:, table[0, :, abi.BARRIER_AFTER] == 0, abi.AHEAD].any()
-    for differ, mode in ((True, "decode"), (False, "batch")):                    # who takes which chunk is not known
+    for differ, mode in ((True, "decode"), (False, "batch")):  # who takes which chunk is not known
         monkeypatch.setattr(system, "cores_differ", lambda differ=differ: differ)
         other = plan.program({record.kernel: 1 for record in plan.records}, mode)
         assert not other.table[..., abi.AHEAD].any()
@@ -226,11 +237,11 @@ def test_a_thread_that_is_held_up_leaves_its_chunks_to_others() -> None:
 def test_barriers() -> None:
     barriers = Barriers()
     assert not barriers.add([Use("a", ("decode", 1), True)])
-    assert not barriers.add([Use("a", ("decode", 1), False), Use("b", None, True)])   # the same part of a
+    assert not barriers.add([Use("a", ("decode", 1), False), Use("b", None, True)])  # the same part of a
     assert barriers.produced_locally(Use("a", ("decode", 1), False))
     assert not barriers.produced_locally(Use("a", ("decode", 2), False))
     assert barriers.add([Use("a", ("decode", 2), False)])
-    assert not barriers.add([Use("a", None, False)])                                  # readers never wait for readers
+    assert not barriers.add([Use("a", None, False)])  # readers never wait for readers
     assert barriers.add([Use("a", ("decode", 2), True)])
     assert barriers.add([Use("a", None, True)]) and barriers.add([Use("a", None, True)])
 
@@ -257,9 +268,18 @@ def test_products_cut_a_row_as_the_plan_thinks(name: str, threads: int) -> None:
     scratch = np.zeros(scratch_bytes(name, k) + 64, np.uint8)
     for ith in range(threads):
         out = np.full(n, np.nan, np.float32)
-        record = MATMUL.record(step=step.ctypes.data, weights=weights.ctypes.data, row_bytes=weights.strides[0], n=n, k=k,
-                               x=x.ctypes.data, x_stride=len(x), out=out.ctypes.data, out_stride=out.nbytes,
-                               scratch=scratch.ctypes.data)
+        record = MATMUL.record(
+            step=step.ctypes.data,
+            weights=weights.ctypes.data,
+            row_bytes=weights.strides[0],
+            n=n,
+            k=k,
+            x=x.ctypes.data,
+            x_stride=len(x),
+            out=out.ctypes.data,
+            out_stride=out.nbytes,
+            scratch=scratch.ctypes.data,
+        )
         kernel(record.ctypes.data, ith, threads)
         written = np.flatnonzero(~np.isnan(out))
         np.testing.assert_array_equal(written, np.arange(n * ith // threads, n * (ith + 1) // threads))

@@ -1,4 +1,5 @@
 """`profile`: a real step of a conversation, whose parts add up to it."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -35,14 +36,15 @@ def test_a_profiled_step_is_a_real_one(tmp_path: Path, name: str, threads: int) 
             calls = {kind.kind: kind.calls for kind in times.kinds if kind.kind not in OWN_KINDS}
             assert calls == {kernel: records.count(kernel) for kernel in records}
             assert {kind.kind for kind in times.kinds} >= OWN_KINDS and all(kind.seconds >= 0 for kind in times.kinds)
-        left = min(times.seconds * (1 - times.coverage) for times in found)       # the way from Python into the walk and back
+        left = min(times.seconds * (1 - times.coverage) for times in found)  # the way from Python into the walk and back
         assert 0 <= left < 50e-6 * slowness() or left < 0.03 * min(times.seconds for times in found)
 
 
 def test_parts_are_of_the_clock_that_python_reads(tmp_path: Path) -> None:
     with ready(tiny_model(tmp_path / "m.gguf"), threads=1) as (executable, _):
-        batch = StepBatch.single(executable.new_state(), np.array([1], np.int32), Sequence(executable.layout).place(1),
-                                 np.zeros(1, np.int32))
+        batch = StepBatch.single(
+            executable.new_state(), np.array([1], np.int32), Sequence(executable.layout).place(1), np.zeros(1, np.int32)
+        )
         executable.profile(batch)
         clock = executable._timed["decode"][1]
         assert isinstance(clock, Clock)

@@ -1,4 +1,5 @@
 """Fetching models from a hub that misbehaves: what is under a final name is whole and right, or is not there."""
+
 from __future__ import annotations
 
 import os
@@ -127,10 +128,12 @@ def test_a_loopback_redirect_needs_a_loopback_hub() -> None:
     local, remote = ("http", "127.0.0.1", 80), ("https", "huggingface.co", 443)
     web._check_scheme(urlsplit("http://127.0.0.1:9/x"), "", local)
     check_address(ip_address("127.0.0.1"), urlsplit("http://127.0.0.1:9/x"), local)
-    for check in (lambda: web._check_scheme(urlsplit("http://127.0.0.1/x"), "", remote),
-                  lambda: check_address(ip_address("127.0.0.1"), urlsplit("https://innocent.example/x"), remote),
-                  lambda: check_address(ip_address("::1"), urlsplit("https://innocent.example/x"), remote),
-                  lambda: check_address(ip_address("fe80::1"), urlsplit("https://innocent.example/x"), remote)):
+    for check in (
+        lambda: web._check_scheme(urlsplit("http://127.0.0.1/x"), "", remote),
+        lambda: check_address(ip_address("127.0.0.1"), urlsplit("https://innocent.example/x"), remote),
+        lambda: check_address(ip_address("::1"), urlsplit("https://innocent.example/x"), remote),
+        lambda: check_address(ip_address("fe80::1"), urlsplit("https://innocent.example/x"), remote),
+    ):
         with pytest.raises(DownloadError):
             check()
 
@@ -157,7 +160,7 @@ def test_a_file_that_changes_during_the_download_is_taken_new(server: LocalHub, 
         server.commit, server.etag = "d" * 40, '"cdn-2"'
 
     server.misbehave(change)
-    with pytest.raises(DownloadError, match="no version"):       # the pinned commit is gone: said, and nothing glued
+    with pytest.raises(DownloadError, match="no version"):  # the pinned commit is gone: said, and nothing glued
         pull(NAME, hub=client(server))
     assert pull(NAME, hub=client(server)).read_bytes() == changed
 
@@ -176,16 +179,19 @@ def test_other_bytes_of_the_same_length_under_a_new_etag_start_over(server: Loca
     assert server.asked("bytes")[1].headers["if-range"] == '"cdn-1"'
 
 
-@pytest.mark.parametrize("facts, said", [
-    ({"X-Repo-Commit": "../../../tmp"}, "which version"),
-    ({"X-Repo-Commit": ""}, "which version"),
-    ({"X-Linked-Size": "-5"}, "how long"),
-    ({"X-Linked-Size": "many"}, "how long"),
-    ({"X-Linked-Etag": '"../../evil"'}, "no sha256"),
-    ({"X-Linked-Etag": '"' + "a" * 40 + '"'}, "no sha256"),
-    ({"X-Linked-Size": "99" + "9" * 12}, "free space"),
-    ({"Location": "file:///etc/passwd"}, "does not follow"),
-])
+@pytest.mark.parametrize(
+    "facts, said",
+    [
+        ({"X-Repo-Commit": "../../../tmp"}, "which version"),
+        ({"X-Repo-Commit": ""}, "which version"),
+        ({"X-Linked-Size": "-5"}, "how long"),
+        ({"X-Linked-Size": "many"}, "how long"),
+        ({"X-Linked-Etag": '"../../evil"'}, "no sha256"),
+        ({"X-Linked-Etag": '"' + "a" * 40 + '"'}, "no sha256"),
+        ({"X-Linked-Size": "99" + "9" * 12}, "free space"),
+        ({"Location": "file:///etc/passwd"}, "does not follow"),
+    ],
+)
 def test_facts_that_cannot_be(facts: dict[str, str], said: str, server: LocalHub, cache: Path, tmp_path: Path) -> None:
     server.facts = facts
     assert said in refused(server, f"{NAME}:{FILE}") and nothing_outside(tmp_path)
@@ -241,12 +247,47 @@ def test_split_files_are_fetched_in_order(server: LocalHub, cache: Path) -> None
 
 
 HOSTILE_PATHS = [
-    "../../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a/./evil.gguf", "..\\evil.gguf", "C:\\evil.gguf", "C:evil.gguf",
-    "a//evil.gguf", "evil\0.gguf", "evil\n.gguf", "\x1b[2Jevil.gguf", "\u202eevil.gguf", "con.gguf", "NUL.gguf", "aux/evil.gguf",
-    "lpt1.x.gguf", "-rf.gguf", "~/evil.gguf", "~root.gguf", " evil.gguf", "evil .gguf ",
-    "x" * 300 + ".gguf", "x/" * 600 + "evil.gguf",
-    "a./evil.gguf", ".", "..", "", "/", "//evil.gguf", "evil.gguf/", "evil.gguf/..", "evil?.gguf", "evil*.gguf", 'evil".gguf',
-    "evil|.gguf", "a<b.gguf", "\ud800evil.gguf", "../.gguf", "..../../evil.gguf", ".../\x7f.gguf", "blobs/../../../evil.gguf",
+    "../../evil.gguf",
+    "/etc/evil.gguf",
+    "a/../../evil.gguf",
+    "a/./evil.gguf",
+    "..\\evil.gguf",
+    "C:\\evil.gguf",
+    "C:evil.gguf",
+    "a//evil.gguf",
+    "evil\0.gguf",
+    "evil\n.gguf",
+    "\x1b[2Jevil.gguf",
+    "\u202eevil.gguf",
+    "con.gguf",
+    "NUL.gguf",
+    "aux/evil.gguf",
+    "lpt1.x.gguf",
+    "-rf.gguf",
+    "~/evil.gguf",
+    "~root.gguf",
+    " evil.gguf",
+    "evil .gguf ",
+    "x" * 300 + ".gguf",
+    "x/" * 600 + "evil.gguf",
+    "a./evil.gguf",
+    ".",
+    "..",
+    "",
+    "/",
+    "//evil.gguf",
+    "evil.gguf/",
+    "evil.gguf/..",
+    "evil?.gguf",
+    "evil*.gguf",
+    'evil".gguf',
+    "evil|.gguf",
+    "a<b.gguf",
+    "\ud800evil.gguf",
+    "../.gguf",
+    "..../../evil.gguf",
+    ".../\x7f.gguf",
+    "blobs/../../../evil.gguf",
 ]
 
 
@@ -257,10 +298,16 @@ def test_hostile_paths_in_a_listing_write_nothing_outside(path: str, server: Loc
     assert nothing_outside(tmp_path) and not list(cache.rglob("*.gguf"))
 
 
-@pytest.mark.parametrize("listing", [
-    {"no": "list"}, [1, "x", None, {"type": "file"}, {"type": "file", "path": 3}, {"type": "file", "path": "m.gguf", "size": -1}],
-    [{"type": "file", "path": "m.gguf", "size": 4, "lfs": {"oid": "../x", "size": 4}}], "text", None,
-])
+@pytest.mark.parametrize(
+    "listing",
+    [
+        {"no": "list"},
+        [1, "x", None, {"type": "file"}, {"type": "file", "path": 3}, {"type": "file", "path": "m.gguf", "size": -1}],
+        [{"type": "file", "path": "m.gguf", "size": 4, "lfs": {"oid": "../x", "size": 4}}],
+        "text",
+        None,
+    ],
+)
 def test_listings_that_are_none(listing: Any, server: LocalHub, tmp_path: Path) -> None:
     server.listed["o/evil"] = listing
     refused(server, "hf:o/evil")
@@ -310,7 +357,7 @@ def test_a_proxy_is_used(server: LocalHub, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("http_proxy", server.bytes_endpoint)
     monkeypatch.setenv("no_proxy", "")
     far = Hub({"HF_ENDPOINT": "http://hub.example", "HF_HOME": "/nonexistent"}, Limits(tries=1, pause=0.0))
-    with pytest.raises(DownloadError):                       # our server refuses CONNECT, but was asked
+    with pytest.raises(DownloadError):  # our server refuses CONNECT, but was asked
         far.facts("o/r", FILE, "main")
     assert not server.asked("hub")
 

@@ -1,4 +1,5 @@
 """Servers that mean to hold us, to fill our memory, or to lead us into the user's own network."""
+
 from __future__ import annotations
 
 import itertools
@@ -21,8 +22,10 @@ from edgellm.errors import DownloadError
 pytestmark = pytest.mark.usefixtures("cache")
 Talk = Callable[[socket.socket], None]
 ONCE = Limits(silence=0.4, connect=1.0, tries=1, pause=0.0)
-FACTS = (f"HTTP/1.1 200 OK\r\nX-Repo-Commit: {'c' * 40}\r\nX-Linked-Etag: \"{'a' * 64}\"\r\nX-Linked-Size: 700000\r\n"
-         "Content-Length: 700000\r\n\r\n").encode()
+FACTS = (
+    f'HTTP/1.1 200 OK\r\nX-Repo-Commit: {"c" * 40}\r\nX-Linked-Etag: "{"a" * 64}"\r\nX-Linked-Size: 700000\r\n'
+    "Content-Length: 700000\r\n\r\n"
+).encode()
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -47,7 +50,7 @@ def raw() -> Iterator[Callable[[Talk], Hub]]:
                     else:
                         talk(connection)
                 except OSError:
-                    pass                         # the client has had enough
+                    pass  # the client has had enough
 
     def start(talk: Talk) -> Hub:
         threading.Thread(target=serve, args=(talk,), daemon=True).start()
@@ -99,18 +102,27 @@ def endless_trailer(connection: socket.socket) -> None:
         connection.sendall(b"X: y\r\n" * 1000)
 
 
-@pytest.mark.parametrize("talk", [drip_header, continue_slowly, continue_fast, long_header, slow_extension, fast_extensions,
-                                  endless_trailer])
+@pytest.mark.parametrize(
+    "talk", [drip_header, continue_slowly, continue_fast, long_header, slow_extension, fast_extensions, endless_trailer]
+)
 def test_no_server_holds_us(talk: Talk, raw: Callable[[Talk], Hub]) -> None:
     hub, start = raw(talk), time.monotonic()
     refused(None, f"{NAME}:{FILE}", hub)  # type: ignore[arg-type]  # the hub is given
-    assert time.monotonic() - start < 50             # of the 100 seconds and more that it would go on
+    assert time.monotonic() - start < 50  # of the 100 seconds and more that it would go on
 
 
-@pytest.mark.parametrize("body", [
-    b"[" + b"[]," * 10_000_000 + b"[]]", b"[" + b"[]," * 1_300_000 + b"[]]", b'["\xf0\x9f\x98\x80' + b"x" * 4_000_000 + b'"]',
-    b"[" * 4_000_000, b'[{"type":"file","path":"x"}' + b',{"a":{}}' * 400_000 + b"]", b"1" * 3_000_000],
-    ids=["30 MB", "empty lists", "one text", "depth", "objects", "digits"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" + b"[]," * 10_000_000 + b"[]]",
+        b"[" + b"[]," * 1_300_000 + b"[]]",
+        b'["\xf0\x9f\x98\x80' + b"x" * 4_000_000 + b'"]',
+        b"[" * 4_000_000,
+        b'[{"type":"file","path":"x"}' + b',{"a":{}}' * 400_000 + b"]",
+        b"1" * 3_000_000,
+    ],
+    ids=["30 MB", "empty lists", "one text", "depth", "objects", "digits"],
+)
 def test_listings_cost_little_memory(body: bytes, raw: Callable[[Talk], Hub]) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     tracemalloc.start()
@@ -127,9 +139,25 @@ def test_a_listing_that_breaks_off_is_a_typed_error(raw: Callable[[Talk], Hub]) 
         raw(lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n[")).files("o/r")
 
 
-@pytest.mark.parametrize("address", [
-    "10.0.0.1", "0x0a000001", "012.0.0.1", "167772161", "10.1", "0xa9.0xfe.1", "[::ffff:10.0.0.1]",
-    "[64:ff9b::10.0.0.1]", "[2002:a00:1::]", "[fe80::1]", "169.254.169.254", "0", "224.0.0.1", "100.64.0.1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "10.0.0.1",
+        "0x0a000001",
+        "012.0.0.1",
+        "167772161",
+        "10.1",
+        "0xa9.0xfe.1",
+        "[::ffff:10.0.0.1]",
+        "[64:ff9b::10.0.0.1]",
+        "[2002:a00:1::]",
+        "[fe80::1]",
+        "169.254.169.254",
+        "0",
+        "224.0.0.1",
+        "100.64.0.1",
+    ],
+)
 def test_private_addresses_are_refused_in_every_spelling(address: str, server: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     server.misbehave(*[redirect(f"https://{address}/x") for _ in range(9)])
     reached: list[Any] = []
@@ -177,7 +205,7 @@ def test_a_range_of_five_thousand_digits(server: LocalHub) -> None:
     assert "another piece" in refused(server, hub=client(server))
 
 
-@pytest.mark.parametrize("size", [True, -1, 1.5, "4", None, 10 ** 18])
+@pytest.mark.parametrize("size", [True, -1, 1.5, "4", None, 10**18])
 def test_sizes_in_a_listing(size: Any) -> None:
     line = json.loads(json.dumps({"type": "file", "path": "m.gguf", "size": size}))
     assert _listed(line, "o/r", "c" * 40) is None and _listed({**line, "size": 4}, "o/r", "c" * 40) is not None

@@ -1,4 +1,5 @@
 """Fetching models against kills, full disks and other programs: what was fetched stays, and nothing is half under a final name."""
+
 from __future__ import annotations
 
 import os
@@ -55,7 +56,7 @@ def test_kills_end_in_right_files(count: int, server: LocalHub, cache: Path) -> 
         resumed += any("range" in request.headers for request in server.asked("bytes"))
         place.unlink()
         blob.unlink()
-    assert resumed > count * 0.3                                      # the others died before the first byte, or late
+    assert resumed > count * 0.3  # the others died before the first byte, or late
 
 
 def test_two_hundred_cuts_at_any_byte_end_in_the_right_file(server: LocalHub, cache: Path) -> None:
@@ -107,7 +108,7 @@ def test_kill_nine_in_the_middle(server: LocalHub, cache: Path, tmp_path: Path) 
         dead.set()
         child.stdout.close()
         assert [blob.name for blob in blobs(cache)] == [f"{SHA256}.incomplete"] and not list(cache.glob("models--*/snapshots/*/*"))
-        assert blobs(cache)[0].read_bytes() == DATA[:blobs(cache)[0].stat().st_size]
+        assert blobs(cache)[0].read_bytes() == DATA[: blobs(cache)[0].stat().st_size]
     server.misbehave()
     check_whole(pull(NAME, hub=client(server)), cache)
     assert int(server.asked("bytes")[-1].headers["range"].removeprefix("bytes=").removesuffix("-")) > len(DATA) // 2
@@ -118,7 +119,7 @@ def test_damage_in_the_kept_half_is_found(server: LocalHub, cache: Path) -> None
     part.parent.mkdir(parents=True)
     part.write_bytes(bytes(400_000))
     assert "other bytes" in refused(server) and not part.exists()
-    part.write_bytes(bytes(len(DATA) + 10))                  # more than the file has
+    part.write_bytes(bytes(len(DATA) + 10))  # more than the file has
     check_whole(pull(NAME, hub=client(server)), cache)
 
 
@@ -138,7 +139,7 @@ def test_a_full_disk_leaves_a_beginning(n: int, server: LocalHub, cache: Path, m
         def write(self, data: memoryview) -> int:
             if self._written == n:
                 raise OSError(28, "No space left on device")
-            written: int = self._file.write(data[:n - self._written])
+            written: int = self._file.write(data[: n - self._written])
             self._written += written
             return written
 
@@ -156,7 +157,7 @@ def test_room_is_looked_for_first(server: LocalHub, cache: Path, monkeypatch: py
     assert "free space" in refused(server) and not server.asked("bytes") and not cache.exists()
     part = cache / "models--o--r" / "blobs" / f"{SHA256}.incomplete"
     part.parent.mkdir(parents=True)
-    part.write_bytes(DATA[:100_000])                         # what is here already needs no room
+    part.write_bytes(DATA[:100_000])  # what is here already needs no room
     check_whole(pull(NAME, hub=client(server)), cache)
 
 

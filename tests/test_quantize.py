@@ -1,4 +1,5 @@
 """`edgellm quantize`: llama.cpp's types and values in the file, errors that say what to do, whole files or none."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -88,13 +89,26 @@ def test_types_are_llama_cpps(model: Model) -> None:
 def write_model(path: Path, *, columns: int = 512, tensors: list[NewTensor] | None = None, spoil: float | None = None) -> Path:
     """A file with the shapes of a small model and random values."""
     if tensors is None:
-        tensors = [NewTensor("token_embd.weight", (300, columns), F32), NewTensor("output_norm.weight", (columns,), F32),
-                   *(NewTensor(f"blk.{layer}.{name}.weight", (256, columns), F32 if layer else F16)
-                     for layer in range(2) for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_down", "ffn_up")),
-                   NewTensor("blk.1.ffn_gate_exps.weight", (3, 64, columns), F32)]
+        tensors = [
+            NewTensor("token_embd.weight", (300, columns), F32),
+            NewTensor("output_norm.weight", (columns,), F32),
+            *(
+                NewTensor(f"blk.{layer}.{name}.weight", (256, columns), F32 if layer else F16)
+                for layer in range(2)
+                for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_down", "ffn_up")
+            ),
+            NewTensor("blk.1.ffn_gate_exps.weight", (3, 64, columns), F32),
+        ]
     random = np.random.default_rng(5)
-    metadata = {"general.architecture": "llama", "llama.block_count": 2, "llama.attention.head_count": 4, "general.name": "x",
-                "llama.attention.head_count_kv": 4, "tokenizer.ggml.tokens": ["a", "b"], "split.count": np.uint16(1)}
+    metadata = {
+        "general.architecture": "llama",
+        "llama.block_count": 2,
+        "llama.attention.head_count": 4,
+        "general.name": "x",
+        "llama.attention.head_count_kv": 4,
+        "tokenizer.ggml.tokens": ["a", "b"],
+        "split.count": np.uint16(1),
+    }
     with GGUFWriter(path, metadata, tensors) as writer:
         for tensor in tensors:
             values = random.standard_normal(tensor.shape).astype(np.float32) * np.float32(0.05)
@@ -132,8 +146,9 @@ def test_a_file_is_quantised(tmp_path: Path, type_: str) -> None:
 
 def test_wishes_come_before_the_mix(tmp_path: Path) -> None:
     source = write_model(tmp_path / "source.gguf")
-    options = QuantizeOptions(type="q4_k_m", tensor_types=("attn_[qk]=Q8_0", "attn_k=Q2_K", "FFN_DOWN=q5_1"),
-                              token_embedding_type="f16")
+    options = QuantizeOptions(
+        type="q4_k_m", tensor_types=("attn_[qk]=Q8_0", "attn_k=Q2_K", "FFN_DOWN=q5_1"), token_embedding_type="f16"
+    )
     types = {name: kind.name for name, kind in plan(source, options).types.items()}
     assert types["blk.0.attn_q.weight"] == types["blk.1.attn_k.weight"] == "Q8_0"
     assert types["blk.0.ffn_down.weight"] == "Q5_1" and types["token_embd.weight"] == "F16"
@@ -144,15 +159,18 @@ def test_wishes_come_before_the_mix(tmp_path: Path) -> None:
     assert tied["token_embd.weight"].name == "Q5_0"
 
 
-@pytest.mark.parametrize(("options", "error", "message"), [
-    ({"type": "Q4_X"}, OptionError, "choose one of F32"),
-    ({"type": "Q8_0", "tensor_types": ("ffn",)}, OptionError, "PATTERN=TYPE"),
-    ({"type": "Q8_0", "tensor_types": ("ffn=Q9",)}, OptionError, "not a type of weights"),
-    ({"type": "Q8_0", "tensor_types": ("(=Q8_0",)}, OptionError, "regular expression"),
-    ({"type": "Q8_0", "output_type": "I8"}, OptionError, "--output-type"),
-    ({"type": "Q2_K_S"}, OptionError, "--imatrix"),
-    ({"type": "Q4_K", "tensor_types": ("ffn=IQ2_XS",)}, OptionError, "--imatrix"),
-])
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"type": "Q4_X"}, OptionError, "choose one of F32"),
+        ({"type": "Q8_0", "tensor_types": ("ffn",)}, OptionError, "PATTERN=TYPE"),
+        ({"type": "Q8_0", "tensor_types": ("ffn=Q9",)}, OptionError, "not a type of weights"),
+        ({"type": "Q8_0", "tensor_types": ("(=Q8_0",)}, OptionError, "regular expression"),
+        ({"type": "Q8_0", "output_type": "I8"}, OptionError, "--output-type"),
+        ({"type": "Q2_K_S"}, OptionError, "--imatrix"),
+        ({"type": "Q4_K", "tensor_types": ("ffn=IQ2_XS",)}, OptionError, "--imatrix"),
+    ],
+)
 def test_options_that_cannot_be_met(tmp_path: Path, options: dict[str, Any], error: type[EdgeError], message: str) -> None:
     source = write_model(tmp_path / "source.gguf")
     with pytest.raises(error, match=message):
@@ -213,8 +231,9 @@ def test_split_output(tmp_path: Path) -> None:
 
 
 def test_parts_replace_neither_the_source_nor_other_files(tmp_path: Path) -> None:
-    parts = quantize(write_model(tmp_path / "source.gguf"), tmp_path / "m.gguf",
-                     QuantizeOptions(type="F16", split_bytes=1_000_000)).paths
+    parts = quantize(
+        write_model(tmp_path / "source.gguf"), tmp_path / "m.gguf", QuantizeOptions(type="F16", split_bytes=1_000_000)
+    ).paths
     before = [Path(path).read_bytes() for path in parts]
     half = QuantizeOptions(type="Q8_0", split_bytes=530_000, pure=True, force=True)
     made = quantize(parts[0], tmp_path / "n.gguf", half)
@@ -269,8 +288,12 @@ def test_importance_guides_the_rounding(tmp_path: Path) -> None:
         assert better < worse
     with open_gguf(out) as file:
         keys = {key: value for key, value in file.metadata.items() if key.startswith("quantize.")}
-        assert keys == {"quantize.imatrix.file": str(matrix), "quantize.imatrix.dataset": "wiki.txt",
-                        "quantize.imatrix.entries_count": 3, "quantize.imatrix.chunks_count": 3}
+        assert keys == {
+            "quantize.imatrix.file": str(matrix),
+            "quantize.imatrix.dataset": "wiki.txt",
+            "quantize.imatrix.entries_count": 3,
+            "quantize.imatrix.chunks_count": 3,
+        }
 
 
 def test_importance_of_another_model(tmp_path: Path) -> None:
@@ -405,9 +428,11 @@ def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
         for tensor in tensors:
             for _ in range(8):
                 writer.write(tensor.name, values)
-    program = ("import sys\nfrom edgellm.tools.quantize import *\n"
-               "quantize(sys.argv[1], sys.argv[2], QuantizeOptions(type='Q8_0', threads=2))\n"
-               "print(next(line for line in open('/proc/self/status') if 'VmHWM' in line).split()[1])")
+    program = (
+        "import sys\nfrom edgellm.tools.quantize import *\n"
+        "quantize(sys.argv[1], sys.argv[2], QuantizeOptions(type='Q8_0', threads=2))\n"
+        "print(next(line for line in open('/proc/self/status') if 'VmHWM' in line).split()[1])"
+    )
     command = [sys.executable, "-c", program, str(tmp_path / "source.gguf"), str(tmp_path / "out.gguf")]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(ran.stdout) < 400_000                     # KiB; the source has 512 MiB, one tensor 64
+    assert int(ran.stdout) < 400_000  # KiB; the source has 512 MiB, one tensor 64

@@ -1,4 +1,5 @@
 """Steps of several conversations: on the CPU each gets the bits that it gets alone, whoever shares its steps; on MLX nearly so."""
+
 from __future__ import annotations
 
 import io
@@ -25,12 +26,13 @@ from edgellm.passes import optimise
 from edgellm.weights import WeightStore
 
 Logits = npt.NDArray[np.float32]
-CONTEXT, CHUNK = 300, 64                         # rings of 512 slots wrap within 600 tokens
+CONTEXT, CHUNK = 300, 64  # rings of 512 slots wrap within 600 tokens
 
 
 @contextmanager
-def ready(path: Path, *, kv_type: str = "f16", threads: int = 2, backend: str = "cpu",
-          context: int = CONTEXT) -> Iterator[Executable]:
+def ready(
+    path: Path, *, kv_type: str = "f16", threads: int = 2, backend: str = "cpu", context: int = CONTEXT
+) -> Iterator[Executable]:
     gguf = open_gguf(path)
     _, graph = arch.load_graph(gguf, context)
     weights = WeightStore(gguf)
@@ -81,10 +83,21 @@ def mixed(n: int, rounds: int, longest: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("n", [2, 5, 16])
-@pytest.mark.parametrize(("name", "quant", "kv_type"),
-                         [("llama", "Q4_0", "f16"), ("gemma3", "F32", "f16"), ("qwen3", "Q4_K", "q8_0"), ("lfm2", "Q4_0", "f16"),
-                          ("deepseek2", "Q8_0", "q8_0"), ("llama", "F32", "q4_0"), ("rwkv7", "Q4_0", "f16"),
-                          ("rwkv6", "Q4_0", "f16"), ("mamba2", "Q4_0", "f16"), ("gemma4", "F32", "f16")])
+@pytest.mark.parametrize(
+    ("name", "quant", "kv_type"),
+    [
+        ("llama", "Q4_0", "f16"),
+        ("gemma3", "F32", "f16"),
+        ("qwen3", "Q4_K", "q8_0"),
+        ("lfm2", "Q4_0", "f16"),
+        ("deepseek2", "Q8_0", "q8_0"),
+        ("llama", "F32", "q4_0"),
+        ("rwkv7", "Q4_0", "f16"),
+        ("rwkv6", "Q4_0", "f16"),
+        ("mamba2", "Q4_0", "f16"),
+        ("gemma4", "F32", "f16"),
+    ],
+)
 def test_together_as_alone(tmp_path: Path, name: str, quant: str, kv_type: str, n: int) -> None:
     path = tiny_model(tmp_path / "m.gguf", name, quant, window=24)
     hold_together_to_alone(path, kv_type, n, mixed(n, 20, 40))
@@ -107,9 +120,19 @@ def hold_together_to_alone(path: Path, kv_type: str, n: int, steps: Sequence[Seq
             assert all(np.array_equal(a, b) for a, b in zip(alone.logits, one.logits, strict=True)), i
 
 
-@pytest.mark.parametrize(("backend", "name", "quant"), [
-    ("cpu", "llama", "Q4_0"), ("cpu", "gemma4", "F32"), ("cpu", "gemma3n", "Q4_0"), ("cpu", "qwen3moe", "Q8_0"),
-    ("cpu", "deepseek2", "Q8_0"), ("cpu", "bloom", "F32"), ("mlx", "gemma4", "F32"), ("mlx", "bloom", "F32")])
+@pytest.mark.parametrize(
+    ("backend", "name", "quant"),
+    [
+        ("cpu", "llama", "Q4_0"),
+        ("cpu", "gemma4", "F32"),
+        ("cpu", "gemma3n", "Q4_0"),
+        ("cpu", "qwen3moe", "Q8_0"),
+        ("cpu", "deepseek2", "Q8_0"),
+        ("cpu", "bloom", "F32"),
+        ("mlx", "gemma4", "F32"),
+        ("mlx", "bloom", "F32"),
+    ],
+)
 def test_wanted_rows_are_as_if_all_were_wanted(tmp_path: Path, backend: str, name: str, quant: str) -> None:
     """What no state depends on is computed for wanted rows alone: some in the midst of a step, the last, one by itself, or none."""
     if backend == "mlx":
@@ -191,7 +214,7 @@ def test_forks_share_what_they_do_not_write(tmp_path: Path) -> None:
         run(executable, forks, [[1] * 8] * 10)
         assert sum(fork.state.kv.own_bytes for fork in forks) <= 0.15 * 8 * whole
         del forks, fork
-        run(executable, [first], [[1]])          # the threads hold what the last step wrote to
+        run(executable, [first], [[1]])  # the threads hold what the last step wrote to
         assert first.state.kv.own_bytes == whole
 
 

@@ -1,4 +1,5 @@
 """Functionary 3.2: whom the parts of an answer are for is told however it is cut, from the beginning that the prompt has opened."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -18,22 +19,39 @@ TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages 
 {% if m.role == 'assistant' %}{% if m.content %}{{ '>>>all\n' + m.content }}{% endif %}{% for c in m.tool_calls %}\
 {{ '>>>' + c.function.name + '\n' + c.function.arguments }}{% endfor %}{% else %}{{ m.content }}{% endif %}
 {% endfor %}{% if add_generation_prompt %}{{ 'assistant:\n>>>' }}{% endif %}"""
-PARAMETERS = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer"}},
-              "required": ["city"], "additionalProperties": False}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 TOOLS = [{"name": "weather", "parameters": PARAMETERS}, {"name": "all_notes", "parameters": {}}]
 ASK = [{"role": "user", "content": "hello"}]
 ROME = 'weather\n{"city": "Rome"}'
-CASES: list[tuple[str, str, list[tuple[str, dict[str, Any]]]]] = [          # (answer, text, calls)
-    ("all\nHello.", "Hello.", []), ("all\n", "", []), (ROME, "", [("weather", {"city": "Rome"})]), (f"all\nI look.\n>>>{ROME}\n",
-     "I look.\n", [("weather", {"city": "Rome"})]), ('all_notes\n{"all\\n": 1}', "", [("all_notes", {"all\n": 1})]),
-    (f'{ROME}\n>>>all_notes\n{{"a": ">>>weather\\n"}}>>>{ROME}', "",
-     [("weather", {"city": "Rome"}), ("all_notes", {"a": ">>>weather\n"}), ("weather", {"city": "Rome"})]),
-    ('all_notes\n{"a": ">>>weather"}', "", [("all_notes", {"a": ">>>weather"})]), ("", "", []), ("al", "al", []),
-    ("weather", "weather", []), ("weather\n", "weather\n", []), ("weather\n{broken", "weather\n{broken", []),
+CASES: list[tuple[str, str, list[tuple[str, dict[str, Any]]]]] = [  # (answer, text, calls)
+    ("all\nHello.", "Hello.", []),
+    ("all\n", "", []),
+    (ROME, "", [("weather", {"city": "Rome"})]),
+    (f"all\nI look.\n>>>{ROME}\n", "I look.\n", [("weather", {"city": "Rome"})]),
+    ('all_notes\n{"all\\n": 1}', "", [("all_notes", {"all\n": 1})]),
+    (
+        f'{ROME}\n>>>all_notes\n{{"a": ">>>weather\\n"}}>>>{ROME}',
+        "",
+        [("weather", {"city": "Rome"}), ("all_notes", {"a": ">>>weather\n"}), ("weather", {"city": "Rome"})],
+    ),
+    ('all_notes\n{"a": ">>>weather"}', "", [("all_notes", {"a": ">>>weather"})]),
+    ("", "", []),
+    ("al", "al", []),
+    ("weather", "weather", []),
+    ("weather\n", "weather\n", []),
+    ("weather\n{broken", "weather\n{broken", []),
     ("Paris.", "Paris.", []),
-    ("all\n>>> 1 + 1\n2\n>>>other\n{}", ">>> 1 + 1\n2\n>>>other\n{}", []), ("other\n{}", "other\n{}", []),
-    ("weather\n[]>>>all_notes\n{}", "weather\n[]", [("all_notes", {})]), ("all\nall\nb", "all\nb", []),
-    ("all\nweather\n{}", "weather\n{}", [])]
+    ("all\n>>> 1 + 1\n2\n>>>other\n{}", ">>> 1 + 1\n2\n>>>other\n{}", []),
+    ("other\n{}", "other\n{}", []),
+    ("weather\n[]>>>all_notes\n{}", "weather\n[]", [("all_notes", {})]),
+    ("all\nall\nb", "all\nb", []),
+    ("all\nweather\n{}", "weather\n{}", []),
+]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
@@ -83,8 +101,15 @@ def test_a_prompt_without_tools_asks_for_text() -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
-    path = tiny_model(tmp_path_factory.mktemp("recipients") / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=1024,
-                      template=TEMPLATE)
+    path = tiny_model(
+        tmp_path_factory.mktemp("recipients") / "m.gguf",
+        "llama",
+        "F16",
+        tokenizer="bpe",
+        n_layers=1,
+        context=1024,
+        template=TEMPLATE,
+    )
     with edgellm.load(path, context=1024) as model:
         yield model
 
@@ -96,8 +121,9 @@ def test_a_chat_with_recipients(model: edgellm.Model) -> None:
         assert not answer.text.startswith("all\n")
         with model.chat(ASK, tools=TOOLS, seed=seed, temperature=1.2, top_k=0, max_tokens=80, stream=True) as stream:
             assert "".join(event.text for event in stream.events() if event.kind == "text") == answer.text
-            assert [(call.name, call.arguments) for call in stream.result.tool_calls] == \
-                [(call.name, call.arguments) for call in answer.tool_calls]
+            assert [(call.name, call.arguments) for call in stream.result.tool_calls] == [
+                (call.name, call.arguments) for call in answer.tool_calls
+            ]
         for call in answer.tool_calls:
             called += 1
             assert call.name in ("weather", "all_notes")

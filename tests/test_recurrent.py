@@ -1,4 +1,5 @@
 """Recurrent states: where they are kept, and that conversations are cut back, forked, saved and go on as if nothing had been."""
+
 from __future__ import annotations
 
 import io
@@ -59,7 +60,7 @@ def test_slots_hold_what_the_ring_says(rolling: int, snapshots: int) -> None:
 def test_the_newest_states_and_snapshots_stay() -> None:
     one = Slots(StateRing(4, 2))
     done = one.step((), list(range(20)))
-    assert one.ring.lengths() == [20, 19, 18, 0]             # one slot is for what the next step starts from
+    assert one.ring.lengths() == [20, 19, 18, 0]  # one slot is for what the next step starts from
     one.ring.mark()
     for token in range(6):
         done = one.step(done, [token])
@@ -123,7 +124,7 @@ def hold_pieces_cuts_forks_and_files(path: Path, backend: str) -> int:
             assert close(backend, feed(executable, state, sequence, IDS[length:], 9), whole[length:]), length
         assert close(backend, feed(executable, other, fork, IDS[50:], 4), whole[50:])
         restored = executable.load_state(io.BytesIO(file.getvalue()))
-        scratch, again = executable.new_state(), Sequence(executable.layout)        # to have the slots of before
+        scratch, again = executable.new_state(), Sequence(executable.layout)  # to have the slots of before
         feed(executable, scratch, again, IDS[:30], 20)
         again.mark()
         feed(executable, scratch, again, IDS[30:50], 5)
@@ -181,7 +182,7 @@ def test_a_second_turn_computes_its_own_tokens(tmp_path: Path, name: str) -> Non
         longer = [*prompt, *first.token_ids, 7, 8, 9]
         second = model.generate(longer, max_tokens=5, temperature=0)
         assert second.stats.cached_tokens >= len(longer) - 4
-        edited = model.generate([*prompt, 11, 12, 13], max_tokens=5, temperature=0)      # the answer was edited
+        edited = model.generate([*prompt, 11, 12, 13], max_tokens=5, temperature=0)  # the answer was edited
         assert edited.stats.cached_tokens >= len(prompt) - 9
         with edgellm.load(model.path, context=256) as fresh:
             assert fresh.generate(longer, max_tokens=5, temperature=0).token_ids == second.token_ids

@@ -1,4 +1,5 @@
 """The oracle itself: against gold, against formulas written out, and the streaming oracle against the plain one."""
+
 from __future__ import annotations
 
 import json
@@ -24,7 +25,7 @@ from edgellm.reference import Reference
 from edgellm.weights import WeightStore
 
 DATA = Path(__file__).resolve().parent / "data" / "conformance"
-CEILING = 1e-5                   # of the largest logit; float32 noise: measured 5e-7 to 3e-6
+CEILING = 1e-5  # of the largest logit; float32 noise: measured 5e-7 to 3e-6
 
 
 def error_against_gold(path: Path, context: int) -> float:
@@ -46,7 +47,7 @@ def test_gold_of_all_files(shared: Path) -> None:
         if entry["kind"] != "logits":
             continue
         try:
-            ceiling = 3e-5 if entry["arch"] == "qwen35" else CEILING         # llama.cpp is 4e-5 away there
+            ceiling = 3e-5 if entry["arch"] == "qwen35" else CEILING  # llama.cpp is 4e-5 away there
             assert error_against_gold(shared / "conformance" / entry["file"], entry["n_ctx"]) <= ceiling, entry["name"]
             checked += 1
         except Unsupported:
@@ -77,6 +78,7 @@ class Arrays:
     def __getitem__(self, name: str) -> Any:
         class One:
             array = staticmethod(lambda: self.arrays[name])
+
         return One()
 
 
@@ -90,12 +92,15 @@ def one(op: str, *inputs: Array, weights: Arrays | None = None, names: tuple[str
 X = np.array([[-3.0, -0.5, 0.0, 0.25, 2.0, 7.0]], np.float32)
 
 
-@pytest.mark.parametrize(("op", "formula"), [
-    ("silu", lambda x: x / (1 + math.exp(-x))),
-    ("gelu", lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
-    ("gelu_erf", lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2)))),
-    ("gelu_quick", lambda x: x / (1 + math.exp(-1.702 * x))),
-])
+@pytest.mark.parametrize(
+    ("op", "formula"),
+    [
+        ("silu", lambda x: x / (1 + math.exp(-x))),
+        ("gelu", lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
+        ("gelu_erf", lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2)))),
+        ("gelu_quick", lambda x: x / (1 + math.exp(-1.702 * x))),
+    ],
+)
 def test_activations(op: str, formula: Any) -> None:
     wanted = [formula(float(x)) for x in X[0]]
     assert one(op, X)[0] == pytest.approx(wanted, abs=1e-6)
@@ -123,7 +128,7 @@ def test_norms_without_weights_and_with_one_for_each_piece() -> None:
     assert got == pytest.approx((wanted * own).reshape(1, 6), rel=1e-5)
     got = one("layer_norm", X, weights=Arrays(w=own, b=own[::-1]), names=("w", "b"), eps=0.1, groups=2)
     assert got == pytest.approx((wanted * own + own[::-1]).reshape(1, 6), rel=1e-5)
-    wanted = X / np.sqrt((X.astype(np.float64)**2).mean() + 0.1)
+    wanted = X / np.sqrt((X.astype(np.float64) ** 2).mean() + 0.1)
     assert one("rms_norm", X, eps=0.1, groups=1, own=False) == pytest.approx(wanted, rel=1e-6)
     wanted = pieces / np.sqrt((pieces**2).mean(1, keepdims=True) + 0.1)
     got = one("rms_norm", X, weights=Arrays(w=own), names=("w",), eps=0.1, groups=2, own=True)
@@ -174,19 +179,28 @@ def test_attention_is_softmax_over_what_is_seen(window: int | None, softcap: flo
         first = 0 if window is None else max(0, t - window + 1)
         for head in range(4):
             kv = head // 2
-            scores = k[first:t + 1, 2 * kv:2 * kv + 2] @ q[t, 2 * head:2 * head + 2] * 0.3
+            scores = k[first : t + 1, 2 * kv : 2 * kv + 2] @ q[t, 2 * head : 2 * head + 2] * 0.3
             if softcap is not None:
                 scores = softcap * np.tanh(scores / softcap)
-            if max_bias:                         # 2 bits a head of four
+            if max_bias:  # 2 bits a head of four
                 scores = scores - 0.25 ** (head + 1) * (t - np.arange(first, t + 1))
             share = np.exp(scores) / np.exp(scores).sum()
-            assert got[t, 3 * head:3 * head + 3] == pytest.approx(share @ v[first:t + 1, 3 * kv:3 * kv + 3], abs=1e-5)
+            assert got[t, 3 * head : 3 * head + 3] == pytest.approx(share @ v[first : t + 1, 3 * kv : 3 * kv + 3], abs=1e-5)
 
 
-@pytest.mark.parametrize(("arch", "options"), [
-    ("llama", {}), ("llama", {"window": 5}), ("bloom", {}), ("mistral3", {}), ("qwen3", {"n_rot": 8}), ("phi3", {}), ("gpt2", {}),
-    ("gemma3", {"metadata": {"gemma3.attention.sliding_window_pattern": 2}, "window": 3}),
-])
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("llama", {}),
+        ("llama", {"window": 5}),
+        ("bloom", {}),
+        ("mistral3", {}),
+        ("qwen3", {"n_rot": 8}),
+        ("phi3", {}),
+        ("gpt2", {}),
+        ("gemma3", {"metadata": {"gemma3.attention.sliding_window_pattern": 2}, "window": 3}),
+    ],
+)
 def test_streaming_is_the_plain_forward_until_the_context_is_full(arch: str, options: dict[str, Any], tmp_path: Path) -> None:
     gguf = open_gguf(tiny_model(tmp_path / "m.gguf", arch, **options))
     graph, weights = load_graph(gguf)[1], WeightStore(gguf)
@@ -205,7 +219,7 @@ def test_streaming_past_the_context_is_the_forward_of_sinks_and_window(arch: str
     oracle = StreamingOracle(graph, weights, context=10, sinks=3)
     for n, token in enumerate(ids, start=1):
         row = oracle.step(token)
-        kept = ids[:n] if n <= 10 else ids[:3] + ids[n - 7:n]
+        kept = ids[:n] if n <= 10 else ids[:3] + ids[n - 7 : n]
         assert np.abs(row - Reference(graph, weights).logits(kept)[-1]).max() < 1e-5
 
 

@@ -1,4 +1,5 @@
 """Which mappings of a library may be given back, and that a model still loads and answers afterwards."""
+
 from __future__ import annotations
 
 import subprocess
@@ -36,7 +37,7 @@ def test_only_clean_mappings_that_cannot_be_written() -> None:
 def test_a_library_that_was_given_back_still_works(tmp_path: Path) -> None:
     path = tiny_model(tmp_path / "m.gguf")
     answers = []
-    for _ in range(2):                           # loading links kernels, and gives LLVM's pages back at the end
+    for _ in range(2):  # loading links kernels, and gives LLVM's pages back at the end
         with edgellm.load(path) as model:
             answers.append(model.generate([1, 2, 3], max_tokens=4, temperature=0).token_ids)
         forget_library("libllvmlite")
@@ -73,4 +74,4 @@ def test_llvm_is_loaded_and_its_pages_given_back_before_weights_are_read(tmp_pat
     path = tiny_model(tmp_path / "m.gguf")
     done = subprocess.run([sys.executable, "-c", LOADED, str(path)], capture_output=True, text=True, check=True)
     there, resident = done.stdout.split()
-    assert there == "True" and int(resident) < 8 << 20   # of more than 35 MB right after loading
+    assert there == "True" and int(resident) < 8 << 20  # of more than 35 MB right after loading

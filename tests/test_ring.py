@@ -1,4 +1,5 @@
 """Rings and sequences against a naive simulation: a dict of which position each slot holds."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_a_failed_step_leaves_the_sequence_as_it_was() -> None:
     for _ in range(80):
         sequence.extend(sequence.place(4).positions.astype(np.int32))
     before = len(sequence)
-    sequence.place(4)                            # the step fails: extend is never called
+    sequence.place(4)  # the step fails: extend is never called
     assert len(sequence) == before and sequence.can_truncate(before) and not sequence.can_truncate(before - 256)
 
 

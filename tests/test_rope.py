@@ -1,4 +1,5 @@
 """Rotary frequencies against the formulas of the papers, and turns against complex numbers."""
+
 from __future__ import annotations
 
 import math
@@ -46,7 +47,7 @@ def test_turn_is_a_complex_product_and_leaves_the_rest(style: str) -> None:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((3, 10)).astype(np.float32)
     angles = rng.standard_normal(4)
-    spec = RopeSpec(8, style, 10000.0)           # type: ignore[arg-type]  # a parameter of the test
+    spec = RopeSpec(8, style, 10000.0)  # type: ignore[arg-type]  # a parameter of the test
     y = turn(x, spec, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))
     first, second = (slice(0, 8, 2), slice(1, 8, 2)) if style == "norm" else (slice(0, 4), slice(4, 8))
     wanted = (x[:, first] + 1j * x[:, second]) * np.exp(1j * angles)

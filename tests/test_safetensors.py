@@ -1,4 +1,5 @@
 """safetensors files and sharded folders: values, strictness, and typed errors for malformed ones."""
+
 from __future__ import annotations
 
 import json
@@ -28,7 +29,7 @@ from edgellm.formats.safetensors import DTYPE_BYTES, INDEX, SINGLE, open_safeten
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.array([1, -2, 300], np.int16)
-BITS = np.array([0x3F80, 0xC040], np.uint16)                      # 1.0 and -3.0 in BF16
+BITS = np.array([0x3F80, 0xC040], np.uint16)  # 1.0 and -3.0 in BF16
 
 
 def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
@@ -36,8 +37,12 @@ def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
 
 
 HEADER = {
-    "__metadata__": {"format": "pt"}, "b": entry("I16", [3], 24, 30), "a": entry("F32", [2, 3], 0, 24),
-    "c": entry("BF16", [2], 30, 34), "none": entry("F16", [0, 4], 34, 34), "one": entry("U8", [], 34, 35),
+    "__metadata__": {"format": "pt"},
+    "b": entry("I16", [3], 24, 30),
+    "a": entry("F32", [2, 3], 0, 24),
+    "c": entry("BF16", [2], 30, 34),
+    "none": entry("F16", [0, 4], 34, 34),
+    "one": entry("U8", [], 34, 35),
 }
 DATA = A.tobytes() + B.tobytes() + BITS.tobytes() + b"\x07"
 
@@ -79,12 +84,17 @@ def test_every_dtype(dtype: str, tmp_path: Path) -> None:
 
 
 CASES: dict[str, tuple[bytes, type[FormatError]]] = {
-    "empty": (b"", Truncated), "seven-bytes": (bytes(7), Truncated), "length-only": (bytes(8), BadHParam),
-    "no-brace": (safetensors(b"[1]"), BadMagic), "gguf": (b"GGUF" + bytes(60), BadMagic),
+    "empty": (b"", Truncated),
+    "seven-bytes": (bytes(7), Truncated),
+    "length-only": (bytes(8), BadHParam),
+    "no-brace": (safetensors(b"[1]"), BadMagic),
+    "gguf": (b"GGUF" + bytes(60), BadMagic),
     "length-max": (safetensors(length=(1 << 64) - 1), LimitExceeded),
     "length-too-long": (safetensors(length=9999), Truncated),
-    "length-too-short": (safetensors(length=20), BadHParam), "no-json": (safetensors(b"{a:1}"), BadHParam),
-    "no-utf8": (safetensors(b'{"\xff":1}'), BadHParam), "nan": (safetensors(b'{"a":NaN}'), BadHParam),
+    "length-too-short": (safetensors(length=20), BadHParam),
+    "no-json": (safetensors(b"{a:1}"), BadHParam),
+    "no-utf8": (safetensors(b'{"\xff":1}'), BadHParam),
+    "nan": (safetensors(b'{"a":NaN}'), BadHParam),
     "surrogate": (safetensors(b'{"\\ud800":1}'), BadHParam),
     "many-digits": (safetensors(b'{"a":' + b"9" * 5000 + b"}"), BadHParam),
     "deep": (safetensors(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), LimitExceeded),
@@ -96,8 +106,10 @@ CASES: dict[str, tuple[bytes, type[FormatError]]] = {
     "metadata-list": (safetensors({"__metadata__": []}, b""), BadHParam),
     "entry-number": (safetensors({"a": 1}, b""), BadTensorInfo),
     "entry-lacks": (safetensors({"a": {"dtype": "F32"}}), BadTensorInfo),
-    "entry-extra": (_changed("a", more=1), BadTensorInfo), "dtype-unknown": (_changed("a", dtype="F7"), BadType),
-    "dtype-number": (_changed("a", dtype=3), BadType), "shape-negative": (_changed("a", shape=[-2, -3]), BadTensorInfo),
+    "entry-extra": (_changed("a", more=1), BadTensorInfo),
+    "dtype-unknown": (_changed("a", dtype="F7"), BadType),
+    "dtype-number": (_changed("a", dtype=3), BadType),
+    "shape-negative": (_changed("a", shape=[-2, -3]), BadTensorInfo),
     "shape-float": (_changed("a", shape=[2.0, 3]), BadTensorInfo),
     "shape-bool": (_changed("one", shape=[True]), BadTensorInfo),
     "shape-huge": (_changed("a", shape=[1 << 62, 1 << 62]), BadTensorInfo),
@@ -108,7 +120,8 @@ CASES: dict[str, tuple[bytes, type[FormatError]]] = {
     "offsets-back": (_changed("a", data_offsets=[24, 0]), BadTensorInfo),
     "gap": (safetensors({"a": entry("F32", [2, 3], 4, 28)}, bytes(28)), BadTensorInfo),
     "overlap": (_changed("b", data_offsets=[20, 26]), BadTensorInfo),
-    "tail": (safetensors(data=DATA + b"x"), BadTensorInfo), "data-short": (safetensors(data=DATA[:-1]), Truncated),
+    "tail": (safetensors(data=DATA + b"x"), BadTensorInfo),
+    "data-short": (safetensors(data=DATA[:-1]), Truncated),
     "data-missing": (safetensors(data=b""), Truncated),
 }
 
@@ -157,8 +170,10 @@ def _folder(folder: Path, index: Any, shards: dict[str, bytes]) -> Path:
     return folder
 
 
-ONE = {"1.safetensors": safetensors({"a": entry("F32", [2, 3], 0, 24)}, A.tobytes()),
-       "2.safetensors": safetensors({"b": entry("I16", [3], 0, 6)}, B.tobytes())}
+ONE = {
+    "1.safetensors": safetensors({"a": entry("F32", [2, 3], 0, 24)}, A.tobytes()),
+    "2.safetensors": safetensors({"b": entry("I16", [3], 0, 6)}, B.tobytes()),
+}
 MAP = {"a": "1.safetensors", "b": "2.safetensors"}
 
 
@@ -184,13 +199,13 @@ def test_a_single_file_counts_more_than_an_index_without_it(tmp_path: Path) -> N
 FOLDERS: dict[str, tuple[Any, dict[str, bytes], type[FormatError]]] = {
     "shard-missing": ({"weight_map": MAP}, {"1.safetensors": ONE["1.safetensors"]}, Unreadable),
     "tensor-missing": ({"weight_map": {**MAP, "c": "1.safetensors"}}, ONE, BadTensorInfo),
-    "tensor-not-in-the-index": (
-        {"weight_map": {"a": "1.safetensors"}}, {"1.safetensors": safetensors()}, BadTensorInfo),
-    "tensor-twice": (
-        {"weight_map": {**MAP, "c": "3.safetensors"}}, {**ONE, "3.safetensors": ONE["1.safetensors"]}, Duplicate),
-    "no-map": ({}, ONE, BadHParam), "map-empty": ({"weight_map": {}}, ONE, BadHParam),
+    "tensor-not-in-the-index": ({"weight_map": {"a": "1.safetensors"}}, {"1.safetensors": safetensors()}, BadTensorInfo),
+    "tensor-twice": ({"weight_map": {**MAP, "c": "3.safetensors"}}, {**ONE, "3.safetensors": ONE["1.safetensors"]}, Duplicate),
+    "no-map": ({}, ONE, BadHParam),
+    "map-empty": ({"weight_map": {}}, ONE, BadHParam),
     "map-list": ({"weight_map": []}, ONE, BadHParam),
-    "index-broken": ("{", ONE, BadHParam), "index-list": ("[]", ONE, BadHParam),
+    "index-broken": ("{", ONE, BadHParam),
+    "index-list": ("[]", ONE, BadHParam),
     "shard-number": ({"weight_map": {"a": 1}}, ONE, BadHParam),
     "shard-above": ({"weight_map": {"a": "../1.safetensors"}}, ONE, BadHParam),
     "shard-absolute": ({"weight_map": {"a": "/etc/1.safetensors"}}, ONE, BadHParam),

@@ -1,4 +1,5 @@
 """Each sampling stage against its definition written out in plain Python, and the chain as a whole."""
+
 from __future__ import annotations
 
 import math
@@ -71,10 +72,19 @@ def kept_by(name: str, logits: list[float], options: SamplingOptions) -> set[int
 
 
 TABLE: list[tuple[str, dict[str, float]]] = [
-    ("top_k", {"top_k": 5}), ("top_k", {"top_k": 1}), ("top_k", {"top_k": 2, "min_keep": 4}), ("top_k", {"top_k": 1000}),
-    ("top_p", {"top_p": 0.9}), ("top_p", {"top_p": 0.31}), ("top_p", {"top_p": 0.0}), ("top_p", {"top_p": 0.1, "min_keep": 3}),
-    ("min_p", {"min_p": 0.1}), ("min_p", {"min_p": 0.9}), ("min_p", {"min_p": 0.9, "min_keep": 3}),
-    ("top_n_sigma", {"top_n_sigma": 1.0}), ("top_n_sigma", {"top_n_sigma": 0.3}),
+    ("top_k", {"top_k": 5}),
+    ("top_k", {"top_k": 1}),
+    ("top_k", {"top_k": 2, "min_keep": 4}),
+    ("top_k", {"top_k": 1000}),
+    ("top_p", {"top_p": 0.9}),
+    ("top_p", {"top_p": 0.31}),
+    ("top_p", {"top_p": 0.0}),
+    ("top_p", {"top_p": 0.1, "min_keep": 3}),
+    ("min_p", {"min_p": 0.1}),
+    ("min_p", {"min_p": 0.9}),
+    ("min_p", {"min_p": 0.9, "min_keep": 3}),
+    ("top_n_sigma", {"top_n_sigma": 1.0}),
+    ("top_n_sigma", {"top_n_sigma": 0.3}),
 ]
 
 
@@ -154,8 +164,13 @@ def edited(logits: list[float], history: list[int], **options: object) -> list[f
     return result
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.sampled_from([1.0, 1.3]), st.sampled_from([0.0, 0.4]),
-       st.sampled_from([0.0, -0.5]), st.sampled_from([-1, 3, 8, 64]))
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=20),
+    st.sampled_from([1.0, 1.3]),
+    st.sampled_from([0.0, 0.4]),
+    st.sampled_from([0.0, -0.5]),
+    st.sampled_from([-1, 3, 8, 64]),
+)
 def test_penalties(history: list[int], repeat: float, frequency: float, presence: float, last_n: int) -> None:
     logits = [-1.0, 0.0, 0.5, 2.0, 3.0, -2.5]
     latest = history[-(8 if last_n < 0 else last_n) :]
@@ -164,7 +179,7 @@ def test_penalties(history: list[int], repeat: float, frequency: float, presence
         x = logits[token]
         wanted[token] = (x / repeat if x > 0 else x * repeat) - latest.count(token) * frequency - presence
     options = {"repeat_penalty": repeat, "frequency_penalty": frequency, "presence_penalty": presence, "repeat_last_n": last_n}
-    assert edited(logits, history, **options) == pytest.approx(wanted, abs=1e-6)        # sums in f32 near 0
+    assert edited(logits, history, **options) == pytest.approx(wanted, abs=1e-6)  # sums in f32 near 0
 
 
 class Letters:
@@ -230,8 +245,12 @@ def test_bias_and_ignored_ends() -> None:
         pick(logits, logit_bias={4: 1.0})
 
 
-@given(st.lists(st.integers(-3, 3), min_size=3, max_size=8),
-       st.dictionaries(st.integers(0, 2), st.sampled_from([-math.inf, -2.0, 0.0, 1.0])), st.booleans(), st.booleans())
+@given(
+    st.lists(st.integers(-3, 3), min_size=3, max_size=8),
+    st.dictionaries(st.integers(0, 2), st.sampled_from([-math.inf, -2.0, 0.0, 1.0])),
+    st.booleans(),
+    st.booleans(),
+)
 def test_greedy_takes_the_best_after_biases(values: list[int], bias: dict[int, float], ends: bool, writable: bool) -> None:
     """The lowest id of equals, whether biases are all below 0 or not; the logits are as they were."""
     logits = np.array(values, np.float32)
@@ -273,16 +292,20 @@ def test_an_array_that_a_processor_returns_stays_as_it_is(writable: bool) -> Non
         logits += 1
         return logits
 
-    sampler = Sampler(SamplingOptions(temperature=0, frequency_penalty=1.0, repeat_last_n=64), n_vocab=4, context=8,
-                      processors=[lambda ids, logits: own, add_one])
+    sampler = Sampler(
+        SamplingOptions(temperature=0, frequency_penalty=1.0, repeat_last_n=64),
+        n_vocab=4,
+        context=8,
+        processors=[lambda ids, logits: own, add_one],
+    )
     logits = np.zeros(4, np.float32)
     assert [sampler.sample(logits, array("i", ids)) for ids in ([3], [3, 1], [3, 1, 2])] == [1, 2, 1]
     assert own.tolist() == [0, 3, 2.5, 1] and not logits.any()
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"temperature": 0}, {"top_k": 0}, {"top_n_sigma": 1.0}, {"repeat_penalty": 1.2}, {"typical_p": 0.5},
-])
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0}, {"top_k": 0}, {"top_n_sigma": 1.0}, {"repeat_penalty": 1.2}, {"typical_p": 0.5}]
+)
 @pytest.mark.filterwarnings("error")
 def test_no_numbers_no_token(options: dict[str, float]) -> None:
     sampler = Sampler(SamplingOptions(**options), n_vocab=5000, context=8)  # type: ignore[arg-type]
@@ -300,8 +323,9 @@ def test_no_numbers_no_token(options: dict[str, float]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 70000), st.integers(1, 600), st.integers(0, 2**32 - 1),
-       st.sampled_from(["normal", "ties", "banned", "equal"]))
+@given(
+    st.integers(1, 70000), st.integers(1, 600), st.integers(0, 2**32 - 1), st.sampled_from(["normal", "ties", "banned", "equal"])
+)
 def test_best_equals_sorting_everything(n: int, k: int, seed: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 4, n).astype(np.float32)

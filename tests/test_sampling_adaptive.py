@@ -1,4 +1,5 @@
 """Draws that adapt to what was drawn (mirostat, adaptive-p), tokens that a file bars, and masks of constraints."""
+
 from __future__ import annotations
 
 import math
@@ -69,13 +70,16 @@ def test_first_draw_of_adaptive_p_has_llama_cpps_weights() -> None:
     wanted = np.exp(preference) / np.exp(preference).sum()
     logits = np.log(np.array(chances, np.float32))
     options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "adaptive_target": 0.3}
-    counts = np.bincount([Sampler(SamplingOptions(**options, seed=seed), n_vocab=3, context=64).sample(logits, NONE)
-                          for seed in range(1500)], minlength=3)
+    counts = np.bincount(
+        [Sampler(SamplingOptions(**options, seed=seed), n_vocab=3, context=64).sample(logits, NONE) for seed in range(1500)],
+        minlength=3,
+    )
     np.testing.assert_allclose(counts / 1500, wanted, atol=0.04)
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("mirostat", 3), ("mirostat_tau", -1), ("adaptive_decay", 1.0), ("adaptive_target", 2)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("mirostat", 3), ("mirostat_tau", -1), ("adaptive_decay", 1.0), ("adaptive_target", 2)]
+)
 def test_values_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(OptionError, match=name):
         SamplingOptions(**{name: value})  # type: ignore[arg-type]  # a name of the fields
@@ -111,9 +115,18 @@ class Only:
         del self.accepted[len(self.accepted) - n :]
 
 
-@pytest.mark.parametrize("options", [
-    {"temperature": 0.0}, {"temperature": 1.5}, {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}, {"mirostat": 2},
-    {"temperature": 1.0, "top_k": 0, "top_n_sigma": 1.0}, {"xtc_probability": 1.0, "typical_p": 0.5}, {"repeat_penalty": 1.5}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": 1.5},
+        {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
+        {"mirostat": 2},
+        {"temperature": 1.0, "top_k": 0, "top_n_sigma": 1.0},
+        {"xtc_probability": 1.0, "typical_p": 0.5},
+        {"repeat_penalty": 1.5},
+    ],
+)
 def test_only_tokens_of_the_mask_are_sampled(options: dict[str, float]) -> None:
     rng = np.random.default_rng(0)
     sets = [{3}, {0, 69}, set(range(70)), {31, 32, 33, 64}]
@@ -131,7 +144,7 @@ def test_a_mask_is_computed_once_for_each_token() -> None:
     sampler = Sampler(SamplingOptions(), n_vocab=70, context=8, constraint=constraint)
     logits = np.zeros(70, np.float32)
     sampler.prepare()
-    assert [sampler.sample(logits, NONE), sampler.sample(logits, NONE), constraint.asked] == [1, 1, 1]     # its logits got lost
+    assert [sampler.sample(logits, NONE), sampler.sample(logits, NONE), constraint.asked] == [1, 1, 1]  # its logits got lost
     sampler.accept(1)
     sampler.prepare()
     assert [sampler.sample(logits, NONE), constraint.asked] == [2, 2]

@@ -1,4 +1,5 @@
 """Sampling options: defaults, ranges with sentences, and values that come with the model file."""
+
 from __future__ import annotations
 
 import math
@@ -29,16 +30,47 @@ def test_keywords_and_rules_name_every_option() -> None:
     assert set(_MODEL_KEYS.values()) <= names
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("temperature", math.nan), ("temperature", "hot"), ("temperature", math.inf), ("top_k", 4.0), ("top_k", True), ("top_p", 1.5),
-    ("top_p", -0.1), ("min_p", 2), ("typical_p", -1), ("xtc_probability", 1.1), ("xtc_threshold", -0.2), ("dynatemp_range", -1),
-    ("dynatemp_exponent", -1), ("repeat_penalty", 0), ("repeat_penalty", -1), ("repeat_last_n", -2),
-    ("frequency_penalty", math.nan), ("presence_penalty", None),
-    ("dry_multiplier", -1), ("dry_base", 0.5), ("dry_allowed_length", 0), ("dry_last_n", -2),
-    ("dry_sequence_breakers", "abc"), ("dry_sequence_breakers", ("",)), ("logit_bias", [1]), ("logit_bias", {-1: 1.0}),
-    ("logit_bias", {"a": 1.0}), ("logit_bias", {3: math.nan}), ("logit_bias", {3: math.inf}), ("ignore_eos", 1), ("min_keep", -1),
-    ("seed", -1), ("seed", 1.5), ("top_p", 10**400), ("top_k", np.float32(3)), ("top_n_sigma", math.nan),
-])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", math.nan),
+        ("temperature", "hot"),
+        ("temperature", math.inf),
+        ("top_k", 4.0),
+        ("top_k", True),
+        ("top_p", 1.5),
+        ("top_p", -0.1),
+        ("min_p", 2),
+        ("typical_p", -1),
+        ("xtc_probability", 1.1),
+        ("xtc_threshold", -0.2),
+        ("dynatemp_range", -1),
+        ("dynatemp_exponent", -1),
+        ("repeat_penalty", 0),
+        ("repeat_penalty", -1),
+        ("repeat_last_n", -2),
+        ("frequency_penalty", math.nan),
+        ("presence_penalty", None),
+        ("dry_multiplier", -1),
+        ("dry_base", 0.5),
+        ("dry_allowed_length", 0),
+        ("dry_last_n", -2),
+        ("dry_sequence_breakers", "abc"),
+        ("dry_sequence_breakers", ("",)),
+        ("logit_bias", [1]),
+        ("logit_bias", {-1: 1.0}),
+        ("logit_bias", {"a": 1.0}),
+        ("logit_bias", {3: math.nan}),
+        ("logit_bias", {3: math.inf}),
+        ("ignore_eos", 1),
+        ("min_keep", -1),
+        ("seed", -1),
+        ("seed", 1.5),
+        ("top_p", 10**400),
+        ("top_k", np.float32(3)),
+        ("top_n_sigma", math.nan),
+    ],
+)
 def test_bad_values_are_named(name: str, value: object) -> None:
     with pytest.raises(OptionError) as caught:
         SamplingOptions(**{name: value})  # type: ignore[arg-type]  # wrong on purpose
@@ -48,14 +80,31 @@ def test_bad_values_are_named(name: str, value: object) -> None:
 
 
 def test_values_at_the_ends_of_their_ranges_pass() -> None:
-    SamplingOptions(temperature=-1, top_k=-5, top_p=0, min_p=1, typical_p=0, xtc_threshold=1, repeat_penalty=1e-6, repeat_last_n=-1,
-                    dry_base=1, dry_last_n=-1, logit_bias={0: -math.inf}, seed=10**400)
+    SamplingOptions(
+        temperature=-1,
+        top_k=-5,
+        top_p=0,
+        min_p=1,
+        typical_p=0,
+        xtc_threshold=1,
+        repeat_penalty=1e-6,
+        repeat_last_n=-1,
+        dry_base=1,
+        dry_last_n=-1,
+        logit_bias={0: -math.inf},
+        seed=10**400,
+    )
     assert SamplingOptions(top_k=np.int64(5), top_p=np.float32(0.5)).top_k == 5  # type: ignore[arg-type]  # as arrays give them
 
 
 def test_model_values_stand_between_the_users_and_ours() -> None:
-    metadata = {"general.sampling.temp": np.float32(0.6), "general.sampling.top_k": 20, "general.sampling.penalty_last_n": 32,
-                "general.sampling.mirostat": 2, "general.name": "x"}
+    metadata = {
+        "general.sampling.temp": np.float32(0.6),
+        "general.sampling.top_k": 20,
+        "general.sampling.penalty_last_n": 32,
+        "general.sampling.mirostat": 2,
+        "general.name": "x",
+    }
     model = model_defaults(metadata, "m.gguf")
     assert model == {"temperature": pytest.approx(0.6), "top_k": 20, "repeat_last_n": 32, "mirostat": 2}
     resolved = resolve_options({"top_k": 7, "seed": None}, model)
@@ -63,10 +112,16 @@ def test_model_values_stand_between_the_users_and_ours() -> None:
     assert [resolved.sources[name] for name in ("top_k", "temperature", "top_p", "seed")] == ["user", "model", "default", "user"]
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("general.sampling.top_p", 7.0), ("general.sampling.temp", math.nan), ("general.sampling.top_k", "many"),
-    ("general.sampling.min_p", np.zeros(3)), ("general.sampling.penalty_repeat", 0.0),
-])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("general.sampling.top_p", 7.0),
+        ("general.sampling.temp", math.nan),
+        ("general.sampling.top_k", "many"),
+        ("general.sampling.min_p", np.zeros(3)),
+        ("general.sampling.penalty_repeat", 0.0),
+    ],
+)
 def test_bad_model_values_name_file_and_key(key: str, value: object) -> None:
     with pytest.raises(BadHParam) as caught:
         model_defaults({key: value}, "m.gguf")

@@ -1,4 +1,5 @@
 """Sessions that are saved and resumed: the same answers, nothing computed again, and every damage is a typed error."""
+
 from __future__ import annotations
 
 import random

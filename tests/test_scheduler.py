@@ -1,4 +1,5 @@
 """Which tasks a step carries: limits are never passed, nobody starves, decoding and the foreground come first."""
+
 from __future__ import annotations
 
 from hypothesis import given
@@ -8,10 +9,12 @@ from edgellm.engine.scheduler import BACKGROUND_ROWS, PIECE, Limits, Wish, plan
 
 WIDE = Limits(256, 32, 32, 128)
 flags = st.booleans()
-wishes = st.lists(st.builds(Wish, st.sampled_from([1, 1, 2, 16, 300]), flags, flags, flags, st.integers(0, 9)),
-                  min_size=1, max_size=12)
+wishes = st.lists(
+    st.builds(Wish, st.sampled_from([1, 1, 2, 16, 300]), flags, flags, flags, st.integers(0, 9)), min_size=1, max_size=12
+)
 limits = st.builds(Limits, st.integers(1, 64), st.integers(1, 8), st.integers(1, 8), st.integers(1, 64)).map(
-    lambda limit: limit._replace(pace=min(limit.pace, limit.rows)))
+    lambda limit: limit._replace(pace=min(limit.pace, limit.rows))
+)
 
 
 @given(wishes, limits)

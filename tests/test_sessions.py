@@ -1,4 +1,5 @@
 """Many conversations over one model: together as each alone, from any thread, whatever is cancelled or forked meanwhile."""
+
 from __future__ import annotations
 
 import asyncio
@@ -72,8 +73,9 @@ def test_together_as_each_alone(path: Path, make: Callable[[], Loader], n: int) 
     wanted = alone(loader, path, prompts, tokens, context=40, sinks=2)
 
     def answers(kind: Callable[[], Model | Session]) -> list[object]:
-        return at_once([lambda k=k: kind().generate(prompts[k], max_tokens=tokens[k], seed=k, ignore_eos=True).token_ids
-                        for k in range(n)])
+        return at_once(
+            [lambda k=k: kind().generate(prompts[k], max_tokens=tokens[k], seed=k, ignore_eos=True).token_ids for k in range(n)]
+        )
 
     with loader.load(path, context=40, sinks=2, parallel=n) as model:
         assert answers(model.session) == wanted
@@ -83,6 +85,7 @@ def test_together_as_each_alone(path: Path, make: Callable[[], Loader], n: int) 
 def test_steps_are_shared(path: Path) -> None:
     loader = toys()
     with loader.load(path, context=64, parallel=8) as model:
+
         def together() -> None:
             """The first step waits for all eight, however late their threads start."""
             until(lambda: loader.toy.log or len(model.engine.turns.holders) == 8)
@@ -129,8 +132,10 @@ def test_a_reader_that_has_progress_to_hear_of_does_not_miss_a_step(path: Path) 
             assert min(loader.toy.log) > 1, "each step carries a piece of the prompt"
             slow._answer.waiting = False
             rest = [item for item in items if not isinstance(item, PromptRead)]
-        assert len(rest) == len(wanted.token_ids) == 5 and slow.result.token_ids == model.session().generate(
-            [2, *prompt[1:]], max_tokens=5, **GREEDY).token_ids
+        assert (
+            len(rest) == len(wanted.token_ids) == 5
+            and slow.result.token_ids == model.session().generate([2, *prompt[1:]], max_tokens=5, **GREEDY).token_ids
+        )
 
 
 @pytest.mark.parametrize("make", [toys, references], ids=["toy", "reference"])
@@ -197,8 +202,10 @@ def test_a_foreground_call_does_not_wait_for_the_background(loader: Loader, path
         loader.toy.fail = hold
         behind = [model.session(priority="background") for _ in range(2)]
         results: list[edgellm.Generation] = []
-        threads = [threading.Thread(target=lambda k=k: results.append(behind[k].generate([5 + k, 6, 7], max_tokens=150, **GREEDY)))
-                   for k in range(2)]
+        threads = [
+            threading.Thread(target=lambda k=k: results.append(behind[k].generate([5 + k, 6, 7], max_tokens=150, **GREEDY)))
+            for k in range(2)
+        ]
         for thread in threads:
             thread.start()
         until(lambda: len(log) >= 10)
@@ -330,7 +337,7 @@ def test_closing_a_session_ends_streams_that_hold_no_place(loader: Loader, path:
         session = model.session()
         unread, begun = session.stream(SYSTEM, **GREEDY), session.stream([1, 2, 3], **GREEDY)
         next(begun)
-        model.generate([5, 6], max_tokens=2)     # takes its place
+        model.generate([5, 6], max_tokens=2)  # takes its place
         steps = len(loader.toy.log)
         session.close()
         ends = [stream.drain() for stream in (unread, begun)]
@@ -417,8 +424,9 @@ def test_under_asyncio(loader: Loader, model: Model) -> None:
         session = model.session()
         if k % 2:
             return (await session.agenerate(prompt_of(k), max_tokens=20, **GREEDY)).token_ids
-        return tuple([piece.token_id async for piece in session.astream(prompt_of(k), max_tokens=20, **GREEDY)
-                      if piece.token_id is not None])
+        return tuple(
+            [piece.token_id async for piece in session.astream(prompt_of(k), max_tokens=20, **GREEDY) if piece.token_id is not None]
+        )
 
     async def endless() -> None:
         await model.session().agenerate([1, 2], max_tokens=None, **GREEDY)

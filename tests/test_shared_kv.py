@@ -1,4 +1,5 @@
 """Gemma 3n and Gemma 4: layers that attend to the keys of earlier ones, per-layer rows, and what else no other model has."""
+
 from __future__ import annotations
 
 import io
@@ -18,7 +19,7 @@ from edgellm.memory.sequence import Sequence
 from edgellm.reference import Reference
 from edgellm.weights import WeightStore
 
-N = 90                           # tokens: past the windows of 8
+N = 90  # tokens: past the windows of 8
 IDS = np.random.default_rng(5).integers(3, 90, N).astype(np.int32)
 SIZES = {"gemma3n": {"n_layers": 6}, "gemma4": {"n_layers": 6, "n_experts": 4}}
 
@@ -66,17 +67,22 @@ def logits(path: Path) -> np.ndarray:
 def test_keys_of_layers_that_need_none_are_left_out(name: str, tmp_path: Path) -> None:
     """Converters write what checkpoints have."""
     useless = {f"blk.{layer}.{part}.weight": np.ones((64, 64)) for layer in (4, 5) for part in ("attn_k", "attn_v", "attn_k_norm")}
-    assert np.array_equal(logits(tiny_model(tmp_path / "a.gguf", name, n_layers=6)),
-                          logits(tiny_model(tmp_path / "b.gguf", name, n_layers=6, tensors=useless)))
+    assert np.array_equal(
+        logits(tiny_model(tmp_path / "a.gguf", name, n_layers=6)),
+        logits(tiny_model(tmp_path / "b.gguf", name, n_layers=6, tensors=useless)),
+    )
 
 
-@pytest.mark.parametrize(("keys", "why"), [
-    ({"attention.shared_kv_layers": 6}, "layer 0 would attend to one before it"),
-    ({"attention.shared_kv_layers": 7}, "not in 0..6"),
-    ({"attention.head_count": [4, 4, 4, 4, 3, 4], "attention.head_count_kv": [2, 2, 2, 2, 3, 2]}, "3 heads of layer 4 cannot"),
-    ({"rope.dimension_count_swa": 15}, "15 rotary dims cannot be paired"),
-    ({"embedding_length_per_layer_input": 2**25}, "not in 0"),
-])
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"attention.shared_kv_layers": 6}, "layer 0 would attend to one before it"),
+        ({"attention.shared_kv_layers": 7}, "not in 0..6"),
+        ({"attention.head_count": [4, 4, 4, 4, 3, 4], "attention.head_count_kv": [2, 2, 2, 2, 3, 2]}, "3 heads of layer 4 cannot"),
+        ({"rope.dimension_count_swa": 15}, "15 rotary dims cannot be paired"),
+        ({"embedding_length_per_layer_input": 2**25}, "not in 0"),
+    ],
+)
 def test_bad_keys_are_refused(keys: dict[str, object], why: str, tmp_path: Path) -> None:
     path = tiny_model(tmp_path / "m.gguf", "gemma4", n_layers=6, metadata={f"{{arch}}.{key}": value for key, value in keys.items()})
     with open_gguf(path) as gguf, pytest.raises(BadHParam, match=why):

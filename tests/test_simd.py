@@ -1,4 +1,5 @@
 """Every SIMD operation against NumPy, on every ISA level of the ladder that this machine can run."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -44,13 +45,14 @@ def test_arithmetic(isa: Isa) -> None:
     binary = ("add", "sub", "mul", "div", "max", "min")
     load, store, load_i64, fma = isa.load_f32x8, isa.store_f32x8, isa.load_i64, isa.fma_f32x8
     add, sub, mul, div = (getattr(isa, f"{name}_f32x8") for name in binary[:4])
-    larger, smaller = (isa.make(name, F32X8, (F32X8, F32X8), lambda e, a, b, name=name: getattr(e, name)(a, b))
-                       for name in ("larger", "smaller"))
+    larger, smaller = (
+        isa.make(name, F32X8, (F32X8, F32X8), lambda e, a, b, name=name: getattr(e, name)(a, b)) for name in ("larger", "smaller")
+    )
     zero, splat, load_f32 = isa.zero_f32x8, isa.splat_f32x8, isa.load_f32
 
     def kernel(op: int, ith: int, nth: int) -> None:
         a, b, out = load_i64(op, 0), load_i64(op, 8), load_i64(op, 16)
-        x, y = load(a, 0), load(b, 4)                                    # 4: not aligned
+        x, y = load(a, 0), load(b, 4)  # 4: not aligned
         store(out, 0, add(x, y))
         store(out, 32, sub(x, y))
         store(out, 64, mul(x, y))
@@ -80,8 +82,11 @@ def test_lanes(isa: Isa) -> None:
 
     def kernel(op: int, ith: int, nth: int) -> None:
         a, out = load_i64(op, 0), load_i64(op, 8)
-        store(out, 0, sum_of_each(load(a, 0), load(a, 32), load(a, 64), load(a, 96),
-                                  load(a, 128), load(a, 160), load(a, 192), load(a, 224)))
+        store(
+            out,
+            0,
+            sum_of_each(load(a, 0), load(a, 32), load(a, 64), load(a, 96), load(a, 128), load(a, 160), load(a, 192), load(a, 224)),
+        )
         for i in range(8):
             store_f32(out, 32 + i * 4, hsum(load(a, i * 32)))
             store_f32(out, 64 + i * 4, lane(load(a, 0), i))
@@ -111,11 +116,11 @@ def test_exp(isa: Isa) -> None:
     with np.errstate(over="ignore"):
         exact = np.exp(x[:-8].astype(np.float64))
         rounded = exact.astype(np.float32)
-    tiny = x[:-8] < np.float32(-87.3)            # would be subnormal, or nearly
+    tiny = x[:-8] < np.float32(-87.3)  # would be subnormal, or nearly
     assert not out[:-8][tiny].any() and (out[:-8][~tiny] >= np.finfo(np.float32).tiny).all()
     finite = np.isfinite(rounded) & ~tiny
     error = np.abs(out[:-8] - exact)[finite] / np.spacing(rounded[finite])
-    assert error.max() < 1.1                     # measured 0.99 with fma, 0.98 without
+    assert error.max() < 1.1  # measured 0.99 with fma, 0.98 without
 
 
 def test_half_precision_is_numpys(isa: Isa) -> None:
@@ -124,8 +129,13 @@ def test_half_precision_is_numpys(isa: Isa) -> None:
     one_f16, one_bf16, store_f32, put_f16 = isa.load_f16, isa.load_bf16, isa.store_f32, isa.store_f16
 
     def kernel(op: int, ith: int, nth: int) -> None:
-        halves, floats, from_f16, to_f16, from_bf16 = (load_i64(op, 0), load_i64(op, 8), load_i64(op, 16), load_i64(op, 24),
-                                                       load_i64(op, 32))
+        halves, floats, from_f16, to_f16, from_bf16 = (
+            load_i64(op, 0),
+            load_i64(op, 8),
+            load_i64(op, 16),
+            load_i64(op, 24),
+            load_i64(op, 32),
+        )
         for i in range(8191):
             store(from_f16, i * 32, load_f16(halves, i * 16))
             store_f16(to_f16, i * 16, load(floats, i * 32))
@@ -137,10 +147,13 @@ def test_half_precision_is_numpys(isa: Isa) -> None:
 
     bits, rng = np.arange(65536).astype(np.uint16), np.random.default_rng(2)
     with np.errstate(invalid="ignore", over="ignore"):
-        floats = np.concatenate([
-            bits[:30000].view(np.float16).astype(np.float32) * np.float32(1 + 2.0**-11),         # near halves between two f16
-            (rng.standard_normal(30000) * 10.0 ** rng.uniform(-9, 6, 30000)).astype(np.float32),
-            rng.integers(0, 1 << 32, 5536, dtype=np.uint32).view(np.float32)])
+        floats = np.concatenate(
+            [
+                bits[:30000].view(np.float16).astype(np.float32) * np.float32(1 + 2.0**-11),  # near halves between two f16
+                (rng.standard_normal(30000) * 10.0 ** rng.uniform(-9, 6, 30000)).astype(np.float32),
+                rng.integers(0, 1 << 32, 5536, dtype=np.uint32).view(np.float32),
+            ]
+        )
         expected = floats.astype(np.float16)
     from_f16, to_f16, from_bf16 = np.zeros(65536, np.float32), np.zeros(65536, np.float16), np.zeros(65536, np.float32)
     call(kernel, bits, floats, from_f16, to_f16, from_bf16)
@@ -158,8 +171,15 @@ def _same_bits(got: Array, want: Array, bits: Any) -> bool:
 def test_integers_and_threads(isa: Isa) -> None:
     load_i64, load_i32, load_u8, load_i8 = isa.load_i64, isa.load_i32, isa.load_u8, isa.load_i8
     store_i64, store_i32, store_i8 = isa.store_i64, isa.store_i32, isa.store_i8
-    add, get, put, pause, give_way, call_kernel, prefetch = (isa.atomic_add, isa.atomic_load, isa.atomic_store, isa.pause,
-                                                             isa.sched_yield, isa.call_kernel, isa.prefetch)
+    add, get, put, pause, give_way, call_kernel, prefetch = (
+        isa.atomic_add,
+        isa.atomic_load,
+        isa.atomic_store,
+        isa.pause,
+        isa.sched_yield,
+        isa.call_kernel,
+        isa.prefetch,
+    )
 
     def called(op: int, ith: int, nth: int) -> None:
         store_i64(op, 40, ith * 100 + nth)
@@ -168,7 +188,7 @@ def test_integers_and_threads(isa: Isa) -> None:
 
     def kernel(op: int, ith: int, nth: int) -> None:
         cells, address = load_i64(op, 0), load_i64(load_i64(op, 8), 0)
-        prefetch(cells, 1 << 40)                 # far outside: no harm
+        prefetch(cells, 1 << 40)  # far outside: no harm
         pause()
         give_way()
         store_i64(cells, 0, load_i8(cells, 0) * 1000 + load_u8(cells, 0))
@@ -190,8 +210,9 @@ def test_dot_is_exact(isa: Isa, most: int) -> None:
     if most == 255 and not isa.level.wide_quants:
         pytest.skip(f"{isa.name} takes quants up to 127")
     signed = most < 0
-    dot = make(isa, 2, lambda e, w, x: e.dot([(e.load(V32B, w, 32 * i), e.load(V32B, x, 32 * i)) for i in range(8)],
-                                             signed, abs(most)))
+    dot = make(
+        isa, 2, lambda e, w, x: e.dot([(e.load(V32B, w, 32 * i), e.load(V32B, x, 32 * i)) for i in range(8)], signed, abs(most))
+    )
     load_i64 = isa.load_i64
 
     def kernel(op: int, ith: int, nth: int) -> None:

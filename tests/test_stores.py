@@ -1,4 +1,5 @@
 """Models that other programs have fetched: found in place, each once, and nothing else is believed to be one."""
+
 from __future__ import annotations
 
 import hashlib
@@ -22,8 +23,20 @@ GGUF = b"GGUF" + bytes(60)
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder with nothing in it, and no variable that leads elsewhere."""
-    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "EDGELLM_CONFIG", "EDGELLM_DATA", "OLLAMA_MODELS",
-                     "LLAMA_CACHE", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "LOCALAPPDATA", "APPDATA"):
+    for variable in (
+        "HF_HUB_CACHE",
+        "HUGGINGFACE_HUB_CACHE",
+        "HF_HOME",
+        "EDGELLM_CONFIG",
+        "EDGELLM_DATA",
+        "OLLAMA_MODELS",
+        "LLAMA_CACHE",
+        "XDG_CACHE_HOME",
+        "XDG_DATA_HOME",
+        "XDG_CONFIG_HOME",
+        "LOCALAPPDATA",
+        "APPDATA",
+    ):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
@@ -86,26 +99,41 @@ def test_ollama(home: Path) -> None:
     in_ollama(root, "registry.ollama.ai/me/mine/latest", GGUF + b"2")
     in_ollama(root, "hf.co/o/r/Q8_0", GGUF + b"3")
     assert sorted(names_of("ollama")) == [
-        "ollama:hf.co/o/r:Q8_0", "ollama:llama3.2", "ollama:llama3.2:1b-instruct-q4_K_M", "ollama:me/mine"]
+        "ollama:hf.co/o/r:Q8_0",
+        "ollama:llama3.2",
+        "ollama:llama3.2:1b-instruct-q4_K_M",
+        "ollama:me/mine",
+    ]
     assert {one.type for one in stores.named("ollama")} == {"", "Q4_K_M", "Q8_0"}
     assert resolve("ollama:llama3.2") == resolve("ollama:llama3.2:latest") == blob
     with pytest.raises(ModelNotFound, match=r"there are ollama:llama.*; or fetch it with: ollama pull lama3.2$"):
         resolve("ollama:lama3.2")
 
 
-@pytest.mark.parametrize("digest", [
-    "sha256:../../../../etc/passwd", "sha256:" + "A" * 64, "sha256:" + "a" * 63, "sha512:" + "a" * 64, "", 5, None, ["x"],
-    "sha256:" + "a" * 64 + "/../../x", "sha256:" + "a" * 64 + "\n",
-])
+@pytest.mark.parametrize(
+    "digest",
+    [
+        "sha256:../../../../etc/passwd",
+        "sha256:" + "A" * 64,
+        "sha256:" + "a" * 63,
+        "sha512:" + "a" * 64,
+        "",
+        5,
+        None,
+        ["x"],
+        "sha256:" + "a" * 64 + "/../../x",
+        "sha256:" + "a" * 64 + "\n",
+    ],
+)
 def test_ollama_manifests_cannot_lead_anywhere_else(digest: Any, home: Path) -> None:
     write(home / "secret", GGUF)
     in_ollama(home / ".ollama/models", "registry.ollama.ai/library/evil/latest", digest=digest)
     assert names_of("ollama") == []
 
 
-@pytest.mark.parametrize("text", [
-    b"", b"{", b"[]", b"5", b'{"layers": 3}', b'{"layers": [3]}', b"[" * 100_000, b"\xff\xfe", b'{"layers": []}',
-])
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"5", b'{"layers": 3}', b'{"layers": [3]}', b"[" * 100_000, b"\xff\xfe", b'{"layers": []}']
+)
 def test_ollama_manifests_that_are_none(text: bytes, home: Path) -> None:
     write(home / ".ollama/models/manifests/registry.ollama.ai/library/bad/latest", text)
     assert names_of("ollama") == []
@@ -136,12 +164,27 @@ def test_llama_cpp_gpt4all_and_jan(home: Path) -> None:
     assert names_of("jan") == [str(jan), str(older)]
 
 
-@pytest.mark.parametrize("platform, folders", [
-    ("darwin", {"llama_cpp": "Library/Caches/llama.cpp", "gpt4all": "Library/Application Support/nomic.ai/GPT4All",
-                "jan": "Library/Application Support/Jan/data/models"}),
-    ("win32", {"llama_cpp": "AppData/Local/llama.cpp", "gpt4all": "AppData/Local/nomic.ai/GPT4All",
-               "jan": "AppData/Roaming/Jan/data/models"}),
-])
+@pytest.mark.parametrize(
+    "platform, folders",
+    [
+        (
+            "darwin",
+            {
+                "llama_cpp": "Library/Caches/llama.cpp",
+                "gpt4all": "Library/Application Support/nomic.ai/GPT4All",
+                "jan": "Library/Application Support/Jan/data/models",
+            },
+        ),
+        (
+            "win32",
+            {
+                "llama_cpp": "AppData/Local/llama.cpp",
+                "gpt4all": "AppData/Local/nomic.ai/GPT4All",
+                "jan": "AppData/Roaming/Jan/data/models",
+            },
+        ),
+    ],
+)
 def test_other_systems(platform: str, folders: dict[str, str], home: Path) -> None:
     around = Surroundings(platform, home, {})
     for store, folder in folders.items():
@@ -160,17 +203,19 @@ def test_own_folders(home: Path) -> None:
 
 def test_each_model_once(home: Path) -> None:
     place = in_hub(home, "o/r", "m-Q8_0.gguf")
-    in_ollama(home / ".ollama/models", "registry.ollama.ai/library/m/latest")              # the same sha256
+    in_ollama(home / ".ollama/models", "registry.ollama.ai/library/m/latest")  # the same sha256
     link = home / ".lmstudio/models/p/r/m.gguf"
     link.parent.mkdir(parents=True)
-    link.symlink_to(place)                                                                 # the same file
+    link.symlink_to(place)  # the same file
     hard = home / ".cache/llama.cpp/m.gguf"
     hard.parent.mkdir(parents=True)
-    os.link(place.resolve(), hard)                                                         # the same inode
-    other = write(home / ".local/share/nomic.ai/GPT4All/m.gguf")                           # a copy: nothing tells for free
+    os.link(place.resolve(), hard)  # the same inode
+    other = write(home / ".local/share/nomic.ai/GPT4All/m.gguf")  # a copy: nothing tells for free
     models = [model for model in stores.scan() if model.store != bundled.NAME]
     assert [(model.found.name, model.store, model.also) for model in models] == [
-        ("hf:o/r:m-Q8_0.gguf", "Hugging Face cache", ("Ollama", "LM Studio", "llama.cpp")), (str(other), "GPT4All", ())]
+        ("hf:o/r:m-Q8_0.gguf", "Hugging Face cache", ("Ollama", "LM Studio", "llama.cpp")),
+        (str(other), "GPT4All", ()),
+    ]
 
 
 def test_every_name_that_the_user_gave_is_listed(home: Path) -> None:
@@ -183,10 +228,19 @@ def test_every_name_that_the_user_gave_is_listed(home: Path) -> None:
     assert models == [(of_hub, "Hugging Face cache", ""), ("a", "own folder", of_hub), ("b", "own folder", of_hub)]
 
 
-@pytest.mark.parametrize("name, type_name", [
-    ("x-q8-0", "Q8_0"), ("x-q4-k-m", "Q4_K_M"), ("x-iq4-xs", "IQ4_XS"), ("x-q3-k-xl", "Q3_K_XL"), ("x-q6-k", "Q6_K"),
-    ("x-bf16", "BF16"), ("x-q8-v2", "Q8"), ("travel", ""),
-])
+@pytest.mark.parametrize(
+    "name, type_name",
+    [
+        ("x-q8-0", "Q8_0"),
+        ("x-q4-k-m", "Q4_K_M"),
+        ("x-iq4-xs", "IQ4_XS"),
+        ("x-q3-k-xl", "Q3_K_XL"),
+        ("x-q6-k", "Q6_K"),
+        ("x-bf16", "BF16"),
+        ("x-q8-v2", "Q8"),
+        ("travel", ""),
+    ],
+)
 def test_types_in_names_without_underscores(name: str, type_name: str, home: Path) -> None:
     write(models_folder() / f"{name}.gguf")
     assert [one.type for one in stores.named("folders")] == [type_name]
@@ -208,7 +262,7 @@ def test_a_catalogue_name_finds_the_file_of_another_program(home: Path) -> None:
     name = "Llama-3.2-1B-Instruct-Q4_0.gguf"
     path = home / ".local/share/nomic.ai/GPT4All" / name
     write(path)
-    os.truncate(path, 773025920)                             # its size in the catalogue: sparse, no bytes are written
+    os.truncate(path, 773025920)  # its size in the catalogue: sparse, no bytes are written
     assert resolve("llama3.2-1b:Q4_0") == path
     assert stores.same_file(Part(name, 773025921)) is None and stores.same_file(Part("other.gguf", 773025920)) is None
     digest = hashlib.sha256(GGUF).hexdigest()

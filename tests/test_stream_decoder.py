@@ -1,4 +1,5 @@
 """The incremental decoder: pieces joined are the whole, and no piece shows half a character."""
+
 from __future__ import annotations
 
 import pytest

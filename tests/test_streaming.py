@@ -1,4 +1,5 @@
 """Endless conversations: the ring's logits against StreamingLLM computed the long way, and memory that does not grow."""
+
 from __future__ import annotations
 
 import itertools
@@ -27,7 +28,7 @@ def agree(path: Path, *, context: int, sinks: int, tokens: int, looks: int, kv_t
     seen = set(rng.integers(context, tokens, looks).tolist()) | {tokens - 1}
     with edgellm.load(str(path), context=context, sinks=sinks, kv_type=kv_type) as model:
         ids = rng.integers(3, model.n_vocab, tokens).tolist()
-        rows = model.logits(ids)                 # in steps of many tokens, most of them past the ring's end
+        rows = model.logits(ids)  # in steps of many tokens, most of them past the ring's end
         for step, token in enumerate(ids):
             expected = oracle.step(token)
             if step in seen:
@@ -55,8 +56,10 @@ def test_pinned_tokens_stay_in_the_ring(tmp_path: Path, arch: str, kept: int, ba
             conversation = Conversation.empty(executable)
             conversation.sequence.keep(kept)
             cuts = [*range(0, 60, 5), *range(60, 121)]
-            rows = [conversation.compute(executable, ids[start:stop], np.arange(stop - start, dtype=np.int32)).copy()
-                    for start, stop in itertools.pairwise(cuts)]
+            rows = [
+                conversation.compute(executable, ids[start:stop], np.arange(stop - start, dtype=np.int32)).copy()
+                for start, stop in itertools.pairwise(cuts)
+            ]
     for step, (token, row) in enumerate(zip(ids.tolist(), np.concatenate(rows), strict=True)):
         expected = oracle.step(token)
         assert np.abs(row - expected).max() <= 1e-3 * np.abs(expected).max(), step
@@ -79,5 +82,5 @@ def test_an_endless_answer_needs_no_more_memory(tmp_path: Path) -> None:
         memory = []
         for count, _ in enumerate(model.stream([1], max_tokens=6000, seed=1, temperature=1.0, ignore_eos=True)):
             if count in (1000, 5999):
-                memory.append(process.memory_full_info().uss / 2**20)     # exact; rss is counted in batches
+                memory.append(process.memory_full_info().uss / 2**20)  # exact; rss is counted in batches
     assert len(memory) == 2 and memory[1] - memory[0] <= 2.0

@@ -1,4 +1,5 @@
 """The operating system's side, with other platforms faked."""
+
 from __future__ import annotations
 
 import os
@@ -16,8 +17,18 @@ def test_this_machine_has_cores_and_a_lowest_isa_level() -> None:
     assert system.usable_isas()[0] == "generic"
 
 
-@pytest.mark.parametrize(("text", "cores"), [("max 100000", None), ("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1),
-                                             ("nonsense", None), ("", None), ("100000 0", None)])
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("max 100000", None),
+        ("200000 100000", 2),
+        ("150000 100000", 2),
+        ("10000 100000", 1),
+        ("nonsense", None),
+        ("", None),
+        ("100000 0", None),
+    ],
+)
 def test_cgroup_v2_quota(tmp_path: Path, text: str, cores: int | None) -> None:
     (tmp_path / "cpu.max").write_text(text)
     assert system._cgroup_quota(tmp_path) == cores
@@ -50,8 +61,10 @@ def test_siblings_of_a_core_count_once(tmp_path: Path) -> None:
     assert [system._distinct_cores(cpus, tmp_path) for cpus in ({0, 1, 2, 3, 4, 5}, {0, 3}, {1, 2}, {7})] == [3, 1, 2, None]
 
 
-@pytest.mark.parametrize(("cpu", "x86", "generation"), [("znver5", True, 5), ("znver12", True, 12), ("sapphirerapids", True, 0),
-                                                        ("znver5", False, 0), ("znver", True, 0)])
+@pytest.mark.parametrize(
+    ("cpu", "x86", "generation"),
+    [("znver5", True, 5), ("znver12", True, 12), ("sapphirerapids", True, 0), ("znver5", False, 0), ("znver", True, 0)],
+)
 def test_generations_of_zen(monkeypatch: pytest.MonkeyPatch, cpu: str, x86: bool, generation: int) -> None:
     monkeypatch.setattr(system, "host_cpu", lambda: cpu)
     monkeypatch.setattr(system, "is_x86", lambda: x86)
@@ -81,14 +94,18 @@ def test_windows_without_affinity_call(monkeypatch: pytest.MonkeyPatch) -> None:
     assert system.usable_cores() == 8
 
 
-@pytest.mark.parametrize(("platform", "variables", "expected"), [
-    ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/edgellm"),
-    ("linux", {"EDGELLM_CACHE": "/mine"}, "/mine"),
-    ("darwin", {"HOME": "/Users/u"}, "/Users/u/Library/Caches/edgellm"),
-    ("win32", {"LOCALAPPDATA": "/local"}, "/local/edgellm/Cache"),
-])
-def test_cache_folder_of_each_platform(monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str],
-                                       expected: str) -> None:
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/edgellm"),
+        ("linux", {"EDGELLM_CACHE": "/mine"}, "/mine"),
+        ("darwin", {"HOME": "/Users/u"}, "/Users/u/Library/Caches/edgellm"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/edgellm/Cache"),
+    ],
+)
+def test_cache_folder_of_each_platform(
+    monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str], expected: str
+) -> None:
     for name in ("EDGELLM_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

@@ -1,4 +1,5 @@
 """Calls whose arguments stand between tags: told by templates, read back as templates write them, names that they cannot hold."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -17,28 +18,64 @@ ITEMS = "{% for k, v in c.function.arguments.items() %}"
 VALUE = "{{ v if v is string else v | tojson }}"
 END = "{% endfor %}{% endfor %}"
 
+
 def dsml(text: str) -> str:
     """A text with DeepSeek's mark for each @."""
     return text.replace("@", "｜DSML｜")
 
 
-DSML = dsml(EACH + '<@function_calls>\n<@invoke name="{{ c.function.name }}">\n' + ITEMS + '<@parameter name="{{ k }}" string='
-            """"{{ 'true' if v is string else 'false' }}">""" + VALUE
-            + "</@parameter>\n{% endfor %}</@invoke>\n</@function_calls>" + END)
+DSML = dsml(
+    EACH + '<@function_calls>\n<@invoke name="{{ c.function.name }}">\n' + ITEMS + '<@parameter name="{{ k }}" string='
+    """"{{ 'true' if v is string else 'false' }}">""" + VALUE + "</@parameter>\n{% endfor %}</@invoke>\n</@function_calls>" + END
+)
 TEMPLATES = {
-    "deepseek-v3.2": DSML, "deepseek-v4": DSML.replace("function_calls", "tool_calls"),
-    "glm": EACH + "<tool_call>{{ c.function.name }}\n" + ITEMS + "<arg_key>{{ k }}</arg_key>\n<arg_value>" + VALUE
-    + "</arg_value>\n{% endfor %}</tool_call>" + END,
-    "glm-4.7": EACH + "<tool_call>{{ c.function.name }}" + ITEMS + "<arg_key>{{ k }}</arg_key><arg_value>" + VALUE
-    + "</arg_value>{% endfor %}</tool_call>" + END,
-    "seed": EACH + "{{ '<seed:tool_call>' }}\n<function={{ c.function.name }}>\n" + ITEMS + "<parameter={{ k }}>"
-    + VALUE + "</parameter>\n{% endfor %}</function>\n</seed:tool_call>" + END,
-    "minimax": EACH + '<minimax:tool_call>\n<invoke name="{{ c.function.name }}">\n' + ITEMS + '<parameter name="{{ k }}">' + VALUE
-    + "</parameter>\n{% endfor %}</invoke>\n</minimax:tool_call>" + END,
-    "qwen3-coder": EACH + "<tool_call>\n<function={{ c.function.name }}>\n" + ITEMS + "<parameter={{ k }}>\n" + VALUE
-    + "\n</parameter>\n{% endfor %}</function>\n</tool_call>" + END}
-WRITE = Tool("write", "", {"type": "object", "properties": {
-    "text": {"type": "string"}, "lines": {"type": "array", "items": {"type": "integer"}}, "any": {}}, "required": ["text"]})
+    "deepseek-v3.2": DSML,
+    "deepseek-v4": DSML.replace("function_calls", "tool_calls"),
+    "glm": EACH
+    + "<tool_call>{{ c.function.name }}\n"
+    + ITEMS
+    + "<arg_key>{{ k }}</arg_key>\n<arg_value>"
+    + VALUE
+    + "</arg_value>\n{% endfor %}</tool_call>"
+    + END,
+    "glm-4.7": EACH
+    + "<tool_call>{{ c.function.name }}"
+    + ITEMS
+    + "<arg_key>{{ k }}</arg_key><arg_value>"
+    + VALUE
+    + "</arg_value>{% endfor %}</tool_call>"
+    + END,
+    "seed": EACH
+    + "{{ '<seed:tool_call>' }}\n<function={{ c.function.name }}>\n"
+    + ITEMS
+    + "<parameter={{ k }}>"
+    + VALUE
+    + "</parameter>\n{% endfor %}</function>\n</seed:tool_call>"
+    + END,
+    "minimax": EACH
+    + '<minimax:tool_call>\n<invoke name="{{ c.function.name }}">\n'
+    + ITEMS
+    + '<parameter name="{{ k }}">'
+    + VALUE
+    + "</parameter>\n{% endfor %}</invoke>\n</minimax:tool_call>"
+    + END,
+    "qwen3-coder": EACH
+    + "<tool_call>\n<function={{ c.function.name }}>\n"
+    + ITEMS
+    + "<parameter={{ k }}>\n"
+    + VALUE
+    + "\n</parameter>\n{% endfor %}</function>\n</tool_call>"
+    + END,
+}
+WRITE = Tool(
+    "write",
+    "",
+    {
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "lines": {"type": "array", "items": {"type": "integer"}}, "any": {}},
+        "required": ["text"],
+    },
+)
 
 
 def accepts(grammar: str, text: str) -> bool:
@@ -48,8 +85,9 @@ def accepts(grammar: str, text: str) -> bool:
     return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
 
 
-@pytest.mark.parametrize("text", ["def f():\n    return '</tool_call>'\n", "", " 3 ", "\n", '"quoted"',
-                                  "</function>\n</tool_call>\n<b>"])
+@pytest.mark.parametrize(
+    "text", ["def f():\n    return '</tool_call>'\n", "", " 3 ", "\n", '"quoted"', "</function>\n</tool_call>\n<b>"]
+)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_calls_are_read_as_templates_write_them(name: str, text: str) -> None:
     format = find_format(TEMPLATES[name])
@@ -75,14 +113,20 @@ def test_texts_between_tags_keep_their_bounds(name: str) -> None:
         assert accepts(tool_grammar(format, tools, literal), said) == fits, text
 
 
-@pytest.mark.parametrize(("source", "name"), [
-    ("<function>\n<name>{{ tool.name }}</name> <tool_call>\n<function=example>", "qwen3-coder"),     # Nemotron 3, Step 3.5
-    ("<tools></tools> <tool_call><function=example><parameter=a>b</parameter>", "qwen3-coder"),       # MiMo V2
-    ('<role>SYSTEM</role> <tools></tools> <tool_call>\n{"name": <function-name>', "hermes"),          # Ling, Ring
-    ("{%- set begin = '<seed:tool_call>' %} <function=example>", "seed"), ("{%- set begin = '<minimax:tool_call>' -%}", "minimax"),
-    ("{%- set dsml = '｜DSML｜' %}<{{ dsml }}function_calls> <think>", "deepseek-v3.2"), ("<｜DSML｜tool_calls>", "deepseek-v4"),
-    ("<tool_call>{function-name}\n<arg_key>{a}</arg_key>\n<arg_value>", "glm"),
-    ("<tool_call>{function-name}<arg_key>{a}</arg_key><arg_value>", "glm-4.7")])
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("<function>\n<name>{{ tool.name }}</name> <tool_call>\n<function=example>", "qwen3-coder"),  # Nemotron 3, Step 3.5
+        ("<tools></tools> <tool_call><function=example><parameter=a>b</parameter>", "qwen3-coder"),  # MiMo V2
+        ('<role>SYSTEM</role> <tools></tools> <tool_call>\n{"name": <function-name>', "hermes"),  # Ling, Ring
+        ("{%- set begin = '<seed:tool_call>' %} <function=example>", "seed"),
+        ("{%- set begin = '<minimax:tool_call>' -%}", "minimax"),
+        ("{%- set dsml = '｜DSML｜' %}<{{ dsml }}function_calls> <think>", "deepseek-v3.2"),
+        ("<｜DSML｜tool_calls>", "deepseek-v4"),
+        ("<tool_call>{function-name}\n<arg_key>{a}</arg_key>\n<arg_value>", "glm"),
+        ("<tool_call>{function-name}<arg_key>{a}</arg_key><arg_value>", "glm-4.7"),
+    ],
+)
 def test_families_are_told_by_their_templates_marks(source: str, name: str) -> None:
     assert find_format(source).name == name
 
@@ -116,14 +160,22 @@ def invoked(*parameters: str) -> str:
     return dsml(f'<@function_calls>\n<@invoke name="f">{inner}\n</@invoke>\n</@function_calls>')
 
 
-VALUES: list[tuple[Any, str, Any]] = [           # (schema, as it is written, value)
-    ({"type": "string"}, "true  </b>\n 3 ", " </b>\n 3 "), ({"type": "string", "enum": ["", "a b"]}, "true ", ""),
-    ({"const": "a b"}, "true a b", "a b"), ({"enum": [1, "a"]}, 'false "a"', "a"),
+VALUES: list[tuple[Any, str, Any]] = [  # (schema, as it is written, value)
+    ({"type": "string"}, "true  </b>\n 3 ", " </b>\n 3 "),
+    ({"type": "string", "enum": ["", "a b"]}, "true ", ""),
+    ({"const": "a b"}, "true a b", "a b"),
+    ({"enum": [1, "a"]}, 'false "a"', "a"),
     ({"type": "string", "enum": [dsml("</@parameter>")]}, 'false "</@parameter>"', dsml("</@parameter>")),
-    ({"type": "string", "format": "date"}, 'false "2026-01-31"', "2026-01-31"), ({"type": ["string", "null"]}, "false null", None),
-    ({"type": ["string", "null"]}, "true null", "null"), ({}, "true 3", "3"), ({}, "false 3", 3), (True, "true [", "["),
-    ({"type": "array"}, 'false ["</@parameter>"]', [dsml("</@parameter>")]), ({"type": "boolean"}, "false true", True),
-    ({"type": "string", "minLength": 3}, "true abc", "abc")]
+    ({"type": "string", "format": "date"}, 'false "2026-01-31"', "2026-01-31"),
+    ({"type": ["string", "null"]}, "false null", None),
+    ({"type": ["string", "null"]}, "true null", "null"),
+    ({}, "true 3", "3"),
+    ({}, "false 3", 3),
+    (True, "true [", "["),
+    ({"type": "array"}, 'false ["</@parameter>"]', [dsml("</@parameter>")]),
+    ({"type": "boolean"}, "false true", True),
+    ({"type": "string", "minLength": 3}, "true abc", "abc"),
+]
 
 
 @pytest.mark.parametrize(("schema", "written", "value"), VALUES, ids=range(len(VALUES)))
@@ -142,8 +194,14 @@ def test_dsml_keeps_to_the_schema() -> None:
     properties = {"n": {"type": "integer"}, "s": {"type": "string", "minLength": 2}, "o": {"type": "string", "enum": ["a"]}}
     tool = Tool("f", "", {"type": "object", "properties": properties, "required": ["n"]})
     grammar = tool_grammar(find_format(DSML), [tool], literal)
-    for given in ([], ["n true 3"], ["n false 3.5"], ["n false 3", "s true a"], ["n false 3", 's false "ab"'],
-                  ["n false 3", "o true b"]):
+    for given in (
+        [],
+        ["n true 3"],
+        ["n false 3.5"],
+        ["n false 3", "s true a"],
+        ["n false 3", 's false "ab"'],
+        ["n false 3", "o true b"],
+    ):
         assert not accepts(grammar, invoked(*given)), given
     for given in (["n false 3"], ["n false 3", "o true a"], ["n false 3", "s true ab", "o true a"]):
         assert accepts(grammar, "So." + invoked(*given) + "\nThen."), given

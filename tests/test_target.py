@@ -1,4 +1,5 @@
 """quantize --target: types by measured error, within the size that is asked for."""
+
 from __future__ import annotations
 
 import json
@@ -24,7 +25,7 @@ def test_bytes_go_where_they_save_most() -> None:
     choices = {
         "careful": [choice("Q4_K", 40, 9.0), choice("Q6_K", 60, 1.0), choice("Q8_0", 80, 0.5)],
         "robust": [choice("Q4_K", 40, 0.2), choice("Q6_K", 60, 0.1), choice("Q8_0", 80, 0.0)],
-        "odd": [choice("Q4_K", 40, 1.0), choice("Q5_0", 50, 2.0), choice("Q6_K", 60, 0.9)],       # a larger type that is worse
+        "odd": [choice("Q4_K", 40, 1.0), choice("Q5_0", 50, 2.0), choice("Q6_K", 60, 0.9)],  # a larger type that is worse
     }
 
     def chosen(budget: int) -> list[str]:
@@ -40,8 +41,9 @@ def test_bytes_go_where_they_save_most() -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("target") / "m.gguf", "llama", "F16", tokenizer="spm", n_layers=1, n_embd=256,
-                      n_ff=256, head_dim=64)
+    return tiny_model(
+        tmp_path_factory.mktemp("target") / "m.gguf", "llama", "F16", tokenizer="spm", n_layers=1, n_embd=256, n_ff=256, head_dim=64
+    )
 
 
 def test_the_size_is_kept_and_used(model: Path, tmp_path: Path) -> None:
@@ -60,11 +62,17 @@ def test_the_size_is_kept_and_used(model: Path, tmp_path: Path) -> None:
         choose_for_size(model, 4.0, "short")
 
 
-@pytest.mark.parametrize(("line", "said"), [
-    ("", "give a TYPE, such as Q4_K_M, or --target with bits per weight"), ("Q4_0 --target 4", "not both"),
-    ("--target 4", "give --calibrate TEXT"), ("--target nan --calibrate t", "give bits per weight, from 2 to 16"),
-    ("Q4_0 --calibrate t", "is for --target"), ("--target 4 --calibrate t --pure", "leave out --tensor-type"),
-])
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "give a TYPE, such as Q4_K_M, or --target with bits per weight"),
+        ("Q4_0 --target 4", "not both"),
+        ("--target 4", "give --calibrate TEXT"),
+        ("--target nan --calibrate t", "give bits per weight, from 2 to 16"),
+        ("Q4_0 --calibrate t", "is for --target"),
+        ("--target 4 --calibrate t --pure", "leave out --tensor-type"),
+    ],
+)
 def test_wishes_that_contradict_each_other(line: str, said: str, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["quantize", str(model), "out.gguf", *line.split()]) == 2
     assert said in capsys.readouterr().err

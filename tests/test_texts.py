@@ -1,4 +1,5 @@
 """Packed token texts and merges against the lists and dicts that they stand for."""
+
 from __future__ import annotations
 
 import random
@@ -72,7 +73,7 @@ def test_merges_are_pairs_of_ids() -> None:
     many = [f"{left} {right}" for left, right in pairs] * MANY_TEXTS
     table = Merges(many, "x.gguf").table(known.find_spans)
     assert table.made[[table.rank(0, 1), table.rank(0, 3)]].tolist() == [2, 4]
-    assert table.rank(0, 1) == 2 * MANY_TEXTS - 2 and table.rank(0, 3) == 2 * MANY_TEXTS - 1     # the last of each counts
+    assert table.rank(0, 1) == 2 * MANY_TEXTS - 2 and table.rank(0, 3) == 2 * MANY_TEXTS - 1  # the last of each counts
     left, right = np.array([0, 0, 1, 5, 0]), np.array([1, 3, 0, 1, 5])
     ranks = table.ranks(left, right).tolist()
     assert ranks == list(map(table.rank, left, right)) and ranks[2:] == [NEVER] * 3

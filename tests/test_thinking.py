@@ -1,4 +1,5 @@
 """Thinking before the answer: told apart wherever the text is cut, switched by templates, an event of its own in the library."""
+
 from __future__ import annotations
 
 import json
@@ -38,7 +39,7 @@ from edgellm.chat.thinking import (
 )
 from edgellm.errors import OptionError
 
-CASES = [                                        # (opened by the prompt, text, thinking, answer)
+CASES = [  # (opened by the prompt, text, thinking, answer)
     (False, "Paris.", "", "Paris."),
     (False, "<think>\nHm.\n\nYes.\n</think>\n\nParis.", "Hm.\n\nYes.", "Paris."),
     (False, "\n <think>a</think>b", "a", "b"),
@@ -64,10 +65,15 @@ def test_thinking_is_told_apart_wherever_it_is_cut(inside: bool, text: str, thin
     assert parts(list(text), inside) == (thinking, answer)
 
 
-@pytest.mark.parametrize(("text", "thinking", "answer"), [
-    ("<|channel>thought\nHm.\n<channel|>Paris.", "Hm.", "Paris."), ("<|channel>thought\n<channel|>Paris.", "", "Paris."),
-    ("<|channel>though", "", "<|channel>though"), ("Paris <channel|>", "", "Paris <channel|>"),
-])
+@pytest.mark.parametrize(
+    ("text", "thinking", "answer"),
+    [
+        ("<|channel>thought\nHm.\n<channel|>Paris.", "Hm.", "Paris."),
+        ("<|channel>thought\n<channel|>Paris.", "", "Paris."),
+        ("<|channel>though", "", "<|channel>though"),
+        ("Paris <channel|>", "", "Paris <channel|>"),
+    ],
+)
 def test_channels_of_gemma_4(text: str, thinking: str, answer: str) -> None:
     for cut in range(len(text) + 1):
         splitter = ThinkingSplitter(inside=False, marks=CHANNEL)
@@ -82,37 +88,54 @@ def test_marks_of_magistral_and_seed_oss() -> None:
     assert thinking_of("[THINK][/THINK]") == "always"
 
 
-WRAPPED = [                                      # (text, thinking, answer)
-    ("<think>a</think>\n<response>\nParis.\n</response>\n", "a", "Paris."), ("<think>a</think>Paris.", "a", "Paris."),
-    ("<response>Paris </response>", "", "Paris"), ("\n <response> </response>", "", ""),
+WRAPPED = [  # (text, thinking, answer)
+    ("<think>a</think>\n<response>\nParis.\n</response>\n", "a", "Paris."),
+    ("<think>a</think>Paris.", "a", "Paris."),
+    ("<response>Paris </response>", "", "Paris"),
+    ("\n <response> </response>", "", ""),
     ("<think>a</think><response>a <b> </resp onse></response>\n\n# Sources", "a", "a <b> </resp onse>\n\n# Sources"),
-    ("<think>a</think><response>Paris. </respo", "a", "Paris. </respo"), ("<think>a</think> <resp", "a", "<resp"),
-    ("Say <response>x</response> so.\n", "", "Say <response>x</response> so.\n"), ("<responses>\n", "", "<responses>\n"),
-    ("<response>a</response><response>b</response> ", "", "a<response>b</response> "), (" \n", "", " \n"),
+    ("<think>a</think><response>Paris. </respo", "a", "Paris. </respo"),
+    ("<think>a</think> <resp", "a", "<resp"),
+    ("Say <response>x</response> so.\n", "", "Say <response>x</response> so.\n"),
+    ("<responses>\n", "", "<responses>\n"),
+    ("<response>a</response><response>b</response> ", "", "a<response>b</response> "),
+    (" \n", "", " \n"),
 ]
 
 
 @pytest.mark.parametrize("text, thinking, answer", WRAPPED)
 def test_marks_around_the_answer_are_taken_off_wherever_it_is_cut(text: str, thinking: str, answer: str) -> None:
     marks = THINK._replace(answer=RESPONSE)
-    cuts = [[text[:first], text[first:second], text[second:]] for first in range(len(text) + 1)
-            for second in range(first, len(text) + 1)]
+    cuts = [
+        [text[:first], text[first:second], text[second:]]
+        for first in range(len(text) + 1)
+        for second in range(first, len(text) + 1)
+    ]
     for pieces in [[text], list(text), *cuts]:
         assert parts(pieces, False, marks) == (thinking, answer)
 
 
 def test_which_answers_stand_between_marks() -> None:
-    told = {"<think></think> <response></response>": RESPONSE, "</think><answer></answer>": ANSWER,
-            "<|extra_4|><think></think>": ANSWER, "</think> a <response>": None, "<think></think>": None}
+    told = {
+        "<think></think> <response></response>": RESPONSE,
+        "</think><answer></answer>": ANSWER,
+        "<|extra_4|><think></think>": ANSWER,
+        "</think> a <response>": None,
+        "<think></think>": None,
+    }
     for source, answer in told.items():
         marks = marks_of(source)
         assert marks is not None and marks.answer == answer and set(answer or ()) <= set(marks.shown)
 
 
-@pytest.mark.parametrize(("text", "thinking", "answer"), [
-    ("<|inner_prefix|>Hm.<|inner_suffix|>Paris.", "Hm.", "Paris."),
-    ("<|inner_prefix|>Hm. <|tools_prefix|>[]<|tools_suffix|>", "Hm.", "<|tools_prefix|>[]<|tools_suffix|>"),
-    ("<|inner_prefix|>Hm. <|tools_pre", "Hm. <|tools_pre", "")])
+@pytest.mark.parametrize(
+    ("text", "thinking", "answer"),
+    [
+        ("<|inner_prefix|>Hm.<|inner_suffix|>Paris.", "Hm.", "Paris."),
+        ("<|inner_prefix|>Hm. <|tools_prefix|>[]<|tools_suffix|>", "Hm.", "<|tools_prefix|>[]<|tools_suffix|>"),
+        ("<|inner_prefix|>Hm. <|tools_pre", "Hm. <|tools_pre", ""),
+    ],
+)
 def test_calls_end_the_thinking_of_apertus(text: str, thinking: str, answer: str) -> None:
     marks = marks_of("{% set inner = '<|inner_suffix|>' %}{{ enable_thinking }}")
     assert marks == INNER and {"<|inner_prefix|>", "<|inner_suffix|>", "<|tools_prefix|>"} <= set(marks.shown)
@@ -142,29 +165,38 @@ def test_nothing_is_held_back_that_cannot_become_a_marker() -> None:
     assert splitter.push("<") == ("", "<")
 
 
-@pytest.mark.parametrize("source, thinking", [
-    ("{% if enable_thinking is false %}<think></think>{% endif %}", "optional"),
-    ("{%- if thinking %}between <think></think>{% endif %}", "optional"),
-    ("{{ content.split('</think>')[-1] }}, a thinking model", "always"),
-    ("{{ messages[0].content.split('<channel|>')[-1] }}{% if enable_thinking %}<|think|>{% endif %}", "optional"),
-    ("{% set ns = namespace(enable_thinking=true) %}{% if ns.enable_thinking %}<think></think>{% endif %}", "always"),
-    ("{% set enable_thinking = true %}{% if not enable_thinking %}<think></think>{% endif %}", "always"),
-    ("{% set ns = namespace(enable_thinking=enable_thinking) %}<think></think>", "optional"),
-    ("{% set enable_thinking = enable_thinking if enable_thinking is defined else True %}<think></think>", "optional"),
-    ("{% set ns = namespace(enable_thinking=true) %}{% if '/no_think' in m.content %}{% endif %}<think></think>", "optional"),
-    ("{% if enable_thinking is not defined %}{% set enable_thinking = true %}{% endif %}<think></think>", "optional"),
-    ("{{ messages[0].content }}", "no"),
-    *((source, "no") for source in BUILT_IN.values()),
-])
+@pytest.mark.parametrize(
+    "source, thinking",
+    [
+        ("{% if enable_thinking is false %}<think></think>{% endif %}", "optional"),
+        ("{%- if thinking %}between <think></think>{% endif %}", "optional"),
+        ("{{ content.split('</think>')[-1] }}, a thinking model", "always"),
+        ("{{ messages[0].content.split('<channel|>')[-1] }}{% if enable_thinking %}<|think|>{% endif %}", "optional"),
+        ("{% set ns = namespace(enable_thinking=true) %}{% if ns.enable_thinking %}<think></think>{% endif %}", "always"),
+        ("{% set enable_thinking = true %}{% if not enable_thinking %}<think></think>{% endif %}", "always"),
+        ("{% set ns = namespace(enable_thinking=enable_thinking) %}<think></think>", "optional"),
+        ("{% set enable_thinking = enable_thinking if enable_thinking is defined else True %}<think></think>", "optional"),
+        ("{% set ns = namespace(enable_thinking=true) %}{% if '/no_think' in m.content %}{% endif %}<think></think>", "optional"),
+        ("{% if enable_thinking is not defined %}{% set enable_thinking = true %}{% endif %}<think></think>", "optional"),
+        ("{{ messages[0].content }}", "no"),
+        *((source, "no") for source in BUILT_IN.values()),
+    ],
+)
 def test_what_a_template_tells(source: str, thinking: str) -> None:
     assert thinking_of(source) == thinking
 
 
-@pytest.mark.parametrize(("text", "thinking", "answer"), [
-    ("<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Paris.<|END_RESPONSE|>", "Hm.", "Paris."),
-    ("<|START_RESPONSE|>Paris.<|END_RESPONSE|>\n", "", "Paris."), ("<|START_RESPONSE|>Par", "", "Par"), ("Paris.", "", "Paris."),
-    ("<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[]<|END_ACTION|>", "Hm.", "<|START_ACTION|>[]<|END_ACTION|>"),
-    ("<|START_THINKING|>Hm. <|START_ACTION|>[]<|END_ACTION|>", "Hm.", "<|START_ACTION|>[]<|END_ACTION|>")])
+@pytest.mark.parametrize(
+    ("text", "thinking", "answer"),
+    [
+        ("<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Paris.<|END_RESPONSE|>", "Hm.", "Paris."),
+        ("<|START_RESPONSE|>Paris.<|END_RESPONSE|>\n", "", "Paris."),
+        ("<|START_RESPONSE|>Par", "", "Par"),
+        ("Paris.", "", "Paris."),
+        ("<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[]<|END_ACTION|>", "Hm.", "<|START_ACTION|>[]<|END_ACTION|>"),
+        ("<|START_THINKING|>Hm. <|START_ACTION|>[]<|END_ACTION|>", "Hm.", "<|START_ACTION|>[]<|END_ACTION|>"),
+    ],
+)
 def test_thinking_and_answers_of_command(text: str, thinking: str, answer: str) -> None:
     source = "{{ '<|START_THINKING|>' + m.tool_plan + '<|END_THINKING|>' }}{{ '<|START_RESPONSE|>' + m.content }}"
     marks = marks_of(source)
@@ -172,8 +204,11 @@ def test_thinking_and_answers_of_command(text: str, thinking: str, answer: str) 
     for cut in range(len(text) + 1):
         assert parts([text[:cut], text[cut:]], False, marks) == (thinking, answer)
     assert thinking_of(source) == "always" and thinking_of("reasoning " + source) == "always"
-    for test in ("{% set reasoning = reasoning if reasoning is not undefined else true %}", "{%- if not reasoning -%}",
-                 "{% if tools and reasoning %}"):
+    for test in (
+        "{% set reasoning = reasoning if reasoning is not undefined else true %}",
+        "{%- if not reasoning -%}",
+        "{% if tools and reasoning %}",
+    ):
         assert thinking_of(source + test) == "optional"
     assert thinking_of(source + "{% if m.reasoning or m['reasoning'] %}") == "always"
     assert marks_of("<|END_THINKING|><|START_TEXT|>") == COMMAND._replace(answer=("<|START_TEXT|>", "<|END_TEXT|>"))
@@ -183,19 +218,27 @@ FINAL_SOURCE = "{# ... the final response after [BEGIN FINAL RESPONSE]. <tool_ca
 STEPS = "Here are my reasoning steps:\n"
 
 
-@pytest.mark.parametrize("prompt", [f"<|begin_assistant|>\n{STEPS}", "<|assistant|>\n"])      # of Apriel 1.6 and 1.5
-@pytest.mark.parametrize(("text", "thinking", "answer"), [
-    ("Hm. [BEGIN FINAL RESPONSE\n[BEGIN FINAL RESPONSE]\nParis.\n", "Hm. [BEGIN FINAL RESPONSE", "Paris.\n"),
-    (f"{STEPS}Hm.\n\n[BEGIN FINAL RESPONSE]\nParis [END].\n[END FINAL RESPONSE]\n", f"{STEPS}Hm.", "Paris [END]."),
-    ("[BEGIN FINAL RESPONSE]Paris. [END FINAL", "", "Paris. [END FINAL"), ("Hm. [BEGIN FINAL", "Hm. [BEGIN FINAL", ""),
-    ("a[BEGIN FINAL RESPONSE]b [BEGIN FINAL RESPONSE] [END FINAL RESPONSE] c", "a", "b [BEGIN FINAL RESPONSE] c"),
-    ("Hm.\n[BEGIN FINAL RESPONSE]\n<tool_calls>[]</tool_calls>", "Hm.", "<tool_calls>[]</tool_calls>"),
-    ("Hm.\n<tool_calls>[]</tool_calls>", "Hm.", "<tool_calls>[]</tool_calls>")])
+@pytest.mark.parametrize("prompt", [f"<|begin_assistant|>\n{STEPS}", "<|assistant|>\n"])  # of Apriel 1.6 and 1.5
+@pytest.mark.parametrize(
+    ("text", "thinking", "answer"),
+    [
+        ("Hm. [BEGIN FINAL RESPONSE\n[BEGIN FINAL RESPONSE]\nParis.\n", "Hm. [BEGIN FINAL RESPONSE", "Paris.\n"),
+        (f"{STEPS}Hm.\n\n[BEGIN FINAL RESPONSE]\nParis [END].\n[END FINAL RESPONSE]\n", f"{STEPS}Hm.", "Paris [END]."),
+        ("[BEGIN FINAL RESPONSE]Paris. [END FINAL", "", "Paris. [END FINAL"),
+        ("Hm. [BEGIN FINAL", "Hm. [BEGIN FINAL", ""),
+        ("a[BEGIN FINAL RESPONSE]b [BEGIN FINAL RESPONSE] [END FINAL RESPONSE] c", "a", "b [BEGIN FINAL RESPONSE] c"),
+        ("Hm.\n[BEGIN FINAL RESPONSE]\n<tool_calls>[]</tool_calls>", "Hm.", "<tool_calls>[]</tool_calls>"),
+        ("Hm.\n<tool_calls>[]</tool_calls>", "Hm.", "<tool_calls>[]</tool_calls>"),
+    ],
+)
 def test_apriel_thinks_before_its_final_response(prompt: str, text: str, thinking: str, answer: str) -> None:
     marks = marks_of(FINAL_SOURCE)
     assert marks == FINAL and thinking_of(FINAL_SOURCE) == "always" and opens_thinking(prompt, marks) and "" not in marks.shown
-    cuts = [[text[:first], text[first:second], text[second:]] for first in range(len(text) + 1)
-            for second in range(first, len(text) + 1)]
+    cuts = [
+        [text[:first], text[first:second], text[second:]]
+        for first in range(len(text) + 1)
+        for second in range(first, len(text) + 1)
+    ]
     for pieces in [[text], list(text), *cuts]:
         assert parts(pieces, True, marks) == (thinking, answer)
 
@@ -224,16 +267,19 @@ def test_a_switch_that_is_not_there_is_refused() -> None:
         switch("always", False)
 
 
-@pytest.mark.parametrize("name, thinking, opened", [        # opened: (by default, think=True, think=False)
-    ("Qwen-Qwen3-0.6B", "optional", (False, False, False)),
-    ("Qwen3.5-4B", "optional", (True, True, False)),
-    ("HuggingFaceTB-SmolLM3-3B", "optional", (False, False, False)),
-    ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "optional", (False, True, False)),
-    ("ibm-granite-granite-3.3-2B-Instruct", "optional", (False, False, False)),
-    ("meta-llama-Llama-3.2-3B-Instruct", "no", (False, None, False)),
-    ("openai-gpt-oss-120b", "always", (False, False, None)),
-    ("google-gemma-4-31B-it", "optional", (False, False, False)),
-])
+@pytest.mark.parametrize(
+    "name, thinking, opened",
+    [  # opened: (by default, think=True, think=False)
+        ("Qwen-Qwen3-0.6B", "optional", (False, False, False)),
+        ("Qwen3.5-4B", "optional", (True, True, False)),
+        ("HuggingFaceTB-SmolLM3-3B", "optional", (False, False, False)),
+        ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "optional", (False, True, False)),
+        ("ibm-granite-granite-3.3-2B-Instruct", "optional", (False, False, False)),
+        ("meta-llama-Llama-3.2-3B-Instruct", "no", (False, None, False)),
+        ("openai-gpt-oss-120b", "always", (False, False, None)),
+        ("google-gemma-4-31B-it", "optional", (False, False, False)),
+    ],
+)
 def test_published_templates(shared: Path, name: str, thinking: str, opened: tuple[bool | None, ...]) -> None:
     source = (shared / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
     template = ChatTemplate(source, bos="<s>", eos="</s>")
@@ -245,8 +291,10 @@ def test_published_templates(shared: Path, name: str, thinking: str, opened: tup
 
 
 # Thinks where the prompt leaves it open, as Qwen3.5 does.
-TEMPLATE = ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
-            "{% if enable_thinking is false %}<think></think>{% else %}<think>{% endif %}")
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+    "{% if enable_thinking is false %}<think></think>{% else %}<think>{% endif %}"
+)
 
 
 @pytest.fixture
@@ -277,8 +325,12 @@ SOFT_SYSTEM = """{% set enable_thinking = true %}{% if messages[0].role == 'syst
 def test_a_soft_switch_is_put_in_the_system_message(source: str) -> None:
     shape, user = Shape(ChatTemplate(source)), {"role": "user", "content": "Hi"}
     assert thinking_of(source) == "optional" and reads_soft_switch(source)
-    for role, system in (("system", "Be brief."), ("system", "Be brief. /think"), ("system", "/no_think Be brief."),
-                         ("developer", "Be brief.")):
+    for role, system in (
+        ("system", "Be brief."),
+        ("system", "Be brief. /think"),
+        ("system", "/no_think Be brief."),
+        ("developer", "Be brief."),
+    ):
         for think in (True, False):
             text = shape.render([{"role": role, "content": system}, user], None, **switch("optional", think)).text
             assert text == f"system: Be brief.\nuser: Hi\nassistant: {'<think>' if think else '<think></think>'}"
@@ -370,8 +422,10 @@ def test_a_model_that_does_not_think(loader: Loader, tmp_path: Path) -> None:
 
 
 def test_a_model_with_channels(loader: Loader, tmp_path: Path) -> None:
-    template = ("{% for m in messages %}{{ m.content.split('<channel|>')[-1] }}\n{% endfor %}"
-                "{% if not enable_thinking %}<|channel>thought\n<channel|>{% endif %}")
+    template = (
+        "{% for m in messages %}{{ m.content.split('<channel|>')[-1] }}\n{% endfor %}"
+        "{% if not enable_thinking %}<|channel>thought\n<channel|>{% endif %}"
+    )
     path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", template=template, n_layers=1, context=256)
     with loader.load(path, context=256) as model:
         assert model.thinking == "optional"
@@ -382,12 +436,16 @@ def test_a_model_with_channels(loader: Loader, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("controls", [COMMAND_TOKENS, ()], ids=["tokens", "text"])
 @pytest.mark.parametrize("opened", [True, False])
-def test_command_thinks_and_answers_between_control_tokens(loader: Loader, tmp_path: Path, controls: tuple[str, ...],
-                                                           opened: bool) -> None:
-    template = ("{{ tools | tojson if tools }}{% for m in messages %}{{ m.content }}\n{% endfor %}{# <|END_THINKING|> "
-                f"<|START_RESPONSE|> <|START_ACTION|> #}}{'<|START_THINKING|>' if opened else ''}")
-    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", template=template, n_layers=1, context=1024,
-                      controls=controls)
+def test_command_thinks_and_answers_between_control_tokens(
+    loader: Loader, tmp_path: Path, controls: tuple[str, ...], opened: bool
+) -> None:
+    template = (
+        "{{ tools | tojson if tools }}{% for m in messages %}{{ m.content }}\n{% endfor %}{# <|END_THINKING|> "
+        f"<|START_RESPONSE|> <|START_ACTION|> #}}{'<|START_THINKING|>' if opened else ''}"
+    )
+    path = tiny_model(
+        tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", template=template, n_layers=1, context=1024, controls=controls
+    )
     tool = {"name": "find", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}
     action = '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "find", "parameters": {"x": 1}}\n]<|END_ACTION|>'
     with loader.load(path, context=1024) as model:
@@ -402,17 +460,25 @@ def test_command_thinks_and_answers_between_control_tokens(loader: Loader, tmp_p
 
 @pytest.mark.parametrize("controls", [COMMAND_TOKENS, ()], ids=["tokens", "text"])
 @pytest.mark.parametrize("thinks", [True, False])
-def test_an_answer_with_a_form_may_begin_with_its_mark(loader: Loader, tmp_path: Path, controls: tuple[str, ...],
-                                                       thinks: bool) -> None:
+def test_an_answer_with_a_form_may_begin_with_its_mark(
+    loader: Loader, tmp_path: Path, controls: tuple[str, ...], thinks: bool
+) -> None:
     """As the model was trained to; what is behind the mark is the form's alone, white space and other marks included."""
-    template = ("{% for m in messages %}{{ m.content }}\n{% endfor %}{# <|END_THINKING|> <|START_RESPONSE|> #}"
-                "{% if reasoning %}<|START_THINKING|>{% endif %}")
-    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", template=template, n_layers=1, context=1024,
-                      controls=controls)
+    template = (
+        "{% for m in messages %}{{ m.content }}\n{% endfor %}{# <|END_THINKING|> <|START_RESPONSE|> #}"
+        "{% if reasoning %}<|START_THINKING|>{% endif %}"
+    )
+    path = tiny_model(
+        tmp_path / "m.gguf", "llama", "F16", tokenizer="bpe", template=template, n_layers=1, context=1024, controls=controls
+    )
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     city = "Rome" if controls else "<|END_RESPONSE|>"
-    forms: list[tuple[str, Any]] = [(f'{{"city": "{city}"}}', {"schema": schema}), (" Paris ", {"choices": [" Paris "]}),
-                                    ("Paris.", {"regex": "[A-Z][a-z]+[.]"}), ("\nParis", {"grammar": 'start: "\\n" "Paris"'})]
+    forms: list[tuple[str, Any]] = [
+        (f'{{"city": "{city}"}}', {"schema": schema}),
+        (" Paris ", {"choices": [" Paris "]}),
+        ("Paris.", {"regex": "[A-Z][a-z]+[.]"}),
+        ("\nParis", {"grammar": 'start: "\\n" "Paris"'}),
+    ]
     with loader.load(path, context=1024) as model:
         for text, form in forms:
             for mark in ("<|START_RESPONSE|>", *([""] if text.strip() == text or not thinks else [])):
@@ -431,8 +497,9 @@ def test_apriel_in_a_conversation(loader: Loader, tmp_path: Path) -> None:
         for tools, said, text in ((None, "Paris.", "Paris."), (["find"], "Paris.", "Paris."), (["find"], calls, "")):
             lets_say(loader, model, f"Hm.\n[BEGIN FINAL RESPONSE]\n{said}")
             answer = model.chat(QUESTION, tools=[{"name": name} for name in tools or ()] or None, temperature=0, max_tokens=300)
-            assert (answer.thinking, answer.text) == ("Hm.", text) and [call.name for call in answer.tool_calls] == \
-                ["find"] * (not text)
+            assert (answer.thinking, answer.text) == ("Hm.", text) and [call.name for call in answer.tool_calls] == ["find"] * (
+                not text
+            )
         lets_say(loader, model, "Hm." + "[BEGIN FINAL RESPONSE]" + '"yes"')
         answer = model.chat(QUESTION, choices=['"yes"', '"no"'], temperature=0, max_tokens=300)
         assert (answer.thinking, answer.text) == ("Hm.", '"yes"')

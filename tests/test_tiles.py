@@ -1,5 +1,5 @@
-"""The ISA level of the tile unit: its layouts with tiles computed otherwise, its instructions as LLVM writes them, and the trial.
-"""
+"""The ISA level of the tile unit: its layouts with tiles computed in NumPy, its instructions as LLVM writes them, and the trial."""
+
 from __future__ import annotations
 
 import os
@@ -30,8 +30,15 @@ def isa() -> Isa:
     arithmetic in the layout that the tile unit wants.
     """
     best = "avx512vnni" if "avx512vnni" in system.usable_isas() else "generic"
-    portable = {"name": "tiles", "tiles": True, "tile_rows": 16, "tiled_from": 16, "tile_columns": ((16,), (16,)), "tile_groups": 2,
-                "small_panel_columns": 0}
+    portable = {
+        "name": "tiles",
+        "tiles": True,
+        "tile_rows": 16,
+        "tiled_from": 16,
+        "tile_columns": ((16,), (16,)),
+        "tile_groups": 2,
+        "small_panel_columns": 0,
+    }
     return Isa(type("Tiles", (ISA_LEVELS[best],), portable))
 
 
@@ -45,7 +52,7 @@ def kernels(isa: Isa) -> Iterator[Kernels]:
 def test_products_of_tiles(kernels: Kernels, isa: Isa, name: str) -> None:
     """Tiles of sixteen columns give what a column alone gives, bit by bit, and both are right."""
     sizes = [(512, 35, 37), (256, 3, 16), (1536, 80, 64), (256, 20, 53)]
-    if TRAITS[name].block == BLOCK:              # the last superblock has one block: passes differ in length
+    if TRAITS[name].block == BLOCK:  # the last superblock has one block: passes differ in length
         sizes.append((544, 18, 33))
     columns_give_what_each_alone_gives(kernels, isa, name, sizes)
 
@@ -53,7 +60,7 @@ def test_products_of_tiles(kernels: Kernels, isa: Isa, name: str) -> None:
 def test_a_tile_of_activations_has_whole_rows(kernels: Kernels) -> None:
     x = np.random.default_rng(1).standard_normal((17, 256), np.float32)
     rows = quantise(kernels, x)
-    record = rows[:16].reshape(-1)[: 8 * 768].reshape(8, 768)            # of the only superblock, block by block
+    record = rows[:16].reshape(-1)[: 8 * 768].reshape(8, 768)  # of the only superblock, block by block
     quants = np.stack([block[:512].view(np.int8).reshape(16, 32) for block in record], axis=1)
     d = np.stack([block[512:576].view(np.float32) for block in record], axis=1)
     assert np.abs(quants * d[..., None] - x[:16].reshape(16, 8, 32)).max() <= 0.51 * d.max()
@@ -104,36 +111,54 @@ print(cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(fu
 
 def run_as_amx(program: str, *arguments: str) -> str:
     """What a program prints that compiles for a processor with AMX, which need not be this one."""
-    environment = dict(os.environ, NUMBA_CPU_NAME="sapphirerapids", NUMBA_CPU_FEATURES="+avx512vnni,+amx-tile,+amx-int8",
-                       PYTHONPATH=str(Path(__file__).resolve().parent.parent))
-    return subprocess.run([sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True,
-                          check=True).stdout
+    environment = dict(
+        os.environ,
+        NUMBA_CPU_NAME="sapphirerapids",
+        NUMBA_CPU_FEATURES="+avx512vnni,+amx-tile,+amx-int8",
+        PYTHONPATH=str(Path(__file__).resolve().parent.parent),
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True, check=True
+    ).stdout
 
 
-@pytest.mark.parametrize(("name", "instruction"), [
-    ("Q4_0", "tdpbssd"), pytest.param("Q4_K", "tdpbsud", marks=pytest.mark.slow),
-    pytest.param("Q6_K", "tdpbssd", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "instruction"),
+    [
+        ("Q4_0", "tdpbssd"),
+        pytest.param("Q4_K", "tdpbsud", marks=pytest.mark.slow),
+        pytest.param("Q6_K", "tdpbssd", marks=pytest.mark.slow),
+    ],
+)
 def test_instructions(name: str, instruction: str) -> None:
     """What LLVM writes."""
     written = run_as_amx(WRITTEN, "matmul", name)
     lines = [line.split() for line in written.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
     used = [words[0] for words in lines]
     scales = 2 if name == "Q6_K" else 1
-    for each, least in (("ldtilecfg", 1), ("tilerelease", 1), ("tilezero", scales), ("tileloadd", 2 * scales),
-                        ("tilestored", scales), (instruction, scales)):
+    for each, least in (
+        ("ldtilecfg", 1),
+        ("tilerelease", 1),
+        ("tilezero", scales),
+        ("tileloadd", 2 * scales),
+        ("tilestored", scales),
+        (instruction, scales),
+    ):
         assert used.count(each) >= least, each
     products = [" ".join(words[1:]) for words in lines if words[0] == instruction]
-    four = [f"%tmm{6 + i // 2}, %tmm{4 + i % 2}, %tmm{i}" for i in range(4)]     # weights, activations, sums
+    four = [f"%tmm{6 + i // 2}, %tmm{4 + i % 2}, %tmm{i}" for i in range(4)]  # weights, activations, sums
     assert any(products[i : i + 4] == four for i in range(len(products)))
 
 
 def test_amx_is_used_after_a_trial_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("EDGELLM_ISA", raising=False)
     monkeypatch.setattr(system, "usable_isas", lambda: system.X86_ISAS)
-    for verdict, isa, said in (("faster (1.63 times as fast)", "amx", "amx; a trial of it was faster (1.63 times as fast)"),
-                               ("slower (0.82 times as fast)", "avx512vnni", "but a trial of it was slower (0.82 times as fast)"),
-                               ("hardly faster (1.07 times as fast)", "avx512vnni", "hardly faster (1.07 times as fast)"),
-                               ("ended with signal 4", "avx512vnni", "but a trial of it was ended with signal 4")):
+    for verdict, isa, said in (
+        ("faster (1.63 times as fast)", "amx", "amx; a trial of it was faster (1.63 times as fast)"),
+        ("slower (0.82 times as fast)", "avx512vnni", "but a trial of it was slower (0.82 times as fast)"),
+        ("hardly faster (1.07 times as fast)", "avx512vnni", "hardly faster (1.07 times as fast)"),
+        ("ended with signal 4", "avx512vnni", "but a trial of it was ended with signal 4"),
+    ):
         monkeypatch.setattr(selftest, "verdict", lambda verdict=verdict: verdict)
         selftest.passed.cache_clear()
         assert jit.choose_isa() == isa
@@ -156,13 +181,20 @@ def test_a_trial_is_announced_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert told == ["testing this processor's AMX, once"]
 
 
-@pytest.mark.parametrize(("program", "verdict"), [
-    ("print(0.001, 0.004)", "faster (4.00 times as fast)"), ("print(0.004, 0.001)", "slower (0.25 times as fast)"),
-    ("print(0.004, 0.0043)", "hardly faster (1.07 times as fast)"), ("print(0.004, 0.0045)", "faster (1.12 times as fast)"),
-    ("print('wrong results')", "wrong results"),
-    ("import os; os.kill(os.getpid(), 4)", "ended with signal 4"), ("raise SystemExit(3)", "ended with status 3"),
-    ("raise OSError('no space é')", "ended with status 1: OSError: no space é"), ("", "ended without an answer"),
-])
+@pytest.mark.parametrize(
+    ("program", "verdict"),
+    [
+        ("print(0.001, 0.004)", "faster (4.00 times as fast)"),
+        ("print(0.004, 0.001)", "slower (0.25 times as fast)"),
+        ("print(0.004, 0.0043)", "hardly faster (1.07 times as fast)"),
+        ("print(0.004, 0.0045)", "faster (1.12 times as fast)"),
+        ("print('wrong results')", "wrong results"),
+        ("import os; os.kill(os.getpid(), 4)", "ended with signal 4"),
+        ("raise SystemExit(3)", "ended with status 3"),
+        ("raise OSError('no space é')", "ended with status 1: OSError: no space é"),
+        ("", "ended without an answer"),
+    ],
+)
 def test_verdicts(program: str, verdict: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever becomes of the other process, this one goes on; a verdict is found once and kept."""
     monkeypatch.setenv("EDGELLM_CACHE", str(tmp_path))

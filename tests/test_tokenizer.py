@@ -1,4 +1,5 @@
 """Tokenizers on small vocabularies: ids by slow definitions, special tokens, round trips, word cuts."""
+
 from __future__ import annotations
 
 import warnings
@@ -20,8 +21,9 @@ from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 SPM = build_tokenizer(spm_metadata(), file="spm")
 BPE = build_tokenizer(bpe_metadata(), file="bpe")
 WPM = build_tokenizer(wpm_metadata(), file="wpm")
-TEXTS = (st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁"), max_size=40)
-         | st.text("the world\n<>s", max_size=40))
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁"), max_size=40) | st.text(
+    "the world\n<>s", max_size=40
+)
 
 
 @given(TEXTS.filter(lambda text: USER_DEFINED not in text and text))
@@ -56,7 +58,7 @@ def test_any_str_can_be_encoded(tokenizer, text: str) -> None:
 def test_special_ids_and_types() -> None:
     assert (SPM.bos_id, SPM.eos_id, SPM.eog_ids) == (1, 2, {2})
     assert SPM.token_type(3) == TokenType.BYTE and SPM.is_control(0) and SPM.is_control(1) and not SPM.is_control(300)
-    assert BPE.eog_ids == {BPE.token_id("<|endoftext|>"), BPE.token_id("<|im_end|>")}      # one of them by its text only
+    assert BPE.eog_ids == {BPE.token_id("<|endoftext|>"), BPE.token_id("<|im_end|>")}  # one of them by its text only
     assert BPE.token_id("no such token") is None
     assert SPM.vocab_size == len(spm_metadata()["tokenizer.ggml.tokens"])
 
@@ -80,7 +82,7 @@ def test_space_prefix_stands_at_the_start_and_after_special_tokens() -> None:
 def test_text_never_becomes_a_control_token(tokenizer) -> None:
     for token in tokenizer.vocabulary.control:
         text = tokenizer.token_text(token)
-        if tokenizer is not WPM or token == tokenizer.token_id("[MASK]"):      # WPM's [UNK] stands for any unknown word
+        if tokenizer is not WPM or token == tokenizer.token_id("[MASK]"):  # WPM's [UNK] stands for any unknown word
             for said in (text, f"a{text}b", text * 3, f"\n{text} "):
                 ids = tokenizer.encode(said, add_special=False)
                 assert tokenizer is WPM or not any(map(tokenizer.is_control, ids)), said
@@ -98,7 +100,7 @@ def test_control_tokens_only_in_trusted_spans() -> None:
     text = "<|im_end|>a<|im_end|>"
     end = BPE.token_id("<|im_end|>")
     assert BPE.encode_trusted(text, [(11, 21)])[-1] == end and BPE.encode_trusted(text, [(11, 21)]).count(end) == 1
-    assert end not in BPE.encode_trusted(text, [(1, 10), (12, 21)])           # not whole within
+    assert end not in BPE.encode_trusted(text, [(1, 10), (12, 21)])  # not whole within
     assert BPE.encode_trusted(text, [(0, 21)]).count(end) == 2
 
 
@@ -145,8 +147,14 @@ def test_word_pieces() -> None:
 def test_vocabularies_without_bytes_or_unknown_token() -> None:
     tokens, scores, types = tiny_tokenizers.spm_vocabulary()
     keep = [i for i, kind in enumerate(types) if kind not in (2, 6)]
-    metadata = spm_metadata(tokens=[tokens[i] for i in keep], scores=[scores[i] for i in keep],
-                            token_type=[int(types[i]) for i in keep], bos_token_id=0, eos_token_id=1, unknown_token_id=None)
+    metadata = spm_metadata(
+        tokens=[tokens[i] for i in keep],
+        scores=[scores[i] for i in keep],
+        token_type=[int(types[i]) for i in keep],
+        bos_token_id=0,
+        eos_token_id=1,
+        unknown_token_id=None,
+    )
     tokenizer = build_tokenizer(metadata, file="x")
     assert tokenizer.decode(tokenizer.encode("the ü world")) == "the  world"
     assert max(tokenizer.encode("ü", add_special=False)) < tokenizer.vocab_size
@@ -178,16 +186,36 @@ def test_whole_words_skip_the_merges() -> None:
 
 
 def test_tokens_of_visible_spaces() -> None:
-    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)),
-              "▁", "a", "b", "▁a", "\n", "\n\n", "ab", "<turn|>"]
+    tokens = [
+        "<pad>",
+        "<eos>",
+        "<bos>",
+        "<unk>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        "a",
+        "b",
+        "▁a",
+        "\n",
+        "\n\n",
+        "ab",
+        "<turn|>",
+    ]
     types = [3, 3, 3, 3] + [6] * 256 + [1] * 7 + [3]
-    tokenizer = build_tokenizer({
-        "tokenizer.ggml.model": "gemma4", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types,
-        "tokenizer.ggml.merges": ["a b", "▁ a"], "tokenizer.ggml.bos_token_id": 2, "tokenizer.ggml.eos_token_id": 1,
-        "tokenizer.ggml.add_bos_token": False}, file="x")
+    tokenizer = build_tokenizer(
+        {
+            "tokenizer.ggml.model": "gemma4",
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": types,
+            "tokenizer.ggml.merges": ["a b", "▁ a"],
+            "tokenizer.ggml.bos_token_id": 2,
+            "tokenizer.ggml.eos_token_id": 1,
+            "tokenizer.ggml.add_bos_token": False,
+        },
+        file="x",
+    )
     ids = tokenizer.encode(" a ab\n\n\né")
-    assert [tokenizer.token_text(i) for i in ids] == ["<bos>", "▁a", "▁", "ab", "\n", "\n", "\n",
-                                                      "<0xC3>", "<0xA9>"]
+    assert [tokenizer.token_text(i) for i in ids] == ["<bos>", "▁a", "▁", "ab", "\n", "\n", "\n", "<0xC3>", "<0xA9>"]
     assert tokenizer.encode("\n\n", add_special=False) == [tokenizer.token_id("\n\n")]
     assert tokenizer.decode(ids) == " a ab\n\n\né" and tokenizer.eog_ids == {1, tokenizer.token_id("<turn|>")}
 
@@ -202,7 +230,7 @@ def test_unknown_word_cuts_warn_and_name_the_file() -> None:
             build_tokenizer(bpe_metadata(pre=pre), file="x")
 
 
-CUTS = {                                    # by the published expressions, worked out by hand
+CUTS = {  # by the published expressions, worked out by hand
     "gpt-2": ("I've 12 cats\n\n  x", ["I", "'ve", " 12", " cats", "\n\n ", " x"]),
     "llama-bpe": ("I'VE 12345\n  x!!\n", ["I", "'VE", " ", "123", "45", "\n", " ", " x", "!!\n"]),
     "qwen2": ("12ab 3\r\n\r\n y", ["1", "2", "ab", " ", "3", "\r\n\r\n", " y"]),
@@ -289,7 +317,7 @@ def test_recorded_ids_of_real_vocabularies(shared: Path, name: str) -> None:
     assert len(wanted) == 46
     for text, ids in zip(texts, wanted, strict=False):
         assert tokenizer.encode(text, add_special=False) == ids
-        if name != "bert-bge":               # WordPiece forgets case, accents and spaces
+        if name != "bert-bge":  # WordPiece forgets case, accents and spaces
             assert tokenizer.decode(tokenizer.encode(text)) == text
     for token in tokenizer.vocabulary.control:
         said = tokenizer.token_text(token)
@@ -297,4 +325,3 @@ def test_recorded_ids_of_real_vocabularies(shared: Path, name: str) -> None:
             ids = tokenizer.encode(text, add_special=False)
             assert not any(map(tokenizer.is_control, ids))
             assert name == "bert-bge" or tokenizer.decode(ids) == text
-

@@ -1,4 +1,5 @@
 """Unigram, RWKV, PLaMo 2 and whitespace vocabularies: ids by sentencepiece itself or by slow definitions; roles of tokens."""
+
 from __future__ import annotations
 
 import io
@@ -22,8 +23,17 @@ from edgellm.errors import BadVocab, EdgeError
 from edgellm.tokenizer import Tokenizer, build_tokenizer
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁\0"), max_size=40)
-SAMPLES = ["", " ", "the world", "  The   world's\n\tend ", "ﬁne Ⅷ ½ ｆｕｌｌ", "naïve café 中文 한국", "x\u200by\u00ad", "👋🏽",
-           "▁a▁"]
+SAMPLES = [
+    "",
+    " ",
+    "the world",
+    "  The   world's\n\tend ",
+    "ﬁne Ⅷ ½ ｆｕｌｌ",
+    "naïve café 中文 한국",
+    "x\u200by\u00ad",
+    "👋🏽",
+    "▁a▁",
+]
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -56,25 +66,48 @@ def trained(**options: Any) -> tuple[Any, dict[str, Any]]:
     files = sorted(Path(__file__).resolve().parent.glob("test_*.py"))[:20]
     lines = [line.strip() for path in files for line in path.read_text().splitlines() if line.strip()]
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, model_type="unigram",
-                                             vocab_size=600, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2, **options)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=600,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        minloglevel=2,
+        **options,
+    )
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     normalizer = dict(next(dict(fields(part)) for number, part in fields(model.getvalue()) if number == 3))
     pieces = range(processor.vocab_size())
     metadata = {
-        "model": "t5", "tokens": [processor.id_to_piece(i) for i in pieces], "eos_token_id": 1, "unknown_token_id": 2,
+        "model": "t5",
+        "tokens": [processor.id_to_piece(i) for i in pieces],
+        "eos_token_id": 1,
+        "unknown_token_id": 2,
         "scores": np.array([processor.get_score(i) for i in pieces], np.float32),
-        "token_type": np.array([3 if processor.is_control(i) else 2 if processor.is_unknown(i) else
-                                6 if processor.is_byte(i) else 1 for i in pieces], np.int32),
+        "token_type": np.array(
+            [3 if processor.is_control(i) else 2 if processor.is_unknown(i) else 6 if processor.is_byte(i) else 1 for i in pieces],
+            np.int32,
+        ),
         "precompiled_charsmap": np.frombuffer(normalizer.get(2, b""), np.uint8),
-        "add_space_prefix": bool(normalizer.get(3, 1)), "remove_extra_whitespaces": bool(normalizer.get(4, 1)),
+        "add_space_prefix": bool(normalizer.get(3, 1)),
+        "remove_extra_whitespaces": bool(normalizer.get(4, 1)),
     }
     return processor, {PREFIX + key: value for key, value in metadata.items()}
 
 
-@pytest.fixture(scope="module", params=[{}, {"byte_fallback": True, "normalization_rule_name": "identity"},
-                                        {"remove_extra_whitespaces": False}, {"add_dummy_prefix": False}],
-                ids=["plain", "bytes", "spaces", "no-prefix"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        {},
+        {"byte_fallback": True, "normalization_rule_name": "identity"},
+        {"remove_extra_whitespaces": False},
+        {"add_dummy_prefix": False},
+    ],
+    ids=["plain", "bytes", "spaces", "no-prefix"],
+)
 def unigram(request: pytest.FixtureRequest) -> tuple[Any, Tokenizer]:
     processor, metadata = trained(**request.param)
     return processor, build_tokenizer(metadata, file="t5")
@@ -112,8 +145,12 @@ def test_a_damaged_table_is_refused(damage: str) -> None:
     elif damage == "far text":
         units[np.flatnonzero(units >> 31)[0]] = (1 << 31) + len(table)
     table[4 : 4 + size] = units.view(np.uint8)
-    wrong: Any = {"short": table[: size // 2], "no end": np.append(table, np.uint8(65)), "texts": "abcd",
-                  "floats": np.zeros(8, np.float32)}.get(damage, table)
+    wrong: Any = {
+        "short": table[: size // 2],
+        "no end": np.append(table, np.uint8(65)),
+        "texts": "abcd",
+        "floats": np.zeros(8, np.float32),
+    }.get(damage, table)
     with pytest.raises(BadVocab, match="precompiled_charsmap"):
         build_tokenizer(metadata | {PREFIX + "precompiled_charsmap": wrong}, file="t5")
 
@@ -123,13 +160,18 @@ WORDS = ["the", " the", "th", "e w", "\n\n", "é", "中", "中文", "\\n", "'"]
 
 
 def literal(data: bytes) -> str:
-    return repr(b'"' + data)[3:-1]           # with a double quote in it, Python leaves single ones alone
+    return repr(b'"' + data)[3:-1]  # with a double quote in it, Python leaves single ones alone
 
 
 def rwkv_metadata(**changes: Any) -> dict[str, Any]:
     texts = ["<s>", *(literal(bytes([byte])) for byte in range(256)), *(literal(word.encode()) for word in WORDS)]
-    keys = {"model": "rwkv", "tokens": texts, "token_type": [3, *[1] * (len(texts) - 1)],
-            "eot_token_id": texts.index(r"\n\n"), **changes}
+    keys = {
+        "model": "rwkv",
+        "tokens": texts,
+        "token_type": [3, *[1] * (len(texts) - 1)],
+        "eot_token_id": texts.index(r"\n\n"),
+        **changes,
+    }
     return {PREFIX + key: value for key, value in keys.items() if value is not None}
 
 
@@ -167,8 +209,14 @@ PIECES = {"a": -3.0, "b": -3.0, "ab": -4.5, "abc": -9.0, "bc": -4.0, "c": -2.5, 
 def plamo2_metadata(**changes: Any) -> dict[str, Any]:
     control = ["<|plamo:unk|>", "<|plamo:bos|>", "<|plamo:eos|>", "<|plamo:pad|>"]
     texts = [*control, *(f"<0x{byte:02X}>" for byte in range(256)), *PIECES]
-    keys = {"model": "plamo2", "tokens": texts, "scores": [0.0] * 260 + list(PIECES.values()),
-            "token_type": [2, 3, 3, 3] + [6] * 256 + [1] * len(PIECES), "add_bos_token": True, **changes}
+    keys = {
+        "model": "plamo2",
+        "tokens": texts,
+        "scores": [0.0] * 260 + list(PIECES.values()),
+        "token_type": [2, 3, 3, 3] + [6] * 256 + [1] * len(PIECES),
+        "add_bos_token": True,
+        **changes,
+    }
     return {PREFIX + key: value for key, value in keys.items()}
 
 
@@ -204,9 +252,19 @@ def test_plamo2_prefers_longer_first_tokens_and_drops_a_byte_order_mark() -> Non
 # --- white space parts words ------------------------------------------------------------------------------------------
 def test_words_between_white_space() -> None:
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *string.ascii_letters, "中", "文", "ab", "中文"]
-    metadata = {PREFIX + key: value for key, value in {
-        "model": "whitespace", "pre": "whitespace", "tokens": tokens, "token_type": [3] * 4 + [1] * (len(tokens) - 4),
-        "merges": ["a b", "中 文"], "unknown_token_id": 3, "bos_token_id": 0, "eos_token_id": 2}.items()}
+    metadata = {
+        PREFIX + key: value
+        for key, value in {
+            "model": "whitespace",
+            "pre": "whitespace",
+            "tokens": tokens,
+            "token_type": [3] * 4 + [1] * (len(tokens) - 4),
+            "merges": ["a b", "中 文"],
+            "unknown_token_id": 3,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+        }.items()
+    }
     tokenizer = build_tokenizer(metadata, file="x")
     assert [tokenizer.token_text(i) for i in tokenizer.encode(" abA \n中文\t文!")] == ["ab", "A", "中文", "文", "<unk>"]
     lower = build_tokenizer(metadata | {PREFIX + "normalizer.lowercase": True}, file="x")
@@ -219,7 +277,10 @@ def test_fill_in_tokens_by_text_and_by_key() -> None:
     metadata = with_tokens(bpe_metadata(), ("<|fim_prefix|>", 3), ("<|fim_suffix|>", 4), ("<|fim_middle|>", 3), ("<hole>", 3))
     tokenizer = build_tokenizer(metadata, file="x")
     assert {role: tokenizer.token_text(token) for role, token in tokenizer.fill_in_ids.items()} == {
-        "prefix": "<|fim_prefix|>", "suffix": "<|fim_suffix|>", "middle": "<|fim_middle|>"}
+        "prefix": "<|fim_prefix|>",
+        "suffix": "<|fim_suffix|>",
+        "middle": "<|fim_middle|>",
+    }
     hole = tokenizer.token_id("<hole>")
     for key in ("fim_suf_token_id", "suffix_token_id"):
         assert build_tokenizer(metadata | {PREFIX + key: hole}, file="x").fill_in_ids["suffix"] == hole

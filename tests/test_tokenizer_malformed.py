@@ -1,4 +1,5 @@
 """Vocabularies that contradict themselves: each ends in one typed error that names the file and the field."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -36,16 +37,26 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("types of 8 bits", "token_type", spm_metadata(token_type=np.ones(COUNT, np.int8))),
     ("types are fractions", "token_type", spm_metadata(token_type=np.ones(COUNT, np.float32))),
     ("add_bos is a number", "add_bos_token", spm_metadata(add_bos_token=1)),
-    ("no token ends", "eos_token_id", spm_metadata(tokens=["<unk>", "a", "b"], scores=[0.0] * 3, token_type=[2, 1, 1],
-                                                   bos_token_id=None, eos_token_id=0xFFFFFFFF)),
+    (
+        "no token ends",
+        "eos_token_id",
+        spm_metadata(
+            tokens=["<unk>", "a", "b"], scores=[0.0] * 3, token_type=[2, 1, 1], bos_token_id=None, eos_token_id=0xFFFFFFFF
+        ),
+    ),
     ("too few types", "token_type", spm_metadata(token_type=np.ones(3, np.int32))),
     ("type 99", "token_type", spm_metadata(token_type=types_with(5, 99))),
     ("type -1", "token_type", spm_metadata(token_type=types_with(5, -1))),
     ("types are flags", "token_type", spm_metadata(token_type=[True] * COUNT)),
     ("types are a number", "token_type", spm_metadata(token_type=3)),
     ("a byte token of another form", "tokens", spm_metadata(token_type=types_with(COUNT - 1, 6))),
-    ("the same byte twice", "tokens", spm_metadata(tokens=["<unk>", "<0x0a>", "<0x0A>"], scores=[0.0] * 3, token_type=[2, 6, 6],
-                                                   bos_token_id=None, eos_token_id=None)),
+    (
+        "the same byte twice",
+        "tokens",
+        spm_metadata(
+            tokens=["<unk>", "<0x0a>", "<0x0A>"], scores=[0.0] * 3, token_type=[2, 6, 6], bos_token_id=None, eos_token_id=None
+        ),
+    ),
     ("bos beyond", "bos_token_id", spm_metadata(bos_token_id=COUNT)),
     ("eos below", "eos_token_id", spm_metadata(eos_token_id=-7)),
     ("eot beyond", "eot_token_id", spm_metadata(eot_token_id=1 << 31)),
@@ -101,7 +112,7 @@ def test_merges_of_tokens_that_are_not_there() -> None:
     metadata = bpe_metadata()
     tokens, types = metadata[PREFIX + "tokens"], list(map(int, metadata[PREFIX + "token_type"]))
     longest = max((i for i, kind in enumerate(types) if kind == 1), key=lambda i: len(tokens[i].encode()))
-    types[longest] = 2                       # an unknown token is a control token, which no text becomes
+    types[longest] = 2  # an unknown token is a control token, which no text becomes
     tokenizer = build_tokenizer(metadata | {PREFIX + "token_type": types}, file="x")
     text = tokens[longest].replace("Ġ", " ")
     ids = tokenizer.encode(text, add_special=False)
@@ -144,8 +155,14 @@ NO_BYTES = ["<unk>", "<s>", "</s>", "▁", "t", "h", "e", "th", "the", "▁the"]
 def without_bytes(model: str, **changes: Any) -> dict[str, Any]:
     texts = NO_BYTES if model == "llama" else [text.replace("▁", "Ġ") for text in NO_BYTES]
     keys: dict[str, Any] = {
-        "model": model, "pre": "gpt-2", "tokens": texts, "token_type": np.array([2, 3, 3] + [1] * 7, np.int32),
-        "scores": np.array([-float(i) for i in range(10)], np.float32), "merges": ["t h", "th e"], "unknown_token_id": 0}
+        "model": model,
+        "pre": "gpt-2",
+        "tokens": texts,
+        "token_type": np.array([2, 3, 3] + [1] * 7, np.int32),
+        "scores": np.array([-float(i) for i in range(10)], np.float32),
+        "merges": ["t h", "th e"],
+        "unknown_token_id": 0,
+    }
     return {PREFIX + key: value for key, value in {**keys, **changes}.items()}
 
 
@@ -186,14 +203,22 @@ def test_plain_looking_ends_need_the_right_type() -> None:
 
 
 def test_channel_ends_are_no_end_of_generation() -> None:
-    metadata = bpe_metadata(tokens=["<|end|>", "<|return|>", "<|call|>", "<|start|>"], token_type=[3] * 4, merges=[],
-                            bos_token_id=None, eos_token_id=1)
+    metadata = bpe_metadata(
+        tokens=["<|end|>", "<|return|>", "<|call|>", "<|start|>"], token_type=[3] * 4, merges=[], bos_token_id=None, eos_token_id=1
+    )
     tokenizer = build_tokenizer(metadata, file="x")
     assert tokenizer.eog_ids == {1, 2} and tokenizer.is_control(0)
 
 
-VALUES = st.none() | st.integers(-3, 400) | st.text(max_size=4) | st.booleans() | st.floats() | st.lists(
-    st.text(max_size=6) | st.integers(-2, 9), max_size=6) | st.builds(np.array, st.lists(st.integers(-2, 9), max_size=5))
+VALUES = (
+    st.none()
+    | st.integers(-3, 400)
+    | st.text(max_size=4)
+    | st.booleans()
+    | st.floats()
+    | st.lists(st.text(max_size=6) | st.integers(-2, 9), max_size=6)
+    | st.builds(np.array, st.lists(st.integers(-2, 9), max_size=5))
+)
 
 
 @pytest.mark.parametrize("make", [spm_metadata, bpe_metadata, wpm_metadata])

@@ -1,4 +1,5 @@
 """Tool calls of each family: found in answers however they are cut, never at the cost of text, with arguments that fit."""
+
 from __future__ import annotations
 
 import json
@@ -26,159 +27,368 @@ ROME, NOTE = ("weather", {"city": "Rome", "days": 3}), ("note", {"text": 'a "b",
 
 GOLDEN: list[tuple[str, str, str, list[tuple[str, dict[str, Any]]]]] = [
     ("hermes", '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>', "", [ROME]),
-    ("hermes", 'Let me look.\n<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\", \\"days\\": 3}"}'
-     '</tool_call> Done.',
-     "Let me look.\n Done.", [ROME]),
-    ("hermes", '<tool_call>{"name": "note", "arguments": {"text": "</tool_call>"}}</tool_call>', "",
-     [("note", {"text": "</tool_call>"})]),
-    ("hermes", '<tool_call>{"name": "a", "arguments": {}}</tool_call><tool_call>{"name": "b", "arguments": {}}</tool_call>', "",
-     [("a", {}), ("b", {})]),
+    (
+        "hermes",
+        'Let me look.\n<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\", \\"days\\": 3}"}</tool_call> Done.',
+        "Let me look.\n Done.",
+        [ROME],
+    ),
+    (
+        "hermes",
+        '<tool_call>{"name": "note", "arguments": {"text": "</tool_call>"}}</tool_call>',
+        "",
+        [("note", {"text": "</tool_call>"})],
+    ),
+    (
+        "hermes",
+        '<tool_call>{"name": "a", "arguments": {}}</tool_call><tool_call>{"name": "b", "arguments": {}}</tool_call>',
+        "",
+        [("a", {}), ("b", {})],
+    ),
     ("hermes", '<tool_call>{"name": "a", "arguments": {}}', "", [("a", {})]),
-    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
-     "</function>\n</tool_call>", "", [ROME]),
-    ("qwen3-coder", '<tool_call>\n<function=note>\n<parameter=text>\na "b", [c]\n</parameter>\n<parameter=tags>\n["x", "y"]\n'
-     "</parameter>\n<parameter=urgent>\nTrue\n</parameter>\n</function>\n</tool_call>", "", [NOTE]),
-    ("qwen3-coder", '<tool_call><function=note><parameter=tags>["</parameter>"]</parameter><parameter=text>\n\n</tool_call>\n\n'
-     "</parameter></function></tool_call>!", "!", [("note", {"tags": ["</parameter>"], "text": "\n</tool_call>\n"})]),
-    ("seed", "Well.<seed:tool_call>\n<function=weather>\n<parameter=city>Rome</parameter>\n<parameter=days>3</parameter>\n"
-     "</function>\n</seed:tool_call>", "Well.", [ROME]),
-    ("seed", '<seed:tool_call><function=note>\n<parameter=text>\na "b", [c]\n</parameter><parameter=tags> ["x", "y"] </parameter>'
-     "<parameter=urgent>True</parameter></function></seed:tool_call>", "", [NOTE]),
+    (
+        "qwen3-coder",
+        "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
+        "</function>\n</tool_call>",
+        "",
+        [ROME],
+    ),
+    (
+        "qwen3-coder",
+        '<tool_call>\n<function=note>\n<parameter=text>\na "b", [c]\n</parameter>\n<parameter=tags>\n["x", "y"]\n'
+        "</parameter>\n<parameter=urgent>\nTrue\n</parameter>\n</function>\n</tool_call>",
+        "",
+        [NOTE],
+    ),
+    (
+        "qwen3-coder",
+        '<tool_call><function=note><parameter=tags>["</parameter>"]</parameter><parameter=text>\n\n</tool_call>\n\n'
+        "</parameter></function></tool_call>!",
+        "!",
+        [("note", {"tags": ["</parameter>"], "text": "\n</tool_call>\n"})],
+    ),
+    (
+        "seed",
+        "Well.<seed:tool_call>\n<function=weather>\n<parameter=city>Rome</parameter>\n<parameter=days>3</parameter>\n"
+        "</function>\n</seed:tool_call>",
+        "Well.",
+        [ROME],
+    ),
+    (
+        "seed",
+        '<seed:tool_call><function=note>\n<parameter=text>\na "b", [c]\n</parameter><parameter=tags> ["x", "y"] </parameter>'
+        "<parameter=urgent>True</parameter></function></seed:tool_call>",
+        "",
+        [NOTE],
+    ),
     ("seed", "<seed:tool_call>\n<function=a>\n</function>\n</seed:tool_call>", "", [("a", {})]),
-    ("minimax", '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Rome</parameter>\n'
-     '<parameter name="days">3</parameter>\n</invoke>\n<invoke name="note">\n<parameter name="text">a "b", [c]</parameter>\n'
-     '<parameter name="tags">["x", "y"]</parameter>\n<parameter name="urgent">true</parameter>\n</invoke>\n'
-     "</minimax:tool_call> Done.", " Done.", [ROME, NOTE]),
-    ("minimax", '<minimax:tool_call><invoke name="a"></invoke><invoke name="note"><parameter name="text">def f():\n    x\n'
-     "</parameter></invoke></minimax:tool_call>", "", [("a", {}), ("note", {"text": "def f():\n    x\n"})]),
-    ("glm", "Well.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n"
-     "<arg_value>3</arg_value>\n</tool_call>", "Well.\n", [ROME]),
-    ("glm", '<tool_call>note<arg_key>text</arg_key><arg_value>a "b", [c]</arg_value><arg_key>tags</arg_key><arg_value>["x", "y"]'
-     "</arg_value><arg_key>urgent</arg_key><arg_value>true</arg_value></tool_call><tool_call>weather\n</tool_call>", "",
-     [NOTE, ("weather", {})]),
-    ("glm-4.7", '<tool_call>other<arg_key>x</arg_key><arg_value>{"</arg_value>": 1}</arg_value></tool_call>', "",
-     [("other", {"x": {"</arg_value>": 1}})]),
+    (
+        "minimax",
+        '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Rome</parameter>\n'
+        '<parameter name="days">3</parameter>\n</invoke>\n<invoke name="note">\n<parameter name="text">a "b", [c]</parameter>\n'
+        '<parameter name="tags">["x", "y"]</parameter>\n<parameter name="urgent">true</parameter>\n</invoke>\n'
+        "</minimax:tool_call> Done.",
+        " Done.",
+        [ROME, NOTE],
+    ),
+    (
+        "minimax",
+        '<minimax:tool_call><invoke name="a"></invoke><invoke name="note"><parameter name="text">def f():\n    x\n'
+        "</parameter></invoke></minimax:tool_call>",
+        "",
+        [("a", {}), ("note", {"text": "def f():\n    x\n"})],
+    ),
+    (
+        "glm",
+        "Well.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n"
+        "<arg_value>3</arg_value>\n</tool_call>",
+        "Well.\n",
+        [ROME],
+    ),
+    (
+        "glm",
+        '<tool_call>note<arg_key>text</arg_key><arg_value>a "b", [c]</arg_value><arg_key>tags</arg_key><arg_value>["x", "y"]'
+        "</arg_value><arg_key>urgent</arg_key><arg_value>true</arg_value></tool_call><tool_call>weather\n</tool_call>",
+        "",
+        [NOTE, ("weather", {})],
+    ),
+    (
+        "glm-4.7",
+        '<tool_call>other<arg_key>x</arg_key><arg_value>{"</arg_value>": 1}</arg_value></tool_call>',
+        "",
+        [("other", {"x": {"</arg_value>": 1}})],
+    ),
     ("llama3", '{"name": "weather", "parameters": {"city": "Rome", "days": 3}}', "", [ROME]),
-    ("llama3", '<|python_tag|>{"type": "function", "name": "a", "parameters": {}}; {"name": "b", "parameters": {}}', "",
-     [("a", {}), ("b", {})]),
+    (
+        "llama3",
+        '<|python_tag|>{"type": "function", "name": "a", "parameters": {}}; {"name": "b", "parameters": {}}',
+        "",
+        [("a", {}), ("b", {})],
+    ),
     ("mistral", '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome", "days": 3}, "id": "abcdefghi"}]', "", [ROME]),
-    ("mistral", '[TOOL_CALLS]weather[ARGS]{"city": "Rome", "days": 3}[TOOL_CALLS]note[ARGS]{"text": "hi"}', "",
-     [ROME, ("note", {"text": "hi"})]),
+    (
+        "mistral",
+        '[TOOL_CALLS]weather[ARGS]{"city": "Rome", "days": 3}[TOOL_CALLS]note[ARGS]{"text": "hi"}',
+        "",
+        [ROME, ("note", {"text": "hi"})],
+    ),
     ("granite", '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}]', "", [ROME]),
-    ("nemotron", 'Well. <TOOLCALL>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "note", '
-     '"arguments": {"text": "</TOOLCALL>"}}]</TOOLCALL> So.', "Well.  So.", [ROME, ("note", {"text": "</TOOLCALL>"})]),
-    ("nemotron", '<TOOLCALL>\n[{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\", \\"days\\": 3}"}]\n</TOOLCALL>', "",
-     [ROME]),
+    (
+        "nemotron",
+        'Well. <TOOLCALL>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "note", '
+        '"arguments": {"text": "</TOOLCALL>"}}]</TOOLCALL> So.',
+        "Well.  So.",
+        [ROME, ("note", {"text": "</TOOLCALL>"})],
+    ),
+    (
+        "nemotron",
+        '<TOOLCALL>\n[{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\", \\"days\\": 3}"}]\n</TOOLCALL>',
+        "",
+        [ROME],
+    ),
     ("hunyuan", '<tool_calls>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}]</tool_calls>', "", [ROME]),
-    ("hunyuan", '<tool_calls>\n{"name": "a", "arguments": {}}\n{"name": "b", "arguments": {}}\n</tool_calls>', "",
-     [("a", {}), ("b", {})]),
-    ("hunyuan", 'Hm.<tool_calls>\n<tool_call>weather\n```json\n{"city": "Rome", "days": 3}\n```</tool_call>\n<tool_call>\n'
-     '{"name": "b", "arguments": {"c": "}</tool_call>"}}</tool_call>\n</tool_calls>', "Hm.",
-     [ROME, ("b", {"c": "}</tool_call>"})]),
-    ("phi", '<|tool_call|>[{"type": "function", "name": "weather", "arguments": {"city": "Rome", "days": 3}}]<|/tool_call|>', "",
-     [ROME]),
+    (
+        "hunyuan",
+        '<tool_calls>\n{"name": "a", "arguments": {}}\n{"name": "b", "arguments": {}}\n</tool_calls>',
+        "",
+        [("a", {}), ("b", {})],
+    ),
+    (
+        "hunyuan",
+        'Hm.<tool_calls>\n<tool_call>weather\n```json\n{"city": "Rome", "days": 3}\n```</tool_call>\n<tool_call>\n'
+        '{"name": "b", "arguments": {"c": "}</tool_call>"}}</tool_call>\n</tool_calls>',
+        "Hm.",
+        [ROME, ("b", {"c": "}</tool_call>"})],
+    ),
+    (
+        "phi",
+        '<|tool_call|>[{"type": "function", "name": "weather", "arguments": {"city": "Rome", "days": 3}}]<|/tool_call|>',
+        "",
+        [ROME],
+    ),
     ("phi", '<|tool_call|>{"name": "a", "arguments": {}}<|/tool_call|> So.', " So.", [("a", {})]),
     ("phi", 'functools[{"name": "weather", "parameters": {"city": "Rome", "days": 3}}]', "", [ROME]),
-    ("functionary", 'So: <function=weather>{"city": "Rome", "days": 3}</function>\n<function=note>{"text": '
-     '"</function>"}</function>', "So: \n", [ROME, ("note", {"text": "</function>"})]),
+    (
+        "functionary",
+        'So: <function=weather>{"city": "Rome", "days": 3}</function>\n<function=note>{"text": "</function>"}</function>',
+        "So: \n",
+        [ROME, ("note", {"text": "</function>"})],
+    ),
     ("functionary-v3.2", 'So:>>>weather\n{"city": "Rome", "days": 3}\n', "So:", [ROME]),
-    ("gigachat-3", 'Well.<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "weather", "arguments": {"city": "Rome", '
-     '"days": 3}}', "Well.", [ROME]),
-    ("gigachat-3", 'So function call<|role_sep|>\n{"name": "note", "arguments": {"text": "<|message_sep|>\\n\\n"}}'
-     "<|message_sep|>\n\n", "So ", [("note", {"text": "<|message_sep|>\n\n"})]),
+    (
+        "gigachat-3",
+        'Well.<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}',
+        "Well.",
+        [ROME],
+    ),
+    (
+        "gigachat-3",
+        'So function call<|role_sep|>\n{"name": "note", "arguments": {"text": "<|message_sep|>\\n\\n"}}<|message_sep|>\n\n',
+        "So ",
+        [("note", {"text": "<|message_sep|>\n\n"})],
+    ),
     ("gigachat-3.1", 'Well.<|function_call|>{"name": "weather", "arguments": {"city": "Rome", "days": 3}}', "Well.", [ROME]),
     ("gigachat-3.1", '<|function_call|>{"name": "a", "arguments": {}}<|message_sep|>\n\n', "", [("a", {})]),
     ("xlam", '[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "b"}]', "", [ROME, ("b", {})]),
     ("xlam", 'I call [{"name": "a", "arguments": {}}]', 'I call [{"name": "a", "arguments": {}}]', []),
     ("apertus", '<|tools_prefix|>[{"weather": {"city": "Rome", "days": 3}}, {"b": {}}]<|tools_suffix|>.', ".", [ROME, ("b", {})]),
-    ("internlm", 'Hm.<|action_start|><|plugin|>\n{"name": "weather", "parameters": {"city": "Rome", "days": 3}}\n<|action_end|>',
-     "Hm.", [ROME]),
+    (
+        "internlm",
+        'Hm.<|action_start|><|plugin|>\n{"name": "weather", "parameters": {"city": "Rome", "days": 3}}\n<|action_end|>',
+        "Hm.",
+        [ROME],
+    ),
     ("internlm", '<|action_start|> <|plugin|>{"name": "a", "arguments": {}}<|action_end|>', "", [("a", {})]),
-    ("gemma", "<|tool_call>call:weather{city:<|\"|>Rome<|\"|>,days:3}<tool_call|>", "", [ROME]),
-    ("gemma", 'Well. <|tool_call>call:note{tags:[<|"|>x<|"|>,<|"|>y<|"|>],text:<|"|>a "b", [c]<|"|>,urgent:true}<tool_call|>',
-     "Well. ",
-     [NOTE]),
+    ("gemma", '<|tool_call>call:weather{city:<|"|>Rome<|"|>,days:3}<tool_call|>', "", [ROME]),
+    (
+        "gemma",
+        'Well. <|tool_call>call:note{tags:[<|"|>x<|"|>,<|"|>y<|"|>],text:<|"|>a "b", [c]<|"|>,urgent:true}<tool_call|>',
+        "Well. ",
+        [NOTE],
+    ),
     ("functiongemma", "<start_function_call>call:weather{city:<escape>Rome<escape>,days:3}<end_function_call>", "", [ROME]),
     ("harmony", '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Rome", "days": 3}', "", [ROME]),
-    ("harmony", '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city": "Rome", "days": 3}<|call|>',
-     "", [ROME]),
+    (
+        "harmony",
+        '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city": "Rome", "days": 3}<|call|>',
+        "",
+        [ROME],
+    ),
     ("lfm2", '<|tool_call_start|>[weather(city="Rome", days=3)]<|tool_call_end|>Looking it up.', "Looking it up.", [ROME]),
     ("lfm2", "<|tool_call_start|>[note(text='a \"b\", [c]', tags=['x', 'y'], urgent=True)]<|tool_call_end|>", "", [NOTE]),
-    ("pythonic", 'weather', "weather", []),
-    ("deepseek-v3", "Well.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n"
-     '{"city": "Rome", "days": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>note\n```json\n'
-     '{"text": "```<｜tool▁calls▁end｜>"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>.', "Well..",
-     [ROME, ("note", {"text": "```<｜tool▁calls▁end｜>"})]),
-    ("deepseek-v3", "<｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜> function <｜tool▁sep｜> a/b ```json {}``` <｜tool▁call▁end｜>\n"
-     "<｜tool▁calls▁end｜>", "", [("a/b", {})]),
-    ("deepseek-v3.1", '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days": 3}'
-     "<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "",
-     [ROME, ("function", {})]),
+    ("pythonic", "weather", "weather", []),
+    (
+        "deepseek-v3",
+        "Well.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n"
+        '{"city": "Rome", "days": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>note\n```json\n'
+        '{"text": "```<｜tool▁calls▁end｜>"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>.',
+        "Well..",
+        [ROME, ("note", {"text": "```<｜tool▁calls▁end｜>"})],
+    ),
+    (
+        "deepseek-v3",
+        "<｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜> function <｜tool▁sep｜> a/b ```json {}``` <｜tool▁call▁end｜>\n"
+        "<｜tool▁calls▁end｜>",
+        "",
+        [("a/b", {})],
+    ),
+    (
+        "deepseek-v3.1",
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days": 3}'
+        "<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "",
+        [ROME, ("function", {})],
+    ),
     ("deepseek-v3.1", '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome", "days": 3}', "", [ROME]),
-    ("deepseek-v3.2", dsml('Well.\n\n<@function_calls>\n<@invoke name="weather">\n<@parameter name="city" string="true">Rome'
-     '</@parameter>\n<@parameter name="days" string="false">3</@parameter>\n</@invoke>\n<@invoke name="note">\n'
-     '<@parameter name="text" string="true"></@function_calls>\n</@parameter>\n</@invoke>\n</@function_calls>.'),
-     "Well.\n\n.", [ROME, ("note", {"text": dsml("</@function_calls>\n")})]),
+    (
+        "deepseek-v3.2",
+        dsml(
+            'Well.\n\n<@function_calls>\n<@invoke name="weather">\n<@parameter name="city" string="true">Rome'
+            '</@parameter>\n<@parameter name="days" string="false">3</@parameter>\n</@invoke>\n<@invoke name="note">\n'
+            '<@parameter name="text" string="true"></@function_calls>\n</@parameter>\n</@invoke>\n</@function_calls>.'
+        ),
+        "Well.\n\n.",
+        [ROME, ("note", {"text": dsml("</@function_calls>\n")})],
+    ),
     ("deepseek-v3.2", dsml('<@function_calls><@invoke name="a b"></@invoke>'), "", [("a b", {})]),
-    ("deepseek-v4", dsml('<@tool_calls>\n<@invoke name="note">\n<@parameter name="text" string="true">a "b", [c]</@parameter>\n'
-     '<@parameter name="tags" string="false"> ["x", "y"]\n</@parameter>\n<@parameter name="urgent" string="false">true'
-     '</@parameter>\n</@invoke>\n</@tool_calls>'), "", [NOTE]),
-    ("command", '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Rome", "days": 3}},\n'
-     '    {"tool_call_id": "1", "tool_name": "note", "parameters": {"text": "<|END_ACTION|>"}}\n]<|END_ACTION|>', "",
-     [ROME, ("note", {"text": "<|END_ACTION|>"})]),
+    (
+        "deepseek-v4",
+        dsml(
+            '<@tool_calls>\n<@invoke name="note">\n<@parameter name="text" string="true">a "b", [c]</@parameter>\n'
+            '<@parameter name="tags" string="false"> ["x", "y"]\n</@parameter>\n<@parameter name="urgent" string="false">true'
+            "</@parameter>\n</@invoke>\n</@tool_calls>"
+        ),
+        "",
+        [NOTE],
+    ),
+    (
+        "command",
+        '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Rome", "days": 3}},\n'
+        '    {"tool_call_id": "1", "tool_name": "note", "parameters": {"text": "<|END_ACTION|>"}}\n]<|END_ACTION|>',
+        "",
+        [ROME, ("note", {"text": "<|END_ACTION|>"})],
+    ),
     ("command", 'Well. <|START_ACTION|>{"tool_name": "a", "parameters": {}}', "Well. ", [("a", {})]),
-    ("command-r", 'Plan: ask.\nAction: ```json\n[\n    {\n        "tool_name": "weather",\n        "parameters": {"city": "Rome", '
-     '"days": 3}\n    },\n{"tool_name": "directly_answer", "parameters": {}}, {"tool_name": "note", "parameters": '
-     '{"text": "```"}}]\n``` and', "Plan: ask.\n and", [ROME, ("note", {"text": "```"})]),
-    ("kimi", 'Well.<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Rome", '
-     '"days": 3}<|tool_call_end|><|tool_call_begin|>functions.note:1<|tool_call_argument_begin|>{"text": "<|tool_call_end|>"}'
-     "<|tool_call_end|><|tool_calls_section_end|>", "Well.", [ROME, ("note", {"text": "<|tool_call_end|>"})]),
-    ("kimi", '<|tool_call_section_begin|>\n<|tool_call_begin|> a.b:c \n<|tool_call_argument_begin|> {} \n<|tool_call_end|>\n'
-     '<|tool_calls_section_end|>!', "!", [("a.b:c", {})]),
-    ("kimi", '<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Rome", '
-     '"days": 3}', "", [ROME]),
+    (
+        "command-r",
+        'Plan: ask.\nAction: ```json\n[\n    {\n        "tool_name": "weather",\n        "parameters": {"city": "Rome", '
+        '"days": 3}\n    },\n{"tool_name": "directly_answer", "parameters": {}}, {"tool_name": "note", "parameters": '
+        '{"text": "```"}}]\n``` and',
+        "Plan: ask.\n and",
+        [ROME, ("note", {"text": "```"})],
+    ),
+    (
+        "kimi",
+        'Well.<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Rome", '
+        '"days": 3}<|tool_call_end|><|tool_call_begin|>functions.note:1<|tool_call_argument_begin|>{"text": "<|tool_call_end|>"}'
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        "Well.",
+        [ROME, ("note", {"text": "<|tool_call_end|>"})],
+    ),
+    (
+        "kimi",
+        "<|tool_call_section_begin|>\n<|tool_call_begin|> a.b:c \n<|tool_call_argument_begin|> {} \n<|tool_call_end|>\n"
+        "<|tool_calls_section_end|>!",
+        "!",
+        [("a.b:c", {})],
+    ),
+    (
+        "kimi",
+        '<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Rome", "days": 3}',
+        "",
+        [ROME],
+    ),
     ("pythonic", '[weather(city="Rome", days=3), note(text="a \\"b\\", [c]", tags=["x", "y"], urgent=true)]', "", [ROME, NOTE]),
 ]
 
-PLAIN = ["Just text.", "", "1 < 2 and [3] is {a list}", "<tool", "<tool_call>", "<tool_call>\n{not json}\n</tool_call> and more",
-         '{"a": 1}', "[1, 2, 3]", "[TOOL_CALLS]", "[TOOL_CALLS] none", "<|tool_call>call:", "<|channel|>commentary<|message|>Hello",
-         '<tool_call>{"name": 3, "arguments": {}}</tool_call>', '<tool_call>{"name": "a", "arguments": [1]}</tool_call>',
-         "[f(1), g(**x)]", "[open(x=b'1')]", "{" * 5000, "[" * 5000, "<|tool_call>call:a{" + "[" * 5000 + "<tool_call|>",
-         "<|action_start|><|interpreter|>\nprint(1)<|action_end|>", '<|action_start|>{"name": "a"}<|action_end|>',
-         '<|tools_prefix|>[{"a": 1}]<|tools_suffix|>', "<|tools_prefix|>[1]<|tools_suffix|>", "<tool_calls>[3]</tool_calls>",
-         "function call<|role_sep|>\n", '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": 3}<|message_sep|>\n\n',
-         "<|message_sep|>\n\n" * 3000, "<|message_sep|>\n\nfunction call", "<|function_call|>{}",
-         ">>>", ">>> 1 + 1\n2", ">>>all\n{}", ">>>f\n[]>>>", ">>>f\n{" * 3000,
-         "<tool_calls><tool_call>a {}</tool_call></tool_calls>", "functools[1]", "<function=a>[1]</function>",
-         "<function=", "<function=>{}</function>", "<function=a>{</function>", "<TOOLCALL>" * 3000,
-         "<tool_calls><tool_call>a```json{" + "}" * 5000, "<TOOLCALL>" + '[{"a":' * 5000 + "</TOOLCALL>",
-         "<|tool_call_start|>[" + "-" * 9999 + "1]<|tool_call_end|>",
-         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>[]<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>" + "a" * 100_000 + "<｜tool▁calls▁end｜>",
-         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>" + '[{"a":' * 20_000 + "<｜tool▁calls▁end｜>",
-         *map(dsml, ("<@function_calls>\n</@function_calls>", "<@function_calls>none</@function_calls>",
-                     '<@function_calls><@invoke name="f"><@parameter name="x" string="false">one</@parameter></@invoke>'
-                     "</@function_calls>", '<@tool_calls><@invoke name="f"> and </@invoke></@tool_calls>',
-                     '<@function_calls><@invoke name="f"><@parameter name="x" string="true">' * 3000,
-                     '<@tool_calls><@invoke name="f"><@parameter name="x" string="false">' + "[" * 50_000 + "</@tool_calls>")),
-         "<|START_ACTION|>[]<|END_ACTION|>", '<|START_ACTION|>[{"tool_name": "a", "parameters": 3}, 1]<|END_ACTION|>',
-         "<|START_ACTION|>" + '[{"a":' * 20_000 + "<|END_ACTION|>", "<|START_ACTION|>" + "a" * 100_000 + "<|END_ACTION|>",
-         "Action: ```json\n[3]\n```", 'Action: ```json\n[{"tool_name": "directly-answer", "parameters": {}}]\n```',
-         "Action: ```json\n[" + "`" * 3000, "Action:\n```python\nx\n```",
-         "<tool_call>hello</tool_call>",
-         "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value> and</tool_call>",
-         "<tool_call>f\n<arg_key>x</arg_key></tool_call>",
-         "<tool_call><arg_key>x</arg_key><arg_value>1</arg_value></tool_call>", "<seed:tool_call>none</seed:tool_call>",
-         "<seed:tool_call><function=f><parameter=x>1</function></seed:tool_call>", "<minimax:tool_call>\n</minimax:tool_call>",
-         '<minimax:tool_call><invoke name="f"></invoke> and </minimax:tool_call>', "<tool_call>f <arg_key>" * 5000,
-         '<minimax:tool_call><invoke name="f">' + '<parameter name="a">' * 5000,
-         "<seed:tool_call>" + " " * 100_000 + "</seed:tool_call>",
-         "<tool_call><function=f>" + "<parameter=a>x</parameter>" * 200 + "and" + "</function></tool_call>" * 200,
-         "<tool_call>f<arg_key>x</arg_key><arg_value>" + "[" * 100_000 + "</arg_value></tool_call>", "</tool_call>" * 9000,
-         "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|><|tool_calls_section_end|>.",
-         "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>[1]<|tool_call_end|>"
-         "<|tool_calls_section_end|>", "<|tool_calls_section_begin|><|tool_call_begin|>" + "a:" * 50_000,
-         "<|tool_calls_section_begin|><|tool_call_begin|>f:0<|tool_call_argument_begin|>" + '{"a":' * 20_000]
+PLAIN = [
+    "Just text.",
+    "",
+    "1 < 2 and [3] is {a list}",
+    "<tool",
+    "<tool_call>",
+    "<tool_call>\n{not json}\n</tool_call> and more",
+    '{"a": 1}',
+    "[1, 2, 3]",
+    "[TOOL_CALLS]",
+    "[TOOL_CALLS] none",
+    "<|tool_call>call:",
+    "<|channel|>commentary<|message|>Hello",
+    '<tool_call>{"name": 3, "arguments": {}}</tool_call>',
+    '<tool_call>{"name": "a", "arguments": [1]}</tool_call>',
+    "[f(1), g(**x)]",
+    "[open(x=b'1')]",
+    "{" * 5000,
+    "[" * 5000,
+    "<|tool_call>call:a{" + "[" * 5000 + "<tool_call|>",
+    "<|action_start|><|interpreter|>\nprint(1)<|action_end|>",
+    '<|action_start|>{"name": "a"}<|action_end|>',
+    '<|tools_prefix|>[{"a": 1}]<|tools_suffix|>',
+    "<|tools_prefix|>[1]<|tools_suffix|>",
+    "<tool_calls>[3]</tool_calls>",
+    "function call<|role_sep|>\n",
+    '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": 3}<|message_sep|>\n\n',
+    "<|message_sep|>\n\n" * 3000,
+    "<|message_sep|>\n\nfunction call",
+    "<|function_call|>{}",
+    ">>>",
+    ">>> 1 + 1\n2",
+    ">>>all\n{}",
+    ">>>f\n[]>>>",
+    ">>>f\n{" * 3000,
+    "<tool_calls><tool_call>a {}</tool_call></tool_calls>",
+    "functools[1]",
+    "<function=a>[1]</function>",
+    "<function=",
+    "<function=>{}</function>",
+    "<function=a>{</function>",
+    "<TOOLCALL>" * 3000,
+    "<tool_calls><tool_call>a```json{" + "}" * 5000,
+    "<TOOLCALL>" + '[{"a":' * 5000 + "</TOOLCALL>",
+    "<|tool_call_start|>[" + "-" * 9999 + "1]<|tool_call_end|>",
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>[]<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>" + "a" * 100_000 + "<｜tool▁calls▁end｜>",
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>" + '[{"a":' * 20_000 + "<｜tool▁calls▁end｜>",
+    *map(
+        dsml,
+        (
+            "<@function_calls>\n</@function_calls>",
+            "<@function_calls>none</@function_calls>",
+            '<@function_calls><@invoke name="f"><@parameter name="x" string="false">one</@parameter></@invoke></@function_calls>',
+            '<@tool_calls><@invoke name="f"> and </@invoke></@tool_calls>',
+            '<@function_calls><@invoke name="f"><@parameter name="x" string="true">' * 3000,
+            '<@tool_calls><@invoke name="f"><@parameter name="x" string="false">' + "[" * 50_000 + "</@tool_calls>",
+        ),
+    ),
+    "<|START_ACTION|>[]<|END_ACTION|>",
+    '<|START_ACTION|>[{"tool_name": "a", "parameters": 3}, 1]<|END_ACTION|>',
+    "<|START_ACTION|>" + '[{"a":' * 20_000 + "<|END_ACTION|>",
+    "<|START_ACTION|>" + "a" * 100_000 + "<|END_ACTION|>",
+    "Action: ```json\n[3]\n```",
+    'Action: ```json\n[{"tool_name": "directly-answer", "parameters": {}}]\n```',
+    "Action: ```json\n[" + "`" * 3000,
+    "Action:\n```python\nx\n```",
+    "<tool_call>hello</tool_call>",
+    "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value> and</tool_call>",
+    "<tool_call>f\n<arg_key>x</arg_key></tool_call>",
+    "<tool_call><arg_key>x</arg_key><arg_value>1</arg_value></tool_call>",
+    "<seed:tool_call>none</seed:tool_call>",
+    "<seed:tool_call><function=f><parameter=x>1</function></seed:tool_call>",
+    "<minimax:tool_call>\n</minimax:tool_call>",
+    '<minimax:tool_call><invoke name="f"></invoke> and </minimax:tool_call>',
+    "<tool_call>f <arg_key>" * 5000,
+    '<minimax:tool_call><invoke name="f">' + '<parameter name="a">' * 5000,
+    "<seed:tool_call>" + " " * 100_000 + "</seed:tool_call>",
+    "<tool_call><function=f>" + "<parameter=a>x</parameter>" * 200 + "and" + "</function></tool_call>" * 200,
+    "<tool_call>f<arg_key>x</arg_key><arg_value>" + "[" * 100_000 + "</arg_value></tool_call>",
+    "</tool_call>" * 9000,
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_begin|><|tool_calls_section_end|>.",
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>[1]<|tool_call_end|>"
+    "<|tool_calls_section_end|>",
+    "<|tool_calls_section_begin|><|tool_call_begin|>" + "a:" * 50_000,
+    "<|tool_calls_section_begin|><|tool_call_begin|>f:0<|tool_call_argument_begin|>" + '{"a":' * 20_000,
+]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
@@ -200,7 +410,7 @@ def test_text_that_is_no_call_stays_text(name: str, text: str) -> None:
 
 
 def test_calls_keep_the_ids_that_the_model_writes() -> None:
-    one = '<|tool_call_begin|>functions.a.b:{}<|tool_call_argument_begin|>{{}}<|tool_call_end|>'
+    one = "<|tool_call_begin|>functions.a.b:{}<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
     text = f"<|tool_calls_section_begin|>{one.format(7)}{one.format(8)}{one.format(7)}<|tool_calls_section_end|>"
     ids = [call.id for call in split("kimi", text, 9)[1]]
     assert ids[:2] == ["functions.a.b:7", "functions.a.b:8"] and len(set(ids)) == 3
@@ -236,13 +446,23 @@ def test_a_call_behind_a_broken_one_is_found() -> None:
     assert text == "<tool_call>broken</tool_call> so ." and [call.name for call in calls] == ["a"]
 
 
-@pytest.mark.parametrize(("file", "name"), [
-    ("Qwen-Qwen3-0.6B", "hermes"), ("Qwen-Qwen2.5-7B-Instruct", "hermes"),
-    ("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"),
-    ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek-v3"),
-    ("Qwen3.5-4B", "qwen3-coder"), ("LFM2-8B-A1B", "lfm2"), ("meta-llama-Llama-3.1-8B-Instruct", "llama3"),
-    ("meta-llama-Llama-3.2-3B-Instruct", "llama3"), ("mistralai-Mistral-Nemo-Instruct-2407", "mistral"),
-    ("google-gemma-4-31B-it", "gemma"), ("openai-gpt-oss-120b", "harmony"), ("ibm-granite-granite-3.3-2B-Instruct", "granite")])
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("Qwen-Qwen3-0.6B", "hermes"),
+        ("Qwen-Qwen2.5-7B-Instruct", "hermes"),
+        ("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"),
+        ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek-v3"),
+        ("Qwen3.5-4B", "qwen3-coder"),
+        ("LFM2-8B-A1B", "lfm2"),
+        ("meta-llama-Llama-3.1-8B-Instruct", "llama3"),
+        ("meta-llama-Llama-3.2-3B-Instruct", "llama3"),
+        ("mistralai-Mistral-Nemo-Instruct-2407", "mistral"),
+        ("google-gemma-4-31B-it", "gemma"),
+        ("openai-gpt-oss-120b", "harmony"),
+        ("ibm-granite-granite-3.3-2B-Instruct", "granite"),
+    ],
+)
 def test_the_format_is_told_by_the_template(shared: Path, file: str, name: str) -> None:
     assert find_format((shared / "templates" / f"{file}.jinja").read_text()).name == name
 
@@ -252,8 +472,18 @@ def test_a_format_that_no_parser_knows_is_refused(shared: Path) -> None:
         with pytest.raises(TemplateError, match=r"has calls begin with .*not supported; leave tools out") as caught:
             toolbox([weather], template(mark))
         assert mark in str(caught.value) and toolbox([], template(mark)) is None
-    for text in ("", "tool_calls", "<b>", "</odd_tool_call>", "<odd_tool_call_id>", "<|tool_calls_end|>", "<|end_tool_call|>",
-                 "<function_call_result>", "<tools>", "<" + "tool_call" * 20_000):
+    for text in (
+        "",
+        "tool_calls",
+        "<b>",
+        "</odd_tool_call>",
+        "<odd_tool_call_id>",
+        "<|tool_calls_end|>",
+        "<|end_tool_call|>",
+        "<function_call_result>",
+        "<tools>",
+        "<" + "tool_call" * 20_000,
+    ):
         box = toolbox([weather], template(text))
         assert box is not None and box.format.name == "hermes"
     for mark in MARKS.values():
@@ -272,13 +502,14 @@ def weather(city: Literal["Rome", "Oslo"], days: int = 1, warm: bool = False, ne
 
 
 ASK = [{"role": "user", "content": "hello"}]
-LONG = ("deepseek-v3.2", "deepseek-v4")          # with long texts around each argument
+LONG = ("deepseek-v3.2", "deepseek-v4")  # with long texts around each argument
 
 
 @pytest.fixture(scope="module", params=["spm", "bpe"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
-    path = tiny_model(tmp_path_factory.mktemp("tools") / "m.gguf", "llama", "F16", tokenizer=request.param, n_layers=1,
-                      context=2048)
+    path = tiny_model(
+        tmp_path_factory.mktemp("tools") / "m.gguf", "llama", "F16", tokenizer=request.param, n_layers=1, context=2048
+    )
     with edgellm.load(path, context=2048) as model:
         yield model
 
@@ -290,11 +521,20 @@ def test_arguments_follow_their_schema(model: edgellm.Model, name: str) -> None:
     box = toolbox([weather], model.template)
     assert box is not None and box.format is format
     opener, ended = format.openers[-1] if format.at_start else format.openers[0], 0
-    closing = [tag_ends(model.tokenizer, format.closers[0])] if name.startswith("deepseek") else []      # many tokens long
+    closing = [tag_ends(model.tokenizer, format.closers[0])] if name.startswith("deepseek") else []  # many tokens long
     for seed in range(6):
-        answer = model.chat(ASK, tools=[weather], seed=seed, max_tokens=600 if name in LONG else 200, temperature=1.2,
-                            top_k=0, top_p=1.0, min_p=0.0,
-                            processors=[Begins(model.tokenizer.encode_continuation(opener)), *closing], stop_loops=False)
+        answer = model.chat(
+            ASK,
+            tools=[weather],
+            seed=seed,
+            max_tokens=600 if name in LONG else 200,
+            temperature=1.2,
+            top_k=0,
+            top_p=1.0,
+            min_p=0.0,
+            processors=[Begins(model.tokenizer.encode_continuation(opener)), *closing],
+            stop_loops=False,
+        )
         for call in answer.tool_calls:
             ended += 1
             assert call.name == "weather"
@@ -304,33 +544,88 @@ def test_arguments_follow_their_schema(model: edgellm.Model, name: str) -> None:
     assert ended
 
 
-CITY = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 6}, "near": {"$ref": "#/$defs/City"}},
-        "required": ["name"], "additionalProperties": False}
+CITY = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 6}, "near": {"$ref": "#/$defs/City"}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
 HARD: dict[str, Any] = {
-    "type": "object", "$defs": {"City": CITY}, "additionalProperties": False, "required": ["zip", "city", "mode", "size", "free"],
+    "type": "object",
+    "$defs": {"City": CITY},
+    "additionalProperties": False,
+    "required": ["zip", "city", "mode", "size", "free"],
     "properties": {
-        "zip": {"type": "string", "pattern": "^[0-9]{3}$"}, "city": {"$ref": "#/$defs/City"},
-        "mode": {"enum": ["fast", "slow <b>", 3, None]}, "size": {"type": "integer", "minimum": -5, "maximum": 40},
+        "zip": {"type": "string", "pattern": "^[0-9]{3}$"},
+        "city": {"$ref": "#/$defs/City"},
+        "mode": {"enum": ["fast", "slow <b>", 3, None]},
+        "size": {"type": "integer", "minimum": -5, "maximum": 40},
         "Pairs": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"anyOf": [{"type": "boolean"}, {"type": "number"}]}},
         "tuple": {"type": "array", "prefixItems": [{"type": "boolean"}, {"type": "integer"}], "items": False, "minItems": 2},
-        "map": {"type": "object", "additionalProperties": {"type": ["string", "null"]}}, "true": {"const": "on"},
-        "free": {"type": "string"}, "date": {"type": "string", "format": "date"}, "word": {"type": "string", "pattern": "^a|b$"}}}
-ENDS = {"qwen3-coder": "\n</parameter>\n", "seed": "</parameter>\n", "minimax": "</parameter>\n",
-        **dict.fromkeys(LONG, dsml("</@parameter>\n"))}
-CONTROLS = ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_call>",
-            "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>", "<|tool_call_start|>",
-            "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>", "<|return|>",
-            *kimi.FORMAT.markers, *deepseek.MARKERS, *command.FORMAT.markers,
-            *BY_NAME["seed"].markers, *BY_NAME["minimax"].markers, *BY_NAME["glm"].markers[2:],
-            "<|/tool_call|>", "<TOOLCALL>", "</TOOLCALL>", "<tool_calls>", "</tool_calls>", "<|tools_prefix|>", "<|tools_suffix|>",
-            "<|action_start|>", "<|plugin|>", "<|action_end|>", "<|message_sep|>\n\n", "<|role_sep|>\n", "<|function_call|>")
+        "map": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+        "true": {"const": "on"},
+        "free": {"type": "string"},
+        "date": {"type": "string", "format": "date"},
+        "word": {"type": "string", "pattern": "^a|b$"},
+    },
+}
+ENDS = {
+    "qwen3-coder": "\n</parameter>\n",
+    "seed": "</parameter>\n",
+    "minimax": "</parameter>\n",
+    **dict.fromkeys(LONG, dsml("</@parameter>\n")),
+}
+CONTROLS = (
+    "<tool_call>",
+    "</tool_call>",
+    "<|python_tag|>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "[CALL_ID]",
+    "<|tool_call|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    '<|"|>',
+    "<start_function_call>",
+    "<end_function_call>",
+    "<escape>",
+    "<|tool_call_start|>",
+    "<|tool_call_end|>",
+    "<|channel|>",
+    "<|message|>",
+    "<|start|>",
+    "<|end|>",
+    "<|constrain|>",
+    "<|call|>",
+    "<|return|>",
+    *kimi.FORMAT.markers,
+    *deepseek.MARKERS,
+    *command.FORMAT.markers,
+    *BY_NAME["seed"].markers,
+    *BY_NAME["minimax"].markers,
+    *BY_NAME["glm"].markers[2:],
+    "<|/tool_call|>",
+    "<TOOLCALL>",
+    "</TOOLCALL>",
+    "<tool_calls>",
+    "</tool_calls>",
+    "<|tools_prefix|>",
+    "<|tools_suffix|>",
+    "<|action_start|>",
+    "<|plugin|>",
+    "<|action_end|>",
+    "<|message_sep|>\n\n",
+    "<|role_sep|>\n",
+    "<|function_call|>",
+)
 
 
 @pytest.fixture(scope="module")
 def marked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[edgellm.Model]:
     """A model in whose vocabulary the marks of every family are control tokens."""
-    path = tiny_model(tmp_path_factory.mktemp("marked") / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=2048,
-                      controls=CONTROLS)
+    path = tiny_model(
+        tmp_path_factory.mktemp("marked") / "m.gguf", "llama", "F16", tokenizer="bpe", n_layers=1, context=2048, controls=CONTROLS
+    )
     with edgellm.load(path, context=2048) as model:
         yield model
 
@@ -345,14 +640,23 @@ def test_hard_schemas_hold_at_a_high_temperature(marked: edgellm.Model, name: st
         begin = [tokens.token_id("<|channel|>"), *tokens.encode_continuation("commentary to=functions.find")]
     if name == "gigachat-3":
         begin = [tokens.token_id("<|message_sep|>\n\n"), *tokens.encode_continuation("function call")]
-    if name == "functionary-v3.2":               # whose prompt ends with the opener
+    if name == "functionary-v3.2":  # whose prompt ends with the opener
         begin = tokens.encode_continuation("find\n")
     ends = [token for text in ('"', "'", "<", "]", "}", ")", *CONTROLS) if (token := tokens.token_id(text)) is not None]
     ended, more = 0, [tag_ends(tokens, ENDS[name], format.closers[0])] if name in ENDS else []
     for seed in range(30):
-        answer = marked.chat(ASK, tools=[{"name": "find", "parameters": HARD}], seed=seed,
-                             max_tokens=1800 if name in LONG else 500, temperature=1.5, top_k=0, top_p=1.0, min_p=0.0,
-                             stop_loops=False, processors=[Begins(list(begin), ends), *more])
+        answer = marked.chat(
+            ASK,
+            tools=[{"name": "find", "parameters": HARD}],
+            seed=seed,
+            max_tokens=1800 if name in LONG else 500,
+            temperature=1.5,
+            top_k=0,
+            top_p=1.0,
+            min_p=0.0,
+            stop_loops=False,
+            processors=[Begins(list(begin), ends), *more],
+        )
         assert answer.tool_calls or answer.stop_reason == "length" or "directly" in answer.text, answer.text
         for call in answer.tool_calls:
             jsonschema.validate(call.arguments, HARD)
@@ -376,10 +680,18 @@ def test_a_signature_becomes_a_tool() -> None:
     assert box.messages[0]["function"]["name"] == "weather" and set(box.functions) == {"weather"}
 
 
-@pytest.mark.parametrize(("tools", "error"), [
-    ("x", OptionError), ([3], OptionError), ([{"name": ""}], OptionError), ([weather, weather], OptionError),
-    ([{"name": "a", "parameters": {"not": {}}}], SchemaError), ([{"name": "a", "parameters": 3}], SchemaError),
-    ([lambda *a: 0], SchemaError)])
+@pytest.mark.parametrize(
+    ("tools", "error"),
+    [
+        ("x", OptionError),
+        ([3], OptionError),
+        ([{"name": ""}], OptionError),
+        ([weather, weather], OptionError),
+        ([{"name": "a", "parameters": {"not": {}}}], SchemaError),
+        ([{"name": "a", "parameters": 3}], SchemaError),
+        ([lambda *a: 0], SchemaError),
+    ],
+)
 def test_faulty_tools_are_refused(tools: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         toolbox(tools, template(""))
@@ -392,8 +704,11 @@ def generation(text: str, *calls: ToolCall) -> Generation:
 def test_calls_are_carried_out_until_there_are_none() -> None:
     box = toolbox([weather, {"name": "outside"}], template("<tool_call>"))
     assert box is not None
-    script = [generation("Hm.", ToolCall("weather", {"city": "Rome", "days": 2}, "1"), ToolCall("gone", {}, "2")),
-              generation("", ToolCall("weather", {"town": "Rome"}, "3")), generation("Sunny.")]
+    script = [
+        generation("Hm.", ToolCall("weather", {"city": "Rome", "days": 2}, "1"), ToolCall("gone", {}, "2")),
+        generation("", ToolCall("weather", {"town": "Rome"}, "3")),
+        generation("Sunny."),
+    ]
     asked: list[Any] = []
 
     def ask(messages: list[Any]) -> Generation:
@@ -420,6 +735,7 @@ def test_results_that_are_no_json_are_refused_in_a_sentence() -> None:
     endless: list[Any] = []
     endless.append(endless)
     for found, why in ((float("nan"), "NaN"), ({"a": [1, -float("inf")]}, "NaN"), (endless, "Circular"), ({(1, 2): 3}, "keys")):
+
         def measure(found: Any = found) -> Any:
             return found
 
@@ -440,8 +756,14 @@ def test_coroutine_functions_are_not_run() -> None:
 
 
 def test_a_template_for_tools_is_taken_when_there_are_some(tmp_path: Path) -> None:
-    path = tiny_model(tmp_path / "m.gguf", "llama", "F16", tokenizer="spm", n_layers=1, metadata={
-        "tokenizer.chat_template": "{{ messages[0].content }}", "tokenizer.chat_template.tool_use": TEMPLATE})
+    path = tiny_model(
+        tmp_path / "m.gguf",
+        "llama",
+        "F16",
+        tokenizer="spm",
+        n_layers=1,
+        metadata={"tokenizer.chat_template": "{{ messages[0].content }}", "tokenizer.chat_template.tool_use": TEMPLATE},
+    )
     with edgellm.load(path, context=512) as model:
         short, long = (model.chat(ASK, max_tokens=1, tools=tools).stats.prompt_tokens for tools in (None, [weather]))
         assert short < 30 < long

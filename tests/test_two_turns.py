@@ -1,4 +1,5 @@
 """The second turn of a chat computes its own tokens and the template's pieces around them, whatever memory the model has."""
+
 from __future__ import annotations
 
 from pathlib import Path

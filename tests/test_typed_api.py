@@ -1,4 +1,5 @@
 """The public API as programs with types call it: .ci/run holds this file against mypy --strict as well."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,5 @@
 """Verification of model files: what is sound, and every kind of fault, each as one finding and never as a traceback."""
+
 from __future__ import annotations
 
 import hashlib
@@ -16,8 +17,10 @@ from edgellm.formats.gguf import open_gguf
 from edgellm.tools.finding import Finding
 from edgellm.tools.verify import verify
 
-CHATML = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-          "{% if tools %}{{ tools | tojson }}{% endif %}<|im_start|>assistant\n")
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if tools %}{{ tools | tojson }}{% endif %}<|im_start|>assistant\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +34,16 @@ def found(path: Path, check: str = "", name: str = "") -> list[Finding]:
     return [one for one in verify(path, name=name) if one.status not in ("ok", "skipped") and check in ("", one.check)]
 
 
-@pytest.mark.parametrize(("arch", "quant", "tokenizer"), [
-    ("llama", "Q4_K", "spm"), ("qwen3", "Q8_0", "bpe"), ("gemma3", "BF16", "spm"), ("gpt2", "MXFP4", None),
-    ("phi3", "IQ4_XS", None)])
+@pytest.mark.parametrize(
+    ("arch", "quant", "tokenizer"),
+    [
+        ("llama", "Q4_K", "spm"),
+        ("qwen3", "Q8_0", "bpe"),
+        ("gemma3", "BF16", "spm"),
+        ("gpt2", "MXFP4", None),
+        ("phi3", "IQ4_XS", None),
+    ],
+)
 def test_sound_files_have_no_faults(tmp_path: Path, arch: str, quant: str, tokenizer: str | None) -> None:
     path = tiny_model(tmp_path / "m.gguf", arch, quant, tokenizer=tokenizer, template=CHATML if tokenizer == "bpe" else None)
     assert found(path) == []
@@ -60,10 +70,13 @@ def test_nan_and_inf_are_found_in_every_type(tmp_path: Path, quant: str, value: 
     assert len(findings) == 1 and findings[0].status == "error" and "blk.1.ffn_up.weight: 1 " in findings[0].text
 
 
-@pytest.mark.parametrize(("tensor", "array", "message"), [
-    ("blk.0.ffn_down.weight", np.zeros((64, 96), np.float32), "nothing but zeros"),
-    ("output_norm.weight", np.full(64, 1e7, np.float32), "up to 1e+07"),
-])
+@pytest.mark.parametrize(
+    ("tensor", "array", "message"),
+    [
+        ("blk.0.ffn_down.weight", np.zeros((64, 96), np.float32), "nothing but zeros"),
+        ("output_norm.weight", np.full(64, 1e7, np.float32), "up to 1e+07"),
+    ],
+)
 def test_what_cannot_be_true_is_a_warning(tmp_path: Path, tensor: str, array: np.ndarray, message: str) -> None:
     findings = found(tiny_model(tmp_path / "m.gguf", tensors={tensor: array}))
     assert [(one.check, one.status) for one in findings] == [("values", "warning")] and f"{tensor}: " in findings[0].text
@@ -71,8 +84,10 @@ def test_what_cannot_be_true_is_a_warning(tmp_path: Path, tensor: str, array: np
 
 
 def test_missing_and_unknown_tensors_are_all_counted(tmp_path: Path) -> None:
-    path = tiny_model(tmp_path / "m.gguf", tensors={
-        "blk.0.attn_q.weight": None, "blk.1.ffn_down.weight": None, "blk.0.strange.weight": np.ones((64, 64), np.float32)})
+    path = tiny_model(
+        tmp_path / "m.gguf",
+        tensors={"blk.0.attn_q.weight": None, "blk.1.ffn_down.weight": None, "blk.0.strange.weight": np.ones((64, 64), np.float32)},
+    )
     missing, strange = found(path, "tensors")
     assert missing.status == strange.status == "error"
     assert "2 are missing: blk.0.attn_q.weight, blk.1.ffn_down.weight" in missing.text and "blk.0.strange.weight" in strange.text
@@ -85,23 +100,34 @@ def test_wrong_shapes_and_unknown_architectures(tmp_path: Path) -> None:
     assert other.status == "warning" and "marmoset" in other.text
 
 
-@pytest.mark.parametrize(("metadata", "status", "message"), [
-    ({"tokenizer.ggml.eos_token_id": 99999}, "error", "99999"), ({"tokenizer.ggml.pre": "a-new-way"}, "warning", "a-new-way"),
-    ({"tokenizer.ggml.eos_token_id": 5}, "warning", "not marked as a control token"),
-])
+@pytest.mark.parametrize(
+    ("metadata", "status", "message"),
+    [
+        ({"tokenizer.ggml.eos_token_id": 99999}, "error", "99999"),
+        ({"tokenizer.ggml.pre": "a-new-way"}, "warning", "a-new-way"),
+        ({"tokenizer.ggml.eos_token_id": 5}, "warning", "not marked as a control token"),
+    ],
+)
 def test_faults_of_tokenizers(tmp_path: Path, metadata: dict[str, object], status: str, message: str) -> None:
     path = tmp_path / "m.gguf"
     import gguf
     from tiny_tokenizers import MERGES, bpe_vocabulary
 
     tokens, types = bpe_vocabulary()
-    keys = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": tokens,
-            "tokenizer.ggml.token_type": [int(kind) for kind in types], "tokenizer.ggml.merges": list(MERGES),
-            "tokenizer.ggml.bos_token_id": len(tokens) - 3, "tokenizer.ggml.eos_token_id": len(tokens) - 3}
+    keys = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [int(kind) for kind in types],
+        "tokenizer.ggml.merges": list(MERGES),
+        "tokenizer.ggml.bos_token_id": len(tokens) - 3,
+        "tokenizer.ggml.eos_token_id": len(tokens) - 3,
+    }
     writer = gguf.GGUFWriter(str(path), "llama")
     for key, value in (keys | metadata).items():
         (writer.add_string if isinstance(value, str) else writer.add_array if isinstance(value, list) else writer.add_uint32)(
-            key, value)                          # type: ignore[arg-type]  # each gets its own type
+            key, value
+        )  # type: ignore[arg-type]  # each gets its own type
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -110,22 +136,35 @@ def test_faults_of_tokenizers(tmp_path: Path, metadata: dict[str, object], statu
     assert [one.status for one in findings] == [status] and message in findings[0].text
 
 
-@pytest.mark.parametrize(("template", "status", "message"), [
-    ("{% for m in messages %}", "error", "the template 'default'"), ("{{ raise_exception('no') }}", "error", "no"),
-    ("nothing", "warning", "leaves out what the user says"),
-    ("{{ messages[0].content }}<|eot_id|>", "warning", "<|eot_id|>, which is not a token"),
-    ("{{ messages[0].content }}{% if tools %}{{ tools.nothing.here }}{% endif %}", "warning", "with tools"),
-    ("{{ messages[0].content }}{{ tools | tojson if tools }}{# <odd:tool_call> #}", "warning", "with <odd:tool_call>, a format"),
-])
+@pytest.mark.parametrize(
+    ("template", "status", "message"),
+    [
+        ("{% for m in messages %}", "error", "the template 'default'"),
+        ("{{ raise_exception('no') }}", "error", "no"),
+        ("nothing", "warning", "leaves out what the user says"),
+        ("{{ messages[0].content }}<|eot_id|>", "warning", "<|eot_id|>, which is not a token"),
+        ("{{ messages[0].content }}{% if tools %}{{ tools.nothing.here }}{% endif %}", "warning", "with tools"),
+        (
+            "{{ messages[0].content }}{{ tools | tojson if tools }}{# <odd:tool_call> #}",
+            "warning",
+            "with <odd:tool_call>, a format",
+        ),
+    ],
+)
 def test_faults_of_templates(tmp_path: Path, template: str, status: str, message: str) -> None:
     (finding,) = found(tiny_model(tmp_path / "m.gguf", tokenizer="bpe", template=template), "template")
     assert finding.status == status and message in finding.text
 
 
-@pytest.mark.parametrize(("template", "tools"), [
-    ("{{ messages[0].content }}{% if xml_tools %}{{ xml_tools[:] }}{% endif %}", True),
-    ("{% for m in messages %}{{ m.content }}{{ m['tools'] if m.role == 'system' and m['tools'] }}{% endfor %}", True),
-    ("{{ messages[0].content }}{{ tools | tojson }}", True), ("{{ messages[0].content }}{# tools #}", False)])
+@pytest.mark.parametrize(
+    ("template", "tools"),
+    [
+        ("{{ messages[0].content }}{% if xml_tools %}{{ xml_tools[:] }}{% endif %}", True),
+        ("{% for m in messages %}{{ m.content }}{{ m['tools'] if m.role == 'system' and m['tools'] }}{% endfor %}", True),
+        ("{{ messages[0].content }}{{ tools | tojson }}", True),
+        ("{{ messages[0].content }}{# tools #}", False),
+    ],
+)
 def test_tools_are_found_under_other_names(tmp_path: Path, template: str, tools: bool) -> None:
     checks = verify(tiny_model(tmp_path / "m.gguf", tokenizer="bpe", template=template))
     (finding,) = [check for check in checks if check.check == "template"]

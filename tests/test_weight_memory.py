@@ -1,4 +1,5 @@
 """Weights that are read into memory instead of mapped, and weights that are locked there."""
+
 from __future__ import annotations
 
 import os
@@ -41,7 +42,7 @@ def test_a_copy_has_the_same_bytes_and_is_read_only(tmp_path: Path, monkeypatch:
     file.copy(told.append)
     assert file.data.tobytes() == data and not file.data.flags.writeable and file.copied
     assert told == [1000, 2000, 3000, 4000, 5000, 5003]
-    file.drop(0, 5003)                           # which would empty memory of its own
+    file.drop(0, 5003)  # which would empty memory of its own
     (tmp_path / "file").write_bytes(b"something else")
     assert file.data.tobytes() == data and not file.changed()
     del view
@@ -52,7 +53,7 @@ def test_what_goes_wrong_while_a_file_is_read(tmp_path: Path, monkeypatch: pytes
     path = tmp_path / "file"
     path.write_bytes(bytes(9000))
     file = MappedFile(path)
-    if sys.platform != "win32":                  # which refuses to cut a file that is mapped
+    if sys.platform != "win32":  # which refuses to cut a file that is mapped
         os.truncate(path, 4000)
         with pytest.raises(Truncated, match="download it again"):
             file.copy()
@@ -159,7 +160,7 @@ def test_memory_that_cannot_be_locked(path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_options_that_are_not_possible(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(edgellm.OptionError, match="mmap=1 is not possible"):
-        edgellm.load(path, mmap=1)               # type: ignore[arg-type]
+        edgellm.load(path, mmap=1)  # type: ignore[arg-type]
     monkeypatch.setattr(type(HOST), "copies_weights", True)
     for option in ("--no-mmap", "--mlock"):
         assert app.run(["bench", str(path), "-p", "0", option]) == 2

@@ -1,4 +1,5 @@
 """The weight store: views without a copy, decoded values, and what is left after closing."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -78,9 +79,7 @@ def test_a_type_without_codec_is_refused_by_name_when_decoded(tmp_path: Path) ->
         weight.array()
 
 
-@pytest.mark.parametrize("dims, shape, rows", [
-    ((), (), 1), ((0,), (0,), 1), ((32, 0), (0, 32), 0), ((0, 4), (4, 0), 4),
-])
+@pytest.mark.parametrize("dims, shape, rows", [((), (), 1), ((0,), (0,), 1), ((32, 0), (0, 32), 0), ((0, 4), (4, 0), 4)])
 def test_odd_shapes(dims: tuple[int, ...], shape: tuple[int, ...], rows: int, tmp_path: Path) -> None:
     path = tmp_path / "odd.gguf"
     path.write_bytes(gguf(tensors=[Tensor("odd", dims, 0, 4 if dims == () else 0), *TENSORS]))

@@ -1,4 +1,5 @@
 """The ISA level of 512-bit vectors on any processor: its own kernels, with the instructions that others lack written out."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ class Spelled(Generic):
             total, w, x = arguments
             quants = vector(I8, 4 * result.count)
             return Generic.dot(self, [(self.cast(w, quants), self.cast(x, quants))], False, 255, total)
-        if "vpermi2var" in name:                 # of words or of pairs of them
+        if "vpermi2var" in name:  # of words or of pairs of them
             a, index, b = arguments
             return self.shuffle(a, b, [int(place.constant) for place in index.constant])
         assert ".avx512" not in name, name

@@ -1,4 +1,5 @@
 """Words cut by Python's `re` are those that Oniguruma cuts by the published expressions, of every pre-tokenizer and any text."""
+
 from __future__ import annotations
 
 import random
@@ -14,8 +15,11 @@ from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgellm.tokenizer.word_cuts import TOKEN, WordCutter, outside
 
 ROWS = {row: name for name, row in reversed(PRE_TOKENIZERS.items()) if not row.drops_spaces}
-LETTERS = [*map(chr, range(128)), *"éÉßǅʰªاहि한中文々〇一龥ぁゟ゠ヿ、。！～‘‟",
-           *"　 \u2028\u00a0\u0085\u200b\u200d\u0301٣Ⅷ½𝟘👋🏽€«เ຀ကᄀㄅㄱ…—，۔𐐀Ǆ\ufffd\x80\x81\x82ÿ"]
+LETTERS = [
+    *map(chr, range(128)),
+    *"éÉßǅʰªاहि한中文々〇一龥ぁゟ゠ヿ、。！～‘‟",
+    *"　 \u2028\u00a0\u0085\u200b\u200d\u0301٣Ⅷ½𝟘👋🏽€«เ຀ကᄀㄅㄱ…—，۔𐐀Ǆ\ufffd\x80\x81\x82ÿ",
+]
 SHAPES = ("he's I'LL ", "  \n\n  x", "\t\r\n", "1234567 ", "IMGIMGABZ", "<sentinel:12>", "don't!\n", "ab/cd ", "中文，한국 ")
 
 

@@ -1,4 +1,5 @@
 """Arguments of kernels by name: emitter and kernel cannot disagree."""
+
 from __future__ import annotations
 
 import pytest
@@ -24,5 +25,5 @@ def test_forgotten_unknown_and_too_many_words() -> None:
     with pytest.raises(AssertionError):
         Words("a a")
     Words(" ".join(f"a{i}" for i in range(25)))
-    with pytest.raises(AssertionError):          # word 27 says what is prefetched
+    with pytest.raises(AssertionError):  # word 27 says what is prefetched
         Words(" ".join(f"a{i}" for i in range(26)))

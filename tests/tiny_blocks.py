@@ -1,4 +1,5 @@
 """Quantised rows for tiny models: encoded where the `gguf` package can, else random valid blocks of sane size."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,19 +11,24 @@ import numpy.typing as npt
 # Of types that `gguf` only decodes: where block scales lie (offset in bytes -> typical value of that float16), chosen
 # so that decoded values have a standard deviation near 1/12 and a mean near 0.
 SCALES: dict[str, dict[int, float]] = {
-    "Q2_K": {80: 0.009, 82: 0.0135}, "Q3_K": {108: 0.002}, "Q4_K": {0: 0.0004, 2: 0.003},
-    "Q5_K": {0: 0.0002, 2: 0.0031}, "Q6_K": {208: 0.00006}, "IQ4_NL": {0: 0.0012}, "IQ4_XS": {0: 0.00007},
+    "Q2_K": {80: 0.009, 82: 0.0135},
+    "Q3_K": {108: 0.002},
+    "Q4_K": {0: 0.0004, 2: 0.003},
+    "Q5_K": {0: 0.0002, 2: 0.0031},
+    "Q6_K": {208: 0.00006},
+    "IQ4_NL": {0: 0.0012},
+    "IQ4_XS": {0: 0.00007},
 }
 
 
 def raw_type(array: npt.NDArray[np.float32], kind: gguf.GGMLQuantizationType, seed: int) -> npt.NDArray[Any]:
     """`array` (..., columns) as rows of bytes of that type; blocks of the types in SCALES are random, not encoded."""
     if kind.name not in SCALES:
-        return gguf.quants.quantize(array, kind)     # type: ignore[no-any-return]  # gguf ships no types
+        return gguf.quants.quantize(array, kind)  # type: ignore[no-any-return]  # gguf ships no types
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     rng, n_blocks = np.random.default_rng(seed), array.size // block
     blocks = rng.integers(0, 256, (n_blocks, block_bytes), np.uint8)
-    spread = rng.uniform(0.7, 1.3, n_blocks)         # one per block, so that mins stay in step with scales
+    spread = rng.uniform(0.7, 1.3, n_blocks)  # one per block, so that mins stay in step with scales
     for offset, typical in SCALES[kind.name].items():
-        blocks[:, offset:offset + 2] = (spread * typical).astype(np.float16)[:, None].view(np.uint8)
+        blocks[:, offset : offset + 2] = (spread * typical).astype(np.float16)[:, None].view(np.uint8)
     return blocks.reshape(*array.shape[:-1], -1)

@@ -1,4 +1,5 @@
 """What tiny models with recurrent layers are made of: random weights, the parts that several families have."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import tiny_moe
 
 Array = npt.NDArray[Any]
-Shape = Any                      # tiny_models.Shape, which imports this module
+Shape = Any  # tiny_models.Shape, which imports this module
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +53,24 @@ class Draw:
 def gated(draw: Draw, s: Shape, width: int = 0) -> dict[str, Array]:
     """A gated feed-forward."""
     n_ff = width or s.n_ff
-    return {"ffn_gate.weight": draw.matrix(n_ff, s.n_embd), "ffn_up.weight": draw.matrix(n_ff, s.n_embd),
-            "ffn_down.weight": draw.matrix(s.n_embd, n_ff)}
+    return {
+        "ffn_gate.weight": draw.matrix(n_ff, s.n_embd),
+        "ffn_up.weight": draw.matrix(n_ff, s.n_embd),
+        "ffn_down.weight": draw.matrix(s.n_embd, n_ff),
+    }
 
 
 def attention(draw: Draw, s: Shape, gates: int = 1) -> dict[str, Array]:
     """Projections and norms of heads. `gates`: 2 where queries come with a gate each."""
     n_q, n_kv = s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
-    return {"attn_q.weight": draw.matrix(gates * n_q, s.n_embd), "attn_k.weight": draw.matrix(n_kv, s.n_embd),
-            "attn_v.weight": draw.matrix(n_kv, s.n_embd), "attn_output.weight": draw.matrix(s.n_embd, n_q),
-            "attn_q_norm.weight": draw.vector(s.head_dim), "attn_k_norm.weight": draw.vector(s.head_dim)}
+    return {
+        "attn_q.weight": draw.matrix(gates * n_q, s.n_embd),
+        "attn_k.weight": draw.matrix(n_kv, s.n_embd),
+        "attn_v.weight": draw.matrix(n_kv, s.n_embd),
+        "attn_output.weight": draw.matrix(s.n_embd, n_q),
+        "attn_q_norm.weight": draw.vector(s.head_dim),
+        "attn_k_norm.weight": draw.vector(s.head_dim),
+    }
 
 
 def output_norm(draw: Draw, s: Shape) -> dict[str, Array]:

@@ -1,4 +1,5 @@
 """Tensors and metadata of tiny models whose layers have heads or feed-forwards of different sizes, as `tiny_models` writes them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,17 +17,26 @@ def slides(layer: int) -> bool:
 def mimo2_keys(s: Shape) -> dict[str, Any]:
     """Every second layer slides; its keys have twice as many heads. Values are half as long as keys."""
     layers = range(s.n_layers)
-    return {"attention.head_count_kv": [s.n_kv_heads * (2 if slides(i) else 1) for i in layers],
-            "attention.value_length": s.head_dim // 2, "attention.sliding_window": s.window or 8,
-            "attention.sliding_window_pattern": [slides(i) for i in layers], "rope.freq_base_swa": 5000.0,
-            "rope.dimension_count": s.head_dim // 2, "attention.value_scale": 0.7}
+    return {
+        "attention.head_count_kv": [s.n_kv_heads * (2 if slides(i) else 1) for i in layers],
+        "attention.value_length": s.head_dim // 2,
+        "attention.sliding_window": s.window or 8,
+        "attention.sliding_window_pattern": [slides(i) for i in layers],
+        "rope.freq_base_swa": 5000.0,
+        "rope.dimension_count": s.head_dim // 2,
+        "attention.value_scale": 0.7,
+    }
 
 
 def mimo2_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     n, kv, half = s.n_heads, s.n_kv_heads * (2 if slides(layer) else 1), s.head_dim // 2
     found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm")}
-    found |= {"attn_q.weight": draw.matrix(n * s.head_dim, s.n_embd), "attn_k.weight": draw.matrix(kv * s.head_dim, s.n_embd),
-              "attn_v.weight": draw.matrix(kv * half, s.n_embd), "attn_output.weight": draw.matrix(s.n_embd, n * half)}
+    found |= {
+        "attn_q.weight": draw.matrix(n * s.head_dim, s.n_embd),
+        "attn_k.weight": draw.matrix(kv * s.head_dim, s.n_embd),
+        "attn_v.weight": draw.matrix(kv * half, s.n_embd),
+        "attn_output.weight": draw.matrix(s.n_embd, n * half),
+    }
     if slides(layer):
         found["attn_sinks.weight"] = draw.vector(n, mean=0.0, deviation=1.0)
     return found | feed_forward(draw, s, layer, "mimo2")
@@ -36,21 +46,29 @@ def step35_keys(s: Shape) -> dict[str, Any]:
     """Every second layer slides, with twice as many heads; the last one has limits."""
     keys, layers = laguna_keys(s), range(s.n_layers)
     del keys["rope.dimension_count"], keys["rope.dimension_count_swa"]
-    return keys | {"attention.head_count_kv": [s.n_kv_heads for _ in layers],
-                   "swiglu_clamp_exp": [0.4 if i == s.n_layers - 1 else 0.0 for i in layers],
-                   "swiglu_clamp_shexp": [0.6 if i == s.n_layers - 1 else 0.0 for i in layers]}
+    return keys | {
+        "attention.head_count_kv": [s.n_kv_heads for _ in layers],
+        "swiglu_clamp_exp": [0.4 if i == s.n_layers - 1 else 0.0 for i in layers],
+        "swiglu_clamp_shexp": [0.6 if i == s.n_layers - 1 else 0.0 for i in layers],
+    }
 
 
 def laguna_keys(s: Shape) -> dict[str, Any]:
     """Every second layer slides, with twice as many heads; the others rotate a half of theirs."""
     layers = range(s.n_layers)
-    return {"attention.head_count": [s.n_heads * (2 if slides(i) else 1) for i in layers],
-            "attention.sliding_window": s.window or 8, "attention.sliding_window_pattern": [slides(i) for i in layers],
-            "rope.freq_base_swa": 5000.0, "rope.dimension_count": s.head_dim // 2, "rope.dimension_count_swa": s.head_dim}
+    return {
+        "attention.head_count": [s.n_heads * (2 if slides(i) else 1) for i in layers],
+        "attention.sliding_window": s.window or 8,
+        "attention.sliding_window_pattern": [slides(i) for i in layers],
+        "rope.freq_base_swa": 5000.0,
+        "rope.dimension_count": s.head_dim // 2,
+        "rope.dimension_count_swa": s.head_dim,
+    }
 
 
 def gated_block(arch: str) -> Callable[[Draw, Shape, int], dict[str, Array]]:
     """Attention with a gate for each head."""
+
     def block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
         wide = replace(s, n_heads=s.n_heads * (2 if slides(layer) else 1))
         found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm")}
@@ -91,24 +109,38 @@ def openelm_sizes(s: Shape, layer: int) -> Shape:
 
 def openelm_keys(s: Shape) -> dict[str, Any]:
     sizes = [openelm_sizes(s, layer) for layer in range(s.n_layers)]
-    return {"attention.head_count": [each.n_heads for each in sizes], "feed_forward_length": [each.n_ff for each in sizes],
-            "attention.head_count_kv": [each.n_kv_heads for each in sizes]}
+    return {
+        "attention.head_count": [each.n_heads for each in sizes],
+        "feed_forward_length": [each.n_ff for each in sizes],
+        "attention.head_count_kv": [each.n_kv_heads for each in sizes],
+    }
 
 
 def openelm_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     s = openelm_sizes(s, layer)
     n_q, n_kv = s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
-    return {"attn_norm.weight": draw.vector(s.n_embd), "ffn_norm.weight": draw.vector(s.n_embd),
-            "attn_qkv.weight": draw.matrix(n_q + 2 * n_kv, s.n_embd), "attn_output.weight": draw.matrix(s.n_embd, n_q),
-            "attn_q_norm.weight": draw.vector(s.head_dim), "attn_k_norm.weight": draw.vector(s.head_dim)} | gated(draw, s)
+    return {
+        "attn_norm.weight": draw.vector(s.n_embd),
+        "ffn_norm.weight": draw.vector(s.n_embd),
+        "attn_qkv.weight": draw.matrix(n_q + 2 * n_kv, s.n_embd),
+        "attn_output.weight": draw.matrix(s.n_embd, n_q),
+        "attn_q_norm.weight": draw.vector(s.head_dim),
+        "attn_k_norm.weight": draw.vector(s.head_dim),
+    } | gated(draw, s)
 
 
 def granite_swa_keys(s: Shape) -> dict[str, Any]:
     """The first of four layers sees everything, the second of three does not rotate."""
     layers = range(s.n_layers)
-    keys = {"attention.sliding_window": s.window or 8, "attention.sliding_window_pattern": [i % 4 > 0 for i in layers],
-            "attention.rope_pattern": [i % 3 != 1 for i in layers], "embedding_scale": 3.0, "residual_scale": 0.5,
-            "attention.scale": 0.2, "logit_scale": 4.0}
+    keys = {
+        "attention.sliding_window": s.window or 8,
+        "attention.sliding_window_pattern": [i % 4 > 0 for i in layers],
+        "attention.rope_pattern": [i % 3 != 1 for i in layers],
+        "embedding_scale": 3.0,
+        "residual_scale": 0.5,
+        "attention.scale": 0.2,
+        "logit_scale": 4.0,
+    }
     return keys | ({"expert_shared_feed_forward_length": s.n_ff} if s.n_experts else {})
 
 
@@ -120,9 +152,15 @@ def granite_swa_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
         return found | gated(draw, s)
     experts = draw.experts(s, "granite_swa")
     both = [experts.pop(f"ffn_{part}_exps.weight") for part in ("gate", "up")]
-    return found | experts | {"ffn_gate_up_exps.weight": np.concatenate(both, axis=1),
-                              "ffn_up_shexp.weight": draw.matrix(2 * s.n_ff, s.n_embd),
-                              "ffn_down_shexp.weight": draw.matrix(s.n_embd, s.n_ff)}
+    return (
+        found
+        | experts
+        | {
+            "ffn_gate_up_exps.weight": np.concatenate(both, axis=1),
+            "ffn_up_shexp.weight": draw.matrix(2 * s.n_ff, s.n_embd),
+            "ffn_down_shexp.weight": draw.matrix(s.n_embd, s.n_ff),
+        }
+    )
 
 
 def arctic_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
@@ -139,8 +177,10 @@ def grovemoe_keys(s: Shape) -> dict[str, Any]:
 def grovemoe_block(draw: Draw, s: Shape, layer: int) -> dict[str, Array]:
     """A small expert for each two."""
     found = {f"{name}.weight": draw.vector(s.n_embd) for name in ("attn_norm", "ffn_norm")} | attention(draw, s)
-    small = {f"ffn_{part}_chexps.weight": np.stack([draw.matrix(*size) for _ in range(s.n_experts // 2)])
-             for part, size in (("gate", (32, s.n_embd)), ("up", (32, s.n_embd)), ("down", (s.n_embd, 32)))}
+    small = {
+        f"ffn_{part}_chexps.weight": np.stack([draw.matrix(*size) for _ in range(s.n_experts // 2)])
+        for part, size in (("gate", (32, s.n_embd)), ("up", (32, s.n_embd)), ("down", (s.n_embd, 32)))
+    }
     return found | draw.experts(s, "grovemoe") | small
 
 

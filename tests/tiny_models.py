@@ -4,6 +4,7 @@
 
 Written with the `gguf` package, so our reader and codecs are held against somebody else's writer.
 """
+
 from __future__ import annotations
 
 import os
@@ -27,22 +28,54 @@ from tiny_hybrids import HYBRIDS
 from tiny_mixed import MIXED
 from tiny_tokenizers import add_tokenizer, vocabulary_size
 
-Array = npt.NDArray[Any]         # Any: metadata arrays and quantised rows have several element types
+Array = npt.NDArray[Any]  # Any: metadata arrays and quantised rows have several element types
 
 # of any shape, which converters never quantise
-FLOATS = ("conv.weight", "conv1d.weight", "conv1d_q.weight", "conv1d_k.weight", "conv1d_v.weight", "ssm_a",
-          "ssm_d", ".scale", "lerp_fused.weight", "time_mix_first.weight", "attn_rel_b.weight")
-OWN_BLOCKS = HYBRIDS | GEMMAS | MIXED | {
-    "deepseek2": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
-    "mistral4": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
-    "plm": Hybrid(tiny_latent.plm_keys, tiny_latent.plm_block, output_norm),
-    "kimi-linear": Hybrid(tiny_latent.kimi_keys, tiny_latent.kimi_block, output_norm),
-    "minicpm3": Hybrid(tiny_latent.minicpm3_keys, tiny_latent.minicpm3_block, output_norm),
-}
-KEPT_BYTES = 64 << 20            # of models that were written, for tests that ask for them again
+FLOATS = (
+    "conv.weight",
+    "conv1d.weight",
+    "conv1d_q.weight",
+    "conv1d_k.weight",
+    "conv1d_v.weight",
+    "ssm_a",
+    "ssm_d",
+    ".scale",
+    "lerp_fused.weight",
+    "time_mix_first.weight",
+    "attn_rel_b.weight",
+)
+OWN_BLOCKS = (
+    HYBRIDS
+    | GEMMAS
+    | MIXED
+    | {
+        "deepseek2": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
+        "mistral4": Hybrid(tiny_latent.metadata, tiny_latent.block, output_norm),
+        "plm": Hybrid(tiny_latent.plm_keys, tiny_latent.plm_block, output_norm),
+        "kimi-linear": Hybrid(tiny_latent.kimi_keys, tiny_latent.kimi_block, output_norm),
+        "minicpm3": Hybrid(tiny_latent.minicpm3_keys, tiny_latent.minicpm3_block, output_norm),
+    }
+)
+KEPT_BYTES = 64 << 20  # of models that were written, for tests that ask for them again
 _WRITTEN: dict[bytes | None, bytes] = {}
-QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-          "IQ4_NL", "IQ4_XS", "MXFP4")
+QUANTS = (
+    "F32",
+    "F16",
+    "BF16",
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q8_0",
+    "Q2_K",
+    "Q3_K",
+    "Q4_K",
+    "Q5_K",
+    "Q6_K",
+    "IQ4_NL",
+    "IQ4_XS",
+    "MXFP4",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +91,29 @@ class Shape:
     head_dim: int = 16
     context: int = 128
     eps: float = 1e-5
-    tied: bool = False           # no output.weight
-    biases: bool = False         # on every matrix of a family that has none by nature
+    tied: bool = False  # no output.weight
+    biases: bool = False  # on every matrix of a family that has none by nature
     rope_base: float = 10000.0
-    n_rot: int = 0               # 0: head_dim
-    window: int = 0              # attention.sliding_window; 0: no key
-    n_experts: int = 0           # families that are made of experts have 4
+    n_rot: int = 0  # 0: head_dim
+    window: int = 0  # attention.sliding_window; 0: no key
+    n_experts: int = 0  # families that are made of experts have 4
     n_used: int = 2
-    n_dense: int = 0             # layers before the first one with experts
+    n_dense: int = 0  # layers before the first one with experts
 
 
-def tiny_model(path: str | os.PathLike[str], arch: str = "llama", quant: str = "F32", *, tokenizer: str | None = None,
-               seed: int = 0, template: str | None = None, metadata: Mapping[str, Any] | None = None,
-               tensors: Mapping[str, Array | None] | None = None, controls: Sequence[str] = (), **sizes: Any) -> Path:
+def tiny_model(
+    path: str | os.PathLike[str],
+    arch: str = "llama",
+    quant: str = "F32",
+    *,
+    tokenizer: str | None = None,
+    seed: int = 0,
+    template: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, Array | None] | None = None,
+    controls: Sequence[str] = (),
+    **sizes: Any,
+) -> Path:
     """Write a model and return its path; one that was asked for before is copied.
 
     `quant`: type of the matrices; rows that its blocks do not divide become Q8_0 or F16. `tokenizer`: "spm", "bpe" or
@@ -82,7 +125,7 @@ def tiny_model(path: str | os.PathLike[str], arch: str = "llama", quant: str = "
     asked = arch, quant, tokenizer, seed, template, metadata, tensors, tuple(controls), sizes
     try:
         key = pickle.dumps(asked)
-    except (AttributeError, TypeError, pickle.PicklingError):        # a value of a test's own kind
+    except (AttributeError, TypeError, pickle.PicklingError):  # a value of a test's own kind
         key = None
     if key in _WRITTEN:
         Path(path).write_bytes(_WRITTEN[key])
@@ -93,9 +136,18 @@ def tiny_model(path: str | os.PathLike[str], arch: str = "llama", quant: str = "
     return Path(path)
 
 
-def _write(path: str | os.PathLike[str], arch: str, quant: str, tokenizer: str | None, seed: int, template: str | None,
-           metadata: Mapping[str, Any] | None, tensors: Mapping[str, Array | None] | None, controls: Sequence[str],
-           sizes: Mapping[str, Any]) -> None:
+def _write(
+    path: str | os.PathLike[str],
+    arch: str,
+    quant: str,
+    tokenizer: str | None,
+    seed: int,
+    template: str | None,
+    metadata: Mapping[str, Any] | None,
+    tensors: Mapping[str, Array | None] | None,
+    controls: Sequence[str],
+    sizes: Mapping[str, Any],
+) -> None:
     block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant]][0]
     shape = Shape(n_embd=256, n_ff=256, head_dim=64) if block == 256 else Shape()
     if tokenizer is not None:
@@ -135,8 +187,7 @@ def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _add_tensor(writer: gguf.GGUFWriter, name: str, array: Array, quant: str, seed: int) -> None:
     """Vectors and position tables stay float32, as every converter leaves them."""
     array = np.ascontiguousarray(array, np.float32)
-    if (array.ndim == 1 or "_norm" in name or name.startswith(("position_embd", "token_types"))
-            or name.endswith((*FLOATS, ".bias"))):
+    if array.ndim == 1 or "_norm" in name or name.startswith(("position_embd", "token_types")) or name.endswith((*FLOATS, ".bias")):
         writer.add_tensor(name, array)
         return
     kind = gguf.GGMLQuantizationType[quant]
@@ -159,8 +210,12 @@ def _metadata(arch: str, s: Shape) -> dict[str, Any]:
     s = _sized(family, s)
     norm = "layer_norm_epsilon" if family.layer_norm else "layer_norm_rms_epsilon"
     keys: dict[str, Any] = {
-        "block_count": s.n_layers, "context_length": s.context, "embedding_length": s.n_embd,
-        "feed_forward_length": family.told_widths * s.n_ff, "attention.head_count": s.n_heads, f"attention.{norm}": s.eps,
+        "block_count": s.n_layers,
+        "context_length": s.context,
+        "embedding_length": s.n_embd,
+        "feed_forward_length": family.told_widths * s.n_ff,
+        "attention.head_count": s.n_heads,
+        f"attention.{norm}": s.eps,
     }
     if not family.one_kv_per_head:
         keys["attention.head_count_kv"] = s.n_kv_heads
@@ -232,8 +287,11 @@ def _tensors(arch: str, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
         found |= norm("token_embd_norm")
     for layer in range(s.n_layers):
         block, has_experts = f"blk.{layer}", s.n_experts > 0 and layer >= s.n_dense
-        found |= {f"{block}.{name}.weight": matrix(*size) for name, size in matrices.items()
-                  if not (has_experts and name.startswith("ffn"))}
+        found |= {
+            f"{block}.{name}.weight": matrix(*size)
+            for name, size in matrices.items()
+            if not (has_experts and name.startswith("ffn"))
+        }
         if has_experts:
             found |= tiny_moe.tensors(arch, block, s, rng)
         found |= {f"{block}.{name}.weight": vector(shape, 1.0) for name, shape in norms.items()}

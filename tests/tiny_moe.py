@@ -1,4 +1,5 @@
 """What tiny models with experts have beside dense ones: keys and tensors, as `convert_hf_to_gguf` writes them."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Routing:
     own_length: bool = True
 
 
-ROUTINGS = {                                     # of the architectures that are made of experts
+ROUTINGS = {  # of the architectures that are made of experts
     "llama4": Routing(shared=1),
     "qwen3moe": Routing(),
     "qwen3vlmoe": Routing(),
@@ -59,7 +60,7 @@ ROUTINGS = {                                     # of the architectures that are
     "arctic": Routing(own_length=False),
     "grovemoe": Routing(),
 }
-PLAIN = Routing(own_length=False)                # Mixtral
+PLAIN = Routing(own_length=False)  # Mixtral
 
 
 def metadata(arch: str, s: Shape) -> dict[str, Any]:
@@ -86,17 +87,24 @@ def tensors(arch: str, block: str, s: Shape, rng: np.random.Generator) -> dict[s
     family, n = ROUTINGS.get(arch, PLAIN), s.n_experts
 
     def matrices(*shape: int) -> Array:
-        return rng.standard_normal(shape).astype(np.float32) * np.float32(1.5 / shape[-1]**0.5)
+        return rng.standard_normal(shape).astype(np.float32) * np.float32(1.5 / shape[-1] ** 0.5)
 
-    found = {"ffn_gate_inp.weight": matrices(n, s.n_embd), "ffn_gate_exps.weight": matrices(n, s.n_ff, s.n_embd),
-             "ffn_up_exps.weight": matrices(n, s.n_ff, s.n_embd), "ffn_down_exps.weight": matrices(n, s.n_embd, s.n_ff)}
+    found = {
+        "ffn_gate_inp.weight": matrices(n, s.n_embd),
+        "ffn_gate_exps.weight": matrices(n, s.n_ff, s.n_embd),
+        "ffn_up_exps.weight": matrices(n, s.n_ff, s.n_embd),
+        "ffn_down_exps.weight": matrices(n, s.n_embd, s.n_ff),
+    }
     if family.bias:
         suffix = "" if arch == "hy_v3" else ".bias"
         found[f"exp_probs_b{suffix}"] = np.float32(0.2) * rng.standard_normal(n).astype(np.float32)
     if family.shared:
         n_ff = family.shared * s.n_ff
-        found |= {"ffn_gate_shexp.weight": matrices(n_ff, s.n_embd), "ffn_up_shexp.weight": matrices(n_ff, s.n_embd),
-                  "ffn_down_shexp.weight": matrices(s.n_embd, n_ff)}
+        found |= {
+            "ffn_gate_shexp.weight": matrices(n_ff, s.n_embd),
+            "ffn_up_shexp.weight": matrices(n_ff, s.n_embd),
+            "ffn_down_shexp.weight": matrices(s.n_embd, n_ff),
+        }
     if arch == "qwen2moe":
         found["ffn_gate_inp_shexp.weight"] = np.float32(0.02) * rng.standard_normal(s.n_embd).astype(np.float32)
     if arch == "gpt-oss":

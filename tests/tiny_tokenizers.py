@@ -1,4 +1,5 @@
 """Tiny vocabularies for tiny models: SPM with byte fall-back, and byte-level BPE, with merges and control tokens."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -6,8 +7,7 @@ from collections.abc import Sequence
 import gguf
 
 CONTROL_SPM = ("<unk>", "<s>", "</s>")
-PIECES = ("▁t", "he", "▁the", "▁a", "in", "er", "▁w", "on", "re", "▁s", "ll", "▁hello", "▁he", "llo", "or", "ld",
-          "▁wor", "▁world")
+PIECES = ("▁t", "he", "▁the", "▁a", "in", "er", "▁w", "on", "re", "▁s", "ll", "▁hello", "▁he", "llo", "or", "ld", "▁wor", "▁world")
 CONTROL_BPE = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = ("t h", "Ġ th", "h e", "i n", "e r", "l l", "ll o", "he llo", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld", "Ġth e")
 

@@ -1,4 +1,5 @@
 """Metadata of small vocabularies of every kind, as plain mappings, and slow tokenizers that are easy to believe."""
+
 from __future__ import annotations
 
 from itertools import pairwise
@@ -9,36 +10,77 @@ import tiny_tokenizers
 
 PREFIX = "tokenizer.ggml."
 USER_DEFINED = "<think>"
-WPM_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁un", "aff", "able", "▁the", "▁cat", "s", "▁,", "▁中", "▁cafe",
-              "▁1", "2")
+WPM_TOKENS = (
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "▁un",
+    "aff",
+    "able",
+    "▁the",
+    "▁cat",
+    "s",
+    "▁,",
+    "▁中",
+    "▁cafe",
+    "▁1",
+    "2",
+)
 
 
 def spm_metadata(**changes: Any) -> dict[str, Any]:
     """An SPM vocabulary with one user-defined token. `changes` replace keys; None drops one."""
     tokens, scores, types = tiny_tokenizers.spm_vocabulary()
-    return _changed({
-        "model": "llama", "tokens": [*tokens, USER_DEFINED], "scores": np.array([*scores, -99.0], np.float32),
-        "token_type": np.array([*types, 4], np.int32), "bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0,
-    }, changes)
+    return _changed(
+        {
+            "model": "llama",
+            "tokens": [*tokens, USER_DEFINED],
+            "scores": np.array([*scores, -99.0], np.float32),
+            "token_type": np.array([*types, 4], np.int32),
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "unknown_token_id": 0,
+        },
+        changes,
+    )
 
 
 def bpe_metadata(**changes: Any) -> dict[str, Any]:
     """A byte-level BPE vocabulary with one user-defined token."""
     tokens, types = tiny_tokenizers.bpe_vocabulary()
     end = tokens.index("<|endoftext|>")
-    return _changed({
-        "model": "gpt2", "pre": "gpt-2", "tokens": [*tokens, USER_DEFINED], "token_type": np.array([*types, 4], np.int32),
-        "merges": list(tiny_tokenizers.MERGES), "bos_token_id": end, "eos_token_id": end,
-    }, changes)
+    return _changed(
+        {
+            "model": "gpt2",
+            "pre": "gpt-2",
+            "tokens": [*tokens, USER_DEFINED],
+            "token_type": np.array([*types, 4], np.int32),
+            "merges": list(tiny_tokenizers.MERGES),
+            "bos_token_id": end,
+            "eos_token_id": end,
+        },
+        changes,
+    )
 
 
 def wpm_metadata(**changes: Any) -> dict[str, Any]:
     """A WordPiece vocabulary as GGUF has it: U+2581 at the start of words."""
     types = np.array([3] * 5 + [1] * (len(WPM_TOKENS) - 5), np.int32)
-    return _changed({
-        "model": "bert", "tokens": list(WPM_TOKENS), "token_type": types, "cls_token_id": 2, "seperator_token_id": 3,
-        "unknown_token_id": 1, "padding_token_id": 0, "mask_token_id": 4,
-    }, changes)
+    return _changed(
+        {
+            "model": "bert",
+            "tokens": list(WPM_TOKENS),
+            "token_type": types,
+            "cls_token_id": 2,
+            "seperator_token_id": 3,
+            "unknown_token_id": 1,
+            "padding_token_id": 0,
+            "mask_token_id": 4,
+        },
+        changes,
+    )
 
 
 def with_tokens(metadata: dict[str, Any], *added: tuple[str, int]) -> dict[str, Any]:
@@ -65,7 +107,7 @@ def slow_spm(text: str) -> list[str]:
         if not pairs:
             break
         at = min(pairs)[1]
-        parts[at:at + 2] = [parts[at] + parts[at + 1]]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return [piece for part in parts for piece in ([part] if part in known else [f"<0x{b:02X}>" for b in part.encode()])]
 
 
@@ -78,4 +120,4 @@ def slow_bpe(word: str) -> list[str]:
         if not pairs:
             return parts
         at = min(pairs)[1]
-        parts[at:at + 2] = [parts[at] + parts[at + 1]]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]

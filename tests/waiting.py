@@ -1,11 +1,12 @@
 """Waits for what other threads do, but not for ever: a hang fails the test that met it, and says what it waited for."""
+
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
 
-SECONDS = 300.0                                  # of a loaded machine; nothing waits so long that works
+SECONDS = 300.0  # of a loaded machine; nothing waits so long that works
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -1,4 +1,5 @@
 """For PyInstaller: where the hook lies that makes programs with edgellm in them whole. The wheel's entry point names it."""
+
 from __future__ import annotations
 
 import os

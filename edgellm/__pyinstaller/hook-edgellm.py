@@ -1,10 +1,11 @@
 """What a frozen program needs of edgellm: modules that are imported by name, data, and the sources that name the kernel cache."""
+
 from __future__ import annotations
 
 from typing import Any
 
 
-def hook(hook_api: Any) -> None:                 # Any: PyInstaller ships no types
+def hook(hook_api: Any) -> None:  # Any: PyInstaller ships no types
     """Called by PyInstaller for programs that import edgellm."""
     from importlib.util import find_spec
 

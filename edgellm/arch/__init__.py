@@ -1,4 +1,5 @@
 """Architectures, found by file name: edgellm/arch/<general.architecture>.py builds that family's graph."""
+
 from __future__ import annotations
 
 import importlib
@@ -15,9 +16,23 @@ from edgellm.hparams import Keys, architecture_of
 from edgellm.spec import verify
 
 # What a family that cannot be run yet is closest to, for the error's advice.
-CLOSEST = {"gemma": "gemma3", "phi": "phi3", "gpt": "gpt2", "qwen2": "qwen2", "qwen": "qwen3", "granite": "granite",
-           "olmo": "olmo2", "cohere": "cohere2", "exaone": "exaone4", "glm": "glm4", "hunyuan": "hunyuan-dense",
-           "ernie": "ernie4_5", "nemotron": "nemotron", "falcon": "falcon", "mistral": "mistral3"}
+CLOSEST = {
+    "gemma": "gemma3",
+    "phi": "phi3",
+    "gpt": "gpt2",
+    "qwen2": "qwen2",
+    "qwen": "qwen3",
+    "granite": "granite",
+    "olmo": "olmo2",
+    "cohere": "cohere2",
+    "exaone": "exaone4",
+    "glm": "glm4",
+    "hunyuan": "hunyuan-dense",
+    "ernie": "ernie4_5",
+    "nemotron": "nemotron",
+    "falcon": "falcon",
+    "mistral": "mistral3",
+}
 
 
 class Architecture(Protocol):
@@ -38,8 +53,12 @@ def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
     known = names()
     if name not in known:
         closest = next((CLOSEST[start] for start in CLOSEST if name.startswith(start)), "llama")
-        raise Unsupported(f"architecture '{name[:64]}' cannot be run yet; take one that can, such as {closest} "
-                          f"(docs/models.md lists all {len(known)})", file=file, field="general.architecture")
+        raise Unsupported(
+            f"architecture '{name[:64]}' cannot be run yet; take one that can, such as {closest} "
+            f"(docs/models.md lists all {len(known)})",
+            file=file,
+            field="general.architecture",
+        )
     return cast(Architecture, importlib.import_module(f"edgellm.arch.{name}"))
 
 

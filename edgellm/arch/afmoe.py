@@ -1,4 +1,5 @@
 """afmoe: Arcee's Trinity; gated attention, four norms a layer, sliding layers alone know positions."""
+
 from __future__ import annotations
 
 import math
@@ -15,7 +16,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, scale, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # every fourth layer sees everything, and rotates nothing
+PERIOD = 4  # every fourth layer sees everything, and rotates nothing
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """apertus: Apertus; every head normalised, a plain feed-forward whose activation has numbers of its own in each layer."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """arcee: AFM 4.5B; llama with a plain feed-forward of squared relus."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

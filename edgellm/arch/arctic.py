@@ -1,4 +1,5 @@
 """arctic: Snowflake Arctic; experts see what comes into a block, a dense feed-forward what attention makes of it."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """arwkv7: ARWKV-7, Qwen 2.5 whose attention was replaced by RWKV-7's time mix."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """baichuan: Baichuan 1 and 2; the 7B is llama, the positions of the 13B are biases of scores (ALiBi), which no key says."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -7,7 +8,7 @@ from edgellm.arch import llama, refact
 from edgellm.graph import Builder
 from edgellm.hparams import Keys
 
-LAYERS = 40                      # of the 13B
+LAYERS = 40  # of the 13B
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """bailingmoe2: Ling and Ring 2.0; one matrix for queries, keys and values, sigmoid routing with groups."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """bert: BERT and RoBERTa encoders, such as BGE, E5, MiniLM and XLM-R; rerankers of their kind."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """bitnet: BitNet b1.58; llama with a norm before each of the two output matrices. Ternary weights are a type, not an op."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import activation, add, matmul, mul, select
 from edgellm.ops.norm import rms_norm
 
-ACTIVATIONS = {"silu": "silu", "relu2": "relu_squared"}       # by the names of `hidden_act`
+ACTIVATIONS = {"silu": "silu", "relu2": "relu_squared"}  # by the names of `hidden_act`
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

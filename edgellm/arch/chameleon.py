@@ -1,4 +1,5 @@
 """chameleon: Chameleon's language model; each head has a layer norm of its own, blocks of the larger one norm what comes out."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import layer_norm, rms_norm
 
-HEAD_EPSILON = 1e-5              # of the norms of heads: the makers have it in their code
+HEAD_EPSILON = 1e-5  # of the norms of heads: the makers have it in their code
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """chatglm: ChatGLM 3, GLM-4-9B and GLM-Edge; half of each head rotated, biases on queries, keys and values."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """codeshell: CodeShell; starcoder2 with one matrix for queries, keys and values."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """cogvlm: CogVLM's language model; the matrices that it has for images beside those for text are left out."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """cohere2: Command R7B and A; attention and feed-forward side by side, rotation in the layers that slide only."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import layer_norm
 
-PERIOD = 4                       # every fourth layer sees everything
+PERIOD = 4  # every fourth layer sees everything
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

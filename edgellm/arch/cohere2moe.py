@@ -1,4 +1,5 @@
 """cohere2moe: Cohere 2 with experts; parallel blocks, rotation in layers that slide and in the first ones."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, scale, select
 from edgellm.ops.norm import layer_norm, rms_norm
 
-PERIOD = 4                       # of files that do not list them: every fourth layer, the first one too, sees everything
+PERIOD = 4  # of files that do not list them: every fourth layer, the first one too, sees everything
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
@@ -24,7 +25,8 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     drafting = drafting_layers(g, keys)
     window, experts = sliding_window(keys), experts_of(keys, gating="sigmoid", normalise=False)
     slides = keys.sliding_layers("attention.sliding_window_pattern", drafting) or tuple(
-        layer % PERIOD > 0 for layer in range(keys.n_layers))
+        layer % PERIOD > 0 for layer in range(keys.n_layers)
+    )
     rope = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm")
     x = token_embedding(g, keys)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):

@@ -1,4 +1,5 @@
 """command-r: Command R, R+ and Aya; attention and feed-forward side by side, heads normalised in the larger ones."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

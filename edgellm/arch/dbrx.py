@@ -1,4 +1,5 @@
 """dbrx: DBRX; layer norms without bias, bounded queries, keys and values, experts in every layer."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

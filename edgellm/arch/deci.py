@@ -1,4 +1,5 @@
 """deci: Llama Nemotron Super and Ultra, DeciLM; llama whose layers differ: attention, one matrix in its place, or neither."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """deepseek: DeepSeek MoE 16B; llama with many small experts, whose weights do not sum to 1, after the first layers."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

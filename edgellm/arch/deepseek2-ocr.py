@@ -1,4 +1,5 @@
 """deepseek2-ocr: DeepSeek-OCR (text); deepseek with rotated halves."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """deepseek2: DeepSeek-V2, V2-Lite, V3 and R1, GLM-4.7-Flash, Kimi K2, Mistral Large 3; latent attention, many small experts."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """dots1: dots.llm1; Qwen3's attention, sigmoid routing with a bias, shared experts, first layers without experts."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

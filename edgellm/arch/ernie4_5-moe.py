@@ -1,4 +1,5 @@
 """ernie4_5-moe: ERNIE 4.5 with experts (21B-A3B, 300B-A47B); softmax routing with a bias, shared experts."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """ernie4_5: ERNIE 4.5 dense; llama under another name."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

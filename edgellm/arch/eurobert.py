@@ -1,4 +1,5 @@
 """eurobert: EuroBERT; a Llama that sees both ways."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """exaone-moe: K-EXAONE; pre-norm blocks with normed heads, sliding layers alone know positions, sigmoid routing with a bias."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # every fourth layer sees everything, where some slide
+PERIOD = 4  # every fourth layer sees everything, where some slide
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """exaone4: EXAONE 4; norms after each half of a block and of every head, and where layers slide, the others know no positions."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # every fourth layer sees everything, where some slide
+PERIOD = 4  # every fourth layer sees everything, where some slide
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """falcon-h1: Falcon-H1; every layer has attention and a Mamba 2 layer side by side."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

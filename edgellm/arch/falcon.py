@@ -1,4 +1,5 @@
 """falcon: Falcon 7B, 40B and 180B; attention and feed-forward side by side, with a norm each in the larger ones."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """gemma: Gemma 1 and CodeGemma; embeddings scaled by the root of the width, gelu-gated feed-forward."""
+
 from __future__ import annotations
 
 import math

@@ -1,4 +1,5 @@
 """gemma2: Gemma 2; every second layer slides, scores and logits are capped, norms before and after each half of a block."""
+
 from __future__ import annotations
 
 import math
@@ -14,10 +15,10 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, scale, select
 from edgellm.ops.norm import rms_norm
 
-WINDOW = 4096                    # of files that name none
-SCORE_CAP, LOGIT_CAP = 50.0, 30.0                # of files that name none, as those of June 2024
-PERIOD = 2                       # every second layer sees everything
-LAYERS_27B = 46                  # the one size whose query scale is not 1/sqrt(head_dim)
+WINDOW = 4096  # of files that name none
+SCORE_CAP, LOGIT_CAP = 50.0, 30.0  # of files that name none, as those of June 2024
+PERIOD = 2  # every second layer sees everything
+LAYERS_27B = 46  # the one size whose query scale is not 1/sqrt(head_dim)
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

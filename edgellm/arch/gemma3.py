@@ -1,4 +1,5 @@
 """gemma3: Gemma 3 text models; sliding layers with their own rope base, norms before and after each half of a block."""
+
 from __future__ import annotations
 
 import math
@@ -15,9 +16,9 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, scale, select
 from edgellm.ops.norm import rms_norm
 
-SLIDING_BASE = 10000.0           # rope base of sliding layers where the file names none
-PERIOD = 6                       # every sixth layer sees everything
-LAYERS_27B = 62                  # the one size whose query scale is not 1/sqrt(head_dim)
+SLIDING_BASE = 10000.0  # rope base of sliding layers where the file names none
+PERIOD = 6  # every sixth layer sees everything
+LAYERS_27B = 62  # the one size whose query scale is not 1/sqrt(head_dim)
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

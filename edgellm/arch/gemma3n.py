@@ -1,4 +1,5 @@
 """gemma3n: Gemma 3n text models; several rows per token, a low-rank path beside attention, sparse activations, per-layer rows."""
+
 from __future__ import annotations
 
 import math
@@ -20,10 +21,10 @@ from edgellm.ops.dense import activation, add, matmul, mul, scale, scaled_by, se
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
 
-PERIOD = 5                       # every fifth layer sees everything
-LOGIT_CAP = 30.0                 # of files that name none
-SLIDING_BASE = 10000.0           # rope base of sliding layers where the file names none
-SPARSE_LAYERS, DEVIATIONS = 10, 1.6448536        # of files that do not list them: 95 % of a gate's values count as 0
+PERIOD = 5  # every fifth layer sees everything
+LOGIT_CAP = 30.0  # of files that name none
+SLIDING_BASE = 10000.0  # rope base of sliding layers where the file names none
+SPARSE_LAYERS, DEVIATIONS = 10, 1.6448536  # of files that do not list them: 95 % of a gate's values count as 0
 LAUREL_RANK = 64
 
 
@@ -57,8 +58,9 @@ def _sparse(keys: Keys) -> tuple[float, ...]:
     return listed or tuple(DEVIATIONS if layer < SPARSE_LAYERS else -math.inf for layer in range(keys.n_layers))
 
 
-def _attention(g: Builder, states: SharedStates, layer: int, head: Heads, x: Value, turn: RopeSpec, window: int | None,
-               eps: float) -> Value:
+def _attention(
+    g: Builder, states: SharedStates, layer: int, head: Heads, x: Value, turn: RopeSpec, window: int | None, eps: float
+) -> Value:
     block = f"blk.{layer}"
     q = rope(g, rms_norm(g, matmul(g, x, f"{block}.attn_q", head.n_q), f"{block}.attn_q_norm", eps, head.n), turn, head.n)
     if states.own(layer):

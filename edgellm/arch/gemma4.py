@@ -1,4 +1,5 @@
 """gemma4: Gemma 4 text models; sliding layers with shorter heads, last layers that attend to keys of earlier ones."""
+
 from __future__ import annotations
 
 import math
@@ -19,9 +20,9 @@ from edgellm.ops.dense import add, matmul, scale, scaled_by, select
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
 
-PERIOD = 6                       # every sixth layer sees everything
-LOGIT_CAP = 30.0                 # of files that name none
-SLIDING_BASE = 10000.0           # rope base of sliding layers where the file names none
+PERIOD = 6  # every sixth layer sees everything
+LOGIT_CAP = 30.0  # of files that name none
+SLIDING_BASE = 10000.0  # rope base of sliding layers where the file names none
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
@@ -41,8 +42,9 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
         if states.own(layer):
             k, v = _keys_and_values(g, head, block, y, eps, slides[layer])
             states.write(g, layer, rope(g, k, turn, head.n_kv), v, head.spec(windows[layer]))
-        y = matmul(g, attend(g, q, states.of(g, layer, head.n), head.n, head.scale, head.softcap), f"{block}.attn_output",
-                   keys.n_embd)
+        y = matmul(
+            g, attend(g, q, states.of(g, layer, head.n), head.n, head.scale, head.softcap), f"{block}.attn_output", keys.n_embd
+        )
         x = add(g, x, rms_norm(g, y, f"{block}.post_attention_norm", eps))
         y = gated_ffn(g, block, rms_norm(g, x, f"{block}.ffn_norm", eps), n_ff, "gelu")
         if experts and f"{block}.ffn_gate_inp.weight" in tensors:
@@ -71,6 +73,6 @@ def _keys_and_values(g: Builder, head: Heads, block: str, x: Value, eps: float, 
 
 def _experts(g: Builder, block: str, x: Value, experts: Experts, eps: float) -> Value:
     """The routed experts, beside those dense weights that every token takes; the router has a norm of its own."""
-    router = scale(g, scaled_by(g, rms_norm(g, x, None, eps), f"{block}.ffn_gate_inp.scale"), g.n(x)**-0.5)
+    router = scale(g, scaled_by(g, rms_norm(g, x, None, eps), f"{block}.ffn_gate_inp.scale"), g.n(x) ** -0.5)
     y = routed_experts(g, block, rms_norm(g, x, f"{block}.pre_ffw_norm_2", eps), experts, router)
     return rms_norm(g, y, f"{block}.post_ffw_norm_2", eps)

@@ -1,4 +1,5 @@
 """glm4: GLM-4-0414 and GLM-Z1; norms before and after each half of a block, half of each head rotated, gate and up fused."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """glm4moe: GLM-4.5, 4.6 and Air; half of each head rotated, sigmoid routing with a bias, layers that draft left out."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """gpt-oss: gpt-oss-20b and 120b; learned sinks in attention, every other layer slides, clamped experts with biases."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,8 +14,8 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-LIMIT = 7.0                      # of gates and products in experts
-PERIOD = 2                       # every second layer sees everything
+LIMIT = 7.0  # of gates and products in experts
+PERIOD = 2  # every second layer sees everything
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
@@ -23,7 +24,8 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     experts = replace(experts_of(keys, normalise=True), clamp=LIMIT)
     rope = replace(rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox"), yarn_whole_pairs=False)
     sliding = keys.sliding_layers("attention.sliding_window_pattern") or tuple(
-        layer % PERIOD < PERIOD - 1 for layer in range(keys.n_layers))
+        layer % PERIOD < PERIOD - 1 for layer in range(keys.n_layers)
+    )
     x = token_embedding(g, keys)
     for layer, head in enumerate(heads):
         block = f"blk.{layer}"

@@ -1,4 +1,5 @@
 """gpt2: GPT-2 and its fine-tunes; learned positions, so the context cannot slide, and biases everywhere."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

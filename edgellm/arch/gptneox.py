@@ -1,4 +1,5 @@
 """gptneox: GPT-NeoX, Pythia, Dolly and RedPajama; attention and feed-forward side by side, each after a norm of its own."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

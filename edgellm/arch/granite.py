@@ -1,4 +1,5 @@
 """granite: Granite 3 and 4 (granitemoe: with experts); llama with factors on embeddings, scores, residuals and logits."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -20,8 +21,16 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     build_scaled(keys, tensors, g, rotates=keys.flag("rope.scaling.finetuned", default=True))
 
 
-def build_scaled(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder, *, rotates: bool = True, embedding: float = 1.0,
-                 residual: float = 1.0, logit: float = 1.0) -> None:
+def build_scaled(
+    keys: Keys,
+    tensors: Mapping[str, tuple[int, ...]],
+    g: Builder,
+    *,
+    rotates: bool = True,
+    embedding: float = 1.0,
+    residual: float = 1.0,
+    logit: float = 1.0,
+) -> None:
     """Pre-norm blocks; the factors come from the file, or are these where it has none; that of scores is in the heads.
 
     A layer whose number of key heads is 0 has a Mamba 2 layer instead of attention (granitehybrid).

@@ -1,4 +1,5 @@
 """granite_swa: Granite whose layers slide, dense and with experts; learned sinks, layers that do not rotate."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, scale, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # the first of four layers sees everything, where the file does not say which
+PERIOD = 4  # the first of four layers sees everything, where the file does not say which
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
@@ -28,8 +29,9 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     for layer, (head, n_ff) in enumerate(zip(heads, lengths, strict=True)):
         block = f"blk.{layer}"
         q, k, v = project_qkv(g, head, block, rms_norm(g, x, f"{block}.attn_norm", eps))
-        y = rotated_attention(g, head, q, k, v, rope if rotates[layer] else None, window if slides[layer] else None,
-                              f"{block}.attn_sinks")
+        y = rotated_attention(
+            g, head, q, k, v, rope if rotates[layer] else None, window if slides[layer] else None, f"{block}.attn_sinks"
+        )
         x = add(g, x, scale(g, matmul(g, y, f"{block}.attn_output", keys.n_embd), residual))
         z = rms_norm(g, x, f"{block}.ffn_norm", eps)
         y = gated_ffn(g, block, z, n_ff, "silu") if experts is None else routed_experts(g, block, z, experts)

@@ -1,4 +1,5 @@
 """grovemoe: GroveMoE; experts of a group share a small one, which counts as much as those of them that a token takes."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -43,6 +44,6 @@ def _small(g: Builder, block: str, x: Value, weights: Value, experts: Experts, o
     for i in range(1, of_group):
         sums = add(g, sums, head_columns(g, weights, n, i, i + 1))
     k = min(experts.k, n)
-    choice = topk(g, sums, k, "sigmoid", normalise=False)        # all groups that count; others of the k count 0
+    choice = topk(g, sums, k, "sigmoid", normalise=False)  # all groups that count; others of the k count 0
     gate, up = (expert_matmul(g, x, choice, f"{block}.ffn_{part}_chexps", k, width) for part in ("gate", "up"))
     return expert_sum(g, mul(g, activation(g, "silu", gate), up), choice, f"{block}.ffn_down_chexps", k, g.n(x), sums)

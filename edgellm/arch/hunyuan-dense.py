@@ -1,4 +1,5 @@
 """hunyuan-dense: Hunyuan 0.5B to 7B; maincoder with rotated halves."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """hunyuan-moe: Hunyuan-A13B; heads are normalised after their rotation, one shared expert stands beside the routed ones."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

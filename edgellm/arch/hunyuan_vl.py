@@ -1,4 +1,5 @@
 """hunyuan_vl: HunyuanOCR (text); hunyuan-dense, whose base of angles is raised by an alpha that files name."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

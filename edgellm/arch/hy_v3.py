@@ -1,4 +1,5 @@
 """hy_v3: Hunyuan 3; normed heads, sigmoid routing and a shared expert after the first layers."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

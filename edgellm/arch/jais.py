@@ -1,4 +1,5 @@
 """jais: Jais; GPT-2 with a silu-gated feed-forward, whose positions are biases of scores (ALiBi)."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import layer_norm
 
-MAX_BIAS = 8.0                   # of scores in files that do not say it
+MAX_BIAS = 8.0  # of scores in files that do not say it
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

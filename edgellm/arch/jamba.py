@@ -1,4 +1,5 @@
 """jamba: Jamba 1.5 to 1.7, Jamba Reasoning 3B; Mamba, attention in some layers, experts in others."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """jina-bert-v2: Jina Embeddings 2 and Jina's first rerankers; BERT's blocks, with biases of scores by distance (ALiBi)."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul
 from edgellm.ops.norm import layer_norm
 
-MAX_BIAS = 8.0                   # of scores; files do not say it
+MAX_BIAS = 8.0  # of scores; files do not say it
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """jina-bert-v3: Jina Embeddings 3; XLM-R's blocks with rotary positions."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """kimi-linear: Kimi Linear; most layers keep a state that each key dim decays in by itself, the others attend without rotation."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -42,7 +43,9 @@ def delta_attention(g: Builder, block: str, x: Value, heads: Heads, taps: int, e
     mixed, beta = project_qkv(g, heads, block, x), matmul(g, x, f"{block}.ssm_beta", heads.n)
     short = [matmul(g, x, f"{block}.ssm_{name}_a", heads.dim_k) for name in "fg"]
     decay, gate = (matmul(g, row, f"{block}.ssm_{name}_b", heads.n_q) for row, name in zip(short, "fg", strict=True))
-    q, k, v = (activation(g, "silu", causal_conv(g, part, f"{block}.ssm_conv1d_{name}", taps))
-               for name, part in zip("qkv", mixed, strict=True))
+    q, k, v = (
+        activation(g, "silu", causal_conv(g, part, f"{block}.ssm_conv1d_{name}", taps))
+        for name, part in zip("qkv", mixed, strict=True)
+    )
     y = kda(g, q, k, v, decays(g, decay, block, heads.n), beta, heads=heads.n, eps=LENGTH_EPSILON)
     return mul(g, activation(g, "sigmoid", gate), rms_norm(g, y, f"{block}.ssm_norm", eps, heads.n))

@@ -1,4 +1,5 @@
 """lfm2: Liquid AI's LFM2 (lfm2moe: with experts); gated short convolutions, and attention in some layers."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from edgellm.ops.conv import causal_conv
 from edgellm.ops.dense import add, columns, matmul, mul, select
 from edgellm.ops.norm import rms_norm
 
-MOST_TAPS = 64                   # of a convolution; real models have 3
+MOST_TAPS = 64  # of a convolution; real models have 3
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """llama: Llama 1-3.3, Mistral, Mixtral, TinyLlama, SmolLM2, distillations; with biases, tied embeddings or rope factors."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

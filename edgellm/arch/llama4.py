@@ -1,4 +1,5 @@
 """llama4: Llama 4 Scout and Maverick; chunks of attention, every fourth layer without positions, experts that weigh their input."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,9 +16,9 @@ from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope as rotate
 
-CHUNK, PERIOD = 8192, 4          # tokens of a chunk, and how often a layer sees everything, where the file says nothing
-GROWTH, EVERY = 0.1, 8192        # by how much queries of such layers grow, and each time after how many tokens
-UNNORMED = 128                   # experts of the size whose queries and keys have no norm (Maverick), which no key says
+CHUNK, PERIOD = 8192, 4  # tokens of a chunk, and how often a layer sees everything, where the file says nothing
+GROWTH, EVERY = 0.1, 8192  # by how much queries of such layers grow, and each time after how many tokens
+UNNORMED = 128  # experts of the size whose queries and keys have no norm (Maverick), which no key says
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
@@ -26,12 +27,15 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     heads = tuple(replace(head, chunked=True) for head in heads_of(keys))
     rope, windows = rope_spec(keys, tensors, g.context, heads[0].dim_k, "norm"), layer_windows(keys, PERIOD, CHUNK)
     normed = experts.n != UNNORMED
-    if normed:                                   # behind the rotation, whose magnitude it takes away; lengths stay as they are
+    if normed:  # behind the rotation, whose magnitude it takes away; lengths stay as they are
         rope = replace(rope, magnitude=1.0)
     rotates = sliding_layers(keys, PERIOD) if any(windows) else (True,) * keys.n_layers
-    growth = (keys.optional("attention.temperature_scale") or GROWTH,
-              keys.integer("attention.temperature_length", 1, MAX_CONTEXT, default=EVERY), 1)
-    grown = RopeSpec(heads[0].dim_k, "norm", rope.base, freq_scale=0.0, temperature=growth)      # turns nothing
+    growth = (
+        keys.optional("attention.temperature_scale") or GROWTH,
+        keys.integer("attention.temperature_length", 1, MAX_CONTEXT, default=EVERY),
+        1,
+    )
+    grown = RopeSpec(heads[0].dim_k, "norm", rope.base, freq_scale=0.0, temperature=growth)  # turns nothing
     period = keys.integer("interleave_moe_layer_step", 1, MAX_LAYERS)
     x = token_embedding(g, keys)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):

@@ -1,4 +1,5 @@
 """maincoder: Maincoder 1B; every head's query and key is normalised after its rotation."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

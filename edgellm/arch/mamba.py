@@ -1,4 +1,5 @@
 """mamba: Mamba 1, and Falcon Mamba, which normalises what the scan depends on."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """mamba2: Mamba 2, and Codestral Mamba."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

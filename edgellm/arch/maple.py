@@ -1,4 +1,5 @@
 """maple: Maple; normed heads, experts within limits, rotation in the layers that slide only."""
+
 from __future__ import annotations
 
 import math
@@ -15,8 +16,8 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # every fourth layer sees everything, where the file does not say which
-LEAST_LIMIT = 0.5                # silu of it is above what silu is below 0, so that a limit bounds it on one side alone
+PERIOD = 4  # every fourth layer sees everything, where the file does not say which
+LEAST_LIMIT = 0.5  # silu of it is above what silu is below 0, so that a limit bounds it on one side alone
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

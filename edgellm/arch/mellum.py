@@ -1,4 +1,5 @@
 """mellum: JetBrains' Mellum 2; as qwen3moe, but most layers slide, and no scaling touches their angles."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # every fourth layer sees everything, where the file does not say which
+PERIOD = 4  # every fourth layer sees everything, where the file does not say which
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

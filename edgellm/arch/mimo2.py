@@ -1,4 +1,5 @@
 """mimo2: MiMo-V2; sliding layers with more key heads, learned sinks and a base of their own, experts in most layers."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, scale, select
 from edgellm.ops.norm import rms_norm
 
-SLIDING_BASE = 10000.0           # rope base of sliding layers where the file names none
+SLIDING_BASE = 10000.0  # rope base of sliding layers where the file names none
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """minicpm3: MiniCPM3; latent attention in blocks with MiniCPM's factors."""
+
 from __future__ import annotations
 
 import math

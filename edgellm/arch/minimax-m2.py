@@ -1,4 +1,5 @@
 """minimax-m2: MiniMax-M2; queries and keys are normalised over all heads at once, sigmoid routing with a bias."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """mistral3: Ministral 3 and Mistral Small 3; llama whose queries grow with the logarithm of their position."""
+
 from __future__ import annotations
 
 import math

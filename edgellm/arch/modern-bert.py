@@ -1,4 +1,5 @@
 """modern-bert: ModernBERT and what is built on it (Granite Embedding, GTE); most layers see 64 tokens to each side."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,8 +14,8 @@ from edgellm.hparams import MAX_LAYERS, Keys
 from edgellm.ops.dense import add, matmul
 from edgellm.ops.norm import layer_norm
 
-SLIDING_BASE = 10000.0           # rope base of sliding layers where the file names none
-PERIOD = 3                       # the first of every three layers sees everything
+SLIDING_BASE = 10000.0  # rope base of sliding layers where the file names none
+PERIOD = 3  # the first of every three layers sees everything
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

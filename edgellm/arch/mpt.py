@@ -1,4 +1,5 @@
 """mpt: MPT, Replit code and SEA-LION; positions are biases of scores (ALiBi) or a learned table."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """muse-glimmer: Muse Glimmer (text); gated attention, four norms a layer, layers that slide alone know positions."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # every fourth layer sees everything, where the file does not say which
-POST_EPSILON = 1e-8              # of the norms behind both halves, which its makers have as a setting that files do not name
+PERIOD = 4  # every fourth layer sees everything, where the file does not say which
+POST_EPSILON = 1e-8  # of the norms behind both halves, which its makers have as a setting that files do not name
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

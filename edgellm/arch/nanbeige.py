@@ -1,4 +1,5 @@
 """nanbeige: Nanbeige 4; llama whose layers are gone through several times, each time with keys and values of their own."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

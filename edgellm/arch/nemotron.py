@@ -1,4 +1,5 @@
 """nemotron: Nemotron-4 and Minitron; layer norms, a part of each head rotated, squared relus."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """nemotron_h: Nemotron-H, Nemotron Nano 2 and 3 (nemotron_h_moe: with experts); Mamba 2, attention or a feed-forward per layer."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """neo-bert: NeoBERT; eurobert with pairs side by side, and fused matrices."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

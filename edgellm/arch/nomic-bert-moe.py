@@ -1,4 +1,5 @@
 """nomic-bert-moe: Nomic Embed 2; BERT's blocks with rotary positions, experts in every second layer."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """nomic-bert: Nomic Embed; BERT's blocks with rotary positions and a gated feed-forward without biases."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

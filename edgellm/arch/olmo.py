@@ -1,4 +1,5 @@
 """olmo: OLMo 1 and 1.7; layer norms without weights, queries, keys and values within bounds."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """olmo2: OLMo 2 and 3; norms after each half of a block and over whole rows of queries and keys, windows in OLMo 3."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # every fourth layer sees everything, where some slide
+PERIOD = 4  # every fourth layer sees everything, where some slide
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

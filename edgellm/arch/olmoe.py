@@ -1,4 +1,5 @@
 """olmoe: OLMoE; queries and keys are normalised over all heads at once."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

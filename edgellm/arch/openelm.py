@@ -1,4 +1,5 @@
 """openelm: OpenELM; layers with more and more heads and wider feed-forwards, normed heads."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

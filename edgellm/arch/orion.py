@@ -1,4 +1,5 @@
 """orion: Orion 14B; llama with layer norms, rotated halves."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """phi2: Phi-1, 1.5 and 2; attention and feed-forward side by side after one layer norm, biases on logits too."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """phi3: Phi-3, Phi-3.5, Phi-4, Phi-4-mini; fused query-key-value and gate-up tensors, longrope, partial rotation."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

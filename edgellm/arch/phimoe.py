@@ -1,4 +1,5 @@
 """phimoe: Phi-3.5-MoE and Phi-mini-MoE; layer norms, two experts each of which weighs about 1 (SparseMixer)."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """plamo: PLaMo 13B; llama with attention and feed-forward side by side."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

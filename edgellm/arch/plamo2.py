@@ -1,4 +1,5 @@
 """plamo2: PLaMo 2; Mamba 2 whose steps, B and C are made of its convolution's output, attention in some layers."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from edgellm.ops.dense import activation, add, columns, head_columns, matmul, mu
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.scan import ssm_scan
 
-SHORTEST_STEPS, SHARE = 64, 16   # the row that steps are made of: a 16th of the model's, or so many numbers
+SHORTEST_STEPS, SHARE = 64, 16  # the row that steps are made of: a 16th of the model's, or so many numbers
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
@@ -48,9 +49,11 @@ def _mamba(g: Builder, block: str, x: Value, sizes: Ssm, eps: float) -> Value:
     y = causal_conv(g, head_columns(g, both, heads, dim, 2 * dim), f"{block}.ssm_conv1d", sizes.taps)
     y = activation(g, "silu", y)
     mixed = matmul(g, y, f"{block}.ssm_x", 2 * state + steps)
-    b, c, dt = (rms_norm(g, columns(g, mixed, *part), f"{block}.ssm_{name}_norm", eps) for name, part in (
-        ("b", (0, state)), ("c", (state, 2 * state)), ("dt", (2 * state, 2 * state + steps))))
-    dt = matmul(g, dt, f"{block}.ssm_dt", heads, bias="")                # which the scan adds
+    b, c, dt = (
+        rms_norm(g, columns(g, mixed, *part), f"{block}.ssm_{name}_norm", eps)
+        for name, part in (("b", (0, state)), ("c", (state, 2 * state)), ("dt", (2 * state, 2 * state + steps)))
+    )
+    dt = matmul(g, dt, f"{block}.ssm_dt", heads, bias="")  # which the scan adds
     y = ssm_scan(g, y, dt, b, c, block, heads=heads, d_state=state)
     gate = activation(g, "silu", head_columns(g, both, heads, 0, dim))
     return matmul(g, mul(g, gate, y), f"{block}.ssm_out", g.n(x))

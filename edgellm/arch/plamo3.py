@@ -1,4 +1,5 @@
 """plamo3: PLaMo 3; four norms a block, normed heads, most layers slide."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 8                       # every eighth layer sees everything, where the file does not say which
-SLIDING_BASE = 10000.0           # rope base of sliding layers where the file names none
+PERIOD = 8  # every eighth layer sees everything, where the file does not say which
+SLIDING_BASE = 10000.0  # rope base of sliding layers where the file names none
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

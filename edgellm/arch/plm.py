@@ -1,4 +1,5 @@
 """plm: PLM 1.8B; latent attention and a feed-forward without a gate."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

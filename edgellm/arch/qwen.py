@@ -1,4 +1,5 @@
 """qwen: Qwen 1; one matrix for queries, keys and values, and files that say twice the width of the feed-forward."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

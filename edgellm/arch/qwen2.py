@@ -1,4 +1,5 @@
 """qwen2: Qwen2, Qwen2.5, Coder and distillations; llama with biases on queries, keys and values, and rotated halves."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

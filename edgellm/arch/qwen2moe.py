@@ -1,4 +1,5 @@
 """qwen2moe: Qwen1.5-MoE and Qwen2-57B-A14B; a token's shared expert counts as much as the token says."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """qwen3: Qwen3 dense; every head's query and key is normalised before its rotation."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """qwen35: Qwen 3.5 dense; gated delta nets, and gated attention in every fourth layer."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

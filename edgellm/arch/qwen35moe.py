@@ -1,4 +1,5 @@
 """qwen35moe: Qwen 3.5 with experts, otherwise as qwen35."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -29,8 +30,11 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder, *, gro
         if layer == keys.n_layers - drafting:
             break
         y = rms_norm(g, x, f"{block}.attn_norm", eps)
-        y = gated_attention(g, block, y, head, rope, eps) if not recurrent else gated_delta_net(
-            g, block, y, sizes, eps, grouped=grouped)
+        y = (
+            gated_attention(g, block, y, head, rope, eps)
+            if not recurrent
+            else gated_delta_net(g, block, y, sizes, eps, grouped=grouped)
+        )
         x = add(g, x, y)
         x = add(g, x, any_ffn(g, keys, layer, rms_norm(g, x, f"{block}.post_attention_norm", eps), experts, gated=True))
     logits(g, keys, rms_norm(g, select(g, x), "output_norm", eps))

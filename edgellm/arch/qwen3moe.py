@@ -1,4 +1,5 @@
 """qwen3moe: Qwen3 with experts, in every layer of released models (30B-A3B, 235B-A22B, Coder)."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """qwen3next: Qwen3-Next; as qwen35moe, but heads of values that follow each other share queries and keys."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """qwen3vlmoe: Qwen3-VL with experts, without images; all else as qwen3moe has it."""
+
 from __future__ import annotations
 
 from edgellm.arch.qwen3moe import build

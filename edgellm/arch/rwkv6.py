@@ -1,4 +1,5 @@
 """rwkv6: RWKV-6 Finch; a state for each head instead of keys and values, and every row mixed with the one before it."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

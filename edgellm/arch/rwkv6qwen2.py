@@ -1,4 +1,5 @@
 """rwkv6qwen2: QRWKV6, Qwen 2.5 whose attention was replaced by RWKV-6's time mix."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

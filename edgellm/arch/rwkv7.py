@@ -1,4 +1,5 @@
 """rwkv7: RWKV-7 Goose; a state for each head instead of keys and values, and every row mixed with the one before it."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

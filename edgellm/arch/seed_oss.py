@@ -1,4 +1,5 @@
 """seed_oss: Seed-OSS; qwen2 with heads of their own length and the second norm under another name."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

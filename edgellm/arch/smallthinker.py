@@ -1,4 +1,5 @@
 """smallthinker: SmallThinker; experts chosen before attention, relu in them, sliding layers alone know positions."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # of files that do not list them: every fourth layer, the first one too, sees everything
+PERIOD = 4  # of files that do not list them: every fourth layer, the first one too, sees everything
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """smollm3: SmolLM3; llama with every fourth layer without positions."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # every fourth layer rotates nothing
+PERIOD = 4  # every fourth layer rotates nothing
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

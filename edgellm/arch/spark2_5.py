@@ -1,4 +1,5 @@
 """spark2_5: Spark X2.5; a gate for each head of attention, gelu, layers that slide with angles of their own."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-PERIOD = 4                       # every fourth layer sees everything, where the file does not say which
+PERIOD = 4  # every fourth layer sees everything, where the file does not say which
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:

@@ -1,4 +1,5 @@
 """stablelm: StableLM and Stable Code; layer norms, a part of each head rotated, parallel blocks in the largest."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

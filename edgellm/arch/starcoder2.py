@@ -1,4 +1,5 @@
 """starcoder2: StarCoder2; layer norms, biases everywhere and a plain gelu feed-forward."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """step35: Step 3.5 and 3.7; a gate for each head, sliding layers with heads of their own number, limits in some feed-forwards."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from edgellm.hparams import Keys
 from edgellm.ops.dense import add, matmul, select
 from edgellm.ops.norm import rms_norm
 
-LEAST_LIMIT = 0.28               # silu stays above -0.2785, so that larger limits bound it on one side, as its makers do
+LEAST_LIMIT = 0.28  # silu stays above -0.2785, so that larger limits bound it on one side, as its makers do
 
 
 def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
@@ -28,8 +29,10 @@ def build(keys: Keys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> Non
     whole, dim = rope_spec(keys, tensors, g.context, heads[0].dim_k, "neox"), heads[0].dim_k
     if whole.n_rot % 4:
         raise keys.bad("rope.dimension_count", f"half of {whole.n_rot} is not even")
-    ropes = (replace(whole, n_rot=whole.n_rot // 2, n_factors=whole.n_rot // 2 if whole.factors else 0),
-             sliding_rope(keys, dim, whole.base))
+    ropes = (
+        replace(whole, n_rot=whole.n_rot // 2, n_factors=whole.n_rot // 2 if whole.factors else 0),
+        sliding_rope(keys, dim, whole.base),
+    )
     x = token_embedding(g, keys)
     for layer, (head, n_ff) in enumerate(zip(heads, ffn_lengths(keys, experts=True), strict=True)):
         block = f"blk.{layer}"

@@ -1,4 +1,5 @@
 """t5encoder: the encoders of T5, such as Sentence-T5 and GTR; scores have biases by distance, and no other positions."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

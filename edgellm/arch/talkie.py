@@ -1,4 +1,5 @@
 """talkie: Talkie 1930; norms without weights, normed embeddings added behind every layer, a factor for each query head."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """Back ends: the same graph on different hardware, one object each, found by name."""
+
 from __future__ import annotations
 
 from edgellm.backends.base import Accelerator, Backend, Host

@@ -1,4 +1,5 @@
 """What every back end offers: what a model needs, prepare it once, then one call per step."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,10 @@ from edgellm.memory.sequence import Placement
 from edgellm.memory.state_ring import NO_STATE_SLOTS, StateSlots
 from edgellm.weights import WeightStore
 
-STOP_SECONDS = 0.15                              # a step can be stopped after this time at the latest, if it can be helped
-SMALLEST_STEP = 16                               # tokens; fewer would lose the shared unpacking of the weights
+STOP_SECONDS = 0.15  # a step can be stopped after this time at the latest, if it can be helped
+SMALLEST_STEP = 16  # tokens; fewer would lose the shared unpacking of the weights
 
-Progress = Callable[[str, int, int], None]       # (what, done, of): for a progress line; never called once prepared
+Progress = Callable[[str, int, int], None]  # (what, done, of): for a progress line; never called once prepared
 
 
 def never() -> bool:
@@ -69,17 +70,18 @@ class StepBatch:
     the same; a token starts from what the one before it left.
     """
 
-    tokens: npt.NDArray[np.int32]                # (T,)
-    positions: npt.NDArray[np.int64]             # (T,) true positions
-    sink_positions: npt.NDArray[np.int64]        # (T,) where the query stands for sink keys: min(position, context - 1)
-    spans: tuple[npt.NDArray[np.int32], ...]     # per memory class: (T, 4)
-    output_rows: npt.NDArray[np.int32]           # (R,) ascending: rows whose logits are wanted
-    segments: tuple[Segment, ...]                # in the order of their rows, without gaps
-    state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)      # (T, 2); (0, 2) where no layer is recurrent
+    tokens: npt.NDArray[np.int32]  # (T,)
+    positions: npt.NDArray[np.int64]  # (T,) true positions
+    sink_positions: npt.NDArray[np.int64]  # (T,) where the query stands for sink keys: min(position, context - 1)
+    spans: tuple[npt.NDArray[np.int32], ...]  # per memory class: (T, 4)
+    output_rows: npt.NDArray[np.int32]  # (R,) ascending: rows whose logits are wanted
+    segments: tuple[Segment, ...]  # in the order of their rows, without gaps
+    state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)  # (T, 2); (0, 2) where no layer is recurrent
 
     @classmethod
-    def single(cls, state: State, tokens: npt.NDArray[np.int32], place: Placement, output_rows: npt.NDArray[np.int32],
-               adapters: int = 0) -> StepBatch:
+    def single(
+        cls, state: State, tokens: npt.NDArray[np.int32], place: Placement, output_rows: npt.NDArray[np.int32], adapters: int = 0
+    ) -> StepBatch:
         """A step of one conversation. Nothing is copied."""
         segment = Segment(state, 0, len(tokens), adapters)
         return cls(tokens, place.positions, place.sink_positions, place.spans, output_rows, (segment,), place.state_slots)
@@ -97,13 +99,18 @@ class StepBatch:
             return steps[0]
         firsts = np.cumsum([0, *(len(step.tokens) for step in steps)]).tolist()
         return cls(
-            np.concatenate([step.tokens for step in steps]), np.concatenate([step.positions for step in steps]),
+            np.concatenate([step.tokens for step in steps]),
+            np.concatenate([step.positions for step in steps]),
             np.concatenate([step.sink_positions for step in steps]),
             tuple(np.concatenate(spans) for spans in zip(*(step.spans for step in steps), strict=True)),
             np.concatenate([step.output_rows + np.int32(first) for step, first in zip(steps, firsts, strict=False)]),
-            tuple(Segment(one.state, one.first_row + first, one.n, one.adapters) for step, first in zip(steps, firsts, strict=False)
-                  for one in step.segments),
-            np.concatenate([step.state_slots for step in steps]))
+            tuple(
+                Segment(one.state, one.first_row + first, one.n, one.adapters)
+                for step, first in zip(steps, firsts, strict=False)
+                for one in step.segments
+            ),
+            np.concatenate([step.state_slots for step in steps]),
+        )
 
     def split(self) -> Iterator[StepBatch]:
         """Its segments as steps of their own."""
@@ -113,9 +120,15 @@ class StepBatch:
         for segment in self.segments:
             first, end = segment.first_row, segment.first_row + segment.n
             rows = self.output_rows[(self.output_rows >= first) & (self.output_rows < end)] - np.int32(first)
-            yield StepBatch(self.tokens[first:end], self.positions[first:end], self.sink_positions[first:end],
-                            tuple(spans[first:end] for spans in self.spans), rows,
-                            (Segment(segment.state, 0, segment.n, segment.adapters),), self.state_slots[first:end])
+            yield StepBatch(
+                self.tokens[first:end],
+                self.positions[first:end],
+                self.sink_positions[first:end],
+                tuple(spans[first:end] for spans in self.spans),
+                rows,
+                (Segment(segment.state, 0, segment.n, segment.adapters),),
+                self.state_slots[first:end],
+            )
 
 
 class Pace:
@@ -174,12 +187,12 @@ class Pending(Protocol):
 class Executable(Protocol):
     """A model made ready to run. Steps come from one thread at a time, and one is waited for before the next is submitted."""
 
-    max_tokens: int                              # T of one step, at most
-    max_segments: int                            # S
-    max_outputs: int                             # R
+    max_tokens: int  # T of one step, at most
+    max_segments: int  # S
+    max_outputs: int  # R
     pace: Pace
     layout: MemoryLayout
-    runs_ahead: bool                             # whether a step is computed while nobody waits for it
+    runs_ahead: bool  # whether a step is computed while nobody waits for it
 
     @property
     def backend(self) -> str:
@@ -206,8 +219,8 @@ class Executable(Protocol):
 class Profiled(Protocol):
     """An executable that can tell where its time goes."""
 
-    isa: str                                     # the instruction set that its kernels use
-    busy_seconds: float                          # spent inside steps, as opposed to between them
+    isa: str  # the instruction set that its kernels use
+    busy_seconds: float  # spent inside steps, as opposed to between them
 
     def profile(self, batch: StepBatch) -> StepTimes:
         """Compute a step, timed in parts."""
@@ -253,9 +266,9 @@ class Backend(Protocol):
     """A kind of hardware. Nothing heavy is imported before `need` or `prepare` is called."""
 
     name: str
-    chunk: int                                   # tokens of a prompt in one step, at most
-    kv_tried: tuple[str, ...]                    # forms of keys and values that are taken unasked: the first that fits
-    copies_weights: bool                         # or maps them, so that they are the file's pages
+    chunk: int  # tokens of a prompt in one step, at most
+    kv_tried: tuple[str, ...]  # forms of keys and values that are taken unasked: the first that fits
+    copies_weights: bool  # or maps them, so that they are the file's pages
 
     def require(self) -> None:
         """Raises BackendError, with what to install, where something is missing."""
@@ -273,8 +286,9 @@ class Backend(Protocol):
         """Bring up what all models share. Called before weights are read: what this takes for a moment then adds to nothing."""
         ...
 
-    def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
-                progress: Progress | None = None) -> Executable:
+    def prepare(
+        self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions, progress: Progress | None = None
+    ) -> Executable:
         """Make an optimised graph ready to run. Raises BackendError, Unsupported."""
         ...
 

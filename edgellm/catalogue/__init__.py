@@ -1,10 +1,9 @@
 """Models on disk: our catalogue, the files that are already on this machine, and how others are fetched."""
+
 from __future__ import annotations
 
 from edgellm.catalogue.entries import Entry, ModelFile, Part
 from edgellm.catalogue.names import entry_file, entry_of, fetch_command, installed, resolve
 from edgellm.catalogue.registry import bundled, entries
 
-__all__ = [
-    "Entry", "ModelFile", "Part", "bundled", "entries", "entry_file", "entry_of", "fetch_command", "installed", "resolve",
-]
+__all__ = ["Entry", "ModelFile", "Part", "bundled", "entries", "entry_file", "entry_of", "fetch_command", "installed", "resolve"]

@@ -1,4 +1,5 @@
 """Connections to servers that may mean harm: addresses are looked at before anything is sent, and answers must come in time."""
+
 from __future__ import annotations
 
 import base64
@@ -15,11 +16,11 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from edgellm.errors import DownloadError
 
-HEADER_BYTES = 256 << 10                         # of one answer, `100 Continue` before it included
-ADDRESSES = 6                                    # of one name that are tried
+HEADER_BYTES = 256 << 10  # of one answer, `100 Continue` before it included
+ADDRESSES = 6  # of one name that are tried
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
-Origin = tuple[str, str, int]                    # scheme, host, port
+Origin = tuple[str, str, int]  # scheme, host, port
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -44,7 +45,7 @@ class Watched(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int | None:       # Any: typeshed's WriteableBuffer exists for type checkers only
+    def readinto(self, buffer: Any) -> int | None:  # Any: typeshed's WriteableBuffer exists for type checkers only
         seconds = self.deadline - time.monotonic()
         if seconds <= 0:
             raise TimeoutError
@@ -65,7 +66,7 @@ class Answer(http.client.HTTPResponse):
 
     def __init__(self, connection: socket.socket, *arguments: Any, seconds: float, **options: Any) -> None:
         super().__init__(connection, *arguments, **options)
-        self.watched = Watched(self.fp.detach(), connection, seconds)        # a BufferedReader's
+        self.watched = Watched(self.fp.detach(), connection, seconds)  # a BufferedReader's
         self.fp = io.BufferedReader(self.watched)
 
 
@@ -81,14 +82,14 @@ def connected(parts: SplitResult, own: Origin, limits: Limits) -> tuple[http.cli
     if not proxy or urllib.request.proxy_bypass(host):
         connection = kind(host, port, timeout=limits.connect)
     else:
-        if (spelled := numeric(host)) is not None:       # names are the proxy's to look up
+        if (spelled := numeric(host)) is not None:  # names are the proxy's to look up
             check_address(spelled, parts, own)
         through = urlsplit(proxy if "//" in proxy else f"//{proxy}")
         credentials = f"{unquote(through.username)}:{unquote(through.password or '')}" if through.username else ""
         extra = {"Proxy-Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()} if credentials else {}
         connection = kind(through.hostname or "", through.port or 8080, timeout=limits.connect)
         connection.set_tunnel(host, port or (443 if parts.scheme == "https" else 80), extra)
-        parts, own = through, origin(through)            # the user's own choice, wherever it is
+        parts, own = through, origin(through)  # the user's own choice, wherever it is
     # http.client's hook for making its socket, and for reading what it gets
     connection._create_connection = functools.partial(_socket_to, parts, own)  # type: ignore[attr-defined]  # no stub has it
     connection.response_class = functools.partial(Answer, seconds=limits.silence)  # type: ignore[assignment]  # it is only called
@@ -100,8 +101,9 @@ def connected(parts: SplitResult, own: Origin, limits: Limits) -> tuple[http.cli
     return connection, path
 
 
-def _socket_to(parts: SplitResult, own: Origin, address: tuple[str, int], timeout: float,
-               source_address: object = None) -> socket.socket:
+def _socket_to(
+    parts: SplitResult, own: Origin, address: tuple[str, int], timeout: float, source_address: object = None
+) -> socket.socket:
     """As socket.create_connection, within `timeout` in all, to addresses that were looked at."""
     found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[:ADDRESSES]
     for *_, target in found:
@@ -128,8 +130,10 @@ def check_address(ip: Address, parts: SplitResult, own: Origin) -> None:
         return
     if inner.is_loopback and own[0] == "http" and is_loopback(own[1]):
         return
-    raise DownloadError(f"{own[1]} redirects to {parts.hostname} ({ip}), an address inside a private network, which edgellm "
-                        "does not follow; check HF_ENDPOINT")
+    raise DownloadError(
+        f"{own[1]} redirects to {parts.hostname} ({ip}), an address inside a private network, which edgellm "
+        "does not follow; check HF_ENDPOINT"
+    )
 
 
 def _inner(ip: Address) -> Address:

@@ -1,4 +1,5 @@
 """The bytes of one file from the hub to the disk: resumed where they stopped, checked while they come, right or not there."""
+
 from __future__ import annotations
 
 import re
@@ -9,8 +10,8 @@ from edgellm.catalogue.partial_file import PartialFile
 from edgellm.catalogue.web import Interrupted, OutOfRange, Response
 from edgellm.errors import DownloadError
 
-Progress = Callable[[str, int, int], None]       # (file, bytes here, bytes of it)
-PROGRESS_MADE = 1 << 18                          # bytes after which a broken connection counts as the first one again
+Progress = Callable[[str, int, int], None]  # (file, bytes here, bytes of it)
+PROGRESS_MADE = 1 << 18  # bytes after which a broken connection counts as the first one again
 RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
 
@@ -37,8 +38,10 @@ def download(hub: Hub, file: RemoteFile, sha256: str, part: PartialFile, progres
             failures = 1 if part.length >= reached + PROGRESS_MADE else failures + 1
             reached = max(reached, part.length)
             if failures >= hub.limits.tries:
-                raise DownloadError(f"{file.path} stopped at {part.length} of {part.size} bytes after {failures} tries: {fault}; "
-                                    "run the command again later, it goes on from there") from fault
+                raise DownloadError(
+                    f"{file.path} stopped at {part.length} of {part.size} bytes after {failures} tries: {fault}; "
+                    "run the command again later, it goes on from there"
+                ) from fault
             hub.sleep(max(fault.wait, hub.limits.pause * 2 ** (failures - 1)))
     if not part.is_right(sha256):
         part.restart()
@@ -47,7 +50,7 @@ def download(hub: Hub, file: RemoteFile, sha256: str, part: PartialFile, progres
 
 def _receive(answer: Response, part: PartialFile, file: RemoteFile, progress: Progress) -> None:
     """One answer's bytes. Raises Interrupted when they end too early."""
-    if answer.status == 200:                     # the whole file: the server cannot resume, or it has another one now
+    if answer.status == 200:  # the whole file: the server cannot resume, or it has another one now
         part.restart()
         length = answer.headers.get("Content-Length")
         if length is not None and length != str(part.size):

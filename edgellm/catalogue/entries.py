@@ -1,4 +1,5 @@
 """The schema of models.toml: every field that an entry may have, checked when the file is read."""
+
 from __future__ import annotations
 
 import re
@@ -33,9 +34,9 @@ class ModelFile:
     type: str
     repository: str
     parts: tuple[Part, ...]
-    revision: str | None = None             # commit; None: the repository's newest
-    gated: bool = False                     # its makers want their terms accepted on the hub first
-    bundled: bool = False                   # lies in the package's own data folder; repository is ""
+    revision: str | None = None  # commit; None: the repository's newest
+    gated: bool = False  # its makers want their terms accepted on the hub first
+    bundled: bool = False  # lies in the package's own data folder; repository is ""
 
     @property
     def size(self) -> int:
@@ -179,7 +180,7 @@ def _part(table: Any, where: str) -> Part:
     _nothing_left(table, where)
     if not path.endswith(".gguf") or not path.isprintable() or path.startswith("/") or "\\" in path or ".." in path.split("/"):
         raise ValueError(f"{where}: {_shown(path)} is not a path of a .gguf file inside a repository")
-    if not 0 < size < 2 ** 63 or (sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256)):
+    if not 0 < size < 2**63 or (sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256)):
         raise ValueError(f"{where}: {path} needs a positive size and a sha256 of 64 hex digits")
     return Part(path, size, sha256)
 
@@ -218,7 +219,7 @@ def _repository(value: str, where: str) -> str:
     return value
 
 
-_REQUIRED: Any = object()                   # Any: stands for "no default" beside defaults of every type
+_REQUIRED: Any = object()  # Any: stands for "no default" beside defaults of every type
 
 
 def _take(table: dict[str, Any], key: str, kind: type | tuple[type, ...], where: str, default: Any = _REQUIRED) -> Any:

@@ -1,4 +1,5 @@
 """Which files of a repository a wish means: a type or a file name, all parts of a split file, and only safe paths."""
+
 from __future__ import annotations
 
 import re
@@ -10,12 +11,12 @@ from edgellm.catalogue.hub_cache import is_model
 
 T = TypeVar("T")
 
-HUB_DEFAULT = "Q4_K_M"                           # llama.cpp's choice too, where a repository holds several
+HUB_DEFAULT = "Q4_K_M"  # llama.cpp's choice too, where a repository holds several
 SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 TYPE = re.compile(r"(?<![A-Za-z0-9])((?:UD-)?(?:I?Q\d(?:_[0-9A-Z]+)*|BF16|F16|F32|MXFP4)(?:_MOE)?)(?![A-Za-z0-9])", re.IGNORECASE)
-RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)      # file names that Windows takes for devices
-LONGEST_NAME, LONGEST_PATH = 200, 1000           # bytes; file systems take 255 for a name
-MAX_PARTS = 1024                                 # as formats reads
+RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)  # file names that Windows takes for devices
+LONGEST_NAME, LONGEST_PATH = 200, 1000  # bytes; file systems take 255 for a name
+MAX_PARTS = 1024  # as formats reads
 
 
 def is_safe(path: str) -> bool:
@@ -26,8 +27,13 @@ def is_safe(path: str) -> bool:
 
 def _is_safe_name(name: str) -> bool:
     return (
-        0 < len(name.encode("utf-8", "replace")) <= LONGEST_NAME and name.isprintable() and name.strip(" ") == name
-        and name[0] not in "-~" and name[-1] != "." and not set(name) & set('\\:*?"<>|') and not RESERVED.fullmatch(name)
+        0 < len(name.encode("utf-8", "replace")) <= LONGEST_NAME
+        and name.isprintable()
+        and name.strip(" ") == name
+        and name[0] not in "-~"
+        and name[-1] != "."
+        and not set(name) & set('\\:*?"<>|')
+        and not RESERVED.fullmatch(name)
     )
 
 

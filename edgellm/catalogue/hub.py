@@ -3,6 +3,7 @@
 Facts about a file stand on the hub's own answer, before the redirect to the host that has the bytes: X-Linked-Etag is its
 sha256, X-Linked-Size its length, X-Repo-Commit the commit behind a branch. The other host's ETag is not the sha256.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -22,14 +23,14 @@ from edgellm.catalogue.web import REDIRECTS, Interrupted, OutOfRange, Response, 
 from edgellm.errors import DownloadError
 
 COMMIT, SHA256 = re.compile("[0-9a-f]{40}"), re.compile("[0-9a-f]{64}")
-PAGE_BYTES, LISTING_BYTES = 4 << 20, 16 << 20    # of one page of a listing, which has at most 1,000 files, and of all pages
-PAGE_VALUES = 100_000                            # names, numbers and texts of a page; each takes up to 200 bytes of memory
+PAGE_BYTES, LISTING_BYTES = 4 << 20, 16 << 20  # of one page of a listing, which has at most 1,000 files, and of all pages
+PAGE_VALUES = 100_000  # names, numbers and texts of a page; each takes up to 200 bytes of memory
 SIZE = re.compile("[0-9]{1,18}")
 PAGES = 50
-LINKED = "X-Linked-Etag"                         # stands on the hub's own answer, not on the one with the bytes
+LINKED = "X-Linked-Etag"  # stands on the hub's own answer, not on the one with the bytes
 DEFAULT_ENDPOINT = "https://huggingface.co"
 T = TypeVar("T")
-TRUE = frozenset({"1", "on", "yes", "true"})     # as huggingface_hub reads its switches
+TRUE = frozenset({"1", "on", "yes", "true"})  # as huggingface_hub reads its switches
 
 
 class NoSuchFile(DownloadError):
@@ -50,10 +51,11 @@ class RemoteFile:
 class Hub:
     """A hub and the user's settings for it: HF_ENDPOINT, HF_TOKEN (or the file of `hf auth login`), HF_HUB_OFFLINE."""
 
-    def __init__(self, environment: Mapping[str, str] = os.environ, limits: Limits | None = None,
-                 sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, environment: Mapping[str, str] = os.environ, limits: Limits | None = None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self.endpoint = (environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
-        self.host = re.sub(r"^\w+://(?:[^/@]*@)?([^/:]*).*", r"\1", self.endpoint)          # for messages
+        self.host = re.sub(r"^\w+://(?:[^/@]*@)?([^/:]*).*", r"\1", self.endpoint)  # for messages
         self.limits, self.sleep = limits or Limits(), sleep
         self.offline = any(environment.get(name, "").lower() in TRUE for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
         self._token = _token(environment)
@@ -125,6 +127,7 @@ class Hub:
 
     def _json(self, url: str, repository: str, revision: str, most: int) -> tuple[Any, int, str]:
         """What an address answers, its bytes, and its Link header."""
+
         def read() -> tuple[bytes, str]:
             with self._once("GET", url, {}, repository, "", revision) as answer:
                 return answer.text(most), answer.headers.get("Link", "")
@@ -144,8 +147,17 @@ class Hub:
                 self.sleep(max(fault.wait, self.limits.pause * 2 ** (attempt - 1)))
         raise AssertionError("the last try returns or raises")
 
-    def _once(self, method: str, url: str, headers: Mapping[str, str], repository: str, path: str, revision: str, *,
-              final: str | None = None) -> Response:
+    def _once(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        repository: str,
+        path: str,
+        revision: str,
+        *,
+        final: str | None = None,
+    ) -> Response:
         if self.offline:
             raise DownloadError(f"{repository} is not fetched because HF_HUB_OFFLINE is set; unset it to use the network")
         if not re.match(r"https?://[^/]", self.endpoint):
@@ -167,8 +179,10 @@ class Hub:
             return Interrupted(f"{self.host} answers {status}", min(60.0, float(wait)) if wait.isdecimal() else 0.0)
         page = f"{self.endpoint}/{repository}"
         if code == "GatedRepo" or (status == 403 and not code):
-            return DownloadError(f"{repository} is open only to those who accepted its terms: accept them on {page}, make a token, "
-                                 "and set HF_TOKEN to it")
+            return DownloadError(
+                f"{repository} is open only to those who accepted its terms: accept them on {page}, make a token, "
+                "and set HF_TOKEN to it"
+            )
         if code == "EntryNotFound":
             return NoSuchFile(f"{repository} has no file {path!r}; letter case counts, see {page}/tree/{revision}")
         if code == "RevisionNotFound":
@@ -198,7 +212,7 @@ def _header_safe(token: str) -> str:
 
 
 def _parsed(body: bytes, host: str) -> Any:
-    if sum(map(body.count, (b",", b"[", b"{"))) > PAGE_VALUES:           # a bound on its values, without making them
+    if sum(map(body.count, (b",", b"[", b"{"))) > PAGE_VALUES:  # a bound on its values, without making them
         raise DownloadError(f"{host} gives an answer of more than {PAGE_VALUES} values, as no hub does; check HF_ENDPOINT")
     try:
         return json.loads(body)
@@ -213,6 +227,6 @@ def _listed(item: Any, repository: str, commit: str) -> RemoteFile | None:
     lfs = item.get("lfs")
     large: dict[str, Any] = lfs if isinstance(lfs, dict) else {}
     size, digest = large.get("size", item.get("size")), large.get("oid", "")
-    if type(size) is not int or not 0 <= size < 10 ** 18:                # True is an int too
+    if type(size) is not int or not 0 <= size < 10**18:  # True is an int too
         return None
     return RemoteFile(repository, item["path"], commit, size, digest if SHA256.fullmatch(str(digest)) else None)

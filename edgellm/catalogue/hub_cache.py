@@ -2,6 +2,7 @@
 
 Layout: models--OWNER--NAME/{refs/main, snapshots/COMMIT/PATH -> ../../blobs/SHA256}; llama.cpp shares it.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -74,7 +75,7 @@ def blob_path(repository: str, sha256: str) -> Path:
 def publish(part: Path, blob: Path) -> None:
     """Give a finished download its final name, then make it read-only: a part must stay writable, whenever we are killed."""
     os.replace(part, blob)
-    if sys.platform != "win32":                  # there a read-only file could not even be deleted by its owner
+    if sys.platform != "win32":  # there a read-only file could not even be deleted by its owner
         blob.chmod(stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
     _sync(blob.parent)
 
@@ -118,7 +119,7 @@ def unlink(place: Path) -> int:
         freed = 0
     elif blob.parent == folder.resolve() / "blobs":
         blob.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):           # not empty
+    with contextlib.suppress(OSError):  # not empty
         for parent in place.parents:
             if parent == folder:
                 break

@@ -1,4 +1,5 @@
 """Taking a user's own model file into edgellm's folder: checked, linked or copied, and named."""
+
 from __future__ import annotations
 
 import contextlib
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from edgellm.catalogue.download import Progress
 
 BLOCK = 1 << 22
-LEFT = re.compile(r"\..+\.gguf\.([0-9]{1,9})")     # what `_copy` writes, until it has its name
-SETTLED = 10.0                                   # seconds: a copy that still grows may be of another machine's process
+LEFT = re.compile(r"\..+\.gguf\.([0-9]{1,9})")  # what `_copy` writes, until it has its name
+SETTLED = 10.0  # seconds: a copy that still grows may be of another machine's process
 
 
-def import_model(file: Path, name: str | None = None, *, copy: bool = False,
-                 progress: Progress = lambda file, done, total: None) -> tuple[str, Path]:
+def import_model(
+    file: Path, name: str | None = None, *, copy: bool = False, progress: Progress = lambda file, done, total: None
+) -> tuple[str, Path]:
     """Give `file` (of a split model, any part) a name in our folder: a hard link, else a symbolic one; with `copy` its bytes.
 
     Returns the name and the new path. Raises the FormatErrors for a file that is not a sound model, and OptionError for a name that
@@ -33,8 +35,9 @@ def import_model(file: Path, name: str | None = None, *, copy: bool = False,
     """
     sweep()
     if Path(file).is_dir():
-        raise Unreadable("is a folder, and folders cannot be imported; give a .gguf file, or use a model's folder by its path",
-                         file=file)
+        raise Unreadable(
+            "is a folder, and folders cannot be imported; give a .gguf file, or use a model's folder by its path", file=file
+        )
     with open_gguf(file) as gguf:
         sources = [Path(path).absolute() for path in gguf.paths]
     called = _name(sources[0], name)
@@ -52,12 +55,13 @@ def import_model(file: Path, name: str | None = None, *, copy: bool = False,
         for target in made:
             ledger.note(target)
     except BaseException as error:
-        for target in made:                      # some parts of a model are none
+        for target in made:  # some parts of a model are none
             target.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
-        raise Unreadable(f"cannot be taken into {folder} ({error.strerror}); check its permissions and the free space",
-                         file=file) from error
+        raise Unreadable(
+            f"cannot be taken into {folder} ({error.strerror}); check its permissions and the free space", file=file
+        ) from error
     return called, targets[0]
 
 
@@ -99,7 +103,7 @@ def _link(source: Path, target: Path) -> None:
 
 def _copy(source: Path, target: Path, progress: Progress) -> None:
     """The bytes; the name appears when all are on the disk."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")            # as LEFT has it
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")  # as LEFT has it
     try:
         total = source.stat().st_size
         with source.open("rb") as read, temporary.open("xb") as write:

@@ -1,4 +1,5 @@
 """What edgellm itself has put on this machine, so that `edgellm rm` takes away nothing that another program needs."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """How much memory a model may take here: what the system has free, and the limits set on this process and its container."""
+
 from __future__ import annotations
 
 import contextlib
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-SPARE = 0.10                                     # of the free memory, left to other programs
+SPARE = 0.10  # of the free memory, left to other programs
 GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -16,7 +17,7 @@ class Memory:
     """Bytes: `available` without swapping, under every limit that holds; `address_space` that this process may still map."""
 
     available: int
-    address_space: int | None = None             # None: no limit
+    address_space: int | None = None  # None: no limit
 
     @property
     def usable(self) -> int:
@@ -58,7 +59,7 @@ def _up(root: Path, path: str, limit: str, usage: str) -> Iterator[int]:
     """A container may see its own group as the root, so a folder that is not there is passed over."""
     folder = root / path.strip("/") if ".." not in path else root
     for group in (folder, *folder.parents):
-        with contextlib.suppress(OSError, ValueError):       # ValueError: "max"
+        with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
             most, used = int((group / limit).read_text()), int((group / usage).read_text())
             yield most - used + _cached(group)
         if group == root:
@@ -69,7 +70,7 @@ def _cached(group: Path) -> int:
     """Bytes of a group that are file pages: counted as used, but given back when they are needed."""
     with contextlib.suppress(OSError, ValueError):
         numbers = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        prefix = "total_" if "total_inactive_file" in numbers else ""        # version 1 counts children under these names
+        prefix = "total_" if "total_inactive_file" in numbers else ""  # version 1 counts children under these names
         return sum(int(numbers.get(f"{prefix}{name}", 0)) for name in ("inactive_file", "active_file"))
     return 0
 

@@ -1,4 +1,5 @@
 """From what a user typed to one file: a path, a catalogue name, hf:owner/repo, ollama:name, or the name of an imported model."""
+
 from __future__ import annotations
 
 import difflib
@@ -53,8 +54,10 @@ def resolve(name: str | os.PathLike[str]) -> Path:
             raise ModelNotFound(f"{entry.name} has no {_shown(text.partition(':')[2])} file in the catalogue: it has {has}")
         if file.bundled:
             raise ModelNotFound(missing(file))
-        raise ModelNotFound(f"{entry.name}:{file.type} is not on this machine; fetch it ({file.size / 1e9:.1f} GB) with: "
-                            f"{fetch_command(entry, file.type)}")
+        raise ModelNotFound(
+            f"{entry.name}:{file.type} is not on this machine; fetch it ({file.size / 1e9:.1f} GB) with: "
+            f"{fetch_command(entry, file.type)}"
+        )
     return _from_path(text)
 
 
@@ -72,8 +75,10 @@ def meant(text: str) -> tuple[str, str]:
     if text.startswith((HUB_PREFIX, OLLAMA_PREFIX)):
         return text, ""
     if spelling.ADDRESS.match(text) and not spelling.LIBRARY.fullmatch(text):
-        raise ModelNotFound(f"{_shown(text)} is not a model's page on the hub: download the file and give its path, or write "
-                            "hf:owner/repository[:TYPE or :FILE.gguf]")
+        raise ModelNotFound(
+            f"{_shown(text)} is not a model's page on the hub: download the file and give its path, or write "
+            "hf:owner/repository[:TYPE or :FILE.gguf]"
+        )
     choices = spelling.variants(text, entries())
     if not choices:
         return text, ""
@@ -91,8 +96,10 @@ def _page(text: str) -> str | None:
     if page is None or (page.name.startswith(HUB_PREFIX + text) and kind(text.partition("/")[0]) == "folder"):
         return None
     if page.revision:
-        raise ModelNotFound(f"{_shown(text)} names the version {_shown(page.revision)}, and edgellm fetches the newest alone; "
-                            f"write {page.name} for that one, or download the file and give its path")
+        raise ModelNotFound(
+            f"{_shown(text)} names the version {_shown(page.revision)}, and edgellm fetches the newest alone; "
+            f"write {page.name} for that one, or download the file and give its path"
+        )
     return page.name
 
 
@@ -199,7 +206,7 @@ def _lookup(text: str) -> tuple[Entry, str | None] | None:
     """The entry and the type asked for. A file that exists under exactly this name wins over the catalogue."""
     name, _, type_name = text.partition(":")
     if not NAME.fullmatch(name.lower()) or kind(text) == "file":
-        return None                              # before the catalogue is opened: a path needs none
+        return None  # before the catalogue is opened: a path needs none
     entry = entries().get(name.lower())
     if entry is None:
         return None
@@ -221,7 +228,7 @@ def _imported(name: str) -> Path | None:
     try:
         candidates = [folder / f"{name}.gguf", *sorted(folder.glob(f"{name}-00001-of-*.gguf"))]
         return next((path for path in candidates if kind(path) == "file"), None)
-    except PermissionError:                      # nothing that could be read
+    except PermissionError:  # nothing that could be read
         return None
 
 
@@ -252,7 +259,7 @@ def _not_fetched(asked: HubName) -> str:
 def _from_path(text: str) -> Path:
     """Raises ModelNotFound: no file is there. What is there, or near, is named."""
     path = Path(os.path.expanduser(text))
-    what = kind(text)                            # a Path has no slash at its end, behind which there can be no file
+    what = kind(text)  # a Path has no slash at its end, behind which there can be no file
     if what == "folder":
         inside = sorted(p.name for p in path.glob("*.gguf"))
         advice = f"name a file in it: {some(inside)}" if inside else "give a .gguf file (there is none in it)"

@@ -1,4 +1,5 @@
 """A file that is still loading: it grows at its end only, so that whatever ends the program leaves a beginning to go on from."""
+
 from __future__ import annotations
 
 import errno
@@ -76,6 +77,8 @@ class PartialFile:
 
     def _refusal(self, error: OSError) -> DownloadError:
         if error.errno in FULL:
-            return DownloadError(f"the disk of {self.path.parent} is full after {self.length} of {self.size} bytes; make room and "
-                                 "run the command again, it goes on from there")
+            return DownloadError(
+                f"the disk of {self.path.parent} is full after {self.length} of {self.size} bytes; make room and "
+                "run the command again, it goes on from there"
+            )
         return DownloadError(f"{self.path} cannot be written ({error.strerror}); check the folder's permissions")

@@ -1,4 +1,5 @@
 """Where the user's own things belong on each system: settings, and the models that edgellm keeps itself."""
+
 from __future__ import annotations
 
 import os
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ENTRIES_FILE = "models.toml"
-OWN = Path(__file__).resolve().parent.parent / "data"       # what comes with edgellm itself
+OWN = Path(__file__).resolve().parent.parent / "data"  # what comes with edgellm itself
 
 
 @dataclass(frozen=True, slots=True)

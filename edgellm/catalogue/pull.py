@@ -1,4 +1,5 @@
 """From a name to a model in the Hugging Face cache: which files, is there room, fetch, check, and only then the final name."""
+
 from __future__ import annotations
 
 import shutil
@@ -16,7 +17,7 @@ from edgellm.catalogue.names import HubName, find_entry, hub_name, missing, on_d
 from edgellm.catalogue.partial_file import PartialFile
 from edgellm.errors import DownloadError, ModelNotFound
 
-ROOM = 1.05                                      # free space wanted: the bytes and 5 % for the file system's own needs
+ROOM = 1.05  # free space wanted: the bytes and 5 % for the file system's own needs
 BRANCH = "main"
 
 
@@ -55,8 +56,10 @@ def plan(name: str, hub: Hub) -> list[Wanted]:
     if file.bundled:
         raise ModelNotFound(missing(file))
     if file.gated and not hub.has_token:
-        raise DownloadError(f"{entry.name}:{file.type} is open only to those who accepted its terms: accept them on "
-                            f"{hub.endpoint}/{file.repository}, make a token, and set HF_TOKEN to it")
+        raise DownloadError(
+            f"{entry.name}:{file.type} is open only to those who accepted its terms: accept them on "
+            f"{hub.endpoint}/{file.repository}, make a token, and set HF_TOKEN to it"
+        )
     branch = None if file.revision else BRANCH
     return [_agreed(hub.facts(file.repository, part.path, file.revision or BRANCH), part, branch) for part in file.parts]
 
@@ -68,8 +71,10 @@ def check_room(wanted: Sequence[Wanted]) -> None:
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(existing).free
     if missing * ROOM > free:
-        raise DownloadError(f"{wanted[0].file.path} needs {missing * ROOM / 1e9:.2f} GB of free space and {folder} has "
-                            f"{free / 1e9:.2f} GB; make room (edgellm rm), take a smaller type, or move HF_HUB_CACHE")
+        raise DownloadError(
+            f"{wanted[0].file.path} needs {missing * ROOM / 1e9:.2f} GB of free space and {folder} has "
+            f"{free / 1e9:.2f} GB; make room (edgellm rm), take a smaller type, or move HF_HUB_CACHE"
+        )
 
 
 def _of_repository(asked: HubName, hub: Hub) -> list[Wanted]:
@@ -77,7 +82,7 @@ def _of_repository(asked: HubName, hub: Hub) -> list[Wanted]:
         try:
             return [_trusted(hub.facts(asked.repository, path, BRANCH)) for path in parts_of(asked.wanted)]
         except NoSuchFile:
-            if "/" in asked.wanted:              # else it may be the name of a file in some folder
+            if "/" in asked.wanted:  # else it may be the name of a file in some folder
                 raise
     files = {file.path: file for file in hub.files(asked.repository)}
     models = models_of(files)
@@ -96,8 +101,10 @@ def _agreed(file: RemoteFile, part: EntryPart, branch: str | None) -> Wanted:
     """The hub's facts, if they are those of the catalogue."""
     expected = part.sha256 or file.sha256
     if file.size != part.size or (file.sha256 or expected) != expected:
-        raise DownloadError(f"{file.path} of {file.repository} is not the file that the catalogue names: its makers replaced it; "
-                            f"to take the new one, name it as hf:{file.repository}:{file.path}")
+        raise DownloadError(
+            f"{file.path} of {file.repository} is not the file that the catalogue names: its makers replaced it; "
+            f"to take the new one, name it as hf:{file.repository}:{file.path}"
+        )
     return _trusted(file, expected, branch)
 
 

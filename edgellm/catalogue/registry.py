@@ -1,4 +1,5 @@
 """The catalogue in force: the one that ships with edgellm, and over it what the user's own models.toml adds."""
+
 from __future__ import annotations
 
 import functools
@@ -10,7 +11,7 @@ from edgellm.catalogue.entries import Catalogue, Entry, ModelFile, parse
 from edgellm.catalogue.paths import ENTRIES_FILE, config_folder, own_data
 from edgellm.errors import BadCatalogue
 
-MAX_BYTES = 4 << 20                              # of a user's models.toml; ours has 30,000
+MAX_BYTES = 4 << 20  # of a user's models.toml; ours has 30,000
 SHIPPED = Path(__file__).resolve().parent.parent / ENTRIES_FILE
 
 
@@ -21,7 +22,7 @@ def entries() -> Mapping[str, Entry]:
 
 def folders() -> tuple[Path, ...]:
     """The folders of models that the user's models.toml lists. Raises BadCatalogue."""
-    return tuple(Path(os.path.expanduser(folder)) for folder in own().folders)       # of an unknown user: as it is
+    return tuple(Path(os.path.expanduser(folder)) for folder in own().folders)  # of an unknown user: as it is
 
 
 def bundled() -> Iterator[tuple[Entry, ModelFile, Path]]:
@@ -38,8 +39,10 @@ def shipped() -> Catalogue:
     try:
         return parse(SHIPPED.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadCatalogue(f"{SHIPPED} comes with edgellm, but cannot be read ({error.strerror}): install edgellm again, in a "
-                           "frozen program with its data files; a path of a model needs no catalogue") from error
+        raise BadCatalogue(
+            f"{SHIPPED} comes with edgellm, but cannot be read ({error.strerror}): install edgellm again, in a "
+            "frozen program with its data files; a path of a model needs no catalogue"
+        ) from error
 
 
 def own() -> Catalogue:
@@ -60,5 +63,5 @@ def _read(path: Path, stamp: int) -> Catalogue:
         return parse(path.read_text(encoding="utf-8"))
     except RecursionError as error:
         raise BadCatalogue(f"{path} cannot be used: it nests too deeply; correct it or move it away") from error
-    except (OSError, ValueError) as error:          # ValueError: not UTF-8, no TOML, or outside the schema
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, no TOML, or outside the schema
         raise BadCatalogue(f"{path} cannot be used: {str(error)[:300]}; correct it or move it away") from error

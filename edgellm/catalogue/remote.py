@@ -1,4 +1,5 @@
 """The header of a model that is still on the hub, by a few range requests: enough to say what it is and what it needs."""
+
 from __future__ import annotations
 
 from edgellm.catalogue.hub import Hub, RemoteFile
@@ -8,7 +9,7 @@ from edgellm.errors import DownloadError
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_prefix import Prefix, gguf_from_prefixes
 
-FIRST, MOST = 2 << 20, 64 << 20                  # bytes; 150,000 tokens and their merges take 6 to 8 MiB
+FIRST, MOST = 2 << 20, 64 << 20  # bytes; 150,000 tokens and their merges take 6 to 8 MiB
 
 
 def open_remote(name: str, hub: Hub | None = None) -> GGUFFile:
@@ -35,7 +36,7 @@ def _longer(hub: Hub, file: RemoteFile, prefix: Prefix, wanted: int) -> Prefix:
     while len(data) < end:
         try:
             with hub.open(file, len(data), end=end) as answer:
-                if answer.status == 200:         # no ranges here: the beginning is what is needed, the rest is not read
+                if answer.status == 200:  # no ranges here: the beginning is what is needed, the rest is not read
                     data.clear()
                 while len(data) < end:
                     if not (block := answer.read()):

@@ -1,4 +1,5 @@
 """Taking models off this machine: what is ours, and nothing that another program still needs."""
+
 from __future__ import annotations
 
 import os
@@ -27,8 +28,10 @@ def find_removable(name: str, *, force: bool = False) -> Removable:
     target = os.path.realpath(first)
     for model in named("ollama"):
         if name.startswith(OLLAMA_PREFIX) or os.path.realpath(model.path) == target:
-            raise OptionError(f"rm {name}: the file is Ollama's, which would not know that it is gone; use: ollama rm "
-                              f"{model.name.removeprefix(OLLAMA_PREFIX)}")
+            raise OptionError(
+                f"rm {name}: the file is Ollama's, which would not know that it is gone; use: ollama rm "
+                f"{model.name.removeprefix(OLLAMA_PREFIX)}"
+            )
     if any(os.path.realpath(path) == target for _, _, path in bundled()):
         raise OptionError(f"rm {name}: the model is a part of edgellm, and goes with it only")
     paths = tuple(first.with_name(part) for part in parts_of(first.name))

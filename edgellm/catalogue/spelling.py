@@ -1,4 +1,5 @@
 """Names as people paste them (a page of the hub, owner/repo, Ollama's or a file's spelling) in the form that edgellm uses."""
+
 from __future__ import annotations
 
 import difflib
@@ -15,11 +16,11 @@ HUB, OLLAMA = "hf:", "ollama:"
 HOSTS = ("huggingface.co", "hf.co", "www.huggingface.co")
 LIBRARY = re.compile(r"(?:https?://)?(?:www\.)?(?:registry\.)?ollama\.(?:com|ai)/(?:library/)?([\w.:-]+)/?", re.ASCII)
 ADDRESS = re.compile(r"(?:[a-z][a-z+]*://)", re.IGNORECASE)
-NO_OWNERS = frozenset({"models", "datasets", "spaces", "collections", "docs", "papers", "blog", "api"})    # pages of the hub
-FILLERS = frozenset({"gguf", "instruct", "it", "chat", "meta"})      # of repositories' names, which ours leave out
+NO_OWNERS = frozenset({"models", "datasets", "spaces", "collections", "docs", "papers", "blog", "api"})  # pages of the hub
+FILLERS = frozenset({"gguf", "instruct", "it", "chat", "meta"})  # of repositories' names, which ours leave out
 TYPE_AT_END = re.compile(r"[-_.:]((?:ud-)?(?:i?q\d[0-9a-z_]*|bf16|fp?16|fp?32|mxfp4)(?:-qat)?)$")
 SIZE = re.compile(r"(.+?)[-_ ](e?\d+(?:\.\d+)?)([bm]?)(?:[-_ ].*)?")
-CLOSE = 0.6                                      # difflib's ratio
+CLOSE = 0.6  # difflib's ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,11 @@ def near(text: str, entries: Mapping[str, Entry]) -> list[str]:
 def _relatives(family: str, entries: Mapping[str, Entry]) -> Iterator[Entry]:
     """The chat models of a family, or of those that are called like it and more: llama means llama3.2."""
     squeezed = _squeezed(family, FILLERS)
-    stems = {entry.name: _squeezed(match[1]) for entry in entries.values()
-             if entry.kind == "chat" and (match := SIZE.fullmatch(entry.name)) is not None}
+    stems = {
+        entry.name: _squeezed(match[1])
+        for entry in entries.values()
+        if entry.kind == "chat" and (match := SIZE.fullmatch(entry.name)) is not None
+    }
     same = [name for name, stem in stems.items() if stem == squeezed]
     yield from (entries[name] for name in same or [name for name, stem in stems.items() if stem.startswith(squeezed)])
 

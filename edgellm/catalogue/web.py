@@ -3,6 +3,7 @@
 Built on http.client, because every hop must be checked: its scheme, the address it really led to, and whether the token may go
 there. huggingface_hub hides its hops, and has changed its HTTP library twice within the range of versions that we accept.
 """
+
 from __future__ import annotations
 
 import http.client
@@ -17,9 +18,9 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from edgellm.catalogue.connection import Answer, Limits, Origin, check_address, connected, is_loopback, numeric, origin
 from edgellm.errors import DownloadError
 
-BLOCK = 1 << 18                                  # bytes asked for at a time
-LEAST = 4096                                     # bytes of the file that must come while we wait as long as silence is borne
-TEXT_SILENCES = 4                                # a whole listing must come in as many times the limit on silence
+BLOCK = 1 << 18  # bytes asked for at a time
+LEAST = 4096  # bytes of the file that must come while we wait as long as silence is borne
+TEXT_SILENCES = 4  # a whole listing must come in as many times the limit on silence
 AGENT = "edgellm"
 REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -46,7 +47,7 @@ class Response:
     def __init__(self, connection: http.client.HTTPConnection, answer: Answer, url: str, limits: Limits) -> None:
         self.status, self.headers, self.url = answer.status, answer.headers, url
         self._connection, self._answer, self._limits = connection, answer, limits
-        self._patience, self._bytes = limits.silence, 0          # seconds that we still wait for the next LEAST bytes
+        self._patience, self._bytes = limits.silence, 0  # seconds that we still wait for the next LEAST bytes
         answer.watched.most = float("inf")
 
     def read(self) -> bytes:
@@ -78,7 +79,7 @@ class Response:
                 raise Interrupted(f"only {len(body)} bytes came in {TEXT_SILENCES * self._limits.silence:g} seconds")
             if len(body) > most:
                 raise DownloadError(f"{self.url} answered with more than {most} bytes, as no hub does; check HF_ENDPOINT")
-        if self._answer.length:                  # of Content-Length: what has not come
+        if self._answer.length:  # of Content-Length: what has not come
             raise Interrupted("the connection ended too early")
         return bytes(body)
 
@@ -113,8 +114,7 @@ def request(method: str, url: str, headers: Mapping[str, str], *, home: str, lim
     raise DownloadError(f"{home} redirects more than {limits.redirects} times; try again later")
 
 
-def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str], own: Origin,
-          limits: Limits) -> Response:
+def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str], own: Origin, limits: Limits) -> Response:
     connection: http.client.HTTPConnection | None = None
     try:
         connection, path = connected(parts, own, limits)
@@ -125,11 +125,13 @@ def _send(method: str, parts: SplitResult, url: str, headers: Mapping[str, str],
         if connection is not None:
             connection.close()
         if isinstance(error, ssl.SSLCertVerificationError):
-            raise DownloadError(f"{parts.hostname} has no valid certificate ({error.verify_message}); check the date of this "
-                                "machine, or the proxy in between (SSL_CERT_FILE names more authorities)") from error
+            raise DownloadError(
+                f"{parts.hostname} has no valid certificate ({error.verify_message}); check the date of this "
+                "machine, or the proxy in between (SSL_CERT_FILE names more authorities)"
+            ) from error
         if isinstance(error, TimeoutError):
             raise Interrupted(f"{parts.hostname} does not answer") from error
-        if isinstance(error, OSError | http.client.HTTPException | UnicodeError):        # UnicodeError: a name that is too long
+        if isinstance(error, OSError | http.client.HTTPException | UnicodeError):  # UnicodeError: a name that is too long
             raise Unreachable(f"{parts.hostname} cannot be reached ({_reason(error)})") from error
         raise
 
@@ -149,8 +151,9 @@ def _check_scheme(parts: SplitResult, url: str, own: Origin) -> None:
     """Encrypted always; unencrypted only the home that the user chose, or from such a home to this very machine."""
     plain = parts.scheme == "http" and own[0] == "http" and (origin(parts) == own or is_loopback(parts.hostname or ""))
     if not parts.hostname or origin(parts)[2] < 0 or not (parts.scheme == "https" or plain):
-        raise DownloadError(f"{own[1]} redirects to {url[:200]!r}, which edgellm does not follow: only https addresses are; "
-                            "check HF_ENDPOINT")
+        raise DownloadError(
+            f"{own[1]} redirects to {url[:200]!r}, which edgellm does not follow: only https addresses are; check HF_ENDPOINT"
+        )
 
 
 def _reason(error: BaseException) -> str:

@@ -1,4 +1,5 @@
 """Answers between marks of their own, as Granite 3.3 and Hunyuan write them behind their thinking: the marks are taken off."""
+
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
@@ -11,13 +12,18 @@ class AnswerMarks(NamedTuple):
     close: str
 
 
-RESPONSE = AnswerMarks("<response>", "</response>")      # Granite 3.3, ERNIE 4.5 thinking
-ANSWER = AnswerMarks("<answer>", "</answer>")            # Hunyuan
-RESPONSE_TOKENS = AnswerMarks("<|START_RESPONSE|>", "<|END_RESPONSE|>")      # Command R7B and A
-TEXT_TOKENS = AnswerMarks("<|START_TEXT|>", "<|END_TEXT|>")                  # North
+RESPONSE = AnswerMarks("<response>", "</response>")  # Granite 3.3, ERNIE 4.5 thinking
+ANSWER = AnswerMarks("<answer>", "</answer>")  # Hunyuan
+RESPONSE_TOKENS = AnswerMarks("<|START_RESPONSE|>", "<|END_RESPONSE|>")  # Command R7B and A
+TEXT_TOKENS = AnswerMarks("<|START_TEXT|>", "<|END_TEXT|>")  # North
 # What templates show of them: all texts of one row. Hunyuan A13B's is told by its tokens.
-_SHOWN = ((RESPONSE, RESPONSE), (ANSWER, ANSWER), (ANSWER, ("<|extra_4|>", "<think>")), (RESPONSE_TOKENS, RESPONSE_TOKENS[:1]),
-          (TEXT_TOKENS, TEXT_TOKENS[:1]))
+_SHOWN = (
+    (RESPONSE, RESPONSE),
+    (ANSWER, ANSWER),
+    (ANSWER, ("<|extra_4|>", "<think>")),
+    (RESPONSE_TOKENS, RESPONSE_TOKENS[:1]),
+    (TEXT_TOKENS, TEXT_TOKENS[:1]),
+)
 
 
 def answer_marks_of(source: str) -> AnswerMarks | None:

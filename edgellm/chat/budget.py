@@ -2,6 +2,7 @@
 
 One C call cannot be stopped once it runs, so the cost of each is bounded before it starts; between calls the clock is looked at.
 """
+
 from __future__ import annotations
 
 import sys
@@ -13,24 +14,24 @@ from edgellm.chat.provenance import Text
 from edgellm.errors import TemplateError
 
 # Limits of a template with a short conversation; each grows with the conversation.
-MAX_TEXT = 1 << 20                          # characters of one string, the result included
-MAX_BYTES = 24 << 20                        # bytes of all that a rendering makes
-MAX_ITEMS = 10_000                          # entries of one list, nested ones included
+MAX_TEXT = 1 << 20  # characters of one string, the result included
+MAX_BYTES = 24 << 20  # bytes of all that a rendering makes
+MAX_ITEMS = 10_000  # entries of one list, nested ones included
 # Limits whatever the conversation, but that time and steps grow with it.
-MAX_SIZE = 10_000                           # widths, counts and range() ends
-MAX_BITS = 256                              # of an integer
+MAX_SIZE = 10_000  # widths, counts and range() ends
+MAX_BITS = 256  # of an integer
 MAX_STEPS = 1_000_000
-MAX_SECONDS = 0.8                           # of processor time
-SECONDS_PER_CHARACTER = 1e-6                # more of it
+MAX_SECONDS = 0.8  # of processor time
+SECONDS_PER_CHARACTER = 1e-6  # more of it
 # More for each pair of messages: Gemma 4's own template looks back from each message to those before it, which takes 10 us a pair.
 SECONDS_PER_PAIR = 5e-5
 STEPS_PER_PAIR = 4
-MAX_PAIRS = 1_000_000                       # of 1,000 messages
-MAX_WORK = 100_000_000                      # characters compared, or as long a wait, by one operation: 0.1 s
-CHECK_EVERY = 16                            # steps between looks at the clock, which cost 0.3 us each
-CHECK_WORK = 300_000                        # or after as much work
-CONTAINER_BYTES = 300                       # a list with its entry in the account
-SPAN_BYTES = 130                            # one span of a Text
+MAX_PAIRS = 1_000_000  # of 1,000 messages
+MAX_WORK = 100_000_000  # characters compared, or as long a wait, by one operation: 0.1 s
+CHECK_EVERY = 16  # steps between looks at the clock, which cost 0.3 us each
+CHECK_WORK = 300_000  # or after as much work
+CONTAINER_BYTES = 300  # a list with its entry in the account
+SPAN_BYTES = 130  # one span of a Text
 CONTAINERS = (list, tuple, Mapping, KeysView, ValuesView, ItemsView)
 
 
@@ -40,12 +41,12 @@ class Budget:
     def __init__(self, given: object = None, messages: int = 0) -> None:
         """`given`: the conversation, of so many messages, and whatever else the template gets; longer ones may cost more."""
         self._steps = self._unseen = 0
-        self._known: dict[int, tuple[object, int, int]] = {}     # containers by id: kept alive, entries, characters
+        self._known: dict[int, tuple[object, int, int]] = {}  # containers by id: kept alive, entries, characters
         entries, characters = self.weigh(given)
         self.text = MAX_TEXT + 4 * characters
         self.entries = MAX_ITEMS + 4 * entries
         self._bytes = MAX_BYTES + 32 * (8 * entries + characters)
-        pairs = min(messages ** 2, MAX_PAIRS)
+        pairs = min(messages**2, MAX_PAIRS)
         self._most_steps = MAX_STEPS + STEPS_PER_PAIR * pairs
         self._seconds = MAX_SECONDS + SECONDS_PER_CHARACTER * characters + SECONDS_PER_PAIR * pairs
         self._deadline = time.thread_time() + self._seconds
@@ -96,7 +97,7 @@ class Budget:
             self.items(len(value))
             self.step(50 * len(value), 0)
             self.spend(CONTAINER_BYTES + 8 * len(value))
-            if parts:                        # a long list that grows by one is not gone through each time
+            if parts:  # a long list that grows by one is not gone through each time
                 weights = [self.weigh(part) for part in parts]
                 self._known[id(value)] = value, sum(one for one, _ in weights) - 1, sum(two for _, two in weights)
             entries, characters = self.weigh(value)
@@ -110,7 +111,7 @@ class Budget:
         if not isinstance(value, CONTAINERS):
             return 100
         entries, characters = self.weigh(value)
-        length = 10 * characters + 90 * entries          # "\U000e0001", and 78 digits
+        length = 10 * characters + 90 * entries  # "\U000e0001", and 78 digits
         if length > 4 * self.text:
             raise exceeded(f"it prints a list of {entries} entries with {characters} characters")
         return length

@@ -1,4 +1,5 @@
 """Answers in gpt-oss's harmony format, messages in channels: told apart into thinking, answer and calls while they are written."""
+
 from __future__ import annotations
 
 from typing import Literal
@@ -6,9 +7,9 @@ from typing import Literal
 from edgellm.chat.thinking import HARMONY, Marks, ThinkingSplitter, opens_thinking
 
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
-BEGINNINGS = (CHANNEL, START, " to=")            # of a header, behind the <|start|>assistant of the prompt
-MAX_HEADER = 300                                 # characters
-BETWEEN = "\n\n"                                 # between messages that were apart
+BEGINNINGS = (CHANNEL, START, " to=")  # of a header, behind the <|start|>assistant of the prompt
+MAX_HEADER = 300  # characters
+BETWEEN = "\n\n"  # between messages that were apart
 
 
 class ChannelSplitter(ThinkingSplitter):
@@ -17,9 +18,9 @@ class ChannelSplitter(ThinkingSplitter):
     def __init__(self) -> None:
         super().__init__(inside=False, marks=HARMONY)
         self._where: Literal["start", "header", "thinking", "answer", "call", "between"] = "start"
-        self._text = ""                          # still to be told
-        self._said = set[str]()                  # parts that have had a message
-        self._apart = False                      # the message begun is not the first of its part
+        self._text = ""  # still to be told
+        self._said = set[str]()  # parts that have had a message
+        self._apart = False  # the message begun is not the first of its part
 
     def push(self, text: str) -> tuple[str, str]:
         self._text += text
@@ -39,7 +40,7 @@ class ChannelSplitter(ThinkingSplitter):
         if self._where == "between":
             held = held.removeprefix(END)
         elif self._where == "header" and held.startswith((CHANNEL, START)):
-            held = ""                            # the header of a message that was cut
+            held = ""  # the header of a message that was cut
         return (held, "") if self._where == "thinking" else ("", held)
 
     def _next(self) -> str:
@@ -66,7 +67,7 @@ class ChannelSplitter(ThinkingSplitter):
         if not mark:
             if len(self._text) <= MAX_HEADER:
                 return ""
-            self._where = "answer"               # it was none
+            self._where = "answer"  # it was none
             text, self._text = self._text, ""
             return text
         self._text = rest
@@ -86,8 +87,9 @@ class ChannelSplitter(ThinkingSplitter):
             until, mark = min(found)
             self._where = "between" if mark == END else "header"
         else:
-            until = len(text) - max((n for mark in (END, START, CHANNEL) for n in range(1, len(mark)) if text.endswith(mark[:n])),
-                                    default=0)
+            until = len(text) - max(
+                (n for mark in (END, START, CHANNEL) for n in range(1, len(mark)) if text.endswith(mark[:n])), default=0
+            )
         shown, self._text = text[:until], text[until:]
         if shown:
             shown, self._apart = BETWEEN * self._apart + shown, False

@@ -2,6 +2,7 @@
 
 Methods that are not listed here cannot be called. Every rule gets the budget, the value and the arguments.
 """
+
 from __future__ import annotations
 
 import re
@@ -11,10 +12,10 @@ from typing import Any
 from edgellm.chat.budget import MAX_BITS, MAX_SIZE, Budget, check_size, exceeded, spans
 from edgellm.chat.provenance import Text
 
-Value = Any                                 # what a template computes with: anything of the conversation or its own
+Value = Any  # what a template computes with: anything of the conversation or its own
 Rule = Callable[[Budget, Value, tuple[Value, ...]], None]
-MAX_PATTERN = 50_000                        # characters of a format
-MAX_NAME = 1000                             # characters of a key or an attribute's path
+MAX_PATTERN = 50_000  # characters of a format
+MAX_NAME = 1000  # characters of a key or an attribute's path
 NUMBER = re.compile(r"\d+")
 QUOTED = re.compile(r"![ra]|%[^%a-zA-Z]*[ra]")
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -136,7 +137,7 @@ def formatting(budget: Budget, pattern: Value, arguments: tuple[Value, ...]) -> 
     fields = pattern.count("{") + pattern.count("%")
     if fields and ("*" in pattern or re.search(r"\{[^{}]*\{", pattern)):
         raise exceeded("it formats with a width that is computed")
-    widths = sum(int(number) if len(number) < 7 else 10 ** 9 for number in NUMBER.findall(pattern))
+    widths = sum(int(number) if len(number) < 7 else 10**9 for number in NUMBER.findall(pattern))
     longest = max((budget.printed(value) for value in arguments), default=0)
     budget.length(len(pattern) + widths + fields * (400 + longest * (10 if QUOTED.search(pattern) else 1)))
     budget.step(2000 * fields)
@@ -147,17 +148,48 @@ def free(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
 
 
 STR_METHODS: dict[str, Rule] = {
-    **dict.fromkeys(("startswith", "endswith", "removeprefix", "removesuffix", "isalnum", "isalpha", "isascii", "isdecimal",
-                     "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join"), scan),
+    **dict.fromkeys(
+        (
+            "startswith",
+            "endswith",
+            "removeprefix",
+            "removesuffix",
+            "isalnum",
+            "isalpha",
+            "isascii",
+            "isdecimal",
+            "isdigit",
+            "islower",
+            "isnumeric",
+            "isspace",
+            "istitle",
+            "isupper",
+            "join",
+        ),
+        scan,
+    ),
     **dict.fromkeys(("find", "index", "count", "partition"), search),
     **dict.fromkeys(("rfind", "rindex", "rpartition", "strip", "lstrip", "rstrip"), search_back),
     **dict.fromkeys(("lower", "upper", "title", "capitalize", "casefold", "swapcase"), recase),
-    **dict.fromkeys(("center", "ljust", "rjust", "zfill"), pad), **dict.fromkeys(("format", "format_map"), formatting),
-    "split": split, "rsplit": split_back, "splitlines": lines, "replace": replace, "expandtabs": tabs}
+    **dict.fromkeys(("center", "ljust", "rjust", "zfill"), pad),
+    **dict.fromkeys(("format", "format_map"), formatting),
+    "split": split,
+    "rsplit": split_back,
+    "splitlines": lines,
+    "replace": replace,
+    "expandtabs": tabs,
+}
 LIST_METHODS: dict[str, Rule] = {"index": compare, "count": compare}
 METHODS: dict[type, dict[str, Rule]] = {
-    str: STR_METHODS, list: LIST_METHODS, tuple: LIST_METHODS, int: {}, float: {}, type(None): {}, range: {},
-    dict: dict.fromkeys(("get", "items", "keys", "values", "copy"), free)}
+    str: STR_METHODS,
+    list: LIST_METHODS,
+    tuple: LIST_METHODS,
+    int: {},
+    float: {},
+    type(None): {},
+    range: {},
+    dict: dict.fromkeys(("get", "items", "keys", "values", "copy"), free),
+}
 
 
 def methods(value: Value) -> dict[str, Rule] | None:

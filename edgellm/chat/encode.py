@@ -1,4 +1,5 @@
 """Token ids of a rendered conversation: the template's control tokens are tokens, those in messages are text."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ def encode_chat(tokenizer: ChatTokenizer, rendered: Rendered) -> list[int]:
     """Ids of a conversation, with exactly one BOS where the template writes one or the vocabulary asks for one."""
     trusted = rendered.trusted
     if not any(map(tokenizer.may_form_control, rendered.given)):
-        trusted = ((0, len(rendered.text)),) # nothing to guard against, also in templates that lose track of their own text
+        trusted = ((0, len(rendered.text)),)  # nothing to guard against, also in templates that lose track of their own text
     ids = tokenizer.encode_trusted(rendered.text, trusted, add_special=False)
     bos = tokenizer.bos_id
     if tokenizer.add_bos and bos is not None and ids[:1] != [bos]:

@@ -1,4 +1,5 @@
 """Which chat template a model file asks for, and built-in ones for files that bring none."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -91,8 +92,10 @@ def find_template(metadata: Mapping[str, Any], tokenizer: ChatTokenizer, *, file
     bos, eos = (tokenizer.token_text(token) if token is not None else "" for token in (tokenizer.bos_id, tokenizer.eos_id))
     variants = template_variants(metadata, file=file)
     if variant is not None and variant not in variants and variant not in BUILT_IN:
-        raise TemplateError(f"{file} has no chat template {variant!r}; it has {', '.join(variants) or 'none'}, "
-                            f"and edgellm brings {', '.join(BUILT_IN)}")
+        raise TemplateError(
+            f"{file} has no chat template {variant!r}; it has {', '.join(variants) or 'none'}, "
+            f"and edgellm brings {', '.join(BUILT_IN)}"
+        )
     name = variant or ("default" if "default" in variants else next(iter(variants), None))
     if name in variants:
         return ChatTemplate(variants[name], bos=bos, eos=eos, name=f"the chat template {name!r} of {file}")

@@ -1,4 +1,5 @@
 """The filters and tests of chat templates: jinja2's where they are cheap, each charged to the budget before it runs."""
+
 from __future__ import annotations
 
 import json
@@ -16,8 +17,8 @@ from edgellm.chat.budget import BUDGET, Budget, check_size, exceeded, spans
 from edgellm.chat.costs import Rule, Value
 from edgellm.chat.provenance import joined
 
-MAX_DIGITS = 1000                           # characters of a text that is read as a number
-MAX_PATH = 5                                # parts of an attribute's path
+MAX_DIGITS = 1000  # characters of a text that is read as a number
+MAX_PATH = 5  # parts of an attribute's path
 
 
 class Counted:
@@ -33,7 +34,7 @@ class Counted:
             yield item
 
     def __len__(self) -> int:
-        return len(self._items)              # type: ignore[arg-type]  # jinja2 catches the TypeError of a generator
+        return len(self._items)  # type: ignore[arg-type]  # jinja2 catches the TypeError of a generator
 
     def __bool__(self) -> bool:
         return bool(self._items)
@@ -46,8 +47,13 @@ class Items(list[Any]):
         return True
 
 
-def tojson(value: Value, ensure_ascii: bool = False, indent: int | None = None, separators: tuple[str, str] | None = None,
-           sort_keys: bool = False) -> str:
+def tojson(
+    value: Value,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     """JSON as transformers writes it: no HTML escapes, letters as they are."""
     budget, length, parts = BUDGET.get(), 0, []
     for option in (indent, *(separators or ())):
@@ -121,13 +127,19 @@ def urlencode(value: Value) -> str:
     budget = BUDGET.get()
     budget.length(12 * budget.printed(text))
     budget.step(200 * budget.printed(text))
-    budget.room(60 * budget.printed(text))   # a list of the bytes
+    budget.room(60 * budget.printed(text))  # a list of the bytes
     return builtin.do_urlencode(text)
 
 
 @pass_environment
-def wordwrap(context: Value, s: Value, width: int = 79, break_long_words: bool = True, wrapstring: str | None = None,
-             break_on_hyphens: bool = True) -> str:
+def wordwrap(
+    context: Value,
+    s: Value,
+    width: int = 79,
+    break_long_words: bool = True,
+    wrapstring: str | None = None,
+    break_on_hyphens: bool = True,
+) -> str:
     """jinja2's `wordwrap`. Wrapping takes about 1 us a character, and a long word is copied for each line of it."""
     text, budget = shown(s), BUDGET.get()
     for option in (width, wrapstring):
@@ -186,9 +198,11 @@ class Printed:
 
 def _text(rule: Rule) -> Rule:
     """A rule for filters that turn any value to text first."""
+
     def charged(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
         budget.printed(value)
         rule(budget, value, arguments)
+
     return charged
 
 
@@ -252,27 +266,81 @@ def _in(budget: Budget, value: Value, arguments: tuple[Value, ...]) -> None:
 
 
 FILTERS: dict[str, tuple[Callable[..., Value], Rule]] = {
-    name: (cast("Callable[..., Value]", function or builtin.FILTERS[name]), rule) for name, function, rule in (
-        ("abs", None, costs.free), ("attr", None, _named), ("batch", None, _counts), ("capitalize", None, _text(costs.recase)),
-        ("center", None, costs.pad), ("count", None, costs.free), ("d", None, costs.free), ("default", None, costs.free),
-        ("dictsort", None, _each), ("e", escape, costs.scan), ("escape", escape, costs.scan),
-        ("filesizeformat", None, _number), ("first", None, costs.free),
-        ("float", None, _number), ("format", None, costs.formatting), ("groupby", None, _each), ("indent", None, costs.indent),
-        ("int", None, _number), ("items", None, _each), ("join", join, _join), ("last", None, costs.free),
-        ("length", None, costs.free), ("list", None, _each), ("lower", None, _text(costs.recase)), ("map", None, _mapped),
-        ("max", None, _each), ("min", None, _each), ("pprint", pretty, costs.free), ("reject", None, _by_test),
+    name: (cast("Callable[..., Value]", function or builtin.FILTERS[name]), rule)
+    for name, function, rule in (
+        ("abs", None, costs.free),
+        ("attr", None, _named),
+        ("batch", None, _counts),
+        ("capitalize", None, _text(costs.recase)),
+        ("center", None, costs.pad),
+        ("count", None, costs.free),
+        ("d", None, costs.free),
+        ("default", None, costs.free),
+        ("dictsort", None, _each),
+        ("e", escape, costs.scan),
+        ("escape", escape, costs.scan),
+        ("filesizeformat", None, _number),
+        ("first", None, costs.free),
+        ("float", None, _number),
+        ("format", None, costs.formatting),
+        ("groupby", None, _each),
+        ("indent", None, costs.indent),
+        ("int", None, _number),
+        ("items", None, _each),
+        ("join", join, _join),
+        ("last", None, costs.free),
+        ("length", None, costs.free),
+        ("list", None, _each),
+        ("lower", None, _text(costs.recase)),
+        ("map", None, _mapped),
+        ("max", None, _each),
+        ("min", None, _each),
+        ("pprint", pretty, costs.free),
+        ("reject", None, _by_test),
         ("rejectattr", None, _by_test),
-        ("replace", replace, costs.free), ("reverse", None, costs.scan), ("round", None, _counts), ("safe", shown, costs.scan),
-        ("select", None, _by_test), ("selectattr", None, _by_test), ("slice", None, _counts), ("sort", None, _each),
-        ("string", shown, costs.scan), ("striptags", striptags, costs.free), ("sum", total, _each),
+        ("replace", replace, costs.free),
+        ("reverse", None, costs.scan),
+        ("round", None, _counts),
+        ("safe", shown, costs.scan),
+        ("select", None, _by_test),
+        ("selectattr", None, _by_test),
+        ("slice", None, _counts),
+        ("sort", None, _each),
+        ("string", shown, costs.scan),
+        ("striptags", striptags, costs.free),
+        ("sum", total, _each),
         ("title", None, _text(_words)),
-        ("tojson", tojson, costs.free), ("trim", None, _text(costs.search_back)), ("truncate", None, costs.pad),
-        ("unique", None, _each), ("upper", None, _text(costs.recase)),
-        ("urlencode", urlencode, costs.free), ("wordcount", None, _text(_words)), ("wordwrap", wordwrap, costs.free),
-        ("xmlattr", xmlattr, costs.free))}
+        ("tojson", tojson, costs.free),
+        ("trim", None, _text(costs.search_back)),
+        ("truncate", None, costs.pad),
+        ("unique", None, _each),
+        ("upper", None, _text(costs.recase)),
+        ("urlencode", urlencode, costs.free),
+        ("wordcount", None, _text(_words)),
+        ("wordwrap", wordwrap, costs.free),
+        ("xmlattr", xmlattr, costs.free),
+    )
+}
 # These go through what they are given in Python, without a step of their own.
-LOOPING = frozenset({"batch", "groupby", "join", "list", "map", "max", "min", "reject", "rejectattr", "select", "selectattr",
-                     "slice", "sort", "sum", "unique"})
+LOOPING = frozenset(
+    {
+        "batch",
+        "groupby",
+        "join",
+        "list",
+        "map",
+        "max",
+        "min",
+        "reject",
+        "rejectattr",
+        "select",
+        "selectattr",
+        "slice",
+        "sort",
+        "sum",
+        "unique",
+    }
+)
 
 
 def guarded(name: str, function: Callable[..., Value], rule: Rule) -> Callable[..., Value]:
@@ -284,9 +352,9 @@ def guarded(name: str, function: Callable[..., Value], rule: Rule) -> Callable[.
         budget = BUDGET.get()
         budget.step()
         if len(args) > first:
-            rule(budget, args[first], (*args[first + 1:], *kwargs.values()))
+            rule(budget, args[first], (*args[first + 1 :], *kwargs.values()))
             if name in LOOPING and not isinstance(args[first], str):
-                args = (*args[:first], Counted(args[first]), *args[first + 1:])
+                args = (*args[:first], Counted(args[first]), *args[first + 1 :])
         value = function(*args, **kwargs)
         if hasattr(value, "__next__"):
             value = Items(Counted(value))
@@ -301,5 +369,7 @@ def guarded_filters() -> dict[str, Callable[..., Value]]:
 
 
 def guarded_tests() -> dict[str, Callable[..., Value]]:
-    return {name: guarded(f"test {name}", cast("Callable[..., Value]", function), _in if name == "in" else costs.compare)
-            for name, function in TESTS.items()}
+    return {
+        name: guarded(f"test {name}", cast("Callable[..., Value]", function), _in if name == "in" else costs.compare)
+        for name, function in TESTS.items()
+    }

@@ -3,13 +3,14 @@
 Only such characters may form control tokens. What a message says stays plain text, however it is cut, trimmed or joined.
 Where an operation is not followed here its result counts as nobody's: too little is trusted then, never too much.
 """
+
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
-Span = tuple[int, int]                      # start and stop of characters
+Span = tuple[int, int]  # start and stop of characters
 
 
 class Text(str):
@@ -32,12 +33,11 @@ class Text(str):
         """Characters `start` to `stop` (within bounds)."""
         first = max(0, bisect_right(self.spans, (start,)) - 1)
         last = bisect_left(self.spans, (stop,))
-        inside = [(max(a, start) - start, min(b, stop) - start) for a, b in self.spans[first:last]
-                  if max(a, start) < min(b, stop)]
+        inside = [(max(a, start) - start, min(b, stop) - start) for a, b in self.spans[first:last] if max(a, start) < min(b, stop)]
         return Text(str.__getitem__(self, slice(start, stop)), inside)
 
     def __str__(self) -> str:
-        return self                          # str(text) must not lose the spans
+        return self  # str(text) must not lose the spans
 
     def __getitem__(self, key: SupportsIndex | slice) -> str:
         if isinstance(key, slice):
@@ -48,7 +48,7 @@ class Text(str):
 
     def __add__(self, other: str) -> str:
         if hasattr(other, "__html__") or not isinstance(other, str):
-            return NotImplemented            # jinja2's Markup escapes what it is joined with
+            return NotImplemented  # jinja2's Markup escapes what it is joined with
         return joined((self, other))
 
     def __radd__(self, other: str) -> str:

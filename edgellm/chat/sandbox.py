@@ -1,4 +1,5 @@
 """The jinja2 environment of chat templates: Hugging Face's helpers, provenance of text, bounds on everything."""
+
 from __future__ import annotations
 
 import operator
@@ -20,16 +21,23 @@ from edgellm.chat.costs import Value
 from edgellm.chat.filters import Counted, glue, guarded_filters, guarded_tests, shown
 from edgellm.chat.provenance import Text, joined
 
-MAX_NODES = 5000                            # parts of a template's program; the longest published ones have 1,300
+MAX_NODES = 5000  # parts of a template's program; the longest published ones have 1,300
 COMPARE: dict[str, Callable[[Value, Value], Value]] = {
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "lteq": operator.le, "gt": operator.gt, "gteq": operator.ge,
-    "in": lambda left, right: left in right, "notin": lambda left, right: left not in right}
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "lteq": operator.le,
+    "gt": operator.gt,
+    "gteq": operator.ge,
+    "in": lambda left, right: left in right,
+    "notin": lambda left, right: left not in right,
+}
 
 
 class GenerationTag(Extension):
     """`{% generation %}` ... `{% endgeneration %}`: marks an assistant's words for training, means nothing here."""
 
-    tags = {"generation"}                    # noqa: RUF012  # jinja2 declares it so
+    tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -46,7 +54,7 @@ class SafeNamespace(Namespace):
         super().__setitem__(name, value)
 
     def __repr__(self) -> str:
-        return "<Namespace>"                 # with its contents, nested ones would print exponentially much
+        return "<Namespace>"  # with its contents, nested ones would print exponentially much
 
 
 def namespace(*args: Value, **kwargs: Value) -> SafeNamespace:
@@ -58,11 +66,11 @@ def namespace(*args: Value, **kwargs: Value) -> SafeNamespace:
 
 def make_dict(*args: Value, **kwargs: Value) -> dict[Value, Value]:
     budget = BUDGET.get()
-    for value in args:                       # numbers may be chosen so that a dict of them is quadratic
+    for value in args:  # numbers may be chosen so that a dict of them is quadratic
         pairs = [] if isinstance(value, dict) else list(Counted(value))
         args = (pairs or value,)
         others = sum(not isinstance(pair[0], str) for pair in pairs if isinstance(pair, list | tuple) and pair)
-        budget.step(1000 * len(pairs) + 25 * others ** 2)
+        budget.step(1000 * len(pairs) + 25 * others**2)
     return dict(*args, **kwargs)
 
 
@@ -90,7 +98,7 @@ class Generator(CodeGenerator):
     def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Value) -> str:
         if isinstance(node, nodes.TemplateData):
             return node.data
-        raise nodes.Impossible()             # nothing is computed while compiling: there is no budget yet
+        raise nodes.Impossible()  # nothing is computed while compiling: there is no budget yet
 
     def _output_child_pre(self, node: nodes.Expr, frame: Frame, finalize: Value) -> None:
         self.write("environment.shown(")
@@ -161,10 +169,16 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, optimized=False, cache_size=0,
-                         extensions=[GenerationTag, LoopControlExtension])
-        self.globals = {"range": costs.limited_range, "dict": make_dict, "namespace": namespace,
-                        "raise_exception": raise_exception, **{name: self.globals[name] for name in ("cycler", "joiner")}}
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, optimized=False, cache_size=0, extensions=[GenerationTag, LoopControlExtension]
+        )
+        self.globals = {
+            "range": costs.limited_range,
+            "dict": make_dict,
+            "namespace": namespace,
+            "raise_exception": raise_exception,
+            **{name: self.globals[name] for name in ("cycler", "joiner")},
+        }
         self.filters = guarded_filters()
         self.tests = {**guarded_tests()}
         self._written: dict[str, Text] = {}
@@ -239,7 +253,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         budget = BUDGET.get()
         budget.step()
         owner = getattr(__obj, "__self__", None)
-        owner = getattr(getattr(__obj, "__wrapped__", None), "__self__", owner)      # the sandbox wraps str.format
+        owner = getattr(getattr(__obj, "__wrapped__", None), "__self__", owner)  # the sandbox wraps str.format
         rules = costs.methods(owner) if owner is not None else None
         if rules is not None:
             name = getattr(__obj, "__name__", "")

@@ -1,4 +1,5 @@
 """JSON schemas of tools' arguments: made plain, resolved, and told apart into the objects that they stand for."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ Schema = dict[str, Any]
 MAX_DEPTH, MAX_VARIANTS = 100, 64
 LISTS, MAPPINGS = ("anyOf", "oneOf", "allOf", "prefixItems"), ("properties", "patternProperties", "$defs", "definitions")
 JOINTS = ("$ref", "allOf", "anyOf", "oneOf")
-VALUES = ("const", "default", "example")         # may be null
+VALUES = ("const", "default", "example")  # may be null
 # Formats that llguidance enforces; others only describe an argument.
 FORMATS = frozenset({"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"})
 
@@ -25,8 +26,9 @@ def _schemas(value: object) -> bool:
 
 
 def _named_schemas(value: object) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(name, str) and isinstance(each, Mapping | bool)
-                                              for name, each in value.items())
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(each, Mapping | bool) for name, each in value.items()
+    )
 
 
 def _count(value: object) -> bool:
@@ -37,10 +39,12 @@ def _count(value: object) -> bool:
 WANTED: dict[str, tuple[str, Callable[[object], bool]]] = {
     **dict.fromkeys(LISTS, ("a list of schemas", _schemas)),
     **dict.fromkeys(MAPPINGS, ("names with their schemas", _named_schemas)),
-    **dict.fromkeys(("minItems", "maxItems"), ("a number from 0 up", _count)), "required": ("a list of names", _texts),
+    **dict.fromkeys(("minItems", "maxItems"), ("a number from 0 up", _count)),
+    "required": ("a list of names", _texts),
     "type": ("a type, or a list of them", lambda value: isinstance(value, str) or _texts(value)),
     "enum": ("a list of values", lambda value: isinstance(value, list | tuple)),
-    "$ref": ("a text such as #/$defs/name", lambda value: isinstance(value, str))}
+    "$ref": ("a text such as #/$defs/name", lambda value: isinstance(value, str)),
+}
 
 
 def mapped(schema: Any, change: Callable[[Schema], Schema], depth: int = 0) -> Any:
@@ -61,6 +65,7 @@ def mapped(schema: Any, change: Callable[[Schema], Schema], depth: int = 0) -> A
 
 def moved(schema: Any, rename: Callable[[str], str]) -> Any:
     """A schema whose references are renamed."""
+
     def change(part: Schema) -> Schema:
         return {**part, "$ref": rename(part["$ref"])} if isinstance(part.get("$ref"), str) else part
 
@@ -75,6 +80,7 @@ def arguments_schema(parameters: Mapping[str, Any]) -> Schema:
 
 def check_keywords(name: str, schema: Schema) -> None:
     """Raises SchemaError where a keyword of the schema `arguments_schema` made for a tool has a value that it cannot have."""
+
     def check(part: Schema) -> Schema:
         for key, value in part.items():
             if key in WANTED and not WANTED[key][1](value):
@@ -87,7 +93,7 @@ def check_keywords(name: str, schema: Schema) -> None:
 def _plain(part: Schema) -> Schema:
     found = {key: value for key, value in part.items() if value is not None or key in VALUES}
     found.pop("strict", None)
-    if found.get("propertyNames") in ({"type": "string"}, {}, True):         # as all names are
+    if found.get("propertyNames") in ({"type": "string"}, {}, True):  # as all names are
         del found["propertyNames"]
     if isinstance(found.get("format"), str) and found["format"] not in FORMATS:
         del found["format"]

@@ -1,4 +1,5 @@
 """Conversations in the shape that a chat template reads, which rendering small ones shows."""
+
 from __future__ import annotations
 
 import json
@@ -16,21 +17,21 @@ from edgellm.chat.templates import REASONING, ChatTemplate, Message, Rendered
 from edgellm.chat.tools import Call, Tool, is_finite
 from edgellm.errors import OptionError, TemplateError, shown
 
-Told = Literal["tools", "xml_tools", "system"]   # two options of templates, and a key of the system message
-WORD, OTHER = "zqprobe", "zqother"               # what no template says by itself
+Told = Literal["tools", "xml_tools", "system"]  # two options of templates, and a key of the system message
+WORD, OTHER = "zqprobe", "zqother"  # what no template says by itself
 USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}
 TOOL = Tool(OTHER, OTHER, {"type": "object", "properties": {"x": {"type": "string", "description": "x"}}, "required": ["x"]})
 RESULT = {"role": "tool", "tool_call_id": "abcdefghi", "name": OTHER, "content": "1"}
 HELPFUL = "You are a helpful assistant with some tools."
-MEDIA = ("image", "audio", "video")              # words in the types of parts that no model gets
+MEDIA = ("image", "audio", "video")  # words in the types of parts that no model gets
 
 
 class Calling(NamedTuple):
     """How a template takes a message with calls."""
 
-    objects: bool                                # arguments are objects, not JSON in a text
-    empty: dict[str, str | None]                 # the content of a message that has none
-    shown: bool                                  # the calls are in the text
+    objects: bool  # arguments are objects, not JSON in a text
+    empty: dict[str, str | None]  # the content of a message that has none
+    shown: bool  # the calls are in the text
 
 
 class Shape:
@@ -44,8 +45,9 @@ class Shape:
         format = find_format(self._template.source)
         if format.call_id is not None:
             messages = _numbered(messages, format.call_id)
-        messages = [self._message(message, index) if isinstance(message, Mapping) else message
-                    for index, message in enumerate(messages)]
+        messages = [
+            self._message(message, index) if isinstance(message, Mapping) else message for index, message in enumerate(messages)
+        ]
         messages = with_soft_switch(messages, self._template.source, options.get("enable_thinking"))
         more: dict[str, Any] = {}
         if messages and tools:
@@ -63,7 +65,7 @@ class Shape:
         ways: tuple[Told, ...] = ("tools", "xml_tools", "system")
         texts = {way: [self._text(talk, way) for talk in ([USER], [SYSTEM, USER])] for way in ways}
         if texts["tools"] == [None, None]:
-            return "tools"                       # it takes other conversations, or says why not
+            return "tools"  # it takes other conversations, or says why not
         return next((way for way in ways if any(OTHER in (text or "") for text in texts[way])), None)
 
     @cached_property
@@ -82,8 +84,11 @@ class Shape:
     def _calling(self) -> Calling | None:
         """None where the template takes no calls, or refuses this conversation."""
         empties: tuple[dict[str, str | None], ...] = ({"content": None}, {}, {"content": ""})
-        ways = [(objects, empty, text) for objects, empty in product((True, False), empties)
-                if (text := self._text([USER, {**_probe(objects), **empty}, RESULT], self.tools)) is not None]
+        ways = [
+            (objects, empty, text)
+            for objects, empty in product((True, False), empties)
+            if (text := self._text([USER, {**_probe(objects), **empty}, RESULT], self.tools)) is not None
+        ]
         if not ways:
             return None
         objects, empty, text = min(ways, key=lambda way: way[2].count("None") + way[2].count("null"))
@@ -95,8 +100,10 @@ class Shape:
         if self._calling is None:
             return True
         message = {**_probe(self._calling.objects), "reasoning_content": "Hm."}
-        spoken, silent = (self._text([USER, {**message, **content}, RESULT], self.tools)
-                          for content in ({"content": "Well."}, self._calling.empty))
+        spoken, silent = (
+            self._text([USER, {**message, **content}, RESULT], self.tools)
+            for content in ({"content": "Well."}, self._calling.empty)
+        )
         return spoken is not None or silent is None
 
     def _text(self, messages: Sequence[Message], told: Told | None = None) -> str | None:
@@ -119,14 +126,14 @@ class Shape:
             try:
                 return self._with_calls(message, self._calling)
             except (TypeError, ValueError, RecursionError):
-                pass                             # arguments that are no JSON, which the template's rendering refuses in a sentence
+                pass  # arguments that are no JSON, which the template's rendering refuses in a sentence
         return message
 
     def _with_calls(self, message: Message, calling: Calling) -> Message:
         calls = [_with_arguments(call, calling.objects) for call in message["tool_calls"]]
         message, content = {**message, "tool_calls": calls}, message.get("content")
         if not is_finite(calls):
-            return message                       # which the template's rendering refuses
+            return message  # which the template's rendering refuses
         if not calling.shown and self.tools and isinstance(content or "", str) and (written := self._written(calls)):
             return {**message, "content": joined([part for part in (content, written) if part], "\n")}
         if not content or (any(message.get(name) for name in REASONING) and not self._thinks_aloud):

@@ -1,4 +1,5 @@
 """Thinking switched by /think or /no_think in the system message, for templates that look for them there, as Nemotron Nano 2's."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ def with_soft_switch(messages: Sequence[Message], source: str, think: object) ->
         return [{"role": "system", "content": switch}, *messages]
     content = first.get("content") or ""
     if not isinstance(content, str):
-        return messages                          # the template refuses it, or says otherwise
+        return messages  # the template refuses it, or says otherwise
     for other in SWITCHES.values():
         content = content.replace(other, "")
     return [{**first, "content": f"{content.rstrip()} {switch}".lstrip()}, *messages[1:]]

@@ -1,4 +1,5 @@
 """Renders conversations with a chat template, as transformers' `apply_chat_template` does, and tells who wrote which part."""
+
 from __future__ import annotations
 
 import math
@@ -15,10 +16,10 @@ from edgellm.errors import TemplateError
 if TYPE_CHECKING:
     from jinja2 import Template
 
-Message = Mapping[str, Any]                 # role, content, and what the template knows beside: tool_calls, name, ...
-MAX_SOURCE = 64 << 10                       # characters of a template; the longest published ones have 20,000
-MAX_DATE = 200                              # characters of a date's pattern
-MAX_DEPTH = 60                              # of nested lists and objects in a conversation
+Message = Mapping[str, Any]  # role, content, and what the template knows beside: tool_calls, name, ...
+MAX_SOURCE = 64 << 10  # characters of a template; the longest published ones have 20,000
+MAX_DATE = 200  # characters of a date's pattern
+MAX_DEPTH = 60  # of nested lists and objects in a conversation
 # Roles may form control tokens together with the template's text: "<|" + role + "|>".
 ROLES = frozenset({"system", "user", "assistant", "tool", "developer", "function", "ipython", "model", "environment", "context"})
 REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -36,16 +37,24 @@ class Rendered:
 class ChatTemplate:
     """One Jinja template. Compiled on first use; safe to use from several threads."""
 
-    def __init__(self, source: str, *, bos: str = "", eos: str = "", name: str = "the chat template",
-                 stops: Sequence[str] = ()) -> None:
+    def __init__(
+        self, source: str, *, bos: str = "", eos: str = "", name: str = "the chat template", stops: Sequence[str] = ()
+    ) -> None:
         """`bos`, `eos`: texts of these tokens. `name`: for messages. `stops`: texts that end an answer, if no token does."""
         self.source, self.bos, self.eos, self.name, self.stops = source, bos, eos, name, tuple(stops)
         self._template: Template | None = None
         self._lock = threading.Lock()
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True,
-               tools: Sequence[Mapping[str, Any]] | None = None, documents: Sequence[Mapping[str, Any]] | None = None,
-               now: datetime | None = None, **options: Any) -> Rendered:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        now: datetime | None = None,
+        **options: Any,
+    ) -> Rendered:
         """Text of a conversation. `options` go to the template (`enable_thinking=False`); `now` is the date it may print.
 
         Raises TemplateError: a template that cannot be parsed, that refuses the conversation, or that costs too much.
@@ -54,15 +63,20 @@ class ChatTemplate:
             raise TemplateError("the conversation is empty; give at least one message")
         given: list[str] = []
         tokens = {"bos_token": self.bos, "eos_token": self.eos}
-        data = {"messages": [_message(message, given) for message in messages], "tools": _plain(tools, given),
-                "documents": _plain(documents, given), "add_generation_prompt": add_generation_prompt,
-                **{name: Text.written(token) for name, token in tokens.items() if token},
-                **{name: _plain(value, given) for name, value in options.items()}}
+        data = {
+            "messages": [_message(message, given) for message in messages],
+            "tools": _plain(tools, given),
+            "documents": _plain(documents, given),
+            "add_generation_prompt": add_generation_prompt,
+            **{name: Text.written(token) for name, token in tokens.items() if token},
+            **{name: _plain(value, given) for name, value in options.items()},
+        }
         text = self._run(data, now)
         return Rendered(str.__str__(text), text.spans if isinstance(text, Text) else (), tuple(given))
 
     def _run(self, data: dict[str, Any], now: datetime | None) -> str:
         """Render within a budget; whatever goes wrong in there is a TemplateError."""
+
         def strftime_now(pattern: str) -> str:
             return (now or datetime.now()).strftime(str(pattern)[:MAX_DATE])
 
@@ -79,7 +93,7 @@ class ChatTemplate:
             raise TemplateError(f"{self.name}: it nests or calls itself too deeply; choose another template") from error
         except MemoryError as error:
             raise TemplateError(f"{self.name}: it needs more memory than there is; choose another template") from error
-        except Exception as error:           # a template is a program: it can raise anything that Python can
+        except Exception as error:  # a template is a program: it can raise anything that Python can
             what = str(error).strip().rstrip(".") or type(error).__name__
             raise TemplateError(f"{self.name} does not take this conversation: {what[:300]}") from error
 
@@ -89,6 +103,7 @@ class ChatTemplate:
                 if len(self.source) > MAX_SOURCE:
                     raise TemplateError(f"it has {len(self.source)} characters, and {MAX_SOURCE} is the limit")
                 from edgellm.chat.sandbox import compile_template
+
                 self._template = compile_template(self.source)
             return self._template
 
@@ -98,15 +113,18 @@ def _message(message: Message, given: list[str]) -> dict[str, Any]:
         raise TemplateError(f"a message is a mapping with role and content, not {type(message).__name__}")
     calls = message.get("tool_calls")
     # A key without a value is left out: templates cope with that, but print "None" or fail on None. Beside calls they expect it.
-    plain: dict[str, Any] = {str(key): _plain(value, given) for key, value in message.items()
-                             if value is not None or (key == "content" and isinstance(calls, list | tuple) and calls)}
+    plain: dict[str, Any] = {
+        str(key): _plain(value, given)
+        for key, value in message.items()
+        if value is not None or (key == "content" and isinstance(calls, list | tuple) and calls)
+    }
     role = plain.get("role")
     if role is not None and not isinstance(role, str):
         raise TemplateError(f'the role of a message is a text such as "user", not {type(role).__name__}')
     if role in ROLES:
         plain["role"] = Text.written(role)
     reasoning = next((plain[name] for name in REASONING if plain.get(name) is not None), None)
-    if reasoning is not None:                # templates differ in the name they read
+    if reasoning is not None:  # templates differ in the name they read
         plain = {"thinking": reasoning, "tool_plan": reasoning, **plain, "reasoning_content": reasoning}
     return plain
 
@@ -115,7 +133,7 @@ def _plain(value: Any, given: list[str], depth: int = 0) -> Any:
     """A copy in plain JSON types, so that a template meets no object with methods of its own. Texts are noted in `given`."""
     if depth > MAX_DEPTH:
         raise TemplateError(f"the conversation nests lists deeper than {MAX_DEPTH}")
-    if isinstance(value, Text):              # ours, with the marks of a call in it
+    if isinstance(value, Text):  # ours, with the marks of a call in it
         bounds = [0, *(place for span in value.spans for place in span), len(value)]
         given += [str(value.cut(start, stop)) for start, stop in zip(bounds[::2], bounds[1::2], strict=True)]
         return value

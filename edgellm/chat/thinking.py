@@ -1,4 +1,5 @@
 """What a model thinks before it answers, between marks at the beginning of an answer, told apart while it is written."""
+
 from __future__ import annotations
 
 import re
@@ -27,24 +28,29 @@ class Marks(NamedTuple):
 
 
 THINK = Marks("<think>", "</think>", "<think>")
-BRACKETS = Marks("[THINK]", "[/THINK]", "[THINK]")                           # Magistral, Ministral 3
-SEED = Marks("<seed:think>", "</seed:think>", "<seed:think>")                # Seed-OSS
-CHANNEL = Marks("<|channel>thought", "<channel|>", "<|channel>")             # Gemma 4
-INNER = Marks("<|inner_prefix|>", "<|inner_suffix|>", "<|inner_prefix|>", calls=("<|tools_prefix|>",))       # Apertus
-COMMAND = Marks("<|START_THINKING|>", "<|END_THINKING|>", "<|START_THINKING|>", calls=("<|START_ACTION|>",))   # Command R7B, A
+BRACKETS = Marks("[THINK]", "[/THINK]", "[THINK]")  # Magistral, Ministral 3
+SEED = Marks("<seed:think>", "</seed:think>", "<seed:think>")  # Seed-OSS
+CHANNEL = Marks("<|channel>thought", "<channel|>", "<|channel>")  # Gemma 4
+INNER = Marks("<|inner_prefix|>", "<|inner_suffix|>", "<|inner_prefix|>", calls=("<|tools_prefix|>",))  # Apertus
+COMMAND = Marks("<|START_THINKING|>", "<|END_THINKING|>", "<|START_THINKING|>", calls=("<|START_ACTION|>",))  # Command R7B, A
 # Apriel: all that comes before the final response, whether the prompt has begun it or not.
 FINAL = Marks("", "[BEGIN FINAL RESPONSE]", "", answer=AnswerMarks("", "[END FINAL RESPONSE]"), calls=("<tool_calls>",))
 # gpt-oss: all that comes before the final message.
-HARMONY = Marks("<|channel|>analysis", "<|channel|>final<|message|>", "<|channel|>",
-                ("<|start|>", "<|message|>", "<|end|>", "<|constrain|>"))
+HARMONY = Marks(
+    "<|channel|>analysis", "<|channel|>final<|message|>", "<|channel|>", ("<|start|>", "<|message|>", "<|end|>", "<|constrain|>")
+)
 _MARKS = (FINAL, SEED, BRACKETS, THINK, CHANNEL, INNER, COMMAND, HARMONY)
 # Calls that end thinking between <think> and </think>, by what templates show of them: Kimi, DeepSeek from V3.2 on.
-_CALLS = {"<|tool_calls_section_begin|>": ("<|tool_calls_section_begin|>",),
-          "｜DSML｜": ("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>")}
-Thinking = Literal["no", "always", "optional"]   # what a template says of its model
+_CALLS = {
+    "<|tool_calls_section_begin|>": ("<|tool_calls_section_begin|>",),
+    "｜DSML｜": ("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"),
+}
+Thinking = Literal["no", "always", "optional"]  # what a template says of its model
 # Names that templates give the switch; a bare `thinking` occurs in prose as well, so it counts only where it is tested.
-_SWITCH = re.compile(r"(?<![.\w])enable_thinking\b(?!\s*=[^=])|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}"
-                     r"|(?<![\w.])thinking is (?:not )?defined")
+_SWITCH = re.compile(
+    r"(?<![.\w])enable_thinking\b(?!\s*=[^=])|\{%-?\s*(?:el)?if\s+(?:not\s+)?thinking\s*-?%\}"
+    r"|(?<![\w.])thinking is (?:not )?defined"
+)
 _COMMAND_SWITCH = re.compile(r"\{%-?\s*(?:if|elif|set)\b[^%]*(?<![\w.'\"])reasoning\b(?!['\"(])")
 # A variable of the template's own, as in Nemotron's, which looks for /no_think in messages.
 _OWN = re.compile(r"\bset\s+enable_thinking\s*=\s*(?:true|false)\b", re.IGNORECASE)
@@ -106,8 +112,8 @@ class ThinkingSplitter:
         """`inside`: the prompt has opened the thinking already; `formed`: the answer follows a grammar."""
         self.marks, self.inside = marks, inside
         self._part: Literal["start", "thinking", "answer"] = "thinking" if inside else "start"
-        self._held = ""                          # may still become a marker, or white space that goes
-        self._strip = inside                     # white space at the beginning of the part goes
+        self._held = ""  # may still become a marker, or white space that goes
+        self._strip = inside  # white space at the beginning of the part goes
         self._answer = Unwrapper(marks.answer, formed=formed)
 
     def push(self, text: str) -> tuple[str, str]:

@@ -1,4 +1,5 @@
 """Tools that a model may call, and the calls that come back."""
+
 from __future__ import annotations
 
 import json
@@ -17,7 +18,7 @@ class Tool(NamedTuple):
 
     name: str
     description: str
-    parameters: Mapping[str, Any]                # a JSON schema of an object
+    parameters: Mapping[str, Any]  # a JSON schema of an object
 
     @property
     def message(self) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The command line: parses, calls the library, prints."""
+
 from __future__ import annotations
 
 import sys
 
-INTERRUPTED = 130                                # as Typer has it
+INTERRUPTED = 130  # as Typer has it
 
 
 def main() -> None:
@@ -12,6 +13,6 @@ def main() -> None:
         from edgellm.cli.app import run
 
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:                    # while modules are imported
+    except KeyboardInterrupt:  # while modules are imported
         code = INTERRUPTED
     sys.exit(code)

@@ -1,4 +1,5 @@
 """Shows an answer while it is being written: how far the prompt is read, what is thought, what is said."""
+
 from __future__ import annotations
 
 import sys
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from edgellm.engine.records import Event
 
 
-def show(events: Iterable[Event], reading: ReadingLine, *, raw: bool = False, reply: bool = True,
-         plain: bool = False) -> None:
+def show(events: Iterable[Event], reading: ReadingLine, *, raw: bool = False, reply: bool = True, plain: bool = False) -> None:
     """Print an answer on stdout. `reading` gets the stream's progress; `raw`, `reply` and `plain` are those of Answer.
 
     Thinking is shown on a terminal, dimmed. Elsewhere stdout has the answer alone.

@@ -1,4 +1,5 @@
 """The commands of `edgellm`, and what becomes of their errors: one line and an exit code, never a traceback."""
+
 from __future__ import annotations
 
 import errno
@@ -19,15 +20,32 @@ from edgellm.cli.output import complain, prepare_streams, say
 from edgellm.cli.terminal import Filter
 from edgellm.errors import EdgeError
 
-BROKEN_PIPE = 1                              # as Typer has it
+BROKEN_PIPE = 1  # as Typer has it
 OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-COMMANDS = (                                 # in the order of --help
-    "chat", "run", "fit", "pull", "show", "path", "rm", "tokenize", "bench", "embed", "doctor", "convert", "quantize", "imatrix",
-    "perplexity", "verify", "list", "import", "sessions",
+COMMANDS = (  # in the order of --help
+    "chat",
+    "run",
+    "fit",
+    "pull",
+    "show",
+    "path",
+    "rm",
+    "tokenize",
+    "bench",
+    "embed",
+    "doctor",
+    "convert",
+    "quantize",
+    "imatrix",
+    "perplexity",
+    "verify",
+    "list",
+    "import",
+    "sessions",
 )
-NAMES = {"import": ("import_", "import_"), "list": ("list", "list_")}    # module and function, where their names differ
-GROUP = "sessions"                           # the only one with commands of its own
+NAMES = {"import": ("import_", "import_"), "list": ("list", "list_")}  # module and function, where their names differ
+GROUP = "sessions"  # the only one with commands of its own
 
 
 def _print_version(wanted: bool) -> None:
@@ -37,9 +55,9 @@ def _print_version(wanted: bool) -> None:
 
 
 def _options(
-    version: Annotated[bool, typer.Option(
-        "-V", "--version", is_eager=True, callback=_print_version, help="Print the version.",
-    )] = False,
+    version: Annotated[
+        bool, typer.Option("-V", "--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, with any command.")] = False,
 ) -> None:
     """Run language models on this machine: GGUF files, offline, in the terminal or from Python.
@@ -54,7 +72,8 @@ def program(command: str = "") -> typer.Typer:
     """All commands; or only `command`, if it is one of them: the modules of the others are then not imported."""
     # Plain help: Typer's rich pages cost 70-90 ms more of the 200 ms that --help may take.
     app = typer.Typer(
-        rich_markup_mode=None, pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_options)
@@ -79,14 +98,14 @@ def run(arguments: Sequence[str]) -> int:
             return 0
         code = program(_command(arguments))(list(arguments) or ["--help"], standalone_mode=False, prog_name="edgellm")
         sys.stdout.flush()
-        if code == INTERRUPTED:                       # Typer's newer versions return it, its older ones raise Abort
+        if code == INTERRUPTED:  # Typer's newer versions return it, its older ones raise Abort
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
-        print(file=sys.stderr)                        # the shell's prompt starts on a line of its own
+        print(file=sys.stderr)  # the shell's prompt starts on a line of its own
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # the interpreter flushes stdout once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout once more
         return BROKEN_PIPE
     except Exception as error:
         if debug:
@@ -102,8 +121,7 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def _say_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int,
-    file: TextIO | None = None, line: str | None = None,
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
 ) -> None:
     """The library's warnings as one line, without the place in the source."""
     say(f"warning: {message}")
@@ -121,7 +139,7 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, EdgeError):
         complain(in_flags(str(error)))
         return error.exit_code
-    if hasattr(error, "format_message"):                  # Typer's usage errors: their class moved between versions
+    if hasattr(error, "format_message"):  # Typer's usage errors: their class moved between versions
         complain(_usage(error, arguments))
         return 2
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
@@ -138,8 +156,8 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
     """A usage error in one sentence that names the option and its value, and what to do."""
     import difflib
 
-    text = str(error.format_message()).rstrip(".?")       # type: ignore[attr-defined]  # checked by the caller
-    text = text[:1].lower() + text[1:]       # it stands behind "error: "
+    text = str(error.format_message()).rstrip(".?")  # type: ignore[attr-defined]  # checked by the caller
+    text = text[:1].lower() + text[1:]  # it stands behind "error: "
     command = _command(arguments)
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, n=1)
@@ -154,10 +172,11 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
 
         names = [each.name or each.callback.__name__ for each in app.registered_commands if each.callback]
         command = " ".join([command, *[a for a in arguments if a in names][:1]])
-    text = re.sub(r"got unexpected extra argument(?:s|\(s\))? \((.*)\)", r"\1: too many arguments; quote text that has spaces",
-                  text)
+    text = re.sub(
+        r"got unexpected extra argument(?:s|\(s\))? \((.*)\)", r"\1: too many arguments; quote text that has spaces", text
+    )
     letters = re.match(r"invalid value for '(-\w)'.*: '([a-zA-Z]+)' is not", text)
-    if letters and (whole := letters[1] + letters[2]) in arguments:      # llama.cpp has options of one dash and several letters
+    if letters and (whole := letters[1] + letters[2]) in arguments:  # llama.cpp has options of one dash and several letters
         return f"{whole}: there is no such option; edgellm {command} --help shows what it takes"
     name, value = _given(getattr(getattr(error, "param", None), "opts", []), arguments)
     if value:

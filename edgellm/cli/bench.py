@@ -1,4 +1,5 @@
 """`edgellm bench`: prompt and generation speed of a model on this machine."""
+
 from __future__ import annotations
 
 import contextlib
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from edgellm.cli.measuring import Read, Test
     from edgellm.engine.model import Model
 
-SMALLEST_CONTEXT = 64        # for tests of a few tokens: room for the sinks
+SMALLEST_CONTEXT = 64  # for tests of a few tokens: room for the sinks
 PAIR = 2
 REPETITIONS = 5
 
@@ -29,25 +30,31 @@ def bench(
     model: options.Model,
     p: Annotated[str, typer.Option("-p", "--n-prompt", metavar="N,...", help="Prompt lengths in tokens; 0 for no test.")] = "512",
     n: Annotated[str, typer.Option("-n", "--n-gen", metavar="N,...", help="Tokens to generate; 0 for no test.")] = "128",
-    pg: Annotated[list[str] | None, typer.Option(
-        "-pg", metavar="P,N", show_default=False, help="One test of a prompt of P tokens and N generated tokens.",
-    )] = None,
+    pg: Annotated[
+        list[str] | None,
+        typer.Option("-pg", metavar="P,N", show_default=False, help="One test of a prompt of P tokens and N generated tokens."),
+    ] = None,
     d: Annotated[str, typer.Option("-d", "--n-depth", metavar="N,...", help="Tokens in the KV cache before each test.")] = "0",
-    r: Annotated[int | None, typer.Option(
-        "-r", "--repetitions", metavar="N", show_default="5; 1 with --parallel", help="Repetitions of each test.",
-    )] = None,
-    parallel: Annotated[str | None, typer.Option(
-        "--parallel", metavar="N,...", show_default=False, help="Batch this many conversations, as llama-batched-bench does.",
-    )] = None,
-    t: Annotated[str | None, typer.Option(
-        "-t", "--threads", metavar="N,...", show_default=False, help="Compute threads.",
-    )] = None,
+    r: Annotated[
+        int | None,
+        typer.Option("-r", "--repetitions", metavar="N", show_default="5; 1 with --parallel", help="Repetitions of each test."),
+    ] = None,
+    parallel: Annotated[
+        str | None,
+        typer.Option(
+            "--parallel", metavar="N,...", show_default=False, help="Batch this many conversations, as llama-batched-bench does."
+        ),
+    ] = None,
+    t: Annotated[str | None, typer.Option("-t", "--threads", metavar="N,...", show_default=False, help="Compute threads.")] = None,
     threads_batch: options.ThreadsBatch = None,
     backend: options.Backend = None,
     kv_type: options.KvType = None,
-    profile: Annotated[bool, typer.Option("--profile", help=(
-        "Show where a step's time goes: kernel times averaged over the threads, and time spent at barriers."
-    ))] = False,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile", help=("Show where a step's time goes: kernel times averaged over the threads, and time spent at barriers.")
+        ),
+    ] = False,
     no_mmap: options.NoMmap = False,
     mlock: options.Mlock = False,
     force: options.Force = False,
@@ -71,9 +78,23 @@ def bench(
         raise OptionError(f"-r {r}: give at least one repetition")
     if parallel is not None:
         _refuse({"-d": d != "0", "-pg": bool(pg), "several numbers of -t": "," in (t or "")})
-        _several(model, p, n, parallel, r or 1, json_, profile,
-                 options.given(threads=None if t is None else _numbers("-t", t)[0], threads_batch=threads_batch, backend=backend,
-                               kv_type=kv_type, force=force or None, **options.weights(no_mmap, mlock)))
+        _several(
+            model,
+            p,
+            n,
+            parallel,
+            r or 1,
+            json_,
+            profile,
+            options.given(
+                threads=None if t is None else _numbers("-t", t)[0],
+                threads_batch=threads_batch,
+                backend=backend,
+                kv_type=kv_type,
+                force=force or None,
+                **options.weights(no_mmap, mlock),
+            ),
+        )
         return
     tests = _tests(p, n, pg or [], d)
     threads: list[int] | list[None] = [None] if t is None else _numbers("-t", t)
@@ -82,8 +103,15 @@ def bench(
     reports = []
     context = max(SMALLEST_CONTEXT, max(test.tokens for test in tests) + max(test.depth for test in tests))
     for count in threads:
-        load = options.given(threads=count, threads_batch=threads_batch, backend=backend, kv_type=kv_type, context=context,
-                             force=force or None, **options.weights(no_mmap, mlock))
+        load = options.given(
+            threads=count,
+            threads_batch=threads_batch,
+            backend=backend,
+            kv_type=kv_type,
+            context=context,
+            force=force or None,
+            **options.weights(no_mmap, mlock),
+        )
         with _opened(model, load) as opened, _reading(opened, any(test.decodes for test in tests)) as read:
             facts = machine(opened)
             for row in rows(opened, tests, r or REPETITIONS, read, profile=profile):
@@ -111,8 +139,10 @@ def _opened(model: str, load: dict[str, Any]) -> Model:
         learned = re.search(rf"^context={load['context']} .* learned (\d+) positions", str(error))
         if learned is None:
             raise
-        raise OptionError(f"the tests need a context of {load['context']}, and this model has learned {learned[1]} positions; "
-                          "lower -p, -n, -pg or -d") from error
+        raise OptionError(
+            f"the tests need a context of {load['context']}, and this model has learned {learned[1]} positions; "
+            "lower -p, -n, -pg or -d"
+        ) from error
 
 
 def _refuse(given: dict[str, bool]) -> None:
@@ -122,8 +152,9 @@ def _refuse(given: dict[str, bool]) -> None:
             raise OptionError(f"--parallel has no {option}; leave one of them out")
 
 
-def _several(model: str, p: str, n: str, parallel: str, repetitions: int, as_json: bool, profile: bool,
-             load: dict[str, Any]) -> None:
+def _several(
+    model: str, p: str, n: str, parallel: str, repetitions: int, as_json: bool, profile: bool, load: dict[str, Any]
+) -> None:
     """Several conversations at once."""
     from edgellm.cli.batched import batched
 
@@ -184,7 +215,7 @@ class _Column:
     width: int
     right: bool
     rank: int
-    cell: Callable[[dict[str, Any], str], str]                                  # Any: as in Row.report
+    cell: Callable[[dict[str, Any], str], str]  # Any: as in Row.report
 
 
 _COLUMNS = (
@@ -236,6 +267,9 @@ def _print_profile(report: dict[str, Any]) -> None:
     size = report["profile_tokens"]
     before = report["n_depth"] + (report["n_prompt"] or 1) - size
     tested = f" ({milliseconds(report['step_ns'])} in the test)" if report["step_ns"] else ""
-    print_profile(f"A step of {size} token{'s' if size > 1 else ''} after {before} others, {report['n_threads']} threads: "
-                  f"{milliseconds(report['profile_ns'])} ms{tested}, of which these parts make {report['profile_coverage']:.1%}; "
-                  f"{report['inside']:.1%} of the test's time was inside steps", report)
+    print_profile(
+        f"A step of {size} token{'s' if size > 1 else ''} after {before} others, {report['n_threads']} threads: "
+        f"{milliseconds(report['profile_ns'])} ms{tested}, of which these parts make {report['profile_coverage']:.1%}; "
+        f"{report['inside']:.1%} of the test's time was inside steps",
+        report,
+    )

@@ -1,4 +1,5 @@
 """A last word where a model's file is cut short under its memory map: the system then ends the process with SIGBUS."""
+
 from __future__ import annotations
 
 import contextlib
@@ -6,8 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-EXIT_CODE = 3                                # as of every fault of a file
-_kept: list[Any] = []                        # Any: LLVM's engine, which owns the handler's code
+EXIT_CODE = 3  # as of every fault of a file
+_kept: list[Any] = []  # Any: LLVM's engine, which owns the handler's code
 
 # Python's own handlers run between bytecodes, and none follows: the handler has to be machine code.
 SOURCE = """
@@ -35,8 +36,9 @@ def say_why(path: Path) -> None:
         import llvmlite.binding as llvm
 
         name = "".join(c if c.isprintable() else "?" for c in str(path))[-300:]
-        text = (f"\nedgellm: error: {name} was cut short, or its disk taken away, while it was in use; "
-                "copy or fetch it again\n").encode("utf-8", "replace")
+        text = (
+            f"\nedgellm: error: {name} was cut short, or its disk taken away, while it was in use; copy or fetch it again\n"
+        ).encode("utf-8", "replace")
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         written = "".join(f"\\{byte:02x}" for byte in text)

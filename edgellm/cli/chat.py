@@ -1,4 +1,5 @@
 """`edgellm chat`: a conversation in the terminal or over a pipe."""
+
 from __future__ import annotations
 
 import contextlib
@@ -11,10 +12,16 @@ from edgellm.cli import completion, options
 
 
 def chat(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, callback=options.understood,
-                                               autocompletion=completion.model_names, help=(
-        "As for run. Default: the last chat's model, else one that is on this machine, else the bundled guide."
-    ))] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            show_default=False,
+            callback=options.understood,
+            autocompletion=completion.model_names,
+            help=("As for run. Default: the last chat's model, else one that is on this machine, else the bundled guide."),
+        ),
+    ] = None,
     n: options.Predict = None,
     temp: options.Temperature = None,
     top_k: options.TopK = None,
@@ -42,9 +49,16 @@ def chat(
     mlock: options.Mlock = False,
     force: options.Force = False,
     continue_: Annotated[bool, typer.Option("--continue", help="Resume the last chat, with its KV cache.")] = False,
-    resume: Annotated[str | None, typer.Option("--resume", metavar="NAME", show_default=False,
-                                               autocompletion=completion.session_names, help=(
-        "Resume a saved chat; edgellm sessions list shows the names."))] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="NAME",
+            show_default=False,
+            autocompletion=completion.session_names,
+            help=("Resume a saved chat; edgellm sessions list shows the names."),
+        ),
+    ] = None,
     plain: options.Plain = False,
     no_save: Annotated[bool, typer.Option("--no-save", help="Do not save this chat.")] = False,
 ) -> None:
@@ -69,12 +83,33 @@ def chat(
     if model is None and before is not None:
         model = before.record.model
     name, why = (model, "") if model is not None else usual_model()
-    load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
-                         sinks=sinks, pinned=pinned, adapters=options.adapters(lora), force=force or None,
-                         **options.weights(no_mmap, mlock))
-    settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
-                             presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
-                             think=think, think_budget=think_budget, draft=draft, context_policy=context_policy)
+    load = options.given(
+        context=context,
+        threads=threads,
+        threads_batch=threads_batch,
+        backend=backend,
+        kv_type=kv_type,
+        sinks=sinks,
+        pinned=pinned,
+        adapters=options.adapters(lora),
+        force=force or None,
+        **options.weights(no_mmap, mlock),
+    )
+    settings = options.given(
+        temperature=temp,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        repeat_penalty=repeat_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        stop=options.stops(stop),
+        think=think,
+        think_budget=think_budget,
+        draft=draft,
+        context_policy=context_policy,
+    )
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     most = budget() if interactive and not no_save else 0
     with quiet() if interactive else contextlib.nullcontext(), ModelSlot(name, load, before.load if before else {}) as slot:

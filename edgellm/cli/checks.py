@@ -1,4 +1,5 @@
 """Numbers of the command line, held against their range while it is read: before a model is looked for, and in its own words."""
+
 from __future__ import annotations
 
 import math
@@ -14,6 +15,7 @@ Check = Callable[[typer.Context, typer.CallbackParam, Number | None], Number | N
 
 def number(low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> Check:
     """A callback for an option from `low` to `high`, both included unless `above`: then `low` is not."""
+
     def check(context: typer.Context, parameter: typer.CallbackParam, value: Number | None) -> Number | None:
         if value is None or context.resilient_parsing:
             return value

@@ -1,4 +1,5 @@
 """The commands inside a chat: /help and its kin, one function each."""
+
 from __future__ import annotations
 
 import difflib
@@ -17,9 +18,9 @@ from edgellm.errors import OptionError
 if TYPE_CHECKING:
     from edgellm.engine.records import Event
 
-INDENT = 20                                      # columns of the names in a list
-HELP = {                                         # topics beside the commands
-    '"""': 'begins and ends a multi-line message; a backslash at a line\'s end, or Alt-Enter, adds a line',
+INDENT = 20  # columns of the names in a list
+HELP = {  # topics beside the commands
+    '"""': "begins and ends a multi-line message; a backslash at a line's end, or Alt-Enter, adds a line",
     "Tab": "completes commands, options, models and paths",
     "Ctrl-C": "stops an answer; twice at the prompt, or Ctrl-D, leaves",
 }

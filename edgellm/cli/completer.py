@@ -1,4 +1,5 @@
 """What Tab offers inside a chat: commands, names of options, models, paths."""
+
 from __future__ import annotations
 
 import os
@@ -59,7 +60,12 @@ def _paths(begun: str, *, any_file: bool = False) -> list[str]:
         inside = sorted(Path(os.path.expanduser(folder) or ".").iterdir())
     except (OSError, ValueError):
         return []
-    return [os.path.join(folder, path.name) + (os.sep if path.is_dir() else "") for path in inside
-            if path.name.startswith(name) and not (path.name.startswith(".") and not name.startswith("."))
-            and "\n" not in path.name and Filter()(path.name) == path.name      # no name that could not be typed
-            and (any_file or path.suffix == ".gguf" or (path.is_dir() and begun))]
+    return [
+        os.path.join(folder, path.name) + (os.sep if path.is_dir() else "")
+        for path in inside
+        if path.name.startswith(name)
+        and not (path.name.startswith(".") and not name.startswith("."))
+        and "\n" not in path.name
+        and Filter()(path.name) == path.name  # no name that could not be typed
+        and (any_file or path.suffix == ".gguf" or (path.is_dir() and begun))
+    ]

@@ -1,4 +1,5 @@
 """Completion in bash, zsh and fish: the scripts, where they are installed, and the names of models that they offer."""
+
 from __future__ import annotations
 
 import os
@@ -10,7 +11,7 @@ import typer
 from edgellm.errors import OptionError
 
 # All three ask in fish's form (a word, a tab, its help) and leave files to the shell where edgellm has nothing to offer.
-_ASK = 'COLUMNS=9999 _EDGELLM_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS'
+_ASK = "COLUMNS=9999 _EDGELLM_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS"
 SCRIPTS = {
     "bash": f"""\
 _edgellm_completion() {{
@@ -70,14 +71,15 @@ def install(shell: str) -> Path:
         start = Path(os.environ.get("ZDOTDIR") or home) / ".zshrc" if shell == "zsh" else home / ".bashrc"
         line = f"source '{script}'  # completion of edgellm\n"
         old = start.read_text(encoding="utf-8") if start.exists() else ""
-        if line not in old:                      # also behind the condition
+        if line not in old:  # also behind the condition
             line = f"[ -r '{script}' ] && {line}"
             with start.open("a", encoding="utf-8") as file:
                 file.write(("" if old.endswith("\n") or not old else "\n") + line)
         return script
     except (OSError, ValueError) as error:
-        raise OptionError(f"--install-completion {shell}: {error}; put what --show-completion {shell} prints where your shell "
-                          "reads it") from error
+        raise OptionError(
+            f"--install-completion {shell}: {error}; put what --show-completion {shell} prints where your shell reads it"
+        ) from error
 
 
 def _written(path: Path, text: str) -> Path:
@@ -98,8 +100,11 @@ def catalogue_names(incomplete: str) -> list[tuple[str, str]]:
     """The names of the catalogue, and those with a type once a colon was typed."""
     from edgellm.catalogue import entries
 
-    names = [(entry.name, f"{entry.parameters} parameters, {file.size / 1e9:.1f} GB") for entry in entries().values()
-             if (file := entry.file()) is not None and not file.bundled]
+    names = [
+        (entry.name, f"{entry.parameters} parameters, {file.size / 1e9:.1f} GB")
+        for entry in entries().values()
+        if (file := entry.file()) is not None and not file.bundled
+    ]
     if ":" in incomplete:
         names = [(f"{entry.name}:{file.type}", f"{file.size / 1e9:.1f} GB") for entry in entries().values() for file in entry.files]
     return [(name, what) for name, what in names if name.startswith(incomplete)]

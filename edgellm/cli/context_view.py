@@ -1,4 +1,5 @@
 """What a chat's context holds, drawn as a bar with a list below it."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -7,7 +8,7 @@ if TYPE_CHECKING:
     from edgellm.cli.conversation import Conversation
 
 FULL, EMPTY, LOST = "#", ".", "-"
-WIDEST = 72                                      # columns of the bar
+WIDEST = 72  # columns of the bar
 
 
 def bar(used: int, of: int, width: int) -> str:
@@ -30,15 +31,19 @@ def lines(chat: Conversation, columns: int) -> list[str]:
     info, used = chat.model.info, used_tokens(chat)
     width = max(10, min(WIDEST, columns - 12))
     trained = f" (trained for {info.context_train:,})" if info.context_train > info.context else ""
-    shown = [f"[{bar(used, info.context, width)}] {used / info.context:4.0%}",
-             f"{used:,} of {info.context:,} tokens{trained}; when it is full: {chat.policy}"]
+    shown = [
+        f"[{bar(used, info.context, width)}] {used / info.context:4.0%}",
+        f"{used:,} of {info.context:,} tokens{trained}; when it is full: {chat.policy}",
+    ]
     if chat.policy == "ring":
         more = f", and of the system prompt up to {info.pinned:,}" if info.pinned > info.sinks else ""
         shown.append(f"the first {info.sinks} tokens always stay{more}")
     if chat.last is not None:
         stats = chat.last.stats
-        shown.append(f"last answer: {stats.cached_tokens:,} cached, {stats.computed_tokens:,} computed, "
-                     f"{stats.evicted_tokens:,} evicted tokens")
+        shown.append(
+            f"last answer: {stats.cached_tokens:,} cached, {stats.computed_tokens:,} computed, "
+            f"{stats.evicted_tokens:,} evicted tokens"
+        )
     return shown + _messages(chat, columns)
 
 

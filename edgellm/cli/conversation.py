@@ -1,4 +1,5 @@
 """The turns of one chat: asked, answered, asked again, forgotten."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from edgellm.engine.stream import Stream
     from edgellm.sampling import ResolvedOptions, SamplingKeywords
 
-Settings = dict[str, Any]                        # Any: options of Model.chat, of many types
+Settings = dict[str, Any]  # Any: options of Model.chat, of many types
 Turns = list[dict[str, str]]
-NGRAM = "ngram"                                  # the draft that needs no model
+NGRAM = "ngram"  # the draft that needs no model
 NOT_SAMPLING = ("max_tokens", "stop", "think", "think_budget", "draft", "context_policy")
 
 
@@ -35,13 +36,13 @@ class Conversation:
         self.turns: Turns = []
         self.last: Generation | None = None
         self.full = False
-        self.note_on_system = ""                 # what is worth knowing about system prompts with this model
+        self.note_on_system = ""  # what is worth knowing about system prompts with this model
         self.progress: PromptProgress | None = None
         self.refuse: Callable[[str], str | None] = lambda text: None
-        self.called = ""                         # the name or path by which the model was opened
-        self.keeper: Keeper | None = None        # None: nothing is saved
-        self.session: Session | None = None      # what holds the computed conversation
-        self.plain = False                       # Markdown is shown as it is written
+        self.called = ""  # the name or path by which the model was opened
+        self.keeper: Keeper | None = None  # None: nothing is saved
+        self.session: Session | None = None  # what holds the computed conversation
+        self.plain = False  # Markdown is shown as it is written
         self._stream: Stream | None = None
         self._files: list[tuple[str, str]] = []  # that come with the next message: their names and texts
 
@@ -158,7 +159,7 @@ class Conversation:
         finally:
             stream.close()
             self._stream, self.last = None, stream.result
-            if said := stream.result.text:       # otherwise the turns stay as they were
+            if said := stream.result.text:  # otherwise the turns stay as they were
                 stats = stream.result.stats
                 self.full = self.full or stats.evicted_tokens > 0 or bool(stats.forgotten_messages)
                 self.turns = [*turns, {"role": "assistant", "content": said}]

@@ -1,4 +1,5 @@
 """`edgellm convert`: a checkpoint of the Hugging Face hub becomes a GGUF file."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -11,21 +12,33 @@ from edgellm.cli.output import say
 
 
 def convert(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False, help=(
-        "A Hugging Face checkpoint folder, with config.json, .safetensors files and a tokenizer."
-    ))],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            show_default=False,
+            help=("A Hugging Face checkpoint folder, with config.json, .safetensors files and a tokenizer."),
+        ),
+    ],
     out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The .gguf file to write.")],
-    type_: Annotated[str | None, typer.Option(
-        "--type", "--outtype", metavar="TYPE", show_default=False,
-        help="F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1. Default: the checkpoint's type (auto).",
-    )] = None,
-    pre: Annotated[str | None, typer.Option(
-        "--pre", metavar="NAME", show_default=False, help="The pre-tokenizer, if it is not recognised.",
-    )] = None,
+    type_: Annotated[
+        str | None,
+        typer.Option(
+            "--type",
+            "--outtype",
+            metavar="TYPE",
+            show_default=False,
+            help="F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1. Default: the checkpoint's type (auto).",
+        ),
+    ] = None,
+    pre: Annotated[
+        str | None, typer.Option("--pre", metavar="NAME", show_default=False, help="The pre-tokenizer, if it is not recognised.")
+    ] = None,
     lora: Annotated[bool, typer.Option("--lora", help="DIR is a PEFT adapter; write a GGUF adapter.")] = False,
-    base: Annotated[Path | None, typer.Option(
-        "--base", metavar="DIR", show_default=False, help="The adapter's base model. Default: the one that it names.",
-    )] = None,
+    base: Annotated[
+        Path | None,
+        typer.Option("--base", metavar="DIR", show_default=False, help="The adapter's base model. Default: the one that it names."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
     json_: options.Json = False,
 ) -> None:

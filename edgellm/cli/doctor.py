@@ -1,4 +1,5 @@
 """`edgellm doctor`: is this machine in order, and what to do where it is not."""
+
 from __future__ import annotations
 
 import os

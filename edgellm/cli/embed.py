@@ -1,4 +1,5 @@
 """`edgellm embed`: the vectors of the lines of a text."""
+
 from __future__ import annotations
 
 import re
@@ -17,24 +18,41 @@ if TYPE_CHECKING:
 
 def embed(
     model: options.Model,
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", show_default=False, help=(
-        "A text in UTF-8, one vector per line. Default: standard input."
-    ))] = None,
-    output: Annotated[Path | None, typer.Option(
-        "-o", "--output", metavar="FILE.npy", show_default=False, help="Write a NumPy array (lines, values) instead of JSON lines.",
-    )] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", show_default=False, help=("A text in UTF-8, one vector per line. Default: standard input.")
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE.npy",
+            show_default=False,
+            help="Write a NumPy array (lines, values) instead of JSON lines.",
+        ),
+    ] = None,
     no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Skip L2 normalisation.")] = False,
-    context: Annotated[int | None, typer.Option(
-        "-c", "--context", "--ctx-size", metavar="N", show_default=False,
-        help="Maximum tokens per line. Default: what the model was trained for, at most 4096.",
-    )] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            "-c",
+            "--context",
+            "--ctx-size",
+            metavar="N",
+            show_default=False,
+            help="Maximum tokens per line. Default: what the model was trained for, at most 4096.",
+        ),
+    ] = None,
     threads: options.Threads = None,
     backend: options.Backend = None,
     no_mmap: options.NoMmap = False,
     mlock: options.Mlock = False,
-    force: Annotated[bool, typer.Option("--force", help=(
-        "Load the model even if it does not fit into free memory, and replace FILE.npy."
-    ))] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help=("Load the model even if it does not fit into free memory, and replace FILE.npy."))
+    ] = False,
 ) -> None:
     """Embed each line of a text.
 
@@ -51,7 +69,7 @@ def embed(
         raise OptionError(f"--output {output} has no name that ends in .npy; give one, or leave it out for JSON lines.")
     if output is not None:
         check_out(output, [] if file is None else [file], force=force)
-    resolve(model)                           # a mistyped name shows before text is waited for
+    resolve(model)  # a mistyped name shows before text is waited for
     if output is not None:
         check_place(output)
     lines = _lines(file)
@@ -92,7 +110,7 @@ def _write(vectors: Vectors, output: Path | None) -> None:
     from edgellm.formats.whole_file import write_whole
 
     if output is None:
-        for index, vector in enumerate(vectors):     # str: the shortest text that is the same float32
+        for index, vector in enumerate(vectors):  # str: the shortest text that is the same float32
             print(json.dumps({"index": index, "embedding": [float(str(value)) for value in vector]}))
         return
     data = io.BytesIO()

@@ -1,4 +1,5 @@
 """Bold, italics and code within a line of Markdown; a mark whose partner never comes is shown as it was written."""
+
 from __future__ import annotations
 
 import re
@@ -6,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 BOLD, PLAIN_WEIGHT, ITALIC, UPRIGHT, CODE, PLAIN_COLOUR = "\x1b[1m", "\x1b[22m", "\x1b[3m", "\x1b[23m", "\x1b[36m", "\x1b[39m"
-LONGEST_WAIT = 40                                # characters; emphasis that has not ended by then is shown as such
+LONGEST_WAIT = 40  # characters; emphasis that has not ended by then is shown as such
 _STYLES = {"**": (BOLD, PLAIN_WEIGHT), "__": (BOLD, PLAIN_WEIGHT), "*": (ITALIC, UPRIGHT), "`": (CODE, PLAIN_COLOUR)}
-_ARGUMENT = re.compile(r"[^\W\d]\w*\)")          # `**kwargs)`: text that is no emphasis
-_AFTER_OPERAND = frozenset(")]}")                # `(a + b)**2`: an operator
+_ARGUMENT = re.compile(r"[^\W\d]\w*\)")  # `**kwargs)`: text that is no emphasis
+_AFTER_OPERAND = frozenset(")]}")  # `(a + b)**2`: an operator
 
 
 @dataclass(slots=True)
@@ -26,8 +27,8 @@ class Emphasis:
     def __init__(self, *, bold: bool = False) -> None:
         """`bold`: the whole line is, as a heading."""
         self._all_bold = bold
-        self._held = ""                          # a mark that may be longer
-        self._before = " "                       # the character before
+        self._held = ""  # a mark that may be longer
+        self._before = " "  # the character before
         self._open: list[_Opened] = []
         self._waiting: list[str] = []
 
@@ -84,7 +85,7 @@ class Emphasis:
             return True
         if before.isalnum() and (mark != "**" or before.isascii()):
             return False
-        argument = mark != "__" and before in "(," and (after.isalpha() or after == "_")       # f(**kwargs)
+        argument = mark != "__" and before in "(," and (after.isalpha() or after == "_")  # f(**kwargs)
         return bool(after.strip()) and before not in _AFTER_OPERAND and not argument and not (mark == "__" and before == "_")
 
     def _closes(self, mark: str, after: str) -> bool:
@@ -101,7 +102,7 @@ class Emphasis:
         ended, inside = self._open[k], self._open[k + 1 :]
         del self._open[k:]
         if mark == "__" and ended.place >= 0 and _is_name("".join(self._waiting[ended.place + 1 :])):
-            self._waiting.append(mark)           # __init__
+            self._waiting.append(mark)  # __init__
             return
         self._waiting += [_STYLES[opened.mark][1] for opened in inside if opened.place < 0]
         if ended.place >= 0:

@@ -1,4 +1,5 @@
 """How a download is shown: a bar with speed and time left on a terminal, a line at the start elsewhere; always on stderr."""
+
 from __future__ import annotations
 
 import sys
@@ -57,6 +58,10 @@ def _bars() -> Progress:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     return Progress(
-        TextColumn("{task.description}", markup=False), BarColumn(bar_width=None), DownloadColumn(), TransferSpeedColumn(),
-        TimeRemainingColumn(compact=True), console=Console(stderr=True),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True),
     )

@@ -1,4 +1,5 @@
 """`edgellm fit`: which models this machine can run, how fast, and what one of them needs, before anything is fetched."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,16 +14,21 @@ if TYPE_CHECKING:
     from edgellm.engine.fit import Fit, Guess
     from edgellm.formats.gguf import GGUFFile
 
-FASTEST = 1000                               # tokens a second; beyond, sampling and text take longer than the model
-Facts = dict[str, Any]                       # Any: strings, numbers and tables, as JSON has them
+FASTEST = 1000  # tokens a second; beyond, sampling and text take longer than the model
+Facts = dict[str, Any]  # Any: strings, numbers and tables, as JSON has them
 
 
 def fit(
-    model: Annotated[str | None, typer.Argument(
-        metavar="[NAME|FILE|hf:OWNER/REPO]", show_default=False, callback=options.understood,
-        autocompletion=completion.all_names, help=(
-            "As for run; the model need not be on this machine. Default: the whole catalogue."
-    ))] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME|FILE|hf:OWNER/REPO]",
+            show_default=False,
+            callback=options.understood,
+            autocompletion=completion.all_names,
+            help=("As for run; the model need not be on this machine. Default: the whole catalogue."),
+        ),
+    ] = None,
     context: options.Context = None,
     threads: options.Threads = None,
     timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Measure or estimate the speed.")] = True,
@@ -65,9 +71,17 @@ def _catalogue(timing: bool) -> list[Guess]:
 
 def _guess_facts(one: Guess) -> Facts:
     return {
-        "name": one.entry.name, "kind": one.entry.kind, "parameters": one.entry.parameters, "type": one.file.type,
-        "bytes": one.file.size, "memory": one.memory, "tokens_per_second": one.tokens_per_second or None, "fits": one.fits,
-        "context": one.entry.context, "licence": one.entry.licence, "tags": list(one.entry.tags),
+        "name": one.entry.name,
+        "kind": one.entry.kind,
+        "parameters": one.entry.parameters,
+        "type": one.file.type,
+        "bytes": one.file.size,
+        "memory": one.memory,
+        "tokens_per_second": one.tokens_per_second or None,
+        "fits": one.fits,
+        "context": one.entry.context,
+        "licence": one.entry.licence,
+        "tags": list(one.entry.tags),
     }
 
 
@@ -78,19 +92,32 @@ def _catalogue_page(guesses: list[Guess]) -> str:
     from edgellm.engine.fit import NOT_YET, best_of
 
     rows = [
-        (one.entry.name, one.entry.parameters, one.file.type, size(one.file.size), size(one.memory),
-         f"{one.tokens_per_second:.0f}" if one.tokens_per_second else "", one.fits, one.entry.licence,
-         " ".join((one.entry.kind,) * (one.entry.kind != "chat") + one.entry.tags))
+        (
+            one.entry.name,
+            one.entry.parameters,
+            one.file.type,
+            size(one.file.size),
+            size(one.memory),
+            f"{one.tokens_per_second:.0f}" if one.tokens_per_second else "",
+            one.fits,
+            one.entry.licence,
+            " ".join((one.entry.kind,) * (one.entry.kind != "chat") + one.entry.tags),
+        )
         for one in guesses
     ]
     head = ("name", "parameters", "type", "download", "memory", "tokens/s", "fits", "licence", "")
     best = best_of(guesses)
     fast = " and writes as fast as you read" if any(one.tokens_per_second for one in guesses) else ""
-    advice = (f"The largest that fits{fast}: edgellm pull {best.entry.name}" if best
-              else "None fits with room to spare: close other programs, or take a small one.")
+    advice = (
+        f"The largest that fits{fast}: edgellm pull {best.entry.name}"
+        if best
+        else "None fits with room to spare: close other programs, or take a small one."
+    )
     later = f" {NOT_YET}: edgellm cannot run it so far." if any(one.fits == NOT_YET for one in guesses) else ""
-    note = (f"{size(memory().available)} of memory are free; memory and speed are estimates for a context of 4096, "
-            f"edgellm fit NAME says more.{later}")
+    note = (
+        f"{size(memory().available)} of memory are free; memory and speed are estimates for a context of 4096, "
+        f"edgellm fit NAME says more.{later}"
+    )
     return f"{table(head, rows, right=(1, 3, 4, 5), optional=(8, 7, 1, 2, 3))}\n\n{wrapped(note)}\n{wrapped(advice)}"
 
 
@@ -108,14 +135,30 @@ def _model_facts(name: str, context: int | None, threads: int | None, timing: bo
             with ProgressLine(f"timing {name}") as progress:
                 rate = tokens_per_second(gguf, threads=threads, progress=progress)
         return {
-            "name": name, "file": str(gguf.path), "here": here, "bytes": gguf.nbytes,
-            "architecture": gguf.metadata.get("general.architecture"), "runs": result.refusal or True,
-            "context_length": result.trained, "free": result.free.available, "usable": result.free.usable,
+            "name": name,
+            "file": str(gguf.path),
+            "here": here,
+            "bytes": gguf.nbytes,
+            "architecture": gguf.metadata.get("general.architecture"),
+            "runs": result.refusal or True,
+            "context_length": result.trained,
+            "free": result.free.available,
+            "usable": result.free.usable,
             "memory": [
-                {"context": row.context, "kv_type": row.kv_type, "bytes": row.need.total, "weights": row.need.weights,
-                 "kv": row.need.kv, "work": row.need.work, "base": row.need.base, "fits": row.fits} for row in result.rows
+                {
+                    "context": row.context,
+                    "kv_type": row.kv_type,
+                    "bytes": row.need.total,
+                    "weights": row.need.weights,
+                    "kv": row.need.kv,
+                    "work": row.need.work,
+                    "base": row.need.base,
+                    "fits": row.fits,
+                }
+                for row in result.rows
             ],
-            "tokens_per_second": rate, "advice": _advice(name, result, here),
+            "tokens_per_second": rate,
+            "advice": _advice(name, result, here),
         }
 
 
@@ -169,9 +212,16 @@ def _model_page(facts: Facts) -> str:
         types = list(dict.fromkeys(row["kv_type"] for row in facts["memory"]))
         cells = {(row["context"], row["kv_type"]): size(row["bytes"]) + ("" if row["fits"] else " (no)") for row in facts["memory"]}
         contexts = list(dict.fromkeys(row["context"] for row in facts["memory"]))
-        lines += ["", table(("context", *(f"memory ({kind})" for kind in types)),
-                            [(str(n), *(cells[n, kind] for kind in types)) for n in contexts],
-                            right=range(len(types) + 1), optional=range(len(types), 2, -1)), ""]
+        lines += [
+            "",
+            table(
+                ("context", *(f"memory ({kind})" for kind in types)),
+                [(str(n), *(cells[n, kind] for kind in types)) for n in contexts],
+                right=range(len(types) + 1),
+                optional=range(len(types), 2, -1),
+            ),
+            "",
+        ]
         lines.append(wrapped(f"{size(facts['free'])} of memory are free, {size(facts['usable'])} can be used."))
     if rate := facts["tokens_per_second"]:
         speed = f"About {rate:.3g}" if rate < FASTEST else f"More than {FASTEST}"

@@ -1,4 +1,5 @@
 """How counts and speeds are written in one line."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,5 @@
 """The form of an answer as the command line takes it: --schema, --choices, --regex, --grammar."""
+
 from __future__ import annotations
 
 import json
@@ -26,7 +27,7 @@ def form(schema: str | None, choices: str | None, regex: str | None, grammar: Pa
     return found
 
 
-def _schema(given: str) -> Any:                  # Any: JSON
+def _schema(given: str) -> Any:  # Any: JSON
     inline = given.lstrip()[:1] in ("{", "[", '"') or given.strip() in ("true", "false")
     text = given if inline else _read("--schema", Path(given))
     try:

@@ -1,4 +1,5 @@
 """`edgellm imatrix`: measures which columns of a model's matrices matter, for `edgellm quantize --imatrix`."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -14,14 +15,19 @@ from edgellm.cli.progress import ProgressLine
 
 def imatrix(
     model: options.Model,
-    text: Annotated[Path, typer.Argument(metavar="TEXT", show_default=False, help=(
-        "Calibration text in UTF-8, similar to what the model will read; a few hundred thousand characters are usual."
-    ))],
+    text: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TEXT",
+            show_default=False,
+            help=("Calibration text in UTF-8, similar to what the model will read; a few hundred thousand characters are usual."),
+        ),
+    ],
     out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The .gguf file to write.")],
     context: Annotated[int, typer.Option("-c", "--context", "--ctx-size", metavar="N", help="Window length in tokens.")] = 512,
-    chunks: Annotated[int | None, typer.Option(
-        "--chunks", metavar="N", show_default=False, help="Stop after N windows. Default: the whole text.",
-    )] = None,
+    chunks: Annotated[
+        int | None, typer.Option("--chunks", metavar="N", show_default=False, help="Stop after N windows. Default: the whole text.")
+    ] = None,
     process_output: Annotated[bool, typer.Option("--process-output", help="Include the output matrix.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
 ) -> None:

@@ -1,4 +1,5 @@
 """`edgellm import`: give a model file of your own a name."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,9 +13,14 @@ from edgellm.cli.output import say
 
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A .gguf file; any part of a split model.")],
-    name: Annotated[str | None, typer.Argument(metavar="NAME", show_default=False, help=(
-        "The name: lower-case letters, digits, dots and dashes. Default: the file's name."
-    ))] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help=("The name: lower-case letters, digits, dots and dashes. Default: the file's name."),
+        ),
+    ] = None,
     copy: Annotated[bool, typer.Option("--copy", help="Copy the file instead of linking to it.")] = False,
     json_: options.Json = False,
 ) -> None:

@@ -1,4 +1,5 @@
 """Ctrl-C while a model answers: it stops the answer, not the program."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """A chat that is saved by itself: what was said after each answer, its state beside it, and how both come back."""
+
 from __future__ import annotations
 
 import contextlib
@@ -13,7 +14,7 @@ from edgellm.errors import EdgeError, OptionError, SessionError
 if TYPE_CHECKING:
     from edgellm.cli.conversation import Conversation, Turns
 
-STATE_SECONDS = 30.0                             # at least between two states of a chat that goes on: they may be large
+STATE_SECONDS = 30.0  # at least between two states of a chat that goes on: they may be large
 
 
 class Keeper:
@@ -25,10 +26,10 @@ class Keeper:
         self._most = most
         self._held: Held | None = None
         self._created = time.time()
-        self._text: Turns | None = None          # as they are in the file
+        self._text: Turns | None = None  # as they are in the file
         self._state: Turns | None = None
         self._state_time = -STATE_SECONDS
-        self.trouble = ""                        # what the last answer's saving met
+        self.trouble = ""  # what the last answer's saving met
         self._told = ""
 
     @property
@@ -89,7 +90,7 @@ class Keeper:
             held = self.store.claim(name)
             try:
                 self.store.write(held.name, _record(chat, time.time()))
-            except BaseException:            # the chat stays what it was
+            except BaseException:  # the chat stays what it was
                 held.close()
                 raise
             self.leave()
@@ -132,12 +133,12 @@ class Keeper:
             say(f"what was said is read anew: {error}")
             return 0
         with contextlib.suppress(OSError):
-            os.utime(path)                       # it was used: others go first
+            os.utime(path)  # it was used: others go first
         self._state = list(chat.turns) if name == self.name else None
         return chat.session.n_tokens
 
     def _write(self, chat: Conversation) -> None:
-        if not chat.turns:                       # all was taken back
+        if not chat.turns:  # all was taken back
             if self._held is not None:
                 self.store.empty(self._held.name)
             self._text = self._state = None

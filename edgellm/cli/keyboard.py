@@ -1,4 +1,5 @@
 """The keyboard of a terminal while nobody reads it: keys do not appear in what is being printed, and wait for the next prompt."""
+
 from __future__ import annotations
 
 import contextlib
@@ -12,8 +13,8 @@ from typing import Any
 
 from edgellm.cli.terminal import Filter
 
-ERASE, ERASE_LINE = "\x7f\b", "\x15"             # Backspace, Ctrl-U
-MOST = 1 << 20                                   # characters that are kept
+ERASE, ERASE_LINE = "\x7f\b", "\x15"  # Backspace, Ctrl-U
+MOST = 1 << 20  # characters that are kept
 
 
 @contextlib.contextmanager
@@ -31,10 +32,10 @@ def quiet() -> Iterator[None]:
     before = termios.tcgetattr(descriptor)
     silent = termios.tcgetattr(descriptor)
     silent[3] &= ~(termios.ECHO | termios.ICANON)
-    silent[3] |= termios.NOFLSH                  # Ctrl-C keeps what was typed ahead
+    silent[3] |= termios.NOFLSH  # Ctrl-C keeps what was typed ahead
     silent[6][termios.VMIN], silent[6][termios.VTIME] = 1, 0
 
-    def show(attributes: list[Any]) -> Callable[[], None]:       # Any: termios' own mixture
+    def show(attributes: list[Any]) -> Callable[[], None]:  # Any: termios' own mixture
         return lambda: termios.tcsetattr(descriptor, termios.TCSANOW, attributes)
 
     show(silent)()
@@ -48,15 +49,19 @@ def quiet() -> Iterator[None]:
 @contextlib.contextmanager
 def _handing_back(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
     """Ctrl-Z and `kill` hand the terminal back as it was: not every shell puts it right by itself."""
+
     def hand_back(number: int, frame: FrameType | None) -> None:
         before()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-        signal.signal(number, hand_back)         # goes on here after `fg`
+        signal.signal(number, hand_back)  # goes on here after `fg`
         after()
 
-    usual = {number: signal.signal(number, hand_back) for number in (signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
-             if signal.getsignal(number) is not signal.SIG_IGN}
+    usual = {
+        number: signal.signal(number, hand_back)
+        for number in (signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
@@ -82,7 +87,7 @@ def asked_to_quit() -> bool:
     try:
         answer = os.read(sys.stdin.fileno(), 1)
     except KeyboardInterrupt:
-        answer = b"y"                            # a third time
+        answer = b"y"  # a third time
     print(file=sys.stderr, flush=True)
     return answer.lower() == b"y"
 
@@ -90,7 +95,7 @@ def asked_to_quit() -> bool:
 def typed_ahead() -> str:
     """What was typed since the last prompt, as far as it is text; it is read, so that it comes once."""
     if sys.platform == "win32" or not sys.stdin.isatty():
-        return ""                                # prompt_toolkit reads a Windows console's keys by itself
+        return ""  # prompt_toolkit reads a Windows console's keys by itself
     data = b""
     while len(data) < MOST and more_comes(0) and (chunk := os.read(sys.stdin.fileno(), 4096)):
         data += chunk

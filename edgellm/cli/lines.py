@@ -1,4 +1,5 @@
 """Where a chat's messages come from: an editor line on a terminal, plain lines otherwise."""
+
 from __future__ import annotations
 
 import io
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-ReadLine = Callable[[str], str | None]       # prompt -> line without its newline, None at the end
-Complete = Callable[[str], tuple[str, Sequence[str]]]    # text before the cursor -> its last word, what it may become
+ReadLine = Callable[[str], str | None]  # prompt -> line without its newline, None at the end
+Complete = Callable[[str], tuple[str, Sequence[str]]]  # text before the cursor -> its last word, what it may become
 BLOCK, ENTER = '"""', ("\r", "\n")
-PASTE_GAP = 0.03                             # seconds: what comes sooner after Enter was not typed
+PASTE_GAP = 0.03  # seconds: what comes sooner after Enter was not typed
 
 
 def read_message(read_line: ReadLine) -> str | None:
@@ -49,7 +50,7 @@ class PlainLines:
     """Lines from a pipe or file, in UTF-8 or, after its byte order mark, UTF-16: nothing is echoed or prompted."""
 
     def __init__(self) -> None:
-        self._utf16: io.StringIO | None = None   # all of it
+        self._utf16: io.StringIO | None = None  # all of it
         self._begun = self._noted = False
 
     def __call__(self, prompt: str) -> str | None:
@@ -58,7 +59,7 @@ class PlainLines:
 
     def _next(self) -> str:
         stream = getattr(sys.stdin, "buffer", None)
-        if stream is None:                       # an app gave a stream of its own
+        if stream is None:  # an app gave a stream of its own
             return sys.stdin.readline()
         if self._utf16 is not None:
             return self._utf16.readline()
@@ -114,8 +115,13 @@ def _editor(complete: Complete, is_command: Callable[[str], bool]) -> PromptSess
                 yield Completion(word, start_position=-len(begun))
 
     file = private_file("history")
-    return PromptSession(history=FileHistory(str(file)) if file else InMemoryHistory(), key_bindings=_keys(is_command),
-                         completer=Words(), complete_while_typing=False, enable_suspend=True)
+    return PromptSession(
+        history=FileHistory(str(file)) if file else InMemoryHistory(),
+        key_bindings=_keys(is_command),
+        completer=Words(),
+        complete_while_typing=False,
+        enable_suspend=True,
+    )
 
 
 def _keys(is_command: Callable[[str], bool]) -> KeyBindings:
@@ -133,7 +139,7 @@ def _keys(is_command: Callable[[str], bool]) -> KeyBindings:
     @keys.add("enter", filter=has_focus(DEFAULT_BUFFER))
     def send(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if not is_command(buffer.text) and (more := _pasted(event)):     # in a terminal that does not bracket what is pasted
+        if not is_command(buffer.text) and (more := _pasted(event)):  # in a terminal that does not bracket what is pasted
             buffer.insert_text("\n" + as_text(more).removesuffix("\n"))
             if not more.endswith(ENTER):
                 return
@@ -151,11 +157,11 @@ def _pasted(event: KeyPressEvent) -> str:
     from prompt_toolkit.keys import Keys
 
     queue = event.key_processor.input_queue
-    keys = [key for key in queue if key.data != "_Flush"]    # a mark of prompt_toolkit's own
+    keys = [key for key in queue if key.data != "_Flush"]  # a mark of prompt_toolkit's own
     queue.clear()
     while len(keys) < MOST and more_comes(PASTE_GAP) and (read := event.app.input.read_keys()):
         keys += read
     for key in keys:
-        if key.key == Keys.CPRResponse:          # where the cursor is, which prompt_toolkit asks the terminal at each prompt
+        if key.key == Keys.CPRResponse:  # where the cursor is, which prompt_toolkit asks the terminal at each prompt
             event.key_processor.feed(key)
     return "".join(key.data for key in keys if key.key != Keys.CPRResponse)

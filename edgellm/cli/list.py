@@ -1,4 +1,5 @@
 """`edgellm list`: the models that are on this machine, whoever fetched them."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -32,12 +33,24 @@ def list_(json_: options.Json = False) -> None:
     if json_:
         import json
 
-        print(json.dumps([
-            {"name": model.found.name, "type": _type(model), "bytes": model.found.size, "store": model.store,
-             "also": list(model.also), "same_as": model.same_as or None,
-             "path": str(model.found.path), "fits": verdict(rough_bytes(model.found.size), free)}
-            for model in models
-        ], indent=2))
+        print(
+            json.dumps(
+                [
+                    {
+                        "name": model.found.name,
+                        "type": _type(model),
+                        "bytes": model.found.size,
+                        "store": model.store,
+                        "also": list(model.also),
+                        "same_as": model.same_as or None,
+                        "path": str(model.found.path),
+                        "fits": verdict(rough_bytes(model.found.size), free),
+                    }
+                    for model in models
+                ],
+                indent=2,
+            )
+        )
         return
     rows = [
         (model.found.name, _type(model) or "?", size(model.found.size), _where(model), verdict(rough_bytes(model.found.size), free))

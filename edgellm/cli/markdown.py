@@ -1,4 +1,5 @@
 """Markdown as a terminal shows it, styled while it streams: what is on the screen is never drawn again, so nothing flickers."""
+
 from __future__ import annotations
 
 import io
@@ -19,9 +20,9 @@ class Markdown:
     """Turns pieces of text into characters and style changes, each a string of its own. Lines of code are coloured when whole."""
 
     def __init__(self) -> None:
-        self._line = ""                          # its beginning, while that decides what the line is
-        self._inline: Emphasis | None = None     # once the line's kind is known
-        self._fence, self._language = "", ""     # of the code block that is open
+        self._line = ""  # its beginning, while that decides what the line is
+        self._inline: Emphasis | None = None  # once the line's kind is known
+        self._fence, self._language = "", ""  # of the code block that is open
 
     def __call__(self, text: str) -> Iterator[str]:
         """What to show for the next piece."""
@@ -52,7 +53,7 @@ class Markdown:
         """The line's first characters tell what it is."""
         line, self._line = self._line, ""
         if _FENCE.match(line):
-            self._line = line                    # to its end: the language follows
+            self._line = line  # to its end: the language follows
             return
         heading = bool(_HEADING.match(line))
         self._inline = Emphasis(bold=heading)

@@ -1,4 +1,5 @@
 """Speed tests with llama-bench's meaning: what one repetition does, and what is reported of several."""
+
 from __future__ import annotations
 
 import random
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from edgellm.backends.base import StepTimes
     from edgellm.engine.model import Model
 
-Read = Callable[[], float]                       # a streaming read's bytes per second, measured now
+Read = Callable[[], float]  # a streaming read's bytes per second, measured now
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +100,31 @@ class Row:
         alike = self.test.decodes or (self.profiled == self.test.prompt and not self.test.generated)
         return statistics.median(run.inside for run in self.runs) / steps if alike else None
 
-    def report(self, model: Model, machine: dict[str, Any]) -> dict[str, Any]:      # Any: strings and numbers, as JSON has them
+    def report(self, model: Model, machine: dict[str, Any]) -> dict[str, Any]:  # Any: strings and numbers, as JSON has them
         """The row under llama-bench's field names; times in nanoseconds, rates in tokens per second."""
         nanoseconds = [int(run.seconds * 1e9) for run in self.runs]
         reads = [run.read for run in self.runs if run.read]
         report: dict[str, Any] = {
-            "model_filename": str(model.info.path), "model_type": model.info.architecture,
-            "model_size": model.info.file_bytes, "model_n_params": model.info.parameters,
-            "backend": model.info.backend, "n_threads": model.info.threads, **machine,
-            "n_prompt": self.test.prompt, "n_gen": self.test.generated, "n_depth": self.test.depth,
+            "model_filename": str(model.info.path),
+            "model_type": model.info.architecture,
+            "model_size": model.info.file_bytes,
+            "model_n_params": model.info.parameters,
+            "backend": model.info.backend,
+            "n_threads": model.info.threads,
+            **machine,
+            "n_prompt": self.test.prompt,
+            "n_gen": self.test.generated,
+            "n_depth": self.test.depth,
             "avg_ns": int(statistics.fmean(nanoseconds)),
             "stddev_ns": int(statistics.stdev(nanoseconds)) if len(nanoseconds) > 1 else 0,
-            "avg_ts": self.mean, "stddev_ts": self.deviation, "samples_ns": nanoseconds, "samples_ts": self.rates,
-            "bytes_per_second": self.bandwidth, "read_bytes_per_second": statistics.median(reads) if reads else None,
-            "of_read": self.of_read, "inside": self.inside,
+            "avg_ts": self.mean,
+            "stddev_ts": self.deviation,
+            "samples_ns": nanoseconds,
+            "samples_ts": self.rates,
+            "bytes_per_second": self.bandwidth,
+            "read_bytes_per_second": statistics.median(reads) if reads else None,
+            "of_read": self.of_read,
+            "inside": self.inside,
         }
         if self.profile:
             report["profile_tokens"] = self.profiled
@@ -128,14 +140,14 @@ def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | Non
     for test in tests:
         runs, before = [], _random(model, test.depth)
         with ProgressLine(test.name) as progress:
-            for k in range(repetitions + 1):             # the first one warms caches up
+            for k in range(repetitions + 1):  # the first one warms caches up
                 progress(test.name, k, repetitions + 1)
                 runs.append(_run(model, test, before, read))
         size = test.prompt or 1
         times: StepTimes | None = None
         if profile:
             size, times = where_time_goes(model, _random(model, test.depth + size), size)
-        seen = test.depth + (test.generated + 1) / 2         # keys of an average token
+        seen = test.depth + (test.generated + 1) / 2  # keys of an average token
         yield Row(test, tuple(runs[1:]), bytes_of_token(model, round(seen)), times, size)
 
 
@@ -144,7 +156,7 @@ def _run(model: Model, test: Test, before: list[int], read: Read | None) -> Run:
     from edgellm.engine.measure import busy_seconds
 
     prompt = before + _random(model, test.prompt or 1)
-    if before:                                               # the timed call finds them in the context
+    if before:  # the timed call finds them in the context
         model.generate(before, max_tokens=1, temperature=0, ignore_eos=True)
     # A prompt's last token yields the first generated one: for tg alone it is a step of one token, as the others are.
     new = test.generated + (1 if test.prompt else 0)

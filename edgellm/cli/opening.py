@@ -1,4 +1,5 @@
 """Loading a model for a command: progress while it takes long, and the sampling defaults of its catalogue entry."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -22,25 +23,27 @@ def check(name: str) -> None:
     open_file(path).close()
 
 
-def open_model(name: str, options: dict[str, Any], *, embeds: bool = False) -> Model:       # Any: passed on to load()
+def open_model(name: str, options: dict[str, Any], *, embeds: bool = False) -> Model:  # Any: passed on to load()
     """`edgellm.load` with a progress line. Raises what it raises, and OptionError for an embedding model where not `embeds`."""
     import edgellm
 
-    path = resolve(name)                     # before anything heavy is imported
+    path = resolve(name)  # before anything heavy is imported
     sweep()
     with ProgressLine(f"loading {name}") as progress:
         model = edgellm.load(path, progress=progress, **options)
     if not embeds and model.info.pooling:
         model.close()
-        raise OptionError(f"{name} is an embedding model and writes no text: edgellm embed {name} lines.txt makes vectors of "
-                          "lines; for this command take a model that writes, such as qwen3-0.6b.")
+        raise OptionError(
+            f"{name} is an embedding model and writes no text: edgellm embed {name} lines.txt makes vectors of "
+            "lines; for this command take a model that writes, such as qwen3-0.6b."
+        )
     say_why(model.path)
     if model.info.place:
         say(model.info.place)
     return model
 
 
-def sampling_of(name: str, options: dict[str, Any]) -> dict[str, Any]:    # Any: passed on to generate()
+def sampling_of(name: str, options: dict[str, Any]) -> dict[str, Any]:  # Any: passed on to generate()
     """Generation options: those given, and for the others what the model's makers recommend in the catalogue."""
     entry = entry_of(name)
     return {**(entry.sampling if entry else {}), **options}

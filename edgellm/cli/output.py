@@ -1,4 +1,5 @@
 """The two streams of the command line: the answer on stdout, all else on stderr."""
+
 from __future__ import annotations
 
 import os
@@ -123,7 +124,7 @@ def prepare_streams() -> None:
     sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY), encoding="utf-8")
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)      # absent where a test or an app replaced the stream
+        reconfigure = getattr(stream, "reconfigure", None)  # absent where a test or an app replaced the stream
         if reconfigure is not None:
             reconfigure(errors="replace")
 

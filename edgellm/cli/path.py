@@ -1,4 +1,5 @@
 """`edgellm path`: where a model's file is."""
+
 from __future__ import annotations
 
 import sys

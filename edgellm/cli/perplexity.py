@@ -1,4 +1,5 @@
 """`edgellm perplexity`: how well a model predicts a text, and how far its predictions are from another model's."""
+
 from __future__ import annotations
 
 import contextlib
@@ -21,19 +22,32 @@ if TYPE_CHECKING:
 def perplexity(
     model: options.Model,
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A text in UTF-8.")],
-    context: Annotated[int | None, typer.Option(
-        "-c", "--context", "--ctx-size", metavar="N", show_default=False,
-        help="Window length in tokens. Default: 512, or what the model was trained for if that is less.",
-    )] = None,
-    stride: Annotated[int | None, typer.Option(
-        "--stride", "--ppl-stride", metavar="N", show_default=False, help="Start a window every N tokens and score its last N.",
-    )] = None,
-    chunks: Annotated[int | None, typer.Option(
-        "--chunks", metavar="N", show_default=False, help="Stop after N windows. Default: the whole text.",
-    )] = None,
-    kl_base: Annotated[str | None, typer.Option(
-        "--kl-base", metavar="MODEL", show_default=False, help="Base model for KL divergence, such as the unquantised one.",
-    )] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            "-c",
+            "--context",
+            "--ctx-size",
+            metavar="N",
+            show_default=False,
+            help="Window length in tokens. Default: 512, or what the model was trained for if that is less.",
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            "--stride", "--ppl-stride", metavar="N", show_default=False, help="Start a window every N tokens and score its last N."
+        ),
+    ] = None,
+    chunks: Annotated[
+        int | None, typer.Option("--chunks", metavar="N", show_default=False, help="Stop after N windows. Default: the whole text.")
+    ] = None,
+    kl_base: Annotated[
+        str | None,
+        typer.Option(
+            "--kl-base", metavar="MODEL", show_default=False, help="Base model for KL divergence, such as the unquantised one."
+        ),
+    ] = None,
     threads: options.Threads = None,
     threads_batch: options.ThreadsBatch = None,
     backend: options.Backend = None,
@@ -59,13 +73,20 @@ def perplexity(
     text = read_text(file)
     resolve(model)
     if kl_base is not None:
-        resolve(kl_base)                     # a mistyped name shows before anything is loaded
+        resolve(kl_base)  # a mistyped name shows before anything is loaded
     from edgellm.tools.perplexity import DEFAULT_CONTEXT, cut, measure, trained_context, window_size
 
     length = context if context is not None else min(DEFAULT_CONTEXT, trained_context(resolve(model)))
     size = window_size(length, stride)
-    load = options.given(threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type, context=size,
-                         force=force or None, **options.weights(no_mmap, mlock))
+    load = options.given(
+        threads=threads,
+        threads_batch=threads_batch,
+        backend=backend,
+        kv_type=kv_type,
+        context=size,
+        force=force or None,
+        **options.weights(no_mmap, mlock),
+    )
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_model(model, load))
         plain = load | {"kv_type": kv_type if kv_type in PLAIN_KV else PLAIN_KV[0]}
@@ -75,7 +96,7 @@ def perplexity(
         line = stack.enter_context(ProgressLine("measuring perplexity"))
 
         def show(so_far: Perplexity, done: int, of: int) -> None:
-            if sys.stderr.isatty():          # a log has one line of progress, and no use for the first value in it
+            if sys.stderr.isatty():  # a log has one line of progress, and no use for the first value in it
                 line(f"perplexity {so_far.value:.4f} ± {so_far.error:.4f} after window", done, of)
 
         report = measure(opened, ids, windows, base=base, progress=show)
@@ -96,19 +117,35 @@ def read_text(file: Path) -> str:
         raise OptionError(f"{file} is not UTF-8 (byte {error.start}); give a text file.") from error
 
 
-def _facts(report: Report) -> dict[str, Any]:        # Any: numbers and tables, as JSON has them
+def _facts(report: Report) -> dict[str, Any]:  # Any: numbers and tables, as JSON has them
     found = report.perplexity
-    facts: dict[str, Any] = {"perplexity": found.value, "perplexity_error": found.error, "tokens": found.tokens,
-                             "windows": found.windows, "window": report.windows.size}
+    facts: dict[str, Any] = {
+        "perplexity": found.value,
+        "perplexity_error": found.error,
+        "tokens": found.tokens,
+        "windows": found.windows,
+        "window": report.windows.size,
+    }
     if report.divergence is not None:
         kl = report.divergence
         facts |= {
-            "base_perplexity": kl.base_perplexity, "base_perplexity_error": kl.base_perplexity_error,
-            "kl": {"mean": kl.mean, "error": kl.error, "median": kl.median, "min": kl.minimum, "max": kl.maximum,
-                   "percentiles": {f"{percent:g}": value for percent, value in kl.percentiles.items()}},
-            "same_top": kl.same_top, "same_top_error": kl.same_top_error,
-            "delta_p": {"mean": kl.delta_p_mean, "rms": kl.delta_p_rms,
-                        "percentiles": {f"{percent:g}": value for percent, value in kl.delta_p_percentiles.items()}},
+            "base_perplexity": kl.base_perplexity,
+            "base_perplexity_error": kl.base_perplexity_error,
+            "kl": {
+                "mean": kl.mean,
+                "error": kl.error,
+                "median": kl.median,
+                "min": kl.minimum,
+                "max": kl.maximum,
+                "percentiles": {f"{percent:g}": value for percent, value in kl.percentiles.items()},
+            },
+            "same_top": kl.same_top,
+            "same_top_error": kl.same_top_error,
+            "delta_p": {
+                "mean": kl.delta_p_mean,
+                "rms": kl.delta_p_rms,
+                "percentiles": {f"{percent:g}": value for percent, value in kl.delta_p_percentiles.items()},
+            },
         }
     return facts
 

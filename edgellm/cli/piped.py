@@ -1,4 +1,5 @@
 """Text from standard input, when something other than a keyboard is connected to it."""
+
 from __future__ import annotations
 
 import codecs
@@ -10,7 +11,7 @@ import time
 from edgellm.cli.output import say
 
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-PATIENCE = 3.0           # seconds for the first byte: some programs start others with a pipe that they never close
+PATIENCE = 3.0  # seconds for the first byte: some programs start others with a pipe that they never close
 
 
 class PipedText:
@@ -18,7 +19,7 @@ class PipedText:
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
-        self._something = threading.Event()          # the first byte, or the end
+        self._something = threading.Event()  # the first byte, or the end
         self._started = time.monotonic()
         self._reader: threading.Thread | None = None
         if sys.stdin is not None and not sys.stdin.isatty():
@@ -37,7 +38,7 @@ class PipedText:
                 self._chunks.append(chunk)
                 self._something.set()
         except OSError:
-            pass                                     # a closed descriptor has no text
+            pass  # a closed descriptor has no text
         self._something.set()
 
     def text(self, *, wait: bool) -> str | None:
@@ -57,7 +58,9 @@ def decoded(data: bytes, source: str) -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        say(f"note: {source} is not {name} at byte {error.start}: what cannot be read became \ufffd "
-            "(iconv -f latin1 -t utf-8 converts, if it is Latin-1)")
+        say(
+            f"note: {source} is not {name} at byte {error.start}: what cannot be read became \ufffd "
+            "(iconv -f latin1 -t utf-8 converts, if it is Latin-1)"
+        )
         text = data.decode(encoding, errors="replace")
     return text.removeprefix("\ufeff")

@@ -1,4 +1,5 @@
 """What `edgellm bench --profile` tells of a step: where its time went, by kind of kernel."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any  # Any: strings and numbers, as JSON has them
@@ -12,9 +13,11 @@ if TYPE_CHECKING:
 def profile_report(times: StepTimes) -> dict[str, Any]:
     """Fields of a JSON report, times in nanoseconds."""
     return {
-        "profile_ns": int(times.seconds * 1e9), "profile_coverage": times.coverage,
-        "profile": [{"kind": kind.kind, "calls": kind.calls, "ns": int(kind.seconds * 1e9), "bytes": kind.nbytes}
-                    for kind in times.kinds],
+        "profile_ns": int(times.seconds * 1e9),
+        "profile_coverage": times.coverage,
+        "profile": [
+            {"kind": kind.kind, "calls": kind.calls, "ns": int(kind.seconds * 1e9), "bytes": kind.nbytes} for kind in times.kinds
+        ],
     }
 
 

@@ -1,4 +1,5 @@
 """One line on stderr that says what takes so long, only when it does take long."""
+
 from __future__ import annotations
 
 import signal
@@ -12,8 +13,8 @@ from edgellm.cli.output import say
 from edgellm.cli.screen import columns
 from edgellm.cli.terminal import clean
 
-PATIENCE_TERMINAL, PATIENCE_LOG = 0.3, 2.0       # seconds before anything is shown; a log needs no line for every start
-TICK, LONG = 1.0, 3.0                            # seconds between two looks at the clock, and from when on it is shown
+PATIENCE_TERMINAL, PATIENCE_LOG = 0.3, 2.0  # seconds before anything is shown; a log needs no line for every start
+TICK, LONG = 1.0, 3.0  # seconds between two looks at the clock, and from when on it is shown
 
 
 class PassingLine:
@@ -21,12 +22,12 @@ class PassingLine:
 
     def __init__(self, what: str) -> None:
         self._what = self._text = what
-        self._lock = threading.RLock()           # a signal's handler may come in between
+        self._lock = threading.RLock()  # a signal's handler may come in between
         self._tty = sys.stderr.isatty()
-        self._late = False                       # it has taken long enough
+        self._late = False  # it has taken long enough
         self._over = threading.Event()
         self._since = time.monotonic()
-        self._width = 0                          # of what is on the screen
+        self._width = 0  # of what is on the screen
 
     def show(self, text: str) -> None:
         """What the line says from now on."""
@@ -47,9 +48,7 @@ class PassingLine:
         threading.Thread(target=self._run, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.erase()
 
     def _run(self) -> None:
@@ -95,14 +94,12 @@ class ProgressLine(PassingLine):
             signal.signal(signal.SIGINT, self._stop)
         return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if signal.getsignal(signal.SIGINT) == self._stop:
             signal.signal(signal.SIGINT, self._handler)
         stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
         if stopped and self._width:
-            self._width += len("^C")             # which the terminal puts behind it
+            self._width += len("^C")  # which the terminal puts behind it
         super().__exit__(kind, error, trace)
         if stopped:
             say(f"(stopped while {self._begun})")

@@ -1,4 +1,5 @@
 """`edgellm pull`: fetch a model into the Hugging Face cache, where every program of the hub finds it."""
+
 from __future__ import annotations
 
 from typing import Annotated
@@ -10,10 +11,16 @@ from edgellm.cli.output import say
 
 
 def pull(
-    model: Annotated[str, typer.Argument(
-        metavar="NAME", show_default=False, callback=options.understood, autocompletion=completion.catalogue_names, help=(
-            "A catalogue name (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE]."
-    ))],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            callback=options.understood,
+            autocompletion=completion.catalogue_names,
+            help=("A catalogue name (qwen3-0.6b, qwen3-0.6b:Q8_0), or hf:owner/repo[:TYPE|FILE]."),
+        ),
+    ],
     json_: options.Json = False,
 ) -> None:
     """Download a model, and print its path.

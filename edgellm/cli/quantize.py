@@ -1,4 +1,5 @@
 """`edgellm quantize`: a smaller file of a model."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -20,34 +21,78 @@ if TYPE_CHECKING:
 def quantize(
     model: options.Model,
     out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="The file to write.")],
-    type_: Annotated[str | None, typer.Argument(metavar="[TYPE]", show_default=False, help=(
-        "Q4_K_M (the usual choice), Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q4_K_S, Q4_0, IQ4_XS, IQ4_NL, Q3_K_M, Q2_K, F16, BF16 and others."
-    ))] = None,
-    target: Annotated[float | None, typer.Option("--target", metavar="BPW", show_default=False, help=(
-        "Instead of TYPE: a target size in bits per weight; tensor types are chosen by measured error. Needs --calibrate."
-    ))] = None,
-    calibrate: Annotated[Path | None, typer.Option("--calibrate", metavar="TEXT", show_default=False, help=(
-        "Calibration text for --target, in UTF-8, similar to what the model will read."
-    ))] = None,
-    tensor_type: Annotated[list[str] | None, typer.Option("--tensor-type", metavar="PATTERN=TYPE", show_default=False, help=(
-        "The type of tensors whose name contains PATTERN (a regular expression). May be repeated; the first match wins."
-    ))] = None,
-    output_type: Annotated[str | None, typer.Option(
-        "--output-type", "--output-tensor-type", metavar="TYPE", show_default=False, help="The type of the output matrix.",
-    )] = None,
-    token_embedding_type: Annotated[str | None, typer.Option(
-        "--token-embedding-type", metavar="TYPE", show_default=False, help="The type of the token embeddings.",
-    )] = None,
-    imatrix: Annotated[Path | None, typer.Option("--imatrix", metavar="FILE", show_default=False, help=(
-        "An importance matrix (from edgellm imatrix or llama-imatrix), to round important columns more precisely."
-    ))] = None,
+    type_: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TYPE]",
+            show_default=False,
+            help=(
+                "Q4_K_M (the usual choice), Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q4_K_S, Q4_0, IQ4_XS, IQ4_NL, Q3_K_M, "
+                "Q2_K, F16, BF16 and others."
+            ),
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            "--target",
+            metavar="BPW",
+            show_default=False,
+            help=(
+                "Instead of TYPE: a target size in bits per weight; tensor types are chosen by measured error. Needs --calibrate."
+            ),
+        ),
+    ] = None,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate",
+            metavar="TEXT",
+            show_default=False,
+            help=("Calibration text for --target, in UTF-8, similar to what the model will read."),
+        ),
+    ] = None,
+    tensor_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tensor-type",
+            metavar="PATTERN=TYPE",
+            show_default=False,
+            help=("The type of tensors whose name contains PATTERN (a regular expression). May be repeated; the first match wins."),
+        ),
+    ] = None,
+    output_type: Annotated[
+        str | None,
+        typer.Option(
+            "--output-type", "--output-tensor-type", metavar="TYPE", show_default=False, help="The type of the output matrix."
+        ),
+    ] = None,
+    token_embedding_type: Annotated[
+        str | None,
+        typer.Option("--token-embedding-type", metavar="TYPE", show_default=False, help="The type of the token embeddings."),
+    ] = None,
+    imatrix: Annotated[
+        Path | None,
+        typer.Option(
+            "--imatrix",
+            metavar="FILE",
+            show_default=False,
+            help=("An importance matrix (from edgellm imatrix or llama-imatrix), to round important columns more precisely."),
+        ),
+    ] = None,
     pure: Annotated[bool, typer.Option("--pure", help="Use one type for all matrices instead of a mix.")] = False,
-    allow_requantize: Annotated[bool, typer.Option(
-        "--allow-requantize", help="Accept a file that is already quantised. Quality is worse than from the original.",
-    )] = False,
-    split: Annotated[str | None, typer.Option(
-        "--split-max-size", metavar="SIZE", show_default=False, help="Split into files of at most SIZE, such as 2G or 500M.",
-    )] = None,
+    allow_requantize: Annotated[
+        bool,
+        typer.Option(
+            "--allow-requantize", help="Accept a file that is already quantised. Quality is worse than from the original."
+        ),
+    ] = False,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split-max-size", metavar="SIZE", show_default=False, help="Split into files of at most SIZE, such as 2G or 500M."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, but write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
     threads: options.Threads = None,
@@ -71,10 +116,18 @@ def quantize(
     _check_target(type_, target, calibrate, mix_options=bool(tensor_type or output_type or token_embedding_type or pure))
     path = resolve(model)
     chosen = QuantizeOptions(
-        type=type_ or "", target=target, text=read_text(calibrate) if calibrate else "",
-        tensor_types=tuple(tensor_type or ()), output_type=output_type, token_embedding_type=token_embedding_type,
-        imatrix=None if imatrix is None else str(imatrix), pure=pure, allow_requantize=allow_requantize, force=force,
-        threads=_positive(threads), split_bytes=_bytes(split),
+        type=type_ or "",
+        target=target,
+        text=read_text(calibrate) if calibrate else "",
+        tensor_types=tuple(tensor_type or ()),
+        output_type=output_type,
+        token_embedding_type=token_embedding_type,
+        imatrix=None if imatrix is None else str(imatrix),
+        pure=pure,
+        allow_requantize=allow_requantize,
+        force=force,
+        threads=_positive(threads),
+        split_bytes=_bytes(split),
     )
     if dry_run:
         _say_plan(plan(path, chosen), chosen, json_=json_)
@@ -96,8 +149,9 @@ def _check_target(type_: str | None, target: float | None, calibrate: Path | Non
     if target is None and calibrate is not None:
         raise OptionError(f"--calibrate {calibrate}: is for --target")
     if target is not None and mix_options:
-        raise OptionError(f"--target {target:g}: chooses all types; leave out --tensor-type, --output-type, --token-embedding-type "
-                          "and --pure")
+        raise OptionError(
+            f"--target {target:g}: chooses all types; leave out --tensor-type, --output-type, --token-embedding-type and --pure"
+        )
 
 
 def _positive(threads: int | None) -> int | None:
@@ -133,11 +187,23 @@ def _say_result(made: Quantized, *, json_: bool) -> None:
     if json_:
         import json
 
-        print(json.dumps({"paths": made.paths, "bytes": made.nbytes, "source_bytes": made.source_bytes, "seconds": made.seconds,
-                          "bits_per_weight": made.plan.bits_per_weight, "tensors": made.plan.counts()}))
+        print(
+            json.dumps(
+                {
+                    "paths": made.paths,
+                    "bytes": made.nbytes,
+                    "source_bytes": made.source_bytes,
+                    "seconds": made.seconds,
+                    "bits_per_weight": made.plan.bits_per_weight,
+                    "tensors": made.plan.counts(),
+                }
+            )
+        )
         return
     counts = ", ".join(f"{count} {name}" for name, count in made.plan.counts().items())
-    say(f"{size(made.source_bytes)} became {size(made.nbytes)}, {made.plan.bits_per_weight:.2f} bits per weight, in "
-        f"{made.seconds:.1f} s: {counts}")
+    say(
+        f"{size(made.source_bytes)} became {size(made.nbytes)}, {made.plan.bits_per_weight:.2f} bits per weight, in "
+        f"{made.seconds:.1f} s: {counts}"
+    )
     for path in made.paths:
         print(path)

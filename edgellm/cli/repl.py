@@ -1,4 +1,5 @@
 """The loop of a chat: a message in, an answer out, until somebody leaves."""
+
 from __future__ import annotations
 
 import contextlib
@@ -23,8 +24,11 @@ from edgellm.errors import ContextFull, EdgeError
 if TYPE_CHECKING:
     from edgellm.engine.records import Event, Generation
 
-CUT = {"length": "/set n sets another limit", "context": "the context is full; what comes next forgets the oldest messages",
-       "loop": "it repeats itself over and over"}
+CUT = {
+    "length": "/set n sets another limit",
+    "context": "the context is full; what comes next forgets the oldest messages",
+    "loop": "it repeats itself over and over",
+}
 FULL = "(the context is full: the oldest messages are being forgotten; /clear starts afresh)"
 
 

@@ -1,4 +1,5 @@
 """Which saved chat is gone on with, and the keeper that saves the one that begins."""
+
 from __future__ import annotations
 
 import contextlib

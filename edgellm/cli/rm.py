@@ -1,4 +1,5 @@
 """`edgellm rm`: take a model off this machine."""
+
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,5 @@
 """`edgellm run`: one prompt, one answer on stdout."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -24,12 +25,24 @@ if TYPE_CHECKING:
 
 def run(
     model: options.Model,
-    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", show_default=False, help=(
-        "The prompt. Text on standard input is appended to it, or is the prompt if none is given."
-    ))] = None,
-    file: Annotated[Path | None, typer.Option("-f", "--file", metavar="FILE", show_default=False, help=(
-        "Read the prompt from a file; appended to PROMPT if both are given."
-    ))] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            show_default=False,
+            help=("The prompt. Text on standard input is appended to it, or is the prompt if none is given."),
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "-f",
+            "--file",
+            metavar="FILE",
+            show_default=False,
+            help=("Read the prompt from a file; appended to PROMPT if both are given."),
+        ),
+    ] = None,
     n: options.Predict = None,
     temp: options.Temperature = None,
     top_k: options.TopK = None,
@@ -53,24 +66,61 @@ def run(
     think: options.Think = None,
     think_budget: options.ThinkBudget = None,
     draft: options.Draft = None,
-    schema: Annotated[str | None, typer.Option("--schema", metavar="FILE|JSON", show_default=False, help=(
-        "Constrain the output to this JSON schema: a file, or the schema itself."
-    ))] = None,
-    choices: Annotated[str | None, typer.Option("--choices", metavar="A,B,...", show_default=False, help=(
-        "Constrain the output to one of these texts; give a JSON list if they contain commas."
-    ))] = None,
-    regex: Annotated[str | None, typer.Option("--regex", metavar="REGEX", show_default=False, help=(
-        "Constrain the output to match this regular expression as a whole."
-    ))] = None,
-    grammar: Annotated[Path | None, typer.Option("--grammar", metavar="FILE", show_default=False, help=(
-        "Constrain the output to the grammar in this file, in Lark's syntax, from its rule `start`."
-    ))] = None,
-    logprobs: Annotated[int | None, typer.Option("--logprobs", metavar="K", show_default=False, help=(
-        "With --json: the log probability of each token, and of the K most likely."
-    ))] = None,
-    raw: Annotated[bool, typer.Option("--raw", help=(
-        "Do not use the chat template; continue the text as it is. Into a pipe or file, control characters are not filtered."
-    ))] = False,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE|JSON",
+            show_default=False,
+            help=("Constrain the output to this JSON schema: a file, or the schema itself."),
+        ),
+    ] = None,
+    choices: Annotated[
+        str | None,
+        typer.Option(
+            "--choices",
+            metavar="A,B,...",
+            show_default=False,
+            help=("Constrain the output to one of these texts; give a JSON list if they contain commas."),
+        ),
+    ] = None,
+    regex: Annotated[
+        str | None,
+        typer.Option(
+            "--regex",
+            metavar="REGEX",
+            show_default=False,
+            help=("Constrain the output to match this regular expression as a whole."),
+        ),
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(
+            "--grammar",
+            metavar="FILE",
+            show_default=False,
+            help=("Constrain the output to the grammar in this file, in Lark's syntax, from its rule `start`."),
+        ),
+    ] = None,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            "--logprobs",
+            metavar="K",
+            show_default=False,
+            help=("With --json: the log probability of each token, and of the K most likely."),
+        ),
+    ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help=(
+                "Do not use the chat template; continue the text as it is. "
+                "Into a pipe or file, control characters are not filtered."
+            ),
+        ),
+    ] = False,
     plain: options.Plain = False,
     no_mmap: options.NoMmap = False,
     mlock: options.Mlock = False,
@@ -98,16 +148,36 @@ def run(
         raise OptionError("--logprobs stand in the JSON at the end: give --json, too")
     piped = PipedText()
     if prompt is None:
-        check(model)                         # before anybody is asked for a prompt
+        check(model)  # before anybody is asked for a prompt
         if not piped.connected:
             raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
     text = None if prompt is not None else _whole(None, piped, raw)
-    settings = options.given(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, repeat_penalty=repeat_penalty,
-                             presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=options.stops(stop),
-                             draft=draft, context_policy=context_policy, logprobs=logprobs)
-    load = options.given(context=context, threads=threads, threads_batch=threads_batch, backend=backend, kv_type=kv_type,
-                         sinks=sinks, pinned=pinned, adapters=options.adapters(lora), force=force or None,
-                         **options.weights(no_mmap, mlock))
+    settings = options.given(
+        temperature=temp,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        repeat_penalty=repeat_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        stop=options.stops(stop),
+        draft=draft,
+        context_policy=context_policy,
+        logprobs=logprobs,
+    )
+    load = options.given(
+        context=context,
+        threads=threads,
+        threads_batch=threads_batch,
+        backend=backend,
+        kv_type=kv_type,
+        sinks=sinks,
+        pinned=pinned,
+        adapters=options.adapters(lora),
+        force=force or None,
+        **options.weights(no_mmap, mlock),
+    )
     with open_model(model, load) as opened:
         text = text if text is not None else _whole(prompt, piped, raw)
         settings = sampling_of(model, settings) | limit(n)
@@ -162,11 +232,20 @@ def _report(name: str, result: Generation, model: Model) -> str:
     """An answer as JSON."""
     stats = result.stats
     speeds = {"tokens_per_second": stats.tokens_per_second, "prompt_tokens_per_second": stats.prompt_tokens_per_second}
-    return json.dumps({
-        "model": name, "text": result.text, "parsed": result.parsed, "thinking": result.thinking, "ids": list(result.token_ids),
-        "stop_reason": result.stop_reason, "seed": result.seed, "stats": dataclasses.asdict(stats) | speeds,
-        **({} if result.logprobs is None else {"logprobs": [_logprobs(each, model) for each in result.logprobs]}),
-    }, indent=2)
+    return json.dumps(
+        {
+            "model": name,
+            "text": result.text,
+            "parsed": result.parsed,
+            "thinking": result.thinking,
+            "ids": list(result.token_ids),
+            "stop_reason": result.stop_reason,
+            "seed": result.seed,
+            "stats": dataclasses.asdict(stats) | speeds,
+            **({} if result.logprobs is None else {"logprobs": [_logprobs(each, model) for each in result.logprobs]}),
+        },
+        indent=2,
+    )
 
 
 def _logprobs(of: TokenLogprobs, model: Model) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """What a terminal can do, and how wide it is."""
+
 from __future__ import annotations
 
 import os
 import sys
 from typing import TextIO
 
-COLUMNS = 80                                     # where nobody can tell
+COLUMNS = 80  # where nobody can tell
 
 
 def understands_escapes(stream: TextIO) -> bool:

@@ -1,4 +1,5 @@
 """The commands inside a chat that change what was said or where it is kept: /undo, /fork, /file, /save, /load, /copy."""
+
 from __future__ import annotations
 
 import base64
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from edgellm.cli.conversation import Conversation
     from edgellm.cli.keeping import Keeper
 
-MOST_COPIED = 74_994                             # bytes: what xterm takes of a clipboard's escape sequence
-MOST_FILE = 16 << 20                             # bytes; more than any context
+MOST_COPIED = 74_994  # bytes: what xterm takes of a clipboard's escape sequence
+MOST_FILE = 16 << 20  # bytes; more than any context
 
 
 def undo(chat: Conversation, rest: str) -> None:
@@ -46,7 +47,7 @@ def file(chat: Conversation, rest: str) -> None:
         raise OptionError("/file: give the path of a text file")
     path = Path(os.path.expanduser(typed_path.meant(rest)))
     try:
-        with path.open("rb") as opened:          # its size may be 0 though it has no end, as /dev/zero's
+        with path.open("rb") as opened:  # its size may be 0 though it has no end, as /dev/zero's
             data = opened.read(MOST_FILE + 1)
         if len(data) > MOST_FILE:
             raise OptionError(f"/file {rest}: is longer than {MOST_FILE >> 20} MiB; give a part of it")

@@ -1,4 +1,5 @@
 """`edgellm sessions`: saved chats listed, shown, exported, deleted."""
+
 from __future__ import annotations
 
 import json
@@ -18,8 +19,9 @@ from edgellm.errors import OptionError, SessionError
 if TYPE_CHECKING:
     from edgellm.engine.session_store import SessionStore
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=session_names,
-                                     help="A name from edgellm sessions list.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, autocompletion=session_names, help="A name from edgellm sessions list.")
+]
 FORMATS = ("markdown", "json")
 
 app = typer.Typer(rich_markup_mode=None)
@@ -45,16 +47,26 @@ def list_(json_: options.Json = False) -> None:
         except SessionError as error:
             say(str(error))
             continue
-        rows.append({"name": name, "model": record.model, "messages": len(record.turns), "updated": record.updated,
-                     "state_bytes": store.state_bytes(name), "title": record.title})
+        rows.append(
+            {
+                "name": name,
+                "model": record.model,
+                "messages": len(record.turns),
+                "updated": record.updated,
+                "state_bytes": store.state_bytes(name),
+                "title": record.title,
+            }
+        )
     if json_:
         print(json.dumps(rows, indent=2))
         return
     if not rows:
         say("no chat was saved yet")
         return
-    shown = [(str(row["name"]), Path(str(row["model"])).name, str(row["messages"]), _size(row["state_bytes"]),
-              _when(row["updated"])) for row in rows]
+    shown = [
+        (str(row["name"]), Path(str(row["model"])).name, str(row["messages"]), _size(row["state_bytes"]), _when(row["updated"]))
+        for row in rows
+    ]
     print(table(("name", "model", "messages", "state", "last"), shown, right=(2, 3), optional=(3, 1)))
 
 
@@ -69,8 +81,10 @@ def show(name: Name) -> None:
 @app.command()
 def export(
     name: Name,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", show_default=False, help=(
-        "Write to a file instead of standard output."))] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", show_default=False, help=("Write to a file instead of standard output.")),
+    ] = None,
     format_: Annotated[str, typer.Option("--format", metavar="NAME", help="markdown or json.")] = "markdown",
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
@@ -94,8 +108,11 @@ def export(
 
 
 @app.command()
-def rm(names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, autocompletion=session_names,
-                                                  help="One or more names.")]) -> None:
+def rm(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", show_default=False, autocompletion=session_names, help="One or more names.")
+    ],
+) -> None:
     """Delete saved chats, with their KV states."""
     store = _store()
     for name in names:

@@ -1,4 +1,5 @@
 """The options that /set knows inside a chat: what is taken, which values hold, and where these come from."""
+
 from __future__ import annotations
 
 import difflib
@@ -22,7 +23,7 @@ class Setting:
     """One name of /set: the option of `Model.chat` behind it, and what its text means. `words`: texts worth offering."""
 
     option: str
-    read: Callable[[str], object]            # raises ValueError with what to give
+    read: Callable[[str], object]  # raises ValueError with what to give
     words: tuple[str, ...] = (DEFAULT,)
 
 
@@ -56,6 +57,7 @@ def _fraction(text: str) -> float:
 
 def _whole(low: int, unset: int | None = None) -> Callable[[str], int | None]:
     """A whole number from `low` on; `unset` stands for None."""
+
     def read(text: str) -> int | None:
         try:
             number = int(text)

@@ -1,4 +1,5 @@
 """`edgellm show`: what a model file is, from its header alone."""
+
 from __future__ import annotations
 
 import math
@@ -14,8 +15,8 @@ from edgellm.errors import EdgeError, OptionError
 if TYPE_CHECKING:
     from edgellm.formats.gguf import GGUFFile
 
-Facts = dict[str, Any]                       # Any: strings, numbers and tables, as JSON has them
-LONGEST_VALUE = 4096                         # characters of one metadata value in --json; templates are longer
+Facts = dict[str, Any]  # Any: strings, numbers and tables, as JSON has them
+LONGEST_VALUE = 4096  # characters of one metadata value in --json; templates are longer
 
 
 def show(
@@ -109,7 +110,7 @@ def _memory(gguf: GGUFFile) -> Facts | None:
     """What the model needs at a usual context, and whether that is there; None for one that cannot be run."""
     from edgellm.engine.fit import fit
 
-    row = next((row for row in fit(gguf).rows if row.kv_type == "f16"), None)       # the first is the context that chats get
+    row = next((row for row in fit(gguf).rows if row.kv_type == "f16"), None)  # the first is the context that chats get
     return {"context": row.context, "bytes": row.need.total, "fits": row.fits} if row else None
 
 
@@ -133,7 +134,7 @@ def _metadata(gguf: GGUFFile) -> Facts:
     return result
 
 
-def _finite(value: Any) -> Any:              # Any: as in Facts
+def _finite(value: Any) -> Any:  # Any: as in Facts
     """The same with texts for NaN and infinities, which JSON does not have."""
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}

@@ -1,4 +1,5 @@
 """What the command line remembers between starts, in files that only the user can read."""
+
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +19,7 @@ def private_file(name: str) -> Path | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if sys.platform != "win32" and os.fstat(descriptor).st_mode & 0o077:     # an older version, or somebody, made it
+            if sys.platform != "win32" and os.fstat(descriptor).st_mode & 0o077:  # an older version, or somebody, made it
                 os.fchmod(descriptor, 0o600)
         finally:
             os.close(descriptor)

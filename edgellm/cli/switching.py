@@ -1,4 +1,5 @@
 """Which model a chat talks to: opened, introduced, exchanged for another one."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from edgellm.errors import BackendError, EdgeError, ModelNotFound, NotEnoughMemo
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
 
-BUNDLED = "which comes with edgellm"             # why the guide was taken
+BUNDLED = "which comes with edgellm"  # why the guide was taken
 
 
 class ModelSlot:
@@ -34,7 +35,7 @@ class ModelSlot:
                 raise
             self.model = opening.open_model(name, load)
 
-    def begin(self, chosen: dict[str, Any], system: str | None, why: str) -> Conversation:       # Any: options of Model.chat
+    def begin(self, chosen: dict[str, Any], system: str | None, why: str) -> Conversation:  # Any: options of Model.chat
         """A conversation with the model. `why` it was taken where the user named none.
 
         Raises OptionError for `think` and `draft`, and what opening a draft's model raises.
@@ -53,7 +54,7 @@ class ModelSlot:
         name, note = meant(name)
         if note:
             say(note)
-        opening.check(name)                      # before anything is closed
+        opening.check(name)  # before anything is closed
         conversation.drop_session()
         self.model.close()
         try:
@@ -72,14 +73,16 @@ class ModelSlot:
     def _introduce(self, conversation: Conversation, why: str) -> None:
         """Say which model answers now, and set what depends on that."""
         guide = why == BUNDLED or is_guide(self.model)
-        if not guide:                            # a model that is fetched later shall come before it
+        if not guide:  # a model that is fetched later shall come before it
             remember_model(_lasting(self._name))
         conversation.called = _lasting(self._name)
         say(_introduction(self._name, self.model, why))
         info = self.model.info
         if 0 < info.context_train < info.context:
-            say(f"warning: a context of {info.context} tokens exceeds the trained length of {info.context_train}; answers "
-                "beyond it get worse")
+            say(
+                f"warning: a context of {info.context} tokens exceeds the trained length of {info.context_train}; answers "
+                "beyond it get worse"
+            )
         if why and not guide:
             say("/model guide leads back to the guide, which explains edgellm")
         conversation.recommended = opening.sampling_of(self._name, {})
@@ -117,15 +120,17 @@ def usual_model() -> tuple[str, str]:
             resolve(last)
             return last, "used last"
         except ModelNotFound:
-            pass                             # it was deleted or moved since
+            pass  # it was deleted or moved since
     if here := installed():
         return here[0][0], "found on this machine"
     for entry, _, _ in bundled():
         return entry.name, BUNDLED
     fetched = (entry for entry in entries().values() if entry.kind == "chat" and not entry.files[0].bundled)
     small = min(fetched, key=lambda entry: entry.memory_gb)
-    raise ModelNotFound("no model is given, and none of the catalogue is on this machine: give a .gguf file, or fetch "
-                        f"{small.name} with: {fetch_command(small)} and start edgellm chat again")
+    raise ModelNotFound(
+        "no model is given, and none of the catalogue is on this machine: give a .gguf file, or fetch "
+        f"{small.name} with: {fetch_command(small)} and start edgellm chat again"
+    )
 
 
 def _lasting(name: str) -> str:

@@ -1,4 +1,5 @@
 """Rows of text in columns, as wide as the terminal allows; into pipes and files as wide as they are."""
+
 from __future__ import annotations
 
 import shutil
@@ -21,8 +22,9 @@ def wrapped(text: str, indent: int = 0) -> str:
     width = line_width()
     if width is None or len(text) <= width:
         return text
-    return textwrap.fill(text, max(width, 2 * indent), subsequent_indent=" " * indent, break_long_words=False,
-                         break_on_hyphens=False)
+    return textwrap.fill(
+        text, max(width, 2 * indent), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), optional: Sequence[int] = ()) -> str:

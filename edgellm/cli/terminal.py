@@ -1,4 +1,5 @@
 """A filter for text that others wrote (models, files): nothing in it may steer the terminal it is printed on."""
+
 from __future__ import annotations
 
 import re
@@ -6,15 +7,15 @@ import re
 # C0 but \n and \t, DEL, C1, bidirectional marks, overrides and isolates, separators of lines and paragraphs, lone surrogates
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _STRING_STARTS = {"]", "P", "X", "^", "_", "\x9d", "\x90", "\x98", "\x9e", "\x9f"}  # OSC DCS SOS PM APC, 7 and 8 bit
-_LONGEST_SEQUENCE = 64        # a real CSI is far shorter
-_LONGEST_STRING = 1024        # an unfinished string must not swallow the rest of an answer
+_LONGEST_SEQUENCE = 64  # a real CSI is far shorter
+_LONGEST_STRING = 1024  # an unfinished string must not swallow the rest of an answer
 
 
 class Filter:
     """Takes control characters and whole escape sequences out of a stream, also when they are split over pieces."""
 
     def __init__(self) -> None:
-        self._inside = ""     # "": text; "escape", "sequence" (CSI), "string" (OSC and its kin), "string escape"
+        self._inside = ""  # "": text; "escape", "sequence" (CSI), "string" (OSC and its kin), "string escape"
         self._length = 0
 
     def __call__(self, piece: str) -> str:

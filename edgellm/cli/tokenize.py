@@ -1,4 +1,5 @@
 """`edgellm tokenize`: the tokens of a text, as the model sees it."""
+
 from __future__ import annotations
 
 from typing import Annotated
@@ -11,9 +12,9 @@ from edgellm.errors import OptionError
 
 def tokenize(
     model: options.Model,
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", show_default=False, help=(
-        "The text. Default: standard input."
-    ))] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", show_default=False, help=("The text. Default: standard input."))
+    ] = None,
     special: Annotated[bool, typer.Option("--special", help="Parse names of control tokens as control tokens.")] = False,
     no_bos: Annotated[bool, typer.Option("--no-bos", help="Do not add BOS and EOS.")] = False,
     json_: options.Json = False,

@@ -1,4 +1,5 @@
 """Paths as they are typed in a chat: plain to the end of the line, or quoted and escaped as in a shell."""
+
 from __future__ import annotations
 
 import os
@@ -16,7 +17,7 @@ def unquoted(typed: str) -> str:
     for closing in ("", "'", '"'):
         try:
             words = shlex.split(typed + closing)
-        except ValueError:                       # a quotation or an escape that does not end
+        except ValueError:  # a quotation or an escape that does not end
             continue
         return words[0] if len(words) == 1 else typed
     return typed

@@ -1,4 +1,5 @@
 """`edgellm verify`: is a model file sound?"""
+
 from __future__ import annotations
 
 import typer

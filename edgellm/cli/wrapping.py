@@ -1,4 +1,5 @@
 """Breaks an answer at words while it is being written on a terminal."""
+
 from __future__ import annotations
 
 import re
@@ -6,12 +7,12 @@ from collections.abc import Callable, Iterable
 
 from rich.cells import cell_len
 
-NARROWEST = 20                                   # columns; below, the terminal does what it likes
+NARROWEST = 20  # columns; below, the terminal does what it likes
 # What the lines that follow are indented by: white space, and the mark of a list or quotation.
 _INDENT = re.compile(r"\s*(?:(?:[-*+•–>]|\d{1,3}[.)])\s+)?")
-_VERBATIM = ("```", "~~~", "|")                  # fences of code, rows of tables: such lines are left as they are
+_VERBATIM = ("```", "~~~", "|")  # fences of code, rows of tables: such lines are left as they are
 _FENCES = ("```", "~~~")
-_NOT_FIRST = frozenset("、。，．・：；！？）」』】》〉〕］｝…ー々")   # never begin a line
+_NOT_FIRST = frozenset("、。，．・：；！？）」』】》〉〕］｝…ー々")  # never begin a line
 _NOT_LAST = frozenset("（「『【《〈〔［｛")
 
 
@@ -35,10 +36,10 @@ class WordWrap:
         return "".join(self._next(char, columns) for char in text)
 
     def _begin_line(self) -> None:
-        self._line = ""                          # its beginning, as the model wrote it
-        self._column = 0                         # where the cursor is
-        self._word, self._word_width = "", 0     # the part of the last word that is on the screen
-        self._spaces = ""                        # not sent yet: at the end of a line they go
+        self._line = ""  # its beginning, as the model wrote it
+        self._column = 0  # where the cursor is
+        self._word, self._word_width = "", 0  # the part of the last word that is on the screen
+        self._spaces = ""  # not sent yet: at the end of a line they go
 
     def _next(self, char: str, columns: int) -> str:
         if not char or char[0] == "\x1b":
@@ -67,10 +68,10 @@ class WordWrap:
 
     def _visible(self, char: str, columns: int) -> str:
         """A character of a word."""
-        width, limit = cell_len(char), columns - 1       # the last column stays free: terminals differ in what comes after it
+        width, limit = cell_len(char), columns - 1  # the last column stays free: terminals differ in what comes after it
         before = self._word[-1:]
         if (width > 1 or cell_len(before) > 1) and char not in _NOT_FIRST and before not in _NOT_LAST:
-            self._word, self._word_width = "", 0         # such scripts break between any two characters
+            self._word, self._word_width = "", 0  # such scripts break between any two characters
         spaces, self._spaces = self._spaces, ""
         indent = min(cell_len(_INDENT.match(self._line)[0]), columns // 2)  # type: ignore[index]  # it matches ""
         start = self._column - self._word_width + len(spaces)
@@ -81,7 +82,7 @@ class WordWrap:
             wipe = f"\x1b[{self._word_width}D\x1b[K" if self._word_width else ""
             sent = f"{wipe}\n{' ' * indent}{self._word}"
             self._column = indent + self._word_width + width
-        else:                                            # longer than a line: the terminal goes on in its first column
+        else:  # longer than a line: the terminal goes on in its first column
             self._column += len(spaces) + width
             self._column = width if self._column > columns else self._column
         self._word, self._word_width = self._word + char, self._word_width + width

@@ -1,4 +1,5 @@
 """LoRA adapters of a model: read from GGUF files, checked against it, laid behind each other, and scaled for each conversation."""
+
 from __future__ import annotations
 
 import hashlib
@@ -28,9 +29,9 @@ Asked = Sequence[tuple[str | os.PathLike[str], float] | str | os.PathLike[str]]
 A, B = ".lora_a", ".lora_b"
 MOST_RANK = 4096
 MOST_SCALE = float(np.finfo(np.float32).max)
-MOST_SETS = 256                                  # combinations of scales that conversations have at a time
-PLAIN = ("F32", "F16", "BF16")                   # weights that are not quantised
-RANK_MULTIPLE = 8                                # of all ranks together: whole vectors for the kernels
+MOST_SETS = 256  # combinations of scales that conversations have at a time
+PLAIN = ("F32", "F16", "BF16")  # weights that are not quantised
+RANK_MULTIPLE = 8  # of all ranks together: whole vectors for the kernels
 
 
 def asked_for(adapters: object) -> list[tuple[str, float]]:
@@ -65,27 +66,39 @@ class Adapter:
         if not self.factors:
             raise BadTensorInfo("has no lora_a and lora_b, so it adapts nothing; convert it again", file=path)
 
-    def _pair(self, store: WeightStore, name: str, kinds: Mapping[str, str],
-              shapes: Mapping[str, tuple[int, ...]]) -> tuple[Floats, Floats]:
+    def _pair(
+        self, store: WeightStore, name: str, kinds: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
+    ) -> tuple[Floats, Floats]:
         field = name + A
         if name not in kinds and name in shapes:
-            raise Unsupported("adapts matrices of heads, of which edgellm adapts none; leave that module out of the "
-                              "adapter, or merge the adapter into the model", file=self.path, field=field)
+            raise Unsupported(
+                "adapts matrices of heads, of which edgellm adapts none; leave that module out of the "
+                "adapter, or merge the adapter into the model",
+                file=self.path,
+                field=field,
+            )
         if name not in kinds:
-            raise Unsupported("adapts a weight that the model does not have or that cannot be adapted; take the adapter of this "
-                              "model", file=self.path, field=field)
+            raise Unsupported(
+                "adapts a weight that the model does not have or that cannot be adapted; take the adapter of this model",
+                file=self.path,
+                field=field,
+            )
         *experts, rows, columns = shapes[name]
         a, b = (_values(store, name + half, self.path, len(shapes[name])) for half in (A, B))
         embeds = kinds[name] == "embed"
         wanted = (*experts, rows, columns) if embeds else (*experts, columns, rows)
         given = (*a.shape[:-2], a.shape[-2] if embeds else a.shape[-1], b.shape[-2])
         if given != wanted or b.shape[:-2] != a.shape[:-2]:
-            raise ShapeMismatch(f"is for a weight of {given}, and the model's is {wanted}; take the adapter of this model",
-                                file=self.path, field=field)
+            raise ShapeMismatch(
+                f"is for a weight of {given}, and the model's is {wanted}; take the adapter of this model",
+                file=self.path,
+                field=field,
+            )
         ranks = (a.shape[-1] if embeds else a.shape[-2], b.shape[-1])
         if ranks[0] != ranks[1] or not 1 <= ranks[0] <= MOST_RANK:
-            raise ShapeMismatch(f"has rank {ranks[0]}, and its lora_b {ranks[1]}; convert the adapter again", file=self.path,
-                                field=field)
+            raise ShapeMismatch(
+                f"has rank {ranks[0]}, and its lora_b {ranks[1]}; convert the adapter again", file=self.path, field=field
+            )
         return a, b
 
     def rank(self, name: str) -> int:
@@ -164,8 +177,9 @@ class AdapterSets:
         for path, scale in asked_for(asked):
             here = [k for k, adapter in enumerate(self.adapters) if adapter.path == str(Path(path).resolve())]
             if not here:
-                raise OptionError(f"adapters={shown(path)} was not loaded with the model; give load(..., adapters=[({shown(path)}, "
-                                  "0.0)]).")
+                raise OptionError(
+                    f"adapters={shown(path)} was not loaded with the model; give load(..., adapters=[({shown(path)}, 0.0)])."
+                )
             scales[here[0]] += scale
         return self.number(scales)
 
@@ -247,14 +261,22 @@ def _alpha(gguf: GGUFFile, architecture: str) -> float:
     """`adapter.lora.alpha`, once the file is known to be an adapter of this architecture."""
     kind, of = gguf.metadata.get("general.type"), gguf.metadata.get("general.architecture")
     if kind != "adapter" or gguf.metadata.get("adapter.type") != "lora":
-        raise Unsupported(f"is not a LoRA adapter (its general.type is {shown(kind)}); give a GGUF file that edgellm "
-                          "convert made of one", file=gguf.path)
+        raise Unsupported(
+            f"is not a LoRA adapter (its general.type is {shown(kind)}); give a GGUF file that edgellm convert made of one",
+            file=gguf.path,
+        )
     if of != architecture:
-        raise Unsupported(f"is an adapter of a {shown(of)} model, and this one is {architecture}; take the adapter of this model",
-                          file=gguf.path, field="general.architecture")
+        raise Unsupported(
+            f"is an adapter of a {shown(of)} model, and this one is {architecture}; take the adapter of this model",
+            file=gguf.path,
+            field="general.architecture",
+        )
     if (field := next((key for key in gguf.metadata if key.startswith("adapter.alora.")), None)) is not None:
-        raise Unsupported("is of an aLoRA, which begins at certain tokens; edgellm runs adapters that hold for all tokens",
-                          file=gguf.path, field=field)
+        raise Unsupported(
+            "is of an aLoRA, which begins at certain tokens; edgellm runs adapters that hold for all tokens",
+            file=gguf.path,
+            field=field,
+        )
     alpha = gguf.metadata.get("adapter.lora.alpha", 0.0)
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise BadHParam(f"is {shown(alpha)}; convert the adapter again", file=gguf.path, field="adapter.lora.alpha")
@@ -271,8 +293,9 @@ def _names(gguf: GGUFFile) -> list[str]:
         found.setdefault(base, set()).add(dot + half)
     for base, halves in found.items():
         for missing in {A, B} - halves:
-            raise BadTensorInfo("is missing, while its other half is there; get a complete file", file=gguf.path,
-                                field=base + missing)
+            raise BadTensorInfo(
+                "is missing, while its other half is there; get a complete file", file=gguf.path, field=base + missing
+            )
     return list(found)
 
 

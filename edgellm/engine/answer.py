@@ -1,4 +1,5 @@
 """One answer as it is computed: tokens are sampled, shown as pieces of text, and end at a stop text or a limit."""
+
 from __future__ import annotations
 
 import threading
@@ -27,7 +28,7 @@ from edgellm.sampling import Sampler
 from edgellm.sampling.logprobs import log_probabilities
 from edgellm.tokenizer import StreamDecoder
 
-AHEAD = 2                                        # tokens that are computed before a reader asks for them, in steps that others want
+AHEAD = 2  # tokens that are computed before a reader asks for them, in steps that others want
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,51 +36,60 @@ class Request:
     """What one generation needs; `decoder` is None for models without a tokenizer: their pieces have no text."""
 
     prompt: TokenIds
-    max_tokens: int | None                       # None: no limit
+    max_tokens: int | None  # None: no limit
     end_tokens: Collection[int]
     sampler: Sampler
     decoder: StreamDecoder | None
     stops: StopText
     progress: PromptProgress | None = None
-    thinking: ThinkingSplitter | None = None     # for answers that may begin with thinking
-    calls_back: bool = False                     # whether the sampler calls processors
-    messages: Visible | None = None              # of a conversation, for telling which of them are forgotten
-    kept: int | None = None                      # of the first tokens are never evicted; None: the sinks
-    limit: int | None = None                     # of tokens, after which the answer ends; None: there is no end to the context
-    logprobs: int | None = None                  # log probabilities of each token, and of so many of the likeliest
-    stop_loops: bool = False                     # end an answer that repeats itself
-    parse: Callable[[str], Any] | None = None    # for the result
-    calls: CallSplitter | None = None            # for answers that may call tools
+    thinking: ThinkingSplitter | None = None  # for answers that may begin with thinking
+    calls_back: bool = False  # whether the sampler calls processors
+    messages: Visible | None = None  # of a conversation, for telling which of them are forgotten
+    kept: int | None = None  # of the first tokens are never evicted; None: the sinks
+    limit: int | None = None  # of tokens, after which the answer ends; None: there is no end to the context
+    logprobs: int | None = None  # log probabilities of each token, and of so many of the likeliest
+    stop_loops: bool = False  # end an answer that repeats itself
+    parse: Callable[[str], Any] | None = None  # for the result
+    calls: CallSplitter | None = None  # for answers that may call tools
     drafter: Drafter | None = None
 
 
 class Answer(Task):
     """Tokens become pieces when a reader is there for them, so that what nobody has read can be left out at the end."""
 
-    def __init__(self, request: Request, lock: threading.RLock, *, context: int, sinks: int, positions: int | None,
-                 home: Home | None, background: bool) -> None:
+    def __init__(
+        self,
+        request: Request,
+        lock: threading.RLock,
+        *,
+        context: int,
+        sinks: int,
+        positions: int | None,
+        home: Home | None,
+        background: bool,
+    ) -> None:
         super().__init__(array("i", request.prompt.tobytes()), lock, home=home, background=background)
         limits = [limit for limit in (positions, request.limit) if limit is not None]
         self.kept = request.kept
         self._request, self._context, self._sinks = request, context, sinks if request.kept is None else request.kept
         self._positions = min(limits) if limits else None
         self.calls_back = request.calls_back
-        self.draining = False                    # all of it is wanted, in one piece
-        self.reports = False                     # the reader wants to know how far the prompt is
-        self._news = self._told = 0              # tokens of the prompt that are read, and of which the reader knows
+        self.draining = False  # all of it is wanted, in one piece
+        self.reports = False  # the reader wants to know how far the prompt is
+        self._news = self._told = 0  # tokens of the prompt that are read, and of which the reader knows
         self.result: Generation | None = None
-        self.n_prompt = self._shown = len(self.ids)              # `_shown`: of prompt and answer
-        self._text, self._thinking = bytearray(), bytearray()    # UTF-8: 50,000 pieces as str objects would be 3 MB
-        self._piece: Piece | None = None         # for the reader
-        self._end: StopReason | None = None      # why no token comes after the newest
+        self.n_prompt = self._shown = len(self.ids)  # `_shown`: of prompt and answer
+        self._text, self._thinking = bytearray(), bytearray()  # UTF-8: 50,000 pieces as str objects would be 3 MB
+        self._piece: Piece | None = None  # for the reader
+        self._end: StopReason | None = None  # why no token comes after the newest
         self._calls: list[ToolCall] = []
         self._logprobs: list[TokenLogprobs] = []
-        self._drawn: list[TokenLogprobs] = []    # of the tokens that `sample` found
-        self._guessed = 0                        # tokens of the draft that the step checks
-        self._checked: tuple[int, ...] = ()      # those that were right, before the token that `sample` found
+        self._drawn: list[TokenLogprobs] = []  # of the tokens that `sample` found
+        self._guessed = 0  # tokens of the draft that the step checks
+        self._checked: tuple[int, ...] = ()  # those that were right, before the token that `sample` found
         self._cached = 0
-        self._asked = 0.0                        # time.perf_counter() of the first request for a piece
-        self._since = 0.0                        # since when the next token is computed
+        self._asked = 0.0  # time.perf_counter() of the first request for a piece
+        self._since = 0.0  # since when the next token is computed
         self._first = self._prompt_seconds = self._token_seconds = 0.0
 
     # --- for readers -------------------------------------------------------------------------------------------------------
@@ -115,7 +125,7 @@ class Answer(Task):
     def may_run_ahead(self) -> bool:
         if self._end is not None or self.result is not None:
             return False
-        if len(self.ids) == self.n_prompt:       # a reader that waits for the answer, and has not yet heard how far the prompt is
+        if len(self.ids) == self.n_prompt:  # a reader that waits for the answer, and has not yet heard how far the prompt is
             return self.waiting and self.conversation is not None
         return len(self.ids) < self._shown + AHEAD
 
@@ -211,9 +221,12 @@ class Answer(Task):
         drafter, limit = self._request.drafter, self._request.max_tokens
         if drafter is None or len(self.ids) == self.n_prompt:
             return []
-        looked = self.n_prompt + (len(self.ids) - self.n_prompt) // EVERY * EVERY        # the length at the last look for loops
-        ends = (self._positions, None if limit is None else self.n_prompt + limit,
-                looked + EVERY if self._request.stop_loops else None)
+        looked = self.n_prompt + (len(self.ids) - self.n_prompt) // EVERY * EVERY  # the length at the last look for loops
+        ends = (
+            self._positions,
+            None if limit is None else self.n_prompt + limit,
+            looked + EVERY if self._request.stop_loops else None,
+        )
         most = [end - len(self.ids) - 1 for end in ends if end is not None]
         return drafter.propose(self.ids, max(0, min(most, default=MOST)))
 
@@ -235,7 +248,7 @@ class Answer(Task):
             self._end = "eog"
         else:
             self.ids.append(token)
-            if not self._guessed:                # else it has followed the tokens while they were drawn
+            if not self._guessed:  # else it has followed the tokens while they were drawn
                 self._request.sampler.accept(token)
             self._end = self._reason()
         self._logprobs += self._drawn[: len(self.ids) - before]
@@ -305,8 +318,26 @@ class Answer(Task):
     def _finish(self, reason: StopReason) -> None:
         answer = self.ids[self.n_prompt : self._shown]
         evicted, forgotten = self.eviction() or (0, ())
-        stats = Stats(self.n_prompt, self._cached, evicted, len(answer), self._first, self._prompt_seconds, self._token_seconds,
-                      forgotten, *((drafter.drafted, drafter.accepted) if (drafter := self._request.drafter) else (0, 0)))
+        stats = Stats(
+            self.n_prompt,
+            self._cached,
+            evicted,
+            len(answer),
+            self._first,
+            self._prompt_seconds,
+            self._token_seconds,
+            forgotten,
+            *((drafter.drafted, drafter.accepted) if (drafter := self._request.drafter) else (0, 0)),
+        )
         logprobs = tuple(self._logprobs[: len(answer)]) if self._request.logprobs is not None else None
-        self.result = Generation(self._text.decode(), tuple(answer), reason, stats, self._request.sampler.seed,
-                                 self._thinking.decode(), logprobs, tuple(self._calls), parse=self._request.parse)
+        self.result = Generation(
+            self._text.decode(),
+            tuple(answer),
+            reason,
+            stats,
+            self._request.sampler.seed,
+            self._thinking.decode(),
+            logprobs,
+            tuple(self._calls),
+            parse=self._request.parse,
+        )

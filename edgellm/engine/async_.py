@@ -1,4 +1,5 @@
 """Generation under asyncio: each answer is computed in a thread of its own, and cancelling its task ends the computing."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,7 +18,7 @@ from edgellm.engine.records import Event, Generation, Piece, PromptRead
 from edgellm.engine.stream import Stream
 from edgellm.errors import OptionError
 
-if TYPE_CHECKING:                                # asyncio is 3 MB, which most programs never need
+if TYPE_CHECKING:  # asyncio is 3 MB, which most programs never need
     from edgellm.engine.async_worker import AsyncWorker
 
 Prompt = str | Sequence[int] | npt.NDArray[np.integer]
@@ -29,8 +30,9 @@ class _Model(Protocol):
     def stream(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Stream: ...
 
     @overload
-    def chat(self, messages: Sequence[Message], *, stream: Literal[False] = False,
-             **options: Unpack[ChatKeywords]) -> Generation: ...
+    def chat(
+        self, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
+    ) -> Generation: ...
     @overload
     def chat(self, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]) -> Stream: ...
 
@@ -47,14 +49,17 @@ class AsyncTwins:
         return AsyncStream(lambda: self.stream(prompt, **options))
 
     @overload
-    async def achat(self: _Model, messages: Sequence[Message], *, stream: Literal[False] = False,
-                    **options: Unpack[ChatKeywords]) -> Generation: ...
+    async def achat(
+        self: _Model, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
+    ) -> Generation: ...
     @overload
-    async def achat(self: _Model, messages: Sequence[Message], *, stream: Literal[True],
-                    **options: Unpack[ChatKeywords]) -> AsyncStream: ...
+    async def achat(
+        self: _Model, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]
+    ) -> AsyncStream: ...
 
-    async def achat(self: _Model, messages: Sequence[Message], *, stream: bool = False,
-                    **options: Unpack[ChatKeywords]) -> Generation | AsyncStream:
+    async def achat(
+        self: _Model, messages: Sequence[Message], *, stream: bool = False, **options: Unpack[ChatKeywords]
+    ) -> Generation | AsyncStream:
         """`chat` without blocking the event loop: a Generation, or an AsyncStream with `stream=True`."""
         stream = check_flag("stream", stream)
         if check_flag("run_tools", options.get("run_tools", False)) and not stream:

@@ -1,4 +1,5 @@
 """The thread that computes an answer for an event loop."""
+
 from __future__ import annotations
 
 import asyncio
@@ -10,7 +11,7 @@ from typing import Any  # what a task returns
 from edgellm.engine.records import Eviction, Generation, Piece, PromptRead
 from edgellm.engine.stream import Stream
 
-AHEAD = 8                                        # pieces that may be computed before they are asked for
+AHEAD = 8  # pieces that may be computed before they are asked for
 
 
 class AsyncWorker:
@@ -30,7 +31,7 @@ class AsyncWorker:
     async def next(self) -> Piece | PromptRead | Generation | BaseException:
         """What comes next: pieces, and at the end the result, or what the computing raised."""
         task = asyncio.current_task()
-        if task is not None and task not in self._tasks:     # it may be cancelled while it does something else with a piece
+        if task is not None and task not in self._tasks:  # it may be cancelled while it does something else with a piece
             self._tasks.add(task)
             task.add_done_callback(self._ended)
         try:
@@ -40,7 +41,7 @@ class AsyncWorker:
             raise
         self._room.release()
         if isinstance(item, Generation | BaseException):
-            self._items.put_nowait(item)         # the end is for all that wait: one may close what another reads
+            self._items.put_nowait(item)  # the end is for all that wait: one may close what another reads
         return item
 
     def evicted(self) -> Eviction | None:
@@ -54,13 +55,13 @@ class AsyncWorker:
 
     def cancel(self) -> None:
         """End the computing at the next token, from any thread, without waiting."""
-        self._cancelled = True                   # before the stream is looked for: `_run` does it the other way round
+        self._cancelled = True  # before the stream is looked for: `_run` does it the other way round
         if self._stream is not None:
             self._stream.cancel()
         self._room.release()
 
     def _run(self) -> None:
-        with contextlib.suppress(RuntimeError):              # the event loop is closed: nobody waits for anything
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for anything
             try:
                 self._stream = stream = self._begin()
                 if self._cancelled:

@@ -1,4 +1,5 @@
 """On which back end a model runs: what was asked for, or for "auto" an accelerator where the model fits it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class Place:
 
     backend: Backend
     note: str = ""
-    crowded: bool = False                        # an accelerator is there, and the model does not fit it
+    crowded: bool = False  # an accelerator is there, and the model does not fit it
 
 
 def check_name(backend: str) -> None:
@@ -50,7 +51,7 @@ def place(backend: str, gguf: GGUFFile, graph: Graph, context: int, sinks: int, 
     try:
         needed = ACCELERATOR.need(graph, gguf, layout, BackendOptions(kv_type))
     except (Unsupported, BackendError) as error:
-        reason = str(error).removeprefix(f"{gguf.path}: ").rpartition(";")[0]        # without what to do
+        reason = str(error).removeprefix(f"{gguf.path}: ").rpartition(";")[0]  # without what to do
         return Place(cpu, f"running on the CPU: MLX cannot run this model ({reason})")
     return by_size(needed, ACCELERATOR.capacity())
 

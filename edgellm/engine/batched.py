@@ -1,4 +1,5 @@
 """Speed of several conversations in shared steps, as llama-batched-bench means it: prompts of each, then tokens of all at once."""
+
 from __future__ import annotations
 
 import random
@@ -44,10 +45,20 @@ class Batched:
     def report(self, model: Model) -> dict[str, object]:
         """The fields of llama-batched-bench's JSON lines, and what ran."""
         return {
-            "model_filename": str(model.info.path), "backend": model.info.backend, "n_threads": model.info.threads,
-            "n_kv_max": self.n * model.context, "n_batch": model.engine.layout.chunk, "pp": self.prompt, "tg": self.generated,
-            "pl": self.n, "n_kv": self.n * (self.prompt + self.generated), "t_pp": self.prompt_seconds,
-            "speed_pp": self.prompt_speed, "t_tg": self.seconds, "speed_tg": self.speed, "t": self.prompt_seconds + self.seconds,
+            "model_filename": str(model.info.path),
+            "backend": model.info.backend,
+            "n_threads": model.info.threads,
+            "n_kv_max": self.n * model.context,
+            "n_batch": model.engine.layout.chunk,
+            "pp": self.prompt,
+            "tg": self.generated,
+            "pl": self.n,
+            "n_kv": self.n * (self.prompt + self.generated),
+            "t_pp": self.prompt_seconds,
+            "speed_pp": self.prompt_speed,
+            "t_tg": self.seconds,
+            "speed_tg": self.speed,
+            "t": self.prompt_seconds + self.seconds,
             "speed": self.total,
         }
 

@@ -1,4 +1,5 @@
 """The options of `chat` beside those of every generation."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,24 +10,24 @@ from edgellm.engine.generation_options import GenerationKeywords
 from edgellm.engine.integers import as_int
 from edgellm.errors import OptionError, shown
 
-TAKEN = ("self", "messages", "tools")            # names of `ChatTemplate.render`
+TAKEN = ("self", "messages", "tools")  # names of `ChatTemplate.render`
 
 
 class ChatKeywords(GenerationKeywords, total=False):
     """The keywords of `chat`."""
 
-    tools: Sequence[Callable[..., Any] | Mapping[str, Any]] | None       # what the model may call
-    run_tools: bool                              # carry its calls out and go on
-    max_rounds: int                              # of calls that are carried out, at most
-    template_options: Mapping[str, Any] | None   # what else the template asks for
-    think: bool | None                           # whether it thinks before it answers; None: as its template has it
-    think_budget: int | None                     # tokens of thinking at most; then it is closed
+    tools: Sequence[Callable[..., Any] | Mapping[str, Any]] | None  # what the model may call
+    run_tools: bool  # carry its calls out and go on
+    max_rounds: int  # of calls that are carried out, at most
+    template_options: Mapping[str, Any] | None  # what else the template asks for
+    think: bool | None  # whether it thinks before it answers; None: as its template has it
+    think_budget: int | None  # tokens of thinking at most; then it is closed
 
 
 def generation_part(options: ChatKeywords) -> GenerationKeywords:
     """The options that every generation has."""
     ours = ChatKeywords.__annotations__.keys() - GenerationKeywords.__annotations__.keys()
-    return {name: value for name, value in options.items() if name not in ours}      # type: ignore[return-value]  # a part of it
+    return {name: value for name, value in options.items() if name not in ours}  # type: ignore[return-value]  # a part of it
 
 
 def check_rounds(asked: object) -> int:
@@ -42,8 +43,9 @@ def check_template_options(asked: object) -> Mapping[str, Any]:
     if asked is None:
         return {}
     if not isinstance(asked, Mapping) or not all(isinstance(name, str) for name in asked):
-        raise OptionError(f"template_options={shown(asked)} is not a mapping of names to values; give e.g. "
-                          '{"enable_thinking": False}.')
+        raise OptionError(
+            f'template_options={shown(asked)} is not a mapping of names to values; give e.g. {{"enable_thinking": False}}.'
+        )
     if taken := next((name for name in asked if name in TAKEN), None):
         raise OptionError(f"template_options has {taken!r}, which templates are given by chat itself; leave it out.")
     return asked

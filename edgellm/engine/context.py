@@ -1,4 +1,5 @@
 """How many tokens a conversation sees: the default, what may be asked for, and whether its keys and values fit into memory."""
+
 from __future__ import annotations
 
 import itertools
@@ -10,12 +11,12 @@ from edgellm.errors import OptionError, shown
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout, plan_documents, plan_memory
 
-DEFAULT_CONTEXT = 4096                           # or what the model was trained for, where that is less: always tried
-LONGEST_CONTEXT = 131072                         # that is taken unasked
-SHARE = 4                                        # a longer context than the default may take this part of the free memory
+DEFAULT_CONTEXT = 4096  # or what the model was trained for, where that is less: always tried
+LONGEST_CONTEXT = 131072  # that is taken unasked
+SHARE = 4  # a longer context than the default may take this part of the free memory
 MOST_SINKS = 2**20
-SMALLEST_CONTEXT = 512                           # of those that are taken unasked
-SHORTEST_STEP = 512                              # tokens of a step of documents, at most: fewer would read the weights too often
+SMALLEST_CONTEXT = 512  # of those that are taken unasked
+SHORTEST_STEP = 512  # tokens of a step of documents, at most: fewer would read the weights too often
 
 
 def check_sinks(sinks: object) -> int:
@@ -30,8 +31,10 @@ def check_pinned(pinned: object) -> int:
     """The first tokens of a conversation that may stay. Raises OptionError."""
     number = as_int(pinned)
     if number is None or not 0 <= number <= MOST_SINKS:
-        raise OptionError(f"pinned={shown(pinned)} is not possible; give a number of tokens from 0 to {MOST_SINKS}, such as "
-                          "those of the system prompt.")
+        raise OptionError(
+            f"pinned={shown(pinned)} is not possible; give a number of tokens from 0 to {MOST_SINKS}, such as "
+            "those of the system prompt."
+        )
     return number
 
 
@@ -41,8 +44,10 @@ def choose_context(asked: int | None, sinks: int, trained: int) -> int:
     context = min(trained, DEFAULT_CONTEXT) if asked is None else as_int(asked)
     if context is None or not sinks + 2 <= context <= 2**30:
         given = asked if context is None else context
-        raise OptionError(f"context={shown(given)} is not possible; give a number of tokens from {sinks + 2} (two more than "
-                          f"sinks={sinks}) to {2**30}.")
+        raise OptionError(
+            f"context={shown(given)} is not possible; give a number of tokens from {sinks + 2} (two more than "
+            f"sinks={sinks}) to {2**30}."
+        )
     return context
 
 
@@ -69,8 +74,10 @@ def choices(asked: int | None, sinks: int, trained: int, kv_types: Sequence[str]
 def check_share(needed: int, context: int, available: int) -> None:
     """Raises OptionError where a context that nobody asked for would take more than its share of the memory that is free."""
     if needed > available // SHARE:
-        raise OptionError(f"context={context} takes {needed / 2**30:.1f} GiB for keys and values, more than the {SHARE}th part "
-                          "of the free memory; give a shorter one.")
+        raise OptionError(
+            f"context={context} takes {needed / 2**30:.1f} GiB for keys and values, more than the {SHARE}th part "
+            "of the free memory; give a shorter one."
+        )
 
 
 def check_learned(context: int, trained: int) -> None:
@@ -83,13 +90,16 @@ def plan(graph: Graph, context: int, sinks: int, backend: Backend, pinned: int =
     """The memory layout of a graph on a back end. A document is computed in one step, so that all of it is seen."""
     if graph.embeds:
         return plan_documents(graph.kv_states, context=context, chunk=max(context, SHORTEST_STEP))
-    return plan_memory(graph.states, context=context, sinks=sinks, chunk=min(backend.chunk, context),
-                       pinned=min(pinned, context // 2))
+    return plan_memory(
+        graph.states, context=context, sinks=sinks, chunk=min(backend.chunk, context), pinned=min(pinned, context // 2)
+    )
 
 
 def check_memory(needed: int, context: int, available: int) -> None:
     """Raises OptionError where keys and values of a full context would not fit into the memory that is free."""
     if needed > available:
         fitting = int(context * available / needed * 0.8)
-        raise OptionError(f"context={context} needs {needed / 2**30:.1f} GiB for keys and values, but {available / 2**30:.1f} GiB "
-                          f"of memory are free; give about {fitting} or fewer, or close other programs.")
+        raise OptionError(
+            f"context={context} needs {needed / 2**30:.1f} GiB for keys and values, but {available / 2**30:.1f} GiB "
+            f"of memory are free; give about {fitting} or fewer, or close other programs."
+        )

@@ -1,4 +1,5 @@
 """What a conversation leaves out when its context is full, and which messages a model no longer sees."""
+
 from __future__ import annotations
 
 import itertools
@@ -14,9 +15,9 @@ from edgellm.errors import ContextFull, OptionError, shown
 
 ContextPolicy = Literal["ring", "error", "drop-oldest-turns"]
 POLICIES: tuple[ContextPolicy, ...] = ("ring", "error", "drop-oldest-turns")
-ROOM = 4                                         # where turns are dropped, this part of the context is kept for the answer
-PIECES = 4                                       # turns go by this part of the context, so that the rest is not read anew each time
-PINNED = "pinned"                                # the key of a message that stays
+ROOM = 4  # where turns are dropped, this part of the context is kept for the answer
+PIECES = 4  # turns go by this part of the context, so that the rest is not read anew each time
+PINNED = "pinned"  # the key of a message that stays
 
 
 class Prompt(NamedTuple):
@@ -42,18 +43,18 @@ class Visible:
 
     prompt: Prompt
     kept: tuple[int, ...]
-    texts: tuple[str, ...]                       # of the kept messages
-    dropped: tuple[int, ...]                     # left out from the start
-    count: Callable[[str], int]                  # tokens of a text
-    n_stay: int = 0                              # of the first messages that are kept, which the ring never evicts
-    kept_tokens: int | None = None               # of those; None: nothing but the sinks stays
+    texts: tuple[str, ...]  # of the kept messages
+    dropped: tuple[int, ...]  # left out from the start
+    count: Callable[[str], int]  # tokens of a text
+    n_stay: int = 0  # of the first messages that are kept, which the ring never evicts
+    kept_tokens: int | None = None  # of those; None: nothing but the sinks stays
 
     def forgotten(self, first: int) -> tuple[int, ...]:
         """Numbers of the messages that are dropped, or end before token `first` of the prompt."""
         if first <= 0:
             return self.dropped
         ends = self._ends()
-        low, high = 0, len(ends)                 # messages before `low` are out, those from `high` on are not
+        low, high = 0, len(ends)  # messages before `low` are out, those from `high` on are not
         while low < high:
             middle = (low + high) // 2
             if self.count(self.prompt.rendered.text[: ends[middle]]) <= first:
@@ -66,8 +67,10 @@ class Visible:
         """The same, with the first messages never evicted. Raises ContextFull where they have more tokens than that."""
         tokens = self.count(self.prompt.rendered.text[: self._ends()[n_stay - 1]])
         if tokens > most:
-            raise ContextFull(f"what is pinned has {tokens} tokens (system prompt, tools and the pinned messages after it), and "
-                              f"pinned={most} was given; load the model with more, or shorten it.")
+            raise ContextFull(
+                f"what is pinned has {tokens} tokens (system prompt, tools and the pinned messages after it), and "
+                f"pinned={most} was given; load the model with more, or shorten it."
+            )
         return replace(self, n_stay=n_stay, kept_tokens=tokens)
 
     def _ends(self) -> list[int]:
@@ -80,8 +83,17 @@ class Visible:
         return ends
 
 
-def fit(messages: Sequence[Message], encode: Encode, count: Callable[[str], int], policy: ContextPolicy, *, context: int,
-        slides: bool, max_tokens: int | None, pinned: int = 0) -> Visible:
+def fit(
+    messages: Sequence[Message],
+    encode: Encode,
+    count: Callable[[str], int],
+    policy: ContextPolicy,
+    *,
+    context: int,
+    slides: bool,
+    max_tokens: int | None,
+    pinned: int = 0,
+) -> Visible:
     """The prompt of a conversation under a policy. Raises ContextFull where it cannot be made to fit. `pinned`: of its first tokens
     so many can stay in the ring, 0 for no more than the sinks.
 
@@ -97,20 +109,31 @@ def fit(messages: Sequence[Message], encode: Encode, count: Callable[[str], int]
     if drops and len(prompt.ids) > context - room:
         left, prompt = _shortened(messages, encode, count, prompt, context, room, fails=policy != "ring" or not slides)
     elif policy == "error" and len(prompt.ids) > context:
-        raise ContextFull(f"the conversation has {len(prompt.ids)} tokens, and the context holds {context}; shorten it, load the "
-                          "model with a larger context, or choose another context_policy.")
+        raise ContextFull(
+            f"the conversation has {len(prompt.ids)} tokens, and the context holds {context}; shorten it, load the "
+            "model with a larger context, or choose another context_policy."
+        )
     here = set(left)
-    seen = Visible(prompt, tuple(left), tuple(_text(messages[k]) for k in left),
-                   tuple(k for k in range(len(messages)) if k not in here), count)
+    seen = Visible(
+        prompt, tuple(left), tuple(_text(messages[k]) for k in left), tuple(k for k in range(len(messages)) if k not in here), count
+    )
     return seen.pinning(n_stay, pinned) if policy == "ring" and n_stay else seen
 
 
-def _shortened(messages: Sequence[Message], encode: Encode, count: Callable[[str], int], prompt: Prompt, context: int, room: int, *,
-               fails: bool) -> tuple[list[int], Prompt]:
+def _shortened(
+    messages: Sequence[Message],
+    encode: Encode,
+    count: Callable[[str], int],
+    prompt: Prompt,
+    context: int,
+    room: int,
+    *,
+    fails: bool,
+) -> tuple[list[int], Prompt]:
     """The numbers of the messages that stay, and their prompt."""
     turns = _turns(messages)
     tokens = [count(_text(message)) for message in messages]
-    marks = max(0, len(prompt.ids) - sum(tokens)) // len(messages)       # what the template writes around each
+    marks = max(0, len(prompt.ids) - sum(tokens)) // len(messages)  # what the template writes around each
     lengths = [sum(tokens[k] + marks for k in turn) for turn in turns]
     piece = max(1, context // PIECES)
     wanted = -(-(len(prompt.ids) - (context - room)) // piece) * piece
@@ -125,8 +148,10 @@ def _shortened(messages: Sequence[Message], encode: Encode, count: Callable[[str
             break
         n += 1
     if fails and len(prompt.ids) >= context:
-        raise ContextFull(f"the message is too long: with the system prompt and pinned messages it has {len(prompt.ids)} tokens, "
-                          f"and this model sees {context}; send a shorter one, or load the model with a larger context.")
+        raise ContextFull(
+            f"the message is too long: with the system prompt and pinned messages it has {len(prompt.ids)} tokens, "
+            f"and this model sees {context}; send a shorter one, or load the model with a larger context."
+        )
     return left, prompt
 
 

@@ -1,4 +1,5 @@
 """A conversation: token ids, and the keys and values that a back end keeps for them."""
+
 from __future__ import annotations
 
 import weakref
@@ -14,7 +15,7 @@ from edgellm.memory.sequence import Sequence
 if TYPE_CHECKING:
     from edgellm.engine.task import Task
 
-Logits = npt.NDArray[np.float32]                 # (R, n_vocab)
+Logits = npt.NDArray[np.float32]  # (R, n_vocab)
 
 NO_ROWS, FIRST_ROW = np.empty(0, np.int32), np.zeros(1, np.int32)
 
@@ -29,7 +30,7 @@ class Conversation:
     def __init__(self, sequence: Sequence, state: State, adapters: int = 0) -> None:
         self.sequence, self.state, self.adapters = sequence, state, adapters
         self.user: weakref.ref[Task] | None = None
-        self.used = 0                            # a count that grows: who was used longest ago
+        self.used = 0  # a count that grows: who was used longest ago
 
     @classmethod
     def empty(cls, executable: Executable) -> Conversation:

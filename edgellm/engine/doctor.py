@@ -1,4 +1,5 @@
 """A look at this machine as a place to run models: what is there, what is wrong, and what to do about it."""
+
 from __future__ import annotations
 
 import os
@@ -16,8 +17,8 @@ from edgellm.catalogue.stores import bundled
 from edgellm.engine.thermal import thermal
 from edgellm.errors import EdgeError
 
-SMALL_MEMORY = 1 << 30                           # bytes: less holds no model that is of use
-SLOW_MEMORY = 4e9                                # bytes a second: a Raspberry Pi 4 reads as much
+SMALL_MEMORY = 1 << 30  # bytes: less holds no model that is of use
+SLOW_MEMORY = 4e9  # bytes a second: a Raspberry Pi 4 reads as much
 
 
 def examine(*, timing: bool = True) -> list[Finding]:

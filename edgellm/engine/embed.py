@@ -1,4 +1,5 @@
 """Vectors of texts: many documents in a step, each by itself, with the pooling that the file names."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 Vectors = npt.NDArray[np.float32]
 Texts = str | Sequence[str] | Sequence[int] | npt.NDArray[np.integer]
-EmbedProgress = Callable[[int, int], None]       # (done, of) texts
+EmbedProgress = Callable[[int, int], None]  # (done, of) texts
 
 NO_ROWS = np.empty(0, np.int32)
-FEW = 256                                        # tokens: steps of fewer would read the weights too often, whatever the pace
+FEW = 256  # tokens: steps of fewer would read the weights too often, whatever the pace
 
 
 class _Model(Protocol):
@@ -48,13 +49,15 @@ def documents(model: Model, texts: Texts) -> list[TokenIds]:
     if not isinstance(texts, np.ndarray) and not len(texts):
         return []
     if isinstance(texts, np.ndarray) or not any(isinstance(text, str) for text in texts):
-        return [checked_ids(texts, model.n_vocab, name="texts")]              # type: ignore[arg-type]  # ids
+        return [checked_ids(texts, model.n_vocab, name="texts")]  # type: ignore[arg-type]  # ids
     wrong = next((text for text in texts if not isinstance(text, str)), None)
     if wrong is not None:
         raise OptionError(f"texts has {shown(wrong)} among its texts; give a list of str, or the token ids of one text.")
     tokenizer = model.tokenizer
-    return [_checked(np.array(tokenizer.encode(str(text), add_special=True), np.int32), index, model)
-            for index, text in enumerate(texts)]
+    return [
+        _checked(np.array(tokenizer.encode(str(text), add_special=True), np.int32), index, model)
+        for index, text in enumerate(texts)
+    ]
 
 
 def _checked(ids: TokenIds, index: int, model: Model) -> TokenIds:
@@ -69,8 +72,10 @@ def check_lengths(ids: Sequence[TokenIds], model: Model) -> None:
         if len(each) > model.context:
             longer = model.info.slides or len(each) <= model.info.context_train
             way = f", or load the model with context={len(each)}" if longer else ""
-            raise ContextFull(f"texts[{index}] has {len(each)} tokens, and the model reads at most {model.context} at once; cut it "
-                              f"into shorter texts{way}.")
+            raise ContextFull(
+                f"texts[{index}] has {len(each)} tokens, and the model reads at most {model.context} at once; cut it "
+                f"into shorter texts{way}."
+            )
 
 
 def compute(model: Model, ids: Sequence[TokenIds], progress: EmbedProgress | None = None) -> Vectors:
@@ -85,8 +90,7 @@ def compute(model: Model, ids: Sequence[TokenIds], progress: EmbedProgress | Non
     found = np.concatenate(rows) if rows else np.empty((0, model.info.embedding), np.float32)
     if not np.isfinite(found).all():
         index = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
-        raise NumericError(f"the vector of texts[{index}] has NaN or Inf values; the model's file may be damaged: fetch it "
-                           "again.")
+        raise NumericError(f"the vector of texts[{index}] has NaN or Inf values; the model's file may be damaged: fetch it again.")
     return found
 
 

@@ -1,4 +1,5 @@
 """Computes what callers in any thread ask for, many tasks in one step; whichever caller waits does the work."""
+
 from __future__ import annotations
 
 import contextlib
@@ -17,7 +18,7 @@ from edgellm.engine.turns import WAIT, Driver, Turns
 from edgellm.errors import BackendError, ContextFull, FormatError, ModelClosed, NumericError, OptionError
 from edgellm.weights import WeightStore
 
-ENDS = 256                                       # bytes of a weight that tell it from another one
+ENDS = 256  # bytes of a weight that tell it from another one
 
 
 class Engine:
@@ -27,22 +28,30 @@ class Engine:
     reader waits for. Then the next that waits drives. Where nobody waits, nothing is computed.
     """
 
-    def __init__(self, executable: Executable, weights: WeightStore, path: str, *, positions: int | None, parallel: int = 1,
-                 state_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        weights: WeightStore,
+        path: str,
+        *,
+        positions: int | None,
+        parallel: int = 1,
+        state_bytes: int = 0,
+    ) -> None:
         """`positions`: how many the model has learned, None where they go on for ever. `parallel`: tasks computed at a time."""
         self.positions, self.layout, self._path = positions, executable.layout, path
         self.lock = threading.RLock()
-        self._changed = threading.Condition(self.lock)           # the driver's role is free
+        self._changed = threading.Condition(self.lock)  # the driver's role is free
         self._executable: Executable | None = executable
         self._weights = weights
-        self._stepping = threading.Lock()        # held while executable and weights are used
+        self._stepping = threading.Lock()  # held while executable and weights are used
         self._release = weakref.finalize(self, _release, executable, weights, self._stepping, os.getpid())
         self._process = os.getpid()
         self._cache = PrefixCache(executable, parallel, state_bytes)
         self._driver = Driver()
         self.turns = Turns(parallel, self._driver, self._cache.release)
-        self._begun: Step | None = None          # submitted ahead
-        self._reserved = 0                       # callers that want the executable for themselves
+        self._begun: Step | None = None  # submitted ahead
+        self._reserved = 0  # callers that want the executable for themselves
         self._steps = 0
 
     # --- what may be asked -------------------------------------------------------------------------------------------------
@@ -64,10 +73,10 @@ class Engine:
     def check_file(self) -> None:
         """Raises FormatError where the file was changed under its memory map, ModelClosed."""
         self.check()
-        while not self._stepping.acquire(timeout=WAIT):      # a step is computed, or the model is closed: nobody gives it back
+        while not self._stepping.acquire(timeout=WAIT):  # a step is computed, or the model is closed: nobody gives it back
             self.check()
         try:
-            self.check()                         # at the end of the program the file is closed by another thread
+            self.check()  # at the end of the program the file is closed by another thread
             if self._weights.changed():
                 raise self._file_changed()
         finally:
@@ -90,8 +99,10 @@ class Engine:
     def check_room(self, n: int) -> None:
         """Raises ContextFull where `n` tokens are more than the model has positions for."""
         if self.positions is not None and n > self.positions:
-            raise ContextFull(f"{n} tokens are more than the context of {self.positions}, and this model's learned positions "
-                              "cannot slide; shorten the prompt, or give a larger context if it was trained for one.")
+            raise ContextFull(
+                f"{n} tokens are more than the context of {self.positions}, and this model's learned positions "
+                "cannot slide; shorten the prompt, or give a larger context if it was trained for one."
+            )
 
     def add_home(self, home: Home) -> None:
         """A session was opened."""
@@ -147,7 +158,7 @@ class Engine:
         with self.lock:
             while self._driver.computes(task, beside=threading.get_ident()) and not self.closed:
                 task.wake.wait(WAIT)
-            if task not in self._driver.tasks:        # else a processor or a signal handler calls us: it ends after the step
+            if task not in self._driver.tasks:  # else a processor or a signal handler calls us: it ends after the step
                 task.end()
                 self.turns.leave(task)
                 task.wake.notify_all()
@@ -197,7 +208,7 @@ class Engine:
             finally:
                 self._reserved -= 1
             self._executable = self._begun = None
-            self._cache.clear()                  # before the back end goes, which frees what conversations gave back
+            self._cache.clear()  # before the back end goes, which frees what conversations gave back
             self._release()
             for task in (*self.turns.holders, *self.turns.queue):
                 self.turns.leave(task)
@@ -239,10 +250,10 @@ class Engine:
         tasks, outer = step.tasks(), self._driver.tasks
         self._driver.tasks = (*outer, *tasks)
         try:
-            self.lock.release()                  # inside: Ctrl-C comes after it at the earliest
+            self.lock.release()  # inside: Ctrl-C comes after it at the earliest
             outcomes = self._compute(step)
         except Exception:
-            if step.begun:                       # the tokens are in the conversations, their keys perhaps not
+            if step.begun:  # the tokens are in the conversations, their keys perhaps not
                 with self.lock:
                     for part in step.parts:
                         self._cache.forget(part.conversation)
@@ -271,7 +282,7 @@ class Engine:
             if task is own or (task.waiting and not task.advance()):
                 wanted.append(task)
                 continue
-            if task.waiting:                     # its reader has not taken the piece yet
+            if task.waiting:  # its reader has not taken the piece yet
                 task.wake.notify_all()
             if task.may_run_ahead and not task.cancelled:
                 optional.append(task)
@@ -290,9 +301,9 @@ class Engine:
             return failures
         if self.closed and threading.current_thread() is threading.main_thread():
             raise ModelClosed(f"{self._path}: the model was closed, for the program is ending.")
-        with self._stepping:                     # at the end of the program never given back to other threads
+        with self._stepping:  # at the end of the program never given back to other threads
             executable = self.check()
-            if self._weights.changed():          # 1 us; a file that is cut during a step still ends the process
+            if self._weights.changed():  # 1 us; a file that is cut during a step still ends the process
                 return [Outcome(task, None, self._file_changed()) for task in step.tasks()]
             try:
                 logits = step.wait(executable)
@@ -313,7 +324,7 @@ class Engine:
     def _fail(self, task: Task, error: Exception) -> None:
         """An error of one task alone: its reader gets it."""
         if isinstance(error, NumericError) and task.conversation is not None:
-            self._cache.forget(task.conversation)        # keys that are NaN would spoil what is computed beside them
+            self._cache.forget(task.conversation)  # keys that are NaN would spoil what is computed beside them
         task.error = error
         task.abort()
         self.turns.leave(task)
@@ -330,7 +341,7 @@ class Engine:
         self._driver.tasks = (*outer, *ahead.tasks())
         try:
             self.lock.release()
-            with contextlib.suppress(BackendError), self._stepping:          # the next step will try again and tell
+            with contextlib.suppress(BackendError), self._stepping:  # the next step will try again and tell
                 ahead.begin(self.check())
         finally:
             self.lock.acquire()

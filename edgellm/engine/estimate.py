@@ -1,4 +1,5 @@
 """What a model needs in memory, from its header: known before anything is allocated, and refused where it cannot fit."""
+
 from __future__ import annotations
 
 import sys
@@ -13,11 +14,11 @@ from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.spec import uses
 
-BASE_BYTES = (50 if sys.platform == "linux" else 95) << 20       # Python, NumPy, kernels; LLVM, where its pages stay
-TOKENIZER_BYTES = 410                            # per token, of vocabularies of 32,000 to 152,000
-START_BYTES, START_TOKEN_BYTES = 86 << 20, 60    # while a model is loaded, before its weights are read
-SMALLEST_CONTEXT = 256                           # tokens: a shorter one does not help
-AMPLE_WORK = 512 << 20                           # more than work buffers and the rest take, of one conversation
+BASE_BYTES = (50 if sys.platform == "linux" else 95) << 20  # Python, NumPy, kernels; LLVM, where its pages stay
+TOKENIZER_BYTES = 410  # per token, of vocabularies of 32,000 to 152,000
+START_BYTES, START_TOKEN_BYTES = 86 << 20, 60  # while a model is loaded, before its weights are read
+SMALLEST_CONTEXT = 256  # tokens: a shorter one does not help
+AMPLE_WORK = 512 << 20  # more than work buffers and the rest take, of one conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,9 @@ class Need:
         return self.kv + self.work + self.base
 
 
-def need(backend: Backend, gguf: GGUFFile, graph: Graph, layout: MemoryLayout, options: BackendOptions, *,
-         copied: bool = False) -> Need:
+def need(
+    backend: Backend, gguf: GGUFFile, graph: Graph, layout: MemoryLayout, options: BackendOptions, *, copied: bool = False
+) -> Need:
     """What running `graph`, optimised, takes on a back end. `copied`: the file is read into memory, all of it."""
     there = backend.need(graph, gguf, layout, options)
     base = base_bytes(gguf, 0 if backend.copies_weights else there.total)
@@ -82,5 +84,7 @@ def check(needed: Need, context: int, path: str, *, free: Memory | None = None) 
         way = f"take a context of {shorter} tokens or fewer (--context), or close other programs"
     else:
         way = "take a smaller model or type (edgellm fit shows which), or close other programs"
-    raise NotEnoughMemory(f"{Path(path).name} needs {needed.total / 1e9:.2f} GB with a context of {context} tokens and "
-                          f"{have / 1e9:.2f} GB can be used; {way}; --force (force=True) loads it anyway")
+    raise NotEnoughMemory(
+        f"{Path(path).name} needs {needed.total / 1e9:.2f} GB with a context of {context} tokens and "
+        f"{have / 1e9:.2f} GB can be used; {way}; --force (force=True) loads it anyway"
+    )

@@ -1,4 +1,5 @@
 """Events of a stream: what comes, by kind."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,5 @@
 """Will it fit, and how fast: a model's memory at several contexts, its speed, and what to do about it, from its header alone."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -22,10 +23,10 @@ from edgellm.passes import optimise
 
 CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072)
 SINKS = 4
-NOT_YET = "not yet"                              # of models that edgellm cannot run so far
-BESIDE, FIXED = 1.2, 0.15 * 2**30               # bytes of memory per byte of a file, and beside it, at a context of 4096
-TIGHT = 0.75                                     # of the usable memory
-READING_SPEED = 6.0                              # tokens a second: about 250 words a minute
+NOT_YET = "not yet"  # of models that edgellm cannot run so far
+BESIDE, FIXED = 1.2, 0.15 * 2**30  # bytes of memory per byte of a file, and beside it, at a context of 4096
+TIGHT = 0.75  # of the usable memory
+READING_SPEED = 6.0  # tokens a second: about 250 words a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Fit:
     trained: int
     free: Memory
     rows: tuple[Row, ...]
-    embeds: bool = False                         # texts into vectors, so that it cannot chat
+    embeds: bool = False  # texts into vectors, so that it cannot chat
 
     @property
     def best(self) -> Row | None:
@@ -101,7 +102,7 @@ def _rows(gguf: GGUFFile, wanted: list[int], threads: int | None, free: Memory) 
             try:
                 needed = need(backend, gguf, graph, layout, BackendOptions(kv_type, threads))
                 yield Row(context, kv_type, needed, needed.total <= free.usable)
-            except MemoryError:                  # the plan itself grows with the context
+            except MemoryError:  # the plan itself grows with the context
                 yield Row(context, kv_type, Need(gguf.nbytes, kv_bytes(layout, kv_type), 0, base_bytes(gguf, 0)), False)
 
 
@@ -129,7 +130,7 @@ def _known_bytes(entry: Entry, file: ModelFile, free: Memory) -> int:
         with open_gguf(path) as gguf:
             trained = load_graph(gguf)[0].context_length
             rows = _rows(gguf, [min(trained, contexts.DEFAULT_CONTEXT)], None, free)
-            return next(rows).need.total         # the usual type of keys and values
+            return next(rows).need.total  # the usual type of keys and values
     except EdgeError:
         return 0
 
@@ -141,8 +142,9 @@ def runs(entry: Entry) -> bool:
 
 def best_of(guesses: Sequence[Guess]) -> Guess | None:
     """The largest chat model that fits with room to spare and writes at reading speed."""
-    fitting = [one for one in guesses if one.fits == "yes" and one.entry.kind == "chat"
-               and not 0 < one.tokens_per_second < READING_SPEED]
+    fitting = [
+        one for one in guesses if one.fits == "yes" and one.entry.kind == "chat" and not 0 < one.tokens_per_second < READING_SPEED
+    ]
     return max(fitting, key=lambda one: one.memory, default=None)
 
 
@@ -152,7 +154,7 @@ def rough_bytes(file_bytes: int) -> int:
 
 
 def verdict(needed: int, free: Memory) -> str:
-    """"yes", "tight" or "no"."""
+    """ "yes", "tight" or "no"."""
     if needed > free.usable:
         return "no"
     return "tight" if needed > free.usable * TIGHT else "yes"

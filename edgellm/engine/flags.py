@@ -1,4 +1,5 @@
 """Switches and functions as callers give them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
 """The form that a caller wants of an answer: a JSON schema, one of several texts, a regular expression or a grammar."""
+
 from __future__ import annotations
 
 import json
@@ -24,9 +25,9 @@ class Form:
     """A grammar in llguidance's words, and what an answer of this form stands for in Python."""
 
     grammar: str
-    parse: Callable[[str], Any] | None = None    # Any: what the caller's schema says
-    names_tokens: bool = False                   # it names tokens, which only the vocabulary can tell whether they exist
-    marked: bool = False                         # it has the marks around answers itself
+    parse: Callable[[str], Any] | None = None  # Any: what the caller's schema says
+    names_tokens: bool = False  # it names tokens, which only the vocabulary can tell whether they exist
+    marked: bool = False  # it has the marks around answers itself
 
 
 def find_form(options: Mapping[str, Any], *, stops: bool = False) -> Form | None:
@@ -43,8 +44,9 @@ def find_form(options: Mapping[str, Any], *, stops: bool = False) -> Form | None
     try:
         form = {"schema": _schema, "choices": _choices, "regex": _regex, "grammar": _grammar}[given[0]](value)
     except UnicodeEncodeError as error:
-        raise SchemaError(f"{given[0]} has the lone surrogate {error.object[error.start]!r}, which no answer can have; leave it "
-                          "out.") from error
+        raise SchemaError(
+            f"{given[0]} has the lone surrogate {error.object[error.start]!r}, which no answer can have; leave it out."
+        ) from error
     return replace(form, names_tokens=check_grammar(form.grammar, given[0]) and given[0] == "grammar")
 
 
@@ -53,7 +55,7 @@ def check_grammar(grammar: str, what: str, vocabulary: LLTokenizer | None = None
     from llguidance import LLMatcher
 
     wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, vocabulary)
-    if wrong or (messages and what == "schema"):             # a warning says that something is not enforced
+    if wrong or (messages and what == "schema"):  # a warning says that something is not enforced
         reason = " ".join(line.strip() for line in messages[0].splitlines() if line.strip(" ^"))
         raise SchemaError(f"{what} cannot be enforced: {reason[:300].rstrip('.')}; correct it or say it in other words.")
     return bool(messages)
@@ -71,7 +73,7 @@ def _schema(given: object) -> Form:
         raise SchemaError("schema is a text; give the mapping that json.loads makes of it.")
     parse: Callable[[str], Any] = json.loads
     if is_pydantic(given):
-        parse = given.model_validate_json        # type: ignore[attr-defined]  # is_pydantic has looked
+        parse = given.model_validate_json  # type: ignore[attr-defined]  # is_pydantic has looked
     return Form(json_grammar(schema_of(given)), parse)
 
 
@@ -83,7 +85,7 @@ def _choices(given: object) -> Form:
     for text in given:
         if not isinstance(text, str) or not text:
             raise SchemaError(f"choices has {shown(text)}; give texts of at least one character.")
-    return Form(LLMatcher.grammar_from_lark("start: CHOICE\nCHOICE: " + " | ".join(map(literal, given))))      # one expression
+    return Form(LLMatcher.grammar_from_lark("start: CHOICE\nCHOICE: " + " | ".join(map(literal, given))))  # one expression
 
 
 def _regex(given: object) -> Form:
@@ -91,7 +93,7 @@ def _regex(given: object) -> Form:
 
     if not isinstance(given, str) or not given:
         raise SchemaError(f"regex={shown(given)} is not a regular expression; give a text.")
-    return Form(LLMatcher.grammar_from_lark(f"start: /{regex_to_lark(given, 'dws')}/"))      # \d, \w and \s are ASCII's
+    return Form(LLMatcher.grammar_from_lark(f"start: /{regex_to_lark(given, 'dws')}/"))  # \d, \w and \s are ASCII's
 
 
 def _grammar(given: object) -> Form:
@@ -104,6 +106,7 @@ def _grammar(given: object) -> Form:
 
 def marks_in(tokenizer: Tokenizer) -> Mark:
     """How a text stands in a grammar: as the control token that it is, or as text."""
+
     def mark(text: str) -> str:
         token = tokenizer.token_id(text)
         return f"<[{token}]>" if token is not None and tokenizer.is_control(token) else literal(text)

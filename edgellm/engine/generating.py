@@ -1,4 +1,5 @@
 """What models and sessions have in common: an answer to a prompt or a conversation, whole or as a stream."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ class Source(NamedTuple):
     model: Model
     home: Home | None
     background: bool
-    policy: ContextPolicy                        # where a call names none
+    policy: ContextPolicy  # where a call names none
 
 
 class Generating(AsyncTwins):
@@ -77,8 +78,9 @@ class Generating(AsyncTwins):
         return model.begin(model.prompt_ids(prompt), parse(options, context=model.context), source)
 
     @overload
-    def chat(self, messages: Sequence[Message], *, stream: Literal[False] = False,
-             **options: Unpack[ChatKeywords]) -> Generation: ...
+    def chat(
+        self, messages: Sequence[Message], *, stream: Literal[False] = False, **options: Unpack[ChatKeywords]
+    ) -> Generation: ...
     @overload
     def chat(self, messages: Sequence[Message], *, stream: Literal[True], **options: Unpack[ChatKeywords]) -> Stream: ...
     @overload
@@ -121,12 +123,21 @@ class Generating(AsyncTwins):
             rendered = shape.render([_unpinned(message) for message in some], tools.messages if tools else None, **extra)
             return ChatPrompt(rendered, np.array(encode_chat(model.tokenizer, rendered), np.int32))
 
-        seen = fit(messages, encode, lambda text: len(model.tokenizer.encode(text)), asked.context_policy or source.policy,
-                   context=model.context, slides=model.info.slides, max_tokens=asked.max_tokens,
-                   pinned=model.info.pinned if model.info.pinned > model.info.sinks else 0)
+        seen = fit(
+            messages,
+            encode,
+            lambda text: len(model.tokenizer.encode(text)),
+            asked.context_policy or source.policy,
+            context=model.context,
+            slides=model.info.slides,
+            max_tokens=asked.max_tokens,
+            pinned=model.info.pinned if model.info.pinned > model.info.sinks else 0,
+        )
         if not len(seen.prompt.ids):
-            raise OptionError("messages became an empty prompt; give at least one message with some content, and with a role that "
-                              "the template knows, such as user.")
+            raise OptionError(
+                "messages became an empty prompt; give at least one message with some content, and with a role that "
+                "the template knows, such as user."
+            )
         splitter, free = None, None
         if (marks := marks_of(template.source)) is not None:
             splitter = splitter_of(seen.prompt.rendered.text, marks, formed=asked.form is not None)

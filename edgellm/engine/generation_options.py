@@ -1,4 +1,5 @@
 """What a caller may ask of one generation, taken apart and checked."""
+
 from __future__ import annotations
 
 import os
@@ -16,23 +17,23 @@ from edgellm.sampling import Processor, SamplingKeywords
 
 MOST_LOGPROBS = 100
 MaxTokens = int | None | Literal["context"]
-PromptProgress = Callable[[int, int], None]      # (tokens of the prompt that were read, all of them)
+PromptProgress = Callable[[int, int], None]  # (tokens of the prompt that were read, all of them)
 
 
 class GenerationKeywords(SamplingKeywords, total=False):
     """The options of `generate`, `stream` and `chat`; the sampling options are described in `SamplingOptions`."""
 
-    max_tokens: MaxTokens                        # "context" (default): as many as the context holds; None: no limit
-    stop: str | Iterable[str] | None             # texts that end the answer and are not part of it
-    processors: Sequence[Processor]              # functions (ids (n,), logits (n_vocab,)) -> logits, called before all else
-    progress: PromptProgress | None              # called before each step of a prompt, in the thread that asks for the first piece
-    context_policy: ContextPolicy | None         # what happens when the context is full; None: as the session or model was opened
-    schema: Any                                  # the answer is JSON of this schema: a mapping, Pydantic model, TypedDict, ...
-    choices: Sequence[str] | None                # the answer is one of these texts
-    regex: str | None                            # the answer matches this regular expression, from end to end
-    grammar: str | None                          # the answer is a `start` of this grammar, in Lark's syntax
-    logprobs: int | None                         # log probabilities of each token, and of so many alternatives
-    stop_loops: bool | None                      # end answers that repeat themselves; None: in `chat` alone
+    max_tokens: MaxTokens  # "context" (default): as many as the context holds; None: no limit
+    stop: str | Iterable[str] | None  # texts that end the answer and are not part of it
+    processors: Sequence[Processor]  # functions (ids (n,), logits (n_vocab,)) -> logits, called before all else
+    progress: PromptProgress | None  # called before each step of a prompt, in the thread that asks for the first piece
+    context_policy: ContextPolicy | None  # what happens when the context is full; None: as the session or model was opened
+    schema: Any  # the answer is JSON of this schema: a mapping, Pydantic model, TypedDict, ...
+    choices: Sequence[str] | None  # the answer is one of these texts
+    regex: str | None  # the answer matches this regular expression, from end to end
+    grammar: str | None  # the answer is a `start` of this grammar, in Lark's syntax
+    logprobs: int | None  # log probabilities of each token, and of so many alternatives
+    stop_loops: bool | None  # end answers that repeat themselves; None: in `chat` alone
     # Guess tokens, which brings the same answer sooner: "ngram" from what was said before, else by a small model (path or name).
     draft: str | os.PathLike[str] | None
 
@@ -44,7 +45,7 @@ OURS = frozenset(GenerationKeywords.__annotations__) - frozenset(SamplingKeyword
 class GenerationOptions:
     """The options of one generation."""
 
-    max_tokens: int | None                       # None: no limit
+    max_tokens: int | None  # None: no limit
     stops: StopText
     processors: Sequence[Processor]
     sampling: SamplingKeywords
@@ -56,22 +57,31 @@ class GenerationOptions:
     draft: str | None = None
 
 
-def parse(options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = (),
-          stop_loops: bool = False) -> GenerationOptions:
+def parse(
+    options: GenerationKeywords, *, context: int, more_stops: Sequence[str] = (), stop_loops: bool = False
+) -> GenerationOptions:
     """Sort out `options`; `more_stops` join the user's, and `stop_loops` stands for None.
 
     Raises OptionError, SchemaError, but leaves sampling options to the sampler.
     """
     given = as_texts(options.get("stop"))
     form = find_form(options, stops=bool(given))
-    stops = StopText(given, () if form else more_stops)      # in a form they would be part of a text
+    stops = StopText(given, () if form else more_stops)  # in a form they would be part of a text
     sampling = {name: value for name, value in options.items() if name not in OURS}
     _check_names(sampling)
     policy, loops = options.get("context_policy"), options.get("stop_loops")
-    return GenerationOptions(_limit(options.get("max_tokens", "context"), context), stops, options.get("processors", ()),
-                             cast(SamplingKeywords, sampling), check_progress(options.get("progress"), "(done, total) tokens"),
-                             None if policy is None else check_policy(policy), form, _logprobs(options.get("logprobs")),
-                             stop_loops if loops is None else check_flag("stop_loops", loops), _draft(options.get("draft")))
+    return GenerationOptions(
+        _limit(options.get("max_tokens", "context"), context),
+        stops,
+        options.get("processors", ()),
+        cast(SamplingKeywords, sampling),
+        check_progress(options.get("progress"), "(done, total) tokens"),
+        None if policy is None else check_policy(policy),
+        form,
+        _logprobs(options.get("logprobs")),
+        stop_loops if loops is None else check_flag("stop_loops", loops),
+        _draft(options.get("draft")),
+    )
 
 
 def _check_names(sampling: Iterable[str]) -> None:
@@ -108,6 +118,7 @@ def _limit(max_tokens: object, context: int) -> int | None:
         return None
     number = as_int(max_tokens)
     if number is None or number < 0:
-        raise OptionError(f"max_tokens={shown(max_tokens)} is not possible; give a whole number, 0 or greater, or None for "
-                          "no limit.")
+        raise OptionError(
+            f"max_tokens={shown(max_tokens)} is not possible; give a whole number, 0 or greater, or None for no limit."
+        )
     return number

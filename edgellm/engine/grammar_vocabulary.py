@@ -1,4 +1,5 @@
 """A model's vocabulary as grammars and thinking see it: built once, when an answer first has a form."""
+
 from __future__ import annotations
 
 import threading
@@ -70,8 +71,9 @@ class GrammarVocabulary:
         if marks not in self._marked:
             tokenizer, close = self._tokenizer, marks.close
             closing = tokenizer.encode_trusted(close, ((0, len(close)),), add_special=False)
-            self._marked[marks] = ThinkingTokens(self._pieces, opening=tokenizer.token_id(marks.token), closing=closing,
-                                                 close=close.encode(), ends=tokenizer.eog_ids)
+            self._marked[marks] = ThinkingTokens(
+                self._pieces, opening=tokenizer.token_id(marks.token), closing=closing, close=close.encode(), ends=tokenizer.eog_ids
+            )
         return self._marked[marks]
 
     def _built(self) -> LLTokenizer:
@@ -80,8 +82,12 @@ class GrammarVocabulary:
         with self._lock:
             if self._tree is None:
                 source = _Source(self._tokenizer, self._pieces)
-                self._tree = LLTokenizer(TokenizerWrapper(source), n_vocab=len(source.tokens), eos_token=sorted(source.ends),
-                                         slices=LLTokenizer.json_slices())
+                self._tree = LLTokenizer(
+                    TokenizerWrapper(source),
+                    n_vocab=len(source.tokens),
+                    eos_token=sorted(source.ends),
+                    slices=LLTokenizer.json_slices(),
+                )
             return self._tree
 
 
@@ -92,7 +98,7 @@ class _Source:
 
     def __init__(self, tokenizer: Tokenizer, pieces: Sequence[bytes]) -> None:
         self._tokenizer, self.tokens = tokenizer, [*pieces, b""]
-        self.ends = tokenizer.eog_ids or {len(pieces)}       # an id that no token has stands for the end that is missing
+        self.ends = tokenizer.eog_ids or {len(pieces)}  # an id that no token has stands for the end that is missing
         self.eos_token_id = min(self.ends)
         self.special_token_ids = sorted(tokenizer.vocabulary.control)
 

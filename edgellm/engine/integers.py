@@ -1,4 +1,5 @@
 """Whole numbers as callers give them."""
+
 from __future__ import annotations
 
 import operator
@@ -9,6 +10,6 @@ def as_int(value: object) -> int | None:
     if isinstance(value, bool):
         return None
     try:
-        return operator.index(value)             # type: ignore[arg-type]  # which is what is asked here
+        return operator.index(value)  # type: ignore[arg-type]  # which is what is asked here
     except TypeError:
         return None

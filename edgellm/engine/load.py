@@ -1,4 +1,5 @@
 """From a path or a name to a model that runs: file, hparams, graph, weights, memory layout, back end."""
+
 from __future__ import annotations
 
 import math
@@ -36,14 +37,28 @@ from edgellm.tokenizer import Tokenizer, build_tokenizer
 from edgellm.weights import WeightStore
 
 MOST_THREADS = 1024
-MOST_PARALLEL = 256              # conversations in one step: as many as a chunk has tokens
-SMALL_MODEL = 4 << 20            # bytes; below, a token takes less time than threads lose by waiting for each other
+MOST_PARALLEL = 256  # conversations in one step: as many as a chunk has tokens
+SMALL_MODEL = 4 << 20  # bytes; below, a token takes less time than threads lose by waiting for each other
 
 
-def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
-         threads_batch: int | None = None, context: int | None = None, sinks: int = 4, kv_type: str | None = None,
-         parallel: int = 1, context_policy: ContextPolicy = "ring", pinned: int = 0, adapters: Asked = (),
-         mmap: bool = True, mlock: bool = False, progress: Progress | None = None, force: bool = False) -> Model:
+def load(
+    path_or_name: str | os.PathLike[str],
+    *,
+    backend: str = "auto",
+    threads: int | None = None,
+    threads_batch: int | None = None,
+    context: int | None = None,
+    sinks: int = 4,
+    kv_type: str | None = None,
+    parallel: int = 1,
+    context_policy: ContextPolicy = "ring",
+    pinned: int = 0,
+    adapters: Asked = (),
+    mmap: bool = True,
+    mlock: bool = False,
+    progress: Progress | None = None,
+    force: bool = False,
+) -> Model:
     """Open a model file and make it ready to run.
 
     `path_or_name`: a .gguf file, a folder of the MLX community, a name of the catalogue, or hf:owner/repository. `backend`:
@@ -90,7 +105,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
             threads = threads_batch = 1
         trained = _trained_context(gguf)
         kinds, longest = backend_choice.kv_types(backend, kv_type), trained
-        if embeds(gguf):                         # keys of the texts of one step only, which must be one step's size
+        if embeds(gguf):  # keys of the texts of one step only, which must be one step's size
             kinds, longest = kinds if kv_type else ("f32",), min(trained, contexts.DEFAULT_CONTEXT)
         choices = contexts.choices(context, sinks, longest, kinds)
         usual = next(choice for choice in choices if context is not None or choice[0] <= contexts.DEFAULT_CONTEXT)
@@ -99,8 +114,7 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
             try:
                 place = backend_choice.place(backend, gguf, graph, chosen, sinks, kind)
                 weight_memory.check(place.backend, copied=copied, locked=locked)
-                layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force,
-                                 pinned=pinned)
+                layout = _memory(graph, place, chosen, sinks, kind, trained, parallel=parallel, force=force, pinned=pinned)
                 if context is None and chosen > contexts.DEFAULT_CONTEXT:
                     _check_long(place, parallel * kv_bytes(layout, kind), chosen)
                 plain, graph = graph, optimise(graph, layout.with_sinks, adapted=bool(given))
@@ -125,8 +139,19 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         executable = place.backend.prepare(graph, weights, layout, options, progress)
         tokenizer.check()
         positions = chosen if learned_positions(graph) else None
-        info = _info(gguf, keys, graph, executable, tokenizer, sinks=sinks, kv_type=kind, place="; ".join(notes),
-                     token_bytes=estimate.token_bytes(gguf, graph), slides=positions is None, pinned=layout.classes[0].sinks)
+        info = _info(
+            gguf,
+            keys,
+            graph,
+            executable,
+            tokenizer,
+            sinks=sinks,
+            kv_type=kind,
+            place="; ".join(notes),
+            token_bytes=estimate.token_bytes(gguf, graph),
+            slides=positions is None,
+            pinned=layout.classes[0].sinks,
+        )
         engine = Engine(executable, weights, gguf.path, positions=positions, parallel=parallel, state_bytes=info.kv_bytes)
         return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets)
     except BaseException as error:
@@ -135,9 +160,11 @@ def load(path_or_name: str | os.PathLike[str], *, backend: str = "auto", threads
         if executable is not None:
             executable.close()
         gguf.close()
-        if isinstance(error, MemoryError):           # with force; else it is refused before
-            raise NotEnoughMemory(f"{path.name} with a context of {chosen} tokens needs more memory than the system gives "
-                                  f"({error or 'out of memory'}); take a shorter context (--context) or a smaller model") from error
+        if isinstance(error, MemoryError):  # with force; else it is refused before
+            raise NotEnoughMemory(
+                f"{path.name} with a context of {chosen} tokens needs more memory than the system gives "
+                f"({error or 'out of memory'}); take a shorter context (--context) or a smaller model"
+            ) from error
         raise
 
 
@@ -151,8 +178,9 @@ def _count(option: str, asked: object) -> int | None:
     """A number of threads. Raises OptionError."""
     count = as_int(asked)
     if asked is not None and (count is None or not 1 <= count <= MOST_THREADS):
-        raise OptionError(f"{option}={shown(asked)} is not possible; give a number from 1 to {MOST_THREADS}, or "
-                          "leave it out for all cores.")
+        raise OptionError(
+            f"{option}={shown(asked)} is not possible; give a number from 1 to {MOST_THREADS}, or leave it out for all cores."
+        )
     return count
 
 
@@ -170,15 +198,16 @@ def _trained_context(gguf: GGUFFile) -> int:
     return Keys(gguf).context_length
 
 
-def _memory(graph: Graph, place: Place, context: int, sinks: int, kv_type: str, trained: int, *, parallel: int,
-            force: bool, pinned: int) -> MemoryLayout:
+def _memory(
+    graph: Graph, place: Place, context: int, sinks: int, kv_type: str, trained: int, *, parallel: int, force: bool, pinned: int
+) -> MemoryLayout:
     """The layout, checked against learned positions and against the memory that is free."""
     if learned_positions(graph) and graph.embeds:
-        context = min(context, trained)          # no text may be longer; a step may
+        context = min(context, trained)  # no text may be longer; a step may
     elif learned_positions(graph):
         contexts.check_learned(context, trained)
     layout = contexts.plan(graph, context, sinks, place.backend, pinned)
-    if not force:                                # before the plan is made, whose size grows with the context too
+    if not force:  # before the plan is made, whose size grows with the context too
         contexts.check_memory(parallel * kv_bytes(layout, kv_type), context, memory().available)
     return layout
 
@@ -190,20 +219,46 @@ def _check_long(place: Place, needed: int, context: int) -> None:
         raise OptionError(f"context={context} is too long for the GPU; give a shorter one.")
 
 
-def _info(gguf: GGUFFile, keys: Keys, graph: Graph, executable: Executable, tokenizer: BackgroundTokenizer, *, sinks: int,
-          kv_type: str, place: str, token_bytes: int, slides: bool, pinned: int) -> ModelInfo:
+def _info(
+    gguf: GGUFFile,
+    keys: Keys,
+    graph: Graph,
+    executable: Executable,
+    tokenizer: BackgroundTokenizer,
+    *,
+    sinks: int,
+    kv_type: str,
+    place: str,
+    token_bytes: int,
+    slides: bool,
+    pinned: int,
+) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
         by_type[tensor.type.name] = by_type.get(tensor.type.name, 0) + tensor.nbytes
     name = gguf.metadata.get("general.name")
     return ModelInfo(
-        path=Path(gguf.path), name=name if isinstance(name, str) else Path(gguf.path).stem, architecture=keys.architecture,
-        parameters=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()), file_bytes=sum(by_type.values()),
+        path=Path(gguf.path),
+        name=name if isinstance(name, str) else Path(gguf.path).stem,
+        architecture=keys.architecture,
+        parameters=sum(math.prod(tensor.shape) for tensor in gguf.tensors.values()),
+        file_bytes=sum(by_type.values()),
         token_bytes=token_bytes,
-        bytes_by_type=by_type, n_vocab=keys.n_vocab, n_layers=keys.n_layers, context=executable.layout.context,
-        context_train=keys.context_length, sinks=sinks, pinned=max(pinned, sinks), kv_type=kv_type,
-        kv_bytes=kv_bytes(executable.layout, kv_type), backend=executable.backend, place=place,
-        threads=executable.threads, slides=slides,
-        pooling=pooling_of(keys) or "", embedding=graph.nodes[graph.outputs["embedding"]].n if graph.embeds else 0,
-        has_tokenizer=tokenizer.exists, has_template=bool(template_variants(gguf.metadata, file=gguf.path)),
+        bytes_by_type=by_type,
+        n_vocab=keys.n_vocab,
+        n_layers=keys.n_layers,
+        context=executable.layout.context,
+        context_train=keys.context_length,
+        sinks=sinks,
+        pinned=max(pinned, sinks),
+        kv_type=kv_type,
+        kv_bytes=kv_bytes(executable.layout, kv_type),
+        backend=executable.backend,
+        place=place,
+        threads=executable.threads,
+        slides=slides,
+        pooling=pooling_of(keys) or "",
+        embedding=graph.nodes[graph.outputs["embedding"]].n if graph.embeds else 0,
+        has_tokenizer=tokenizer.exists,
+        has_template=bool(template_variants(gguf.metadata, file=gguf.path)),
     )

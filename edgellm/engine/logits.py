@@ -1,4 +1,5 @@
 """Logits of a text's tokens, a few rows at a time: what measurements need that may not hold all of them at once."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

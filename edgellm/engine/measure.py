@@ -1,4 +1,5 @@
 """What a benchmark asks of a loaded model beside its speed: bytes per token, time inside the plan, where a step's time goes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from edgellm.engine.prompts import checked_ids
 from edgellm.errors import OptionError
 from edgellm.memory.sizes import kv_read_bytes
 
-PROFILED_STEPS = 9                               # of which one is told
+PROFILED_STEPS = 9  # of which one is told
 
 
 def bytes_of_token(model: Model, keys: int) -> int:

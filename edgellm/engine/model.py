@@ -1,4 +1,5 @@
 """The loaded model as programs use it: logits, generation, streams, chat; closed when it is no longer needed."""
+
 from __future__ import annotations
 
 import hashlib
@@ -41,9 +42,10 @@ from edgellm.errors import ContextFull, ModelClosed, OptionError
 from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, SamplingOptions, resolve_options
 from edgellm.tokenizer import Tokenizer
 
-LISTS = (".tokens", ".merges", ".scores", ".token_type")          # of a tokenizer: as long as its vocabulary
+LISTS = (".tokens", ".merges", ".scores", ".token_type")  # of a tokenizer: as long as its vocabulary
 
 __all__ = ["Generation", "Model", "ModelInfo", "Piece", "StopReason", "Stream"]
+
 
 class Model(Generating, AsyncEmbedding):
     """A model ready to run, made by `edgellm.load`; a context manager.
@@ -53,11 +55,18 @@ class Model(Generating, AsyncEmbedding):
     (`stats.cached_tokens`). Nothing is printed.
     """
 
-    def __init__(self, engine: Engine, tokenizer: BackgroundTokenizer, info: ModelInfo, defaults: Mapping[str, int | float],
-                 metadata: Mapping[str, Any], context_policy: ContextPolicy = "ring",
-                 adapters: AdapterSets | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: BackgroundTokenizer,
+        info: ModelInfo,
+        defaults: Mapping[str, int | float],
+        metadata: Mapping[str, Any],
+        context_policy: ContextPolicy = "ring",
+        adapters: AdapterSets | None = None,
+    ) -> None:
         self.info = info
-        self.engine = engine                     # the computing behind it, for benchmarks
+        self.engine = engine  # the computing behind it, for benchmarks
         self.context_policy: ContextPolicy = context_policy
         self._adapters = adapters
         self._tokenizer, self._defaults, self._metadata = tokenizer, defaults, metadata
@@ -91,15 +100,18 @@ class Model(Generating, AsyncEmbedding):
         self._require_open()
         normalize, progress = check_flag("normalize", normalize), check_progress(progress, "(done, of) texts")
         if not self.info.pooling:
-            raise OptionError(f"{self.path.name} writes text, and its file names no pooling; take an embedding model, such as "
-                              "nomic-embed-text-v1.5, for embed.")
+            raise OptionError(
+                f"{self.path.name} writes text, and its file names no pooling; take an embedding model, such as "
+                "nomic-embed-text-v1.5, for embed."
+            )
         ids = embedding.documents(self, texts)
         embedding.check_lengths(ids, self)
         vectors = embedding.compute(self, ids, progress)
         return embedding.normalized(vectors) if normalize and self.info.pooling != "rank" else vectors
 
-    def session(self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None,
-                adapters: Asked | None = None) -> Session:
+    def session(
+        self, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None, adapters: Asked | None = None
+    ) -> Session:
         """A conversation that is kept until it is closed. `priority`: "background" gives way to all that is in the foreground.
         `context_policy`: as in `load`, None for the model's. `adapters`: those of `load` that it uses, as (path, scale); None: as
         `load` had them.
@@ -139,13 +151,22 @@ class Model(Generating, AsyncEmbedding):
     def _facts(self) -> dict[str, Any]:
         """What must be the same where a session is resumed: weights, hyperparameters with the rope's, tokenizer, memory."""
         info = self.info
-        wanted = [key for key in self._metadata if key.startswith((f"{info.architecture}.", "tokenizer.ggml."))
-                  and not key.endswith(LISTS)]
+        wanted = [
+            key
+            for key in self._metadata
+            if key.startswith((f"{info.architecture}.", "tokenizer.ggml.")) and not key.endswith(LISTS)
+        ]
         keys = {key: value for key in wanted if isinstance(value := self._metadata[key], str | int | float)}
         header = hashlib.sha256(repr(sorted(keys.items())).encode(errors="replace")).hexdigest()
-        return {"model": self.engine.fingerprint(), "header": header, "backend": info.backend, "context": info.context,
-                "sinks": info.sinks if info.pinned <= info.sinks else [info.sinks, info.pinned],
-                "kv_type": info.kv_type, "n_vocab": info.n_vocab}
+        return {
+            "model": self.engine.fingerprint(),
+            "header": header,
+            "backend": info.backend,
+            "context": info.context,
+            "sinks": info.sinks if info.pinned <= info.sinks else [info.sinks, info.pinned],
+            "kv_type": info.kv_type,
+            "n_vocab": info.n_vocab,
+        }
 
     @cached_property
     def template(self) -> ChatTemplate:
@@ -176,38 +197,68 @@ class Model(Generating, AsyncEmbedding):
             raise OptionError("the prompt is empty, and this model has no token that begins a text; give some text or token ids.")
         return np.array(ids, np.int32)
 
-    def begin(self, ids: TokenIds, asked: GenerationOptions, source: Source, thinking: ThinkingSplitter | None = None,
-              messages: Visible | None = None, free: Free | None = None,
-              tools: Toolbox | None = None) -> Stream:
+    def begin(
+        self,
+        ids: TokenIds,
+        asked: GenerationOptions,
+        source: Source,
+        thinking: ThinkingSplitter | None = None,
+        messages: Visible | None = None,
+        free: Free | None = None,
+        tools: Toolbox | None = None,
+    ) -> Stream:
         """The answer to token ids, for which nothing is computed yet; `messages`: what they were made of. Raises ContextFull."""
         self._require_writing()
         self.engine.check_room(len(ids))
         limit = self.context if (asked.context_policy or source.policy) != "ring" else None
         if limit is not None and len(ids) > limit:
-            raise ContextFull(f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, load the model with a "
-                              "larger context, or choose context_policy=\"ring\".")
+            raise ContextFull(
+                f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, load the model with a "
+                'larger context, or choose context_policy="ring".'
+            )
         options = self.sampling_options(**asked.sampling).options
-        needed = asked.stops or asked.form or free or tools      # they need a tokenizer, or raise
+        needed = asked.stops or asked.form or free or tools  # they need a tokenizer, or raise
         tokenizer = self.tokenizer if self.info.has_tokenizer or needed else None
         end_tokens = tokenizer.eog_ids if tokenizer else frozenset()
         form = tools.form(tokenizer, free.budget if free else None) if tools and tokenizer else asked.form
         if tools and tools.format.grammar is not None:
-            free = None                          # its grammar has the thinking as well
+            free = None  # its grammar has the thinking as well
         suppressed = tokenizer.suppressed_ids if tokenizer else frozenset()
-        sampler = Sampler(options, n_vocab=self.n_vocab, context=self.context, end_tokens=end_tokens, suppressed=suppressed,
-                          vocabulary=self._token_texts if tokenizer else None, processors=asked.processors,
-                          constraint=self._grammar_vocabulary.constraint(form, free) if form or free else None)
+        sampler = Sampler(
+            options,
+            n_vocab=self.n_vocab,
+            context=self.context,
+            end_tokens=end_tokens,
+            suppressed=suppressed,
+            vocabulary=self._token_texts if tokenizer else None,
+            processors=asked.processors,
+            constraint=self._grammar_vocabulary.constraint(form, free) if form or free else None,
+        )
         shown = tools.shown(tokenizer) if tools and tokenizer else frozenset[int]()
         if thinking and tokenizer:
             shown |= {token for text in thinking.marks.shown if (token := tokenizer.token_id(text)) is not None}
         decoder = answer_decoder(tokenizer, int(ids[-1]), whole=asked.form is not None, shown=shown) if tokenizer else None
-        request = Request(ids, asked.max_tokens, end_tokens, sampler, decoder, asked.stops, asked.progress, thinking,
-                          calls_back=bool(asked.processors), messages=messages, limit=limit, kept=self._kept(messages),
-                          logprobs=asked.logprobs,
-                          stop_loops=asked.stop_loops, parse=asked.form.parse if asked.form else None,
-                          calls=tools.splitter() if tools else None,
-                          drafter=self._drafter(asked.draft, options if sampler.redrawable else None,
-                                                {*suppressed, *(end_tokens if options.ignore_eos else ())}))
+        request = Request(
+            ids,
+            asked.max_tokens,
+            end_tokens,
+            sampler,
+            decoder,
+            asked.stops,
+            asked.progress,
+            thinking,
+            calls_back=bool(asked.processors),
+            messages=messages,
+            limit=limit,
+            kept=self._kept(messages),
+            logprobs=asked.logprobs,
+            stop_loops=asked.stop_loops,
+            parse=asked.form.parse if asked.form else None,
+            calls=tools.splitter() if tools else None,
+            drafter=self._drafter(
+                asked.draft, options if sampler.redrawable else None, {*suppressed, *(end_tokens if options.ignore_eos else ())}
+            ),
+        )
         return Stream(self.engine, request, home=source.home, background=source.background)
 
     def _kept(self, messages: Visible | None) -> int | None:
@@ -296,8 +347,9 @@ class Model(Generating, AsyncEmbedding):
 
     def _require_writing(self) -> None:
         if self.info.pooling:
-            raise OptionError(f"{self.path.name} is an embedding model and writes no text; use model.embed(texts) or edgellm "
-                              "embed.")
+            raise OptionError(
+                f"{self.path.name} is an embedding model and writes no text; use model.embed(texts) or edgellm embed."
+            )
 
     def cancel(self) -> None:
         """End the answers that are being written or wait for their turn, from any thread, without waiting for that; nothing happens
@@ -328,4 +380,3 @@ class Model(Generating, AsyncEmbedding):
     def __repr__(self) -> str:
         state = "closed" if self.engine.closed else f"context {self.context}, {self.backend}, {self.threads} threads"
         return f"<edgellm.Model {self.path.name}: {self.architecture}, {state}>"
-

@@ -1,4 +1,5 @@
 """From which conversation a prompt goes on: the one that shares the longest beginning with it, continued or forked."""
+
 from __future__ import annotations
 
 import weakref
@@ -11,8 +12,8 @@ from edgellm.engine.conversation import Conversation, Home
 from edgellm.engine.prompts import TokenIds
 from edgellm.engine.task import Task
 
-LEAST_SHARED = 4                                 # tokens: fewer are computed as fast as a state is forked
-SMALL_TAIL = 16                                  # tokens that may get lost where a conversation is continued
+LEAST_SHARED = 4  # tokens: fewer are computed as fast as a state is forked
+SMALL_TAIL = 16  # tokens that may get lost where a conversation is continued
 
 
 class PrefixCache:
@@ -77,8 +78,8 @@ class PrefixCache:
             if victim is best:
                 return best, shared
             if best is None or shared < LEAST_SHARED:
-                return victim, 0                 # its memory serves again
-            self._kept.remove(victim)            # its memory is free before the fork needs some
+                return victim, 0  # its memory serves again
+            self._kept.remove(victim)  # its memory is free before the fork needs some
         else:
             self._relieve(best if shared >= LEAST_SHARED else None)
         conversation, shared = self._other(best, shared)
@@ -123,5 +124,3 @@ class PrefixCache:
         self._kept.clear()
         for home in self._homes:
             home.conversation = None
-
-

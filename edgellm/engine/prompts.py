@@ -1,4 +1,5 @@
 """What a caller gives as a prompt, checked and turned into token ids."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
 """What a generation hands out: pieces of text, the finished record, its statistics, and what a model is."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ class TokenLogprobs(NamedTuple):
 
     token_id: int
     logprob: float
-    top: tuple[tuple[int, float], ...]           # (token id, log probability) of the likeliest, best first
+    top: tuple[tuple[int, float], ...]  # (token id, log probability) of the likeliest, best first
 
 
 class Piece(str):
@@ -35,8 +36,14 @@ class Piece(str):
     logprobs: TokenLogprobs | None
     tool_calls: tuple[ToolCall, ...]
 
-    def __new__(cls, text: str, token_id: int | None, thinking: str = "", logprobs: TokenLogprobs | None = None,
-                tool_calls: tuple[ToolCall, ...] = ()) -> Piece:
+    def __new__(
+        cls,
+        text: str,
+        token_id: int | None,
+        thinking: str = "",
+        logprobs: TokenLogprobs | None = None,
+        tool_calls: tuple[ToolCall, ...] = (),
+    ) -> Piece:
         piece = super().__new__(cls, text)
         piece.token_id, piece.thinking, piece.logprobs, piece.tool_calls = token_id, thinking, logprobs, tool_calls
         return piece
@@ -82,15 +89,15 @@ class Stats:
     """Counts in tokens, times in seconds."""
 
     prompt_tokens: int
-    cached_tokens: int                           # of the prompt: kept from the conversation before
-    evicted_tokens: int                          # of prompt and answer: no longer seen by the model at the end
+    cached_tokens: int  # of the prompt: kept from the conversation before
+    evicted_tokens: int  # of prompt and answer: no longer seen by the model at the end
     generated_tokens: int
-    time_to_first_token: float                   # from the first request for a piece, waiting for other calls included
-    prompt_seconds: float                        # computing the part of the prompt that was not cached
-    generation_seconds: float                    # computing the tokens after the first; a slow reader does not count
-    forgotten_messages: tuple[int, ...] = ()     # numbers in the list that `chat` was given: left out, or no longer seen at all
-    drafted_tokens: int = 0                      # that were guessed and checked
-    accepted_tokens: int = 0                     # of them: they were right
+    time_to_first_token: float  # from the first request for a piece, waiting for other calls included
+    prompt_seconds: float  # computing the part of the prompt that was not cached
+    generation_seconds: float  # computing the tokens after the first; a slow reader does not count
+    forgotten_messages: tuple[int, ...] = ()  # numbers in the list that `chat` was given: left out, or no longer seen at all
+    drafted_tokens: int = 0  # that were guessed and checked
+    accepted_tokens: int = 0  # of them: they were right
 
     @property
     def computed_tokens(self) -> int:
@@ -148,25 +155,25 @@ class ModelInfo:
     """What a loaded model is and how it runs."""
 
     path: Path
-    name: str                                    # `general.name`, else the file's
+    name: str  # `general.name`, else the file's
     architecture: str
     parameters: int
-    file_bytes: int                              # of all tensors
-    token_bytes: int                             # of weights, that computing one token reads
-    bytes_by_type: Mapping[str, int]             # "Q4_0" -> bytes of the tensors of this type
+    file_bytes: int  # of all tensors
+    token_bytes: int  # of weights, that computing one token reads
+    bytes_by_type: Mapping[str, int]  # "Q4_0" -> bytes of the tensors of this type
     n_vocab: int
     n_layers: int
-    context: int                                 # tokens that a full layer sees, sinks included
-    context_train: int                           # what the model was trained for; more than this may read badly
+    context: int  # tokens that a full layer sees, sinks included
+    context_train: int  # what the model was trained for; more than this may read badly
     sinks: int
     kv_type: str
-    kv_bytes: int                                # keys and values of one conversation when its context is full
+    kv_bytes: int  # keys and values of one conversation when its context is full
     backend: str
     threads: int
     has_tokenizer: bool
     has_template: bool
-    slides: bool = True                          # False: positions are learned, and a conversation ends where they do
-    pooling: str = ""                            # of an embedding model: "mean", "cls", "last" or "rank"; "" for one that writes
-    embedding: int = 0                           # values of a text's vector, or labels of a reranker
-    pinned: int = 0                              # tokens at the beginning of a chat that may stay; the sinks, or more of them
-    place: str = ""                              # why "auto" took this back end, in one line; "" where it had no choice
+    slides: bool = True  # False: positions are learned, and a conversation ends where they do
+    pooling: str = ""  # of an embedding model: "mean", "cls", "last" or "rank"; "" for one that writes
+    embedding: int = 0  # values of a text's vector, or labels of a reranker
+    pinned: int = 0  # tokens at the beginning of a chat that may stay; the sinks, or more of them
+    place: str = ""  # why "auto" took this back end, in one line; "" where it had no choice

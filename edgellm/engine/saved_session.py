@@ -1,4 +1,5 @@
 """A session's conversation in a file: token ids, keys and values, so that another process goes on without computing them again."""
+
 from __future__ import annotations
 
 import hashlib
@@ -18,9 +19,9 @@ from edgellm.memory.sequence import Sequence
 from edgellm.memory.state_ring import StateRing
 
 MAGIC, VERSION = b"EDGESESS", 5
-DIGEST = hashlib.sha256().digest_size            # over all before it, at the end
-HEAD = struct.Struct("<8sIIQQ")                  # magic, version, bytes of the facts (JSON), of the ids, of the state
-MOST_FACTS = 1 << 16                             # bytes; the checksum of all stands at the end
+DIGEST = hashlib.sha256().digest_size  # over all before it, at the end
+HEAD = struct.Struct("<8sIIQQ")  # magic, version, bytes of the facts (JSON), of the ids, of the state
+MOST_FACTS = 1 << 16  # bytes; the checksum of all stands at the end
 
 
 class _Hashed:
@@ -118,7 +119,7 @@ def load(path: str | os.PathLike[str], executable: Executable, facts: dict[str, 
     try:
         with open(name, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
             return _Reading(view, name).conversation(executable, facts, n_vocab)
-    except ValueError as error:                  # an empty file cannot be mapped
+    except ValueError as error:  # an empty file cannot be mapped
         raise SessionError(f"{name}: is not a saved session; give a file that session.save() wrote.") from error
     except OSError as error:
         raise SessionError(f"{name}: cannot be read ({error.strerror or error}); give a file that session.save() wrote.") from error
@@ -169,13 +170,18 @@ class _Reading:
 
     def _sequence(self, layout: MemoryLayout, ids: array[int], kept: dict[str, Any]) -> Sequence:
         oldest, full = kept["oldest"], layout.classes[0]
-        stay = kept["kept"] if kept["kept"] != [] else full.kept             # files of before have none
+        stay = kept["kept"] if kept["kept"] != [] else full.kept  # files of before have none
         if not isinstance(stay, int) or not full.kept <= stay <= full.sinks:
             raise self._damaged("is damaged")
         firsts = [stay if memory.sinks else 0 for memory in layout.classes]
-        if not _are_integers(oldest) or len(oldest) != len(layout.classes) or not all(
+        if (
+            not _are_integers(oldest)
+            or len(oldest) != len(layout.classes)
+            or not all(
                 first <= position <= max(len(ids), first) and position >= len(ids) - memory.ring
-                for position, first, memory in zip(oldest, firsts, layout.classes, strict=False)):
+                for position, first, memory in zip(oldest, firsts, layout.classes, strict=False)
+            )
+        ):
             raise self._damaged("is damaged")
         return Sequence.restored(layout, ids, oldest, self._states(layout, len(ids), kept["states"], kept["marked"]), stay)
 
@@ -186,9 +192,14 @@ class _Reading:
         if not (isinstance(held, list) and all(_are_integers(pair) and len(pair) == 2 for pair in held) and _are_integers(marked)):
             raise self._damaged("is damaged")
         slots = dict(held)
-        if (len(set(slots.values())) != len(held) or not all(0 <= slot < layout.state_slots for slot in slots.values())
-                or sorted(slots) != list(slots) or (n and (min(slots, default=-1) < 0 or max(slots) != n - 1))
-                or not set(marked) <= set(slots) or len(marked) > layout.snapshots):
+        if (
+            len(set(slots.values())) != len(held)
+            or not all(0 <= slot < layout.state_slots for slot in slots.values())
+            or sorted(slots) != list(slots)
+            or (n and (min(slots, default=-1) < 0 or max(slots) != n - 1))
+            or not set(marked) <= set(slots)
+            or len(marked) > layout.snapshots
+        ):
             raise self._damaged("is damaged")
         return StateRing.restored(layout.rolling, layout.snapshots, slots, marked)
 

@@ -1,4 +1,5 @@
 """Which tasks the next step carries, and how many tokens of each: decoding first, prompts in pieces beside it."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -6,18 +7,18 @@ from typing import NamedTuple
 
 from edgellm.backends.base import SMALLEST_STEP
 
-PIECE = SMALLEST_STEP                            # rows of prompts beside a foreground conversation that decodes
-BACKGROUND_ROWS = 4                              # of all background tasks together beside it: a step of 5 costs 1.4 of one
+PIECE = SMALLEST_STEP  # rows of prompts beside a foreground conversation that decodes
+BACKGROUND_ROWS = 4  # of all background tasks together beside it: a step of 5 costs 1.4 of one
 
 
 class Wish(NamedTuple):
     """What a task could do in a step."""
 
-    rows: int                                    # tokens that wait to be computed; one: it decodes
+    rows: int  # tokens that wait to be computed; one: it decodes
     foreground: bool = True
-    wanted: bool = True                          # somebody waits for it; else it may only fill what the others leave
-    every_row: bool = False                      # whether the logits of every token are wanted
-    served: int = 0                              # the step in which it took part last
+    wanted: bool = True  # somebody waits for it; else it may only fill what the others leave
+    every_row: bool = False  # whether the logits of every token are wanted
+    served: int = 0  # the step in which it took part last
 
 
 class Limits(NamedTuple):
@@ -42,7 +43,7 @@ def plan(wishes: Sequence[Wish], limits: Limits) -> list[tuple[int, int]]:
     prompts = sorted(index for index in order if wishes[index].foreground and wishes[index].rows > 1)
     background = [index for index in order if not wishes[index].foreground]
     room = min(limits.rows, limits.segments, limits.outputs)
-    if prompts and len(decoding) >= room:        # one place is a prompt's, every other time if there is one only
+    if prompts and len(decoding) >= room:  # one place is a prompt's, every other time if there is one only
         prompt_first = room == 1 and wishes[prompts[0]].served <= wishes[decoding[0]].served
         decoding = [] if prompt_first else decoding[: max(1, room - 1)]
     step.add(decoding, len(decoding))

@@ -1,4 +1,5 @@
 """JSON schemas: of Python types and signatures, and the check that every keyword of one is enforced."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -14,17 +15,67 @@ from edgellm.chat.schemas import LISTS, MAPPINGS, MAX_DEPTH, moved
 from edgellm.engine.schema_values import LONG, check_values, move_within
 from edgellm.errors import SchemaError, shown
 
-Schema = dict[str, Any]                          # Any: JSON
+Schema = dict[str, Any]  # Any: JSON
 
 # What llguidance enforces, and what says nothing about values. All other keywords are refused.
-ENFORCED = frozenset({
-    "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions", "items", "prefixItems", "minItems",
-    "maxItems", "properties", "additionalProperties", "patternProperties", "required", "minProperties", "maxProperties",
-    "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-SILENT = frozenset({"title", "description", "default", "examples", "example", "$comment", "$schema", "$id", "$anchor", "deprecated",
-                    "readOnly", "writeOnly", "discriminator"})
-PLAIN: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null", dict: "object",
-                            list: "array"}
+ENFORCED = frozenset(
+    {
+        "type",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+        "$defs",
+        "definitions",
+        "items",
+        "prefixItems",
+        "minItems",
+        "maxItems",
+        "properties",
+        "additionalProperties",
+        "patternProperties",
+        "required",
+        "minProperties",
+        "maxProperties",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+    }
+)
+SILENT = frozenset(
+    {
+        "title",
+        "description",
+        "default",
+        "examples",
+        "example",
+        "$comment",
+        "$schema",
+        "$id",
+        "$anchor",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "discriminator",
+    }
+)
+PLAIN: dict[object, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+    dict: "object",
+    list: "array",
+}
 
 
 def check(schema: object) -> None:
@@ -32,12 +83,15 @@ def check(schema: object) -> None:
     for path, part in _parts(schema, "", 0):
         for key in part:
             if key not in ENFORCED and key not in SILENT and (not str(key).startswith("x-") or key == "x-guidance"):
-                raise SchemaError(f"schema{path} has {shown(key)}, which cannot be enforced; leave it out, or say it "
-                                  "in other keywords.")
+                raise SchemaError(
+                    f"schema{path} has {shown(key)}, which cannot be enforced; leave it out, or say it in other keywords."
+                )
         least, required = part.get("minProperties"), part.get("required")
         if isinstance(least, int) and least > max(1, len(required) if isinstance(required, Sequence) else 0):
-            raise SchemaError(f"schema{path} has minProperties={least} beyond what is required: free keys may repeat, so it cannot "
-                              "be enforced; name the keys in required.")
+            raise SchemaError(
+                f"schema{path} has minProperties={least} beyond what is required: free keys may repeat, so it cannot "
+                "be enforced; name the keys in required."
+            )
         check_values(part, path)
 
 
@@ -67,16 +121,17 @@ def as_json(schema: object) -> str:
     try:
         check(schema)
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
-        text.encode()                            # lone surrogates are no JSON
+        text.encode()  # lone surrogates are no JSON
         if not LONG.search(text):
             return text
         copy = json.loads(text)
         for _, part in _parts(copy, "", 0):
-            move_within(part)                    # type: ignore[arg-type]  # of a copy
+            move_within(part)  # type: ignore[arg-type]  # of a copy
         return json.dumps(copy, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise SchemaError(f"the schema cannot be written as JSON ({error}); give mappings, lists, texts and finite "
-                          "numbers.") from error
+        raise SchemaError(
+            f"the schema cannot be written as JSON ({error}); give mappings, lists, texts and finite numbers."
+        ) from error
 
 
 def is_pydantic(given: object) -> bool:
@@ -109,7 +164,7 @@ def parameters_of(function: Callable[..., object]) -> Schema:
     for parameter in signature.parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise SchemaError(f"{name} takes {parameter}: give every parameter a name of its own, and no *, ** or /.")
-        default = type(parameter.default)        # says what it is where no hint does
+        default = type(parameter.default)  # says what it is where no hint does
         kind = default if default in PLAIN and parameter.default is not None else str
         properties[parameter.name] = _of_type(hints.get(parameter.name, kind), definitions)
     required = [parameter.name for parameter in signature.parameters.values() if parameter.default is parameter.empty]
@@ -121,7 +176,7 @@ class _Definitions:
 
     def __init__(self) -> None:
         self.schemas: dict[str, Schema] = {}
-        self.keys: dict[object, str] = {}        # of types that have been read
+        self.keys: dict[object, str] = {}  # of types that have been read
 
     def added_to(self, schema: Schema) -> Schema:
         """A schema with the definitions that it refers to."""
@@ -145,7 +200,7 @@ class _Definitions:
         return found
 
 
-def _of_type(hint: Any, definitions: _Definitions) -> Schema:       # Any: type hints have no common type
+def _of_type(hint: Any, definitions: _Definitions) -> Schema:  # Any: type hints have no common type
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any or hint is object:
         return {}
@@ -190,17 +245,25 @@ def _of_record(hint: Any, definitions: _Definitions) -> Schema:
     """A reference to a record's definition, so that a type may contain itself."""
     if hint not in definitions.keys:
         name = definitions.keys[hint] = definitions.free(hint.__name__)
-        definitions.schemas[name] = {}           # first: it may be asked for while its own fields are read
+        definitions.schemas[name] = {}  # first: it may be asked for while its own fields are read
         hints = get_type_hints(hint, include_extras=True)
         if is_typeddict(hint):
-            required = [key for key, each in hints.items() if get_origin(each) is Required or (
-                get_origin(each) is not NotRequired and key in hint.__required_keys__)]
+            required = [
+                key
+                for key, each in hints.items()
+                if get_origin(each) is Required or (get_origin(each) is not NotRequired and key in hint.__required_keys__)
+            ]
         else:
-            required = [field.name for field in dataclasses.fields(hint)
-                        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING]
+            required = [
+                field.name
+                for field in dataclasses.fields(hint)
+                if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            ]
         properties = {key: _of_type(each, definitions) for key, each in hints.items()}
-        definitions.schemas[name] = {"type": "object", "properties": properties, "required": required,
-                                     "additionalProperties": False}
+        definitions.schemas[name] = {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": False,
+        }
     return {"$ref": f"#/$defs/{definitions.keys[hint]}"}
-
-

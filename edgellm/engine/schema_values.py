@@ -1,4 +1,5 @@
 """Values in JSON schemas that llguidance would change: it counts in f64, and writes no control characters as \\uXXXX."""
+
 from __future__ import annotations
 
 import math
@@ -12,10 +13,10 @@ from edgellm.errors import SchemaError, shown
 # What llguidance leaves out of texts: \uXXXX is not written (see JSON_OPTIONS), and these have no other form.
 UNWRITTEN = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 ESCAPED = re.compile(r"\\(?:v|x(?:0[0-7bBeEfF]|1[\da-fA-F]|7[fF])|u00(?:0[0-7bBeEfF]|1[\da-fA-F]|7[fF]))")
-CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")         # in a pattern: one character of several, which may do without some
+CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")  # in a pattern: one character of several, which may do without some
 UP, DOWN = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 EXACT, LARGEST = 1 << 53, (1 << 63) - (1 << 10)  # up to which f64 has all whole numbers, and its largest that a bound may be
-LONG = re.compile(r"\d{16}|[eE]\+?\d\d")         # in JSON: there may be such numbers
+LONG = re.compile(r"\d{16}|[eE]\+?\d\d")  # in JSON: there may be such numbers
 
 
 def check_values(part: Mapping[str, Any], path: str) -> None:
@@ -27,8 +28,9 @@ def check_values(part: Mapping[str, Any], path: str) -> None:
                 if isinstance(each, str) and (found := UNWRITTEN.search(each)):
                     raise SchemaError(f"{place} has the control character {found[0]!r}, which cannot be enforced; leave it out.")
                 if isinstance(each, int | float) and not _is_kept(each):
-                    raise SchemaError(f"{place} has {shown(each)}, which cannot be enforced: numbers are 64-bit floats; give it as "
-                                      "a text.")
+                    raise SchemaError(
+                        f"{place} has {shown(each)}, which cannot be enforced: numbers are 64-bit floats; give it as a text."
+                    )
         elif key == "pattern" and isinstance(value, str):
             if found := UNWRITTEN.search(value) or ESCAPED.search(CLASS.sub("", value)):
                 raise SchemaError(f"{place} has the control character {found[0]!r}, which cannot be enforced; leave it out.")

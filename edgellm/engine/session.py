@@ -1,4 +1,5 @@
 """A conversation of a caller's own: what it holds is kept between calls, can be forked, and goes on beside others."""
+
 from __future__ import annotations
 
 import os
@@ -26,8 +27,15 @@ class Session(Generating):
     to others. A session's memory is its own until it is closed or dropped.
     """
 
-    def __init__(self, model: Model, *, priority: Priority = "foreground", context_policy: ContextPolicy | None = None,
-                 adapters: int = 0, home: Home | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        priority: Priority = "foreground",
+        context_policy: ContextPolicy | None = None,
+        adapters: int = 0,
+        home: Home | None = None,
+    ) -> None:
         if not isinstance(priority, str) or priority not in PRIORITIES:
             raise OptionError(f'priority={shown(priority)} does not exist; choose "foreground" or "background".')
         self.priority: Priority = priority

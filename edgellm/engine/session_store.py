@@ -1,4 +1,5 @@
 """Saved chats in a folder: what was said in a small file of its own, and beside it the state that saves computing it again."""
+
 from __future__ import annotations
 
 import contextlib
@@ -18,25 +19,25 @@ from edgellm.errors import SessionError
 from edgellm.folders import state_folder
 from edgellm.formats.whole_file import write_whole
 
-VARIABLE = "EDGELLM_SESSIONS"                    # "off", or how many bytes states may take: 500M, 4G
-BUDGET = 4 << 30                                 # bytes, where the variable says nothing
+VARIABLE = "EDGELLM_SESSIONS"  # "off", or how many bytes states may take: 500M, 4G
+BUDGET = 4 << 30  # bytes, where the variable says nothing
 TEXT, STATE, LOCK = ".json", ".state", ".lock"
 VERSION = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 ROLES = ("system", "user", "assistant", "tool")
-WORDS = 5                                        # of the first message, in a session's name
+WORDS = 5  # of the first message, in a session's name
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """What was said in a chat, with which model. `load`: options of `edgellm.load` that its state depends on."""
 
-    model: str                                   # a path or a name of the catalogue
+    model: str  # a path or a name of the catalogue
     turns: tuple[Mapping[str, str], ...] = ()
     system: str | None = None
     load: Mapping[str, Any] = field(default_factory=dict)
-    created: float = 0.0                         # seconds since 1970
+    created: float = 0.0  # seconds since 1970
     updated: float = 0.0
 
     @property
@@ -110,7 +111,7 @@ class SessionStore:
         content = asdict(replace(record, updated=time.time()))
         body = {"version": VERSION, **content, "turns": [dict(turn) for turn in record.turns], "load": dict(record.load)}
         text = json.dumps({**body, "sha256": _digest(body)}, ensure_ascii=False, indent=1)
-        write_whole(self.text_path(name), text.encode(errors="surrogatepass"))       # an argument's bytes may not be UTF-8
+        write_whole(self.text_path(name), text.encode(errors="surrogatepass"))  # an argument's bytes may not be UTF-8
         _private(self.text_path(name))
 
     def remove(self, name: str) -> None:
@@ -194,6 +195,7 @@ def name_of(text: str) -> str:
 
 def markdown(name: str, record: Record) -> str:
     """A session as a page."""
+
     def parts() -> Iterator[str]:
         yield f"# {record.title or name}"
         yield f"{record.model}, {time.strftime('%Y-%m-%d %H:%M', time.localtime(record.updated))}"
@@ -209,21 +211,34 @@ def markdown(name: str, record: Record) -> str:
 def as_json(name: str, record: Record) -> str:
     """A session as JSON, in the form of chat messages."""
     system = [{"role": "system", "content": record.system}] if record.system else []
-    return json.dumps({"name": name, "model": record.model, "created": record.created, "updated": record.updated,
-                       "messages": [*system, *map(dict, record.turns)]}, ensure_ascii=False, indent=2)
+    return json.dumps(
+        {
+            "name": name,
+            "model": record.model,
+            "created": record.created,
+            "updated": record.updated,
+            "messages": [*system, *map(dict, record.turns)],
+        },
+        ensure_ascii=False,
+        indent=2,
+    )
 
 
 def _record(found: Any) -> Record | None:
     """A record from what a file says, None where that is damaged."""
-    if not isinstance(found, dict) or found.pop("version", None) != VERSION or found.pop("sha256", None) != _digest(
-            {"version": VERSION, **found}):
+    if (
+        not isinstance(found, dict)
+        or found.pop("version", None) != VERSION
+        or found.pop("sha256", None) != _digest({"version": VERSION, **found})
+    ):
         return None
     try:
         record = Record(**{**found, "turns": tuple(found["turns"])})
     except (TypeError, KeyError):
         return None
-    turns_whole = all(isinstance(turn, dict) and turn.get("role") in ROLES and isinstance(turn.get("content"), str)
-                      for turn in record.turns)
+    turns_whole = all(
+        isinstance(turn, dict) and turn.get("role") in ROLES and isinstance(turn.get("content"), str) for turn in record.turns
+    )
     dated = all(isinstance(moment, int | float) and 0 <= moment < 1 << 36 for moment in (record.created, record.updated))
     whole = turns_whole and dated and isinstance(record.model, str) and isinstance(record.load, dict)
     return record if whole and isinstance(record.system, str | None) else None

@@ -1,4 +1,5 @@
 """A rough speed from a file's length alone: this machine's reading speed, measured once and kept, and what bench made of it."""
+
 from __future__ import annotations
 
 import contextlib
@@ -13,10 +14,10 @@ from edgellm.backends.base import Progress
 from edgellm.folders import user_cache
 
 FILE = "speed.json"
-EFFICIENCY = 0.75                                # of a pure read, until `edgellm bench` has measured a model here
-FIXED = 1e-3                                     # seconds a token beside reading: some hundred barriers, and sampling
-KEPT = 9                                         # results of bench that are remembered
-REAL_MODEL = 50 << 20                            # bytes: smaller ones live in caches and tell nothing
+EFFICIENCY = 0.75  # of a pure read, until `edgellm bench` has measured a model here
+FIXED = 1e-3  # seconds a token beside reading: some hundred barriers, and sampling
+KEPT = 9  # results of bench that are remembered
+REAL_MODEL = 50 << 20  # bytes: smaller ones live in caches and tell nothing
 
 
 class Kept(TypedDict):

@@ -1,4 +1,5 @@
 """How fast a model will write here, before it is here: its own plan and kernels, run over weights that only look like its."""
+
 from __future__ import annotations
 
 import statistics
@@ -16,18 +17,19 @@ from edgellm.memory.sequence import Sequence
 from edgellm.passes import optimise
 from edgellm.synthetic_weights import ProbeWeights
 
-CONTEXT = 256                                    # tokens: short, as in `edgellm bench`, so that no memory is needed for it
+CONTEXT = 256  # tokens: short, as in `edgellm bench`, so that no memory is needed for it
 LEAST_TOKENS, MOST_TOKENS = 4, 240
 
 
-def tokens_per_second(gguf: GGUFFile, *, kv_type: str = "f16", threads: int | None = None, seconds: float = 1.5,
-                      progress: Progress | None = None) -> float:
+def tokens_per_second(
+    gguf: GGUFFile, *, kv_type: str = "f16", threads: int | None = None, seconds: float = 1.5, progress: Progress | None = None
+) -> float:
     """Tokens a second at the start of a conversation, as `edgellm bench -p 0` measures them, in about `seconds`.
 
     Kernels are compiled where this machine has not seen them yet, which loading the model would do as well. Raises as load does.
     """
     if gguf.nbytes < SMALL_MODEL:
-        threads = 1                                          # as load does
+        threads = 1  # as load does
     cpu, (_, graph) = find("cpu"), load_graph(gguf, CONTEXT)
     layout = contexts.plan(graph, CONTEXT, 4, cpu)
     graph, options = optimise(graph, layout.with_sinks), BackendOptions(kv_type, threads)
@@ -42,6 +44,6 @@ def tokens_per_second(gguf: GGUFFile, *, kv_type: str = "f16", threads: int | No
             int(np.argmax(logits))
             sequence.extend(token)
             times.append(time.perf_counter() - start)
-        return 1 / statistics.median(times[1:])              # the first step brings the buffers into memory
+        return 1 / statistics.median(times[1:])  # the first step brings the buffers into memory
     finally:
         executable.close()

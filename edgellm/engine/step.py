@@ -1,4 +1,5 @@
 """One step of the engine: which tokens of which tasks, computed together, and what each task gets from it."""
+
 from __future__ import annotations
 
 import contextlib
@@ -21,8 +22,8 @@ class Part(NamedTuple):
 
     ref: weakref.ref[Task]
     conversation: Conversation
-    tokens: TokenIds                             # (n,)
-    output_rows: TokenIds                        # of these tokens
+    tokens: TokenIds  # (n,)
+    output_rows: TokenIds  # of these tokens
 
 
 class Outcome(NamedTuple):
@@ -40,7 +41,7 @@ class Step:
         """`fresh`: tasks that were not computed before."""
         self.parts, self.fresh = parts, fresh
         self.started = time.perf_counter()
-        self.begun = False                       # ahead: the tokens are in the conversations already
+        self.begun = False  # ahead: the tokens are in the conversations already
         self._pending: Pending | None = None
 
     def tasks(self) -> list[Task]:
@@ -61,8 +62,9 @@ class Step:
     @property
     def void(self) -> bool:
         """Whether a task has another conversation by now: its caller used the model while it was told of progress."""
-        return not self.begun and any(task.conversation is not part.conversation for part in self.parts
-                                      if (task := part.ref()) is not None)
+        return not self.begun and any(
+            task.conversation is not part.conversation for part in self.parts if (task := part.ref()) is not None
+        )
 
     def submit(self, executable: Executable) -> None:
         """Take it to the back end."""
@@ -119,7 +121,7 @@ class Step:
     def sample(self, logits: Logits) -> list[Outcome]:
         """What each task makes of its rows; its exceptions are its own."""
         if any(task.calls_back for task in self.tasks()):
-            logits = logits.copy()               # what they call may compute steps
+            logits = logits.copy()  # what they call may compute steps
         outcomes, at = list[Outcome](), 0
         for part in self.parts:
             first, at = at, at + len(part.output_rows)
@@ -142,8 +144,10 @@ def compose(wanted: Sequence[Task], optional: Sequence[Task], executable: Execut
         return None
     tasks = [*first, *rest]
     limits = Limits(executable.max_tokens, executable.max_segments, executable.max_outputs, executable.pace.tokens)
-    wishes = [Wish(_pending(task), not task.background, index < len(first), task.many_outputs, task.served)
-              for index, task in enumerate(tasks)]
+    wishes = [
+        Wish(_pending(task), not task.background, index < len(first), task.many_outputs, task.served)
+        for index, task in enumerate(tasks)
+    ]
     return Step([_part(tasks[index], wishes[index].rows, n) for index, n in plan(wishes, limits)], fresh)
 
 
@@ -166,7 +170,7 @@ def _pending(task: Task) -> int:
     """Tokens that are not computed yet; at least the last one, whose logits are wanted."""
     conversation = task.conversation
     assert conversation is not None
-    if len(conversation) >= len(task.ids):       # computed, but its logits got lost
+    if len(conversation) >= len(task.ids):  # computed, but its logits got lost
         conversation.truncate(len(task.ids) - 1)
     return len(task.ids) - len(conversation)
 

@@ -1,4 +1,5 @@
 """Stop texts: found across token borders, never shown, with no more text held back than could still become one."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -49,9 +50,9 @@ def as_texts(stops: object) -> tuple[str, ...]:
     """The stop texts of one or several. Raises OptionError for what is none."""
     whole = stops is None or isinstance(stops, str | bytes | bytearray)
     try:
-        parts = iter(() if stops is None else (stops,) if whole else stops)      # type: ignore[call-overload]  # that is asked here
+        parts = iter(() if stops is None else (stops,) if whole else stops)  # type: ignore[call-overload]  # that is asked here
     except TypeError:
-        parts = iter((stops,))                   # an array without dimensions, too
+        parts = iter((stops,))  # an array without dimensions, too
     texts = tuple(parts)
     for text in texts:
         if not isinstance(text, str) or not text:

@@ -1,4 +1,5 @@
 """What reads an answer: an iterator of pieces that can be stopped at any time."""
+
 from __future__ import annotations
 
 import threading
@@ -26,9 +27,16 @@ class Stream:
 
     def __init__(self, engine: Engine, request: Request, *, home: Home | None = None, background: bool = False) -> None:
         self._engine: Engine | None = engine
-        self._answer = Answer(request, engine.lock, context=engine.layout.context, sinks=engine.layout.classes[0].kept,
-                              positions=engine.positions, home=home, background=background)
-        self._reading = threading.RLock()        # held while a piece is waited for
+        self._answer = Answer(
+            request,
+            engine.lock,
+            context=engine.layout.context,
+            sinks=engine.layout.classes[0].kept,
+            positions=engine.positions,
+            home=home,
+            background=background,
+        )
+        self._reading = threading.RLock()  # held while a piece is waited for
 
     @property
     def prompt_tokens(self) -> int:
@@ -63,7 +71,7 @@ class Stream:
             engine.run(answer)
         finally:
             if answer.result is not None:
-                self._engine = None              # a kept stream must not keep a closed model's memory
+                self._engine = None  # a kept stream must not keep a closed model's memory
 
     def cancel(self) -> None:
         """End the answer at the next token (or step of the prompt) without waiting for it; from any thread."""

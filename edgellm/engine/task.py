@@ -1,4 +1,5 @@
 """One caller's work in the engine: tokens to compute, and what becomes of their logits."""
+
 from __future__ import annotations
 
 import threading
@@ -10,29 +11,36 @@ import numpy.typing as npt
 
 from edgellm.engine.conversation import Conversation, Home, Logits
 
-PATIENCE = 1.0                                   # seconds that others leave to a stream whose reader does not ask for more
+PATIENCE = 1.0  # seconds that others leave to a stream whose reader does not ask for more
 
 
 class Task:
     """Guarded by the engine's lock, but for `cancelled`, which anybody may set, and `sample`, which the driver alone calls."""
 
-    many_outputs = False                         # whether the logits of every token are wanted
-    calls_back = False                           # whether `sample` calls functions of the user's
+    many_outputs = False  # whether the logits of every token are wanted
+    calls_back = False  # whether `sample` calls functions of the user's
 
-    def __init__(self, ids: array[int], lock: threading.RLock, *, home: Home | None = None, background: bool = False,
-                 patience: float = PATIENCE) -> None:
-        self.ids = ids                           # to be computed; grows by the tokens that were generated
+    def __init__(
+        self,
+        ids: array[int],
+        lock: threading.RLock,
+        *,
+        home: Home | None = None,
+        background: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.ids = ids  # to be computed; grows by the tokens that were generated
         self.home, self.background, self.patience = home, background, patience
-        self.kept: int | None = None             # how many of the first tokens are never evicted; None: the sinks
-        self.wake = threading.Condition(lock)    # something happened that its waiters should look at
+        self.kept: int | None = None  # how many of the first tokens are never evicted; None: the sinks
+        self.wake = threading.Condition(lock)  # something happened that its waiters should look at
         self.conversation: Conversation | None = None
         self._cancelled = False
-        self.error: Exception | None = None      # for whoever waits for it
-        self.waiting = False                     # somebody waits for it now
-        self.holds = False                       # it is one of those that may be computed
-        self.thread = 0                          # that asked for it last
-        self.paused: float | None = None         # since when nobody asks for more (time.monotonic)
-        self.served = 0                          # the engine's step in which it took part last
+        self.error: Exception | None = None  # for whoever waits for it
+        self.waiting = False  # somebody waits for it now
+        self.holds = False  # it is one of those that may be computed
+        self.thread = 0  # that asked for it last
+        self.paused: float | None = None  # since when nobody asks for more (time.monotonic)
+        self.served = 0  # the engine's step in which it took part last
 
     @property
     def cancelled(self) -> bool:
@@ -92,7 +100,7 @@ class Scoring(Task):
     many_outputs = True
 
     def __init__(self, ids: npt.NDArray[np.int32], n_vocab: int, lock: threading.RLock) -> None:
-        super().__init__(array("i", ids.tobytes()), lock, patience=0.0)      # a paused stream's conversation stays as it is
+        super().__init__(array("i", ids.tobytes()), lock, patience=0.0)  # a paused stream's conversation stays as it is
         self.rows = np.empty((len(ids), n_vocab), np.float32)
         self._filled, self._ended = 0, False
 

@@ -1,12 +1,13 @@
 """How warm the processor is and whether it slows itself down, from what Linux shows of a board's sensors."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
 ZONES = Path("/sys/class/thermal")
-THROTTLED = Path("/sys/devices/platform/soc/soc:firmware/get_throttled")         # Raspberry Pi: bits in hexadecimal
-HOT = 80.0                                       # degrees Celsius: here a Raspberry Pi begins to slow down
+THROTTLED = Path("/sys/devices/platform/soc/soc:firmware/get_throttled")  # Raspberry Pi: bits in hexadecimal
+HOT = 80.0  # degrees Celsius: here a Raspberry Pi begins to slow down
 _UNDERVOLTED, _SLOWED, _WAS_UNDERVOLTED, _WAS_SLOWED = 1 << 0, 0b1110, 1 << 16, 0b1110 << 16
 
 
@@ -40,7 +41,7 @@ def _reading(zone: Path) -> tuple[float, str] | None:
         name = (zone / "type").read_text().strip()
     except (OSError, ValueError):
         return None
-    return (degrees, name) if -40 < degrees < 150 else None          # sensors that are switched off give nonsense
+    return (degrees, name) if -40 < degrees < 150 else None  # sensors that are switched off give nonsense
 
 
 def _complaints(throttled: Path) -> list[str]:

@@ -1,4 +1,5 @@
 """The model's tokenizer, built beside the weights while they load, and what generation needs of it."""
+
 from __future__ import annotations
 
 import ctypes
@@ -15,7 +16,7 @@ from edgellm.tokenizer import StreamDecoder, Tokenizer, build_tokenizer
 class BackgroundTokenizer:
     """Builds the tokenizer of a file's metadata in a thread of its own; whoever needs it waits for it."""
 
-    def __init__(self, metadata: Mapping[str, Any], path: str) -> None:     # Any: a value's type is the file's choice
+    def __init__(self, metadata: Mapping[str, Any], path: str) -> None:  # Any: a value's type is the file's choice
         self._metadata, self._path = metadata, path
         self._tokenizer: Tokenizer | None = None
         self._error: BaseException | None = None
@@ -27,9 +28,9 @@ class BackgroundTokenizer:
         try:
             self._tokenizer = build_tokenizer(self._metadata, file=self._path)
             self._checked.set()
-            self._tokenizer.prepare()            # 0.2-0.3 s for 150k to 280k merges
+            self._tokenizer.prepare()  # 0.2-0.3 s for 150k to 280k merges
             _give_back_memory()
-        except BaseException as error:           # raised in the thread that asks for the tokenizer
+        except BaseException as error:  # raised in the thread that asks for the tokenizer
             self._error = error
         finally:
             self._checked.set()
@@ -86,8 +87,9 @@ class TokenTexts:
         return self._tokenizer.encode(text, add_special=False)
 
 
-def answer_decoder(tokenizer: Tokenizer, last_of_prompt: int, *, whole: bool = False,
-                   shown: frozenset[int] = frozenset()) -> StreamDecoder:
+def answer_decoder(
+    tokenizer: Tokenizer, last_of_prompt: int, *, whole: bool = False, shown: frozenset[int] = frozenset()
+) -> StreamDecoder:
     """A decoder for what follows a prompt. After a special token a text's leading space is the tokenizer's, and goes.
 
     `whole`: every space is the answer's own. `shown`: control tokens that are part of the text.

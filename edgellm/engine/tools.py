@@ -1,4 +1,5 @@
 """Tools as callers give them: Python functions or descriptions of them; their calls carried out, round after round."""
+
 from __future__ import annotations
 
 import inspect
@@ -28,7 +29,7 @@ class Toolbox:
     """The tools of a conversation, and how its model writes calls."""
 
     tools: tuple[Tool, ...]
-    functions: Mapping[str, Function]            # those that can be called, by name
+    functions: Mapping[str, Function]  # those that can be called, by name
     format: Format
 
     @property
@@ -76,8 +77,9 @@ def toolbox(given: object, template: ChatTemplate) -> Toolbox | None:
     if tools and shape_of(template).tools is None:
         raise TemplateError(f"{template.name} knows no tools, so the model would not be told of them; take another model.")
     if tools and (mark := unknown_mark(template.source)) is not None:
-        raise TemplateError(f"{template.name} has calls begin with {mark}, a format that is not supported; leave tools out, or "
-                            "take another model.")
+        raise TemplateError(
+            f"{template.name} has calls begin with {mark}, a format that is not supported; leave tools out, or take another model."
+        )
     return Toolbox(tuple(tools), functions, find_format(template.source)) if tools else None
 
 
@@ -116,13 +118,16 @@ def _is_object(parameters: Mapping[str, Any]) -> bool:
     return kind == "object" or (isinstance(kind, list | tuple) and "object" in kind)
 
 
-def run_rounds(ask: Callable[[list[Message]], Generation], messages: Sequence[Message], tools: Toolbox,
-               max_rounds: int) -> Generation:
+def run_rounds(
+    ask: Callable[[list[Message]], Generation], messages: Sequence[Message], tools: Toolbox, max_rounds: int
+) -> Generation:
     """Answers of `ask`, with the results of the calls in between, until one calls nothing, or what cannot be called here."""
     added = list[Message]()
     if name := next((name for name, function in tools.functions.items() if iscoroutinefunction(function)), None):
-        raise OptionError(f"run_tools cannot call {name}, a coroutine function; give a plain function, or leave run_tools out and "
-                          "await it yourself.")
+        raise OptionError(
+            f"run_tools cannot call {name}, a coroutine function; give a plain function, or leave run_tools out and "
+            "await it yourself."
+        )
     while True:
         answer = ask([*messages, *added])
         may_call = all(call.name in tools.functions or not _known(call, tools) for call in answer.tool_calls)
@@ -153,5 +158,6 @@ def _result(call: ToolCall, tools: Toolbox) -> str:
         return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         why = "JSON has no NaN and no infinity" if "float values" in str(error) else str(error).rstrip(".")
-        raise OptionError(f"{call.name} returned {shown(found)}, which is no JSON ({why}); return a text, or None for a missing "
-                          "number.") from error
+        raise OptionError(
+            f"{call.name} returned {shown(found)}, which is no JSON ({why}); return a text, or None for a missing number."
+        ) from error

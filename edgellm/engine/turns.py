@@ -1,4 +1,5 @@
 """Who may be computed: a few tasks at a time, foreground first, else in the order in which they came."""
+
 from __future__ import annotations
 
 import threading
@@ -8,7 +9,7 @@ from collections.abc import Callable
 
 from edgellm.engine.task import Task, now
 
-WAIT = 0.25                                      # seconds; bounded waits let Ctrl-C through on every system
+WAIT = 0.25  # seconds; bounded waits let Ctrl-C through on every system
 
 
 class Driver:
@@ -38,10 +39,10 @@ class Turns:
     def __init__(self, parallel: int, driver: Driver, released: Callable[[Task], None]) -> None:
         """`released(task)` is called when a task has no place any more."""
         self.parallel = parallel
-        self.closing = False                     # nobody gets a place
+        self.closing = False  # nobody gets a place
         self._driver, self._released = driver, released
         self._holders: tuple[weakref.ref[Task], ...] = ()
-        self._displaced: tuple[weakref.ref[Task], ...] = ()      # who lost a place and does not wait for one yet
+        self._displaced: tuple[weakref.ref[Task], ...] = ()  # who lost a place and does not wait for one yet
         self.queue: deque[Task] = deque()
 
     @property
@@ -60,12 +61,12 @@ class Turns:
         task.thread, task.paused = threading.get_ident(), None
         if task.holds:
             return
-        if self._driver.is_me:                   # called by a processor while all wait for us: one more than usual
+        if self._driver.is_me:  # called by a processor while all wait for us: one more than usual
             self._admit(task)
             return
         try:
             while not task.holds and not task.cancelled:
-                if task not in self.queue:       # at first, and after another took the place before this thread could go on
+                if task not in self.queue:  # at first, and after another took the place before this thread could go on
                     self._enqueue(task)
                 self.admit()
                 if not task.holds:
@@ -132,4 +133,4 @@ class Turns:
         task.holds = False
         self._holders = tuple(weakref.ref(holder) for holder in self.holders if holder is not task)
         self._released(task)
-        task.wake.notify_all()                   # whoever waits for it has to queue again
+        task.wake.notify_all()  # whoever waits for it has to queue again

@@ -1,4 +1,5 @@
 """Where weights lie: in the file's map, in a copy of it, locked into physical memory or not."""
+
 from __future__ import annotations
 
 import sys
@@ -14,13 +15,14 @@ def check(backend: Backend, *, copied: bool, locked: bool) -> None:
     """Raises OptionError for a back end with weights of its own."""
     if backend.copies_weights and (copied or locked):
         asked = "--no-mmap (mmap=False)" if copied else "--mlock (mlock=True)"
-        raise OptionError(f"{asked} is not possible with {backend.name}, which copies weights to the GPU; leave it out, or take "
-                          "--backend cpu.")
+        raise OptionError(
+            f"{asked} is not possible with {backend.name}, which copies weights to the GPU; leave it out, or take --backend cpu."
+        )
 
 
 def hold(gguf: GGUFFile, *, copied: bool, locked: bool, progress: Progress | None) -> None:
     """Copies the files, locks them. Raises MemoryError, OptionError and the FormatErrors."""
-    before, total = 0, sum(file.size for file in gguf.files)     # an MLX folder's `nbytes` are its tensors' alone
+    before, total = 0, sum(file.size for file in gguf.files)  # an MLX folder's `nbytes` are its tensors' alone
     for file in gguf.files if copied else ():
 
         def show(done: int, start: int = before) -> None:
@@ -34,8 +36,10 @@ def hold(gguf: GGUFFile, *, copied: bool, locked: bool, progress: Progress | Non
             file.lock()
     except OSError as error:
         reason = error.strerror or str(error)
-        raise OptionError(f"--mlock (mlock=True): {gguf.nbytes / 1e9:.2f} GB cannot be locked into memory ({reason}{_limit()}); "
-                          "raise the limit, or leave it out.") from error
+        raise OptionError(
+            f"--mlock (mlock=True): {gguf.nbytes / 1e9:.2f} GB cannot be locked into memory ({reason}{_limit()}); "
+            "raise the limit, or leave it out."
+        ) from error
 
 
 def _limit() -> str:

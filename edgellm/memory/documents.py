@@ -1,4 +1,5 @@
 """Where the documents of one step stand: each by itself, in slots that make its sums the same whoever stands beside it."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,11 +1,12 @@
 """In which forms keys and values are kept, and how many bytes a row of a head takes."""
+
 from __future__ import annotations
 
 from edgellm.errors import OptionError, shown
 
-KV_TYPES = ("f16", "q8_0", "q4_0", "f32")        # the usual one first
-QUANTISED = ("q8_0", "q4_0")                     # of these rows are rotated by Hadamard matrices before they are rounded
-BLOCK = 32                                       # values of a quantised row that share a scale
+KV_TYPES = ("f16", "q8_0", "q4_0", "f32")  # the usual one first
+QUANTISED = ("q8_0", "q4_0")  # of these rows are rotated by Hadamard matrices before they are rounded
+BLOCK = 32  # values of a quantised row that share a scale
 SCALE_BYTES = 2
 
 

@@ -1,4 +1,5 @@
 """Which layers share slot arithmetic: memory classes and slots of states of a model at one context size, integers only."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -6,10 +7,10 @@ from dataclasses import dataclass
 
 from edgellm.graph import KVSpec, RecurrentSpec, StateSpec
 
-RING_MULTIPLE = 256              # slots; back ends cut a ring into equal pieces at fixed places
-DOCUMENT_SLOTS = 1024            # at least, for the documents of one step: 32 short ones
-RECURRENT = -1                   # instead of a memory class
-STATE_BYTES = 64 << 20           # that a conversation's recurrent states may take, beyond the fewest that there must be
+RING_MULTIPLE = 256  # slots; back ends cut a ring into equal pieces at fixed places
+DOCUMENT_SLOTS = 1024  # at least, for the documents of one step: 32 short ones
+RECURRENT = -1  # instead of a memory class
+STATE_BYTES = 64 << 20  # that a conversation's recurrent states may take, beyond the fewest that there must be
 MOST_ROLLING, FEWEST_ROLLING = 9, 3
 MOST_SNAPSHOTS, FEWEST_SNAPSHOTS = 4, 1
 
@@ -25,10 +26,10 @@ class MemoryClass:
     """
 
     sinks: int
-    window: int                                  # ring entries a token sees, itself included
-    ring: int                                    # at least window + chunk - 1: a chunk never evicts what its first tokens see
+    window: int  # ring entries a token sees, itself included
+    ring: int  # at least window + chunk - 1: a chunk never evicts what its first tokens see
     causal: bool = True
-    fewest: int | None = None                    # tokens that stay in every conversation; None: all sinks
+    fewest: int | None = None  # tokens that stay in every conversation; None: all sinks
     chunked: bool = False
 
     @property
@@ -48,13 +49,13 @@ class MemoryLayout:
     """
 
     context: int
-    chunk: int                                   # tokens of one step, at most
-    classes: tuple[MemoryClass, ...]             # class 0 is the full one
-    layer_class: tuple[int, ...]                 # per state: index into `classes`, or RECURRENT
-    layers: tuple[StateSpec, ...]                # by number of the state
+    chunk: int  # tokens of one step, at most
+    classes: tuple[MemoryClass, ...]  # class 0 is the full one
+    layer_class: tuple[int, ...]  # per state: index into `classes`, or RECURRENT
+    layers: tuple[StateSpec, ...]  # by number of the state
     rolling: int = 0
     snapshots: int = 0
-    documents: bool = False                      # steps carry whole texts that nothing outlives: layers share slots by turns
+    documents: bool = False  # steps carry whole texts that nothing outlives: layers share slots by turns
 
     @property
     def state_slots(self) -> int:
@@ -88,6 +89,7 @@ class MemoryLayout:
 def plan_memory(layers: Sequence[StateSpec], *, context: int, sinks: int, chunk: int, pinned: int = 0) -> MemoryLayout:
     """Sort layers into classes. A sliding layer whose window reaches the whole context is a full layer. `pinned`: first tokens
     that a conversation may keep, where that is more than the sinks."""
+
     def ring(window: int) -> int:
         return -(-(window + chunk - 1) // RING_MULTIPLE) * RING_MULTIPLE
 

@@ -1,4 +1,5 @@
 """Pages of slots that conversations may share: which page holds which slots, and copies made before a shared one is written."""
+
 from __future__ import annotations
 
 import threading
@@ -9,8 +10,8 @@ from edgellm.memory.layout import RING_MULTIPLE, MemoryClass
 
 P = TypeVar("P")
 
-PAGE_SLOTS = RING_MULTIPLE                       # of a ring; sinks have a page of their own
-SINK_MULTIPLE = 32                               # slots; back ends read keys in blocks of so many
+PAGE_SLOTS = RING_MULTIPLE  # of a ring; sinks have a page of their own
+SINK_MULTIPLE = 32  # slots; back ends read keys in blocks of so many
 
 # Counts change under it, also where a forgotten table is collected while its thread is in here: then a count stays too high, which
 # costs a copy, and never too low.

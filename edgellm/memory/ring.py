@@ -1,4 +1,5 @@
 """The slots of one memory class: where a token's key goes, and what the token sees."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -6,7 +7,7 @@ import numpy.typing as npt
 
 from edgellm.memory.layout import MemoryClass
 
-Spans = npt.NDArray[np.int32]                    # (T, 4): slot, visible sinks, first window slot, window length
+Spans = npt.NDArray[np.int32]  # (T, 4): slot, visible sinks, first window slot, window length
 
 
 class Ring:

@@ -1,4 +1,5 @@
 """The bookkeeping of one conversation: its token ids, where the next ones go, and how far it can be cut back."""
+
 from __future__ import annotations
 
 from array import array
@@ -17,10 +18,10 @@ from edgellm.memory.state_ring import NO_STATE_SLOTS, StateRing, StateSlots
 class Placement:
     """Where T tokens stand: the parts of a step that follow from the sequence's length alone."""
 
-    positions: npt.NDArray[np.int64]             # (T,) true positions
-    sink_positions: npt.NDArray[np.int64]        # (T,) where the query stands for the sinks' keys
-    spans: tuple[Spans, ...]                     # per memory class: (T, 4)
-    state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)      # (T, 2), or none
+    positions: npt.NDArray[np.int64]  # (T,) true positions
+    sink_positions: npt.NDArray[np.int64]  # (T,) where the query stands for the sinks' keys
+    spans: tuple[Spans, ...]  # per memory class: (T, 4)
+    state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)  # (T, 2), or none
 
 
 class Sequence:
@@ -39,8 +40,9 @@ class Sequence:
         self._one = Placement(np.zeros(1, np.int64), np.zeros(1, np.int64), spans)
 
     @classmethod
-    def restored(cls, layout: MemoryLayout, ids: array[int], oldest: Iterable[int], states: StateRing | None,
-                 kept: int) -> Sequence:
+    def restored(
+        cls, layout: MemoryLayout, ids: array[int], oldest: Iterable[int], states: StateRing | None, kept: int
+    ) -> Sequence:
         """One that holds `ids`, of which each class's ring has what came since `oldest`, with these states: see the properties."""
         sequence = cls(layout, kept)
         sequence.ids = ids[:]
@@ -129,8 +131,11 @@ class Sequence:
 
     def can_truncate(self, length: int) -> bool:
         """Whether the conversation can go on from its first `length` tokens as if the rest had never been."""
-        return (0 <= length <= len(self.ids) and all(ring.can_truncate(length) for ring in self._limits)
-                and (self._states is None or self._states.can_truncate(length)))
+        return (
+            0 <= length <= len(self.ids)
+            and all(ring.can_truncate(length) for ring in self._limits)
+            and (self._states is None or self._states.can_truncate(length))
+        )
 
     def reachable(self, length: int) -> int:
         """The greatest length up to `length` that it can be cut back to."""
@@ -141,7 +146,7 @@ class Sequence:
     def truncate(self, length: int) -> None:
         """Cut back to the first `length` tokens; only where `can_truncate(length)`."""
         assert self.can_truncate(length), f"cannot cut {len(self.ids)} tokens back to {length}"
-        del self.ids[length:]                    # first: interrupted here, the rings only promise too little
+        del self.ids[length:]  # first: interrupted here, the rings only promise too little
         for ring in self._rings:
             ring.truncate(length)
         if self._states is not None:

@@ -1,4 +1,5 @@
 """How many bytes the states of a conversation take."""
+
 from __future__ import annotations
 
 from edgellm.graph import KVSpec
@@ -13,8 +14,12 @@ def kv_bytes(layout: MemoryLayout, kv_type: str) -> int:
     slots = [sink_slots(memory) + memory.ring for memory in layout.classes]
     layers = [(token_bytes(spec, kv_type) * slots[index], index) for _, spec, index in layout.kv]
     recurrent = layout.state_slots * sum(spec.nbytes for _, spec in layout.recurrent)
-    return recurrent + sum(max(nbytes for nbytes, of in layers if of == index) if layout.documents
-                           else sum(nbytes for nbytes, of in layers if of == index) for index in {of for _, of in layers})
+    return recurrent + sum(
+        max(nbytes for nbytes, of in layers if of == index)
+        if layout.documents
+        else sum(nbytes for nbytes, of in layers if of == index)
+        for index in {of for _, of in layers}
+    )
 
 
 def kv_read_bytes(layout: MemoryLayout, kv_type: str, keys: int) -> int:

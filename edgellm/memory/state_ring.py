@@ -1,4 +1,5 @@
 """The slots of recurrent states: which of them holds the state after which position, and which are kept to go back to."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -6,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-StateSlots = npt.NDArray[np.int32]               # (T, 2): slot of the state before a token, -1 for none; slot of the state after it
-NO_STATE_SLOTS: StateSlots = np.zeros((0, 2), np.int32)      # of models without recurrent layers
+StateSlots = npt.NDArray[np.int32]  # (T, 2): slot of the state before a token, -1 for none; slot of the state after it
+NO_STATE_SLOTS: StateSlots = np.zeros((0, 2), np.int32)  # of models without recurrent layers
 
 
 class StateRing:
@@ -22,9 +23,9 @@ class StateRing:
     def __init__(self, rolling: int, snapshots: int) -> None:
         """`rolling`: at least 2."""
         self.rolling, self.snapshots = rolling, snapshots
-        self._held: dict[int, int] = {}          # position -> slot, ascending
-        self._reserved: dict[int, int] = {}      # of the step that is being computed
-        self._marked: list[int] = []             # positions, ascending
+        self._held: dict[int, int] = {}  # position -> slot, ascending
+        self._reserved: dict[int, int] = {}  # of the step that is being computed
+        self._marked: list[int] = []  # positions, ascending
 
     @classmethod
     def restored(cls, rolling: int, snapshots: int, held: Mapping[int, int], marked: Iterable[int]) -> StateRing:

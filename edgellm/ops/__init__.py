@@ -1,4 +1,5 @@
 """The op table: each file declares a family of ops, with the functions that emit them, their rules and their NumPy references."""
+
 from __future__ import annotations
 
 import importlib

@@ -1,4 +1,5 @@
 """What one op declares about itself, once for verification, passes, the reference and all back ends."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -30,7 +31,7 @@ class WeightUse:
     """
 
     name: str
-    shape: tuple[int, ...]                       # as NumPy has it: (rows, columns), (n,)
+    shape: tuple[int, ...]  # as NumPy has it: (rows, columns), (n,)
     role: Role
     active: float = 1.0
 
@@ -39,10 +40,10 @@ class Run(Protocol):
     """What the reference of an op sees of the sequence that it runs over."""
 
     graph: Graph
-    tokens: Positions                            # (T,)
-    positions: Positions                         # (T,)
-    adapters: Positions                          # (T,) the set of adapters of each row's conversation
-    held: dict[int, Any]                         # by state: whatever the ops that share it agree on
+    tokens: Positions  # (T,)
+    positions: Positions  # (T,)
+    adapters: Positions  # (T,) the set of adapters of each row's conversation
+    held: dict[int, Any]  # by state: whatever the ops that share it agree on
 
     def weight(self, name: str) -> Array: ...
 
@@ -92,7 +93,7 @@ class OpSpec:
 
     name: str
     reference: Callable[..., Array]
-    inputs: tuple[int, ...] = (1,)               # allowed numbers of inputs
+    inputs: tuple[int, ...] = (1,)  # allowed numbers of inputs
     attrs: frozenset[str] = frozenset()
     check: Check = same_length
     weights: Callable[[Node, Sequence[Node]], tuple[WeightUse, ...]] = no_weights

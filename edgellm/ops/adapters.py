@@ -1,4 +1,5 @@
 """What adapters add to products: rows of few numbers times a matrix."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

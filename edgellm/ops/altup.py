@@ -1,4 +1,5 @@
 """Several rows per token that are mixed with each other (AltUp, Baykal et al. 2023), and what else Gemma 3n does to rows."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -10,8 +11,9 @@ from edgellm.ops._spec import Array, OpSpec, Run, integer, number, same_length
 
 
 # --- mix --------------------------------------------------------------------------------------------------------------
-def mix(g: Builder, base: Value, x: Value, parts: int, coefficients: Value | None = None, *, offset: float = 0.0,
-        first: int = 0) -> Value:
+def mix(
+    g: Builder, base: Value, x: Value, parts: int, coefficients: Value | None = None, *, offset: float = 0.0, first: int = 0
+) -> Value:
     """Parts of a row with weighted sums of another row's parts added: part o is base_o + sum over k of (c_ok + offset) x_k.
 
     `parts`: of base; x has parts of the same length. `coefficients` (T, parts * parts of x); None: all are 1. Parts before

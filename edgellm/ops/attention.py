@@ -1,4 +1,5 @@
 """Attention: keys and values are written to a state, queries read it."""
+
 from __future__ import annotations
 
 import math
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from edgellm.graph import Builder, Graph, KVSpec, Node, Value
 from edgellm.ops._spec import Array, OpSpec, Positions, Run, WeightUse, integer, number
 
-REACH = 128                      # tokens, past which a relative bias does not change: in the code of T5's makers, in no file
+REACH = 128  # tokens, past which a relative bias does not change: in the code of T5's makers, in no file
 
 
 # --- kv_write ---------------------------------------------------------------------------------------------------------
@@ -55,8 +56,17 @@ def _write(run: Run, node: Node, k: Array, v: Array | None = None) -> Array:
 
 
 # --- attend -----------------------------------------------------------------------------------------------------------
-def attend(g: Builder, q: Value, state: int, n_heads: int, scale: float, softcap: float | None = None,
-           max_bias: float = 0.0, learned_sinks: str | None = None, relative: tuple[str, int] | None = None) -> Value:
+def attend(
+    g: Builder,
+    q: Value,
+    state: int,
+    n_heads: int,
+    scale: float,
+    softcap: float | None = None,
+    max_bias: float = 0.0,
+    learned_sinks: str | None = None,
+    relative: tuple[str, int] | None = None,
+) -> Value:
     """Every query attends to what its token sees of a state: (T, n_heads * dim_v).
 
     `max_bias`: of scores by distance (ALiBi), see `alibi_slopes`; 0: none. `learned_sinks`: the name of a weight (n_heads,), the
@@ -68,13 +78,23 @@ def attend(g: Builder, q: Value, state: int, n_heads: int, scale: float, softcap
     assert relative is None or learned_sinks is None
     name, buckets = relative or (learned_sinks, 0)
     weights = () if name is None else (f"{name}.weight",)
-    return g.emit("attend", (q,), n_heads * spec.dim_v, weights, state=state, n_heads=n_heads, scale=scale, softcap=softcap,
-                  max_bias=max_bias, buckets=buckets)
+    return g.emit(
+        "attend",
+        (q,),
+        n_heads * spec.dim_v,
+        weights,
+        state=state,
+        n_heads=n_heads,
+        scale=scale,
+        softcap=softcap,
+        max_bias=max_bias,
+        buckets=buckets,
+    )
 
 
 def alibi_slopes(n_heads: int, max_bias: float) -> Array:
     """What each head (n_heads,) takes off a score for every token in between (Press et al. 2022, "Train Short, Test Long")."""
-    whole = 1 << n_heads.bit_length() - 1        # the largest power of two; the heads past it get the slopes in between
+    whole = 1 << n_heads.bit_length() - 1  # the largest power of two; the heads past it get the slopes in between
     exponents = [(h + 1) / whole if h < whole else (2 * (h - whole) + 1) / (2 * whole) for h in range(n_heads)]
     return np.float32(2.0) ** (-np.float32(max_bias) * np.array(exponents, np.float32))
 
@@ -142,12 +162,20 @@ def by_head(x: Array, heads: int) -> Array:
     return x.reshape(len(x), heads, -1).swapaxes(0, 1)
 
 
-def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool_], distance: Positions,
-             learned: Array | None = None, relative: Array | None = None) -> Array:
+def weighted(
+    node: Node,
+    q: Array,
+    k: Array,
+    v: Array,
+    seen: npt.NDArray[np.bool_],
+    distance: Positions,
+    learned: Array | None = None,
+    relative: Array | None = None,
+) -> Array:
     """q (heads, T, d), k (kv heads, S, d), v (kv heads, S, e), seen and distance (T, S), learned (heads,), relative (heads, T, S)
     -> (heads, T, e).
     """
-    q_of_kv = q.reshape(k.shape[0], -1, *q.shape[1:])                  # (kv heads, query heads of each, T, d)
+    q_of_kv = q.reshape(k.shape[0], -1, *q.shape[1:])  # (kv heads, query heads of each, T, d)
     scores = q_of_kv @ k[:, None].swapaxes(-1, -2) * np.float32(number(node, "scale"))
     if node.attrs["softcap"] is not None:
         cap = np.float32(number(node, "softcap"))
@@ -170,6 +198,14 @@ def weighted(node: Node, q: Array, k: Array, v: Array, seen: npt.NDArray[np.bool
 
 OPS = (
     OpSpec("kv_write", _write, (1, 2), frozenset({"state"}), _check_write, effect="write"),
-    OpSpec("attend", _attend, (1, 2), frozenset({"state", "n_heads", "scale", "softcap", "max_bias", "buckets"}), _check_attend,
-           _attend_weights, (0, 1), effect="read"),
+    OpSpec(
+        "attend",
+        _attend,
+        (1, 2),
+        frozenset({"state", "n_heads", "scale", "softcap", "max_bias", "buckets"}),
+        _check_attend,
+        _attend_weights,
+        (0, 1),
+        effect="read",
+    ),
 )

@@ -1,4 +1,5 @@
 """Convolutions along a conversation, whose state is the newest inputs."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,4 @@ def _reference(run: Run, node: Node, x: Array) -> Array:
     return y + run.weight(node.weights[1]) if len(node.weights) == 2 else y
 
 
-OPS = (
-    OpSpec("causal_conv", _reference, (1,), frozenset({"state", "size"}), _check, _weights, (1, 2), effect="update"),
-)
+OPS = (OpSpec("causal_conv", _reference, (1,), frozenset({"state", "size"}), _check, _weights, (1, 2), effect="update"),)

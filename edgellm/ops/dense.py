@@ -1,4 +1,5 @@
 """Looked-up rows, products, sums and elementwise functions of rows."""
+
 from __future__ import annotations
 
 import math
@@ -178,7 +179,7 @@ def activation(g: Builder, op: str, x: Value) -> Value:
 
 
 def _sigmoid(x: Array) -> Array:
-    return np.reciprocal(ONE + np.exp(-np.maximum(x, np.float32(-80.0))))      # below -80 exp would overflow
+    return np.reciprocal(ONE + np.exp(-np.maximum(x, np.float32(-80.0))))  # below -80 exp would overflow
 
 
 def _silu(x: Array) -> Array:
@@ -219,11 +220,17 @@ def _rows_softplus(x: Array) -> Array:
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "silu": _silu, "gelu": _gelu, "gelu_erf": _gelu_erf, "gelu_quick": _gelu_quick, "relu_squared": _relu_squared, "tanh": _tanh,
+    "silu": _silu,
+    "gelu": _gelu,
+    "gelu_erf": _gelu_erf,
+    "gelu_quick": _gelu_quick,
+    "relu_squared": _relu_squared,
+    "tanh": _tanh,
     "relu": _relu,
-    "sigmoid": _sigmoid, "softplus": _rows_softplus,
+    "sigmoid": _sigmoid,
+    "softplus": _rows_softplus,
 }
-GATES_OF_PRODUCTS = ("silu", "gelu")             # activations of a gate that a product can apply where it is computed
+GATES_OF_PRODUCTS = ("silu", "gelu")  # activations of a gate that a product can apply where it is computed
 
 
 def _act(run: Run, node: Node, x: Array) -> Array:
@@ -292,7 +299,7 @@ def _check_head_columns(node: Node, inputs: Sequence[Node], graph: Graph) -> Ite
 
 def _head_columns(run: Run, node: Node, x: Array) -> Array:
     pieces = x.reshape(len(x), integer(node, "heads"), -1)
-    return pieces[..., integer(node, "start", least=0):integer(node, "stop")].reshape(len(x), -1)
+    return pieces[..., integer(node, "start", least=0) : integer(node, "stop")].reshape(len(x), -1)
 
 
 def _check_slice(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -302,7 +309,7 @@ def _check_slice(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[s
 
 
 def _slice(run: Run, node: Node, x: Array) -> Array:
-    return x[:, integer(node, "start", least=0):integer(node, "stop")]
+    return x[:, integer(node, "start", least=0) : integer(node, "stop")]
 
 
 def clamp(g: Builder, x: Value, limit: float | None) -> Value:

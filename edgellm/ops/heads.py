@@ -1,4 +1,5 @@
 """Rows that have a piece for each head: products with a matrix for each, factors of each, and pieces of two rows side by side."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -70,8 +71,14 @@ def _head_scale(run: Run, node: Node, x: Array, factors: Array) -> Array:
 
 
 OPS = (
-    OpSpec("head_matmul", _head_matmul, attrs=frozenset({"heads"}), check=_check_head_matmul, weights=_head_matmul_weights,
-           weight_counts=(1,)),
+    OpSpec(
+        "head_matmul",
+        _head_matmul,
+        attrs=frozenset({"heads"}),
+        check=_check_head_matmul,
+        weights=_head_matmul_weights,
+        weight_counts=(1,),
+    ),
     OpSpec("head_scale", _head_scale, (2,), check=_check_head_scale),
     OpSpec("join", _join, (2,), frozenset({"heads", "shared"}), _check_join),
 )

@@ -1,4 +1,5 @@
 """Kimi Delta Attention (Kimi Team 2025, "Kimi Linear"): a gated delta rule each of whose key dims decays by itself."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -3,6 +3,7 @@
 A token takes k of E experts, its slots 0..k-1, in ascending order of experts. Values between the products of experts have k parts
 per row, one for each slot. Sums run over slots in that order, so that no result depends on what else is computed in a step.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -16,14 +17,24 @@ from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number, sa
 from edgellm.ops.dense import ACTIVATIONS, ONE
 
 Gating = Literal["softmax", "sigmoid", "sparsemixer"]
-NEAR = np.float32(0.02)          # SparseMixer: twice the jitter of its makers' configurations
-MAX_GROUPS = 63                                  # of experts, of which some are chosen first: a set of them is an int64
-TINY = np.float32(1e-20)                         # keeps a sum of weights from being 0
+NEAR = np.float32(0.02)  # SparseMixer: twice the jitter of its makers' configurations
+MAX_GROUPS = 63  # of experts, of which some are chosen first: a set of them is an int64
+TINY = np.float32(1e-20)  # keeps a sum of weights from being 0
 
 
 # --- topk -------------------------------------------------------------------------------------------------------------
-def topk(g: Builder, logits: Value, k: int, gating: Gating, *, normalise: bool, scale: float = 1.0, groups: int = 1,
-         groups_used: int = 1, bias: str | None = None) -> Value:
+def topk(
+    g: Builder,
+    logits: Value,
+    k: int,
+    gating: Gating,
+    *,
+    normalise: bool,
+    scale: float = 1.0,
+    groups: int = 1,
+    groups_used: int = 1,
+    bias: str | None = None,
+) -> Value:
     """Weights (T, E) of the k experts that each token takes, 0 for all others.
 
     Probabilities are softmax or sigmoid of the logits. `bias` (E,) counts in the selection only. Of several groups of experts
@@ -32,8 +43,18 @@ def topk(g: Builder, logits: Value, k: int, gating: Gating, *, normalise: bool, 
     of its own, without the other one where that was chosen first.
     normalise: weights sum to 1 (softmax after the selection is the same); they are then multiplied by `scale`.
     """
-    return g.emit("topk", (logits,), g.n(logits), () if bias is None else (bias,), k=k, gating=gating, normalise=normalise,
-                  scale=scale, groups=groups, groups_used=groups_used)
+    return g.emit(
+        "topk",
+        (logits,),
+        g.n(logits),
+        () if bias is None else (bias,),
+        k=k,
+        gating=gating,
+        normalise=normalise,
+        scale=scale,
+        groups=groups,
+        groups_used=groups_used,
+    )
 
 
 def _check_topk(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -104,7 +125,7 @@ def expert_matmul(g: Builder, x: Value, weights: Value, name: str, k: int, n: in
     Products are multiplied with numbers (E,) of a tensor `name.scale` where the file has one.
     """
     factors = g.scale_of(name)
-    names = (f"{name}.weight",) if factors else g.named(name)            # biases behind factors: no file has both
+    names = (f"{name}.weight",) if factors else g.named(name)  # biases behind factors: no file has both
     y = g.emit("expert_matmul", (x, weights), k * n, names, k=k, start=start, rows=rows or n)
     return slot_scale(g, y, weights, k, factors) if factors else y
 
@@ -261,10 +282,24 @@ def _gated_by(run: Run, node: Node, y: Array, x: Array) -> Array:
 
 
 OPS = (
-    OpSpec("topk", _topk, attrs=frozenset({"k", "gating", "normalise", "scale", "groups", "groups_used"}), check=_check_topk,
-           weights=_topk_weights, weight_counts=(0, 1), bounded=True),
-    OpSpec("expert_matmul", _expert_matmul, (2,), frozenset({"k", "start", "rows"}), _check_expert_matmul, _expert_matmul_weights,
-           (1, 2)),
+    OpSpec(
+        "topk",
+        _topk,
+        attrs=frozenset({"k", "gating", "normalise", "scale", "groups", "groups_used"}),
+        check=_check_topk,
+        weights=_topk_weights,
+        weight_counts=(0, 1),
+        bounded=True,
+    ),
+    OpSpec(
+        "expert_matmul",
+        _expert_matmul,
+        (2,),
+        frozenset({"k", "start", "rows"}),
+        _check_expert_matmul,
+        _expert_matmul_weights,
+        (1, 2),
+    ),
     OpSpec("expert_slots", _expert_slots, (2,), frozenset({"k", "start", "rows"}), _check_expert_slots, _expert_slots_weights),
     OpSpec("expert_sum", _expert_sum, (2, 3), frozenset({"k"}), _check_expert_sum, _expert_sum_weights, (1, 2)),
     OpSpec("slot_scale", _slot_scale, (2,), frozenset({"k"}), _check_slot_scale, _slot_scale_weights, (0, 1)),

@@ -1,4 +1,5 @@
 """RMS norm and layer norm."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -64,8 +65,22 @@ def _layer_norm(run: Run, node: Node, x: Array) -> Array:
 
 
 OPS = (
-    OpSpec("rms_norm", _rms_norm, attrs=frozenset({"eps", "groups", "own"}), check=_check_norm, weights=_rms_norm_weights,
-           weight_counts=(0, 1), bounded=True),
-    OpSpec("layer_norm", _layer_norm, attrs=frozenset({"eps", "groups", "flat"}), check=_check_norm, weights=_layer_norm_weights,
-           weight_counts=(0, 1, 2), bounded=True),
+    OpSpec(
+        "rms_norm",
+        _rms_norm,
+        attrs=frozenset({"eps", "groups", "own"}),
+        check=_check_norm,
+        weights=_rms_norm_weights,
+        weight_counts=(0, 1),
+        bounded=True,
+    ),
+    OpSpec(
+        "layer_norm",
+        _layer_norm,
+        attrs=frozenset({"eps", "groups", "flat"}),
+        check=_check_norm,
+        weights=_layer_norm_weights,
+        weight_counts=(0, 1, 2),
+        bounded=True,
+    ),
 )

@@ -1,4 +1,5 @@
 """Pooling: one row for each segment, the vector of a text or the input of a classifier, and the probabilities of its labels."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +46,4 @@ def _softmax(run: Run, node: Node, x: Array) -> Array:
     return y
 
 
-OPS = (
-    OpSpec("pool", _pool, attrs=frozenset({"rows"}), check=_check, rows="S"),
-    OpSpec("softmax", _softmax),
-)
+OPS = (OpSpec("pool", _pool, attrs=frozenset({"rows"}), check=_check, rows="S"), OpSpec("softmax", _softmax))

@@ -1,4 +1,5 @@
 """Rotary embedding."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ def _rope_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
     spec = node.attrs["rope"]
     if not isinstance(spec, RopeSpec) or spec.factors is None:
         return ()
-    return (WeightUse(spec.factors, (spec.n_factors or spec.n_rot // 2,), "vector", active=0.0),)      # read when tables are made
+    return (WeightUse(spec.factors, (spec.n_factors or spec.n_rot // 2,), "vector", active=0.0),)  # read when tables are made
 
 
 def _rope(run: Run, node: Node, x: Array) -> Array:
@@ -65,6 +66,4 @@ def turn(x: Array, spec: RopeSpec, cos: Array, sin: Array) -> Array:
     return y
 
 
-OPS = (
-    OpSpec("rope", _rope, attrs=frozenset({"rope", "heads", "positions"}), check=_check_rope, weights=_rope_weights),
-)
+OPS = (OpSpec("rope", _rope, attrs=frozenset({"rope", "heads", "positions"}), check=_check_rope, weights=_rope_weights),)

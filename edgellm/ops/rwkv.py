@@ -2,6 +2,7 @@
 
 RWKV-6: Peng et al. 2024, "Eagle and Finch"; RWKV-7: Peng et al. 2025, "RWKV-7 Goose".
 """
+
 from __future__ import annotations
 
 import math
@@ -14,9 +15,9 @@ from edgellm.ops._spec import Array, OpSpec, Run, WeightUse, integer, number
 from edgellm.ops.dense import ONE
 from edgellm.ops.scan import check_state
 
-DECAY = -math.exp(-0.5)          # log of the strongest decay of a token
-SHORTEST = 1e-12                 # of keys that are divided by their length
-STRONGEST = -5.0                 # log of the strongest decay in models made of transformers: their makers hold it there
+DECAY = -math.exp(-0.5)  # log of the strongest decay of a token
+SHORTEST = 1e-12  # of keys that are divided by their length
+STRONGEST = -5.0  # log of the strongest decay in models made of transformers: their makers hold it there
 
 
 # --- token_shift ------------------------------------------------------------------------------------------------------
@@ -100,8 +101,19 @@ def _wkv6(run: Run, node: Node, r: Array, w: Array, k: Array, v: Array) -> Array
 
 
 # --- wkv7 -------------------------------------------------------------------------------------------------------------
-def wkv7(g: Builder, r: Value, w: Value, k: Value, v: Value, a: Value, name: str, *, heads: int, eps: float,
-         first: tuple[Value, Value] | None = None) -> Value:
+def wkv7(
+    g: Builder,
+    r: Value,
+    w: Value,
+    k: Value,
+    v: Value,
+    a: Value,
+    name: str,
+    *,
+    heads: int,
+    eps: float,
+    first: tuple[Value, Value] | None = None,
+) -> Value:
     """What receptances r read from the state of each head: (T, n), all inputs (T, n).
 
     By head, with dim = n / heads and S (dim of v, dim of k), zeros at first: kk = k * k_k, divided by its length; a = sigmoid(a);

@@ -1,4 +1,5 @@
 """Recurrent layers: a state that every token changes, and reads."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +26,20 @@ def check_state(node: Node, graph: Graph, shape: tuple[int, ...], factors: int =
 
 
 # --- delta_net --------------------------------------------------------------------------------------------------------
-def delta_net(g: Builder, qkv: Value, alpha: Value, beta: Value, name: str, *, k_heads: int, v_heads: int, dim_k: int, dim_v: int,
-              grouped: bool, eps: float) -> Value:
+def delta_net(
+    g: Builder,
+    qkv: Value,
+    alpha: Value,
+    beta: Value,
+    name: str,
+    *,
+    k_heads: int,
+    v_heads: int,
+    dim_k: int,
+    dim_v: int,
+    grouped: bool,
+    eps: float,
+) -> Value:
     """The gated delta rule (Yang et al. 2024, "Gated Delta Networks"), by heads of v: (T, v_heads * dim_v).
 
     qkv (T, 2 * k_heads * dim_k + v_heads * dim_v): queries and keys, which are divided by their lengths here, then values. With
@@ -35,8 +48,19 @@ def delta_net(g: Builder, qkv: Value, alpha: Value, beta: Value, name: str, *, k
     (v_heads,): A `name.ssm_a` (negative) and dt `name.ssm_dt.bias`. `eps` is added to squared lengths.
     """
     state = g.state(RecurrentSpec((v_heads, dim_k, dim_v), factors=v_heads * dim_v))
-    return g.emit("delta_net", (qkv, alpha, beta), v_heads * dim_v, (f"{name}.ssm_a", f"{name}.ssm_dt.bias"), state=state,
-                  k_heads=k_heads, v_heads=v_heads, dim_k=dim_k, dim_v=dim_v, grouped=grouped, eps=eps)
+    return g.emit(
+        "delta_net",
+        (qkv, alpha, beta),
+        v_heads * dim_v,
+        (f"{name}.ssm_a", f"{name}.ssm_dt.bias"),
+        state=state,
+        k_heads=k_heads,
+        v_heads=v_heads,
+        dim_k=dim_k,
+        dim_v=dim_v,
+        grouped=grouped,
+        eps=eps,
+    )
 
 
 def _check_delta_net(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[str]:
@@ -105,20 +129,36 @@ def _ssm_scan_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ..
 def _ssm_scan(run: Run, node: Node, x: Array, dt: Array, b: Array, c: Array) -> Array:
     heads, d_state, n = integer(node, "heads"), integer(node, "d_state"), len(x)
     a, d, *bias = (run.weight(name) for name in node.weights)
-    step = softplus(sum(bias, dt))                                                # (T, heads)
+    step = softplus(sum(bias, dt))  # (T, heads)
     by_head = x.reshape(n, heads, -1)
     b, c = (np.repeat(part.reshape(n, -1, 1, d_state), heads // (part.shape[1] // d_state), axis=1) for part in (b, c))
     state, out = np.zeros((heads, by_head.shape[-1], d_state), np.float32), np.empty_like(by_head)
     for t in range(n):
-        decay = np.exp(step[t, :, None] * a.reshape(heads, -1))[:, None]          # (heads, 1, d_state or 1)
+        decay = np.exp(step[t, :, None] * a.reshape(heads, -1))[:, None]  # (heads, 1, d_state or 1)
         state = state * decay + (step[t, :, None] * by_head[t])[..., None] * b[t]
         out[t] = np.sum(state * c[t], axis=-1) + d.reshape(heads, 1) * by_head[t]
     return out.reshape(n, -1)
 
 
 OPS = (
-    OpSpec("delta_net", _delta_net, (3,), frozenset({"state", "k_heads", "v_heads", "dim_k", "dim_v", "grouped", "eps"}),
-           _check_delta_net, _delta_net_weights, (2,), effect="update"),
-    OpSpec("ssm_scan", _ssm_scan, (4,), frozenset({"state", "heads", "d_state"}), _check_ssm_scan, _ssm_scan_weights, (2, 3),
-           effect="update"),
+    OpSpec(
+        "delta_net",
+        _delta_net,
+        (3,),
+        frozenset({"state", "k_heads", "v_heads", "dim_k", "dim_v", "grouped", "eps"}),
+        _check_delta_net,
+        _delta_net_weights,
+        (2,),
+        effect="update",
+    ),
+    OpSpec(
+        "ssm_scan",
+        _ssm_scan,
+        (4,),
+        frozenset({"state", "heads", "d_state"}),
+        _check_ssm_scan,
+        _ssm_scan_weights,
+        (2, 3),
+        effect="update",
+    ),
 )

@@ -1,4 +1,5 @@
 """Rewrites of a graph that keep its values."""
+
 from __future__ import annotations
 
 from collections.abc import Collection
@@ -15,4 +16,4 @@ def optimise(graph: Graph, sinks: Collection[int] = (), *, adapted: bool = False
     `adapted`: adapters will be added to products, which therefore do not apply the activations of gates.
     """
     fused = drop_unused(fuse(narrow(add_sink_queries(graph, sinks))))
-    return fused if adapted else drop_unused(fuse(fused))        # what a node was fused to can be fused on
+    return fused if adapted else drop_unused(fuse(fused))  # what a node was fused to can be fused on

@@ -1,4 +1,5 @@
 """Fusions that save passes over memory, and the removal of unused nodes."""
+
 from __future__ import annotations
 
 from collections import Counter

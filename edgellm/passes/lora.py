@@ -5,6 +5,7 @@ a row of the table `SCALES`, looked up by the adapters of a row's conversation, 
 
 The first factors of weights that multiply the same input (queries, keys and values; gate and up) are one product.
 """
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -17,9 +18,9 @@ from edgellm.ops.dense import looked_up_in, multiplied_by, scaled_product
 from edgellm.ops.moe import adds_experts, of_experts, scaled_slots
 
 SCALES = "adapters.scales"
-DOWN, UP = ".lora_a", ".lora_b"                  # behind names: (ranks, columns), several below each other; (ranks, rows)
-MOST_TOGETHER = 4                                # weights whose first factors are one product
-ROWS = ".lora_rows"                              # of a table: (rows, ranks), looked up; tied outputs multiply with both
+DOWN, UP = ".lora_a", ".lora_b"  # behind names: (ranks, columns), several below each other; (ranks, rows)
+MOST_TOGETHER = 4  # weights whose first factors are one product
+ROWS = ".lora_rows"  # of a table: (rows, ranks), looked up; tied outputs multiply with both
 
 
 def adaptable(graph: Graph) -> Mapping[str, str]:
@@ -57,8 +58,12 @@ def together(graph: Graph, adapted: Collection[str]) -> dict[Value, tuple[Value,
 
 def scaled_products(graph: Graph, adapted: Collection[str]) -> dict[Value, Value]:
     """By the place of each node that multiplies a product with an adapted weight by that weight's scale: the product's place."""
-    return {at: product for at, node in enumerate(graph.nodes) for product in (scaled_product(node), scaled_slots(node))
-            if product is not None and (multiplied_by(graph.nodes[product]) or of_experts(graph.nodes[product])) in adapted}
+    return {
+        at: product
+        for at, node in enumerate(graph.nodes)
+        for product in (scaled_product(node), scaled_slots(node))
+        if product is not None and (multiplied_by(graph.nodes[product]) or of_experts(graph.nodes[product])) in adapted
+    }
 
 
 def down_name(names: Collection[str]) -> str:
@@ -79,8 +84,8 @@ class _Adding:
         self._tables = {table for node in graph.nodes if (table := looked_up_in(node)) is not None}
         self._nodes: list[Node] = []
         self._together, self._products = together(graph, adapted), scaled_products(graph, adapted)
-        self._moved: list[Value] = []            # by old place
-        self._low: dict[Value, Value] = {}       # by the first of a group: what its first factors give, scaled
+        self._moved: list[Value] = []  # by old place
+        self._low: dict[Value, Value] = {}  # by the first of a group: what its first factors give, scaled
         self._repeats = repeats(graph, adapted)
         scales = self._emit("embed", (), "T", ranks * self._repeats, (SCALES,), source="adapters", rows=sets)
         self._scales: dict[str, Value] = {"T": scales}
@@ -131,8 +136,9 @@ class _Adding:
         """Products of a token's experts with their adapters': factors (experts, ranks, columns) and (experts, rows, ranks)."""
         name, k = node.weights[0], node.attrs["k"]
         down, up = ("expert_slots", "expert_sum") if adds_experts(node) else ("expert_matmul", "expert_slots")
-        low = self._scaled(self._emit(down, node.inputs[:2], node.rows, cast(int, k) * self._ranks, (name + DOWN,), k=k, start=0,
-                                      rows=self._ranks))
+        low = self._scaled(
+            self._emit(down, node.inputs[:2], node.rows, cast(int, k) * self._ranks, (name + DOWN,), k=k, start=0, rows=self._ranks)
+        )
         factors = tuple(value for value in node.inputs[2:] if scaled_product(self._nodes[value]) is None)
         more = self._emit(up, (low, node.inputs[1], *factors), node.rows, node.n, (name + UP,), **node.attrs)
         return self._emit("add", (at, more), node.rows, node.n)
@@ -151,5 +157,5 @@ class _Adding:
         return self._emit("slice", (value,), node.rows, stop - start, start=start, stop=stop)
 
     def _emit(self, op: str, inputs: tuple[Value, ...], kind: str, n: int, weights: tuple[str, ...] = (), **attrs: object) -> Value:
-        self._nodes.append(Node(op, inputs, kind, n, weights, MappingProxyType(attrs)))     # type: ignore[arg-type]  # of a node
+        self._nodes.append(Node(op, inputs, kind, n, weights, MappingProxyType(attrs)))  # type: ignore[arg-type]  # of a node
         return len(self._nodes) - 1

@@ -2,6 +2,7 @@
 
 Of a prompt that is most of Gemma 4's smaller models, whose last layers read keys of earlier ones; of others a part of a layer.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -3,6 +3,7 @@
 Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks". Keys lie rotated at their true positions; for the
 sinks' keys a query is rotated once more, by the place that it has among the tokens that are left.
 """
+
 from __future__ import annotations
 
 from collections.abc import Collection
@@ -19,8 +20,8 @@ def add_sink_queries(graph: Graph, states: Collection[int]) -> Graph:
     """Give what reads these states a second query. One that does not depend on positions serves for all keys as it is."""
     turned = _turned(graph, states)
     nodes: list[Node] = []
-    moved: list[Value] = []                      # old index -> new one
-    copies: dict[Value, Value] = {}              # old index of a value -> new one of its copy for sinks
+    moved: list[Value] = []  # old index -> new one
+    copies: dict[Value, Value] = {}  # old index of a value -> new one of its copy for sinks
     for index, node in enumerate(graph.nodes):
         new = replace(node, inputs=tuple(moved[value] for value in node.inputs))
         if _reads(graph, index, states) and (q_sink := copies.get(node.inputs[0])) is not None:
@@ -41,7 +42,7 @@ def _reads(graph: Graph, index: int, states: Collection[int]) -> bool:
 
 def _turned(graph: Graph, states: Collection[int]) -> set[Value]:
     """The values on the way from rotations to the queries of these states: those that have to be computed twice."""
-    rotated: set[Value] = set()                  # depends on a rotation, with no state in between
+    rotated: set[Value] = set()  # depends on a rotation, with no state in between
     for index, node in enumerate(graph.nodes):
         if at_sink_positions(node) or (OPS[node.op].effect is None and not rotated.isdisjoint(node.inputs)):
             rotated.add(index)

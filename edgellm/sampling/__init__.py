@@ -1,17 +1,18 @@
 """From logits to the next token: llama.cpp's chain in its order and with its defaults."""
+
 from __future__ import annotations
 
 from edgellm.sampling.chain import Processor, Sampler
 from edgellm.sampling.dry import Vocabulary
-from edgellm.sampling.options import (
-    ResolvedOptions,
-    SamplingKeywords,
-    SamplingOptions,
-    model_defaults,
-    resolve_options,
-)
+from edgellm.sampling.options import ResolvedOptions, SamplingKeywords, SamplingOptions, model_defaults, resolve_options
 
 __all__ = [
-    "Processor", "ResolvedOptions", "Sampler", "SamplingKeywords", "SamplingOptions", "Vocabulary", "model_defaults",
+    "Processor",
+    "ResolvedOptions",
+    "Sampler",
+    "SamplingKeywords",
+    "SamplingOptions",
+    "Vocabulary",
+    "model_defaults",
     "resolve_options",
 ]

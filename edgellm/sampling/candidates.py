@@ -1,4 +1,5 @@
 """The tokens still in question, and how the best few of 150,000 are found without sorting them."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ Ids = npt.NDArray[np.intp]
 class Candidates:
     """Tokens that may come next. Ties stand in the order of their ids."""
 
-    ids: Ids | None                              # (n,) token ids; None: all of the vocabulary, in order
-    logits: Logits                               # (n,) float32 as the model gave them, float64 once there are few
-    descending: bool                             # best first
+    ids: Ids | None  # (n,) token ids; None: all of the vocabulary, in order
+    logits: Logits  # (n,) float32 as the model gave them, float64 once there are few
+    descending: bool  # best first
 
     def take(self, kept: npt.NDArray[np.intp] | slice) -> Candidates:
         """The candidates at ascending positions `kept`."""

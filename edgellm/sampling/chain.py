@@ -1,4 +1,5 @@
 """The chain: which stages run in which order, and the sampler that runs them once per token."""
+
 from __future__ import annotations
 
 import math
@@ -22,9 +23,9 @@ from edgellm.sampling.penalties import Change, Edit, logit_bias, penalties
 from edgellm.sampling.temperature import dynamic_temperature, most_probable, temperature
 from edgellm.sampling.truncation import Select, Uniform
 
-Logits = npt.NDArray[np.float32]                 # (n_vocab,)
+Logits = npt.NDArray[np.float32]  # (n_vocab,)
 Chosen = TypeVar("Chosen")
-Processor = Callable[[npt.NDArray[np.int32], Logits], Logits]    # (ids so far, logits) -> logits
+Processor = Callable[[npt.NDArray[np.int32], Logits], Logits]  # (ids so far, logits) -> logits
 NO_TOKENS = np.empty(0, np.int32)
 
 
@@ -33,10 +34,10 @@ class Surroundings:
     """What stages may know besides the options."""
 
     n_vocab: int
-    context: int                                 # what a last_n of -1 stands for
+    context: int  # what a last_n of -1 stands for
     end_tokens: Collection[int]
     vocabulary: Vocabulary | None
-    suppressed: Collection[int]                  # tokens that the model's file bars
+    suppressed: Collection[int]  # tokens that the model's file bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class EditStage:
     name: str
     active: Callable[[SamplingOptions, Surroundings], bool]
     build: Callable[[SamplingOptions, Surroundings], Edit]
-    looks_back: bool = True                      # it needs the latest tokens
+    looks_back: bool = True  # it needs the latest tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class SelectStage:
     active: Callable[[SamplingOptions], bool]
     build: Callable[[SamplingOptions, Uniform], Select]
     keeps_best: bool = True
-    scales: bool = False                         # it cuts nothing: mirostat leaves it in place
+    scales: bool = False  # it cuts nothing: mirostat leaves it in place
 
 
 def _last_n(value: int, around: Surroundings) -> int:
@@ -75,9 +76,12 @@ def _penalises(o: SamplingOptions, around: Surroundings) -> bool:
 
 
 EDIT_STAGES = (
-    EditStage("logit_bias", lambda o, around: bool(o.logit_bias or around.suppressed) or o.ignore_eos,
-              lambda o, around: logit_bias(o, around.n_vocab, {*around.suppressed, *(around.end_tokens if o.ignore_eos else ())}),
-              looks_back=False),
+    EditStage(
+        "logit_bias",
+        lambda o, around: bool(o.logit_bias or around.suppressed) or o.ignore_eos,
+        lambda o, around: logit_bias(o, around.n_vocab, {*around.suppressed, *(around.end_tokens if o.ignore_eos else ())}),
+        looks_back=False,
+    ),
     EditStage("penalties", _penalises, lambda o, around: penalties(o, _last_n(o.repeat_last_n, around))),
     EditStage("dry", lambda o, around: o.dry_multiplier > 0 and o.dry_last_n != 0, _build_dry),
 )
@@ -98,9 +102,18 @@ class Sampler:
     """One generation's way from logits to tokens. `seed`: the one in use, a new one where the options give none. `redrawable`:
     whether tokens may be drawn in another way of the same distribution, as no seed promises the same ones again."""
 
-    def __init__(self, options: SamplingOptions, *, n_vocab: int, context: int, end_tokens: Collection[int] = (),
-                 vocabulary: Vocabulary | None = None, processors: Sequence[Processor] = (), suppressed: Collection[int] = (),
-                 constraint: TokenConstraint | None = None) -> None:
+    def __init__(
+        self,
+        options: SamplingOptions,
+        *,
+        n_vocab: int,
+        context: int,
+        end_tokens: Collection[int] = (),
+        vocabulary: Vocabulary | None = None,
+        processors: Sequence[Processor] = (),
+        suppressed: Collection[int] = (),
+        constraint: TokenConstraint | None = None,
+    ) -> None:
         self.seed = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
         self._uniform: Uniform = np.random.Generator(np.random.PCG64(self.seed)).random
         self._greedy = options.temperature <= 0
@@ -116,14 +129,17 @@ class Sampler:
         self._mask: Mask | None = None
         truncating = options.mirostat == 0
         stages = [stage for stage in SELECT_STAGES if stage.active(options) and (truncating or stage.scales)]
-        if self._greedy:                         # stages after the last that can drop the best change nothing
+        if self._greedy:  # stages after the last that can drop the best change nothing
             losing = [k for k, stage in enumerate(stages) if not stage.keeps_best]
             stages = stages[: losing[-1] + 1] if losing else []
         self._selects = [stage.build(options, self._uniform) for stage in stages]
         # Greedy decoding where some tokens are made less likely, none more: the best of all is rarely one of them.
         self._lowered = frozenset({*options.logit_bias, *suppressed, *(end_tokens if options.ignore_eos else ())})
-        self._takes_best = (self._greedy and not (self._selects or self._processors or constraint is not None or self._lookback)
-                            and all(bias <= 0 for bias in options.logit_bias.values()))
+        self._takes_best = (
+            self._greedy
+            and not (self._selects or self._processors or constraint is not None or self._lookback)
+            and all(bias <= 0 for bias in options.logit_bias.values())
+        )
         self._draw = build_draw(options, n_vocab, self._uniform)
 
     @property
@@ -148,19 +164,21 @@ class Sampler:
         Raises NumericError where logits are NaN or infinite, or where no token is left.
         """
         if self._takes_best:
-            at = int(logits.argmax())            # of NaN and numbers, NaN is the greatest
-            if at not in self._lowered:          # others only become less likely, so it stays the best
+            at = int(logits.argmax())  # of NaN and numbers, NaN is the greatest
+            if at not in self._lowered:  # others only become less likely, so it stays the best
                 _check_peak(float(logits[at]))
                 return at
         return self._chosen(logits, history, self._drawn)
 
     def sample_after(self, logits: Logits, history: array[int], guess: int, chances: Chances) -> int:
         """As `sample`, and as often as possible `guess`, which was drawn from `chances`; only where `redrawable`."""
-        return self._chosen(logits, history,
-                            lambda edited: draw_after(self._candidates(edited), guess, chances, len(logits), self._uniform))
+        return self._chosen(
+            logits, history, lambda edited: draw_after(self._candidates(edited), guess, chances, len(logits), self._uniform)
+        )
 
     def chances(self, logits: Logits, history: array[int]) -> tuple[int, Chances]:
         """A token, and the distribution that it is drawn from; only where `redrawable`."""
+
         def choose(edited: Logits) -> tuple[int, Chances]:
             candidates = self._candidates(edited)
             return self._draw(candidates), chances_of(candidates)
@@ -204,7 +222,7 @@ class Sampler:
             result = np.asarray(processor(ids, edited), np.float32)
             if result.shape != edited.shape:
                 raise OptionError(f"a processor returned logits of shape {result.shape}; return {edited.shape}.")
-            if result is not edited:             # it may be the processor's own, or read-only
+            if result is not edited:  # it may be the processor's own, or read-only
                 np.copyto(edited, result)
         return edited
 
@@ -228,5 +246,4 @@ def _check_peak(peak: float) -> None:
     if peak == -math.inf:
         raise NumericError("no token is left: every logit is -inf; allow a token in logit_bias or in your processors.")
     if not math.isfinite(peak):
-        raise NumericError(f"the model produced NaN or Inf logits ({peak}); its file may be damaged: fetch it "
-                           "again.")
+        raise NumericError(f"the model produced NaN or Inf logits ({peak}); its file may be damaged: fetch it again.")

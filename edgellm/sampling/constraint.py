@@ -1,4 +1,5 @@
 """Which tokens may come next: what a constraint tells the sampler, and the one that follows a grammar."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from edgellm.errors import SchemaError
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-Mask = npt.NDArray[np.uint32]                    # (ceil(n_vocab / 32),): bit i % 32 of word i // 32 is token i
+Mask = npt.NDArray[np.uint32]  # (ceil(n_vocab / 32),): bit i % 32 of word i // 32 is token i
 
 
 class TokenConstraint(Protocol):
@@ -79,5 +80,5 @@ class GrammarConstraint:
     def _check(self) -> None:
         if self._following.is_error():
             reason = self._following.get_error().strip().partition("\n")[0]
-            why = f" ({reason[:200]})" if " " in reason else ""          # a single word is a name of the parser's own
+            why = f" ({reason[:200]})" if " " in reason else ""  # a single word is a name of the parser's own
             raise SchemaError(f"no text can follow the answer's form any further{why}; give a simpler one.")

@@ -1,4 +1,5 @@
 """The draw of one token from the last candidates: by their probabilities, or by one of the rules that adapt to what was drawn."""
+
 from __future__ import annotations
 
 import math
@@ -13,8 +14,8 @@ from edgellm.sampling.truncation import Uniform
 
 Draw = Callable[[Candidates], int]
 
-MIROSTAT_HEAD = 100                              # candidates from which version 1 estimates the distribution's slope
-PEAK, SHARPNESS, WIDTH = 5.0, 10.0, 0.3          # shape of adaptive-p's preference, as llama.cpp has it
+MIROSTAT_HEAD = 100  # candidates from which version 1 estimates the distribution's slope
+PEAK, SHARPNESS, WIDTH = 5.0, 10.0, 0.3  # shape of adaptive-p's preference, as llama.cpp has it
 
 
 def build_draw(options: SamplingOptions, n_vocab: int, uniform: Uniform) -> Draw:
@@ -77,8 +78,11 @@ class _Mirostat:
 
     def __call__(self, candidates: Candidates) -> int:
         probability = candidates.probabilities().astype(np.float64)
-        n = self._by_slope(candidates, probability) if self._version == 1 else \
-            int(np.count_nonzero(probability >= 2.0 ** min(-self._mu, 0)))
+        n = (
+            self._by_slope(candidates, probability)
+            if self._version == 1
+            else int(np.count_nonzero(probability >= 2.0 ** min(-self._mu, 0)))
+        )
         kept = best(candidates, max(1, n))
         chances = kept.probabilities()
         at = _place(chances, self._uniform)
@@ -91,7 +95,7 @@ class _Mirostat:
         if len(head) < 2:
             return 1
         steps = np.arange(1, len(head))
-        t, b = np.log((steps + 1) / steps), head[:-1] - head[1:]         # of probabilities: log p_i / p_i+1
+        t, b = np.log((steps + 1) / steps), head[:-1] - head[1:]  # of probabilities: log p_i / p_i+1
         slope = float(t @ b) / float(t @ t)
         excess = slope - 1
         if slope <= 0 or abs(excess) < 1e-9:
@@ -106,7 +110,7 @@ class _Adaptive:
 
     def __init__(self, options: SamplingOptions, uniform: Uniform) -> None:
         self._target, self._decay, self._uniform = options.adaptive_target, options.adaptive_decay, uniform
-        self._weight = 1 / (1 - self._decay)     # as if the target had been met so far
+        self._weight = 1 / (1 - self._decay)  # as if the target had been met so far
         self._sum = self._target * self._weight
 
     def __call__(self, candidates: Candidates) -> int:

@@ -2,6 +2,7 @@
 
 After p-e-w's sampler as llama.cpp has it (`llama_sampler_dry_apply`).
 """
+
 from __future__ import annotations
 
 import math
@@ -15,10 +16,10 @@ from edgellm.sampling.options import SamplingOptions
 from edgellm.sampling.penalties import Change, Edit, History
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-MAX_EXPONENT_LOG = math.log(FLOAT32_MAX)         # where llama.cpp stops the exponent
-MAX_BREAKER_CHARS, MAX_TAIL_TOKENS = 40, 20      # llama.cpp's limits for one sequence breaker
+MAX_EXPONENT_LOG = math.log(FLOAT32_MAX)  # where llama.cpp stops the exponent
+MAX_BREAKER_CHARS, MAX_TAIL_TOKENS = 40, 20  # llama.cpp's limits for one sequence breaker
 
-Breakers = dict[int, list[tuple[int, ...]]]      # first token -> the tokens that must follow it to complete a breaker
+Breakers = dict[int, list[tuple[int, ...]]]  # first token -> the tokens that must follow it to complete a breaker
 
 
 class Vocabulary(Protocol):

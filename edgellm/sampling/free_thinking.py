@@ -1,4 +1,5 @@
 """Thinking before a constrained answer stays free, and may be given a number of tokens after which it is closed."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
@@ -10,20 +11,21 @@ import numpy as np
 
 from edgellm.sampling.constraint import Mask, TokenConstraint
 
-MAX_ROLLBACK = 256                               # tokens
-MAX_GAP = 4                                      # tokens of white space between thinking and answer
+MAX_ROLLBACK = 256  # tokens
+MAX_GAP = 4  # tokens of white space between thinking and answer
 
 
 class ThinkingTokens:
     """What the constraint must know of a vocabulary; the answers of a model share it."""
 
-    def __init__(self, pieces: Sequence[bytes], *, opening: int | None, closing: Sequence[int], close: bytes,
-                 ends: Collection[int]) -> None:
+    def __init__(
+        self, pieces: Sequence[bytes], *, opening: int | None, closing: Sequence[int], close: bytes, ends: Collection[int]
+    ) -> None:
         """`pieces`: of each token, as text. `opening`: the token that opens thinking, where there is one. `closing`: the closing
         marker `close` as tokens. `ends`: tokens that end an answer."""
         self.pieces, self.opening, self.closing, self.close, self.ends = pieces, opening, tuple(closing), close, ends
         self.n_words = (len(pieces) + 31) // 32
-        self._straddling: dict[int, list[int]] = {}          # length of the marker's part that is there -> tokens
+        self._straddling: dict[int, list[int]] = {}  # length of the marker's part that is there -> tokens
 
     @cached_property
     def blanks(self) -> frozenset[int]:
@@ -37,17 +39,19 @@ class ThinkingTokens:
         if there not in self._straddling:
             rest = close[there:]
             self._straddling[there] = [
-                token for token, piece in enumerate(self.pieces)
-                if (there and piece.startswith(rest) and piece[len(rest) :].strip()) or piece.partition(close)[2].strip()]
+                token
+                for token, piece in enumerate(self.pieces)
+                if (there and piece.startswith(rest) and piece[len(rest) :].strip()) or piece.partition(close)[2].strip()
+            ]
         return self._straddling[there]
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
     part: Literal["start", "thinking", "gap", "answer"]
-    tail: bytes = b""                            # of the thinking, as long as the closing marker at most
-    count: int = 0                               # tokens of thinking, then of the gap
-    forced: int = 0                              # tokens of the closing marker that were forced
+    tail: bytes = b""  # of the thinking, as long as the closing marker at most
+    count: int = 0  # tokens of thinking, then of the gap
+    forced: int = 0  # tokens of the closing marker that were forced
 
 
 ANSWER = _State("answer")
@@ -60,8 +64,9 @@ class FreeThinking:
     space, so that the answer begins with a token of its own.
     """
 
-    def __init__(self, inner: TokenConstraint | None, tokens: ThinkingTokens, *, inside: bool, may_open: bool,
-                 budget: int | None) -> None:
+    def __init__(
+        self, inner: TokenConstraint | None, tokens: ThinkingTokens, *, inside: bool, may_open: bool, budget: int | None
+    ) -> None:
         self._inner, self._tokens, self._budget = inner, tokens, budget
         self._may_open = may_open and tokens.opening is not None
         self._states = [_State("thinking" if inside else "start" if self._may_open else "answer")]

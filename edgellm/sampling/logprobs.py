@@ -1,4 +1,5 @@
 """Log probabilities of tokens, as the model gave them."""
+
 from __future__ import annotations
 
 import numpy as np

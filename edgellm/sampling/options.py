@@ -1,4 +1,5 @@
 """What a user can ask of the sampler: names, defaults, ranges, and which of the values came from the model file."""
+
 from __future__ import annotations
 
 import math
@@ -9,7 +10,7 @@ from typing import Literal, TypedDict, cast
 
 from edgellm.errors import BadHParam, OptionError, shown
 
-MAX_NUMBER = 1e6                                 # of what multiplies or is added to float32 logits, which end at 3e38
+MAX_NUMBER = 1e6  # of what multiplies or is added to float32 logits, which end at 3e38
 MAX_INTEGER = 2**63 - 1
 Source = Literal["default", "model", "user"]
 
@@ -54,40 +55,40 @@ class SamplingOptions:
     Raises OptionError, naming option and value, for a value of the wrong type or out of range.
     """
 
-    temperature: float = 0.8                     # <= 0: the most probable token
-    top_k: int = 40                              # <= 0: off
-    top_p: float = 0.95                          # 1: off
-    min_p: float = 0.05                          # 0: off
-    typical_p: float = 1.0                       # 1: off
-    top_n_sigma: float = -1.0                    # <= 0: off
-    xtc_probability: float = 0.0                 # 0: off
-    xtc_threshold: float = 0.1                   # > 0.5: off
-    dynatemp_range: float = 0.0                  # 0: off
+    temperature: float = 0.8  # <= 0: the most probable token
+    top_k: int = 40  # <= 0: off
+    top_p: float = 0.95  # 1: off
+    min_p: float = 0.05  # 0: off
+    typical_p: float = 1.0  # 1: off
+    top_n_sigma: float = -1.0  # <= 0: off
+    xtc_probability: float = 0.0  # 0: off
+    xtc_threshold: float = 0.1  # > 0.5: off
+    dynatemp_range: float = 0.0  # 0: off
     dynatemp_exponent: float = 1.0
-    mirostat: int = 0                            # 1 or 2: its version, which replaces the stages that cut; 0: off
-    mirostat_tau: float = 5.0                    # surprise to keep to, in bits
-    mirostat_eta: float = 0.1                    # how fast it adapts
-    adaptive_target: float = -1.0                # probability that drawn tokens should have on average; < 0: off
-    adaptive_decay: float = 0.9                  # of that average
-    repeat_penalty: float = 1.0                  # 1: off
-    repeat_last_n: int = 64                      # tokens that penalties look at; 0: off, -1: the context
+    mirostat: int = 0  # 1 or 2: its version, which replaces the stages that cut; 0: off
+    mirostat_tau: float = 5.0  # surprise to keep to, in bits
+    mirostat_eta: float = 0.1  # how fast it adapts
+    adaptive_target: float = -1.0  # probability that drawn tokens should have on average; < 0: off
+    adaptive_decay: float = 0.9  # of that average
+    repeat_penalty: float = 1.0  # 1: off
+    repeat_last_n: int = 64  # tokens that penalties look at; 0: off, -1: the context
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    dry_multiplier: float = 0.0                  # 0: off
+    dry_multiplier: float = 0.0  # 0: off
     dry_base: float = 1.75
     dry_allowed_length: int = 2
-    dry_last_n: int = 64                         # 0: off, -1: the context
+    dry_last_n: int = 64  # 0: off, -1: the context
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     ignore_eos: bool = False
-    min_keep: int = 0                            # candidates that truncation leaves, at least
-    seed: int | None = None                      # None: a new one each time
+    min_keep: int = 0  # candidates that truncation leaves, at least
+    seed: int | None = None  # None: a new one each time
 
     def __post_init__(self) -> None:
         for name, rule in _RULES.items():
             value = getattr(self, name)
             rule.check(name, value)
-            if not isinstance(value, int | float | None):    # NumPy's numbers, fractions
+            if not isinstance(value, int | float | None):  # NumPy's numbers, fractions
                 object.__setattr__(self, name, rule.kind(value))
         _check_breakers(self.dry_sequence_breakers)
         _check_bias(self.logit_bias)
@@ -108,7 +109,7 @@ class _Rule:
         if not _has_kind(value, self.kind):
             words = {int: "a whole number", float: "a number", bool: "True or False"}[self.kind]
             raise OptionError(f"{name}={shown(value)} is not {words}; give {words}.")
-        number = cast(float, value)                      # or an int of any length; NaN is in no range
+        number = cast(float, value)  # or an int of any length; NaN is in no range
         if not self.low <= number <= self.high:
             raise OptionError(f"{name}={shown(value)} is out of range; give {self.words(number)}.")
 
@@ -165,8 +166,9 @@ def _check_bias(bias: object) -> None:
         if not _has_kind(token, int) or token < 0:
             raise OptionError(f"logit_bias has the key {shown(token)}; give token ids, 0 or greater.")
         if not _has_kind(value, float) or not (-MAX_NUMBER <= value <= MAX_NUMBER or value == -math.inf):
-            raise OptionError(f"logit_bias[{token}]={shown(value)} is not a bias; give a number from -1e6 to 1e6, "
-                              "or float('-inf').")
+            raise OptionError(
+                f"logit_bias[{token}]={shown(value)} is not a bias; give a number from -1e6 to 1e6, or float('-inf')."
+            )
 
 
 # GGUF key (gguf-py constants, Keys.General.SAMPLING_*) -> option. `sequence` has no counterpart here.

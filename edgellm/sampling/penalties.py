@@ -1,4 +1,5 @@
 """Changes to single logits before anything is cut: biases, and penalties for tokens that occurred lately."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
@@ -9,9 +10,9 @@ import numpy.typing as npt
 from edgellm.errors import OptionError, shown
 from edgellm.sampling.options import SamplingOptions
 
-History = npt.NDArray[np.int32]                  # (n,) the latest token ids, oldest first
-Change = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]    # tokens, and their logits before it
-Edit = Callable[[npt.NDArray[np.float32], History], Change]      # changes logits (n_vocab,) in place
+History = npt.NDArray[np.int32]  # (n,) the latest token ids, oldest first
+Change = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]  # tokens, and their logits before it
+Edit = Callable[[npt.NDArray[np.float32], History], Change]  # changes logits (n_vocab,) in place
 
 
 def logit_bias(options: SamplingOptions, n_vocab: int, banned: Collection[int]) -> Edit:

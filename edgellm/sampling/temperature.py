@@ -1,4 +1,5 @@
 """The last two stages: temperature, fixed or by entropy, then the draw of one token."""
+
 from __future__ import annotations
 
 import math

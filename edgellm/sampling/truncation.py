@@ -2,6 +2,7 @@
 
 Definitions are llama.cpp's (src/llama-sampling.cpp); each takes all of the vocabulary or what an earlier stage left.
 """
+
 from __future__ import annotations
 
 import math
@@ -14,9 +15,9 @@ from edgellm.sampling.candidates import Candidates, best
 from edgellm.sampling.options import SamplingOptions
 
 Select = Callable[[Candidates], Candidates]
-Uniform = Callable[[], float]                    # the next random number in [0, 1)
+Uniform = Callable[[], float]  # the next random number in [0, 1)
 
-FIRST_LOOK = 256                                 # top-p over all of the vocabulary sorts this many first, then 8 x more
+FIRST_LOOK = 256  # top-p over all of the vocabulary sorts this many first, then 8 x more
 
 
 def top_n_sigma(options: SamplingOptions, uniform: Uniform) -> Select:
@@ -101,7 +102,7 @@ def xtc(options: SamplingOptions, uniform: Uniform) -> Select:
         if len(candidates.logits) < 2 or uniform() > options.xtc_probability:
             return candidates
         logits = candidates.logits
-        reach = (candidates.probabilities() >= options.xtc_threshold) & (logits > -np.inf)    # banned tokens reach none, not even 0
+        reach = (candidates.probabilities() >= options.xtc_threshold) & (logits > -np.inf)  # banned tokens reach none, not even 0
         reaching = np.flatnonzero(reach)
         n_left = len(logits) - (len(reaching) - 1)
         if len(reaching) < 2 or n_left < options.min_keep:

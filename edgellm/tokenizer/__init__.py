@@ -1,4 +1,5 @@
 """Text to token ids and back, from the vocabulary that a GGUF file carries."""
+
 from __future__ import annotations
 
 from edgellm.tokenizer.build import build_tokenizer

@@ -1,4 +1,5 @@
 """BPE vocabularies (gpt-2, llama 3, qwen, gemma 4): words of a text, merged with a file's merges."""
+
 from __future__ import annotations
 
 import re
@@ -19,14 +20,14 @@ from edgellm.tokenizer.spm import BYTE_TEXTS, SPACE
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
 from edgellm.tokenizer.word_cuts import WordCutter
 
-MAX_DIGITS = 900                            # of a run that expressions look ahead over, which is quadratic
+MAX_DIGITS = 900  # of a run that expressions look ahead over, which is quadratic
 LONG_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
-LETTERS = np.array([ord(letter) for letter in sorted(BYTE_OF_LETTER, key=BYTE_OF_LETTER.__getitem__)], "<u2")   # of each byte
-BETWEEN = -1                                # in the place of an id between two texts
-NO_BYTE = b"\xff"                           # in no UTF-8
+LETTERS = np.array([ord(letter) for letter in sorted(BYTE_OF_LETTER, key=BYTE_OF_LETTER.__getitem__)], "<u2")  # of each byte
+BETWEEN = -1  # in the place of an id between two texts
+NO_BYTE = b"\xff"  # in no UTF-8
 NO_WORDS: dict[str, tuple[int, ...]] = {"": (BETWEEN,)}
-WORD_BYTES, ID_BYTES = 256, 40              # that a word and each of its ids take in a dict of tuples
-REMEMBERED = 1 << 20                        # bytes of words and their ids that are kept for the next text
+WORD_BYTES, ID_BYTES = 256, 40  # that a word and each of its ids take in a dict of tuples
+REMEMBERED = 1 << 20  # bytes of words and their ids that are kept for the next text
 
 
 class BpeEncoder:
@@ -37,14 +38,14 @@ class BpeEncoder:
     def __init__(self, vocabulary: Vocabulary, pre: PreTokenizer, merges: Sequence[str]) -> None:
         self.vocabulary, self.pre = vocabulary, pre
         self._merges: Merges | None = Merges(merges, vocabulary.file)
-        self._as = np.arange(len(vocabulary) + 1, dtype=np.int32)        # what texts with an id become; the last one has none
+        self._as = np.arange(len(vocabulary) + 1, dtype=np.int32)  # what texts with an id become; the last one has none
         self._as[[*vocabulary.control, -1]] = -1
-        self._others: dict[str, int] = {}    # ids of texts that the vocabulary lacks
-        self._beyond: dict[int, int | None] = {}     # these ids, and what stands for them
+        self._others: dict[str, int] = {}  # ids of texts that the vocabulary lacks
+        self._beyond: dict[int, int | None] = {}  # these ids, and what stands for them
         self._of_byte = np.zeros(256, np.uint32)
         self._built: tuple[WordCutter, Pairs] | None = None
-        self._joints: Joints | None = None   # of vocabularies whose words are lines
-        self._known = NO_WORDS.copy()        # the ids of words that came before
+        self._joints: Joints | None = None  # of vocabularies whose words are lines
+        self._known = NO_WORDS.copy()  # the ids of words that came before
         self._known_bytes = 0
         self._lock = threading.Lock()
 
@@ -56,7 +57,7 @@ class BpeEncoder:
                 if self.pre.visible_spaces and not pairs.have_any(self._of_byte):
                     self._joints = Joints(pairs, self.vocabulary.texts.spans(np.arange(len(self.vocabulary))))
                 self._built = WordCutter(self.pre.expressions), pairs
-                self._merges = None          # of no use any more
+                self._merges = None  # of no use any more
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if self._built is None:
@@ -81,7 +82,7 @@ class BpeEncoder:
             return text.encode("utf-8", "surrogateescape")
         try:
             return bytes([BYTE_OF_LETTER[letter] for letter in text])
-        except KeyError:                     # a token that is not a byte string: added by somebody, or padding
+        except KeyError:  # a token that is not a byte string: added by somebody, or padding
             return text.encode("utf-8", "surrogateescape")
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -92,12 +93,12 @@ class BpeEncoder:
             known.update(zip(new, merged, strict=True))
             self._known_bytes += WORD_BYTES * len(new) + ID_BYTES * sum(map(len, merged))
             ids += chain.from_iterable(map(known.__getitem__, words))
-        if self._known_bytes > REMEMBERED:   # other threads go on with the words that they began with
+        if self._known_bytes > REMEMBERED:  # other threads go on with the words that they began with
             self._known, self._known_bytes = NO_WORDS.copy(), 0
         if len(texts) == 1:
             return [ids]
         ends = [-1, *np.flatnonzero(np.array(ids) == BETWEEN).tolist(), len(ids)]
-        return [ids[start + 1:end] for start, end in pairwise(ends)][:len(texts)]
+        return [ids[start + 1 : end] for start, end in pairwise(ends)][: len(texts)]
 
     def _words(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """Words of all texts, with an empty one between two texts."""
@@ -131,7 +132,7 @@ class BpeEncoder:
         """Words that are tokens whatever the merges say."""
         if self.pre.whole_words:
             ids = self._find(self._spelled(words)).tolist()
-        elif self.pre.visible_spaces:        # merges of these vocabularies know no newlines
+        elif self.pre.visible_spaces:  # merges of these vocabularies know no newlines
             words = [word for word in words if word[0] == "\n"]
             ids = self._find(words).tolist() if words else []
         else:
@@ -146,13 +147,13 @@ class BpeEncoder:
             return self._of_byte[np.frombuffer(b"".join(encoded), np.uint8)], counts
         text = "".join(words)
         letters = "".join(sorted(set(text)))
-        tokens = self._find(letters)[code_points(letters).searchsorted(code_points(text))]      # (letters of the text,)
+        tokens = self._find(letters)[code_points(letters).searchsorted(code_points(text))]  # (letters of the text,)
         data = np.frombuffer(text.encode(), np.uint8)
-        begins = (data & 0xC0) != 0x80       # of letters
+        begins = (data & 0xC0) != 0x80  # of letters
         ids = tokens[np.cumsum(begins) - 1]  # of each byte's letter
-        if self.pre.visible_spaces:          # a letter without a token becomes its bytes
+        if self.pre.visible_spaces:  # a letter without a token becomes its bytes
             kept, ids = begins | (ids < 0), np.where(ids < 0, self._of_byte[data], ids)
-        else:                                # the unknown token, if any
+        else:  # the unknown token, if any
             unknown = self.vocabulary.special.unknown
             known = unknown is not None and bool(self.vocabulary.texts[unknown])
             kept, ids = begins & (known | (ids >= 0)), np.where(ids < 0, unknown or 0, ids)
@@ -173,7 +174,7 @@ class BpeEncoder:
     def _add_bytes(self) -> None:
         """Bytes that the vocabulary lacks get ids of their own, and words without bytes their unknown token."""
         special, texts = self.vocabulary.special, BYTE_TEXTS if self.pre.visible_spaces else list(map(chr, LETTERS))
-        unknown = None if special.unknown in special.end | {special.bos} else special.unknown    # starcoder's is its end
+        unknown = None if special.unknown in special.end | {special.bos} else special.unknown  # starcoder's is its end
         for text, token in zip(texts, self._find(texts).tolist(), strict=True):
             if token < 0:
                 self._others[text] = len(self.vocabulary) + len(self._beyond)
@@ -189,6 +190,6 @@ def _cut_digits(text: str) -> list[str]:
     for run in LONG_DIGITS.finditer(text):
         first = run.start() + (run.end() - run.start()) % MAX_DIGITS
         parts.append(text[at:first])
-        parts += [text[i:i + MAX_DIGITS] for i in range(first, run.end(), MAX_DIGITS)]
+        parts += [text[i : i + MAX_DIGITS] for i in range(first, run.end(), MAX_DIGITS)]
         at = run.end()
     return [part for part in (*parts, text[at:]) if part]

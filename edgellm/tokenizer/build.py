@@ -1,4 +1,5 @@
 """Makes the right tokenizer for a file's metadata."""
+
 from __future__ import annotations
 
 import os
@@ -28,8 +29,11 @@ def build_tokenizer(metadata: Metadata, *, file: str | os.PathLike[str]) -> Toke
     if kind is None or kind in ("none", "no_vocab"):
         raise NoTokenizer(f"{reader.file} carries no tokenizer; give token ids instead of text, or take a file with one")
     if kind not in KINDS:
-        raise Unsupported(f"tokenizers of the kind {kind[:40]!r} cannot be run; edgellm knows {', '.join(KINDS)}",
-                          file=reader.file, field=PREFIX + "model")
+        raise Unsupported(
+            f"tokenizers of the kind {kind[:40]!r} cannot be run; edgellm knows {', '.join(KINDS)}",
+            file=reader.file,
+            field=PREFIX + "model",
+        )
     return KINDS[kind](reader)
 
 
@@ -42,8 +46,12 @@ def _spm(reader: VocabularyReader) -> Tokenizer:
 def _ugm(reader: VocabularyReader) -> Tokenizer:
     vocabulary = read_vocabulary(reader, eos=1, unknown=2)
     options = SpmOptions(
-        unigram=True, byte_fallback=TokenType.BYTE in vocabulary.types, space_prefix=reader.flag("add_space_prefix", False),
-        merge_spaces=reader.flag("remove_extra_whitespaces", False), charsmap=checked_charsmap(reader))
+        unigram=True,
+        byte_fallback=TokenType.BYTE in vocabulary.types,
+        space_prefix=reader.flag("add_space_prefix", False),
+        merge_spaces=reader.flag("remove_extra_whitespaces", False),
+        charsmap=checked_charsmap(reader),
+    )
     manners = _manners(reader, vocabulary, add_bos=False, end=vocabulary.special.eos)
     return Tokenizer(vocabulary, SpmEncoder(vocabulary, options), manners)
 
@@ -75,17 +83,25 @@ def _wpm(reader: VocabularyReader) -> Tokenizer:
     vocabulary = read_vocabulary(reader, bos=101, unknown=100, separator=102)
     lowercase = reader.flag("normalizer.lowercase", True)
     encoder = WpmEncoder(vocabulary, WpmOptions(lowercase, reader.flag("normalizer.strip_accents", lowercase)))
-    special = vocabulary.special                 # both stand around every text: llama.cpp ignores flags, which are wrong at times
+    special = vocabulary.special  # both stand around every text: llama.cpp ignores flags, which are wrong at times
     return Tokenizer(vocabulary, encoder, Manners(special.bos, special.separator, *_eaters(reader, vocabulary)))
 
 
 KINDS: dict[str, Callable[[VocabularyReader], Tokenizer]] = {
-    "llama": _spm, "gpt2": _bpe, "gemma4": _bpe, "whitespace": _bpe, "bert": _wpm, "t5": _ugm, "rwkv": _rwkv, "plamo2": _plamo2,
+    "llama": _spm,
+    "gpt2": _bpe,
+    "gemma4": _bpe,
+    "whitespace": _bpe,
+    "bert": _wpm,
+    "t5": _ugm,
+    "rwkv": _rwkv,
+    "plamo2": _plamo2,
 }
 
 
-def _manners(reader: VocabularyReader, vocabulary: Vocabulary, *, add_bos: bool, always_bos: bool = False,
-             end: int | None = None) -> Manners:
+def _manners(
+    reader: VocabularyReader, vocabulary: Vocabulary, *, add_bos: bool, always_bos: bool = False, end: int | None = None
+) -> Manners:
     """What to put around texts: the file's flags, else the kind's habit: `add_bos`, and `end` after a text."""
     special = vocabulary.special
     for key, token in (("add_bos_token", special.bos), ("add_eos_token", special.eos)):

@@ -1,4 +1,5 @@
 """The table of character replacements that a unigram vocabulary brings along, checked before sentencepiece walks through it."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -6,7 +7,7 @@ import numpy as np
 from edgellm.tokenizer.vocabulary import PREFIX, VocabularyReader
 
 KEY = "precompiled_charsmap"
-PAGE = 256                                  # children of a node lie in one page of so many units
+PAGE = 256  # children of a node lie in one page of so many units
 
 
 def checked_charsmap(reader: VocabularyReader) -> bytes:

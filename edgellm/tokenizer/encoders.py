@@ -1,4 +1,5 @@
 """What a tokenizer kind provides: ids of plain text, and the bytes that a token stands for."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from typing import Protocol
 class Encoder(Protocol):
     """One kind of tokenizer behind `Tokenizer`, which has already taken special tokens out of the text."""
 
-    space_prefix: bool                      # a text at the start, or after a special token, begins with one more space
+    space_prefix: bool  # a text at the start, or after a special token, begins with one more space
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each of several texts that hold no special token. Never a control id, whatever a text says."""

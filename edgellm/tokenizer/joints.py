@@ -3,6 +3,7 @@
 A merge joins two neighbours only if its left text ends with the character before the joint and its right one begins with the one
 behind it. Where no merge does, the tokens on both sides are those of each side alone.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -14,10 +15,10 @@ import numpy.typing as npt
 from edgellm.tokenizer.merges import Pairs
 from edgellm.tokenizer.spans import Spans, code_points
 
-BITS = 22                                   # of a hash: a table of 512 KiB
+BITS = 22  # of a hash: a table of 512 KiB
 LEFT, MIX = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
-AT_ONCE = 1 << 17                           # characters
-PARTS = 8192                                # in a list
+AT_ONCE = 1 << 17  # characters
+PARTS = 8192  # in a list
 NEWLINE = np.array([ord("\n")], np.uint32)
 
 Codes = npt.NDArray[np.uint32]
@@ -28,7 +29,7 @@ class Joints:
 
     def __init__(self, pairs: Pairs, tokens: Spans) -> None:
         """`tokens`: the texts that ids of `pairs` stand for. Runs of newlines stay whole, which may be tokens without a merge."""
-        data = np.append(tokens.data, np.zeros(4, np.uint8))     # of an empty text, or behind the last character
+        data = np.append(tokens.data, np.zeros(4, np.uint8))  # of an empty text, or behind the last character
         first, last = _codes(data, tokens.starts), _codes(data, _last_characters(data, tokens))
         joined = np.zeros(1 << BITS, np.bool_)
         joined[_hashes(NEWLINE, NEWLINE)] = True

@@ -1,11 +1,12 @@
 """Finds whole-token texts inside a text: leftmost first, then longest, in time linear in the text."""
+
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-LONGEST = 1000                              # characters; a longer token is never found in a text, only decoded
-DEPTH = 120                                 # nested groups that `re` compiles; real vocabularies need 40
+LONGEST = 1000  # characters; a longer token is never found in a text, only decoded
+DEPTH = 120  # nested groups that `re` compiles; real vocabularies need 40
 
 
 def compile_matcher(texts: Iterable[str]) -> re.Pattern[str] | None:

@@ -1,4 +1,5 @@
 """The merges of a BPE vocabulary: checked texts, then a sorted table of pairs of token ids."""
+
 from __future__ import annotations
 
 from bisect import bisect_left
@@ -11,14 +12,14 @@ import numpy.typing as npt
 from edgellm.errors import BadVocab
 from edgellm.tokenizer.spans import Spans, batches
 
-NOTHING = (1 << 32) - 1                     # the id of no token
-NEVER = (1 << 32) - 1                       # the rank of pairs that are not merged
+NOTHING = (1 << 32) - 1  # the id of no token
+NEVER = (1 << 32) - 1  # the rank of pairs that are not merged
 
 Ids = npt.NDArray[np.uint32]
-Find = Callable[[Spans], npt.NDArray[np.int64]]          # ids of texts, -1 for those of no token
+Find = Callable[[Spans], npt.NDArray[np.int64]]  # ids of texts, -1 for those of no token
 BLANK = ord(" ")
-AT_ONCE = 1 << 17                           # pairs
-REMEMBERED = 4096                           # ranks that were asked for one by one: 1 MB
+AT_ONCE = 1 << 17  # pairs
+REMEMBERED = 4096  # ranks that were asked for one by one: 1 MB
 
 
 class Merges:
@@ -26,7 +27,7 @@ class Merges:
 
     def __init__(self, merges: Sequence[str], file: str) -> None:
         """`merges`: each written "left right". Raises BadVocab for one without a blank."""
-        self._parts = list[tuple[bytes, npt.NDArray[np.uint32]]]()       # lefts and rights in turn, and the bytes of each
+        self._parts = list[tuple[bytes, npt.NDArray[np.uint32]]]()  # lefts and rights in turn, and the bytes of each
         for batch in batches(merges):
             blanks, ends = np.flatnonzero(batch.data == BLANK), batch.starts + batch.lengths
             if len(blanks) != len(batch) or not ((batch.starts < blanks) & (blanks < ends - 1)).all():
@@ -41,8 +42,11 @@ class Merges:
         for data, sizes in self._parts:
             lengths = sizes.astype(np.int64)
             starts, lefts, rights = np.cumsum(lengths) - lengths, lengths[::2], lengths[1::2]
-            texts = Spans(np.frombuffer(data, np.uint8), np.concatenate([starts[::2], starts[1::2], starts[::2]]),
-                          np.concatenate([lefts, rights, lefts + rights]))
+            texts = Spans(
+                np.frombuffer(data, np.uint8),
+                np.concatenate([starts[::2], starts[1::2], starts[::2]]),
+                np.concatenate([lefts, rights, lefts + rights]),
+            )
             ids = find(texts).reshape(3, -1)
             found.append(ids[:, (ids >= 0).all(axis=0)])
         left, right, made = np.concatenate(found, axis=1)
@@ -59,9 +63,9 @@ class Pairs:
         last = np.ones(len(order), np.bool_)
         last[:-1] = pairs[order[1:]] != pairs[order[:-1]]
         ranks = order[last]
-        self.made: Ids = made.astype(np.uint32)          # by rank
-        self._keys = np.append(pairs[ranks], np.uint64((1 << 64) - 1))       # sorted; no search ends behind the last one
-        self._ranks: Ids = np.append(ranks, NEVER).astype(np.uint32)         # of each key
+        self.made: Ids = made.astype(np.uint32)  # by rank
+        self._keys = np.append(pairs[ranks], np.uint64((1 << 64) - 1))  # sorted; no search ends behind the last one
+        self._ranks: Ids = np.append(ranks, NEVER).astype(np.uint32)  # of each key
         self._view = self._keys.data
         self._known = dict[int, int]()
 
@@ -76,8 +80,11 @@ class Pairs:
     def have_any(self, ids: Ids) -> bool:
         """Whether one of `ids` is merged with another."""
         known = np.sort(ids)
-        return any((known[np.minimum(known.searchsorted(part), len(known) - 1)] == part).any()
-                   for parts in self.neighbours() for part in parts)
+        return any(
+            (known[np.minimum(known.searchsorted(part), len(known) - 1)] == part).any()
+            for parts in self.neighbours()
+            for part in parts
+        )
 
     def neighbours(self) -> Iterator[tuple[Ids, Ids]]:
         """Left and right ids of all pairs, some at a time."""
@@ -104,5 +111,8 @@ def _keys(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.uin
 
 def _refuse(merges: Sequence[str], file: str) -> None:
     i, merge = next((i, merge) for i, merge in enumerate(merges) if merge.count(" ") != 1 or "" in merge.split(" "))
-    raise BadVocab(f"entry {i} is {merge[:40]!r}, not two token texts with a blank between; convert the model again", file=file,
-                   field="tokenizer.ggml.merges")
+    raise BadVocab(
+        f"entry {i} is {merge[:40]!r}, not two token texts with a blank between; convert the model again",
+        file=file,
+        field="tokenizer.ggml.merges",
+    )

@@ -4,6 +4,7 @@ Words of more than ROW symbols are merged in windows that overlap by half. Where
 up to it and those of the second from it on are the tokens of both (`windows` says why). Where two share none, the word gets longer
 windows. A few short words, and words that no windows are long enough for, take a heap each.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ import numpy.typing as npt
 from edgellm.tokenizer.merges import NEVER, NOTHING, Ids, Pairs
 from edgellm.tokenizer.windows import in_windows
 
-WIDTHS = (8, 16, 32, 64, 128, 512)          # of the arrays that words are merged in, symbols
-ROW, LONGER = 128, 4                        # symbols of a window, and how many times as many the longer ones have
-AT_ONCE = 1 << 17                           # symbols
-ROUND = 10                                  # symbols that a heap merges in the time of a round
+WIDTHS = (8, 16, 32, 64, 128, 512)  # of the arrays that words are merged in, symbols
+ROW, LONGER = 128, 4  # symbols of a window, and how many times as many the longer ones have
+AT_ONCE = 1 << 17  # symbols
+ROUND = 10  # symbols that a heap merges in the time of a round
 
 Places = npt.NDArray[np.int64]
 
@@ -28,15 +29,15 @@ Places = npt.NDArray[np.int64]
 class Windows:
     """What is merged by itself: words, or long ones in parts."""
 
-    words: Places                           # of each window
-    begins: Places                          # its first symbol
-    lengths: Places                         # its symbols
-    later: npt.NDArray[np.bool_]            # whether it overlaps with the one before
+    words: Places  # of each window
+    begins: Places  # its first symbol
+    lengths: Places  # its symbols
+    later: npt.NDArray[np.bool_]  # whether it overlaps with the one before
 
 
 def merge_words(pairs: Pairs, symbols: Ids, counts: Places) -> list[tuple[int, ...]]:
     """The tokens of words: `symbols` of all, and how many each has."""
-    if len(symbols) <= ROUND * min(int(counts.max(initial=0)) + 32, ROW):    # words of 8, 16 and 32 have rounds of their own
+    if len(symbols) <= ROUND * min(int(counts.max(initial=0)) + 32, ROW):  # words of 8, 16 and 32 have rounds of their own
         tokens, ranks = symbols.tolist(), pairs.ranks(symbols[:-1], symbols[1:]).tolist()
         spans = pairwise([0, *np.cumsum(counts).tolist()])
         return [tuple(merge_word(pairs, tokens[at:end], ranks[at : end - 1])[0]) if at < end else () for at, end in spans]
@@ -72,7 +73,7 @@ def merge_word(pairs: Pairs, tokens: list[int], ranks: list[int]) -> tuple[list[
     heapify(waiting)
     while waiting:
         rank, at = heappop(waiting)
-        if ranks[at] != rank:                # merged with another one meanwhile
+        if ranks[at] != rank:  # merged with another one meanwhile
             continue
         gone, tokens[at] = after[at], int(made[rank])
         then = after[at] = after[gone]
@@ -90,7 +91,8 @@ def _in_order(pairs: Pairs, symbols: Ids) -> list[int]:
     """The tokens of a word whose windows share none, as those of a run of one sign may."""
     ranks = pairs.ranks(symbols[:-1], symbols[1:])
     return in_windows(
-        len(symbols), lambda begin, end: merge_word(pairs, symbols[begin:end].tolist(), ranks[begin : end - 1].tolist()))
+        len(symbols), lambda begin, end: merge_word(pairs, symbols[begin:end].tolist(), ranks[begin : end - 1].tolist())
+    )
 
 
 def _windows(starts: Places, counts: Places, width: int) -> Windows:
@@ -109,7 +111,7 @@ def _merged(pairs: Pairs, symbols: Ids, windows: Windows) -> tuple[Places, Place
         for first in range(0, len(some), AT_ONCE // high):
             part = some[first : first + AT_ONCE // high]
             begins, lengths = windows.begins[part], windows.lengths[part]
-            if windows.later[part].any():    # those of runs and of repeated lines are alike, those of words are not
+            if windows.later[part].any():  # those of runs and of repeated lines are alike, those of words are not
                 alike = _first_alike([symbols[begin : begin + n].tobytes() for begin, n in zip(begins, lengths, strict=True)])
                 new = alike == np.arange(len(alike))
                 tokens = _merge_rows(pairs, symbols, begins[new], lengths[new])[(np.cumsum(new) - 1)[alike]]
@@ -137,7 +139,7 @@ def _merge_rows(pairs: Pairs, symbols: Ids, begins: Places, lengths: Places) -> 
     inside = (columns > 0) & (columns <= lengths[:, None])
     tokens = np.full(inside.shape, NOTHING, np.uint32)
     tokens[inside] = symbols[(begins[:, None] + (columns - 1))[inside]]
-    ranks = np.full(inside.shape, NEVER, np.uint32)      # of the pairs that begin at each place
+    ranks = np.full(inside.shape, NEVER, np.uint32)  # of the pairs that begin at each place
     inside[:, :-1] &= inside[:, 1:]
     inside[:, -1] = False
     at = np.flatnonzero(inside)
@@ -147,7 +149,7 @@ def _merge_rows(pairs: Pairs, symbols: Ids, begins: Places, lengths: Places) -> 
     before = np.arange(-1, flat.size - 1, dtype=np.int32)
     rows = np.arange(len(lengths))
     while True:
-        column = ranks.argmin(axis=1)        # the leftmost of the lowest
+        column = ranks.argmin(axis=1)  # the leftmost of the lowest
         rank = ranks[np.arange(len(rows)), column]
         live = rank != NEVER
         if not live.all():
@@ -155,7 +157,7 @@ def _merge_rows(pairs: Pairs, symbols: Ids, begins: Places, lengths: Places) -> 
         if not len(rows):
             return tokens
         here = rows * stride + column
-        shift = (np.arange(len(rows)) - rows) * stride           # from a place to that in `ranks`
+        shift = (np.arange(len(rows)) - rows) * stride  # from a place to that in `ranks`
         gone, left = after[here], before[here]
         right = after[gone]
         flat[here], flat[gone] = pairs.made[rank], NOTHING
@@ -178,7 +180,7 @@ def _seams(rows: Places, places: Places, windows: Windows, end: int) -> tuple[np
     wanted = _spans(rows[tails] + 1, places[tails] - nexts[rows[tails]], (ends - places)[tails])
     shared = tails[known[np.minimum(known.searchsorted(wanted), len(known) - 1)] == wanted]
     seams = np.where(later, -1, begins)
-    seams[rows[shared[::-1]] + 1] = places[shared[::-1]]         # the first one of each row is written last
+    seams[rows[shared[::-1]] + 1] = places[shared[::-1]]  # the first one of each row is written last
     kept = (places >= seams[rows]) & (~follows[rows] | (places < np.append(seams[1:], end)[rows]))
     return kept, sorted(set(windows.words[seams < 0].tolist()))
 

@@ -1,4 +1,5 @@
 """PLaMo 2 vocabularies: the cut of a text into tokens whose scores add up highest, with bytes for what no token covers."""
+
 from __future__ import annotations
 
 import math
@@ -8,9 +9,9 @@ from edgellm.errors import BadVocab
 from edgellm.tokenizer.prefixes import Prefixes
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 
-UNKNOWN_COST = 10_000_000                   # of a character in bytes; scores count in ten-thousandths
+UNKNOWN_COST = 10_000_000  # of a character in bytes; scores count in ten-thousandths
 INVALID = -20_000_000
-MARK = "\ufeff"                             # a byte order mark at the start is dropped
+MARK = "\ufeff"  # a byte order mark at the start is dropped
 
 
 class Plamo2Encoder:
@@ -22,7 +23,7 @@ class Plamo2Encoder:
         self.vocabulary = vocabulary
         scores, shadowed = vocabulary.scores or (0.0,) * len(vocabulary), vocabulary.texts.shadowed
         self._bytes: dict[int, int] = {}
-        self._pieces: dict[str, tuple[int, int]] = {}    # id and cost
+        self._pieces: dict[str, tuple[int, int]] = {}  # id and cost
         for i, (text, kind, score) in enumerate(zip(vocabulary.texts, vocabulary.types, scores, strict=True)):
             if kind == TokenType.BYTE:
                 self._bytes[int(text[3:5], 16)] = i
@@ -32,8 +33,11 @@ class Plamo2Encoder:
                     self._pieces[text] = i, cost
         missing = next((byte for byte in range(256) if byte not in self._bytes), None)
         if missing is not None:
-            raise BadVocab(f"has no token <0x{missing:02X}>, which texts that it does not know need; convert the model again",
-                           file=vocabulary.file, field="tokenizer.ggml.tokens")
+            raise BadVocab(
+                f"has no token <0x{missing:02X}>, which texts that it does not know need; convert the model again",
+                file=vocabulary.file,
+                field="tokenizer.ggml.tokens",
+            )
         self._prefixes = Prefixes(self._pieces)
 
     def prepare(self) -> None:
@@ -50,7 +54,7 @@ class Plamo2Encoder:
         while at < len(text):
             length = lengths[at]
             if length:
-                out.append(self._pieces[text[at:at + length]][0])
+                out.append(self._pieces[text[at : at + length]][0])
             else:
                 out += [self._bytes[byte] for byte in text[at].encode()]
             at += length or 1
@@ -67,10 +71,10 @@ class Plamo2Encoder:
         end = len(text)
         costs, lengths = [0] * (end + 1), [0] * end
         for at in range(end - 1, -1, -1):
-            best, chosen = costs[at + 1] + UNKNOWN_COST + 1, 0       # any token wins a tie with it
-            for length in self._prefixes.lengths(text, at):          # the longest first: it wins a tie
+            best, chosen = costs[at + 1] + UNKNOWN_COST + 1, 0  # any token wins a tie with it
+            for length in self._prefixes.lengths(text, at):  # the longest first: it wins a tie
                 if at + length <= end:
-                    piece = self._pieces.get(text[at:at + length])
+                    piece = self._pieces.get(text[at : at + length])
                     if piece is not None and costs[at + length] + piece[1] < best:
                         best, chosen = costs[at + length] + piece[1], length
             costs[at], lengths[at] = best if chosen else best - 1, chosen

@@ -1,11 +1,12 @@
 """Which tokens a text goes on with: lengths to try at a place, so that vocabularies need no trie of Python objects."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 Text = TypeVar("Text", str, bytes)
-HEAD = 2                                    # units of a key by which lengths are kept apart
+HEAD = 2  # units of a key by which lengths are kept apart
 
 
 class Prefixes(Generic[Text]):
@@ -17,8 +18,9 @@ class Prefixes(Generic[Text]):
             found.setdefault(key[:HEAD], set()).add(len(key))
         alone = {head for head in found if len(head) < HEAD}
         self._lengths: dict[Text, Sequence[int]] = {
-            head: sorted(lengths | ({1} if head[:1] in alone else set()), reverse=True) for head, lengths in found.items()}
+            head: sorted(lengths | ({1} if head[:1] in alone else set()), reverse=True) for head, lengths in found.items()
+        }
 
     def lengths(self, text: Text, at: int) -> Sequence[int]:
         """Lengths, longest first, that a key which begins as `text` does at `at` may have; some may reach past its end."""
-        return self._lengths.get(text[at:at + HEAD]) or self._lengths.get(text[at:at + 1], ())
+        return self._lengths.get(text[at : at + HEAD]) or self._lengths.get(text[at : at + 1], ())

@@ -1,4 +1,5 @@
 """RWKV's world vocabulary: at each place the longest token that fits, byte by byte."""
+
 from __future__ import annotations
 
 import re
@@ -22,8 +23,9 @@ class RwkvEncoder:
         self.vocabulary = vocabulary
         self._ids = {key: i for i, text in enumerate(vocabulary.texts) if i not in vocabulary.control and (key := unescaped(text))}
         if not self._ids:
-            raise BadVocab("has no token that stands for text; convert the model again", file=vocabulary.file,
-                           field="tokenizer.ggml.tokens")
+            raise BadVocab(
+                "has no token that stands for text; convert the model again", file=vocabulary.file, field="tokenizer.ggml.tokens"
+            )
         self._trie: Trie | None = None
         self._lock = threading.Lock()
 
@@ -31,7 +33,7 @@ class RwkvEncoder:
         with self._lock:
             if self._trie is None:
                 self._trie = Trie(self._ids)
-                self._ids = {}               # the trie has them
+                self._ids = {}  # the trie has them
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if self._trie is None:
@@ -45,7 +47,7 @@ class RwkvEncoder:
         while at < len(ids):
             if lengths[at]:
                 out.append(ids[at])
-            elif unknown is not None:        # a byte that the vocabulary lacks
+            elif unknown is not None:  # a byte that the vocabulary lacks
                 out.append(unknown)
             at += lengths[at] or 1
         return out
@@ -56,6 +58,7 @@ class RwkvEncoder:
 
 def unescaped(text: str) -> bytes:
     """The bytes that a token's text stands for."""
+
     def one(match: re.Match[bytes]) -> bytes:
         escape = match[1]
         return bytes([int(escape[1:], 16)]) if len(escape) == 3 else LETTERS.get(escape, escape)

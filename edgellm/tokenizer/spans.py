@@ -1,4 +1,5 @@
 """Many short texts as spans of one array of bytes: packed from strings or a file's array, hashed and compared all at once."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -12,8 +13,8 @@ import numpy.typing as npt
 
 from edgellm.formats.gguf_values import StringArray
 
-MANY_TEXTS = 4096                           # at a time: Python hardly gives the memory of many small objects back
-BASE = 0x9E3779B97F4A7C15                   # of a polynomial modulo 2^64 in the bytes of a text
+MANY_TEXTS = 4096  # at a time: Python hardly gives the memory of many small objects back
+BASE = 0x9E3779B97F4A7C15  # of a polynomial modulo 2^64 in the bytes of a text
 INVERSE = pow(BASE, -1, 1 << 64)
 MIX = np.uint64(0xC2B2AE3D27D4EB4F)
 

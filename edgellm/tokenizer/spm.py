@@ -1,4 +1,5 @@
 """SPM and unigram vocabularies (llama, gemma; t5): sentencepiece with a model built from a GGUF file's tokens, scores, types."""
+
 from __future__ import annotations
 
 import struct
@@ -12,9 +13,9 @@ from edgellm.errors import BadVocab
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
 from edgellm.tokenizer.windows import OVERLAP, WINDOW, encode_in_windows
 
-SPACE = "▁"                                 # U+2581, sentencepiece's visible space
-NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6      # sentencepiece_model.proto, SentencePiece.Type; as in GGUF
-MAX_PIECE = 7999                            # bytes of a text that sentencepiece takes; longer tokens are only decoded
+SPACE = "▁"  # U+2581, sentencepiece's visible space
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # sentencepiece_model.proto, SentencePiece.Type; as in GGUF
+MAX_PIECE = 7999  # bytes of a text that sentencepiece takes; longer tokens are only decoded
 BYTE_TEXTS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
@@ -22,10 +23,10 @@ BYTE_TEXTS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 class SpmOptions:
     """What sentencepiece does with a text. charsmap: replacements of characters, as it compiled them itself."""
 
-    unigram: bool = False                    # the most probable cut, instead of merging pairs by score
+    unigram: bool = False  # the most probable cut, instead of merging pairs by score
     byte_fallback: bool = True
-    space_prefix: bool = True                # a text begins with one more space
-    merge_spaces: bool = False               # runs of spaces are one, and none stand at the ends
+    space_prefix: bool = True  # a text begins with one more space
+    merge_spaces: bool = False  # runs of spaces are one, and none stand at the ends
     charsmap: bytes = b""
 
 
@@ -37,9 +38,9 @@ class SpmEncoder:
 
     def __init__(self, vocabulary: Vocabulary, options: SpmOptions) -> None:
         self.vocabulary, self.options, self.space_prefix = vocabulary, options, options.space_prefix
-        self._processor: Any = None          # sentencepiece ships no types
-        self._beyond: dict[int, int | None] = {}     # ids that only the model has, and what stands for them
-        self._sizes: list[int] = []          # bytes of tokens, where texts can be cut into windows
+        self._processor: Any = None  # sentencepiece ships no types
+        self._beyond: dict[int, int | None] = {}  # ids that only the model has, and what stands for them
+        self._sizes: list[int] = []  # bytes of tokens, where texts can be cut into windows
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
@@ -80,8 +81,11 @@ class SpmEncoder:
         try:
             processor.LoadFromSerializedProto(model_proto(pieces, self.options))
         except (RuntimeError, ValueError) as error:
-            raise BadVocab(f"sentencepiece refuses the vocabulary: {error}; convert the model again",
-                           file=self.vocabulary.file, field="tokenizer.ggml.tokens") from error
+            raise BadVocab(
+                f"sentencepiece refuses the vocabulary: {error}; convert the model again",
+                file=self.vocabulary.file,
+                field="tokenizer.ggml.tokens",
+            ) from error
         return processor
 
     def _pieces(self) -> Iterator[tuple[bytes, float, int]]:
@@ -134,12 +138,23 @@ def model_proto(pieces: list[tuple[bytes, float, int]], options: SpmOptions) -> 
     sentencepiece.
     """
     unknown = next(i for i, (_, _, kind) in enumerate(pieces) if kind == UNKNOWN)
-    trainer = (_integer(3, 1 if options.unigram else 2) + _integer(4, len(pieces)) + _integer(35, options.byte_fallback)
-               + _integer(40, unknown) + _integer(41, -1) + _integer(42, -1) + _integer(43, -1))
-    normalizer = (_bytes(1, b"identity") + (_bytes(2, options.charsmap) if options.charsmap else b"")
-                  + _integer(3, options.space_prefix and options.merge_spaces) + _integer(4, options.merge_spaces) + _integer(5, 1))
-    body = (_bytes(1, _bytes(1, text) + b"\x15" + struct.pack("<f", score) + _integer(3, kind))
-            for text, score, kind in pieces)
+    trainer = (
+        _integer(3, 1 if options.unigram else 2)
+        + _integer(4, len(pieces))
+        + _integer(35, options.byte_fallback)
+        + _integer(40, unknown)
+        + _integer(41, -1)
+        + _integer(42, -1)
+        + _integer(43, -1)
+    )
+    normalizer = (
+        _bytes(1, b"identity")
+        + (_bytes(2, options.charsmap) if options.charsmap else b"")
+        + _integer(3, options.space_prefix and options.merge_spaces)
+        + _integer(4, options.merge_spaces)
+        + _integer(5, 1)
+    )
+    body = (_bytes(1, _bytes(1, text) + b"\x15" + struct.pack("<f", score) + _integer(3, kind)) for text, score, kind in pieces)
     return b"".join(body) + _bytes(2, trainer) + _bytes(3, normalizer)
 
 
@@ -159,4 +174,3 @@ def _integer(field: int, value: int) -> bytes:
 
 def _bytes(field: int, value: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(value)) + value
-

@@ -1,4 +1,5 @@
 """The texts of tokens and the ids of texts, in a few arrays: 150k strings and a dict of them would be 22 MB."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,8 +28,8 @@ class Texts(Sequence[str]):
         # (n + 1,) where each text begins in `_data`, then where the last one ends
         self._ends = ends.astype(np.uint32) if len(self._data) < 1 << 32 else ends
         found = np.concatenate(hashes)
-        self._ids = np.argsort(found, kind="stable").astype(np.uint32)       # (n,) in the order of hashes, those of one ascending
-        self._hashes = found[self._ids]     # (n,) sorted
+        self._ids = np.argsort(found, kind="stable").astype(np.uint32)  # (n,) in the order of hashes, those of one ascending
+        self._hashes = found[self._ids]  # (n,) sorted
 
     def find(self, text: str) -> int | None:
         """The (last) id of a text."""
@@ -70,9 +71,9 @@ class Texts(Sequence[str]):
     @cached_property
     def _alike(self) -> Sequence[int]:
         """Ids of texts whose hash others have."""
-        same = np.zeros(len(self) + 1, np.bool_)     # as the one before
+        same = np.zeros(len(self) + 1, np.bool_)  # as the one before
         same[1:-1] = self._hashes[1:] == self._hashes[:-1]
-        alike: list[int] = self._ids[same[1:] | same[:-1]].tolist()      # ascending where texts are equal
+        alike: list[int] = self._ids[same[1:] | same[:-1]].tolist()  # ascending where texts are equal
         return alike
 
     def __len__(self) -> int:
@@ -99,4 +100,4 @@ class Texts(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Texts) and len(self) == len(other) and all(map(eq, self, other))
 
-    __hash__ = None                         # type: ignore[assignment]  # as of a list
+    __hash__ = None  # type: ignore[assignment]  # as of a list

@@ -1,4 +1,5 @@
 """The tokenizer that the engine and apps use: special tokens, spaces and decoding around one kind of encoder."""
+
 from __future__ import annotations
 
 import operator
@@ -15,19 +16,19 @@ from edgellm.tokenizer.matcher import LONGEST, compile_matcher
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-MAX_SPECIAL = 500_000                       # characters of all special tokens; the largest vocabularies have 100,000
+MAX_SPECIAL = 500_000  # characters of all special tokens; the largest vocabularies have 100,000
 SPACES = " \t\n\v\f\r"
-Span = tuple[int, int]                      # start and stop of characters
+Span = tuple[int, int]  # start and stop of characters
 
 
 @dataclass(frozen=True, slots=True)
 class Manners:
     """How special tokens behave around text."""
 
-    begin: int | None                       # id put before a text, or None
-    end: int | None                         # id put after it
-    eats_left: frozenset[int] = frozenset()      # ids that swallow white space before them
-    eats_right: frozenset[int] = frozenset()     # ids that swallow white space after them
+    begin: int | None  # id put before a text, or None
+    end: int | None  # id put after it
+    eats_left: frozenset[int] = frozenset()  # ids that swallow white space before them
+    eats_right: frozenset[int] = frozenset()  # ids that swallow white space after them
 
 
 class Tokenizer:
@@ -40,8 +41,12 @@ class Tokenizer:
         added = np.flatnonzero(np.frombuffer(vocabulary.types, np.uint8) == TokenType.USER_DEFINED).tolist()
         ours = [i for i in added if last.get(i, i) not in vocabulary.control]
         if sum(min(len(texts[i]), LONGEST) for i in {*ours, *vocabulary.control}) > MAX_SPECIAL:
-            raise BadVocab(f"the special tokens have more than {MAX_SPECIAL} characters together, as none of a real model; "
-                           "convert the model again", file=vocabulary.file, field="tokenizer.ggml.tokens")
+            raise BadVocab(
+                f"the special tokens have more than {MAX_SPECIAL} characters together, as none of a real model; "
+                "convert the model again",
+                file=vocabulary.file,
+                field="tokenizer.ggml.tokens",
+            )
         self._user_defined = compile_matcher(texts[i] for i in ours)
         self._special = compile_matcher([texts[i] for i in ours] + [texts[i] for i in vocabulary.control])
         self._special_ids = {texts[i]: last.get(i, i) for i in (*ours, *vocabulary.control)}
@@ -154,7 +159,7 @@ class Tokenizer:
         `trusted`: sorted, non-overlapping (start, stop) character ranges.
         """
         _check_text("encode", text)
-        if SURROGATE.search(text):           # one lone surrogate, one replacement character: the spans stay right
+        if SURROGATE.search(text):  # one lone surrogate, one replacement character: the spans stay right
             text = SURROGATE.sub("\ufffd", text)
         begin, end = (self._manners.begin, self._manners.end) if add_special else (None, None)
         parts: list[str | int] = [] if begin is None else [begin]
@@ -220,8 +225,10 @@ class Tokenizer:
         except TypeError:
             raise OptionError(f"{shown(token)} is not a token id; give whole numbers, as encode returns them.") from None
         if not 0 <= token < len(self.vocabulary):
-            raise OptionError(f"token id {token} is outside the vocabulary of {len(self.vocabulary)} tokens; "
-                              "take ids from this model's own tokenizer")
+            raise OptionError(
+                f"token id {token} is outside the vocabulary of {len(self.vocabulary)} tokens; "
+                "take ids from this model's own tokenizer"
+            )
         return token
 
     def _fragments(self, text: str, trusted: Sequence[Span]) -> Iterable[str | int]:

@@ -1,4 +1,5 @@
 """The longest token at each place of a text: a trie in NumPy arrays, which is walked from all places at once."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -8,10 +9,10 @@ import numpy.typing as npt
 
 from edgellm.tokenizer.matcher import LONGEST
 
-AT_ONCE = 1 << 14                           # places that are walked from together: their arrays stay in the cache
-NO_CODE = (1 << 21) - 1                     # of no character; ends every token
+AT_ONCE = 1 << 14  # places that are walked from together: their arrays stay in the cache
+NO_CODE = (1 << 21) - 1  # of no character; ends every token
 
-Codes = npt.NDArray[np.int64]               # of characters, or bytes
+Codes = npt.NDArray[np.int64]  # of characters, or bytes
 
 
 class Trie:
@@ -36,8 +37,8 @@ class Trie:
             ends, here = np.flatnonzero(lengths == depth + 1), np.full(len(level), -1, np.int64)
             here[nodes[ends] - count] = ids[ends]
             found.append(here)
-        self._edges = np.concatenate([*edges, np.array([NO_CODE << 42])])       # the last one: no search ends behind it
-        self._tokens = np.concatenate([np.full(1, -1), *found])       # of nodes; -1: none ends here
+        self._edges = np.concatenate([*edges, np.array([NO_CODE << 42])])  # the last one: no search ends behind it
+        self._tokens = np.concatenate([np.full(1, -1), *found])  # of nodes; -1: none ends here
 
     def longest(self, codes: Codes) -> tuple[list[int], list[int]]:
         """For each place the id of the longest token there, -1 for none, and its length, 0 for none."""

@@ -1,4 +1,5 @@
 """The vocabulary of a GGUF file, checked: token texts, types, scores and the ids with a role."""
+
 from __future__ import annotations
 
 import math
@@ -17,17 +18,20 @@ from edgellm.tokenizer.special_texts import END_OF_GENERATION, FILL_IN, FILL_IN_
 from edgellm.tokenizer.texts import Texts
 
 PREFIX = "tokenizer.ggml."
-MAX_TOKENS = 1 << 24                        # no published vocabulary has more than 2^19
-LOWEST_SCORE = -3.4e38                      # in float32's range
+MAX_TOKENS = 1 << 24  # no published vocabulary has more than 2^19
+LOWEST_SCORE = -3.4e38  # in float32's range
 BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-PLAIN_LOOKING = re.compile(r"[▁_]?[<\[]/?[A-Za-z]+[>\]]")     # could be HTML or a word in brackets
-FILL_IN_KEYS = {                            # of a role, first to last; the second ones are of older files
-    "prefix": ("fim_pre_token_id", "prefix_token_id"), "suffix": ("fim_suf_token_id", "suffix_token_id"),
-    "middle": ("fim_mid_token_id", "middle_token_id"), "pad": ("fim_pad_token_id",), "repository": ("fim_rep_token_id",),
+PLAIN_LOOKING = re.compile(r"[▁_]?[<\[]/?[A-Za-z]+[>\]]")  # could be HTML or a word in brackets
+FILL_IN_KEYS = {  # of a role, first to last; the second ones are of older files
+    "prefix": ("fim_pre_token_id", "prefix_token_id"),
+    "suffix": ("fim_suf_token_id", "suffix_token_id"),
+    "middle": ("fim_mid_token_id", "middle_token_id"),
+    "pad": ("fim_pad_token_id",),
+    "repository": ("fim_rep_token_id",),
     "separator": ("fim_sep_token_id",),
 }
 END_KEYS = ("eot_token_id", "eom_token_id", "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id")
-Metadata = Mapping[str, Any]                # values as the GGUF reader gives them: scalars, strings, arrays
+Metadata = Mapping[str, Any]  # values as the GGUF reader gives them: scalars, strings, arrays
 
 
 class TokenType(IntEnum):
@@ -50,9 +54,9 @@ class SpecialIds:
     eos: int | None
     unknown: int | None
     separator: int | None
-    end: frozenset[int]                     # end of generation: one of these ends an answer
-    fill_in: Mapping[str, int]              # by role: prefix, suffix, middle, pad, repository, separator; those that it has
-    suppressed: frozenset[int]              # never to be sampled, says the file
+    end: frozenset[int]  # end of generation: one of these ends an answer
+    fill_in: Mapping[str, int]  # by role: prefix, suffix, middle, pad, repository, separator; those that it has
+    suppressed: frozenset[int]  # never to be sampled, says the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,10 @@ class Vocabulary:
 
     file: str
     texts: Texts
-    types: bytes                            # TokenType values
+    types: bytes  # TokenType values
     scores: Sequence[float] | None
     special: SpecialIds
-    control: frozenset[int]                 # ids that no user's text turns into: CONTROL, UNKNOWN, end of generation
+    control: frozenset[int]  # ids that no user's text turns into: CONTROL, UNKNOWN, end of generation
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -104,7 +108,7 @@ class VocabularyReader:
             return default if default is not None and default < count else None
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.fault(key, f"is not a token id but {_shown(value)}; convert the model again")
-        if value in (-1, 0xFFFFFFFF):            # how converters write "none"
+        if value in (-1, 0xFFFFFFFF):  # how converters write "none"
             return None
         if not 0 <= value < count:
             raise self.fault(key, f"{value} is outside the vocabulary of {count} tokens; convert the model again")
@@ -156,9 +160,16 @@ class VocabularyReader:
         return list(entries)
 
 
-def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: int | None = None,
-                    unknown: int | None = None, separator: int | None = None,
-                    bytes_by_text: bool = False, text_may_end: bool = False) -> Vocabulary:
+def read_vocabulary(
+    reader: VocabularyReader,
+    *,
+    bos: int | None = None,
+    eos: int | None = None,
+    unknown: int | None = None,
+    separator: int | None = None,
+    bytes_by_text: bool = False,
+    text_may_end: bool = False,
+) -> Vocabulary:
     """Check the vocabulary arrays. The ids given are the model kind's defaults where the file names none.
 
     With `bytes_by_text`, "<0x0A>" is a byte token even where the file calls it a normal one. With `text_may_end`, normal tokens
@@ -174,13 +185,15 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
     bos = reader.token_id("bos_token_id", count, reader.token_id("cls_token_id", count, bos))
     eos = reader.token_id("eos_token_id", count, eos)
     unknown = reader.token_id("unknown_token_id", count, unknown)
-    separator = reader.token_id("seperator_token_id", count, separator)      # the key is spelled so in GGUF
+    separator = reader.token_id("seperator_token_id", count, separator)  # the key is spelled so in GGUF
     types = _types(reader, texts, bos, eos, unknown)
     if bytes_by_text:
-        types = [TokenType.BYTE if kind == TokenType.NORMAL and text.startswith("<0x") and BYTE_TEXT.fullmatch(text)
-                 else kind for text, kind in zip(texts, types, strict=True)]
+        types = [
+            TokenType.BYTE if kind == TokenType.NORMAL and text.startswith("<0x") and BYTE_TEXT.fullmatch(text) else kind
+            for text, kind in zip(texts, types, strict=True)
+        ]
     scores = reader.numbers("scores", count, "f")
-    if scores is not None:                  # one that is NaN is behind all others, so that their order holds
+    if scores is not None:  # one that is NaN is behind all others, so that their order holds
         scores = [LOWEST_SCORE if math.isnan(score) else score for score in scores]
     spared = _spared(ids) | _plain_looking(ids, types, eos)
     end = {ids[text] for text in END_OF_GENERATION | FILL_IN_END if text in ids} - spared
@@ -195,8 +208,9 @@ def read_vocabulary(reader: VocabularyReader, *, bos: int | None = None, eos: in
     if text_may_end:
         control = {i for i in control if types[i] != TokenType.NORMAL}
     special = SpecialIds(bos, eos, unknown, separator, frozenset(end), fill_in, _suppressed(reader, count))
-    return Vocabulary(reader.file, texts, bytes(types), array("d", scores) if scores is not None else None, special,
-                      frozenset(control))
+    return Vocabulary(
+        reader.file, texts, bytes(types), array("d", scores) if scores is not None else None, special, frozenset(control)
+    )
 
 
 def stood_in(ids: list[int], beyond: Mapping[int, int | None], file: str) -> list[int]:
@@ -209,15 +223,17 @@ def stood_in(ids: list[int], beyond: Mapping[int, int | None], file: str) -> lis
     known = [beyond.get(token, token) for token in ids]
     found = [token for token in known if token is not None]
     if len(found) < len(known):
-        raise BadVocab("has neither a token for a character of the text nor an unknown token; leave the character out, or take "
-                       "another model", file=file, field=PREFIX + "tokens")
+        raise BadVocab(
+            "has neither a token for a character of the text nor an unknown token; leave the character out, or take another model",
+            file=file,
+            field=PREFIX + "tokens",
+        )
     return found
 
 
-def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos: int | None,
-           unknown: int | None) -> list[int]:
+def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos: int | None, unknown: int | None) -> list[int]:
     types = reader.numbers("token_type", len(texts), "iu")
-    if types is None:                       # files of 2023: only the texts and roles tell
+    if types is None:  # files of 2023: only the texts and roles tell
         types = [TokenType.BYTE if BYTE_TEXT.fullmatch(text) else TokenType.NORMAL for text in texts]
         for token, kind in ((bos, TokenType.CONTROL), (eos, TokenType.CONTROL), (unknown, TokenType.UNKNOWN)):
             if token is not None:
@@ -230,8 +246,11 @@ def _types(reader: VocabularyReader, texts: Sequence[str], bos: int | None, eos:
     if TokenType.BYTE in kinds:
         for i, kind in enumerate(types):
             if kind == TokenType.BYTE and not BYTE_TEXT.fullmatch(texts[i]):
-                raise reader.fault("tokens", f"entry {i} is a byte token but its text is {_shown(texts[i])}; "
-                                             "such texts read like <0x0A>; convert the model again")
+                raise reader.fault(
+                    "tokens",
+                    f"entry {i} is a byte token but its text is {_shown(texts[i])}; "
+                    "such texts read like <0x0A>; convert the model again",
+                )
     return types
 
 
@@ -263,11 +282,13 @@ def _plain_looking(ids: Mapping[str, int], types: Sequence[int], eos: int | None
     ends = {eos} | {ids[text] for text in END_OF_GENERATION if text in ids and types[ids[text]] == TokenType.CONTROL}
     if ends == {None}:
         return set()
-    return {ids[text] for text in END_OF_GENERATION | FILL_IN_END | FILL_IN
-            if text in ids and PLAIN_LOOKING.fullmatch(text) and types[ids[text]] == TokenType.NORMAL}
+    return {
+        ids[text]
+        for text in END_OF_GENERATION | FILL_IN_END | FILL_IN
+        if text in ids and PLAIN_LOOKING.fullmatch(text) and types[ids[text]] == TokenType.NORMAL
+    }
 
 
 def _shown(value: object) -> str:
     text = repr(value) if isinstance(value, str | int | float) else type(value).__name__
     return text if len(text) <= 40 else text[:40] + "…"
-

@@ -4,16 +4,17 @@ Such merging is local. Neighbours are tokens of a text if and only if merging le
 is merged with them before, and among pairs of one rank the leftmost comes first everywhere. So where two windows share a token at
 the same place, the tokens of the first up to it and those of the second from it on are the tokens of both.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-WINDOW = 1 << 14                            # bytes; merging 1 MiB at once takes three times as long per byte
-OVERLAP = 64                                # tokens; mostly the first one is shared
+WINDOW = 1 << 14  # bytes; merging 1 MiB at once takes three times as long per byte
+OVERLAP = 64  # tokens; mostly the first one is shared
 
 Ids = Sequence[int]
-Tokens = tuple[Ids, Sequence[int]]          # ids, and where each token ends
-Encode = Callable[[str], Tokens]            # of a text, ends in its UTF-8 bytes
+Tokens = tuple[Ids, Sequence[int]]  # ids, and where each token ends
+Encode = Callable[[str], Tokens]  # of a text, ends in its UTF-8 bytes
 
 
 def encode_in_windows(text: str, encode: Encode) -> list[int]:

@@ -4,6 +4,7 @@ r"""Cuts texts into words as the expressions of `pre_tokenizers` say, by Python'
 symbol for all other characters that are in the same sets. Oniguruma itself says which characters are in a set, when they
 first appear: words are the same whatever Unicode either package knows.
 """
+
 from __future__ import annotations
 
 import re
@@ -16,16 +17,19 @@ import numpy.typing as npt
 
 from edgellm.tokenizer.spans import code_points
 
-SEPARATOR, MARK = "\x80", "\x81"            # stand between words and pieces while expressions cut them; in no set
+SEPARATOR, MARK = "\x80", "\x81"  # stand between words and pieces while expressions cut them; in no set
 ALONE = SEPARATOR + MARK + SEPARATOR
-UNKNOWN = ord(SEPARATOR)                    # in the table of symbols: of a character not yet seen
-FIRST_SYMBOL, LAST_SYMBOL = 0x82, 0xFF      # no other character above ASCII is left in a text of symbols
+UNKNOWN = ord(SEPARATOR)  # in the table of symbols: of a character not yet seen
+FIRST_SYMBOL, LAST_SYMBOL = 0x82, 0xFF  # no other character above ASCII is left in a text of symbols
 ASCII = "".join(map(chr, range(128)))
-REPEATED = 4                                # how often pieces come on average, from which it pays to cut each once
-AT_ONCE = 8192                              # words per call of `re`, which keeps other threads waiting for a millisecond
-ONLY_ASCII = re.compile(r"\[(?:[^^\\\[\]&\x80-\U0010ffff]|\\[rnt])+\]", re.DOTALL)    # sets without other characters
-TOKEN = re.compile(r"(?P<set>\[(?:\\.|[^\[\]\\]|\[(?:\\.|[^\[\]\\])*\])*\]|\\p\{\w+\}|\\[sSd])"
-                   r"|(?P<group>\((?!\?))|(?P<edge>\\b)|(?P<end>\$)|\\.|.", re.DOTALL)
+REPEATED = 4  # how often pieces come on average, from which it pays to cut each once
+AT_ONCE = 8192  # words per call of `re`, which keeps other threads waiting for a millisecond
+ONLY_ASCII = re.compile(r"\[(?:[^^\\\[\]&\x80-\U0010ffff]|\\[rnt])+\]", re.DOTALL)  # sets without other characters
+TOKEN = re.compile(
+    r"(?P<set>\[(?:\\.|[^\[\]\\]|\[(?:\\.|[^\[\]\\])*\])*\]|\\p\{\w+\}|\\[sSd])"
+    r"|(?P<group>\((?!\?))|(?P<edge>\\b)|(?P<end>\$)|\\.|.",
+    re.DOTALL,
+)
 
 
 class WordCutter:
@@ -33,13 +37,14 @@ class WordCutter:
 
     def __init__(self, expressions: Sequence[str]) -> None:
         self._expressions = tuple(expressions)
-        self._sets = tuple(dict.fromkeys(
-            name for expression in expressions for token in TOKEN.finditer(expression) for name in _sets_of(token)))
+        self._sets = tuple(
+            dict.fromkeys(name for expression in expressions for token in TOKEN.finditer(expression) for name in _sets_of(token))
+        )
         self._members = {name: "".join(sorted(set(ASCII).difference(outside(name, ASCII)))) for name in self._sets}
         self._shapes = self._shapes_of_ascii()
-        self._shaped = len(self._expressions) > 1        # one expression alone cuts no piece again
-        self._symbols: dict[int, int] = {}           # by the sets that a character is in, a bit for each
-        self._table = np.full(0x11_0000, UNKNOWN, np.uint8)      # symbols of characters
+        self._shaped = len(self._expressions) > 1  # one expression alone cuts no piece again
+        self._symbols: dict[int, int] = {}  # by the sets that a character is in, a bit for each
+        self._table = np.full(0x11_0000, UNKNOWN, np.uint8)  # symbols of characters
         self._table[:128] = list(map(ord, self._shapes))
         self._patterns = self._compiled()
         self._lock = threading.Lock()
@@ -50,7 +55,8 @@ class WordCutter:
         first: dict[tuple[bool, ...], str] = {}
         sets = [tuple(letter in members for members in self._members.values()) for letter in ASCII]
         return "".join(
-            letter if letter in named else first.setdefault(inside, letter) for letter, inside in zip(ASCII, sets, strict=True))
+            letter if letter in named else first.setdefault(inside, letter) for letter, inside in zip(ASCII, sets, strict=True)
+        )
 
     def words(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """All words of the texts in their order, in lists of some thousand, with an empty word between two texts."""
@@ -77,14 +83,14 @@ class WordCutter:
         new = symbols == UNKNOWN
         if new.any():
             with self._lock:
-                self._learn(np.array(sorted(set(codes[new].tolist())), np.uint32))    # np.unique would import numpy.ma
+                self._learn(np.array(sorted(set(codes[new].tolist())), np.uint32))  # np.unique would import numpy.ma
             symbols = self._table[codes]
         return symbols.tobytes().decode("latin-1")
 
     def _learn(self, codes: npt.NDArray[np.uint32]) -> None:
         """Enter sorted characters. Patterns know new symbols before any text can hold them."""
         letters = codes.tobytes().decode("utf-32-le")
-        sets = np.zeros(len(codes), np.int64)        # (letters,) a bit for each set
+        sets = np.zeros(len(codes), np.int64)  # (letters,) a bit for each set
         for bit, name in enumerate(self._sets):
             if not ONLY_ASCII.fullmatch(name):
                 inside = np.ones(len(codes), bool)
@@ -103,8 +109,10 @@ class WordCutter:
         for bit, name in enumerate(self._sets):
             members = self._members[name] + "".join(chr(symbol) for kind, symbol in self._symbols.items() if kind >> bit & 1)
             sets[name] = f"[{re.escape(members)}]" if members else "(?!)"
-        return tuple(re.compile(f"({''.join(_translated(token, sets) for token in TOKEN.finditer(expression))})")
-                     for expression in self._expressions)
+        return tuple(
+            re.compile(f"({''.join(_translated(token, sets) for token in TOKEN.finditer(expression))})")
+            for expression in self._expressions
+        )
 
 
 def outside(name: str, letters: str) -> str:

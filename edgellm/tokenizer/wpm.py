@@ -1,4 +1,5 @@
 """WordPiece vocabularies (BERT and its kin): words of a normalised text, cut greedily into the longest known tokens."""
+
 from __future__ import annotations
 
 import threading
@@ -14,10 +15,18 @@ from edgellm.tokenizer.trie import NO_CODE, Trie, codes_of
 from edgellm.tokenizer.vocabulary import Vocabulary, stood_in
 
 NO_TOKEN = -1
-MAX_KNOWN = 30_000                          # characters that are kept: 4 MB
+MAX_KNOWN = 30_000  # characters that are kept: 4 MB
 # Ranges that BERT's normaliser takes for Chinese characters, each a word of its own.
-CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
-           (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
+CHINESE = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,7 @@ class Letters(dict[int, str]):
 class WpmEncoder:
     """Greedy longest match. Lossy: case, accents and runs of white space are gone after decoding."""
 
-    space_prefix = True                     # decoding drops the first word's space; encoding needs none before a text
+    space_prefix = True  # decoding drops the first word's space; encoding needs none before a text
 
     def __init__(self, vocabulary: Vocabulary, options: WpmOptions) -> None:
         self.vocabulary, self._letters = vocabulary, Letters(options)

@@ -1,4 +1,5 @@
 """A safetensors checkpoint in the Hugging Face layout as a GGUF file: llama.cpp's names, rows, metadata and tokenizer."""
+
 from __future__ import annotations
 
 import contextlib
@@ -38,17 +39,24 @@ from edgellm.tools.places import check_out, checkpoint_files
 
 TARGETS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 AUTO = "auto"
-FLOAT_TENSORS = re.compile(                      # stay float32, as in llama.cpp's files
+FLOAT_TENSORS = re.compile(  # stay float32, as in llama.cpp's files
     r"position_embd\.weight|token_types\.weight|rope_.*|.*_norm\.weight|.*\.bias|.*\.ffn_gate_inp(?:_shexp)?\.weight"
-    r"|.*conv(?:1d)?\.weight|.*\.ssm_[ad]|.*\.attn_rel_b\.weight|.*\.time_mix_(?:lerp_fused|first|(?:decay_)?[wavg][12])\.weight")
-AT_ONCE = 1 << 22                # values that are converted together: 16 MiB in float32
-SHOWN = 40                       # letters of a setting's value
-COMPARED = 1 << 24               # bytes that are compared together
+    r"|.*conv(?:1d)?\.weight|.*\.ssm_[ad]|.*\.attn_rel_b\.weight|.*\.time_mix_(?:lerp_fused|first|(?:decay_)?[wavg][12])\.weight"
+)
+AT_ONCE = 1 << 22  # values that are converted together: 16 MiB in float32
+SHOWN = 40  # letters of a setting's value
+COMPARED = 1 << 24  # bytes that are compared together
 Progress = Callable[[str, int, int], None]
 
 
-def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type_name: str | None = None, pre: str | None = None,
-            progress: Progress | None = None) -> Converted:
+def convert(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    type_name: str | None = None,
+    pre: str | None = None,
+    progress: Progress | None = None,
+) -> Converted:
     """Convert the checkpoint in `folder` to the file `out`, which appears when it is complete.
 
     `type_name`: one of TARGETS for the matrices, None or AUTO for the type that the checkpoint has; a matrix whose rows its blocks
@@ -63,8 +71,9 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
         raise OptionError(f"--pre {pre[:40]!r} is not a pre-tokenizer; give one such as {', '.join(list(PRE_TOKENIZERS)[:8])}.")
     with open_mlx_folder(os.path.abspath(folder), _unpacked) as model:
         if packed := next((info for info in model.tensors.values() if info.type.origin == MLX), None):
-            raise Unsupported(f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder,
-                              field=packed.name)
+            raise Unsupported(
+                f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder, field=packed.name
+            )
         notes = _left_out(model)
         table = model.tensors.get("token_embd.weight")
         if table is not None:
@@ -73,12 +82,18 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
             del model.tensors["output.weight"]
         keys, graph = load_graph(model)
         if not keys.causal and (len(graph.kv_states) < len(graph.states) or any(state.causal for state in graph.kv_states)):
-            raise Unsupported(f"asks for tokens that see the whole text, which {keys.architecture} graphs cannot do; take another "
-                              "embedding model", file=folder, field="is_causal")
+            raise Unsupported(
+                f"asks for tokens that see the whole text, which {keys.architecture} graphs cannot do; take another "
+                "embedding model",
+                file=folder,
+                field="is_causal",
+            )
         exact, more = _exact(model) if target is None else ({}, [])
         notes += more
-        plan = [NewTensor(name, model.tensors[name].shape, exact.get(name) or _type(model, name, target))
-                for name in sorted(model.tensors, key=_order)]
+        plan = [
+            NewTensor(name, model.tensors[name].shape, exact.get(name) or _type(model, name, target))
+            for name in sorted(model.tensors, key=_order)
+        ]
         fallen = [tensor.name for tensor in plan if target is not None and tensor.type.name not in (target.name, "F32")]
         if fallen:
             notes.append(f"{len(fallen)} matrices are F16, for {target.name if target else ''} blocks do not divide their rows")
@@ -93,8 +108,9 @@ def convert(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, type
                 model.drop(tensor.name)
         name = NAMES[metadata["general.file_type"]]
         notes += _dynamic(model) + _unread(model)
-        return Converted(writer.paths[0], metadata["general.architecture"], name, os.stat(writer.paths[0]).st_size, len(plan),
-                         tuple(notes))
+        return Converted(
+            writer.paths[0], metadata["general.architecture"], name, os.stat(writer.paths[0]).st_size, len(plan), tuple(notes)
+        )
 
 
 def _check_tokenizer(metadata: Mapping[str, Any], folder: str | os.PathLike[str]) -> None:
@@ -107,17 +123,24 @@ def _check_tokenizer(metadata: Mapping[str, Any], folder: str | os.PathLike[str]
 def _dynamic(model: MlxFolder) -> list[str]:
     rope = model.config.get("rope_scaling") or model.config.get("rope_parameters")
     if not isinstance(rope, Mapping) or "alpha" in rope or (rope.get("rope_type") or rope.get("type")) != "dynamic":
-        return []                                          # Hunyuan's alpha is in its base
+        return []  # Hunyuan's alpha is in its base
     length = rope.get("original_max_position_embeddings") or model.config.get("max_position_embeddings")
-    return [f"dynamic rope scaling begins after {str(length)[:SHOWN]} tokens and has no place in the file; keep the context within "
-            "them"]
+    return [
+        f"dynamic rope scaling begins after {str(length)[:SHOWN]} tokens and has no place in the file; keep the context within them"
+    ]
 
 
 def _unread(model: MlxFolder) -> list[str]:
     found = model.config.unread(model.family.architecture)
     listed = ", ".join(f"{key} ({json.dumps(value)[:SHOWN]})" for key, value in found.items())
-    return [f"settings of config.json that have no place in the file: {listed}; where they change what the model computes, compare "
-            "its answers with the original's"] if found else []
+    return (
+        [
+            f"settings of config.json that have no place in the file: {listed}; where they change what the model computes, compare "
+            "its answers with the original's"
+        ]
+        if found
+        else []
+    )
 
 
 def _is_copy(model: MlxFolder, name: str, of: str) -> bool:
@@ -125,8 +148,9 @@ def _is_copy(model: MlxFolder, name: str, of: str) -> bool:
     if name not in model.tensors or of not in model.tensors:
         return False
     first, second = model.raw(name), model.raw(of)
-    return len(first) == len(second) and all(np.array_equal(first[i : i + COMPARED], second[i : i + COMPARED])
-                                             for i in range(0, len(first), COMPARED))
+    return len(first) == len(second) and all(
+        np.array_equal(first[i : i + COMPARED], second[i : i + COMPARED]) for i in range(0, len(first), COMPARED)
+    )
 
 
 def _target(name: str | None) -> GGMLType | None:
@@ -166,7 +190,8 @@ def _exact(model: MlxFolder) -> tuple[dict[str, GGMLType], list[str]]:
     reasons = Counter(found.values())
     return {name: TYPES_BY_NAME[kind] for name, (kind, _) in found.items()}, [
         f"{n} matrices are {kind}" + (f", because {why}" if why else ", exactly as in the checkpoint")
-        for (kind, why), n in reasons.items()]
+        for (kind, why), n in reasons.items()
+    ]
 
 
 def _packed(model: MlxFolder, name: str) -> tuple[ExactCheckpoint, Source] | None:
@@ -179,7 +204,7 @@ def _packed(model: MlxFolder, name: str) -> tuple[ExactCheckpoint, Source] | Non
 
 
 def _left_out(model: MlxFolder) -> list[str]:
-    silent = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq")                  # masks and angles, which are computed
+    silent = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq")  # masks and angles, which are computed
     parts = sorted({PREFIX.sub("", name, count=1).partition(".")[0] for name in model.skipped() if not name.endswith(silent)})
     notes = [f"the language model alone is converted, without {', '.join(parts)}"] if parts else []
     return notes + (["layers that only draft tokens are left out"] if model.drafting else [])
@@ -208,8 +233,12 @@ def _metadata(model: MlxFolder, plan: list[NewTensor]) -> dict[str, Any]:
             nbytes[tensor.type.name] = nbytes.get(tensor.type.name, 0) + tensor.nbytes
     commonest = max(nbytes, key=nbytes.__getitem__, default="F32")
     number = next(number for number, name in NAMES.items() if name.removesuffix("_MOE") == commonest)
-    metadata = {"general.architecture": model.metadata["general.architecture"], "general.type": "model", **model.metadata,
-                "general.file_type": number}
+    metadata = {
+        "general.architecture": model.metadata["general.architecture"],
+        "general.type": "model",
+        **model.metadata,
+        "general.file_type": number,
+    }
     if commonest not in PLAIN:
         metadata["general.quantization_version"] = 2
     table = model.tensors.get("token_embd.weight")
@@ -238,16 +267,20 @@ def _encoded(model: MlxFolder, tensor: NewTensor) -> Iterator[npt.NDArray[np.uin
     for first in range(0, len(rows), step):
         values = CODECS[info.type.name].dequantize(rows[first : first + step])
         if tensor.type.name == "F16" and np.abs(values[np.isfinite(values)]).max(initial=0.0) > LARGEST_F16:
-            raise Unsupported("has values beyond the range of F16; convert with --type BF16 or F32", file=model.path,
-                              field=tensor.name)
+            raise Unsupported(
+                "has values beyond the range of F16; convert with --type BF16 or F32", file=model.path, field=tensor.name
+            )
         encoded = CODECS[tensor.type.name].quantize(values)
         if tensor.type.name not in PLAIN and not _fits(values, encoded, tensor.type):
-            raise Unsupported("has NaN, Inf or values too large for the scales of its blocks; convert with --type BF16 or F32",
-                              file=model.path, field=tensor.name)
+            raise Unsupported(
+                "has NaN, Inf or values too large for the scales of its blocks; convert with --type BF16 or F32",
+                file=model.path,
+                field=tensor.name,
+            )
         yield encoded
 
 
 def _fits(values: npt.NDArray[np.float32], encoded: npt.NDArray[np.uint8], kind: GGMLType) -> bool:
     """Whether all is finite, and so are the scales, in f16."""
-    largest = np.abs(values).max(initial=0.0)    # NaN where there is one
+    largest = np.abs(values).max(initial=0.0)  # NaN where there is one
     return bool(largest <= LARGEST_F16 or (np.isfinite(largest) and np.isfinite(CODECS[kind.name].dequantize(encoded)).all()))

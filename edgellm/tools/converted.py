@@ -1,4 +1,5 @@
 """What a conversion says about the file that it wrote."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """Rows of one tensor type to rows of another, through kernels where there are some and NumPy codecs where not."""
+
 from __future__ import annotations
 
 import ctypes
@@ -18,10 +19,27 @@ from edgellm.tools.converted import LARGEST_F16, PLAIN
 Floats = npt.NDArray[np.float32]
 IMPORTANCE = "+importance"
 # Variants of kernels/encode.py, which imports numba: a test holds them together.
-KERNELS = frozenset({
-    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS",
-    *(name + IMPORTANCE for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")),
-})
+KERNELS = frozenset(
+    {
+        "Q4_0",
+        "Q4_1",
+        "Q5_0",
+        "Q5_1",
+        "Q8_0",
+        "MXFP4",
+        "Q2_K",
+        "Q3_K",
+        "Q4_K",
+        "Q5_K",
+        "Q6_K",
+        "IQ4_NL",
+        "IQ4_XS",
+        *(
+            name + IMPORTANCE
+            for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
+        ),
+    }
+)
 WIDENED = frozenset({"F16", "BF16"})
 _LANES = 16
 _SCRATCH_BYTES, _LINE = 1 << 14, 64
@@ -35,7 +53,7 @@ class Encoder:
     """
 
     def __init__(self, sources: Iterable[str], targets: Iterable[str], *, weighted: bool, progress: Progress | None = None) -> None:
-        self._linker = jit.Linker()              # the code lives as long as this does
+        self._linker = jit.Linker()  # the code lives as long as this does
         names = set(targets) | ({name + IMPORTANCE for name in targets} if weighted else set())
         wanted = {f"encode:{name}" for name in (names & KERNELS) | (set(sources) & WIDENED)}
         found = jit.kernel_addresses(wanted, jit.choose_isa(progress), self._linker, progress) if wanted else {}
@@ -47,7 +65,7 @@ class Encoder:
         """
         values = self.decode(raw, source)
         low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
-        if not np.isfinite(low + high):                      # both are NaN if any value is
+        if not np.isfinite(low + high):  # both are NaN if any value is
             raise ValueError("NaN or Inf")
         encoded = self._encoded(values, target, importance)
         risky = max(-low, high) > LARGEST_F16 and target.name not in PLAIN
@@ -83,13 +101,20 @@ class Encoder:
         scratch = np.empty(_SCRATCH_BYTES + _LINE, np.uint8)
         aligned = -(-scratch.ctypes.data // _LINE) * _LINE
         costs = np.zeros(0, np.float32) if importance is None else np.ascontiguousarray(importance, np.float32)
-        self._call(name, values.ctypes.data, values.size // target.block, out.ctypes.data, aligned, costs.ctypes.data,
-                   columns // target.block)
+        self._call(
+            name,
+            values.ctypes.data,
+            values.size // target.block,
+            out.ctypes.data,
+            aligned,
+            costs.ctypes.data,
+            columns // target.block,
+        )
         return out
 
     def _call(self, name: str, *words: int) -> None:
         record = np.zeros(8, np.int64)
-        record[1:1 + len(words)] = words
+        record[1 : 1 + len(words)] = words
         self._kernels[name](record.ctypes.data, 0, 1)
 
 

@@ -1,4 +1,5 @@
 """What a check of a model file found: one line each."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
 """What checkpoints of packed matrices share: they answer as floats, and say which GGUF types hold them exactly."""
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -17,18 +18,22 @@ Floats = npt.NDArray[np.float32]
 class ExactCheckpoint(SafeTensorsFile, ABC):
     """A checkpoint whose packed matrices answer as float32 tensors `NAME.weight`."""
 
-    PARTS: ClassVar[tuple[str, ...]]             # that tensors of a packed matrix are named by, behind `NAME.`
+    PARTS: ClassVar[tuple[str, ...]]  # that tensors of a packed matrix are named by, behind `NAME.`
 
     def __init__(self, file: SafeTensorsFile, first: dict[str, str]) -> None:
         """`first`: the tensor with the codes by NAME, in the order of the file."""
         self._file, self._first = file, first
         self.paths, self.metadata = file.paths, file.metadata
-        self.tensors = {name: info for name, info in file.tensors.items()
-                        if name.rpartition(".")[0] not in first or name.rpartition(".")[2] not in self.PARTS}
+        self.tensors = {
+            name: info
+            for name, info in file.tensors.items()
+            if name.rpartition(".")[0] not in first or name.rpartition(".")[2] not in self.PARTS
+        }
         for base, name in first.items():
             (rows, columns), info = self._shape(base), file.tensors[name]
-            self.tensors[f"{base}.weight"] = SafeTensorInfo(f"{base}.weight", "F32", (rows, columns), info.part, info.offset,
-                                                            4 * rows * columns)
+            self.tensors[f"{base}.weight"] = SafeTensorInfo(
+                f"{base}.weight", "F32", (rows, columns), info.part, info.offset, 4 * rows * columns
+            )
 
     @abstractmethod
     def _shape(self, base: str) -> tuple[int, int]:

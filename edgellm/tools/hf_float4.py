@@ -2,6 +2,7 @@
 
 w = e2m1 * scale, and in NVFP4 * a number for the whole matrix, which GGUF has in a tensor `.scale` beside it.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -16,10 +17,10 @@ from edgellm.tools.hf_scaled import EIGHT_BITS
 from edgellm.tools.hf_scaled import VALUES as OF_EIGHT
 
 CODES, SCALE = ("weight_packed", "weight"), "weight_scale"
-OF_MATRIX = ("weight_scale_2", "weight_global_scale")        # ModelOpt multiplies by its number, compressed-tensors divides
-GROUPS = {EIGHT_BITS: ("NVFP4", 16), "U8": ("MXFP4", 32)}    # by the type of the scales
+OF_MATRIX = ("weight_scale_2", "weight_global_scale")  # ModelOpt multiplies by its number, compressed-tensors divides
+GROUPS = {EIGHT_BITS: ("NVFP4", 16), "U8": ("MXFP4", 32)}  # by the type of the scales
 BLOCK = {"NVFP4": 64, "MXFP4": 32}
-LARGEST = 0x7E                   # scale of NVFP4 in GGUF: no sign, no NaN
+LARGEST = 0x7E  # scale of NVFP4 in GGUF: no sign, no NaN
 
 
 class Float4Checkpoint(ExactCheckpoint):
@@ -35,8 +36,11 @@ class Float4Checkpoint(ExactCheckpoint):
         info, scale = self._file.tensors[self._first[base]], self._file.tensors[f"{base}.{SCALE}"]
         fits = len(info.shape) == 2 and scale.shape == (info.shape[0], 2 * info.shape[1] / self.type_of[base][1])
         if not fits:
-            raise BadTensorInfo(f"the scales of shape {scale.shape} do not fit {info.shape}; download the folder again",
-                                file=self.paths[info.part], field=info.name)
+            raise BadTensorInfo(
+                f"the scales of shape {scale.shape} do not fit {info.shape}; download the folder again",
+                file=self.paths[info.part],
+                field=info.name,
+            )
         return info.shape[0], 2 * info.shape[1]
 
     def _factor(self, base: str) -> float:
@@ -95,7 +99,10 @@ def floats_of_4_bits(file: SafeTensorsFile) -> SafeTensorsFile:
         if part not in CODES or info.dtype != "U8" or scale is None or len(scale.shape) < 2:
             continue
         if scale.dtype not in GROUPS:
-            raise Unsupported(f"has scales of {scale.dtype}, which edgellm does not convert; convert the checkpoint in BF16",
-                              file=file.paths[info.part], field=name)
+            raise Unsupported(
+                f"has scales of {scale.dtype}, which edgellm does not convert; convert the checkpoint in BF16",
+                file=file.paths[info.part],
+                field=name,
+            )
         first[base] = name
     return Float4Checkpoint(file, first) if first else file

@@ -1,4 +1,5 @@
 """A PEFT adapter (LoRA) as a GGUF adapter: llama.cpp's names, rows and keys."""
+
 from __future__ import annotations
 
 import math
@@ -29,14 +30,19 @@ from edgellm.tools.converted import LARGEST_F16, LARGEST_F32, PLAIN, Converted
 from edgellm.tools.places import check_out, checkpoint_files
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-EXPERTS = "_exps"                # ends GGUF's names of parts that have the matrices of all experts
+EXPERTS = "_exps"  # ends GGUF's names of parts that have the matrices of all experts
 NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.\w+)?\.weight")
 Floats = npt.NDArray[np.float32]
-Json = Mapping[str, Any]         # Any: parsed JSON
+Json = Mapping[str, Any]  # Any: parsed JSON
 
 
-def convert_lora(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None,
-                 type_name: str | None = None) -> Converted:
+def convert_lora(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    base: str | os.PathLike[str] | None = None,
+    type_name: str | None = None,
+) -> Converted:
     """Convert the adapter in `folder` to the file `out`.
 
     `base`: the folder of the model that it was trained on, of which only config.json is read; None takes what the adapter names,
@@ -67,15 +73,23 @@ def convert_lora(folder: str | os.PathLike[str], out: str | os.PathLike[str], *,
     with open_safetensors(os.path.join(folder, WEIGHTS)) as file:
         adapter = _Adapter(file, family, config, settings, place)
         tensors = [NewTensor(half.name, half.shape, TYPES_BY_NAME[kind]) for half in adapter.halves]
-        metadata = {"general.architecture": family.architecture, "general.type": "adapter", "adapter.type": "lora",
-                    "general.name": os.path.basename(folder), "adapter.lora.alpha": stated,
-                    "general.file_type": next(number for number, name in NAMES.items() if name == kind)}
+        metadata = {
+            "general.architecture": family.architecture,
+            "general.type": "adapter",
+            "adapter.type": "lora",
+            "general.name": os.path.basename(folder),
+            "adapter.lora.alpha": stated,
+            "general.file_type": next(number for number, name in NAMES.items() if name == kind),
+        }
         with GGUFWriter(out, metadata, tensors) as writer:
             for half in adapter.halves:
                 values = adapter.array(half, stated)
                 if not np.abs(values).max(initial=0.0) <= (LARGEST_F16 if kind == "F16" else LARGEST_F32):
-                    raise Unsupported(f"has NaN, Inf or values beyond the range of {kind}; train it again, or convert with --type "
-                                      "F32", file=folder, field=half.name)
+                    raise Unsupported(
+                        f"has NaN, Inf or values beyond the range of {kind}; train it again, or convert with --type F32",
+                        file=folder,
+                        field=half.name,
+                    )
                 writer.write(half.name, CODECS[kind].quantize(values))
     path = writer.paths[0]
     return Converted(path, family.architecture, kind, os.stat(path).st_size, len(tensors), ())
@@ -84,12 +98,14 @@ def convert_lora(folder: str | os.PathLike[str], out: str | os.PathLike[str], *,
 def _check(settings: Json, folder: str) -> None:
     """Raises Unsupported for what llama.cpp's adapters cannot say."""
     if settings.get("peft_type") != "LORA":
-        raise Unsupported(f"is {str(settings.get('peft_type'))[:40]!r}; GGUF holds LoRA adapters only", file=folder,
-                          field="peft_type")
+        raise Unsupported(
+            f"is {str(settings.get('peft_type'))[:40]!r}; GGUF holds LoRA adapters only", file=folder, field="peft_type"
+        )
     for key in ("use_dora", "modules_to_save", "trainable_token_indices", "alora_invocation_tokens", "layer_replication"):
         if settings.get(key):
-            raise Unsupported("is not part of GGUF's adapters; merge the adapter into its model, and convert that", file=folder,
-                              field=key)
+            raise Unsupported(
+                "is not part of GGUF's adapters; merge the adapter into its model, and convert that", file=folder, field=key
+            )
     if settings.get("bias", "none") != "none":
         raise Unsupported("biases are not part of GGUF's adapters; merge the adapter into its model", file=folder, field="bias")
 
@@ -164,16 +180,21 @@ class _Adapter:
         for name in sorted(self._file.tensors):
             match = NAME.fullmatch(name)
             ours, number = self._family.place(f"{match[1]}.weight") if match else (name, None)
-            differs = (number is None) == part_of(ours).endswith(EXPERTS) or any(          # neither one of experts nor of none
-                piece.values or piece.shape or piece.turned for piece in self._pieces(ours))
+            differs = (number is None) == part_of(ours).endswith(EXPERTS) or any(  # neither one of experts nor of none
+                piece.values or piece.shape or piece.turned for piece in self._pieces(ours)
+            )
             unknown = match is None or (ours == f"{match[1]}.weight" and match[1] not in self._family.outer)
             if match is None or unknown or len(self._file.tensors[name].shape) != 2 or differs:
-                raise Unsupported("has no place in a GGUF adapter; merge the adapter into its model, and convert that",
-                                  file=self._file.paths[0], field=name)
+                raise Unsupported(
+                    "has no place in a GGUF adapter; merge the adapter into its model, and convert that",
+                    file=self._file.paths[0],
+                    field=name,
+                )
             names = found.setdefault(ours, {"A": {}, "B": {}})[match[2]]
             if number in names or (names and (number is None) != (None in names)):
-                raise BadTensorInfo(f"is the second tensor for {ours}; save the adapter again", file=self._file.paths[0],
-                                    field=name)
+                raise BadTensorInfo(
+                    f"is the second tensor for {ours}; save the adapter again", file=self._file.paths[0], field=name
+                )
             names[number] = name
         return found
 
@@ -189,12 +210,14 @@ class _Adapter:
         for expert in (*first, *second):
             a, b = first.get(expert), second.get(expert)
             if a is None or b is None or infos[a].shape[0] != infos[b].shape[1] or not infos[a].shape[0]:
-                raise BadTensorInfo("the two halves of the adapter do not fit each other; save it again", file=path,
-                                    field=a or b or weight)
+                raise BadTensorInfo(
+                    "the two halves of the adapter do not fit each other; save it again", file=path, field=a or b or weight
+                )
         shapes = {(infos[second[expert]].shape[0], infos[a].shape[1]) for expert, a in first.items()}
         if len(shapes) > 1:
-            raise BadTensorInfo("the factors of its experts are for matrices of several shapes; save the adapter again", file=path,
-                                field=weight)
+            raise BadTensorInfo(
+                "the factors of its experts are for matrices of several shapes; save the adapter again", file=path, field=weight
+            )
         whole, rank = shapes.pop(), max(infos[a].shape[0] for a in first.values())
         stack = () if None in first else (self._count(first),)
         for piece in self._pieces(weight):
@@ -217,12 +240,19 @@ class _Adapter:
         """How many experts the model has. Raises BadHParam where its configuration does not say it, BadTensorInfo for others."""
         count = asked(self._family.keys, self._config, self._place).get("expert_count")
         if not isinstance(count, int) or not 1 <= count <= MAX_EXPERTS:
-            raise BadHParam(f"says that there are {str(count)[:40]} experts, and the adapter is for single ones; give the folder "
-                            "of the model that it was trained on with --base", file=os.path.join(self._place, "config.json"))
+            raise BadHParam(
+                f"says that there are {str(count)[:40]} experts, and the adapter is for single ones; give the folder "
+                "of the model that it was trained on with --base",
+                file=os.path.join(self._place, "config.json"),
+            )
         last = max(number for number in names if number is not None)
         if last >= count:
-            raise BadTensorInfo(f"is for expert {last}, and the model has {count} from 0 on; give the folder of the model that it "
-                                "was trained on with --base", file=self._file.paths[0], field=names[last])
+            raise BadTensorInfo(
+                f"is for expert {last}, and the model has {count} from 0 on; give the folder of the model that it "
+                "was trained on with --base",
+                file=self._file.paths[0],
+                field=names[last],
+            )
         return count
 
 
@@ -232,5 +262,6 @@ def _alphas(settings: Json, path: str) -> list[tuple[re.Pattern[str], float]]:
     try:
         return [(re.compile(rf"(?:.*\.)?(?:{pattern})"), float(alpha)) for pattern, alpha in patterns.items()]
     except (AttributeError, TypeError, ValueError, re.error) as error:
-        raise BadHParam(f"is not a table of alphas ({str(error)[:60]}); save the adapter again", file=path,
-                        field="alpha_pattern") from error
+        raise BadHParam(
+            f"is not a table of alphas ({str(error)[:60]}); save the adapter again", file=path, field="alpha_pattern"
+        ) from error

@@ -3,6 +3,7 @@
 w = scale * (q - zero) for groups of columns. Layouts: AutoGPTQ's and GPTQModel's `qweight`, `qzeros`, `scales`, `g_idx`, and
 AutoAWQ's GEMM form.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -19,9 +20,9 @@ from edgellm.formats.mlx_source import Rows, Source
 from edgellm.formats.safetensors import SafeTensorsFile
 from edgellm.tools.hf_exact import ExactCheckpoint
 
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)             # column of each nibble, from the lowest
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column of each nibble, from the lowest
 METHODS = ("gptq", "awq")
-EXACT = ("Q4_0", "Q4_1", "Q8_0", "F16")          # each holds what the ones before it do, of 4 bits at most
+EXACT = ("Q4_0", "Q4_1", "Q8_0", "F16")  # each holds what the ones before it do, of 4 bits at most
 BLOCK = 32
 Ints = npt.NDArray[np.int32]
 
@@ -30,9 +31,9 @@ Ints = npt.NDArray[np.int32]
 class Grouped:
     """One matrix. `group`: columns that share a scale, 0 where `group_of` (columns,) says otherwise (act-order)."""
 
-    q: Ints                      # (rows, columns)
-    scales: npt.NDArray[np.float32]              # (rows, groups)
-    zeros: Ints                  # (rows, groups)
+    q: Ints  # (rows, columns)
+    scales: npt.NDArray[np.float32]  # (rows, groups)
+    zeros: Ints  # (rows, groups)
     group: int
     group_of: Ints
 
@@ -84,8 +85,12 @@ class PackedCheckpoint(ExactCheckpoint):
         self.bits = settings.get("bits", settings.get("w_bit"))
         self.method = str(settings.get("quant_method")).lower()
         if self.method not in METHODS or self.bits not in (2, 3, 4, 8) or (self.method == "awq" and self.bits != 4):
-            raise Unsupported(f"is quantised by {self.method[:40]!r} with {self.bits!r} bits; edgellm converts GPTQ with 2, 3, 4, "
-                              "8 bits and AWQ with 4", file=file.paths[0], field="quantization_config")
+            raise Unsupported(
+                f"is quantised by {self.method[:40]!r} with {self.bits!r} bits; edgellm converts GPTQ with 2, 3, 4, "
+                "8 bits and AWQ with 4",
+                file=file.paths[0],
+                field="quantization_config",
+            )
         if self.method == "awq" and str(settings.get("version", "gemm")).lower() != "gemm":
             raise Unsupported("is AWQ in another form than GEMM", file=file.paths[0], field="quantization_config.version")
         super().__init__(file, {name.removesuffix(".qweight"): name for name in file.tensors if name.endswith(".qweight")})
@@ -101,13 +106,14 @@ class PackedCheckpoint(ExactCheckpoint):
         expected = (columns, rows // packs) if packs else (columns * self.bits // 32, rows)
         whole = groups and rows * self.bits % 32 == 0 and scales.shape[0] == rows
         if not whole or words.shape != expected or zeros.shape != (groups, rows * self.bits // 32):
-            raise BadTensorInfo("qweight, qzeros and scales do not fit each other; download the folder again", file=self.paths[0],
-                                field=base)
+            raise BadTensorInfo(
+                "qweight, qzeros and scales do not fit each other; download the folder again", file=self.paths[0], field=base
+            )
         group_of, group = self._groups(base, columns, groups)
         if self.method == "awq":
             return Grouped(np.ascontiguousarray(_awq(words).T), scales, np.ascontiguousarray(_awq(zeros).T), group, group_of)
         q = np.ascontiguousarray(_unpack(words, self.bits, columns).T)
-        offset = 0 if self._settings.get("checkpoint_format") == "gptq_v2" else 1        # the first form stores zeros less 1
+        offset = 0 if self._settings.get("checkpoint_format") == "gptq_v2" else 1  # the first form stores zeros less 1
         stored = _unpack(np.ascontiguousarray(zeros.T), self.bits, rows)
         return Grouped(q, scales, (stored + offset) & ((1 << self.bits) - 1), group, group_of)
 
@@ -119,7 +125,7 @@ class PackedCheckpoint(ExactCheckpoint):
 
     def exact_type(self, source: Source) -> tuple[str, str]:
         found = [self.grouped(name).exact_type() for name in source.names]
-        if len(set(found)) > 1 and self.bits > 4:          # what fits 4 bits by chance may lie beyond Q8_0
+        if len(set(found)) > 1 and self.bits > 4:  # what fits 4 bits by chance may lie beyond Q8_0
             return "F16", "their experts would be of several types"
         return max(found, key=lambda each: EXACT.index(each[0]))
 
@@ -143,15 +149,19 @@ class PackedCheckpoint(ExactCheckpoint):
         size = self._settings.get("group_size", self._settings.get("q_group_size"))
         group = size if isinstance(size, int) and size > 0 else columns
         if -(-columns // group) != groups:
-            raise BadTensorInfo(f"has {groups} groups of {group} for {columns} columns; download the folder again",
-                                file=self.paths[0], field=f"{base}.scales")
+            raise BadTensorInfo(
+                f"has {groups} groups of {group} for {columns} columns; download the folder again",
+                file=self.paths[0],
+                field=f"{base}.scales",
+            )
         plain = (np.arange(columns) // group).astype(np.int32)
         if f"{base}.g_idx" not in self._file.tensors:
             return plain, group
         order = self._file.array(f"{base}.g_idx").reshape(-1).astype(np.int32)
         if len(order) != columns or order.min(initial=0) < 0 or order.max(initial=0) >= groups:
-            raise BadTensorInfo("names groups that do not exist; download the folder again", file=self.paths[0],
-                                field=f"{base}.g_idx")
+            raise BadTensorInfo(
+                "names groups that do not exist; download the folder again", file=self.paths[0], field=f"{base}.g_idx"
+            )
         return order, group if (order == plain).all() else 0
 
 

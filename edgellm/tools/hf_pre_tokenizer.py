@@ -1,4 +1,5 @@
 """Recognises how a tokenizer.json cuts words: by what it does to a probing text, beside each way that GGUF has a name for."""
+
 from __future__ import annotations
 
 import json
@@ -19,10 +20,10 @@ PROBE = (
     "ㄅㄆ ①② ½ Ⅷ ٣٤٥ 👍🏽 😀😀 ‘quoted’ “double” – — … ！？，。、 ￥ € © µ ª ǅ ʰ ₂ IMGIMGABCZ <sentinel:3>    four     five\u00a0"
     "nbsp\u2003em  end "
 )
-COMMON = ("llama-bpe", "qwen2", "gpt-2", "tekken", "gpt-4o", "dbrx", "smollm", "deepseek-v3")     # names to prefer among equals
+COMMON = ("llama-bpe", "qwen2", "gpt-2", "tekken", "gpt-4o", "dbrx", "smollm", "deepseek-v3")  # names to prefer among equals
 
 
-def recognise(tokenizer: Mapping[str, Any], hint: str = "") -> str | None:       # Any: parsed JSON
+def recognise(tokenizer: Mapping[str, Any], hint: str = "") -> str | None:  # Any: parsed JSON
     """GGUF's name for the cuts of a parsed tokenizer.json, `hint` where it fits; None where there is no name for them."""
     from tokenizers import Tokenizer
 
@@ -31,7 +32,7 @@ def recognise(tokenizer: Mapping[str, Any], hint: str = "") -> str | None:      
     bare = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "pre_tokenizer": settings}
     try:
         cuts = Tokenizer.from_str(json.dumps(bare)).pre_tokenizer
-    except Exception:                        # it raises no narrower class for settings that it does not know
+    except Exception:  # it raises no narrower class for settings that it does not know
         return None
     if cuts is None:
         return None

@@ -1,4 +1,5 @@
 """GGUF's tokenizer keys of RWKV's world vocabulary, a text file of bytes in Python's notation."""
+
 from __future__ import annotations
 
 import ast
@@ -10,8 +11,8 @@ from edgellm.formats.mapped import MappedFile
 from edgellm.formats.mlx_tokenizer import CONTROL, NORMAL, UNUSED
 
 VOCABULARY = "rwkv_vocab_v20230424.txt"
-END = "<s>"                      # token 0, before and behind texts
-TURN = "\\n\\n"                  # what ends a turn in conversations, as a token's text
+END = "<s>"  # token 0, before and behind texts
+TURN = "\\n\\n"  # what ends a turn in conversations, as a token's text
 MAX_BYTES = 16 << 20
 
 
@@ -25,8 +26,9 @@ def rwkv_keys(folder: str, rows: int) -> dict[str, Any]:
     for number, line in enumerate(_lines(path), 1):
         token, text = _entry(line, number, path)
         if not 0 < token < rows:
-            raise BadVocab(f"line {number} has the id {token}, but the embedding has {rows} rows; download the folder again",
-                           file=path)
+            raise BadVocab(
+                f"line {number} has the id {token}, but the embedding has {rows} rows; download the folder again", file=path
+            )
         texts[token], types[token] = repr(text)[2:-1], NORMAL
     keys = {"model": "rwkv", "tokens": texts, "token_type": types, "bos_token_id": 0, "eos_token_id": 0}
     return keys | ({"eot_token_id": texts.index(TURN)} if TURN in texts else {})
@@ -53,5 +55,6 @@ def _entry(line: str, number: int, path: str) -> tuple[int, bytes]:
             raise ValueError("no literal of so many bytes")
         return int(token), text
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        raise BadVocab(f"line {number} is not an entry of a vocabulary ({str(error)[:60]}); download the folder again",
-                       file=path) from error
+        raise BadVocab(
+            f"line {number} is not an entry of a vocabulary ({str(error)[:60]}); download the folder again", file=path
+        ) from error

@@ -2,6 +2,7 @@
 
 MXFP4 stays as it is, in GGUF's order of nibbles; 8-bit floats become BF16, rounded once; three values and a scale float32.
 """
+
 from __future__ import annotations
 
 import math
@@ -18,11 +19,11 @@ from edgellm.formats.mapped import Bytes
 from edgellm.formats.safetensors import SafeTensorInfo, SafeTensorsFile
 
 BLOCKS, SCALES = "_blocks", "_scales"
-GROUP, HALF = 32, 16             # values and bytes of a block of MXFP4
-OF_WEIGHT = ("weight_scale_inv", "weight_scale")             # DeepSeek's name, and compressed-tensors'
-OF_ACTIVATIONS = re.compile(r".*[._](?:activation|input|output|q|k|v|kv)_scale")         # one number each, which floats do without
+GROUP, HALF = 32, 16  # values and bytes of a block of MXFP4
+OF_WEIGHT = ("weight_scale_inv", "weight_scale")  # DeepSeek's name, and compressed-tensors'
+OF_ACTIVATIONS = re.compile(r".*[._](?:activation|input|output|q|k|v|kv)_scale")  # one number each, which floats do without
 EIGHT_BITS = "F8_E4M3"
-PER_BYTE = 4                     # BitNet's values in one
+PER_BYTE = 4  # BitNet's values in one
 Floats = npt.NDArray[np.float32]
 
 
@@ -65,13 +66,23 @@ class ScaledCheckpoint(SafeTensorsFile):
             fits, kind, shape = len(shape) == 2 and math.prod(scale.shape) == 1, "F32", (PER_BYTE * shape[0], *shape[1:])
             nbytes = 4 * math.prod(shape)
         else:
-            fits = len(shape) == 2 and (math.prod(scale.shape) == 1 or (len(scale.shape) == 2 and all(
-                groups in (1, n) or (size > 0 and groups == -(-n // size))
-                for groups, n, size in zip(scale.shape, shape, self._block, strict=True))))
+            fits = len(shape) == 2 and (
+                math.prod(scale.shape) == 1
+                or (
+                    len(scale.shape) == 2
+                    and all(
+                        groups in (1, n) or (size > 0 and groups == -(-n // size))
+                        for groups, n, size in zip(scale.shape, shape, self._block, strict=True)
+                    )
+                )
+            )
             nbytes = 2 * math.prod(shape)
         if not fits:
-            raise BadTensorInfo(f"the scales of shape {scale.shape} do not fit {info.shape}; download the folder again",
-                                file=self._file.paths[info.part], field=info.name)
+            raise BadTensorInfo(
+                f"the scales of shape {scale.shape} do not fit {info.shape}; download the folder again",
+                file=self._file.paths[info.part],
+                field=info.name,
+            )
         return SafeTensorInfo(info.name, kind, shape, info.part, info.offset, nbytes)
 
     def raw(self, name: str) -> Bytes:
@@ -80,8 +91,11 @@ class ScaledCheckpoint(SafeTensorsFile):
         if name.endswith(BLOCKS):
             return self._blocks(name)
         values = self.array(name)
-        return values.reshape(-1).view(np.uint8) if self.tensors[name].dtype == "F32" else CODECS["BF16"].quantize(
-            values.reshape(1, -1)).reshape(-1)
+        return (
+            values.reshape(-1).view(np.uint8)
+            if self.tensors[name].dtype == "F32"
+            else CODECS["BF16"].quantize(values.reshape(1, -1)).reshape(-1)
+        )
 
     def array(self, name: str) -> npt.NDArray[Any]:
         if name not in self._scales:
@@ -124,10 +138,11 @@ def _scale_of(file: SafeTensorsFile, name: str) -> str | None:
         return None
     found = next((f"{base}.{scale}" for scale in OF_WEIGHT if f"{base}.{scale}" in file.tensors), None)
     if found is not None and file.tensors[name].dtype == "U8" and math.prod(file.tensors[found].shape) > 1:
-        return None              # 4-bit floats: see hf_float4.py
+        return None  # 4-bit floats: see hf_float4.py
     if found is None and file.tensors[name].dtype == EIGHT_BITS:
-        raise Unsupported("is an 8-bit float without scales that edgellm knows; convert the checkpoint in BF16",
-                          file=file.paths[0], field=name)
+        raise Unsupported(
+            "is an 8-bit float without scales that edgellm knows; convert the checkpoint in BF16", file=file.paths[0], field=name
+        )
     return found
 
 

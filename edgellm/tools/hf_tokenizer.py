@@ -1,4 +1,5 @@
 """GGUF's tokenizer keys of a checkpoint: from tokenizer.model or tokenizer.json, with special tokens and chat templates."""
+
 from __future__ import annotations
 
 import os
@@ -26,20 +27,21 @@ from edgellm.tools.hf_encoder_tokenizer import encoder_keys, steps
 from edgellm.tools.hf_pre_tokenizer import recognise
 from edgellm.tools.hf_rwkv_tokenizer import rwkv_keys
 
-Json = Mapping[str, Any]         # Any: parsed JSON
+Json = Mapping[str, Any]  # Any: parsed JSON
 PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
 MORE_TEMPLATES = "additional_chat_templates"
 MODEL, FAST, SETTINGS = "tokenizer.model", "tokenizer.json", "tokenizer_config.json"
-USUAL = ("NFC", "Prepend", "Replace")    # normalizers: texts are composed already, and spaces become visible
-ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")      # GGUF's roles of tokens that end an answer
-ADDED_SCORE = -1000.0            # of tokens that were added to a SentencePiece vocabulary, as llama.cpp's converter gives them
+USUAL = ("NFC", "Prepend", "Replace")  # normalizers: texts are composed already, and spaces become visible
+ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")  # GGUF's roles of tokens that end an answer
+ADDED_SCORE = -1000.0  # of tokens that were added to a SentencePiece vocabulary, as llama.cpp's converter gives them
 
 # What Qwen3's rerankers were trained to answer, with places for the query and the document, as in llama.cpp's files.
 RERANK = (
-    '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that '
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that "
     'the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant '
-    'passages that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n'
-    '</think>\n\n')
+    "passages that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n"
+    "</think>\n\n"
+)
 
 
 def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, pre: str | None) -> list[str]:
@@ -62,8 +64,11 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
         cuts = whole or tekken_cuts(folder)
         metadata[PREFIX + "pre"] = pre or (_pre(cuts, config, folder) if cuts else metadata[PREFIX + "pre"])
     if PREFIX + "tokens" not in metadata and (other := _tiktoken(folder)):
-        raise Unsupported("is a tokenizer of tiktoken's, which edgellm cannot convert; take a copy of the model that has a "
-                          "tokenizer.json, or a .gguf file of it", file=os.path.join(folder, other))
+        raise Unsupported(
+            "is a tokenizer of tiktoken's, which edgellm cannot convert; take a copy of the model that has a "
+            "tokenizer.json, or a .gguf file of it",
+            file=os.path.join(folder, other),
+        )
     if PREFIX + "tokens" not in metadata:
         metadata[PREFIX + "model"] = "none"
         return [*notes, "no tokenizer was found that GGUF can hold: the model takes token ids only"]
@@ -80,8 +85,12 @@ def complete(folder: str, config: Json, metadata: dict[str, Any], *, rows: int, 
 def _pre(whole: Json, config: Json, folder: str) -> str:
     found = recognise(whole, pre_of(config, whole))
     if found is None:
-        raise Unsupported("cuts words in a way that GGUF has no name for; name the nearest one with --pre (such as gpt-2), "
-                          "and check the result with edgellm tokenize", file=folder, field="pre_tokenizer")
+        raise Unsupported(
+            "cuts words in a way that GGUF has no name for; name the nearest one with --pre (such as gpt-2), "
+            "and check the result with edgellm tokenize",
+            file=folder,
+            field="pre_tokenizer",
+        )
     return found
 
 
@@ -91,7 +100,7 @@ def _tiktoken(folder: str) -> str:
         if os.path.isfile(os.path.join(folder, name)):
             file = MappedFile(os.path.join(folder, name))
             try:
-                if re.match(rb"[A-Za-z0-9+/]+=* \d+\r?\n", bytes(file.data[:1 << 10])):
+                if re.match(rb"[A-Za-z0-9+/]+=* \d+\r?\n", bytes(file.data[: 1 << 10])):
                     return name
             finally:
                 file.close()
@@ -108,13 +117,16 @@ def _not_normalised(whole: Json) -> list[str]:
 def _from_sentencepiece(folder: str, config: Json, metadata: dict[str, Any], whole: Json, settings: Json, rows: int) -> list[str]:
     model = read_sentencepiece(os.path.join(folder, MODEL))
     if model.kind != BPE:
-        raise Unsupported("is a SentencePiece model of another kind than BPE; edgellm cannot convert it",
-                          file=os.path.join(folder, MODEL))
+        raise Unsupported(
+            "is a SentencePiece model of another kind than BPE; edgellm cannot convert it", file=os.path.join(folder, MODEL)
+        )
     texts, types = [f"[PAD{i}]" for i in range(rows)], [UNUSED] * rows
     scores = [ADDED_SCORE] * rows
     if len(model.texts) > rows:
-        raise BadVocab(f"has {len(model.texts)} pieces, but the embedding has {rows} rows; download the folder again",
-                       file=os.path.join(folder, MODEL))
+        raise BadVocab(
+            f"has {len(model.texts)} pieces, but the embedding has {rows} rows; download the folder again",
+            file=os.path.join(folder, MODEL),
+        )
     texts[: len(model.texts)], types[: len(model.types)] = model.texts, model.types
     scores[: len(model.scores)] = model.scores
     for token, text, special in _added(folder, whole, settings):
@@ -124,8 +136,14 @@ def _from_sentencepiece(folder: str, config: Json, metadata: dict[str, Any], who
     prefixed = asked if isinstance(asked, bool) else model.add_dummy_prefix
     for key in [key for key in metadata if key.startswith(PREFIX)]:
         del metadata[key]
-    metadata |= {PREFIX + "model": "llama", PREFIX + "pre": "default", PREFIX + "tokens": texts, PREFIX + "scores": scores,
-                 PREFIX + "token_type": types, PREFIX + "add_space_prefix": prefixed}
+    metadata |= {
+        PREFIX + "model": "llama",
+        PREFIX + "pre": "default",
+        PREFIX + "tokens": texts,
+        PREFIX + "scores": scores,
+        PREFIX + "token_type": types,
+        PREFIX + "add_space_prefix": prefixed,
+    }
     if model.remove_extra_whitespaces:
         metadata[PREFIX + "remove_extra_whitespaces"] = True
     metadata |= {PREFIX + key: value for key, value in special_keys(texts, config, settings).items()}
@@ -144,15 +162,18 @@ def _added(folder: str, whole: Json, settings: Json) -> list[tuple[int, str, boo
     decoder = settings.get("added_tokens_decoder")
     if isinstance(decoder, Mapping):
         pairs += [(int(token), entry) for token, entry in decoder.items() if token.isdecimal() and isinstance(entry, Mapping)]
-    return found + [(token, entry["content"], bool(entry.get("special"))) for token, entry in pairs
-                    if type(token) is int and isinstance(entry.get("content"), str)]
+    return found + [
+        (token, entry["content"], bool(entry.get("special")))
+        for token, entry in pairs
+        if type(token) is int and isinstance(entry.get("content"), str)
+    ]
 
 
 def _begin_and_end(folder: str, config: Json, settings: Json, metadata: dict[str, Any]) -> None:
     """Whether a text gets BOS, and the ids that end a turn or fill up."""
     texts = metadata[PREFIX + "tokens"]
     ids = {text: i for i, text in enumerate(texts)}
-    for name, key in (("pad", "padding"), ("cls", "cls"), ("sep", "seperator"), ("mask", "mask")):       # GGUF spells it so
+    for name, key in (("pad", "padding"), ("cls", "cls"), ("sep", "seperator"), ("mask", "mask")):  # GGUF spells it so
         text = settings.get(f"{name}_token")
         text = text.get("content") if isinstance(text, Mapping) else text
         if isinstance(text, str) and text in ids:
@@ -176,11 +197,14 @@ def _around(whole: Json, metadata: dict[str, Any]) -> None:
     embeds = f"{metadata['general.architecture']}.pooling_type" in metadata
     for role, text in (("bos", first), ("eos", last)):
         if embeds and text in texts and kind != "bert":
-            metadata[f"{PREFIX}{role}_token_id"] = texts.index(text)         # its own, not that of the chat model it was made of
+            metadata[f"{PREFIX}{role}_token_id"] = texts.index(text)  # its own, not that of the chat model it was made of
         token = metadata.get(f"{PREFIX}{role}_token_id")
         wanted = token is not None and texts[token] == text
-        if kind == "t5" or (kind == "gpt2" and (role == "bos" or wanted)) or (
-                kind == "llama" and (wanted or (templated and text is None))):
+        if (
+            kind == "t5"
+            or (kind == "gpt2" and (role == "bos" or wanted))
+            or (kind == "llama" and (wanted or (templated and text is None)))
+        ):
             metadata.setdefault(f"{PREFIX}add_{role}_token", wanted)
 
 
@@ -205,8 +229,11 @@ def _ends(processor: Any) -> tuple[str | None, str | None]:
 def _templates(folder: str, settings: Json, metadata: dict[str, Any]) -> None:
     """The chat template, and templates under other names: from a list, where "default" is the usual one, or files."""
     found = chat_template(folder, settings)
-    named = [(entry.get("name"), entry.get("template")) for entry in found if isinstance(entry, Mapping)] \
-        if isinstance(found, list) else [("default", found)]
+    named = (
+        [(entry.get("name"), entry.get("template")) for entry in found if isinstance(entry, Mapping)]
+        if isinstance(found, list)
+        else [("default", found)]
+    )
     more = os.path.join(folder, MORE_TEMPLATES)
     files = sorted(os.listdir(more)) if os.path.isdir(more) else []
     named += [(name.removesuffix(".jinja"), template_text(os.path.join(more, name))) for name in files if name.endswith(".jinja")]

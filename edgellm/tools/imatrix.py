@@ -1,4 +1,5 @@
 """Measures importance matrices: what each matrix of a model is multiplied with while it reads a text."""
+
 from __future__ import annotations
 
 import os
@@ -21,7 +22,7 @@ from edgellm.weights import WeightStore
 
 Floats = npt.NDArray[np.float32]
 OUTPUT = "output.weight"
-SHORTEST = 16                                    # tokens of a window
+SHORTEST = 16  # tokens of a window
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,15 @@ class Listener(Reference):
         return super().evaluate(node, inputs)
 
 
-def measure(path: str | os.PathLike[str], text: str, *, context: int = 512, chunks: int | None = None, with_output: bool = False,
-            progress: Callable[[str, int, int], None] | None = None) -> Measured:
+def measure(
+    path: str | os.PathLike[str],
+    text: str,
+    *,
+    context: int = 512,
+    chunks: int | None = None,
+    with_output: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Measured:
     """Read `text` in windows of `context` tokens, each with BOS in the place of its first token where the vocabulary has one.
 
     Runs on the NumPy reference, one dequantised matrix in memory at a time: slow, some ten tokens a second for a model of a billion
@@ -69,8 +77,10 @@ def measure(path: str | os.PathLike[str], text: str, *, context: int = 512, chun
     try:
         keys, graph = load_graph(gguf, context)
         if graph.embeds:
-            raise OptionError(f"{gguf.path} is an embedding model, whose importance edgellm cannot measure; take a model that "
-                              "writes, or llama-imatrix.")
+            raise OptionError(
+                f"{gguf.path} is an embedding model, whose importance edgellm cannot measure; take a model that "
+                "writes, or llama-imatrix."
+            )
         if learned_positions(graph):
             check_learned(context, keys.context_length)
         _refuse_experts(graph, gguf.path)
@@ -90,9 +100,10 @@ def windows_of(tokenizer: Tokenizer, text: str, context: int, most: int | None) 
     """The tokens of a text in windows of `context`, each with BOS for its first where there is one. Raises OptionError."""
     ids = np.array(tokenizer.encode(text), np.int64)
     if len(ids) < context:
-        raise OptionError(f"the text has {len(ids)} tokens, and a context of {context} needs as many; give a longer text or a "
-                          "smaller --context.")
-    windows = [ids[first:first + context].copy() for first in range(0, len(ids) - context + 1, context)][:most]
+        raise OptionError(
+            f"the text has {len(ids)} tokens, and a context of {context} needs as many; give a longer text or a smaller --context."
+        )
+    windows = [ids[first : first + context].copy() for first in range(0, len(ids) - context + 1, context)][:most]
     if tokenizer.add_bos and tokenizer.bos_id is not None:
         for window in windows:
             window[0] = tokenizer.bos_id

@@ -1,4 +1,5 @@
 """Importance matrices: mean squares of what each column of a matrix is multiplied with, as llama-imatrix writes them to GGUF."""
+
 from __future__ import annotations
 
 import os
@@ -36,7 +37,7 @@ class Importance:
         experts = info.shape[-3] if len(info.shape) >= 3 else 1
         if found.shape == (experts, info.shape[-1]):
             return found
-        if info.name == "token_embd.weight":     # tied to an output that was multiplied with other rows
+        if info.name == "token_embd.weight":  # tied to an output that was multiplied with other rows
             return None
         message = f"has {found.shape[0]} x {found.shape[1]} columns where the tensor has {experts} x {info.shape[-1]}"
         raise ShapeMismatch(message + "; it was made for another model", file=self.file, field=info.name)
@@ -73,17 +74,25 @@ def _entry(gguf: GGUFFile, name: str) -> Floats:
     if counts.shape != (len(sums), 1):
         raise ShapeMismatch(f"has {counts.shape} counts for {len(sums)} experts; make it again", file=gguf.path, field=counts_name)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean: Floats = np.where(counts > 0, sums / counts, np.float32(1))        # an expert that was never asked: all columns alike
+        mean: Floats = np.where(counts > 0, sums / counts, np.float32(1))  # an expert that was never asked: all columns alike
     if not np.isfinite(mean).all():
         raise Unsupported("has NaN or Inf; make the importance matrix again", file=gguf.path, field=name)
     return mean
 
 
-def write_importance(path: str | os.PathLike[str], sums: Mapping[str, tuple[Floats, Floats]], *, datasets: Iterable[str],
-                     chunks: int, chunk_size: int) -> None:
+def write_importance(
+    path: str | os.PathLike[str],
+    sums: Mapping[str, tuple[Floats, Floats]],
+    *,
+    datasets: Iterable[str],
+    chunks: int,
+    chunk_size: int,
+) -> None:
     """Write sums of squares (experts, columns) and counts (experts, 1) by tensor name, as llama-imatrix does."""
     metadata = {
-        "general.type": "imatrix", "imatrix.datasets": list(datasets), "imatrix.chunk_count": np.uint32(chunks),
+        "general.type": "imatrix",
+        "imatrix.datasets": list(datasets),
+        "imatrix.chunk_count": np.uint32(chunks),
         "imatrix.chunk_size": np.uint32(chunk_size),
     }
     arrays = [(name + suffix, array) for name in sorted(sums) for suffix, array in zip((SUMS, COUNTS), sums[name], strict=True)]

@@ -1,4 +1,5 @@
 """How far a model's predictions are from another's: Kullback-Leibler divergence, agreement of the likeliest token, changes of p."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ class Divergences:
 
     def add(self, base: Floats, ours: Floats, tokens: npt.NDArray[np.int32]) -> None:
         """Log-probabilities (rows, n_vocab) of both models, and the tokens (rows,) that really follow."""
-        with np.errstate(invalid="ignore"):          # -inf - -inf: a token that neither model thinks possible
+        with np.errstate(invalid="ignore"):  # -inf - -inf: a token that neither model thinks possible
             terms = np.exp(base) * (base - ours)
         self._divergences.append(np.nansum(terms, axis=-1, dtype=np.float64))
         self._same.append(base.argmax(axis=-1) == ours.argmax(axis=-1))
@@ -64,11 +65,17 @@ class Divergences:
         freedom = max(len(values) - 1, 1)
         base = float(np.exp(losses.mean()))
         return Divergence(
-            base_perplexity=base, base_perplexity_error=base * float(losses.std()) / freedom**0.5,
-            mean=float(values.mean()), error=float(values.std()) / freedom**0.5,
-            minimum=float(values.min()), maximum=float(values.max()), percentiles=_percentiles(values),
-            same_top=same, same_top_error=(same * (1 - same) / freedom) ** 0.5,
-            delta_p_mean=float(changes.mean()), delta_p_rms=float(np.sqrt((changes**2).mean())),
+            base_perplexity=base,
+            base_perplexity_error=base * float(losses.std()) / freedom**0.5,
+            mean=float(values.mean()),
+            error=float(values.std()) / freedom**0.5,
+            minimum=float(values.min()),
+            maximum=float(values.max()),
+            percentiles=_percentiles(values),
+            same_top=same,
+            same_top_error=(same * (1 - same) / freedom) ** 0.5,
+            delta_p_mean=float(changes.mean()),
+            delta_p_rms=float(np.sqrt((changes**2).mean())),
             delta_p_percentiles=_percentiles(changes),
         )
 

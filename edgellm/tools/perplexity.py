@@ -1,4 +1,5 @@
 """Perplexity of a text by llama.cpp's definition: windows of one length, of which the second half, or a stride, is scored."""
+
 from __future__ import annotations
 
 import os
@@ -75,8 +76,9 @@ def cut(n_tokens: int, context: int, stride: int | None = None, most: int | None
         raise OptionError(f"chunks={most} is not possible; give a number of windows from 1, or leave it out.")
     needed = 2 * size if stride is None else size + 1
     if n_tokens < needed:
-        raise OptionError(f"the text has {n_tokens} tokens, and a context of {context} needs {needed}; give a longer text or a "
-                          "smaller --context.")
+        raise OptionError(
+            f"the text has {n_tokens} tokens, and a context of {context} needs {needed}; give a longer text or a smaller --context."
+        )
     step, first = (size, size // 2) if stride is None else (stride, size - stride - 1)
     count = n_tokens // size if stride is None else -(-(n_tokens - size) // stride)
     return Windows(size, step, max(first, 0), count if most is None else min(count, most))
@@ -91,8 +93,14 @@ def trained_context(path: str | os.PathLike[str]) -> int:
         return length
 
 
-def measure(model: Model, ids: Sequence[int], windows: Windows, *, base: Model | None = None,
-            progress: Callable[[Perplexity, int, int], None] | None = None) -> Report:
+def measure(
+    model: Model,
+    ids: Sequence[int],
+    windows: Windows,
+    *,
+    base: Model | None = None,
+    progress: Callable[[Perplexity, int, int], None] | None = None,
+) -> Report:
     """Perplexity of the tokens `ids`, and with `base` how far the model's predictions are from that one's.
 
     The first token of each window is replaced by BOS where the vocabulary puts one before texts. `progress(so_far, done, of)` is
@@ -163,7 +171,9 @@ def log_softmax(logits: Floats, model: Model) -> Floats:
     shifted: Floats = logits - logits.max(axis=-1, keepdims=True)
     sums = np.exp(shifted).sum(axis=-1, keepdims=True, dtype=np.float64)
     if not np.isfinite(sums).all():
-        raise NumericError(f"{model.path}: logits are NaN or Inf; the file is damaged (edgellm verify says where), or get another "
-                           "quantisation of it.")
+        raise NumericError(
+            f"{model.path}: logits are NaN or Inf; the file is damaged (edgellm verify says where), or get another "
+            "quantisation of it."
+        )
     shifted -= np.log(sums).astype(np.float32)
     return shifted

@@ -1,4 +1,5 @@
 """Where a tool may write: over nothing that it reads, and over other files only when told."""
+
 from __future__ import annotations
 
 import os

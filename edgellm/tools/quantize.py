@@ -1,4 +1,5 @@
 """From a GGUF file to one of smaller types: tensor by tensor, in pieces that threads take, whatever the model's size."""
+
 from __future__ import annotations
 
 import math
@@ -29,8 +30,8 @@ from edgellm.tools.mixes import Mix, Wishes, choose_types, find_mix
 from edgellm.tools.places import check_out
 from edgellm.tools.source import open_source
 
-PIECE = 1 << 19                  # values that a thread quantises at a time: 2 MiB of f32
-_DROPPED = 32 << 20              # bytes written from a tensor before its pages in the source are given back
+PIECE = 1 << 19  # values that a thread quantises at a time: 2 MiB of f32
+_DROPPED = 32 << 20  # bytes written from a tensor before its pages in the source are given back
 _PLAIN = ("F32", "F16", "BF16")
 
 
@@ -38,16 +39,16 @@ _PLAIN = ("F32", "F16", "BF16")
 class QuantizeOptions:
     """`type`: a name of mixes.MIXES, where there is no `target`. The others: llama-quantize's options of the same names."""
 
-    type: str = ""                               # or a size:
-    target: float | None = None                  # bits per weight of all tensors together; types by error measured on `text`
+    type: str = ""  # or a size:
+    target: float | None = None  # bits per weight of all tensors together; types by error measured on `text`
     text: str = ""
-    tensor_types: tuple[str, ...] = ()           # PATTERN=TYPE, the first that matches holds
+    tensor_types: tuple[str, ...] = ()  # PATTERN=TYPE, the first that matches holds
     output_type: str | None = None
     token_embedding_type: str | None = None
     imatrix: str | None = None
     pure: bool = False
     allow_requantize: bool = False
-    force: bool = False                          # replace a file that is there
+    force: bool = False  # replace a file that is there
     threads: int | None = None
     split_bytes: int | None = None
 
@@ -99,7 +100,7 @@ class _Job:
     plan: Plan
     importance: Importance | None
     encoder: Encoder
-    unread: int = field(default=0)               # bytes of the present tensor that were written since its pages were given back
+    unread: int = field(default=0)  # bytes of the present tensor that were written since its pages were given back
 
 
 def plan(source: str | os.PathLike[str], options: QuantizeOptions) -> Plan:
@@ -110,8 +111,9 @@ def plan(source: str | os.PathLike[str], options: QuantizeOptions) -> Plan:
         return planned
 
 
-def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], options: QuantizeOptions, *,
-             progress: Progress | None = None) -> Quantized:
+def quantize(
+    source: str | os.PathLike[str], out: str | os.PathLike[str], options: QuantizeOptions, *, progress: Progress | None = None
+) -> Quantized:
     """Write `source` with the types of `options.type` to `out`.
 
     Nothing stands under the name of `out` before the file is complete. Memory stays below some 100 MiB whatever the model's size.
@@ -120,7 +122,7 @@ def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], option
     began = time.monotonic()
     with open_source(source) as gguf:
         importance = _importance(options)
-        if options.target is not None:                       # it is measured for long
+        if options.target is not None:  # it is measured for long
             _check_place(gguf, [out if options.split_bytes is None else part_path(os.fspath(out), 0, 1)], 0, options)
         planned = _plan(gguf, options, importance, progress)
         _check(gguf, planned, options)
@@ -128,8 +130,12 @@ def quantize(source: str | os.PathLike[str], out: str | os.PathLike[str], option
         writer = GGUFWriter(out, metadata, planned.new_tensors, split_bytes=options.split_bytes)
         _check_place(gguf, writer.paths, planned.nbytes, options)
         changed = {name for name, kind in planned.types.items() if kind is not gguf.tensors[name].type}
-        encoder = Encoder({gguf.tensors[name].type.name for name in changed}, {planned.types[name].name for name in changed},
-                          weighted=importance is not None, progress=progress)
+        encoder = Encoder(
+            {gguf.tensors[name].type.name for name in changed},
+            {planned.types[name].name for name in changed},
+            weighted=importance is not None,
+            progress=progress,
+        )
         with writer:
             _write(_Job(gguf, planned, importance, encoder), writer, options.threads or usable_cores(), progress)
         nbytes = sum(os.path.getsize(path) for path in writer.paths)
@@ -148,8 +154,12 @@ def _plan(gguf: GGUFFile, options: QuantizeOptions, importance: Importance | Non
         return Plan(found.mix, gguf.tensors, found.types)
     mix = find_mix(options.type)
     patterns = tuple(_pattern(text) for text in options.tensor_types)
-    wishes = Wishes(patterns, _type_name("--output-type", options.output_type),
-                    _type_name("--token-embedding-type", options.token_embedding_type), options.pure)
+    wishes = Wishes(
+        patterns,
+        _type_name("--output-type", options.output_type),
+        _type_name("--token-embedding-type", options.token_embedding_type),
+        options.pure,
+    )
     types = choose_types(gguf.tensors, gguf.metadata, mix, wishes, has_importance=importance is not None)
     return Plan(mix, gguf.tensors, types)
 
@@ -183,8 +193,12 @@ def _check(gguf: GGUFFile, planned: Plan, options: QuantizeOptions) -> None:
         check_encodable(info.type, gguf.path, name)
         check_encodable(kind, gguf.path, name)
         if info.type.name not in _PLAIN and not options.allow_requantize:
-            raise Unsupported(f"is {info.type.name} already, and quantising twice loses more than once from the original; take the "
-                              "F16 or F32 file, or say --allow-requantize", file=gguf.path, field=name)
+            raise Unsupported(
+                f"is {info.type.name} already, and quantising twice loses more than once from the original; take the "
+                "F16 or F32 file, or say --allow-requantize",
+                file=gguf.path,
+                field=name,
+            )
 
 
 def _check_place(gguf: GGUFFile, paths: Sequence[str | os.PathLike[str]], nbytes: int, options: QuantizeOptions) -> None:
@@ -252,7 +266,7 @@ def _pieces(job: _Job, name: str) -> Iterator[tuple[Bytes, Floats | None]]:
         return
     if job.plan.types[name] is info.type:
         for first in range(0, len(raw), 4 * PIECE):
-            yield raw[first:first + 4 * PIECE], None
+            yield raw[first : first + 4 * PIECE], None
         return
     columns = info.shape[-1]
     rows = raw.reshape(-1, row_bytes(info.type, columns))
@@ -273,11 +287,15 @@ def _encode(job: _Job, name: str, raw: Bytes, importance: Floats | None) -> Byte
     try:
         data = job.encoder.encode(raw, source, target, importance)
     except OverflowError as error:
-        raise Unsupported(f"has values too large for the scales of {target.name}; choose BF16 for it, with --tensor-type",
-                          file=job.gguf.path, field=name) from error
+        raise Unsupported(
+            f"has values too large for the scales of {target.name}; choose BF16 for it, with --tensor-type",
+            file=job.gguf.path,
+            field=name,
+        ) from error
     except ValueError as error:
-        raise Unsupported("has NaN or Inf among its values; the file is damaged or was converted wrongly", file=job.gguf.path,
-                          field=name) from error
+        raise Unsupported(
+            "has NaN or Inf among its values; the file is damaged or was converted wrongly", file=job.gguf.path, field=name
+        ) from error
     if target.name == "F16" and np.isinf(data.view("<f2")).any():
         raise Unsupported("has values above 65504, which F16 cannot hold; choose BF16", file=job.gguf.path, field=name)
     return data

@@ -1,4 +1,5 @@
 """Opens what tools of GGUF files read."""
+
 from __future__ import annotations
 
 import os

@@ -4,6 +4,7 @@ A model reads a text once as it is, and once for each matrix with that one quant
 much an error there costs. Other types of the same matrix are taken to cost in proportion to their squared error, weighted by the
 mean squares of what the matrix is multiplied with. Costs are added up, and bits go where they save most for their bytes.
 """
+
 from __future__ import annotations
 
 import os
@@ -31,7 +32,7 @@ from edgellm.tools.mixes import MIXES, Mix, is_quantisable
 from edgellm.weights import WeightStore
 
 CANDIDATES = ("Q2_K", "Q3_K", "IQ4_XS", "IQ4_NL", "Q4_K", "Q5_0", "Q5_K", "Q6_K", "Q8_0")
-WINDOW, WINDOWS = 256, 4                         # tokens of a window, and how many of the text are read
+WINDOW, WINDOWS = 256, 4  # tokens of a window, and how many of the text are read
 Floats = npt.NDArray[np.float32]
 
 
@@ -50,7 +51,7 @@ class Target:
 
     mix: Mix
     types: Mapping[str, GGMLType]
-    cost: float                                  # the expected KL divergence, in nats a token
+    cost: float  # the expected KL divergence, in nats a token
 
 
 def choose_for_size(path: str | os.PathLike[str], bits: float, text: str, *, progress: Progress | None = None) -> Target:
@@ -83,9 +84,12 @@ def allocate(choices: Mapping[str, Iterable[Choice]], budget: int) -> dict[str, 
     at = dict.fromkeys(ladders, 0)
     left = budget - sum(ladder[0].nbytes for ladder in ladders.values())
     while True:
-        steps = [((ladder[at[name]].cost - one.cost) / (one.nbytes - ladder[at[name]].nbytes), name, place)
-                 for name, ladder in ladders.items() for place, one in enumerate(ladder)
-                 if place > at[name] and one.nbytes - ladder[at[name]].nbytes <= left]
+        steps = [
+            ((ladder[at[name]].cost - one.cost) / (one.nbytes - ladder[at[name]].nbytes), name, place)
+            for name, ladder in ladders.items()
+            for place, one in enumerate(ladder)
+            if place > at[name] and one.nbytes - ladder[at[name]].nbytes <= left
+        ]
         if not steps:
             return {name: ladder[at[name]] for name, ladder in ladders.items()}
         _, name, place = max(steps)
@@ -136,8 +140,10 @@ class _Costs:
         self._windows = windows_of(tokenizer, text, WINDOW, WINDOWS)
 
     def measured(self, quantised: Mapping[str, TensorInfo], probe: str) -> dict[str, list[Choice]]:
-        sources, targets = {info.type.name for info in quantised.values()}, {kind for info in quantised.values()
-                                                                              for kind in candidates(info)}
+        sources, targets = (
+            {info.type.name for info in quantised.values()},
+            {kind for info in quantised.values() for kind in candidates(info)},
+        )
         encoder = Encoder(sources, {kind.name for kind in targets}, weighted=False)
         listener = Listener(self._graph, self._store, with_output=True)
         base = self._predictions(listener)

@@ -1,4 +1,5 @@
 """Judges a model file: its hash, structure, values, tensors, tokenizer and chat template, a finding each."""
+
 from __future__ import annotations
 
 import contextlib
@@ -23,10 +24,10 @@ from edgellm.tools.finding import Finding
 from edgellm.tools.verify_text import template_findings, tokenizer_findings
 
 Progress = Callable[[str, int, int], None]
-AT_ONCE = 32 << 20               # bytes that are looked at together
-LARGEST_VALUE, LARGEST_SCALE = 1e5, 1e4          # beyond, no weight of a real model is known
+AT_ONCE = 32 << 20  # bytes that are looked at together
+LARGEST_VALUE, LARGEST_SCALE = 1e5, 1e4  # beyond, no weight of a real model is known
 BLOB = re.compile(r"(?:sha256-)?([0-9a-f]{64})")  # names of files in the hub's cache and in Ollama's store
-LISTED = 5                       # names of a list that are shown
+LISTED = 5  # names of a list that are shown
 
 
 def verify(path: str | os.PathLike[str], *, name: str = "", progress: Progress | None = None) -> Iterator[Finding]:
@@ -126,7 +127,7 @@ def _values_of(gguf: GGUFFile, name: str, codec: Codec) -> Finding | None:
     step, broken, largest = max(AT_ONCE // codec.dtype.itemsize // (1 if floats else codec.n), 1), 0, 0.0
     for first in range(0, len(blocks), step):
         some = blocks[first : first + step]
-        if floats:                               # finite scales make finite values
+        if floats:  # finite scales make finite values
             found = [some.reshape(-1).view(codec.dtype)[field] for field in floats]
         else:
             found = [codec.dequantize(some)]
@@ -138,7 +139,7 @@ def _values_of(gguf: GGUFFile, name: str, codec: Codec) -> Finding | None:
     if broken:
         what = "blocks have scales" if codec.n > 1 else "values"
         return Finding("values", "error", f"{name}: {broken} {what} that are NaN or Inf; get the file again, or convert it again")
-    if largest > limit and not name.startswith("rope_"):         # factors of pairs that do not rotate are 1e30
+    if largest > limit and not name.startswith("rope_"):  # factors of pairs that do not rotate are 1e30
         return Finding("values", "warning", f"{name}: has {'scales' if floats and codec.n > 1 else 'values'} up to {largest:.3g}")
     if largest == 0 and len(blocks) and len(info.shape) > 1:
         return Finding("values", "warning", f"{name}: holds nothing but zeros")
@@ -158,7 +159,7 @@ def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
         return
     wanted: dict[str, tuple[int, ...]] = {}
     left_out: tuple[str, ...] = ()
-    with contextlib.suppress(EdgeError):         # load_graph says the same below
+    with contextlib.suppress(EdgeError):  # load_graph says the same below
         _, graph, left_out = build_graph(gguf)
         wanted = matrices(graph) | vectors(graph)
     missing = [name for name in wanted if name not in gguf.tensors]
@@ -167,8 +168,9 @@ def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
     if missing:
         yield Finding("tensors", "error", f"{len(missing)} are missing: {_some(missing)}; get a complete file")
     if strange:
-        yield Finding("tensors", "error", f"{len(strange)} are unknown to {architecture}: {_some(strange)}; edgellm cannot run "
-                                          "this variant")
+        yield Finding(
+            "tensors", "error", f"{len(strange)} are unknown to {architecture}: {_some(strange)}; edgellm cannot run this variant"
+        )
     if missing or strange:
         return
     try:

@@ -1,4 +1,5 @@
 """Checks of a model file's tokenizer and chat templates."""
+
 from __future__ import annotations
 
 import re
@@ -18,17 +19,34 @@ from edgellm.tokenizer.vocabulary import PREFIX, TokenType
 from edgellm.tools.finding import Finding
 
 TEXTS = (
-    "The quick brown fox jumps over the lazy dog.", "  two  spaces,\ttabs\n\nand lines\r\n", "def f(x):\n    return x ** 2  # 3\n",
-    "naïve café, Straße, ñandú", "Привет, мир! Γειά σου", "你好，世界。こんにちは 안녕하세요", "שלום مرحبا नमस्ते สวัสดี",
+    "The quick brown fox jumps over the lazy dog.",
+    "  two  spaces,\ttabs\n\nand lines\r\n",
+    "def f(x):\n    return x ** 2  # 3\n",
+    "naïve café, Straße, ñandú",
+    "Привет, мир! Γειά σου",
+    "你好，世界。こんにちは 안녕하세요",
+    "שלום مرحبا नमस्ते สวัสดี",
     "😀👍🏽 ∑∞≠ €",
 )
 QUESTION, RULE, TOOL = "What is the tallest mountain?", "You answer in one sentence.", "get_height_of_mountain"
-TOOLS = ({"type": "function", "function": {"name": TOOL, "description": "The height of a mountain.", "parameters": {
-    "type": "object", "properties": {"name": {"type": "string", "description": "Its name."}}, "required": ["name"]}}},)
+TOOLS = (
+    {
+        "type": "function",
+        "function": {
+            "name": TOOL,
+            "description": "The height of a mountain.",
+            "parameters": {
+                "type": "object",
+                "properties": {"name": {"type": "string", "description": "Its name."}},
+                "required": ["name"],
+            },
+        },
+    },
+)
 USER, SYSTEM = {"role": "user", "content": QUESTION}, {"role": "system", "content": RULE}
 ANSWER = {"role": "assistant", "content": "Mount Everest."}
 CONTROL_LOOKING = re.compile(r"<\|[\w.-]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]")
-RERANK = "rerank"                # of rerankers: a form for a query and a document, in no template language
+RERANK = "rerank"  # of rerankers: a form for a query and a document, in no template language
 Conversation = Sequence[Mapping[str, Any]]
 
 
@@ -50,13 +68,16 @@ def tokenizer_findings(gguf: GGUFFile) -> Iterator[Finding]:
     found += [*_special(tokenizer), *_bytes(tokenizer, kind)]
     try:
         found += _round_trips(tokenizer, kind)
-    except EdgeError as error:                   # a text that no token stands for
+    except EdgeError as error:  # a text that no token stands for
         found.append(Finding("tokenizer", "warning", _short(str(error), gguf)))
     yield from found
     if not found:
         ends = ", ".join(repr(tokenizer.token_text(token)) for token in sorted(tokenizer.eog_ids)[:4])
-        yield Finding("tokenizer", "ok", f"{kind}, {tokenizer.vocab_size} tokens; answers end with {ends or 'nothing'}; texts come "
-                                         "back as they were")
+        yield Finding(
+            "tokenizer",
+            "ok",
+            f"{kind}, {tokenizer.vocab_size} tokens; answers end with {ends or 'nothing'}; texts come back as they were",
+        )
 
 
 def _special(tokenizer: Tokenizer) -> Iterator[Finding]:
@@ -90,13 +111,13 @@ def _missing_texts(tokenizer: Tokenizer, kind: str) -> list[str]:
 
 
 def _round_trips(tokenizer: Tokenizer, kind: str) -> Iterator[Finding]:
-    if kind == "bert":                           # lower-cases and cuts accents: nothing comes back
+    if kind == "bert":  # lower-cases and cuts accents: nothing comes back
         return
     for index, text in enumerate(TEXTS):
         ids = tokenizer.encode(text, add_special=False)
         if (back := tokenizer.decode(ids)) != text:
             status = "error" if index == 0 else "warning"
-            yield Finding("tokenizer", status, f"{text!r} comes back as {back!r}")      # type: ignore[arg-type]  # one of both
+            yield Finding("tokenizer", status, f"{text!r} comes back as {back!r}")  # type: ignore[arg-type]  # one of both
 
 
 def template_findings(gguf: GGUFFile) -> Iterator[Finding]:
@@ -116,8 +137,10 @@ def template_findings(gguf: GGUFFile) -> Iterator[Finding]:
 
 
 def _template(name: str, source: str, tokenizer: Tokenizer | None) -> Finding:
-    bos, eos = ("" if tokenizer is None or token is None else tokenizer.token_text(token)
-                for token in ((tokenizer.bos_id, tokenizer.eos_id) if tokenizer is not None else (None, None)))
+    bos, eos = (
+        "" if tokenizer is None or token is None else tokenizer.token_text(token)
+        for token in ((tokenizer.bos_id, tokenizer.eos_id) if tokenizer is not None else (None, None))
+    )
     template = ChatTemplate(source, bos=bos, eos=eos, name=f"the template {name!r}")
     text, problem = _rendered(template, [USER])
     if problem:

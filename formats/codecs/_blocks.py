@@ -1,11 +1,12 @@
 """Bit packing that several block types share: nibbles, fifth bits, and the 6-bit scales of the K types."""
+
 from __future__ import annotations
 
 import numpy as np
 
 from ._codec import Blocks, Bytes, Floats, Ints
 
-QK_K = 256                       # elements of a K block
+QK_K = 256  # elements of a K block
 
 
 def empty(like: Floats, dtype: np.dtype[np.void]) -> Blocks:

@@ -1,4 +1,5 @@
 """What a codec is: the layout of one block, and the functions between blocks and float32 values."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,10 +13,10 @@ from ..ggml_types import TYPES_BY_NAME
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[Any]          # integer quants of any width
-Blocks = npt.NDArray[np.void]    # structured: one element is one block
+Ints = npt.NDArray[Any]  # integer quants of any width
+Blocks = npt.NDArray[np.void]  # structured: one element is one block
 
-_GROUP_ELEMENTS = 1 << 18        # values decoded at a time: bounds the temporaries to a few MiB for any tensor
+_GROUP_ELEMENTS = 1 << 18  # values decoded at a time: bounds the temporaries to a few MiB for any tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Codec:
             raise ValueError(f"rows of {row} bytes are not a whole number of {self.name} blocks of {size} bytes")
         blocks = np.ascontiguousarray(raw).reshape(-1).view(self.dtype)
         out = np.empty((len(blocks), self.n), np.float32)
-        with np.errstate(all="ignore"):              # damaged scales may be inf or NaN: they decode to inf or NaN
+        with np.errstate(all="ignore"):  # damaged scales may be inf or NaN: they decode to inf or NaN
             for group in self._groups(len(blocks)):
                 out[group] = self.unpack(blocks[group])
         return out.reshape(*leading, row // size * self.n)
@@ -63,15 +64,16 @@ class Codec:
         rows = np.ascontiguousarray(values, np.float32).reshape(-1, row)
         x = rows.reshape(-1, self.n)
         blocks = np.zeros(len(x), self.dtype)
-        with np.errstate(all="ignore"):              # blocks of zeros divide by zero on the way; the result is checked
+        with np.errstate(all="ignore"):  # blocks of zeros divide by zero on the way; the result is checked
             if importance is not None and self.pack_weighted is not None:
                 step, of_row = max(_GROUP_ELEMENTS // row, 1), row // self.n
                 for first in range(0, len(rows), step):
-                    some = rows[first:first + step]
+                    some = rows[first : first + step]
                     mean_square = np.add.accumulate(some * some, axis=1)[:, -1:] / np.float32(row)
                     weights = np.broadcast_to(np.asarray(importance, np.float32), some.shape).reshape(-1, self.n)
-                    blocks[first * of_row:(first + step) * of_row] = self.pack_weighted(
-                        some.reshape(-1, self.n), weights, np.repeat(mean_square, of_row, axis=0))
+                    blocks[first * of_row : (first + step) * of_row] = self.pack_weighted(
+                        some.reshape(-1, self.n), weights, np.repeat(mean_square, of_row, axis=0)
+                    )
             else:
                 for group in self._groups(len(x)):
                     blocks[group] = self.pack(x[group])

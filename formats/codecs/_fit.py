@@ -4,6 +4,7 @@ Each minimises a weighted squared error over a list of scales, then takes the le
 run from first to last in float32, as in `make_qx_quants`, `make_qkx2_quants`, `make_qp_quants` and `make_q3_quants` of
 ggml-quants.c, so that files come out as llama-quantize makes them. x and weights: (..., n); scales: (..., 1).
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ import numpy.typing as npt
 
 from ._codec import Floats, Ints
 
-TINY = np.float32(1e-15)         # GROUP_MAX_EPS: groups below are zeros
-_ROUNDS = 5                      # passes over the quants, one code at a time
+TINY = np.float32(1e-15)  # GROUP_MAX_EPS: groups below are zeros
+_ROUNDS = 5  # passes over the quants, one code at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
 """Nearest points of a grid and scales for them: a simple search that the quantisers of the IQ types share."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ import numpy as np
 
 from ._codec import Floats, Ints
 
-_AT_ONCE = 2048                  # vectors held against all points at a time: bounds the temporaries to 16 MiB
+_AT_ONCE = 2048  # vectors held against all points at a time: bounds the temporaries to 16 MiB
 # First guesses: the widest value on this multiple of the widest coordinate. Constants lie best on the narrowest one.
 _STRETCHES = (0.7, 0.85, 1.0, 1.2, 1.45, 1.75)
 
@@ -27,8 +28,9 @@ def choose(x: Floats, step: Floats, points: Ints, shifts: Sequence[float] = (0.0
     """
     scaled = np.where(step == 0, np.float32(0), np.float32(1) / step)[..., None, None] * x
     indices = np.stack([nearest(scaled - np.float32(shift), points) for shift in shifts])
-    errors = np.stack([np.square(scaled - points[index] - np.float32(shift)).sum(axis=-1)
-                       for index, shift in zip(indices, shifts, strict=True)])
+    errors = np.stack(
+        [np.square(scaled - points[index] - np.float32(shift)).sum(axis=-1) for index, shift in zip(indices, shifts, strict=True)]
+    )
     if shared:
         errors = np.broadcast_to(errors.sum(axis=-1, keepdims=True), errors.shape)
     which = errors.argmin(axis=0)

@@ -1,4 +1,5 @@
 """Signs of the IQ types: a bit for each of eight elements, or seven bits where the number of negative ones is even."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """BF16: the upper half of an IEEE single per element (`ggml_compute_fp32_to_bf16` in ggml-impl.h)."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -16,7 +17,7 @@ def unpack(blocks: Blocks) -> Floats:
 def pack(x: Floats) -> Blocks:
     u = x[:, 0].view(np.uint32)
     is_nan = (u & 0x7FFFFFFF) > 0x7F800000
-    u = np.where(is_nan, u & 0xFFFF0000 | 64 << 16, u)            # a quiet NaN: rounding must not make it inf
+    u = np.where(is_nan, u & 0xFFFF0000 | 64 << 16, u)  # a quiet NaN: rounding must not make it inf
     blocks = empty(x, DTYPE)
     blocks["x"] = (u.astype(np.uint64) + 0x7FFF + (u >> 16 & 1)) >> 16
     return blocks

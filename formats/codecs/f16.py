@@ -1,4 +1,5 @@
 """F16: one IEEE half per element."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """F32: one IEEE single per element."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,6 +1,7 @@
 """IQ1_M: 16 groups of 16 elements d * (2 sc + 1) * (point + or - 1/8), sc in 3 bits, d's f16 in the top bits of the scales
 (`block_iq1_m` in ggml-common.h).
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -13,7 +14,7 @@ from .iq1_s import SHIFTS
 
 DTYPE = np.dtype([("qs", "u1", 32), ("qh", "u1", 16), ("scales", "<u2", 4)])
 _THREES = np.arange(0, 12, 3, dtype=np.uint16)
-_QUARTERS = np.array([12, 8, 4, 0], np.uint16)           # of the f16 of d, a quarter in each of the words
+_QUARTERS = np.array([12, 8, 4, 0], np.uint16)  # of the f16 of d, a quarter in each of the words
 
 
 def unpack(blocks: Blocks) -> Floats:

@@ -1,4 +1,5 @@
 """IQ1_S: 8 groups of 32 elements d * (2 sc + 1) * (point + or - 1/8), sc in 3 bits (`block_iq1_s` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

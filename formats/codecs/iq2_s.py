@@ -1,4 +1,5 @@
 """IQ2_S: 16 groups of 16 elements d * (2 sc + 1) / 8 * point, sc in 4 bits, a sign for each (`block_iq2_s` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

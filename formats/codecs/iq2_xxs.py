@@ -1,4 +1,5 @@
 """IQ2_XXS: 8 groups of 32 elements d * (2 sc + 1) / 8 * point, sc in 4 bits, signs in 7 (`block_iq2_xxs` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """IQ3_S: 8 groups of 32 elements d * (2 sc + 1) * point, sc in 4 bits, a sign for each (`block_iq3_s` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

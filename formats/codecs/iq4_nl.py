@@ -1,4 +1,5 @@
 """IQ4_NL: 32 elements d * VALUES[q] with q in 4 bits (`block_iq4_nl` and `kvalues_iq4nl` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

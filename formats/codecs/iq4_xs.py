@@ -1,4 +1,5 @@
 """IQ4_XS: 8 groups of 32 elements d * (sc - 32) * VALUES[q], sc in 6 bits (`block_iq4_xs` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -9,7 +10,7 @@ from ._codec import Blocks, Codec, Floats
 from .iq4_nl import VALUES
 
 DTYPE = np.dtype([("d", "<f2"), ("scales_h", "<u2"), ("scales_l", "u1", 4), ("qs", "u1", 128)])
-_PLACES = np.arange(0, 16, 2, dtype=np.uint16)           # two high bits per group
+_PLACES = np.arange(0, 16, 2, dtype=np.uint16)  # two high bits per group
 
 
 def steps(blocks: Blocks) -> Floats:

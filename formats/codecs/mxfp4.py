@@ -1,4 +1,5 @@
 """MXFP4: 32 E2M1 elements with one E8M0 scale (OCP Microscaling v1.0; `block_mxfp4` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """NVFP4: 64 E2M1 elements with four scales in unsigned E4M3 (`block_nvfp4` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -8,7 +9,7 @@ from ._codec import Blocks, Bytes, Codec, Floats
 from .mxfp4 import VALUES
 
 DTYPE = np.dtype([("d", "u1", 4), ("qs", "u1", 32)])
-_WIDEST = np.float32(448)                                # of E4M3; 0x7F would be NaN and counts as 0 here
+_WIDEST = np.float32(448)  # of E4M3; 0x7F would be NaN and counts as 0 here
 
 
 def unpack(blocks: Blocks) -> Floats:
@@ -38,7 +39,7 @@ def _e4m3(x: Floats) -> Bytes:
     """The nearest E4M3, halves upwards, at most 448 (`ggml_fp32_to_ue4m3`)."""
     bits = np.minimum(x, _WIDEST).astype(np.float32).view(np.uint32)
     tiny = np.minimum((np.minimum(x, _WIDEST) * 512 + np.float32(0.5)).astype(np.uint32), 7)
-    rounded = (bits >> 20) + (bits >> 19 & 1) - (120 << 3)               # exponent and mantissa; the exponent's bias is 7, not 127
+    rounded = (bits >> 20) + (bits >> 19 & 1) - (120 << 3)  # exponent and mantissa; the exponent's bias is 7, not 127
     normal = np.minimum(rounded, 0x7E)
     return np.where(bits >> 23 <= 120, tiny, normal).astype(np.uint8)
 

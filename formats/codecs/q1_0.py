@@ -1,4 +1,5 @@
 """Q1_0: 128 elements d or -d, a bit each (`block_q1_0` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Q2_0: 64 elements d * (q - 1), q in 2 bits, neighbours in a byte (`block_q2_0` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Q2_K: 16 groups of 16 elements d * sc * q - dmin * m with q in 2 bits, sc and m in 4 (`block_q2_K`)."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Q3_K: 16 groups of 16 elements d * (sc - 32) * q with q in -4..3, its high bit apart (`block_q3_K`)."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -24,7 +25,7 @@ def pack(x: Floats) -> Blocks:
     step = _fit.one_by_one(x.reshape(-1, 16, 16), 4)[..., 0]
     iscale = np.float32(-32) / signed_extreme(step)
     sc = np.where(np.isfinite(iscale), np.clip(np.rint(iscale * step), -32, 31), -32)
-    return _blocks(x, inverse(iscale) + np.float32(0), sc.astype(np.int32))       # no negative zero
+    return _blocks(x, inverse(iscale) + np.float32(0), sc.astype(np.int32))  # no negative zero
 
 
 def pack_weighted(x: Floats, importance: Floats, _: Floats) -> Blocks:

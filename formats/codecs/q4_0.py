@@ -1,4 +1,5 @@
 """Q4_0: 32 elements d * (q - 8) with q in 4 bits (`block_q4_0` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Q4_1: 32 elements d * q + m with q in 4 bits (`block_q4_1` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

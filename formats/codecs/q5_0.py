@@ -1,4 +1,5 @@
 """Q5_0: 32 elements d * (q - 16) with q in 5 bits, the fifth apart (`block_q5_0` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Q5_1: 32 elements d * q + m with q in 5 bits, the fifth apart (`block_q5_1` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

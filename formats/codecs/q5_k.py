@@ -1,4 +1,5 @@
 """Q5_K: 8 groups of 32 elements d * sc * q - dmin * m with q in 5 bits, sc and m in 6 (`block_q5_K`)."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Q6_K: 16 groups of 16 elements d * sc * (q - 32) with q in 6 bits, sc a signed byte (`block_q6_K`)."""
+
 from __future__ import annotations
 
 import numpy as np

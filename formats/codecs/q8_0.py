@@ -1,4 +1,5 @@
 """Q8_0: 32 elements d * q with q a signed byte (`block_q8_0` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

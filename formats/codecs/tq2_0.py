@@ -1,4 +1,5 @@
 """TQ2_0: 256 elements d * (q - 1), q in 2 bits, of which ternary weights use three (`block_tq2_0` in ggml-common.h)."""
+
 from __future__ import annotations
 
 import numpy as np

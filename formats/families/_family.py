@@ -1,4 +1,5 @@
 """What is particular to one family of checkpoints: names of tensors, order of rows, norms; GGUF's side is llama.cpp's."""
+
 from __future__ import annotations
 
 import math
@@ -14,21 +15,32 @@ from ._pieces import Piece
 
 Config = Mapping[str, Any]
 # Wrappers around the language model, none or several; torch.compile's too.
-PREFIX = re.compile(r"^(?:(?:_orig_mod|model|language_model|text_model|transformer|backbone|gpt_neox|bert|roberta|encoder|rwkv)"
-                    r"\.)+")
+PREFIX = re.compile(
+    r"^(?:(?:_orig_mod|model|language_model|text_model|transformer|backbone|gpt_neox|bert|roberta|encoder|rwkv)"
+    r"\.)+"
+)
 LAYER = re.compile(r"(?:layers|layer|h|blocks|block)\.(\d+)\.(.+)")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 PART = re.compile(r"(?:(?:enc\.)?blk\.\d+\.)?(.+?)(?:\.(?:weight|bias|scale))?")
-OLD_NAMES = {"gamma": "weight", "beta": "bias"}          # of norms, in BERT's first files
+OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # of norms, in BERT's first files
 OUTER = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 # Angles, which are computed; eyes and ears; layers that draft tokens.
-OTHERS = (r".*\.rotary_emb\.inv_freq|(?:model\.)?(?:visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio"
-          r"|multi_modal_projector|connector|mtp|mtp_\w+)\..*|(?:model\.)?image_newline")
+OTHERS = (
+    r".*\.rotary_emb\.inv_freq|(?:model\.)?(?:visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio"
+    r"|multi_modal_projector|connector|mtp|mtp_\w+)\..*|(?:model\.)?image_newline"
+)
 INNER = {
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
 }
 """What most families share: their own names of a layer's parts, and GGUF's."""
 
@@ -134,7 +146,7 @@ class Family:
         names, inside = (self.outer, base) if found is None else (self.inner, found[2])
         ours, place = names.get(inside), None
         if ours is None and (digits := NUMBER.search(inside)):
-            ours, place = names.get(f"{inside[:digits.start()]}*{inside[digits.end():]}"), int(digits[0])
+            ours, place = names.get(f"{inside[: digits.start()]}*{inside[digits.end() :]}"), int(digits[0])
         if ours is None:
             return tensor, None
         return f"{ours}.{suffix}" if found is None else f"{self.blocks}.{found[1]}.{ours}.{suffix}", place

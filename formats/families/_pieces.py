@@ -1,4 +1,5 @@
 """What GGUF makes of a checkpoint's tensor where the two differ: pieces of it, other rows, other shapes, other values."""
+
 from __future__ import annotations
 
 import math
@@ -43,6 +44,7 @@ def rows_of(shape: Shape) -> int:
 
 def half(which: int, of: int = 2) -> Order:
     """The `which`-th of `of` equal runs of rows; with experts, of those of each expert."""
+
     def rows(config: Config, shape: Shape) -> Rows:
         experts = math.prod(shape[:-2])
         return np.arange(rows_of(shape)).reshape(experts, of, -1)[:, which].reshape(-1)

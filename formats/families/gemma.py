@@ -1,4 +1,5 @@
 """Gemma 1 and 2; norms stored less 1."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -7,7 +8,7 @@ from typing import Any  # of parsed JSON
 from ._family import INNER, Family
 from .gemma3 import PARTS
 
-LAYERS_27B = 46                  # of Gemma 2: the one size whose query scale is not 1/sqrt(head_dim)
+LAYERS_27B = 46  # of Gemma 2: the one size whose query scale is not 1/sqrt(head_dim)
 
 
 def refuses(config: Mapping[str, Any]) -> str:
@@ -20,6 +21,6 @@ def refuses(config: Mapping[str, Any]) -> str:
 
 
 FAMILIES = (
-    Family("gemma", ("gemma",), INNER, activations=("gelu_pytorch_tanh", "gelu"), norms_from_zero=True),   # "gelu" meant the other
+    Family("gemma", ("gemma",), INNER, activations=("gelu_pytorch_tanh", "gelu"), norms_from_zero=True),  # "gelu" meant the other
     Family("gemma2", ("gemma2",), PARTS, activations=("gelu_pytorch_tanh",), norms_from_zero=True, slides=True, refuses=refuses),
 )

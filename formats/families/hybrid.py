@@ -1,4 +1,5 @@
 """Layers with short convolutions or gated delta nets among those that attend: LFM2, Qwen3-Next, Qwen 3.5."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,20 +13,47 @@ from .experts import EXPERTS, counts
 
 Config = Mapping[str, Any]
 FULL = "full_attention"
-LFM2 = {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "conv.conv": "shortconv.conv", "conv.in_proj": "shortconv.in_proj",
-        "conv.out_proj": "shortconv.out_proj", "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
-        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-        "self_attn.out_proj": "attn_output", "feed_forward.gate": "ffn_gate_inp"} | {
-    f"feed_forward.{theirs}": f"ffn_{part}" for theirs, part in (("w1", "gate"), ("w2", "down"), ("w3", "up"))} | {
-    f"feed_forward.experts.*.{theirs}": f"ffn_{part}_exps" for theirs, part in (("w1", "gate"), ("w2", "down"), ("w3", "up"))}
+LFM2 = (
+    {
+        "operator_norm": "attn_norm",
+        "ffn_norm": "ffn_norm",
+        "conv.conv": "shortconv.conv",
+        "conv.in_proj": "shortconv.in_proj",
+        "conv.out_proj": "shortconv.out_proj",
+        "self_attn.q_layernorm": "attn_q_norm",
+        "self_attn.k_layernorm": "attn_k_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.out_proj": "attn_output",
+        "feed_forward.gate": "ffn_gate_inp",
+    }
+    | {f"feed_forward.{theirs}": f"ffn_{part}" for theirs, part in (("w1", "gate"), ("w2", "down"), ("w3", "up"))}
+    | {f"feed_forward.experts.*.{theirs}": f"ffn_{part}_exps" for theirs, part in (("w1", "gate"), ("w2", "down"), ("w3", "up"))}
+)
 LFM2_ENDS = {"embed_tokens": "token_embd", "embedding_norm": "token_embd_norm", "lm_head": "output"}
-DELTA = INNER | EXPERTS | {
-    "post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
-    "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_ba": "ssm_ba",
-    "linear_attn.in_proj_qkvz": "attn_qkvz", "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm",
-    "linear_attn.out_proj": "ssm_out"}
-DELTA_BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias",
-              "mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight", "mlp.experts.down_proj": "ffn_down_exps.weight"}
+DELTA = (
+    INNER
+    | EXPERTS
+    | {
+        "post_attention_layernorm": "post_attention_norm",
+        "linear_attn.in_proj_qkv": "attn_qkv",
+        "linear_attn.in_proj_z": "attn_gate",
+        "linear_attn.in_proj_b": "ssm_beta",
+        "linear_attn.in_proj_a": "ssm_alpha",
+        "linear_attn.in_proj_ba": "ssm_ba",
+        "linear_attn.in_proj_qkvz": "attn_qkvz",
+        "linear_attn.conv1d": "ssm_conv1d",
+        "linear_attn.norm": "ssm_norm",
+        "linear_attn.out_proj": "ssm_out",
+    }
+)
+DELTA_BARE = {
+    "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias",
+    "mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "mlp.experts.down_proj": "ffn_down_exps.weight",
+}
 BOTH_EXPERTS = {"ffn_gate_up_exps": (Piece("ffn_gate_exps", half(0)), Piece("ffn_up_exps", half(1))), "ffn_gate_inp_shexp": FLAT}
 
 
@@ -54,20 +82,29 @@ def lfm2(config: Config) -> dict[str, object]:
         multiple = config.get("block_multiple_of", 256)
         width = int(config.get("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
         width = -(-width // multiple) * multiple
-    experts = {"leading_dense_block_count": config.get("num_dense_layers"), "expert_gating_func": 2,
-               "expert_weights_scale": config.get("routed_scaling_factor")} | counts(config)
-    return attending(config) | {"shortconv.l_cache": config.get("conv_L_cache"), "feed_forward_length": width} | (
-        experts if config.get("num_experts") else {})
+    experts = {
+        "leading_dense_block_count": config.get("num_dense_layers"),
+        "expert_gating_func": 2,
+        "expert_weights_scale": config.get("routed_scaling_factor"),
+    } | counts(config)
+    return (
+        attending(config)
+        | {"shortconv.l_cache": config.get("conv_L_cache"), "feed_forward_length": width}
+        | (experts if config.get("num_experts") else {})
+    )
 
 
 def delta(config: Config) -> dict[str, object]:
     """Sizes of recurrent layers, and which layers attend."""
     heads, period = config["linear_num_value_heads"], config.get("full_attention_interval", 4)
     found: dict[str, object] = {
-        "ssm.conv_kernel": config.get("linear_conv_kernel_dim"), "ssm.state_size": config.get("linear_key_head_dim"),
-        "ssm.group_count": config.get("linear_num_key_heads"), "ssm.time_step_rank": heads,
+        "ssm.conv_kernel": config.get("linear_conv_kernel_dim"),
+        "ssm.state_size": config.get("linear_key_head_dim"),
+        "ssm.group_count": config.get("linear_num_key_heads"),
+        "ssm.time_step_rank": heads,
         "ssm.inner_size": heads * config["linear_value_head_dim"],
-        "full_attention_interval": period}
+        "full_attention_interval": period,
+    }
     recurrent = [kind != FULL for kind in kinds(config)]
     if recurrent and recurrent != [(layer + 1) % period != 0 for layer in range(len(recurrent))]:
         found["attention.recurrent_layers"] = np.array(recurrent)
@@ -119,25 +156,85 @@ def gates(config: Config, shape: Shape) -> Rows:
 
 VALUES = (Piece(rows=value_heads),)
 QWEN35 = BOTH_EXPERTS | {
-    "attn_qkv": (Piece(rows=queries_keys_values),), "ssm_conv1d": (Piece(rows=queries_keys_values, shape=squeezed),),
-    "attn_gate": VALUES, "ssm_alpha": VALUES, "ssm_beta": VALUES, "ssm_dt": VALUES,
-    "ssm_a": (Piece(rows=value_heads, values=minus_exp),), "ssm_out": (Piece(columns=value_columns),)}
-SPLIT = BOTH_EXPERTS | {"attn_qkvz": (Piece("attn_qkv", mixed), Piece("attn_gate", gates)), "ssm_conv1d": CONVOLUTION,
-                        "ssm_a": DECAY}
+    "attn_qkv": (Piece(rows=queries_keys_values),),
+    "ssm_conv1d": (Piece(rows=queries_keys_values, shape=squeezed),),
+    "attn_gate": VALUES,
+    "ssm_alpha": VALUES,
+    "ssm_beta": VALUES,
+    "ssm_dt": VALUES,
+    "ssm_a": (Piece(rows=value_heads, values=minus_exp),),
+    "ssm_out": (Piece(columns=value_columns),),
+}
+SPLIT = BOTH_EXPERTS | {
+    "attn_qkvz": (Piece("attn_qkv", mixed), Piece("attn_gate", gates)),
+    "ssm_conv1d": CONVOLUTION,
+    "ssm_a": DECAY,
+}
 NORMS = frozenset({"ssm_norm"})
 QUARTER = {"partial_rotary_factor": 0.25}
 
 FAMILIES = (
-    Family("lfm2", ("lfm2",), LFM2, LFM2_ENDS, pieces={"shortconv.conv": CONVOLUTION}, keys=lfm2,
-           reads={"rms_norm_eps": ("norm_eps", "block_norm_eps"), "rope_theta": ("rope_theta", "theta")},
-           only={"conv_bias": (False,)}),
-    Family("lfm2moe", ("lfm2_moe",), LFM2, LFM2_ENDS, pieces={"shortconv.conv": CONVOLUTION}, keys=lfm2,
-           bare={"feed_forward.expert_bias": "exp_probs_b.bias"}, reads={"rms_norm_eps": ("norm_eps",)},
-           only={"conv_bias": (False,), "norm_topk_prob": (True,)}),
-    Family("qwen3next", ("qwen3_next",), DELTA, bare=DELTA_BARE, pieces=SPLIT, keys=delta, refuses=other_graph,
-           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, turns_part=True, defaults=QUARTER),
-    Family("qwen35", ("qwen3_5_text", "qwen3_5"), DELTA, bare=DELTA_BARE, pieces=QWEN35, keys=delta, refuses=other_graph,
-           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, turns_part=True, defaults=QUARTER),
-    Family("qwen35moe", ("qwen3_5_moe_text", "qwen3_5_moe"), DELTA, bare=DELTA_BARE, pieces=QWEN35, keys=delta, refuses=other_graph,
-           norms_from_zero=True, kept_norms=NORMS, shifted_in_mlx=True, turns_part=True, defaults=QUARTER),
+    Family(
+        "lfm2",
+        ("lfm2",),
+        LFM2,
+        LFM2_ENDS,
+        pieces={"shortconv.conv": CONVOLUTION},
+        keys=lfm2,
+        reads={"rms_norm_eps": ("norm_eps", "block_norm_eps"), "rope_theta": ("rope_theta", "theta")},
+        only={"conv_bias": (False,)},
+    ),
+    Family(
+        "lfm2moe",
+        ("lfm2_moe",),
+        LFM2,
+        LFM2_ENDS,
+        pieces={"shortconv.conv": CONVOLUTION},
+        keys=lfm2,
+        bare={"feed_forward.expert_bias": "exp_probs_b.bias"},
+        reads={"rms_norm_eps": ("norm_eps",)},
+        only={"conv_bias": (False,), "norm_topk_prob": (True,)},
+    ),
+    Family(
+        "qwen3next",
+        ("qwen3_next",),
+        DELTA,
+        bare=DELTA_BARE,
+        pieces=SPLIT,
+        keys=delta,
+        refuses=other_graph,
+        norms_from_zero=True,
+        kept_norms=NORMS,
+        shifted_in_mlx=True,
+        turns_part=True,
+        defaults=QUARTER,
+    ),
+    Family(
+        "qwen35",
+        ("qwen3_5_text", "qwen3_5"),
+        DELTA,
+        bare=DELTA_BARE,
+        pieces=QWEN35,
+        keys=delta,
+        refuses=other_graph,
+        norms_from_zero=True,
+        kept_norms=NORMS,
+        shifted_in_mlx=True,
+        turns_part=True,
+        defaults=QUARTER,
+    ),
+    Family(
+        "qwen35moe",
+        ("qwen3_5_moe_text", "qwen3_5_moe"),
+        DELTA,
+        bare=DELTA_BARE,
+        pieces=QWEN35,
+        keys=delta,
+        refuses=other_graph,
+        norms_from_zero=True,
+        kept_norms=NORMS,
+        shifted_in_mlx=True,
+        turns_part=True,
+        defaults=QUARTER,
+    ),
 )

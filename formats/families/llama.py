@@ -1,4 +1,5 @@
 """Llama 1-3.3, Mistral and the many models of that shape, some under other names."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -28,8 +29,10 @@ def ministral(config: Config) -> dict[str, object]:
     rope = config.get("rope_parameters")
     if not isinstance(rope, Mapping):
         return {}
-    return {"attention.temperature_scale": rope.get("llama_4_scaling_beta"),
-            "rope.scaling.yarn_log_multiplier": rope.get("mscale_all_dim")}
+    return {
+        "attention.temperature_scale": rope.get("llama_4_scaling_beta"),
+        "rope.scaling.yarn_log_multiplier": rope.get("mscale_all_dim"),
+    }
 
 
 def thirds(config: Config, values: Floats) -> Floats:
@@ -41,26 +44,44 @@ def thirds(config: Config, values: Floats) -> Floats:
     return np.asarray(np.clip(np.rint(values / size), -1.0, 1.0) * size, np.float32)
 
 
-SMALLEST = 1e-5                  # mean size of BitNet's weights
-THIRDS = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"), (
-    Piece(values=thirds, keeps=True),))
+SMALLEST = 1e-5  # mean size of BitNet's weights
+THIRDS = dict.fromkeys(
+    ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"), (Piece(values=thirds, keeps=True),)
+)
 XIELU = {f"mlp.act_fn.{part}": f"xielu.{part}" for part in ("alpha_p", "alpha_n", "beta", "eps")}
-SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm",
-             "self_attn.inner_attn_ln": "attn_sub_norm", "mlp.ffn_layernorm": "ffn_sub_norm"}
+SUB_NORMS = {
+    "self_attn.attn_sub_norm": "attn_sub_norm",
+    "mlp.ffn_sub_norm": "ffn_sub_norm",
+    "self_attn.inner_attn_ln": "attn_sub_norm",
+    "mlp.ffn_layernorm": "ffn_sub_norm",
+}
 
-DYNAMIC = frozenset({"dynamic"})                 # changes nothing up to the length that the model was trained for
+DYNAMIC = frozenset({"dynamic"})  # changes nothing up to the length that the model was trained for
 
 FAMILIES = (
     Family("llama", ("llama", "internlm3"), INNER, paired_rows=True, own_ropes=DYNAMIC),
     Family("llama", ("mistral",), INNER, paired_rows=True, slides=True, own_ropes=DYNAMIC),
-    Family("mistral3", ("ministral3",), INNER, paired_rows=True, slides=True, keys=ministral,
-           only={"rope_parameters.mscale": (1,)}),
+    Family(
+        "mistral3", ("ministral3",), INNER, paired_rows=True, slides=True, keys=ministral, only={"rope_parameters.mscale": (1,)}
+    ),
     Family("arcee", ("arcee",), INNER, activations=("relu2",), paired_rows=True),
     Family("ernie4_5", ("ernie4_5",), INNER),
     Family("seed_oss", ("seed_oss",), INNER | {"post_attention_layernorm": "post_attention_norm"}),
     Family("smollm3", ("smollm3",), INNER, paired_rows=True, refuses=every_fourth),
-    Family("apertus", ("apertus",), INNER | {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
-           activations=("xielu",), values=XIELU, only={"post_norm": (False,), "qk_norm": (True,)}),
-    Family("bitnet", ("bitnet",), INNER | SUB_NORMS, activations=("relu2", "silu"),
-           keys=lambda config: {"hidden_act": config.get("hidden_act")}, pieces=THIRDS),
+    Family(
+        "apertus",
+        ("apertus",),
+        INNER | {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
+        activations=("xielu",),
+        values=XIELU,
+        only={"post_norm": (False,), "qk_norm": (True,)},
+    ),
+    Family(
+        "bitnet",
+        ("bitnet",),
+        INNER | SUB_NORMS,
+        activations=("relu2", "silu"),
+        keys=lambda config: {"hidden_act": config.get("hidden_act")},
+        pieces=THIRDS,
+    ),
 )

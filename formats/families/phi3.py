@@ -1,4 +1,5 @@
 """Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: fused query-key-value and gate-up matrices, as GGUF has them."""
+
 from ._family import INNER, Family
 
 SPLIT = ("attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up")

@@ -1,4 +1,5 @@
 """OLMo 2 and 3, EXAONE 4 and GLM-4: norms behind the halves of a layer; and the first GLM-4, without them."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,8 +13,7 @@ HALF = {"partial_rotary_factor": 0.5}
 
 POST = INNER | {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 GLM = INNER | {"mlp.gate_up_proj": "ffn_up"}
-GLM4 = GLM | {"post_self_attn_layernorm": "post_attention_norm",
-              "post_mlp_layernorm": "post_ffw_norm"}
+GLM4 = GLM | {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
 
 
 def some_slide(config: Config) -> str:

@@ -1,4 +1,5 @@
 """Qwen2, Qwen2.5 and their distillations; no released one uses the sliding window that its configuration mentions."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
 """Qwen3, dense; and its rerankers, whose answer to a prompt is one of two tokens, or the score of a head."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -39,9 +40,15 @@ def against_zero(config: Config, values: Floats) -> Floats:
     return np.stack([values[0], np.zeros_like(values[0])]) if twice else values
 
 
-def rerankers(architecture: str, kind: str, *, keys: Callable[[Config], Mapping[str, object]] = no_keys,
-              own_ropes: frozenset[str] = frozenset()) -> tuple[Family, ...]:
+def rerankers(
+    architecture: str,
+    kind: str,
+    *,
+    keys: Callable[[Config], Mapping[str, object]] = no_keys,
+    own_ropes: frozenset[str] = frozenset(),
+) -> tuple[Family, ...]:
     """The families of `reranking`."""
+
     def answering(config: Config) -> dict[str, object]:
         return {**keys(config), "pooling_type": RANK, "classifier.output_labels": list(ANSWERS)}
 
@@ -50,12 +57,36 @@ def rerankers(architecture: str, kind: str, *, keys: Callable[[Config], Mapping[
 
     rows, head, heads = Piece("cls.output", rows=answers), Piece(rows=labels, values=against_zero), r"|lm_head\..*"
     return (
-        Family(architecture, (f"{kind}, answering",), INNER, pieces={"output": (rows,)}, keys=answering, own_ropes=own_ropes,
-               refuses=windows),
-        Family(architecture, (f"{kind}, answering, tied",), INNER, pieces={"token_embd": (Piece(), rows)}, keys=answering,
-               own_ropes=own_ropes, refuses=windows, skipped=OTHERS + heads),
-        Family(architecture, (f"{kind}, classifying",), INNER, OUTER | {"score": "cls.output"}, pieces={"cls.output": (head,)},
-               keys=classifying, own_ropes=own_ropes, refuses=windows, skipped=OTHERS + heads),
+        Family(
+            architecture,
+            (f"{kind}, answering",),
+            INNER,
+            pieces={"output": (rows,)},
+            keys=answering,
+            own_ropes=own_ropes,
+            refuses=windows,
+        ),
+        Family(
+            architecture,
+            (f"{kind}, answering, tied",),
+            INNER,
+            pieces={"token_embd": (Piece(), rows)},
+            keys=answering,
+            own_ropes=own_ropes,
+            refuses=windows,
+            skipped=OTHERS + heads,
+        ),
+        Family(
+            architecture,
+            (f"{kind}, classifying",),
+            INNER,
+            OUTER | {"score": "cls.output"},
+            pieces={"cls.output": (head,)},
+            keys=classifying,
+            own_ropes=own_ropes,
+            refuses=windows,
+            skipped=OTHERS + heads,
+        ),
     )
 
 

@@ -1,4 +1,5 @@
 """The language models of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Muse Glimmer."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from .qwen3 import rerankers, reranking
 
 Config = Mapping[str, Any]
 FACTORS, SECTIONS = ("rope_scaling", "rope_parameters"), 4
-PLAIN_ROPE = frozenset({"mrope"})                # old name of angles that are not scaled
+PLAIN_ROPE = frozenset({"mrope"})  # old name of angles that are not scaled
 
 
 def sections(config: Config) -> dict[str, object]:
@@ -41,6 +42,7 @@ def down_from_the_right(config: Config, shape: Shape) -> bool:
 
 def run(which: int, *, columns: bool) -> Order:
     """The first or the second half of what gate and up share, all of the other dimension."""
+
     def order(config: Config, shape: Shape) -> Rows:
         if from_the_right(config, shape) is columns:
             return np.arange(shape[-1]).reshape(2, -1)[which] if columns else half(which)(config, shape)
@@ -55,13 +57,19 @@ def experts(config: Config) -> dict[str, object]:
 
 EXPERT_NAMES = {"mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight", "mlp.experts.down_proj": "ffn_down_exps.weight"}
 BOTH_WAYS = {
-    "ffn_gate_up_exps": tuple(Piece(f"ffn_{part}_exps", run(i, columns=False), run(i, columns=True), turned=from_the_right)
-                              for i, part in enumerate(("gate", "up"))),
-    "ffn_down_exps": (Piece(turned=down_from_the_right),)}
+    "ffn_gate_up_exps": tuple(
+        Piece(f"ffn_{part}_exps", run(i, columns=False), run(i, columns=True), turned=from_the_right)
+        for i, part in enumerate(("gate", "up"))
+    ),
+    "ffn_down_exps": (Piece(turned=down_from_the_right),),
+}
 
 MUSE = INNER | {
-    "self_attn.gate_proj": "attn_gate", "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm"}
+    "self_attn.gate_proj": "attn_gate",
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 EYES = r"|model\.vision_\w+\..*"
 
 
@@ -72,8 +80,10 @@ def full_layers(config: Config) -> list[bool]:
 
 
 def muse(config: Config) -> dict[str, object]:
-    return {"logit_scale": config.get("output_multiplier"),
-            "attention.sliding_window_pattern": np.array([not full for full in full_layers(config)])}
+    return {
+        "logit_scale": config.get("output_multiplier"),
+        "attention.sliding_window_pattern": np.array([not full for full in full_layers(config)]),
+    }
 
 
 def muse_refuses(config: Config) -> str:
@@ -87,19 +97,54 @@ def head_norms(config: Config) -> dict[str, npt.NDArray[np.float32]]:
     """A factor of queries, as a weight of their norm."""
     n, size = config["num_hidden_layers"], config["head_dim"]
     factors = {"q": config["qk_scale_factor"], "k": 1.0}
-    return {f"blk.{layer}.attn_{part}_norm.weight": np.full(size, factor, np.float32)
-            for layer in range(n) for part, factor in factors.items()}
+    return {
+        f"blk.{layer}.attn_{part}_norm.weight": np.full(size, factor, np.float32)
+        for layer in range(n)
+        for part, factor in factors.items()
+    }
 
 
 FAMILIES = (
-    Family("muse-glimmer", ("muse_glimmer", "muse_glimmer_text"), MUSE, paired_rows=True, norms_from_zero=True, slides=True,
-           kept_norms=frozenset({"output_norm", "attn_q_norm", "attn_k_norm"}), skipped=OTHERS + EYES, keys=muse, made=head_norms,
-           refuses=muse_refuses, only={"post_norm_eps": (1e-8,), "attention_bias": (False,)}),
-    Family("qwen2vl", ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), INNER, keys=sections, own_ropes=PLAIN_ROPE,
-           refuses=windows),
-    Family("qwen3vl", ("qwen3_vl", "qwen3_vl_text"), INNER, keys=deep, own_ropes=PLAIN_ROPE,
-           instead=lambda config: reranking(config, "qwen3_vl")),
+    Family(
+        "muse-glimmer",
+        ("muse_glimmer", "muse_glimmer_text"),
+        MUSE,
+        paired_rows=True,
+        norms_from_zero=True,
+        slides=True,
+        kept_norms=frozenset({"output_norm", "attn_q_norm", "attn_k_norm"}),
+        skipped=OTHERS + EYES,
+        keys=muse,
+        made=head_norms,
+        refuses=muse_refuses,
+        only={"post_norm_eps": (1e-8,), "attention_bias": (False,)},
+    ),
+    Family(
+        "qwen2vl",
+        ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"),
+        INNER,
+        keys=sections,
+        own_ropes=PLAIN_ROPE,
+        refuses=windows,
+    ),
+    Family(
+        "qwen3vl",
+        ("qwen3_vl", "qwen3_vl_text"),
+        INNER,
+        keys=deep,
+        own_ropes=PLAIN_ROPE,
+        instead=lambda config: reranking(config, "qwen3_vl"),
+    ),
     *rerankers("qwen3vl", "qwen3_vl", keys=deep, own_ropes=PLAIN_ROPE),
-    Family("qwen3vlmoe", ("qwen3_vl_moe", "qwen3_vl_moe_text"), INNER | EXPERTS, bare=EXPERT_NAMES, pieces=BOTH_WAYS, keys=experts,
-           refuses=normalised(True), defaults={"norm_topk_prob": True}, own_ropes=PLAIN_ROPE),
+    Family(
+        "qwen3vlmoe",
+        ("qwen3_vl_moe", "qwen3_vl_moe_text"),
+        INNER | EXPERTS,
+        bare=EXPERT_NAMES,
+        pieces=BOTH_WAYS,
+        keys=experts,
+        refuses=normalised(True),
+        defaults={"norm_topk_prob": True},
+        own_ropes=PLAIN_ROPE,
+    ),
 )

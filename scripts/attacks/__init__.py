@@ -1,4 +1,5 @@
 """Attacks that scripts/reliability.py counts: files, templates, texts, streams, hubs, cuts and threads."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable

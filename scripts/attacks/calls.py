@@ -1,4 +1,5 @@
 """Calls from many threads: answers, streams, cancelling and sessions at once, each right or ended in order."""
+
 from __future__ import annotations
 
 import random

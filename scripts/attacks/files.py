@@ -1,4 +1,5 @@
 """Model files: handcrafted ones with the error each must end in, random mutations, and every cut."""
+
 from __future__ import annotations
 
 import random
@@ -20,7 +21,7 @@ from attacks import Figure, count
 from edgellm.errors import EdgeError
 from edgellm.formats.gguf import open_gguf
 
-SECONDS, MEBIBYTES = 0.5, 64                     # of one file that is refused
+SECONDS, MEBIBYTES = 0.5, 64  # of one file that is refused
 DATA_CUTS = 1000
 
 
@@ -51,17 +52,27 @@ def wrong_models(folder: Path) -> Iterator[Wrong]:
     for name, field, metadata in BAD:
         value = metadata.get(f"tokenizer.ggml.{field}")
         base = bpe if field in ("merges", "pre") else bases["llama"]
-        if name not in ("one token is a number", "separator beyond", "the same byte twice", "add_bos without bos",
-                        "a byte token of another form", "no token ends"):        # cannot be written, or hang on other keys
+        if name not in (
+            "one token is a number",
+            "separator beyond",
+            "the same byte twice",
+            "add_bos without bos",
+            "a byte token of another form",
+            "no token ends",
+        ):  # cannot be written, or hang on other keys
             if field in ("scores", "token_type") and isinstance(value, np.ndarray) and len(value) > 9:
-                value = value[:-1] if "too many" not in name else value     # the file has one token less
-            yield Wrong(f"vocabulary: {name}", _changed(base, lambda p, k=f"tokenizer.ggml.{field}", v=value: p.set(k, v)),
-                        "BadVocab")
+                value = value[:-1] if "too many" not in name else value  # the file has one token less
+            yield Wrong(
+                f"vocabulary: {name}", _changed(base, lambda p, k=f"tokenizer.ggml.{field}", v=value: p.set(k, v)), "BadVocab"
+            )
     whole = parts(bases["llama"])
     for tensor in whole.tensors:
         name = str(tensor.name)
-        yield Wrong(f"{name} missing", _changed(bases["llama"], lambda p, n=name: p.tensors.remove(
-            next(t for t in p.tensors if t.name == n))), "FormatError" if name != "output.weight" else "used")
+        yield Wrong(
+            f"{name} missing",
+            _changed(bases["llama"], lambda p, n=name: p.tensors.remove(next(t for t in p.tensors if t.name == n))),
+            "FormatError" if name != "output.weight" else "used",
+        )
         longer = (tensor.dims[0] + 32, *tensor.dims[1:])
         yield Wrong(f"{name} longer", _changed(bases["llama"], lambda p, n=name, d=longer: p.change(n, dims=d)), "FormatError")
         if len(tensor.dims) > 1:
@@ -69,8 +80,11 @@ def wrong_models(folder: Path) -> Iterator[Wrong]:
             yield Wrong(f"{name} flat", _changed(bases["llama"], lambda p, n=name, d=flat: p.change(n, dims=d)), "FormatError")
         else:
             yield Wrong(f"{name} in Q4_0", _changed(bases["llama"], lambda p, n=name: p.change(n, type=2)), "FormatError")
-    for name, value, error in (("no architecture", None, "FormatError"), ("architecture 5", 5, "FormatError"),
-                               ("an unknown architecture", "nonesuch", "Unsupported")):
+    for name, value, error in (
+        ("no architecture", None, "FormatError"),
+        ("architecture 5", 5, "FormatError"),
+        ("an unknown architecture", "nonesuch", "Unsupported"),
+    ):
         yield Wrong(name, _changed(bases["llama"], lambda p, v=value: p.set("general.architecture", v)), error)
     for name, value in (("template 5", 5), ("template without end", "{% for %}"), ("template of depth", "{{ " + "(" * 5000)):
         yield Wrong(name, _changed(bases["llama"], lambda p, v=value: p.set("tokenizer.chat_template", v)), "TemplateError")
@@ -86,11 +100,20 @@ def sound_models(folder: Path) -> Iterator[tuple[str, bytes]]:
         return whole.file()
 
     yield "the base", path.read_bytes()
-    for name, value in (("llama.rope.freq_base", None), ("llama.context_length", 2**32 - 1), ("general.name", "\u202e\x1b[2J"),
-                        ("general.name", None), ("some.key", ["x" * 1000] * 1000), ("some.key", "x" * (1 << 20)),
-                        ("tokenizer.ggml.eos_token_id", None), ("tokenizer.chat_template", "{{ messages[0].content }}"),
-                        ("llama.expert_count", 0), ("tokenizer.ggml.unknown_token_id", -1), ("llama.vocab_size", None),
-                        ("general.quantization_version", 99)):
+    for name, value in (
+        ("llama.rope.freq_base", None),
+        ("llama.context_length", 2**32 - 1),
+        ("general.name", "\u202e\x1b[2J"),
+        ("general.name", None),
+        ("some.key", ["x" * 1000] * 1000),
+        ("some.key", "x" * (1 << 20)),
+        ("tokenizer.ggml.eos_token_id", None),
+        ("tokenizer.chat_template", "{{ messages[0].content }}"),
+        ("llama.expert_count", 0),
+        ("tokenizer.ggml.unknown_token_id", -1),
+        ("llama.vocab_size", None),
+        ("general.quantization_version", 99),
+    ):
         yield f"{name} = {value!r:.20}", changed(lambda p, n=name, v=value: p.set(n, v))
     norm = next(tensor for tensor in parts(path).tensors if len(tensor.dims) == 1)
 
@@ -136,8 +159,11 @@ def handcrafted(folder: Path, seed: int, n: int) -> Figure:
         ends.append(type(error).__name__)
         if not isinstance(error, EdgeError) or wrong.error not in {kind.__name__ for kind in type(error).__mro__}:
             faults.append(f"{wrong.name}: {error!r} instead of {wrong.error}")
-    faults += [f"{name}: {seconds:.2f} s, {mebibytes:.1f} MiB" for seconds, mebibytes, name in costs
-               if seconds > SECONDS or mebibytes > MEBIBYTES]
+    faults += [
+        f"{name}: {seconds:.2f} s, {mebibytes:.1f} MiB"
+        for seconds, mebibytes, name in costs
+        if seconds > SECONDS or mebibytes > MEBIBYTES
+    ]
     used = 0
     for sound in every:
         if sound.error == "used":
@@ -151,23 +177,32 @@ def handcrafted(folder: Path, seed: int, n: int) -> Figure:
                 used += len(model.generate("the cat", max_tokens=8, ignore_eos=True).token_ids) == 8
         except BaseException as error:
             faults.append(f"{name}: {error!r}")
-    return Figure(f"{len(refuse)} handcrafted files that must be refused, and odd sound ones",
-                  f"{len(refuse) - len(faults)} refused, each with its error ({count(ends)}), {used} used; at most "
-                  f"{max(costs)[0]:.2f} s and {max(cost[1] for cost in costs):.1f} MiB for one", faults)
+    return Figure(
+        f"{len(refuse)} handcrafted files that must be refused, and odd sound ones",
+        f"{len(refuse) - len(faults)} refused, each with its error ({count(ends)}), {used} used; at most "
+        f"{max(costs)[0]:.2f} s and {max(cost[1] for cost in costs):.1f} MiB for one",
+        faults,
+    )
 
 
 def mutations(folder: Path, seed: int, n: int) -> Figure:
     """Figure 2: damaged headers of small models, by bytes and by keys."""
     done, refused, faults = fuzz.run(["gguf"], seed, n)
-    return Figure(f"{done:,} mutated GGUF files", f"{refused:,} refused with a typed error, {done - refused - len(faults):,} used, "
-                  f"{len(faults)} other", faults)
+    return Figure(
+        f"{done:,} mutated GGUF files",
+        f"{refused:,} refused with a typed error, {done - refused - len(faults):,} used, {len(faults)} other",
+        faults,
+    )
 
 
 def others(folder: Path, seed: int, n: int) -> Figure:
     """The same for folders of safetensors, catalogues and our own settings."""
     done, refused, faults = fuzz.run(["folder", "catalogue", "settings"], seed, n // 3)
-    return Figure(f"{done:,} damaged safetensors folders, catalogues and settings", f"{refused:,} refused with a typed error, "
-                  f"{done - refused - len(faults):,} used, {len(faults)} other", faults)
+    return Figure(
+        f"{done:,} damaged safetensors folders, catalogues and settings",
+        f"{refused:,} refused with a typed error, {done - refused - len(faults):,} used, {len(faults)} other",
+        faults,
+    )
 
 
 def cuts(folder: Path, seed: int, n: int) -> Figure:

@@ -1,4 +1,5 @@
 """Hubs that lie, hold or lead astray, and fetches that are killed: the tests of pull, counted."""
+
 from __future__ import annotations
 
 import os
@@ -36,12 +37,16 @@ def _run(seed: int, *arguments: str) -> Counter:
 def hostile(folder: Path, seed: int, n: int) -> Figure:
     """Figure 20: each case of a misbehaving hub ends in a typed error or the right file, and nothing is written elsewhere."""
     counter = _run(seed, *(str(TESTS / name) for name in ("test_pull.py", "test_pull_hostile.py", "test_pull_interrupted.py")))
-    return Figure(f"{counter.passed + len(counter.failed)} cases of hubs that lie, hold, break off or lead elsewhere",
-                  f"{counter.passed} ended in a typed error or the right file", counter.failed)
+    return Figure(
+        f"{counter.passed + len(counter.failed)} cases of hubs that lie, hold, break off or lead elsewhere",
+        f"{counter.passed} ended in a typed error or the right file",
+        counter.failed,
+    )
 
 
 def kills(folder: Path, seed: int, n: int) -> Figure:
     """Figure 19: fetches that are killed at random places."""
     counter = _run(seed, f"{TESTS / 'test_pull_interrupted.py'}::test_kills_end_in_right_files[200]")
-    return Figure("200 fetches killed at random places", f"{200 * counter.passed} ended in the right file, none in another",
-                  counter.failed)
+    return Figure(
+        "200 fetches killed at random places", f"{200 * counter.passed} ended in the right file, none in another", counter.failed
+    )

@@ -1,4 +1,5 @@
 """Streams of text that mean to steer a terminal, cut anywhere."""
+
 from __future__ import annotations
 
 import random
@@ -41,5 +42,8 @@ def filtered(folder: Path, seed: int, n: int) -> Figure:
         pieces, keep = _stream(random.Random(f"{seed} {case}")), Filter()
         if FORBIDDEN.search("".join(map(keep, pieces))):
             faults.append(f"stream {case}: {pieces!r}")
-    return Figure(f"{n:,} random streams, and {len(SEQUENCES)} named sequences cut in {splits:,} ways",
-                  f"{len(faults)} let a control character through or lost a word", faults)
+    return Figure(
+        f"{n:,} random streams, and {len(SEQUENCES)} named sequences cut in {splits:,} ways",
+        f"{len(faults)} let a control character through or lost a word",
+        faults,
+    )

@@ -1,4 +1,5 @@
 """Chat templates that mean to hang, to fill memory, or to be deaf to Ctrl-C; measured in a process of its own."""
+
 from __future__ import annotations
 
 import random
@@ -8,7 +9,7 @@ import test_chat_hostile as hostile
 
 from attacks import Figure
 
-AT_ONCE = 500                                    # templates of one process: its memory only ever grows
+AT_ONCE = 500  # templates of one process: its memory only ever grows
 
 
 def _measured(sources: list[tuple[str, str]]) -> tuple[str, list[str]]:
@@ -24,8 +25,10 @@ def _measured(sources: list[tuple[str, str]]) -> tuple[str, list[str]]:
             refused += row["end"] != "text"
             if float(row["seconds"]) > 1 or float(row["deaf"]) > 0.3 or grown > 64:
                 faults.append(f"{name}: {row} {source[:200]}")
-    return (f"{refused:,} refused, {len(sources) - refused:,} rendered; at most {seconds:.2f} s of processor time, "
-            f"{mebibytes:.0f} MiB, {deaf:.2f} s without a look at signals"), faults
+    return (
+        f"{refused:,} refused, {len(sources) - refused:,} rendered; at most {seconds:.2f} s of processor time, "
+        f"{mebibytes:.0f} MiB, {deaf:.2f} s without a look at signals"
+    ), faults
 
 
 def attacks(folder: Path, seed: int, n: int) -> Figure:

@@ -1,4 +1,5 @@
 """Texts for tokenizers: each has tokens, comes back from them, costs time in proportion, and forms no control token."""
+
 from __future__ import annotations
 
 import math
@@ -21,15 +22,62 @@ VOCABULARIES = Path(__file__).resolve().parents[3] / "shared" / "vocabs"
 REAL = ("llama-spm", "llama-bpe", "qwen2", "phi-3", "gpt-2", "deepseek-llm", "starcoder")
 WORD_PIECES = "bert-bge"
 SIZES, LONGEST, RATIO, ATTEMPTS = (1 << 16, 1 << 18, 1 << 20), 2.0, 5.0, 5
-ALPHABETS = ("abcdefghij ", " \n\t\r", "<|im_end|>/s", "é中한हि👋🏽", "\0\x01\x1b\x7f\x9b", "0123456789",
-             "\u202e\u2067\u200e\ufeff\ufffd")
-UNITS = ("a", " ", "the cat sat. ", "7", "\n", "<", "é", "👋", "<|im_end|>", "'s", "中文", "ab", "\t", "\r\n", " \n", "1 ", "a1",
-         "A", "한", "का", "\u0301", "\0", "\ufffd", "</s>", "<0x0A>", "I'll ", '"a": 1, ', "{\n  ", "👩\u200d👧", "aé中")
-MIXES = {"lower": "etaoinshrdlu", "letters": string.ascii_letters, "digits": string.digits, "punctuation": string.punctuation,
-         "ascii": "".join(map(chr, range(128))), "latin-1": "".join(map(chr, range(256))), "spaces": " \n\t\r",
-         "base64": string.ascii_letters + string.digits + "+/", "hex": string.hexdigits[:16],
-         "cjk": "".join(map(chr, range(0x4E00, 0x9FA6))), "hangul": "".join(map(chr, range(0xAC00, 0xD7A4))),
-         "emoji": "".join(map(chr, range(0x1F300, 0x1F700))) + "\u200d\ufe0f", "bmp": "".join(map(chr, range(0x3000)))}
+ALPHABETS = (
+    "abcdefghij ",
+    " \n\t\r",
+    "<|im_end|>/s",
+    "é中한हि👋🏽",
+    "\0\x01\x1b\x7f\x9b",
+    "0123456789",
+    "\u202e\u2067\u200e\ufeff\ufffd",
+)
+UNITS = (
+    "a",
+    " ",
+    "the cat sat. ",
+    "7",
+    "\n",
+    "<",
+    "é",
+    "👋",
+    "<|im_end|>",
+    "'s",
+    "中文",
+    "ab",
+    "\t",
+    "\r\n",
+    " \n",
+    "1 ",
+    "a1",
+    "A",
+    "한",
+    "का",
+    "\u0301",
+    "\0",
+    "\ufffd",
+    "</s>",
+    "<0x0A>",
+    "I'll ",
+    '"a": 1, ',
+    "{\n  ",
+    "👩\u200d👧",
+    "aé中",
+)
+MIXES = {
+    "lower": "etaoinshrdlu",
+    "letters": string.ascii_letters,
+    "digits": string.digits,
+    "punctuation": string.punctuation,
+    "ascii": "".join(map(chr, range(128))),
+    "latin-1": "".join(map(chr, range(256))),
+    "spaces": " \n\t\r",
+    "base64": string.ascii_letters + string.digits + "+/",
+    "hex": string.hexdigits[:16],
+    "cjk": "".join(map(chr, range(0x4E00, 0x9FA6))),
+    "hangul": "".join(map(chr, range(0xAC00, 0xD7A4))),
+    "emoji": "".join(map(chr, range(0x1F300, 0x1F700))) + "\u200d\ufe0f",
+    "bmp": "".join(map(chr, range(0x3000))),
+}
 
 
 def tokenizers(*more: str) -> Iterator[tuple[str, Tokenizer]]:
@@ -69,13 +117,15 @@ def round_trips(folder: Path, seed: int, n: int) -> Figure:
                     faults.append(f"{name} {case}: {text!r} comes back as {back!r}")
                 if any(map(tokenizer.is_control, ids)):
                     faults.append(f"{name} {case}: {text!r} has a control token")
-            except BadVocab:                     # no token for some byte: starcoder's has none for those of rare planes
+            except BadVocab:  # no token for some byte: starcoder's has none for those of rare planes
                 beyond += 1
             except BaseException as error:
                 faults.append(f"{name} {case}: {text!r}: {error!r}")
-    return Figure(f"{n:,} random texts for each of {len(names)} vocabularies ({', '.join(names)})",
-                  f"{len(faults)} exceptions or texts that do not come back; {beyond} typed errors for bytes without a token",
-                  faults)
+    return Figure(
+        f"{n:,} random texts for each of {len(names)} vocabularies ({', '.join(names)})",
+        f"{len(faults)} exceptions or texts that do not come back; {beyond} typed errors for bytes without a token",
+        faults,
+    )
 
 
 def long_texts(seed: int) -> Iterator[tuple[str, str]]:
@@ -107,22 +157,24 @@ def long_ones(folder: Path, seed: int, n: int) -> Figure:
         tokenizer.prepare()
         for kind, text in texts.items():
             taken, ratio = [math.inf], math.inf
-            for _ in range(ATTEMPTS):                    # other programs change the processor's clock within a run
+            for _ in range(ATTEMPTS):  # other programs change the processor's clock within a run
                 if ratio > RATIO:
                     taken = [_seconds(tokenizer, _first_bytes(text, size)) for size in SIZES]
                     ratio = min(ratio, max(later / max(earlier, 0.02) for earlier, later in pairwise(taken)))
             slowest, steepest = max(slowest, taken[-1]), max(steepest, ratio)
             if taken[-1] > LONGEST or ratio > RATIO:
                 faults.append(f"{name}, {kind}: {', '.join(f'{seconds:.2f} s' for seconds in taken)}")
-    return Figure(f"64 KiB, 256 KiB and 1 MiB of {len(texts)} texts",
-                  f"1 MiB in at most {slowest:.2f} s of processor time, four times the text in {steepest:.1f} times as much",
-                  faults)
+    return Figure(
+        f"64 KiB, 256 KiB and 1 MiB of {len(texts)} texts",
+        f"1 MiB in at most {slowest:.2f} s of processor time, four times the text in {steepest:.1f} times as much",
+        faults,
+    )
 
 
 def _seconds(tokenizer: Tokenizer, text: str) -> float:
     """Processor time of its ids."""
     began = time.process_time()
-    with suppress(BadVocab):                     # no token for some byte, as in starcoder's
+    with suppress(BadVocab):  # no token for some byte, as in starcoder's
         tokenizer.encode(text)
     return time.process_time() - began
 

@@ -1,4 +1,5 @@
 """Batches of conversations: each row is one whole conversation from its first token, rows of a batch are of similar length."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -9,12 +10,12 @@ from tokenizer import Conversations
 
 Ids = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
-Row = tuple[Ids, Weights, Ids]               # ids, weights, meanings (-1 where there is none)
-POOL = 40                                    # batches that are sorted by length together
-ABRIDGED, KEPT = 0.8, 6                      # share of rows whose answers stop after so many tokens: more questions for the work
-ABRIDGED_TALKS = 0.3                         # the same of conversations of several questions, which refer to whole answers
-OPENING, OPENING_WEIGHT = 4, 2.0             # the first tokens of an answer decide what it is about, and count more
-CUT_SHARE, CUT_ABOVE, SINKS = 0.1, 200, 4    # of longer conversations some lose a stretch after the sinks, as a full ring does
+Row = tuple[Ids, Weights, Ids]  # ids, weights, meanings (-1 where there is none)
+POOL = 40  # batches that are sorted by length together
+ABRIDGED, KEPT = 0.8, 6  # share of rows whose answers stop after so many tokens: more questions for the work
+ABRIDGED_TALKS = 0.3  # the same of conversations of several questions, which refer to whole answers
+OPENING, OPENING_WEIGHT = 4, 2.0  # the first tokens of an answer decide what it is about, and count more
+CUT_SHARE, CUT_ABOVE, SINKS = 0.1, 200, 4  # of longer conversations some lose a stretch after the sinks, as a full ring does
 
 
 def batches(corpus: Conversations, tokens: int, seed: int, reading: Callable[[], float]) -> Iterator[Row]:
@@ -46,7 +47,7 @@ def _epoch(corpus: Conversations, tokens: int, dice: np.random.Generator, readin
 def _pool(rows: list[Row], tokens: int, dice: np.random.Generator) -> Iterator[Row]:
     rows.sort(key=lambda row: len(row[0]))
     groups: list[list[Row]] = [[]]
-    for row in rows:                         # rows get longer: the newest is the longest
+    for row in rows:  # rows get longer: the newest is the longest
         if groups[-1] and (len(groups[-1]) + 1) * len(row[0]) > tokens:
             groups.append([])
         groups[-1].append(row)
@@ -65,11 +66,11 @@ def _row(corpus: Conversations, number: int, dice: np.random.Generator, reading:
     if len(ids) > CUT_ABOVE and dice.random() < CUT_SHARE:
         begin = int(dice.integers(SINKS + 1, len(ids) - CUT_ABOVE // 2))
         ids, weights, means = (np.concatenate((array[:SINKS], array[begin:])) for array in (ids, weights, means))
-        weights[SINKS] = 0.0                 # nothing foretells the token after the cut
+        weights[SINKS] = 0.0  # nothing foretells the token after the cut
     place = _place_in_answer(weights)
     weights[(place >= 0) & (place < OPENING)] = OPENING_WEIGHT
     if dice.random() < (ABRIDGED if len(answered) < 2 else ABRIDGED_TALKS):
-        weights[place < 0] = 0.0             # answers alone
+        weights[place < 0] = 0.0  # answers alone
         ids, weights, means = (array[place < KEPT] for array in (ids, weights, means))
     return ids, weights, means
 
@@ -78,7 +79,7 @@ def _place_in_answer(weights: Weights) -> npt.NDArray[np.int64]:
     """How many tokens of its answer come before each token; -1 outside of answers, which are the runs of weight 1."""
     inside = weights == 1.0
     numbers = np.arange(len(weights))
-    begins = np.maximum.accumulate(np.where(inside, -1, numbers))          # the last place outside
+    begins = np.maximum.accumulate(np.where(inside, -1, numbers))  # the last place outside
     return np.where(inside, numbers - begins - 1, -1)
 
 

@@ -1,7 +1,8 @@
 """Writes the guide's model card from the file, the evaluation's report and the training run.
 
-    python scripts/guide/card.py edgellm/data/guide.gguf /tmp/guide/report.json /tmp/guide/run edgellm/data/guide.md
+python scripts/guide/card.py edgellm/data/guide.gguf /tmp/guide/report.json /tmp/guide/run edgellm/data/guide.md
 """
+
 from __future__ import annotations
 
 import argparse
@@ -77,12 +78,22 @@ def card(model: Path, report: Path, run: Path, notes: list[str]) -> str:
     transcripts = "".join(_transcript(title, turns) for title, turns in result["transcripts"].items())
     progress = state["progress"]
     return CARD.format(
-        file=model.name, size=model.stat().st_size / 1e6, digest=hashlib.sha256(model.read_bytes()).hexdigest(),
-        parameters=parameters / 1e6, types=", ".join(f"{count} {name}" for name, count in types.items()),
-        tokens=(progress["tokens"] + progress["tokens_before"]) / 1e6, steps=progress["steps"] + progress["steps_before"],
+        file=model.name,
+        size=model.stat().st_size / 1e6,
+        digest=hashlib.sha256(model.read_bytes()).hexdigest(),
+        parameters=parameters / 1e6,
+        types=", ".join(f"{count} {name}" for name, count in types.items()),
+        tokens=(progress["tokens"] + progress["tokens_before"]) / 1e6,
+        steps=progress["steps"] + progress["steps_before"],
         minutes=(progress["seconds"] + progress["seconds_before"]) / 60,
-        right=right, asked=asked, score=right / max(asked, 1), scores="\n".join(rows), transcripts=transcripts,
-        commands=COMMANDS, notes="".join(f"| checked | {note} |\n" for note in notes), **state["shape"],
+        right=right,
+        asked=asked,
+        score=right / max(asked, 1),
+        scores="\n".join(rows),
+        transcripts=transcripts,
+        commands=COMMANDS,
+        notes="".join(f"| checked | {note} |\n" for note in notes),
+        **state["shape"],
     )
 
 

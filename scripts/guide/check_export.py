@@ -1,7 +1,8 @@
 """Checks an exported guide against the trainer: tokens of conversations, F32 logits, the stated size; llama.cpp if asked.
 
-    python scripts/guide/check_export.py /tmp/guide/run --llama-cpp
+python scripts/guide/check_export.py /tmp/guide/run --llama-cpp
 """
+
 from __future__ import annotations
 
 import argparse
@@ -21,7 +22,7 @@ import edgellm
 from edgellm.chat import encode_chat, find_template
 from edgellm.formats.gguf import open_gguf
 
-CEILING = 1e-3                               # of F32 logits: both sides compute in float32, in different orders
+CEILING = 1e-3  # of F32 logits: both sides compute in float32, in different orders
 COUNT = 20
 WORDS = {"five": 5.0, "six": 6.0, "seven": 7.0, "eight": 8.0}
 
@@ -85,8 +86,9 @@ def same_in_llama_cpp(path: Path, tokenizer: GuideTokenizer) -> None:
                     break
                 theirs.append(int(token))
             if ours != theirs:
-                raise SystemExit(f"llama.cpp answers {turns[0][0]!r} differently:\n  {tokenizer.decode(ours)}\n  "
-                                 f"{tokenizer.decode(theirs)}")
+                raise SystemExit(
+                    f"llama.cpp answers {turns[0][0]!r} differently:\n  {tokenizer.decode(ours)}\n  {tokenizer.decode(theirs)}"
+                )
     print(f"llama.cpp: the same greedy tokens for {COUNT} questions")
 
 

@@ -1,7 +1,8 @@
 """Asks an exported guide the held-out questions through edgellm, greedy, and marks the answers; prints five conversations.
 
-    python scripts/guide/evaluate.py edgellm/data/guide.gguf
+python scripts/guide/evaluate.py edgellm/data/guide.gguf
 """
+
 from __future__ import annotations
 
 import argparse
@@ -17,7 +18,7 @@ from rubric import Question, read_questions
 import edgellm
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 160                                  # tokens of an answer
+LIMIT = 160  # tokens of an answer
 Transcript = list[tuple[str, str]]
 
 

@@ -1,7 +1,8 @@
 """Writes the trained guide as a GGUF file of the llama architecture: weights, tokenizer, template, sampling defaults, origin.
 
-    python scripts/guide/export.py /tmp/guide/run edgellm/data/guide.gguf --type Q8_0
+python scripts/guide/export.py /tmp/guide/run edgellm/data/guide.gguf --type Q8_0
 """
+
 from __future__ import annotations
 
 import argparse
@@ -17,8 +18,10 @@ from tokenizer import BOS, EOS, TEMPLATE, UNKNOWN, GuideTokenizer
 TYPES = {"F32": gguf.GGMLQuantizationType.F32, "F16": gguf.GGMLQuantizationType.F16, "Q8_0": gguf.GGMLQuantizationType.Q8_0}
 FILE_TYPES = {"F32": gguf.LlamaFileType.ALL_F32, "F16": gguf.LlamaFileType.MOSTLY_F16, "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0}
 NAME = "edgellm guide"
-DESCRIPTION = ("The guide of edgellm: a tiny chat model, trained from scratch by scripts/guide of the edgellm project on "
-               "conversations that the project's own writer made. It explains edgellm and knows hardly anything else.")
+DESCRIPTION = (
+    "The guide of edgellm: a tiny chat model, trained from scratch by scripts/guide of the edgellm project on "
+    "conversations that the project's own writer made. It explains edgellm and knows hardly anything else."
+)
 # Low: it is asked for facts, and it is too small to be let loose.
 SAMPLING = {"temp": 0.3, "top_p": 0.9, "min_p": 0.1}
 Floats = npt.NDArray[np.float32]
@@ -41,10 +44,15 @@ def tensors(guide: Guide) -> dict[str, Floats]:
         q, k, v = torch.split(block.qkv.weight, [width, kv, kv])
         gate, up = block.gate_up.weight.chunk(2)
         found |= {
-            f"{at}.attn_norm.weight": block.attn_norm, f"{at}.attn_q.weight": _paired(q, shape.heads),
-            f"{at}.attn_k.weight": _paired(k, shape.kv_heads), f"{at}.attn_v.weight": v,
-            f"{at}.attn_output.weight": block.attn_output.weight, f"{at}.ffn_norm.weight": block.ffn_norm,
-            f"{at}.ffn_gate.weight": gate, f"{at}.ffn_up.weight": up, f"{at}.ffn_down.weight": block.ffn_down.weight,
+            f"{at}.attn_norm.weight": block.attn_norm,
+            f"{at}.attn_q.weight": _paired(q, shape.heads),
+            f"{at}.attn_k.weight": _paired(k, shape.kv_heads),
+            f"{at}.attn_v.weight": v,
+            f"{at}.attn_output.weight": block.attn_output.weight,
+            f"{at}.ffn_norm.weight": block.ffn_norm,
+            f"{at}.ffn_gate.weight": gate,
+            f"{at}.ffn_up.weight": up,
+            f"{at}.ffn_down.weight": block.ffn_down.weight,
         }
     return {name: np.ascontiguousarray(value.detach().float().numpy()) for name, value in found.items()}
 
@@ -94,8 +102,13 @@ def _describe(writer: gguf.GGUFWriter, shape: Shape, type_name: str) -> None:
 def _tokens(writer: gguf.GGUFWriter, tokenizer: GuideTokenizer) -> None:
     pieces = tokenizer.pieces
     types = [
-        gguf.TokenType.UNKNOWN if pieces.is_unknown(i) else gguf.TokenType.CONTROL if pieces.is_control(i)
-        else gguf.TokenType.BYTE if pieces.is_byte(i) else gguf.TokenType.NORMAL
+        gguf.TokenType.UNKNOWN
+        if pieces.is_unknown(i)
+        else gguf.TokenType.CONTROL
+        if pieces.is_control(i)
+        else gguf.TokenType.BYTE
+        if pieces.is_byte(i)
+        else gguf.TokenType.NORMAL
         for i in range(len(tokenizer))
     ]
     writer.add_tokenizer_model("llama")
@@ -121,8 +134,10 @@ def main() -> None:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     guide, tokenizer = load_trained(options.folder)
     write(guide, tokenizer, options.output, options.type)
-    print(f"{options.output}: {options.type}, {guide.parameters_in_all / 1e6:.2f} M parameters, "
-          f"{options.output.stat().st_size / 1e6:.2f} MB")
+    print(
+        f"{options.output}: {options.type}, {guide.parameters_in_all / 1e6:.2f} M parameters, "
+        f"{options.output.stat().st_size / 1e6:.2f} MB"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """The guide as a PyTorch module: the llama architecture of GGUF files, with tied embeddings."""
+
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
@@ -54,9 +55,9 @@ class Block(nn.Module):
         s = self.shape
         rows, tokens, _ = x.shape
         qkv = self.qkv(x).view(rows, tokens, s.heads + 2 * s.kv_heads, s.head_size).transpose(1, 2)
-        qk, v = qkv[:, : s.heads + s.kv_heads], qkv[:, s.heads + s.kv_heads:]
+        qk, v = qkv[:, : s.heads + s.kv_heads], qkv[:, s.heads + s.kv_heads :]
         qk = rotate(qk, cos[:tokens].to(qk.dtype), sin[:tokens].to(qk.dtype))
-        q, k = qk[:, : s.heads], qk[:, s.heads:]
+        q, k = qk[:, : s.heads], qk[:, s.heads :]
         repeats = s.heads // s.kv_heads
         y = F.scaled_dot_product_attention(q, k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1), is_causal=True)
         out: Tensor = self.attn_output(y.transpose(1, 2).reshape(rows, tokens, s.width))
@@ -87,8 +88,10 @@ class Reader(nn.Module):
         means = (sums[rows, ends] - sums[rows, begins]) / (ends - begins)[:, None]
         wanted = meanings[rows, ends]
         share = 1.0 / max(len(wanted), 1)
-        return share * (F.cross_entropy(self.last(states[rows, ends]).float(), wanted, reduction="sum")
-                        + 0.5 * F.cross_entropy(self.mean(F.rms_norm(means, means.shape[-1:])).float(), wanted, reduction="sum"))
+        return share * (
+            F.cross_entropy(self.last(states[rows, ends]).float(), wanted, reduction="sum")
+            + 0.5 * F.cross_entropy(self.mean(F.rms_norm(means, means.shape[-1:])).float(), wanted, reduction="sum")
+        )
 
 
 class Guide(nn.Module):
@@ -98,7 +101,7 @@ class Guide(nn.Module):
         super().__init__()
         self.shape = shape
         self.token_embd = nn.Embedding(shape.vocabulary, shape.width)
-        self.blocks: list[Block] = []            # also registered, one by one, so that their types are known
+        self.blocks: list[Block] = []  # also registered, one by one, so that their types are known
         for number in range(shape.layers):
             self.blocks.append(Block(shape))
             self.add_module(f"blk{number}", self.blocks[-1])

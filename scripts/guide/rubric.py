@@ -1,4 +1,5 @@
 """Marks an answer: which facts must be in it, which must not."""
+
 from __future__ import annotations
 
 import re
@@ -20,8 +21,9 @@ class Question:
     def holds(self, answer: str) -> bool:
         """Whether an answer has the right facts."""
         text = " ".join(answer.lower().split())
-        return (all(any(appears(word, text) for word in group) for group in self.wanted)
-                and not any(appears(word, text) for word in self.unwanted))
+        return all(any(appears(word, text) for word in group) for group in self.wanted) and not any(
+            appears(word, text) for word in self.unwanted
+        )
 
 
 def appears(word: str, text: str) -> bool:
@@ -37,6 +39,13 @@ def read_questions(path: Path) -> list[Question]:
     for entry in tomllib.loads(path.read_text(encoding="utf-8"))["question"]:
         if unknown := entry.keys() - {"topic", "ask", "all", "none", "before"}:
             raise ValueError(f"{path.name}: {entry.get('ask')!r} has the unknown key {min(unknown)}")
-        found.append(Question(entry["topic"], entry["ask"], tuple(tuple(group.split("|")) for group in entry["all"]),
-                              tuple(entry.get("none", ())), tuple(entry.get("before", ()))))
+        found.append(
+            Question(
+                entry["topic"],
+                entry["ask"],
+                tuple(tuple(group.split("|")) for group in entry["all"]),
+                tuple(entry.get("none", ())),
+                tuple(entry.get("before", ())),
+            )
+        )
     return found

@@ -1,4 +1,5 @@
 """The guide's tokenizer: SentencePiece BPE with byte fallback, trained on the corpus; conversations as token ids."""
+
 from __future__ import annotations
 
 import json
@@ -19,7 +20,7 @@ TEMPLATE = (
     "{{ '<|' + message['role'] + '|>' + message['content'] | trim + eos_token }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-SAMPLE_LINES = 40_000                       # conversations from which the vocabulary is learned
+SAMPLE_LINES = 40_000  # conversations from which the vocabulary is learned
 Turns = list[tuple[str, str]]
 
 
@@ -33,6 +34,7 @@ def read_corpus(path: Path) -> Iterator[tuple[str, Turns]]:
 
 def train_tokenizer(corpus: Path, model: Path, vocabulary: int, threads: int = 1) -> None:
     """Learn a vocabulary from the corpus and write SentencePiece's model file."""
+
     def texts() -> Iterator[str]:
         for number, (system, turns) in enumerate(read_corpus(corpus)):
             if number >= SAMPLE_LINES:
@@ -44,10 +46,23 @@ def train_tokenizer(corpus: Path, model: Path, vocabulary: int, threads: int = 1
 
     with model.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=texts(), model_writer=file, vocab_size=vocabulary, model_type="bpe", byte_fallback=True,
-            unk_id=UNKNOWN, bos_id=BOS, eos_id=EOS, control_symbols=[USER, ASSISTANT, SYSTEM], add_dummy_prefix=False,
-            normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True, character_coverage=1.0,
-            max_sentence_length=1 << 16, num_threads=threads, minloglevel=2,
+            sentence_iterator=texts(),
+            model_writer=file,
+            vocab_size=vocabulary,
+            model_type="bpe",
+            byte_fallback=True,
+            unk_id=UNKNOWN,
+            bos_id=BOS,
+            eos_id=EOS,
+            control_symbols=[USER, ASSISTANT, SYSTEM],
+            add_dummy_prefix=False,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            split_digits=True,
+            character_coverage=1.0,
+            max_sentence_length=1 << 16,
+            num_threads=threads,
+            minloglevel=2,
         )
 
 
@@ -59,7 +74,7 @@ class Conversations:
     ids: npt.NDArray[np.uint16]
     weights: npt.NDArray[np.float16]
     meanings: npt.NDArray[np.int16]
-    starts: npt.NDArray[np.int64]            # (n + 1,)
+    starts: npt.NDArray[np.int64]  # (n + 1,)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -100,8 +115,9 @@ class GuideTokenizer:
     def decode(self, ids: list[int]) -> str:
         return str(self.pieces.decode(ids))
 
-    def conversation(self, system: str, turns: Turns, dice: random.Random, meanings: Mapping[str, int], *,
-                     user_weight: float) -> tuple[list[int], list[float], list[int]]:
+    def conversation(
+        self, system: str, turns: Turns, dice: random.Random, meanings: Mapping[str, int], *, user_weight: float
+    ) -> tuple[list[int], list[float], list[int]]:
         """Ids, loss weights (1 for answers and their end, `user_weight` for questions, 0 for marks) and meanings."""
         ids = [BOS, *([self.system, *self.encode(system), EOS] if system else [])]
         weights, means = [0.0] * len(ids), [-1] * len(ids)

@@ -1,7 +1,8 @@
 """Trains the guide: tokenizer, then model, within a number of minutes; resumes from its checkpoint.
 
-    python scripts/guide/train.py /tmp/guide/corpus.jsonl /tmp/guide/run --minutes 80 --threads 2
+python scripts/guide/train.py /tmp/guide/corpus.jsonl /tmp/guide/run --minutes 80 --threads 2
 """
+
 from __future__ import annotations
 
 import argparse
@@ -20,10 +21,10 @@ from tokenizer import EOS, Conversations, GuideTokenizer, train_tokenizer
 from torch import Tensor
 
 PROBES = ("what is gguf?", "which model fits 8 gb", "hi!", "who won the world cup in 1990", "how do i leave", "and on a mac?")
-EMBEDDINGS = 0.5                             # of the rate that Muon has for the rest: rare words are overwritten at the full one
-READ_FIRST, READ_LATER = 1.0, 0.5            # share of rows that are only read: in the first part of the time, and afterwards
-READING = 1.0                                # weight of the loss of meanings beside the one of tokens
-WARMUP, FLOOR = 0.03, 0.04                   # of the whole time; of the highest learning rate
+EMBEDDINGS = 0.5  # of the rate that Muon has for the rest: rare words are overwritten at the full one
+READ_FIRST, READ_LATER = 1.0, 0.5  # share of rows that are only read: in the first part of the time, and afterwards
+READING = 1.0  # weight of the loss of meanings beside the one of tokens
+WARMUP, FLOOR = 0.03, 0.04  # of the whole time; of the highest learning rate
 
 
 @dataclasses.dataclass(slots=True)
@@ -51,8 +52,11 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     guide = Guide(shape).to(device)
     reader = Reader(shape, max(meanings().values()) + 1).to(device)
-    print(f"{guide.parameters_in_all / 1e6:.2f} M parameters, {len(corpus)} conversations, "
-          f"{len(corpus.ids) / 1e6:.2f} M tokens, {device}", flush=True)
+    print(
+        f"{guide.parameters_in_all / 1e6:.2f} M parameters, {len(corpus)} conversations, "
+        f"{len(corpus.ids) / 1e6:.2f} M tokens, {device}",
+        flush=True,
+    )
     train(guide, reader, tokenizer, corpus, options, device)
 
 
@@ -100,8 +104,10 @@ def optimisers(guide: Guide, reader: Reader, kind: str, rate: float) -> list[tor
     if kind == "adamw":
         groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
         return [torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95))]
-    return [torch.optim.Muon(matrices, lr=rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.95), weight_decay=0.0)]
+    return [
+        torch.optim.Muon(matrices, lr=rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
 
 
 def rate_at(share: float) -> float:
@@ -111,16 +117,21 @@ def rate_at(share: float) -> float:
     return FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * min(1.0, (share - WARMUP) / (1 - WARMUP))))
 
 
-def train(guide: Guide, reader: Reader, tokenizer: GuideTokenizer, corpus: Conversations, options: argparse.Namespace,
-          device: str) -> None:
+def train(
+    guide: Guide, reader: Reader, tokenizer: GuideTokenizer, corpus: Conversations, options: argparse.Namespace, device: str
+) -> None:
     """Steps until the minutes are over; the checkpoint is written now and then and at the end."""
     path = options.folder / "checkpoint.pt"
     steppers = optimisers(guide, reader, options.optimiser, options.rate)
     resumed = path.exists() or not options.start
     progress = resume(path, guide, reader, steppers, device) if resumed else begin(options.start, guide, reader)
     budget, saved, said, means = options.minutes * 60, time.monotonic(), time.monotonic(), (0.0, 0.0)
-    feed = batches(corpus, options.batch, options.seed + progress.steps,
-                   lambda: READ_FIRST if progress.seconds < options.reading * budget else READ_LATER)
+    feed = batches(
+        corpus,
+        options.batch,
+        options.seed + progress.steps,
+        lambda: READ_FIRST if progress.seconds < options.reading * budget else READ_LATER,
+    )
     while progress.seconds < budget:
         began = time.monotonic()
         batch = [torch.from_numpy(array).to(device) for array in next(feed)]
@@ -131,9 +142,12 @@ def train(guide: Guide, reader: Reader, tokenizer: GuideTokenizer, corpus: Conve
         means = losses if not any(means) else (0.95 * means[0] + 0.05 * losses[0], 0.95 * means[1] + 0.05 * losses[1])
         if time.monotonic() - said > 20:
             said = time.monotonic()
-            print(f"{progress.seconds / 60:6.2f} min  step {progress.steps}  {progress.tokens / 1e6:.2f} M tokens  "
-                  f"{progress.tokens / progress.seconds:.0f} tokens/s  "
-                  f"rate {rate:.5f}  loss {means[0]:.4f}  of reading {means[1]:.4f}", flush=True)
+            print(
+                f"{progress.seconds / 60:6.2f} min  step {progress.steps}  {progress.tokens / 1e6:.2f} M tokens  "
+                f"{progress.tokens / progress.seconds:.0f} tokens/s  "
+                f"rate {rate:.5f}  loss {means[0]:.4f}  of reading {means[1]:.4f}",
+                flush=True,
+            )
         if time.monotonic() - saved > options.save_minutes * 60:
             saved = time.monotonic()
             save(path, guide, reader, steppers, progress)
@@ -142,12 +156,13 @@ def train(guide: Guide, reader: Reader, tokenizer: GuideTokenizer, corpus: Conve
     show_samples(guide, tokenizer, device)
 
 
-def step(guide: Guide, reader: Reader, steppers: list[torch.optim.Optimizer], batch: list[Tensor], rate: float, user: int,
-         device: str) -> tuple[float, float]:
+def step(
+    guide: Guide, reader: Reader, steppers: list[torch.optim.Optimizer], batch: list[Tensor], rate: float, user: int, device: str
+) -> tuple[float, float]:
     """One step of all optimisers; returns the losses of the next tokens and of the meanings."""
     with torch.autocast(device, torch.bfloat16):
         tokens, read = guide.losses(*batch, user, reader)
-    (tokens + READING * read).backward()     # type: ignore[no-untyped-call]  # torch types it so
+    (tokens + READING * read).backward()  # type: ignore[no-untyped-call]  # torch types it so
     torch.nn.utils.clip_grad_norm_(guide.parameters(), 1.0)
     for stepper in steppers:
         slower = len(steppers) > 1 and isinstance(stepper, torch.optim.AdamW)
@@ -159,8 +174,13 @@ def step(guide: Guide, reader: Reader, steppers: list[torch.optim.Optimizer], ba
 
 
 def save(path: Path, guide: Guide, reader: Reader, steppers: list[torch.optim.Optimizer], progress: Progress) -> None:
-    state: dict[str, Any] = {"shape": guide.shape.as_dict(), "model": guide.state_dict(), "reader": reader.state_dict(),
-                             "progress": dataclasses.asdict(progress), "optimisers": [stepper.state_dict() for stepper in steppers]}
+    state: dict[str, Any] = {
+        "shape": guide.shape.as_dict(),
+        "model": guide.state_dict(),
+        "reader": reader.state_dict(),
+        "progress": dataclasses.asdict(progress),
+        "optimisers": [stepper.state_dict() for stepper in steppers],
+    }
     part = path.with_suffix(".part")
     torch.save(state, part)
     part.replace(path)

@@ -1,7 +1,8 @@
 """Writes the guide's corpus: seeded conversations, one JSON object per line, and a summary on stderr.
 
-    python scripts/guide/write_corpus.py /tmp/guide/corpus.jsonl --megabytes 80
+python scripts/guide/write_corpus.py /tmp/guide/corpus.jsonl --megabytes 80
 """
+
 from __future__ import annotations
 
 import argparse
@@ -63,8 +64,11 @@ def main() -> None:
             questions.update(question for question, _ in talk[1])
             if written >= options.megabytes * 1e6:
                 break
-    print(f"{options.output}: {count} conversations, {turns} turns, {len(questions)} different questions, "
-          f"{len(intents())} intents, {written / 1e6:.1f} MB", file=sys.stderr)
+    print(
+        f"{options.output}: {count} conversations, {turns} turns, {len(questions)} different questions, "
+        f"{len(intents())} intents, {written / 1e6:.1f} MB",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 `bytesN` answers how many bytes a token reads that sees N others; `overhead` the peak memory in MiB beside weights, keys and values.
 """
+
 from __future__ import annotations
 
 import random
@@ -20,7 +21,7 @@ def main() -> None:
     path, threads, context, most = sys.argv[1], *(int(argument) for argument in sys.argv[2:5])
     with edgellm.load(path, threads=threads, context=context, parallel=most, mmap="--no-mmap" not in sys.argv) as model:
         rng = random.Random(0)
-        deep: list[int] = []                 # the last prompt of a test at depth: rounds of one test share it
+        deep: list[int] = []  # the last prompt of a test at depth: rounds of one test share it
         for line in sys.stdin:
             if line.startswith("bytes"):
                 print(bytes_of_token(model, int(line.removeprefix("bytes"))), flush=True)
@@ -34,7 +35,7 @@ def main() -> None:
                 print(measure(model, conversations, depth, length).seconds, flush=True)
                 continue
             prompt = [rng.randrange(model.n_vocab) for _ in range(length if kind == "pp" else depth + 1)]
-            if kind == "tg" and depth:           # the prompt is computed before the clock starts, and reused after it
+            if kind == "tg" and depth:  # the prompt is computed before the clock starts, and reused after it
                 deep = prompt = deep if len(deep) == len(prompt) else prompt
                 model.generate(prompt, max_tokens=1, temperature=0, ignore_eos=True)
             start = time.perf_counter()

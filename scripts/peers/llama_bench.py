@@ -1,4 +1,5 @@
 """Runs tests for bench_peers.py with llama-bench, of llama.cpp or of ik_llama.cpp: a run for each repetition, with JSON output."""
+
 from __future__ import annotations
 
 import json

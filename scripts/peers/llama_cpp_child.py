@@ -1,6 +1,7 @@
 """Runs tests for bench_peers.py with llama-cpp-python's low-level calls: MODEL THREADS CONTEXT CONVERSATIONS; one test a line in,
 seconds out. CONTEXT is that of each conversation.
 """
+
 from __future__ import annotations
 
 import random
@@ -11,8 +12,8 @@ from typing import Any
 import llama_cpp
 from llama_cpp_model import open_model
 
-Pointer = Any                    # ctypes handles of llama.cpp
-AT_ONCE = 2048                   # tokens that llama_decode takes in one call
+Pointer = Any  # ctypes handles of llama.cpp
+AT_ONCE = 2048  # tokens that llama_decode takes in one call
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
 """Embeds texts for bench_embed.py with llama-cpp-python's low-level calls: MODEL THREADS BATCH; a file a line in, seconds out."""
+
 from __future__ import annotations
 
 import ctypes
@@ -12,8 +13,8 @@ from typing import Any
 import llama_cpp
 from llama_cpp_model import open_model
 
-Pointer = Any                    # ctypes handles of llama.cpp
-SEQUENCES = 64                   # texts that one call takes at most
+Pointer = Any  # ctypes handles of llama.cpp
+SEQUENCES = 64  # texts that one call takes at most
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 JOB has `context`, `prompts` and `windows` (lists of token ids) and `tokens`: how many to write after each prompt. OUT gets the
 logits of the first configuration: `steps` (prompts, tokens, n_vocab) and `windows` (ids, n_vocab).
 """
+
 from __future__ import annotations
 
 import json
@@ -17,10 +18,13 @@ from llama_cpp_model import open_model
 
 # Name: plain weights, threads, the prompt one token at a time, and llama.cpp's default memory (f16, flash attention).
 CONFIGURATIONS = {
-    "usual": (False, 1, False, False), "plain weights": (True, 1, False, False), "2 threads": (False, 2, False, False),
-    "token by token": (False, 1, True, False), "f16 memory": (False, 1, False, True),
+    "usual": (False, 1, False, False),
+    "plain weights": (True, 1, False, False),
+    "2 threads": (False, 2, False, False),
+    "token by token": (False, 1, True, False),
+    "f16 memory": (False, 1, False, True),
 }
-Pointer = Any                    # ctypes handles of llama.cpp
+Pointer = Any  # ctypes handles of llama.cpp
 
 
 class Context:

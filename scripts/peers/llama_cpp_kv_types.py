@@ -1,4 +1,5 @@
 """Mean KL divergence by type of keys and values with llama-cpp-python, for check_kv_types.py: MODEL TEXT CONTEXT; prints JSON."""
+
 from __future__ import annotations
 
 import json
@@ -28,8 +29,19 @@ def main() -> None:
 
 
 def opened(path: str, context: int, kind: int) -> Any:
-    return llama_cpp.Llama(path, n_ctx=context, n_batch=context, n_ubatch=context, logits_all=True, verbose=False, n_threads=1,
-                           n_threads_batch=1, flash_attn=True, type_k=kind, type_v=kind)
+    return llama_cpp.Llama(
+        path,
+        n_ctx=context,
+        n_batch=context,
+        n_ubatch=context,
+        logits_all=True,
+        verbose=False,
+        n_threads=1,
+        n_threads_batch=1,
+        flash_attn=True,
+        type_k=kind,
+        type_v=kind,
+    )
 
 
 def log_probabilities(model: Any, window: list[int], first: int) -> Any:

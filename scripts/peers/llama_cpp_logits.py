@@ -1,4 +1,5 @@
 """Logits of llama-cpp-python in f32, for check_types.py and check_peer_logits.py: MODEL IDS.npy OUT.npy, and 0 for no repacking."""
+
 import sys
 
 import llama_cpp.llama_cpp as functions

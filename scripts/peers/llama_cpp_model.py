@@ -1,4 +1,5 @@
 """A model opened by llama-cpp-python's low-level calls, for the programs of this folder."""
+
 from __future__ import annotations
 
 import os
@@ -6,10 +7,10 @@ from typing import Any
 
 import llama_cpp
 
-SILENT = llama_cpp.llama_log_callback(lambda level, text, data: None)          # kept: the library calls it to the end
+SILENT = llama_cpp.llama_log_callback(lambda level, text, data: None)  # kept: the library calls it to the end
 
 
-def open_model(path: str) -> Any:                # a ctypes handle
+def open_model(path: str) -> Any:  # a ctypes handle
     """With PEER_PLAIN set without repacked and AMX weights."""
     llama_cpp.llama_log_set(SILENT, None)
     llama_cpp.llama_backend_init()

@@ -1,4 +1,5 @@
 """Perplexity for check_perplexity.py with llama-cpp-python: MODEL TEXT CONTEXT; prints JSON. llama-perplexity's definition."""
+
 from __future__ import annotations
 
 import json
@@ -12,8 +13,9 @@ import numpy as np
 
 def main() -> None:
     path, text, context = sys.argv[1], Path(sys.argv[2]).read_bytes(), int(sys.argv[3])
-    model = llama_cpp.Llama(path, n_ctx=context, n_batch=context, n_ubatch=context, logits_all=True, verbose=False, n_threads=1,
-                            n_threads_batch=1)
+    model = llama_cpp.Llama(
+        path, n_ctx=context, n_batch=context, n_ubatch=context, logits_all=True, verbose=False, n_threads=1, n_threads_batch=1
+    )
     vocabulary = llama_cpp.llama_model_get_vocab(model.model)
     ids, begins = model.tokenize(text, add_bos=True), llama_cpp.llama_vocab_get_add_bos(vocabulary)
     first, total, count = context // 2, 0.0, 0

@@ -1,4 +1,5 @@
 """Quantises a file with llama.cpp in the interpreter that runs this: SOURCE OUT FILE_TYPE THREADS; prints the seconds it took."""
+
 from __future__ import annotations
 
 import ctypes

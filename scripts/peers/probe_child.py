@@ -1,4 +1,5 @@
 """A streaming read for bench_peers.py: THREADS; a line in, 1e9 bytes per second out."""
+
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,5 @@
 """Models whose code lies beside their checkpoints on the hub, as that code defines them, in float64, by its names of tensors."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -54,8 +55,10 @@ def exaone(config: Config, w: Arrays, ids: list[int]) -> Array:
     for layer in range(config["num_layers"]):
         name = f"transformer.h.{layer}"
         y = normed(x, w[f"{name}.ln_1.weight"], eps)
-        q, k, v = ((y @ w[f"{name}.attn.attention.{part}_proj.weight"].T).reshape(len(ids), n, -1)
-                   for part, n in (("q", heads), ("k", kv), ("v", kv)))
+        q, k, v = (
+            (y @ w[f"{name}.attn.attention.{part}_proj.weight"].T).reshape(len(ids), n, -1)
+            for part, n in (("q", heads), ("k", kv), ("v", kv))
+        )
         q, k = (rotated(part, config["rope_theta"], part.shape[-1]) for part in (q, k))
         x = x + attended(q, k, v) @ w[f"{name}.attn.attention.out_proj.weight"].T
         y = normed(x, w[f"{name}.ln_2.weight"], eps)
@@ -88,8 +91,10 @@ def minicpm(config: Config, w: Arrays, ids: list[int]) -> Array:
     for layer in range(config["num_hidden_layers"]):
         name = f"model.layers.{layer}"
         y = normed(x, w[f"{name}.input_layernorm.weight"], eps)
-        q, k, v = ((y @ w[f"{name}.self_attn.{part}_proj.weight"].T).reshape(len(ids), n, -1)
-                   for part, n in (("q", heads), ("k", kv), ("v", kv)))
+        q, k, v = (
+            (y @ w[f"{name}.self_attn.{part}_proj.weight"].T).reshape(len(ids), n, -1)
+            for part, n in (("q", heads), ("k", kv), ("v", kv))
+        )
         q, k = (rotated(part, config["rope_theta"], part.shape[-1]) for part in (q, k))
         x = x + attended(q, k, v) @ w[f"{name}.self_attn.o_proj.weight"].T * factor
         y = normed(x, w[f"{name}.post_attention_layernorm.weight"], eps)
@@ -107,8 +112,14 @@ def bailing_moe_v2(config: Config, w: Arrays, ids: list[int]) -> Array:
         name = f"model.layers.{layer}"
         y = normed(x, w[f"{name}.input_layernorm.weight"], eps) @ w[f"{name}.attention.query_key_value.weight"].T
         q, k, v = (part.reshape(len(ids), -1, dim) for part in np.split(y, [heads * dim, (heads + kv) * dim], axis=-1))
-        q, k = (rotated(normed(part, w[f"{name}.attention.{kind}_layernorm.weight"], eps), config["rope_theta"],
-                        int(dim * config["partial_rotary_factor"])) for part, kind in ((q, "query"), (k, "key")))
+        q, k = (
+            rotated(
+                normed(part, w[f"{name}.attention.{kind}_layernorm.weight"], eps),
+                config["rope_theta"],
+                int(dim * config["partial_rotary_factor"]),
+            )
+            for part, kind in ((q, "query"), (k, "key"))
+        )
         x = x + attended(q, k, v) @ w[f"{name}.attention.dense.weight"].T
         y = normed(x, w[f"{name}.post_attention_layernorm.weight"], eps)
         names = tuple(f"{part}_proj.weight" for part in ("gate", "up", "down"))
@@ -138,8 +149,11 @@ def rwkv7(config: Config, w: Arrays, ids: list[int]) -> Array:
     norms = {"model.layers.0.pre_norm": "token_embd_norm", "model.norm": "output_norm"}
     for layer in range(config["num_hidden_layers"]):
         theirs, ours = f"model.layers.{layer}", f"blk.{layer}"
-        norms |= {f"{theirs}.attn_norm": f"{ours}.attn_norm", f"{theirs}.ffn_norm": f"{ours}.attn_norm_2",
-                  f"{theirs}.attn.g_norm": f"{ours}.time_mix_ln"}
+        norms |= {
+            f"{theirs}.attn_norm": f"{ours}.attn_norm",
+            f"{theirs}.ffn_norm": f"{ours}.attn_norm_2",
+            f"{theirs}.attn.g_norm": f"{ours}.time_mix_ln",
+        }
         found[f"{ours}.time_mix_lerp_fused.weight"] = np.stack([w[f"{theirs}.attn.x_{part}"] for part in "rwkvag"])
         found[f"{ours}.channel_mix_lerp_k.weight"] = w[f"{theirs}.ffn.x_k"]
         for part, name in (("r", "receptance"), ("k", "key"), ("v", "value"), ("o", "output")):
@@ -162,14 +176,21 @@ def rwkv6(config: Config, w: Arrays, ids: list[int]) -> Array:
     for layer in range(config["num_hidden_layers"]):
         theirs, ours = f"rwkv.blocks.{layer}", f"blk.{layer}"
         mix, channels = f"{theirs}.attention", f"{theirs}.feed_forward"
-        norms |= {f"{theirs}.ln1": f"{ours}.attn_norm", f"{theirs}.ln2": f"{ours}.attn_norm_2",
-                  f"{mix}.ln_x": f"{ours}.time_mix_ln"}
+        norms |= {
+            f"{theirs}.ln1": f"{ours}.attn_norm",
+            f"{theirs}.ln2": f"{ours}.attn_norm_2",
+            f"{mix}.ln_x": f"{ours}.time_mix_ln",
+        }
         found |= {f"{ours}.time_mix_lerp_{part}.weight": w[f"{mix}.time_maa_{part}"].reshape(-1) for part in "xwkvrg"}
-        found |= {f"{ours}.time_mix_{part}.weight": w[f"{mix}.{part}.weight"]
-                  for part in ("receptance", "key", "value", "gate", "output")}
-        found |= {f"{ours}.time_mix_w1.weight": w[f"{mix}.time_maa_w1"].T, f"{ours}.time_mix_first.weight": w[f"{mix}.time_faaaa"],
-                  f"{ours}.time_mix_w2.weight": w[f"{mix}.time_maa_w2"].transpose(0, 2, 1),
-                  f"{ours}.time_mix_decay.weight": w[f"{mix}.time_decay"].reshape(-1)}
+        found |= {
+            f"{ours}.time_mix_{part}.weight": w[f"{mix}.{part}.weight"] for part in ("receptance", "key", "value", "gate", "output")
+        }
+        found |= {
+            f"{ours}.time_mix_w1.weight": w[f"{mix}.time_maa_w1"].T,
+            f"{ours}.time_mix_first.weight": w[f"{mix}.time_faaaa"],
+            f"{ours}.time_mix_w2.weight": w[f"{mix}.time_maa_w2"].transpose(0, 2, 1),
+            f"{ours}.time_mix_decay.weight": w[f"{mix}.time_decay"].reshape(-1),
+        }
         found |= {f"{ours}.time_mix_decay_w{i}.weight": w[f"{mix}.time_decay_w{i}"].T for i in (1, 2)}
         found |= {f"{ours}.channel_mix_lerp_{part}.weight": w[f"{channels}.time_maa_{part}"].reshape(-1) for part in "kr"}
         found |= {f"{ours}.channel_mix_{part}.weight": w[f"{channels}.{part}.weight"] for part in ("key", "value", "receptance")}
@@ -178,5 +199,11 @@ def rwkv6(config: Config, w: Arrays, ids: list[int]) -> Array:
 
 
 LOGITS: dict[str, Callable[[Config, Arrays, list[int]], Array]] = {
-    "exaone": exaone, "internlm2": internlm2, "minicpm": minicpm, "bailing_moe_v2": bailing_moe_v2, "rwkv6": rwkv6, "rwkv7": rwkv7}
+    "exaone": exaone,
+    "internlm2": internlm2,
+    "minicpm": minicpm,
+    "bailing_moe_v2": bailing_moe_v2,
+    "rwkv6": rwkv6,
+    "rwkv7": rwkv7,
+}
 """By model type: logits (ids, n_vocab)."""

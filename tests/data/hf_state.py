@@ -1,4 +1,5 @@
 """A GGUF file's tensors as a checkpoint of the Hugging Face hub: the converter's own rules, followed backwards."""
+
 from __future__ import annotations
 
 import json
@@ -22,8 +23,9 @@ def write_state(folder: Path, shapes: Mapping[str, tuple[int, ...]], arrays: Arr
     """
     sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
     starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]), strict=False))
-    numbers = {name: np.arange(start, start + sizes[name], dtype=np.float32).reshape(shapes[name])
-               for name, start in starts.items()}
+    numbers = {
+        name: np.arange(start, start + sizes[name], dtype=np.float32).reshape(shapes[name]) for name, start in starts.items()
+    }
     write_safetensors(folder / "model.safetensors", numbers)
     values = np.full(sum(sizes.values()), np.nan, np.float32)
     with open_mlx_folder(folder) as model:
@@ -31,7 +33,7 @@ def write_state(folder: Path, shapes: Mapping[str, tuple[int, ...]], arrays: Arr
             source = model.source(name)
             if source is not None and name in arrays:
                 values[source.raw(model.file).view(np.float32).astype(np.int64)] = _undone(model, name, arrays[name])
-        for name, start in starts.items():                   # a part that GGUF had whole before llama.cpp split it
+        for name, start in starts.items():  # a part that GGUF had whole before llama.cpp split it
             part, whole = slice(start, start + sizes[name]), arrays.get(model.family.name(name))
             if whole is not None and whole.shape == shapes[name] and np.isnan(values[part]).all():
                 values[part] = whole.reshape(-1)

@@ -1,7 +1,8 @@
 """Makes tests/data/gold/encoder-*.npz: vectors by transformers' own definitions in float32 (run by hand).
 
-    PYTHONPATH=tests:. python tests/data/make_encoder_gold.py      # made with transformers 5.23 and torch 2.13 (CPU)
+PYTHONPATH=tests:. python tests/data/make_encoder_gold.py      # made with transformers 5.23 and torch 2.13 (CPU)
 """
+
 from __future__ import annotations
 
 import sys
@@ -18,10 +19,16 @@ from hf_state import read_shapes, write_state
 from tiny_models import Shape
 from variants import GOLD, fingerprint, tokens
 
-NOMIC = {                        # GGUF's name of a part -> transformers', whose model has no experts: parts of it are put in
-    "attn_output_norm": "post_attention_layernorm", "layer_output_norm": "post_mlp_layernorm", "attn_output": "self_attn.o_proj",
-    "token_embd": "embeddings.word_embeddings", "token_embd_norm": "embeddings.LayerNorm",
-    "token_types": "embeddings.token_type_embeddings", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"}
+NOMIC = {  # GGUF's name of a part -> transformers', whose model has no experts: parts of it are put in
+    "attn_output_norm": "post_attention_layernorm",
+    "layer_output_norm": "post_mlp_layernorm",
+    "attn_output": "self_attn.o_proj",
+    "token_embd": "embeddings.word_embeddings",
+    "token_embd_norm": "embeddings.LayerNorm",
+    "token_types": "embeddings.token_type_embeddings",
+    "ffn_up": "mlp.fc1",
+    "ffn_down": "mlp.fc2",
+}
 
 
 class NomicFeedForward(torch.nn.Module):
@@ -29,8 +36,11 @@ class NomicFeedForward(torch.nn.Module):
 
     def __init__(self, arrays: dict[str, np.ndarray], block: str) -> None:
         super().__init__()
-        self.w = {name.removeprefix(block + "."): torch.tensor(values) for name, values in arrays.items()
-                  if name.startswith(f"{block}.ffn")}
+        self.w = {
+            name.removeprefix(block + "."): torch.tensor(values)
+            for name, values in arrays.items()
+            if name.startswith(f"{block}.ffn")
+        }
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         w, gelu = self.w, torch.nn.functional.gelu
@@ -53,8 +63,15 @@ def with_nomic_parts(model: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.
 
 
 def hf_model(arch: str, s: Shape) -> Any:
-    common = {"vocab_size": s.n_vocab, "hidden_size": s.n_embd, "intermediate_size": s.n_ff, "num_hidden_layers": s.n_layers,
-              "num_attention_heads": s.n_heads, "max_position_embeddings": s.context, "pad_token_id": 0}
+    common = {
+        "vocab_size": s.n_vocab,
+        "hidden_size": s.n_embd,
+        "intermediate_size": s.n_ff,
+        "num_hidden_layers": s.n_layers,
+        "num_attention_heads": s.n_heads,
+        "max_position_embeddings": s.context,
+        "pad_token_id": 0,
+    }
     grouped = {"num_key_value_heads": s.n_kv_heads, "head_dim": s.head_dim, "rms_norm_eps": s.eps}
     rope = {"rope_type": "default", "rope_theta": s.rope_base}
     slides = ["sliding_attention", "full_attention"]
@@ -68,24 +85,54 @@ def hf_model(arch: str, s: Shape) -> Any:
         case "llama-embed":
             return transformers.LlamaModel(transformers.LlamaConfig(**common, **grouped, rope_parameters=rope))
         case "jina-bert-v3":
-            return transformers.JinaEmbeddingsV3Model(transformers.JinaEmbeddingsV3Config(
-                **common, layer_norm_eps=s.eps, rope_parameters=rope, type_vocab_size=2), add_pooling_layer=False)
+            return transformers.JinaEmbeddingsV3Model(
+                transformers.JinaEmbeddingsV3Config(**common, layer_norm_eps=s.eps, rope_parameters=rope, type_vocab_size=2),
+                add_pooling_layer=False,
+            )
         case "qwen3":
             return transformers.Qwen3Model(transformers.Qwen3Config(**common, **grouped, rope_parameters=rope))
         case "gemma-embedding":
             kinds = [slides[layer % 6 == 5] for layer in range(s.n_layers)]
-            return transformers.Gemma3TextModel(transformers.Gemma3TextConfig(
-                **common, **grouped, rope_parameters=two, layer_types=kinds, sliding_window=s.window,
-                query_pre_attn_scalar=s.head_dim, use_bidirectional_attention=True))
+            return transformers.Gemma3TextModel(
+                transformers.Gemma3TextConfig(
+                    **common,
+                    **grouped,
+                    rope_parameters=two,
+                    layer_types=kinds,
+                    sliding_window=s.window,
+                    query_pre_attn_scalar=s.head_dim,
+                    use_bidirectional_attention=True,
+                )
+            )
         case "modern-bert":
             kinds = [slides[layer % 3 == 0] for layer in range(s.n_layers)]
-            return transformers.ModernBertModel(transformers.ModernBertConfig(
-                **common, rope_parameters=two, layer_types=kinds, local_attention=s.window, norm_eps=s.eps, eos_token_id=2,
-                bos_token_id=1, cls_token_id=1, sep_token_id=2))
+            return transformers.ModernBertModel(
+                transformers.ModernBertConfig(
+                    **common,
+                    rope_parameters=two,
+                    layer_types=kinds,
+                    local_attention=s.window,
+                    norm_eps=s.eps,
+                    eos_token_id=2,
+                    bos_token_id=1,
+                    cls_token_id=1,
+                    sep_token_id=2,
+                )
+            )
         case "t5encoder":
-            return transformers.T5EncoderModel(transformers.T5Config(
-                vocab_size=s.n_vocab, d_model=s.n_embd, d_kv=s.head_dim, d_ff=s.n_ff, num_layers=s.n_layers, num_heads=s.n_heads,
-                layer_norm_epsilon=s.eps, feed_forward_proj="gated-gelu", relative_attention_num_buckets=32))
+            return transformers.T5EncoderModel(
+                transformers.T5Config(
+                    vocab_size=s.n_vocab,
+                    d_model=s.n_embd,
+                    d_kv=s.head_dim,
+                    d_ff=s.n_ff,
+                    num_layers=s.n_layers,
+                    num_heads=s.n_heads,
+                    layer_norm_epsilon=s.eps,
+                    feed_forward_proj="gated-gelu",
+                    relative_attention_num_buckets=32,
+                )
+            )
         case "nomic-bert" | "nomic-bert-moe":
             return transformers.NomicBertModel(transformers.NomicBertConfig(**common, layer_norm_eps=s.eps, rope_parameters=rope))
         case _:
@@ -99,8 +146,10 @@ def nomic_state(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
         *block, part, kind = name.split(".")
         prefix = f"layers.{block[1]}." if block else ""
         if part == "attn_qkv":
-            found |= {f"{prefix}self_attn.{n}_proj.{kind}": torch.from_numpy(third.copy())
-                      for n, third in zip("qkv", np.split(values, 3), strict=True)}
+            found |= {
+                f"{prefix}self_attn.{n}_proj.{kind}": torch.from_numpy(third.copy())
+                for n, third in zip("qkv", np.split(values, 3), strict=True)
+            }
         elif part != "output":
             found[f"{prefix}{NOMIC[part]}.{kind}"] = torch.from_numpy(np.array(values, np.float32))
     return found
@@ -108,15 +157,21 @@ def nomic_state(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
 
 def neo_state(arrays: dict[str, np.ndarray], heads: int) -> dict[str, torch.Tensor]:
     """Of EuroBERT, whose heads have halves where these have pairs side by side."""
-    names = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_output": "self_attn.o_proj",
-             "ffn_down": "mlp.down_proj"}
+    names = {
+        "attn_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        "attn_output": "self_attn.o_proj",
+        "ffn_down": "mlp.down_proj",
+    }
     found = {"embed_tokens.weight": arrays["token_embd.weight"], "norm.weight": arrays["enc.output_norm.weight"]}
     for name, values in arrays.items():
         if not name.startswith("blk."):
             continue
         _, number, part, kind = name.split(".")
-        rows = {"attn_qkv": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
-                "ffn_up": ["mlp.gate_proj", "mlp.up_proj"]}.get(part) or [names[part]]
+        rows = {
+            "attn_qkv": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+            "ffn_up": ["mlp.gate_proj", "mlp.up_proj"],
+        }.get(part) or [names[part]]
         for theirs, piece in zip(rows, np.split(values, len(rows)), strict=True):
             if theirs.endswith(("q_proj", "k_proj")):
                 piece = piece.reshape(heads, -1, 2, piece.shape[-1]).swapaxes(1, 2).reshape(piece.shape)

@@ -5,6 +5,7 @@
 Each variant becomes a checkpoint, by the rules of `edgellm convert` followed backwards (hf_state.py), which transformers loads.
 Made with transformers 5.23 and torch 2.13 on a CPU.
 """
+
 from __future__ import annotations
 
 import sys
@@ -25,33 +26,50 @@ from tiny_models import Shape
 from variant import PEER
 from variants import GOLD, ROWS, VARIANTS, Variant, fingerprint, tokens
 
-XIELU = {"alpha_p": 0.7, "alpha_n": 0.4, "beta": 0.5, "eps": -1e-6}         # as tiny_families writes them into metadata
-DOUBLE = {"gemma3n"}        # AltUp takes differences of large numbers: in float32 torch alone is 8e-6 of the largest logit off
+XIELU = {"alpha_p": 0.7, "alpha_n": 0.4, "beta": 0.5, "eps": -1e-6}  # as tiny_families writes them into metadata
+DOUBLE = {"gemma3n"}  # AltUp takes differences of large numbers: in float32 torch alone is 8e-6 of the largest logit off
 
 
 def hf_config(variant: Variant, shape: Shape) -> Any:
     """The config class of the family, filled from the shape and the variant."""
     if variant.arch == "gpt2":
-        return transformers.GPT2Config(vocab_size=shape.n_vocab, n_positions=shape.context, n_embd=shape.n_embd,
-                                       n_layer=shape.n_layers, n_head=shape.n_heads, n_inner=shape.n_ff,
-                                       layer_norm_epsilon=shape.eps, tie_word_embeddings=shape.tied, bos_token_id=1,
-                                       eos_token_id=2)
+        return transformers.GPT2Config(
+            vocab_size=shape.n_vocab,
+            n_positions=shape.context,
+            n_embd=shape.n_embd,
+            n_layer=shape.n_layers,
+            n_head=shape.n_heads,
+            n_inner=shape.n_ff,
+            layer_norm_epsilon=shape.eps,
+            tie_word_embeddings=shape.tied,
+            bos_token_id=1,
+            eos_token_id=2,
+        )
     if variant.arch == "mpt":
         return transformers.MptConfig(vocab_size=shape.n_vocab, **dict(variant.config))
     seeing = ("gemma3", "gemma3n", "gemma4", "llama4", "qwen35", "qwen35moe", *gold_by_name.WITHOUT_HEAD)
     text = "TextConfig" if variant.arch in seeing and variant.arch != "chameleon" else "Config"
     common = {
-        "vocab_size": shape.n_vocab, "hidden_size": shape.n_embd, "intermediate_size": shape.n_ff,
-        "num_hidden_layers": shape.n_layers, "num_attention_heads": shape.n_heads, "rms_norm_eps": shape.eps,
-        "num_key_value_heads": shape.n_kv_heads, "max_position_embeddings": shape.context, "head_dim": shape.head_dim,
-        "tie_word_embeddings": shape.tied, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+        "vocab_size": shape.n_vocab,
+        "hidden_size": shape.n_embd,
+        "intermediate_size": shape.n_ff,
+        "num_hidden_layers": shape.n_layers,
+        "num_attention_heads": shape.n_heads,
+        "rms_norm_eps": shape.eps,
+        "num_key_value_heads": shape.n_kv_heads,
+        "max_position_embeddings": shape.context,
+        "head_dim": shape.head_dim,
+        "tie_word_embeddings": shape.tied,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
         "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_base},
     }
     if variant.arch == "gemma3":
         common |= {"query_pre_attn_scalar": shape.head_dim, "use_bidirectional_attention": False}
     if variant.arch == "falcon":
         del common["head_dim"]
-    if variant.family == "Dots1":                # its defaults are not numbers
+    if variant.family == "Dots1":  # its defaults are not numbers
         common |= {"layer_types": ["full_attention"] * shape.n_layers, "sliding_window": None}
     return getattr(transformers, variant.family + text)(**common | dict(variant.config))
 
@@ -110,7 +128,7 @@ def rwkv_gold(variant: Variant, path: Path, shape: Shape) -> dict[str, Any]:
 
 if __name__ == "__main__":
     GOLD.mkdir(exist_ok=True)
-    wanted = sys.argv[1:] or [name for name, variant in VARIANTS.items() if variant.family != PEER]      # see make_peer_gold.py
+    wanted = sys.argv[1:] or [name for name, variant in VARIANTS.items() if variant.family != PEER]  # see make_peer_gold.py
     with tempfile.TemporaryDirectory() as folder:
         for name in wanted:
             make = double_gold if name in DOUBLE else gold

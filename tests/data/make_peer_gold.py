@@ -4,6 +4,7 @@
 
 Made with llama-cpp-python 0.3.36, with keys and values in f32.
 """
+
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,5 @@
 """RWKV-6 as its paper defines it (Peng et al. 2024, section 4), token by token in float64, as transformers has no class."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from rwkv7_definition import Array, normed, rms_normed, sigmoid
 
-PARTS = "wkvrg"                  # in the order of files
+PARTS = "wkvrg"  # in the order of files
 
 
 def silu(x: Array) -> Array:
@@ -23,11 +24,14 @@ class TimeMix:
 
     def __init__(self, arrays: Mapping[str, Array], number: int, head: int, *, transformed: bool) -> None:
         beginning = f"blk.{number}.time_mix_"
-        self.w = {name.removeprefix(beginning).removesuffix(".weight"): array for name, array in arrays.items()
-                  if name.startswith(beginning)}
+        self.w = {
+            name.removeprefix(beginning).removesuffix(".weight"): array
+            for name, array in arrays.items()
+            if name.startswith(beginning)
+        }
         n = len(self.w["lerp_x"])
         self.head, self.heads, self.transformed = head, n // head, transformed
-        self.seen, self.state = np.zeros(n), np.zeros((n // head, head, head))               # by dims of keys, then of values
+        self.seen, self.state = np.zeros(n), np.zeros((n // head, head, head))  # by dims of keys, then of values
 
     def mixed(self, x: Array) -> dict[str, Array]:
         """ddlerp, equation 10."""
@@ -68,8 +72,11 @@ class ChannelMix:
 
     def __init__(self, arrays: Mapping[str, Array], number: int) -> None:
         beginning = f"blk.{number}.channel_mix_"
-        self.w = {name.removeprefix(beginning).removesuffix(".weight"): array for name, array in arrays.items()
-                  if name.startswith(beginning)}
+        self.w = {
+            name.removeprefix(beginning).removesuffix(".weight"): array
+            for name, array in arrays.items()
+            if name.startswith(beginning)
+        }
         self.seen = np.zeros(len(self.w["lerp_k"]))
 
     def __call__(self, x: Array) -> Array:

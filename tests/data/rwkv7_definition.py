@@ -1,4 +1,5 @@
 """RWKV-7 as its paper defines it (Peng et al. 2025, section 4), token by token in float64, as transformers has no class."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -26,8 +27,11 @@ class Layer:
     """One layer's weights, and what it keeps of the tokens before."""
 
     def __init__(self, arrays: Mapping[str, Array], number: int, head: int) -> None:
-        self.w = {name.removeprefix(f"blk.{number}.").removesuffix(".weight"): array for name, array in arrays.items()
-                  if name.startswith(f"blk.{number}.")}
+        self.w = {
+            name.removeprefix(f"blk.{number}.").removesuffix(".weight"): array
+            for name, array in arrays.items()
+            if name.startswith(f"blk.{number}.")
+        }
         n = len(self.w["attn_norm"])
         self.number, self.heads, self.head = number, n // head, head
         self.seen, self.seen_by_channels, self.state = np.zeros(n), np.zeros(n), np.zeros((n // head, head, head))

@@ -1,4 +1,5 @@
 """Alternating updates of Gemma 3n: a token has several rows, of which a layer computes one and predicts the others."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from edgellm.ops.heads import head_matmul, join
 from edgellm.ops.norm import rms_norm
 
 MOST_ROWS = 64
-FLOOR = 1e-5                     # of the mean square of a projected row, before it gets the size of another one
+FLOOR = 1e-5  # of the mean square of a projected row, before it gets the size of another one
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
 """Attention with rotary positions: sizes of heads, projections, states."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -25,9 +26,9 @@ class Heads:
     dim_v: int
     scale: float
     softcap: float | None = None
-    causal: bool = True                          # whether a token sees only what comes before it
+    causal: bool = True  # whether a token sees only what comes before it
     max_bias: float = 0.0
-    chunked: bool = False                        # whether windows stand side by side
+    chunked: bool = False  # whether windows stand side by side
 
     @property
     def n_q(self) -> int:
@@ -65,8 +66,10 @@ def _layer_heads(keys: Keys, fewest: int, slides: Sequence[bool] = ()) -> tuple[
     softcap = keys.optional("attn_logit_softcapping")
     if not keys.has("attention.key_length") and len({n for n in n_heads if n}) > 1:
         raise keys.bad("attention.key_length", "is missing, though layers have different numbers of heads")
-    return tuple(replace(_heads(keys, n, n_kv, softcap, short), causal=keys.causal) if n and n_kv else None
-                 for n, n_kv, short in zip(n_heads, n_kv_heads, slides or (False,) * keys.n_layers, strict=True))
+    return tuple(
+        replace(_heads(keys, n, n_kv, softcap, short), causal=keys.causal) if n and n_kv else None
+        for n, n_kv, short in zip(n_heads, n_kv_heads, slides or (False,) * keys.n_layers, strict=True)
+    )
 
 
 def _heads(keys: Keys, n: int, n_kv: int, softcap: float | None, slides: bool) -> Heads:
@@ -100,7 +103,8 @@ def layer_windows(keys: Keys, period: int, default: int | None = None, drafting:
 def sliding_layers(keys: Keys, period: int, drafting: int = 0) -> tuple[bool, ...]:
     """Whether each layer slides: every one but every `period`-th, where the file does not list them."""
     return keys.sliding_layers("attention.sliding_window_pattern", drafting) or tuple(
-        layer % period < period - 1 for layer in range(keys.n_layers))
+        layer % period < period - 1 for layer in range(keys.n_layers)
+    )
 
 
 def project_qkv(g: Builder, heads: Heads, block: str, x: Value) -> tuple[Value, Value, Value]:
@@ -121,15 +125,31 @@ def fused_qkv(g: Builder, heads: Heads, block: str, x: Value) -> tuple[Value, Va
     return columns(g, qkv, 0, n_q), columns(g, qkv, n_q, n_q + n_k), columns(g, qkv, n_q + n_k, n_q + n_k + n_v)
 
 
-def attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, window: int | None = None,
-              learned_sinks: str | None = None, relative: tuple[str, int] | None = None) -> Value:
+def attention(
+    g: Builder,
+    heads: Heads,
+    q: Value,
+    k: Value,
+    v: Value,
+    window: int | None = None,
+    learned_sinks: str | None = None,
+    relative: tuple[str, int] | None = None,
+) -> Value:
     """Keys and values go to a state of their own, then every query attends. The last two: see ops.attention.attend."""
     state = kv_write(g, k, v, heads.spec(window))
     return attend(g, q, state, heads.n, heads.scale, heads.softcap, heads.max_bias, learned_sinks, relative)
 
 
-def rotated_attention(g: Builder, heads: Heads, q: Value, k: Value, v: Value, spec: RopeSpec | None,
-                      window: int | None = None, learned_sinks: str | None = None) -> Value:
+def rotated_attention(
+    g: Builder,
+    heads: Heads,
+    q: Value,
+    k: Value,
+    v: Value,
+    spec: RopeSpec | None,
+    window: int | None = None,
+    learned_sinks: str | None = None,
+) -> Value:
     """Rotate queries and keys, then attend. `spec`: None for a layer that knows no positions."""
     if spec is not None:
         q, k = rope(g, q, spec, heads.n), rope(g, k, spec, heads.n_kv)

@@ -1,4 +1,5 @@
 """Layers that draft tokens, after those of the model itself."""
+
 from __future__ import annotations
 
 from edgellm.graph import Builder

@@ -1,4 +1,5 @@
 """BERT's encoder: tokens with their type, and blocks that normalise what they add."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from edgellm.ops.norm import layer_norm
 
 Shapes = Mapping[str, tuple[int, ...]]
 Project = Callable[[Builder, Heads, str, Value], tuple[Value, Value, Value]]
-FeedForward = Callable[[int, Value], Value]      # of a layer
+FeedForward = Callable[[int, Value], Value]  # of a layer
 
 
 def typed_embedding(g: Builder, keys: Keys, tensors: Shapes) -> Value:

@@ -1,4 +1,5 @@
 """Both ends of a language model: token embedding and logits."""
+
 from __future__ import annotations
 
 from edgellm.arch.blocks.norms import norm_epsilon

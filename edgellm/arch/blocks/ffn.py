@@ -1,4 +1,5 @@
 """Feed-forward blocks."""
+
 from __future__ import annotations
 
 from edgellm.errors import Unsupported
@@ -10,8 +11,11 @@ from edgellm.ops.dense import activation, clamp, columns, matmul, mul
 def ffn_lengths(keys: Keys, *, experts: bool = False) -> tuple[int, ...]:
     """The width of each layer's dense feed-forward. Raises BadHParam; Unsupported where layers may have no `experts`."""
     if not experts and (n := keys.integer("expert_count", 0, 2**16, default=0)):
-        raise Unsupported(f"this architecture has no experts, and the file has {n}; take a dense model of the same family",
-                          file=keys.file, field=f"{keys.architecture}.expert_count")
+        raise Unsupported(
+            f"this architecture has no experts, and the file has {n}; take a dense model of the same family",
+            file=keys.file,
+            field=f"{keys.architecture}.expert_count",
+        )
     return keys.per_layer("feed_forward_length")
 
 

@@ -1,4 +1,5 @@
 """Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"): keys and values of all heads are made of one short row."""
+
 from __future__ import annotations
 
 import math
@@ -15,7 +16,7 @@ from edgellm.ops.norm import rms_norm
 from edgellm.ops.rope import rope
 from edgellm.rope import yarn_magnitude
 
-SHORT_EPSILON = 1e-6             # of the norms of short rows, in the makers' code, whatever that of other norms is
+SHORT_EPSILON = 1e-6  # of the norms of short rows, in the makers' code, whatever that of other norms is
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,10 @@ class Latent:
     plain: int
     turned: int
     dim_v: int
-    q_latent: int                                # of the row that queries are made of, 0 where it is the layer's input
+    q_latent: int  # of the row that queries are made of, 0 where it is the layer's input
     split: bool
     scale: float
-    rope: RopeSpec | None                        # None: nothing is turned
+    rope: RopeSpec | None  # None: nothing is turned
     growth: tuple[float, int, int] | None
 
 
@@ -46,17 +47,24 @@ def latent_heads(keys: Keys, g: Builder, style: Literal["norm", "neox"] = "norm"
     spec = rope_spec(keys, g.tensors, g.context, turned, style)
     multiplier = keys.number("rope.scaling.yarn_log_multiplier", default=0.0, zero=True)
     scale = dim_k**-0.5
-    if spec.yarn is not None and multiplier:     # a tenth of the model's mscale_all_dim, which equals its mscale
+    if spec.yarn is not None and multiplier:  # a tenth of the model's mscale_all_dim, which equals its mscale
         mscale = 1.0 - multiplier * math.log(spec.freq_scale)
         scale *= mscale**2
         if not keys.has("rope.scaling.yarn_attn_factor"):
             spec = replace(spec, magnitude=spec.magnitude / yarn_magnitude(1.0 / spec.freq_scale))
     n = max(keys.per_layer("attention.head_count"))
     return Latent(
-        n, keys.integer("attention.kv_lora_rank", 1, MAX_WIDTH), dim_k - turned, turned,
+        n,
+        keys.integer("attention.kv_lora_rank", 1, MAX_WIDTH),
+        dim_k - turned,
+        turned,
         keys.integer(f"attention.value_length{suffix}", 1, MAX_WIDTH, default=max(keys.n_embd // n, 1)),
-        keys.integer("attention.q_lora_rank", 0, MAX_WIDTH, default=0), split, scale, spec if rotates else None,
-        temperature(keys))
+        keys.integer("attention.q_lora_rank", 0, MAX_WIDTH, default=0),
+        split,
+        scale,
+        spec if rotates else None,
+        temperature(keys),
+    )
 
 
 def latent_attention(g: Builder, block: str, x: Value, heads: Latent) -> Value:

@@ -1,4 +1,5 @@
 """Mixtures of experts: the keys that shape them, and the block of routed and shared experts."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from edgellm.ops.dense import activation, add, clamp, matmul, mul, scaled_by
 from edgellm.ops.moe import MAX_GROUPS, Gating, expert_matmul, expert_sum, gated_by, glu_clamped, slot_scale, topk
 
 MAX_EXPERTS = 2**16
-MAX_USED = 256                                   # experts of one token
-GATING = {1: "softmax", 2: "sigmoid", 3: "softmax"}          # expert_gating_func; 3: of the chosen alone, so that they sum to 1
+MAX_USED = 256  # experts of one token
+GATING = {1: "softmax", 2: "sigmoid", 3: "softmax"}  # expert_gating_func; 3: of the chosen alone, so that they sum to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,13 @@ class Experts:
     groups_used: int
     n_ff_shared: int
     act: str = "silu"
-    clamp: float | None = None                   # gpt-oss: limit of gate and up, in the place of `act`
-    plain: bool = False                          # down(act(up(x))), without a gate
-    latent: int = 0                              # row length between two more matrices around routed experts; 0: none
-    weighs_inputs: bool = False                  # whether weights multiply what goes into an expert, not what comes out
-    limit: float | None = None                   # of an expert's activated gate, and of what it multiplies
-    limit_shared: float | None = None            # the same of shared experts
-    limit_up: float | None = None                # of what it multiplies, where that is another one
+    clamp: float | None = None  # gpt-oss: limit of gate and up, in the place of `act`
+    plain: bool = False  # down(act(up(x))), without a gate
+    latent: int = 0  # row length between two more matrices around routed experts; 0: none
+    weighs_inputs: bool = False  # whether weights multiply what goes into an expert, not what comes out
+    limit: float | None = None  # of an expert's activated gate, and of what it multiplies
+    limit_shared: float | None = None  # the same of shared experts
+    limit_up: float | None = None  # of what it multiplies, where that is another one
 
 
 def has_experts(keys: Keys) -> bool:
@@ -71,10 +72,16 @@ def experts_of(keys: Keys, *, gating: Gating = "softmax", normalise: bool, share
     if n % groups or k > n // groups * used:
         raise keys.bad("expert_group_count", f"{k} of {n} experts cannot come from {used} of {groups} groups")
     return Experts(
-        n, k, n_ff, cast(Gating, GATING.get(function, gating)),
+        n,
+        k,
+        n_ff,
+        cast(Gating, GATING.get(function, gating)),
         function == 3 or keys.flag("expert_weights_norm", default=normalise),
-        keys.number("expert_weights_scale", default=1.0, zero=True) or 1.0, groups, used,
-        keys.integer("expert_shared_feed_forward_length", 0, MAX_WIDTH, default=n_ff_shared))
+        keys.number("expert_weights_scale", default=1.0, zero=True) or 1.0,
+        groups,
+        used,
+        keys.integer("expert_shared_feed_forward_length", 0, MAX_WIDTH, default=n_ff_shared),
+    )
 
 
 def leading_dense(keys: Keys, *, default: int = 0) -> int:
@@ -85,12 +92,22 @@ def leading_dense(keys: Keys, *, default: int = 0) -> int:
 def expert_weights(g: Builder, block: str, x: Value, experts: Experts) -> Value:
     """What the experts that each token takes count, 0 for all others."""
     bias = next((name for name in (f"{block}.exp_probs_b.bias", f"{block}.exp_probs_b") if name in g.tensors), None)
-    return topk(g, matmul(g, x, f"{block}.ffn_gate_inp", experts.n), experts.k, experts.gating, normalise=experts.normalise,
-                scale=experts.scale, groups=experts.groups, groups_used=experts.groups_used, bias=bias)
+    return topk(
+        g,
+        matmul(g, x, f"{block}.ffn_gate_inp", experts.n),
+        experts.k,
+        experts.gating,
+        normalise=experts.normalise,
+        scale=experts.scale,
+        groups=experts.groups,
+        groups_used=experts.groups_used,
+        bias=bias,
+    )
 
 
-def routed_experts(g: Builder, block: str, x: Value, experts: Experts, router: Value | None = None,
-                   weights: Value | None = None) -> Value:
+def routed_experts(
+    g: Builder, block: str, x: Value, experts: Experts, router: Value | None = None, weights: Value | None = None
+) -> Value:
     """The weighted sum of the experts that each token takes. `router`: what the router sees, where that is not x; `weights`:
     what it says, where that is known.
     """
@@ -117,7 +134,7 @@ def _inner(g: Builder, block: str, x: Value, weights: Value, experts: Experts) -
         up = expert_matmul(g, x, weights, f"{block}.ffn_up_exps", k, n_ff)
     if experts.clamp is not None:
         return glu_clamped(g, gate, up, experts.clamp)
-    if experts.weighs_inputs:                    # the other factor, up's, comes with the sum: all but the activation is linear
+    if experts.weighs_inputs:  # the other factor, up's, comes with the sum: all but the activation is linear
         gate = slot_scale(g, gate, weights, k)
     return mul(g, clamp(g, activation(g, experts.act, gate), experts.limit), clamp(g, up, experts.limit_up or experts.limit))
 

@@ -1,4 +1,5 @@
 """What norms of a model have in common, and those of heads."""
+
 from __future__ import annotations
 
 from edgellm.arch.blocks.attention import Heads

@@ -1,4 +1,5 @@
 """Per-layer embeddings of Gemma 3n and 4: every token has a short row for each layer, of which single rows are read."""
+
 from __future__ import annotations
 
 import math

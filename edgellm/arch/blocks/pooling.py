@@ -1,4 +1,5 @@
 """The end of an embedding model: the rows of a text become one vector, or a reranker's scores."""
+
 from __future__ import annotations
 
 from edgellm.arch.blocks.norms import norm_epsilon
@@ -9,7 +10,7 @@ from edgellm.ops.dense import activation, matmul
 from edgellm.ops.norm import layer_norm
 from edgellm.ops.pool import POOLINGS, pool, softmax
 
-DENSE = ("dense_2", "dense_3")                   # sentence-transformers' modules behind the pooling
+DENSE = ("dense_2", "dense_3")  # sentence-transformers' modules behind the pooling
 
 
 def pooling_of(keys: Keys) -> str | None:
@@ -41,8 +42,11 @@ def _scores(g: Builder, keys: Keys, x: Value, head: str) -> Value:
         if "cls.norm.weight" in g.tensors:
             x = layer_norm(g, x, "cls.norm", norm_epsilon(keys))
     elif "cls.output.weight" not in g.tensors:
-        raise Unsupported("a reranker needs a classification head (cls.output.weight), which this file lacks; convert it again",
-                          file=keys.file, field=f"{keys.architecture}.pooling_type")
+        raise Unsupported(
+            "a reranker needs a classification head (cls.output.weight), which this file lacks; convert it again",
+            file=keys.file,
+            field=f"{keys.architecture}.pooling_type",
+        )
     if "cls.output.weight" in g.tensors:
         x = matmul(g, x, "cls.output", keys.rows("cls.output.weight"))
     return softmax(g, x) if keys.causal else x

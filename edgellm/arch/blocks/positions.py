@@ -1,4 +1,5 @@
 """Rotary positions, as a file's keys stretch them."""
+
 from __future__ import annotations
 
 from collections.abc import Collection
@@ -9,8 +10,8 @@ from edgellm.graph import RopeSpec
 from edgellm.hparams import MAX_CONTEXT, Keys
 from edgellm.rope import yarn_magnitude
 
-MAX_BASE = 1e12                                  # of rotary frequencies; real ones stay below 2e8
-FACTORS = "rope_freqs.weight"                    # llama3's per-pair divisors
+MAX_BASE = 1e12  # of rotary frequencies; real ones stay below 2e8
+FACTORS = "rope_freqs.weight"  # llama3's per-pair divisors
 Yarn = tuple[float, float, float, int]
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
@@ -19,8 +20,9 @@ def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, styl
     """The rotation of heads of `dim` where all tokens are seen; longrope's long factors serve contexts past the original one."""
     n_rot = _rotated_dims(keys, "rope.dimension_count", dim)
     factor_key = "rope.scaling.factor" if keys.has("rope.scaling.factor") else "rope.scale_linear"
-    kind = keys.text("rope.scaling.type", default="linear" if keys.has(factor_key) else "none",
-                     choices=("none", "linear", "yarn", "longrope"))
+    kind = keys.text(
+        "rope.scaling.type", default="linear" if keys.has(factor_key) else "none", choices=("none", "linear", "yarn", "longrope")
+    )
     factor = keys.number(factor_key, default=1.0)
     original = keys.integer("rope.scaling.original_context_length", 0, MAX_CONTEXT, default=0) or keys.context_length
     magnitude, yarn = _magnitude_and_yarn(keys, kind, factor, original)
@@ -29,9 +31,13 @@ def rope_spec(keys: Keys, tensors: Collection[str], context: int, dim: int, styl
         base *= alpha ** (dim / (dim - 2))
     factors = FACTORS if FACTORS in tensors else LONG if context > original else SHORT
     return RopeSpec(
-        n_rot=n_rot, style=style, base=base,
+        n_rot=n_rot,
+        style=style,
+        base=base,
         freq_scale=1.0 / factor if kind in ("linear", "yarn") else 1.0,
-        factors=factors if factors in tensors else None, magnitude=magnitude, yarn=yarn,
+        factors=factors if factors in tensors else None,
+        magnitude=magnitude,
+        yarn=yarn,
     )
 
 
@@ -42,15 +48,21 @@ def has_sections(keys: Keys) -> bool:
 
 def sliding_rope(keys: Keys, dim: int, base: float) -> RopeSpec:
     """The rotation of heads of `dim` in sliding layers, which no scaling touches. `base`: of files that name none."""
-    return RopeSpec(_rotated_dims(keys, "rope.dimension_count_swa", dim), "neox",
-                    keys.optional("rope.freq_base_swa", above=1.0, high=MAX_BASE) or base)
+    return RopeSpec(
+        _rotated_dims(keys, "rope.dimension_count_swa", dim),
+        "neox",
+        keys.optional("rope.freq_base_swa", above=1.0, high=MAX_BASE) or base,
+    )
 
 
 def _rotated_dims(keys: Keys, key: str, dim: int) -> int:
     n_rot = keys.integer(key, 1, dim, default=dim)
     if n_rot % 2:
-        raise BadHParam(f"{n_rot} rotary dims cannot be paired; the file is damaged or needs an even number", file=keys.file,
-                        field=f"{keys.architecture}.{key}")
+        raise BadHParam(
+            f"{n_rot} rotary dims cannot be paired; the file is damaged or needs an even number",
+            file=keys.file,
+            field=f"{keys.architecture}.{key}",
+        )
     return n_rot
 
 
@@ -68,6 +80,9 @@ def _magnitude_and_yarn(keys: Keys, kind: str, factor: float, original: int) -> 
 def temperature(keys: Keys) -> tuple[float, int, int] | None:
     """By how much queries grow, and each time after how many tokens; None where the file has none of it."""
     growth = keys.optional("attention.temperature_scale")
-    every = keys.integer("attention.temperature_length", 0, MAX_CONTEXT, default=0) or keys.integer(
-        "rope.scaling.original_context_length", 0, MAX_CONTEXT, default=0) or keys.context_length
+    every = (
+        keys.integer("attention.temperature_length", 0, MAX_CONTEXT, default=0)
+        or keys.integer("rope.scaling.original_context_length", 0, MAX_CONTEXT, default=0)
+        or keys.context_length
+    )
     return None if growth is None else (growth, every, 0)

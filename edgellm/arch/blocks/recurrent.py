@@ -1,4 +1,5 @@
 """Layers that keep a state instead of keys and values: Mamba, Mamba 2, the gated delta net."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -12,28 +13,31 @@ from edgellm.ops.heads import join
 from edgellm.ops.norm import rms_norm
 from edgellm.ops.scan import delta_net, ssm_scan
 
-MOST_TAPS = 64                   # of a convolution; real models have 3 or 4
-PERIOD = 4                       # every fourth layer attends where the file says nothing else
-LENGTH_EPSILON = 1e-6            # added to squared lengths of queries and keys: the models' makers have it in their code
+MOST_TAPS = 64  # of a convolution; real models have 3 or 4
+PERIOD = 4  # every fourth layer attends where the file says nothing else
+LENGTH_EPSILON = 1e-6  # added to squared lengths of queries and keys: the models' makers have it in their code
 
 
 @dataclass(frozen=True, slots=True)
 class Ssm:
     """The sizes of recurrent layers, by their keys."""
 
-    taps: int                                    # ssm.conv_kernel
-    inner: int                                   # ssm.inner_size
-    state: int                                   # ssm.state_size
-    rank: int                                    # ssm.time_step_rank
-    groups: int                                  # ssm.group_count
+    taps: int  # ssm.conv_kernel
+    inner: int  # ssm.inner_size
+    state: int  # ssm.state_size
+    rank: int  # ssm.time_step_rank
+    groups: int  # ssm.group_count
 
 
 def ssm_sizes(keys: Keys) -> Ssm:
     """Raises BadHParam."""
     sizes = Ssm(
-        keys.integer("ssm.conv_kernel", 2, MOST_TAPS), keys.integer("ssm.inner_size", 1, MAX_WIDTH),
-        keys.integer("ssm.state_size", 1, 2**16), keys.integer("ssm.time_step_rank", 1, MAX_WIDTH),
-        keys.integer("ssm.group_count", 0, 2**16, default=1) or 1)
+        keys.integer("ssm.conv_kernel", 2, MOST_TAPS),
+        keys.integer("ssm.inner_size", 1, MAX_WIDTH),
+        keys.integer("ssm.state_size", 1, 2**16),
+        keys.integer("ssm.time_step_rank", 1, MAX_WIDTH),
+        keys.integer("ssm.group_count", 0, 2**16, default=1) or 1,
+    )
     if sizes.state % 8:
         raise keys.bad("ssm.state_size", f"{sizes.state} is not a multiple of 8")
     return sizes
@@ -65,8 +69,10 @@ def mamba(g: Builder, block: str, x: Value, sizes: Ssm, norm_eps: float | None, 
     mixed = matmul(g, y, f"{block}.ssm_x", rank + 2 * state)
     dt, b, c = (columns(g, mixed, *part) for part in ((0, rank), (rank, rank + state), (rank + state, rank + 2 * state)))
     if norm_eps is not None:
-        dt, b, c = (rms_norm(g, part, f"{block}.ssm_{name}_norm" if norm_weights else None, norm_eps)
-                    for name, part in (("dt", dt), ("b", b), ("c", c)))
+        dt, b, c = (
+            rms_norm(g, part, f"{block}.ssm_{name}_norm" if norm_weights else None, norm_eps)
+            for name, part in (("dt", dt), ("b", b), ("c", c))
+        )
     step = matmul(g, dt, f"{block}.ssm_dt", inner)
     y = ssm_scan(g, y, step, b, c, block, heads=inner, d_state=state)
     return matmul(g, mul(g, activation(g, "silu", columns(g, both, inner, 2 * inner)), y), f"{block}.ssm_out", g.n(x))
@@ -104,8 +110,9 @@ def gated_delta_net(g: Builder, block: str, x: Value, sizes: Ssm, eps: float, *,
         beta, alpha = (head_columns(g, both, k_heads, start, start + each) for start in (0, each))
     else:
         alpha, beta = (matmul(g, x, f"{block}.{name}", v_heads) for name in ("ssm_alpha", "ssm_beta"))
-    y = delta_net(g, mixed, alpha, beta, block, k_heads=k_heads, v_heads=v_heads, dim_k=dim, dim_v=dim_v, grouped=grouped,
-                  eps=LENGTH_EPSILON)
+    y = delta_net(
+        g, mixed, alpha, beta, block, k_heads=k_heads, v_heads=v_heads, dim_k=dim, dim_v=dim_v, grouped=grouped, eps=LENGTH_EPSILON
+    )
     y = rms_norm(g, y, f"{block}.ssm_norm", eps, v_heads)
     return matmul(g, mul(g, activation(g, "silu", gate), y), f"{block}.ssm_out", g.n(x))
 
@@ -115,7 +122,7 @@ def _projected(g: Builder, block: str, x: Value, sizes: Ssm) -> tuple[Value, Val
     keys, heads = sizes.groups * sizes.state, sizes.groups
     if f"{block}.ssm_in.weight" not in g.tensors:
         return matmul(g, x, f"{block}.attn_qkv", 2 * keys + sizes.inner), matmul(g, x, f"{block}.attn_gate", sizes.inner)
-    both = matmul(g, x, f"{block}.ssm_in", 2 * keys + 2 * sizes.inner)           # Qwen3-Next's first files: by heads of keys
+    both = matmul(g, x, f"{block}.ssm_in", 2 * keys + 2 * sizes.inner)  # Qwen3-Next's first files: by heads of keys
     edges = list(accumulate((sizes.state, sizes.state, sizes.inner // heads, sizes.inner // heads), initial=0))
     q, k, v, gate = (head_columns(g, both, heads, *part) for part in pairwise(edges))
     return join(g, join(g, q, k, 1), v, 1), gate

@@ -1,4 +1,5 @@
 """Layers that attend to the keys and values of an earlier layer instead of their own (Gemma 3n and 4)."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from edgellm.graph import Builder, KVSpec, Value
 from edgellm.hparams import Keys
 from edgellm.ops.attention import kv_write
 
-PARTS = ("attn_k.", "attn_v.", "attn_k_norm.")   # what files may have of layers that need no keys of their own
+PARTS = ("attn_k.", "attn_v.", "attn_k_norm.")  # what files may have of layers that need no keys of their own
 
 
 class SharedStates:

@@ -2,6 +2,7 @@
 
 LLVM's own detection goes by the processor's name and lists no dotprod or i8mm for one that it does not know.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -11,10 +12,15 @@ from pathlib import Path
 
 # LLVM's name -> (word of the auxiliary vector: 16 = AT_HWCAP, 26 = AT_HWCAP2; bit), from Linux' asm/hwcap.h
 HWCAPS: dict[str, tuple[int, int]] = {
-    "neon": (16, 1), "lse": (16, 8), "fullfp16": (16, 10), "dotprod": (16, 20), "i8mm": (26, 13), "bf16": (26, 14),
+    "neon": (16, 1),
+    "lse": (16, 8),
+    "fullfp16": (16, 10),
+    "dotprod": (16, 20),
+    "i8mm": (26, 13),
+    "bf16": (26, 14),
 }
 CPUINFO = {"asimd": "neon", "atomics": "lse", "asimdhp": "fullfp16", "asimddp": "dotprod", "i8mm": "i8mm", "bf16": "bf16"}
-SYSCTLS: dict[str, tuple[bytes, ...]] = {       # macOS: the second name is that of releases before 12
+SYSCTLS: dict[str, tuple[bytes, ...]] = {  # macOS: the second name is that of releases before 12
     "lse": (b"hw.optional.arm.FEAT_LSE", b"hw.optional.armv8_1_atomics"),
     "fullfp16": (b"hw.optional.arm.FEAT_FP16", b"hw.optional.neon_fp16"),
     "dotprod": (b"hw.optional.arm.FEAT_DotProd",),
@@ -41,7 +47,7 @@ def features() -> frozenset[str]:
 def _linux() -> frozenset[str]:
     try:
         getauxval = ctypes.CDLL(None).getauxval
-    except (AttributeError, OSError):            # a C library without it
+    except (AttributeError, OSError):  # a C library without it
         return from_cpuinfo(Path("/proc/cpuinfo"))
     getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
     return from_hwcaps({word: getauxval(word) for word in (16, 26)})
@@ -81,7 +87,7 @@ def from_sysctl(ask: Callable[[bytes], bool]) -> frozenset[str]:
 
 
 def _windows() -> frozenset[str]:
-    kernel32 = getattr(ctypes, "windll").kernel32            # noqa: B009  # mypy knows it on Windows only
+    kernel32 = getattr(ctypes, "windll").kernel32  # noqa: B009  # mypy knows it on Windows only
     return from_processor_features(lambda number: bool(kernel32.IsProcessorFeaturePresent(number)))
 
 

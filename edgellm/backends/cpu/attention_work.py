@@ -5,6 +5,7 @@ multiple of them. Otherwise, of conversations that go on token by token, those t
 chunk, each of which leaves a partial, and `merge` adds these up in the same order: so a long conversation keeps all threads busy,
 and its bits are the same.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ from edgellm.memory.layout import MemoryClass
 from edgellm.memory.ring import Spans
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
-WHOLE_GROUP = -1                                 # instead of a partial's number
-ByChunks = tuple[bool, bool]                     # whether threads share chunks, in steps of one token and of several
+WHOLE_GROUP = -1  # instead of a partial's number
+ByChunks = tuple[bool, bool]  # whether threads share chunks, in steps of one token and of several
 
 
 class AttentionWork:
@@ -40,7 +41,7 @@ class AttentionWork:
         self._words[abi.WORK_MERGES_AT] = abi.WORK_ITEMS + 6 * n_items
         self._items = self._words[abi.WORK_ITEMS : abi.WORK_ITEMS + 6 * n_items].reshape(n_items, 6)
         self._merges = self._words[abi.WORK_ITEMS + 6 * n_items :].reshape(n_merges, 3)
-        self._last: tuple[int, int, int] | None = None       # of a step of one token: what is listed already
+        self._last: tuple[int, int, int] | None = None  # of a step of one token: what is listed already
 
     @property
     def address(self) -> int:
@@ -62,7 +63,7 @@ class AttentionWork:
             assert isinstance(state, CpuState)
             here = (state.kv.table(memory_class), *self._chunks_of(span, span))
             if here != self._last:
-                self._list(batch, memory_class, spans, ends, least=1 if self.by_chunks[0] else None)    # its plan always merges
+                self._list(batch, memory_class, spans, ends, least=1 if self.by_chunks[0] else None)  # its plan always merges
                 self._last = here
             return
         self._last = None

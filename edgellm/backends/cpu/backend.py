@@ -1,4 +1,5 @@
 """The CPU as a back end: what a model needs on it, and what it knows about this machine."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -10,14 +11,14 @@ from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
-LOOKUP_BYTES = 64 << 10                          # a row that is looked up brings the 16 pages around it into memory
+LOOKUP_BYTES = 64 << 10  # a row that is looked up brings the 16 pages around it into memory
 
 
 class CpuBackend:
     """Numba-compiled kernels; weights stay in the file's pages."""
 
     name = "cpu"
-    chunk = 256                                  # enough to share one unpacking of the weights
+    chunk = 256  # enough to share one unpacking of the weights
     kv_tried: tuple[str, ...] = ("f16", "q8_0")
     copies_weights = False
 
@@ -33,8 +34,14 @@ class CpuBackend:
         from edgellm.memory.sizes import kv_bytes
         from edgellm.synthetic_weights import SyntheticWeights
 
-        plan = build_plan(graph, SyntheticWeights(header), layout, kv_type=options.kv_type, threads=options.threads,
-                          threads_batch=options.threads_batch)
+        plan = build_plan(
+            graph,
+            SyntheticWeights(header),
+            layout,
+            kv_type=options.kv_type,
+            threads=options.threads,
+            threads_batch=options.threads_batch,
+        )
         work = plan.arena.nbytes + sum(array.nbytes for array in plan.kept)
         kv = options.parallel * kv_bytes(layout, options.kv_type)
         return BackendNeed(_resident_weights(header, graph, layout.context), kv, work)
@@ -45,12 +52,21 @@ class CpuBackend:
 
         start()
 
-    def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
-                progress: Progress | None = None) -> Executable:
+    def prepare(
+        self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions, progress: Progress | None = None
+    ) -> Executable:
         from edgellm.backends.cpu.executable import prepare
 
-        return prepare(graph, weights, layout, kv_type=options.kv_type, threads=options.threads,
-                       threads_batch=options.threads_batch, parallel=options.parallel, progress=progress)
+        return prepare(
+            graph,
+            weights,
+            layout,
+            kv_type=options.kv_type,
+            threads=options.threads,
+            threads_batch=options.threads_batch,
+            parallel=options.parallel,
+            progress=progress,
+        )
 
     def looks(self) -> Mapping[str, Callable[[], Finding]]:
         from edgellm.backends.cpu.findings import LOOKS
@@ -75,5 +91,6 @@ def _resident_weights(header: GGUFFile, graph: Graph, context: int) -> int:
 
     read = {use.name for use in uses(graph) if use.role != "table"}
     looked_up = {use.name for use in uses(graph) if use.role == "table"} - read
-    return (sum(header.tensors[name].nbytes for name in read if name in header.tensors)
-            + sum(min(header.tensors[name].nbytes, context * LOOKUP_BYTES) for name in looked_up))
+    return sum(header.tensors[name].nbytes for name in read if name in header.tensors) + sum(
+        min(header.tensors[name].nbytes, context * LOOKUP_BYTES) for name in looked_up
+    )

@@ -1,4 +1,5 @@
 """How fast this machine reads memory as a stream: the roof of decoding, measured with our own threads."""
+
 from __future__ import annotations
 
 import time
@@ -10,7 +11,7 @@ from edgellm.backends.cpu.executable import EXECUTOR
 from edgellm.backends.cpu.pool import Pool, Program
 from edgellm.backends.cpu.words import READ
 
-DEFAULT_BYTES = 256 << 20                        # far past any cache, yet small enough for a Raspberry Pi
+DEFAULT_BYTES = 256 << 20  # far past any cache, yet small enough for a Raspberry Pi
 
 
 class ReadProbe:
@@ -20,7 +21,7 @@ class ReadProbe:
         self.threads = system.usable_cores() if threads is None else threads
         self._linker = jit.Linker()
         addresses = jit.kernel_addresses([*EXECUTOR, "probe:read"], jit.choose_isa(), self._linker)
-        self._data = np.ones(nbytes // 8, np.int64)          # written, so that every page is there
+        self._data = np.ones(nbytes // 8, np.int64)  # written, so that every page is there
         self._step = np.zeros(abi.STEP_WORDS, np.int64)
         record = READ.record(step=self._step.ctypes.data, data=self._data.ctypes.data, nbytes=self._data.nbytes)
         records = np.tile(record, (self.threads, 1, 1))

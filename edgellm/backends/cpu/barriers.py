@@ -3,6 +3,7 @@
 A record says of each buffer that it touches how threads partition it. Between two records with equal partitions there is no
 hazard: a thread goes on from one to the other without a barrier. An unknown partition (None) is equal to nothing.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from edgellm.backends.cpu.buffers import Value
 
 Partition = tuple[object, ...] | None
-REPLICATED = 0                                        # instead of a number of pieces: every thread does all of it, for itself
+REPLICATED = 0  # instead of a number of pieces: every thread does all of it, for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class Barriers:
     """The barriers of one table of records, found while it grows."""
 
     def __init__(self) -> None:
-        self._uses: dict[object, set[Use]] = {}              # since the last barrier, by buffer
-        self.before: list[bool] = []                         # per record: whether a barrier stands before it
+        self._uses: dict[object, set[Use]] = {}  # since the last barrier, by buffer
+        self.before: list[bool] = []  # per record: whether a barrier stands before it
 
     def add(self, uses: Sequence[Use]) -> bool:
         """Append a record; whether a barrier stands before it."""
@@ -41,8 +42,10 @@ class Barriers:
         return waits
 
     def _conflict(self, use: Use) -> bool:
-        return any((use.writes or other.writes) and (use.partition is None or use.partition != other.partition)
-                   for other in self._uses.get(use.buffer, ()))
+        return any(
+            (use.writes or other.writes) and (use.partition is None or use.partition != other.partition)
+            for other in self._uses.get(use.buffer, ())
+        )
 
     def produced_locally(self, use: Use) -> bool:
         """Whether the buffer was written since the last barrier, and `use` could follow without another one."""
@@ -70,5 +73,5 @@ def partition_of_one(value: Value, pieces: int | None, threads: int) -> Partitio
         return "own", value.stride
     if not pieces:
         return None
-    even = pieces % threads == 0                 # then the partition is the same as that of any other number of pieces that is even
+    even = pieces % threads == 0  # then the partition is the same as that of any other number of pieces that is even
     return "decode", value.address, value.n, threads if even else pieces

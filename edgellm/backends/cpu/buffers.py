@@ -1,4 +1,5 @@
 """Memory of one plan: row buffers in one block, which values share when their lives do not overlap, aligned to cache lines."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 ALIGNMENT = 64
-SETS_APART = 1 << 11                             # bytes
-Mode = Literal["decode", "batch", "ragged"]      # which table of records: see plan.py
+SETS_APART = 1 << 11  # bytes
+Mode = Literal["decode", "batch", "ragged"]  # which table of records: see plan.py
 MODES: tuple[Mode, ...] = ("decode", "batch", "ragged")
 
 
@@ -38,7 +39,7 @@ class Kernel:
     name: str
 
 
-Argument = int | PerThread | Kernel              # of a record
+Argument = int | PerThread | Kernel  # of a record
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,11 @@ class Arena:
 
     def __init__(self, reserve: int = 0) -> None:
         """`reserve`: bytes that buffers share; one that finds no room there gets memory of its own, which others share then."""
-        self._blocks: list[tuple[npt.NDArray[np.uint8], int, int]] = []      # with their aligned start and end
-        self._highest: list[int] = []                        # end of what was handed out of each
-        self._buffers: dict[int, tuple[int, int]] = {}       # handed out, by number: start and end
-        self._free: list[tuple[int, int]] = []               # start and end, sorted; no two touch
-        self._resting: dict[int, set[str]] = {}              # the tables that have had no barrier since
+        self._blocks: list[tuple[npt.NDArray[np.uint8], int, int]] = []  # with their aligned start and end
+        self._highest: list[int] = []  # end of what was handed out of each
+        self._buffers: dict[int, tuple[int, int]] = {}  # handed out, by number: start and end
+        self._free: list[tuple[int, int]] = []  # start and end, sorted; no two touch
+        self._resting: dict[int, set[str]] = {}  # the tables that have had no barrier since
         self._count = 0
         if reserve:
             self._grow(reserve)
@@ -80,7 +81,7 @@ class Arena:
     def take(self, rows: int, row_bytes: int, n: int, *, replicated: bool = False) -> Value:
         """A buffer of `rows` rows of at least `row_bytes` bytes: the first place where it fits, else a new one."""
         stride = -(-row_bytes // ALIGNMENT) * ALIGNMENT
-        if stride % SETS_APART == 0:             # rows a power of two apart would meet in a few sets of each cache
+        if stride % SETS_APART == 0:  # rows a power of two apart would meet in a few sets of each cache
             stride += ALIGNMENT
         size, index = rows * stride, self._count
         if not any(end - start >= size for start, end in self._free):

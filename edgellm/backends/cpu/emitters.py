@@ -1,4 +1,5 @@
 """The table of emitters, which turn graph ops into records, and what several of them need."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -13,9 +14,9 @@ from edgellm.graph import Node
 from edgellm.weights import Weight
 
 Emitter = Callable[[PlanBuilder, int, Node], None]
-ReadRows = Callable[[Node], tuple[int, ...]]     # of a node's first weight: where rows begin that it multiplies, and how many
+ReadRows = Callable[[Node], tuple[int, ...]]  # of a node's first weight: where rows begin that it multiplies, and how many
 EMITTERS: dict[str, Emitter] = {}
-INTERLEAVED: dict[str, ReadRows] = {}            # of ops that can read their first weight interleaved
+INTERLEAVED: dict[str, ReadRows] = {}  # of ops that can read their first weight interleaved
 
 
 def emitter(*ops: str, interleaved: ReadRows | None = None) -> Callable[[Emitter], Emitter]:

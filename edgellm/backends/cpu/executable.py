@@ -1,4 +1,5 @@
 """A model made ready for the CPU: the plan, its threads and its memory, behind the interface that all back ends share."""
+
 from __future__ import annotations
 
 import time
@@ -24,9 +25,9 @@ from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
-MAX_OUTPUTS = 32                                 # rows of logits in one step; 128k words in f32 are half a MiB a row
-MAX_SEGMENTS = 32                                # conversations in one step
-PART = 2 << 30                                   # bytes of weights times tokens that are computed in one go
+MAX_OUTPUTS = 32  # rows of logits in one step; 128k words in f32 are half a MiB a row
+MAX_SEGMENTS = 32  # conversations in one step
+PART = 2 << 30  # bytes of weights times tokens that are computed in one go
 EXECUTOR = ("executor:start", "executor:walk", "executor:wait")
 
 
@@ -36,8 +37,17 @@ def start() -> None:
     forget_library("libllvmlite")
 
 
-def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-            threads_batch: int | None = None, parallel: int = 1, progress: Progress | None = None) -> CpuExecutable:
+def prepare(
+    graph: Graph,
+    weights: WeightStore,
+    layout: MemoryLayout,
+    *,
+    kv_type: str,
+    threads: int | None,
+    threads_batch: int | None = None,
+    parallel: int = 1,
+    progress: Progress | None = None,
+) -> CpuExecutable:
     """Build the plan of an optimised graph and link its kernels, compiling those that this machine has not seen yet.
 
     `threads` compute single tokens (None: as many as there are cores), `threads_batch` prompts (None: as many as that).
@@ -51,13 +61,22 @@ def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type
     return CpuExecutable(plan, addresses, linker, isa)
 
 
-def build_plan(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None,
-               threads_batch: int | None = None) -> PlanBuilder:
+def build_plan(
+    graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, threads: int | None, threads_batch: int | None = None
+) -> PlanBuilder:
     """The plan of an optimised graph with all its buffers, whose pages nothing has touched yet; no kernel is needed for it."""
     threads = system.usable_cores() if threads is None else threads
-    plan = PlanBuilder(graph, weights, layout, max_tokens=layout.chunk, max_outputs=min(MAX_OUTPUTS, layout.chunk),
-                       max_segments=MAX_SEGMENTS, threads=threads,
-                       threads_batch=threads if threads_batch is None else threads_batch, kv_type=kv_type)
+    plan = PlanBuilder(
+        graph,
+        weights,
+        layout,
+        max_tokens=layout.chunk,
+        max_outputs=min(MAX_OUTPUTS, layout.chunk),
+        max_segments=MAX_SEGMENTS,
+        threads=threads,
+        threads_batch=threads if threads_batch is None else threads_batch,
+        kv_type=kv_type,
+    )
     for index, node in enumerate(graph.nodes):
         if node.op not in EMITTERS:
             raise BackendError(f"the CPU back end has no op {node.op}, which this model needs.")
@@ -90,16 +109,19 @@ class CpuExecutable:
         self.layout, self.max_tokens, self.max_outputs, self.isa = plan.layout, plan.max_tokens, plan.max_outputs, isa
         self._plan, self._linker = plan, linker
         self._timed = dict[Mode, tuple[TimedProgram, Clock]]()
-        self.busy_seconds = 0.0                  # inside plans, of all steps
+        self.busy_seconds = 0.0  # inside plans, of all steps
         self._programs = {mode: plan.program(addresses, mode) for mode in MODES}
-        self._read_by = {mode: np.cumsum([0, *(plan.records[number].weight_bytes for number in plan.chosen(mode))])
-                         for mode in MODES}
+        self._read_by = {
+            mode: np.cumsum([0, *(plan.records[number].weight_bytes for number in plan.chosen(mode))]) for mode in MODES
+        }
         self.pace = Pace(plan.max_tokens)
-        self._outputs = {name: (plan.graph.nodes[value].rows, plan.output_array(value))
-                         for name, value in plan.graph.outputs.items()}
-        self._pool: Pool | None = Pool(plan.most_threads, *(addresses[name] for name in EXECUTOR),
-                                        code=(linker, plan, self._programs))
-        weakref.finalize(self, self._pool.close).atexit = False      # for one that nobody closes: Ctrl-C during `load`
+        self._outputs = {
+            name: (plan.graph.nodes[value].rows, plan.output_array(value)) for name, value in plan.graph.outputs.items()
+        }
+        self._pool: Pool | None = Pool(
+            plan.most_threads, *(addresses[name] for name in EXECUTOR), code=(linker, plan, self._programs)
+        )
+        weakref.finalize(self, self._pool.close).atexit = False  # for one that nobody closes: Ctrl-C during `load`
 
     @property
     def threads(self) -> int:
@@ -149,7 +171,7 @@ class CpuExecutable:
             raise BackendError("this model is closed.")
         self._pool.settle()
         states = [segment.state for segment in batch.segments]
-        self._pool.state = states                # an interrupted plan goes on writing to them
+        self._pool.state = states  # an interrupted plan goes on writing to them
         self._plan.step.fill(batch)
         return self._pool, "decode" if len(batch.tokens) == 1 else "ragged" if self._plan.step.has_merges else "batch"
 

@@ -1,4 +1,5 @@
 """What `edgellm doctor` says of the processor and of the kernels for it."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """Which weights of a model are interleaved in memory: matrices that only products read, or rows are looked up in as well."""
+
 from __future__ import annotations
 
 import ctypes
@@ -17,8 +18,8 @@ from edgellm.graph import Graph
 from edgellm.weights import Weight, WeightStore
 
 WHAT = "repacking the weights"
-ROWS = {"avxvnni": 8, "avx512vnni": 16, "amx": 16}         # of a group, by ISA level: `tile_rows`, where there are kernels
-SLOW_ROWS = frozenset({"Q2_K", "Q3_K", "MXFP4"}) # types that a Zen 5 cannot read at the speed of memory as the file has them
+ROWS = {"avxvnni": 8, "avx512vnni": 16, "amx": 16}  # of a group, by ISA level: `tile_rows`, where there are kernels
+SLOW_ROWS = frozenset({"Q2_K", "Q3_K", "MXFP4"})  # types that a Zen 5 cannot read at the speed of memory as the file has them
 
 
 def interleave(graph: Graph, weights: WeightStore, isa: str, threads: int, parallel: int, progress: Progress | None = None) -> None:
@@ -37,7 +38,7 @@ def interleave(graph: Graph, weights: WeightStore, isa: str, threads: int, paral
                 done += weights[name].data.nbytes
                 if moved and progress is not None:
                     progress(WHAT, done, total)
-        except BaseException:                    # Ctrl-C: wait for those only that are being moved
+        except BaseException:  # Ctrl-C: wait for those only that are being moved
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -46,7 +47,7 @@ class Mover:
     """Moves rows to their places, by a kernel where their bits move as well."""
 
     def __init__(self, types: Collection[str], isa: str, progress: Progress | None = None) -> None:
-        self._linker = jit.Linker()              # the code lives as long as it does
+        self._linker = jit.Linker()  # the code lives as long as it does
         signature = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)
         addresses = jit.kernel_addresses({f"repack:{name}" for name in types if name in PACKED}, isa, self._linker, progress)
         self._kernels = {kernel.partition(":")[2]: signature(address) for kernel, address in addresses.items()}

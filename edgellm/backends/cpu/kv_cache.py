@@ -1,4 +1,5 @@
 """The keys and values of one conversation on the CPU, in pages of slots, and the page tables that kernels read."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -34,8 +35,8 @@ class KVLayout:
     place where keys hold their values. The layers of a model that reads documents take turns in the same place.
     """
 
-    slot_bytes: tuple[int, ...]                  # per memory class: of all its layers
-    keys: Mapping[int, int]                      # by state
+    slot_bytes: tuple[int, ...]  # per memory class: of all its layers
+    keys: Mapping[int, int]  # by state
     values: Mapping[int, int]
 
     @classmethod
@@ -80,8 +81,8 @@ class KVCache:
         """
         memory = self.layout.classes[memory_class]
         if not self.kv.slot_bytes[memory_class]:
-            return                               # a class without layers, as the full one of models whose layers all slide
-        if len(spans) == 1:                      # the usual step: 2 us instead of 40
+            return  # a class without layers, as the full one of models whose layers all slide
+        if len(spans) == 1:  # the usual step: 2 us instead of 40
             slot = int(spans[0, 0])
             index = page_of(memory, slot)
             self._own(memory_class, index)
@@ -89,7 +90,7 @@ class KVCache:
             targets[0, 1:] = ((slot - memory.sinks) % PAGE_SLOTS, PAGE_SLOTS) if index else (slot, sink_slots(memory))
             return
         slots, pages = spans[:, 0], _pages(memory, spans[:, 0])
-        for index in sorted(set(pages.tolist())):    # np.unique would import numpy.ma
+        for index in sorted(set(pages.tolist())):  # np.unique would import numpy.ma
             self._own(memory_class, index)
         np.take(self._addresses[memory_class], pages, out=targets[:, 0])
         is_sink = pages == 0
@@ -111,8 +112,12 @@ class KVCache:
     @property
     def own_bytes(self) -> int:
         """Bytes of the pages that nobody else holds."""
-        return sum(page_bytes(page) for table in self._tables for index, page in enumerate(table)
-                   if page is not None and table.is_own(index))
+        return sum(
+            page_bytes(page)
+            for table in self._tables
+            for index, page in enumerate(table)
+            if page is not None and table.is_own(index)
+        )
 
     def save(self, file: BinaryIO) -> None:
         """Write all pages: per memory class how many, then each with its number (int64, little-endian)."""
@@ -150,6 +155,6 @@ def _starts(arrays: Sequence[npt.NDArray[np.int64]]) -> list[int]:
     return [int(array.ctypes.data) for array in arrays]
 
 
-def _pages(memory: MemoryClass, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:      # Any: of whatever width slots have
+def _pages(memory: MemoryClass, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:  # Any: of whatever width slots have
     """`page_of` for several slots."""
     return np.where(slots < memory.sinks, 0, 1 + (slots - memory.sinks) // PAGE_SLOTS)

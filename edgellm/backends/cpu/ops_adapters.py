@@ -1,4 +1,5 @@
 """How the products of adapters become records."""
+
 from __future__ import annotations
 
 from edgellm.backends.cpu.emitters import count_word, emitter
@@ -14,7 +15,24 @@ def low_rank_add(plan: PlanBuilder, index: int, node: Node) -> None:
     low, base = (plan.values[value] for value in node.inputs)
     out = plan.in_place(index, node.inputs[1]) or plan.output(index)
     one_row = row_bytes(weight.type, node.n)
-    plan.add(f"low_rank:{weight.type.name}", LOW_RANK(
-        weights=weight.address, row_bytes=one_row, n=node.n, ranks=low.n, low=low.at, low_stride=low.stride, base=base.at,
-        base_stride=base.stride, out=out.at, out_stride=out.stride, count=count_word(node)),
-        reads=(base,), whole=(low,), writes=(out,), pieces=node.n, weight_bytes=low.n * one_row)
+    plan.add(
+        f"low_rank:{weight.type.name}",
+        LOW_RANK(
+            weights=weight.address,
+            row_bytes=one_row,
+            n=node.n,
+            ranks=low.n,
+            low=low.at,
+            low_stride=low.stride,
+            base=base.at,
+            base_stride=base.stride,
+            out=out.at,
+            out_stride=out.stride,
+            count=count_word(node),
+        ),
+        reads=(base,),
+        whole=(low,),
+        writes=(out,),
+        pieces=node.n,
+        weight_bytes=low.n * one_row,
+    )

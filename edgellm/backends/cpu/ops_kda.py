@@ -1,4 +1,5 @@
 """How the ops of Kimi Delta Attention become records."""
+
 from __future__ import annotations
 
 import math
@@ -16,10 +17,23 @@ from edgellm.graph import Node
 def decays(plan: PlanBuilder, index: int, node: Node) -> None:
     x, out, heads = plan.values[node.inputs[0]], plan.output(index), cast(int, node.attrs["heads"])
     rates = np.repeat(plan.weights[node.weights[0]].array().reshape(heads), node.n // heads) * math.log2(math.e)
-    plan.add("kda:decays", DECAYS(
-        x=x.at, x_stride=x.stride, out=out.at, out_stride=out.stride, rates=plan.keep(rates.astype(np.float32)),
-        steps=plan.vector(node.weights[1]), n=node.n, count=count_word(node)), reads=(x,), writes=(out,), pieces=node.n,
-        by_rows=node.rows == "T")
+    plan.add(
+        "kda:decays",
+        DECAYS(
+            x=x.at,
+            x_stride=x.stride,
+            out=out.at,
+            out_stride=out.stride,
+            rates=plan.keep(rates.astype(np.float32)),
+            steps=plan.vector(node.weights[1]),
+            n=node.n,
+            count=count_word(node),
+        ),
+        reads=(x,),
+        writes=(out,),
+        pieces=node.n,
+        by_rows=node.rows == "T",
+    )
 
 
 @emitter("kda")
@@ -28,9 +42,29 @@ def kda(plan: PlanBuilder, index: int, node: Node) -> None:
     heads, out, state = cast(int, node.attrs["heads"]), plan.output(index), cast(int, node.attrs["state"])
     dim = node.n // heads
     width = 32 if dim % 32 == 0 else 8
-    plan.add(f"kda:{'wide' if width == 32 else 'narrow'}", KDA(
-        q=q.at, q_stride=q.stride, k=k.at, k_stride=k.stride, v=v.at, v_stride=v.stride, decay=decay.at, decay_stride=decay.stride,
-        beta=beta.at, beta_stride=beta.stride, out=out.at, out_stride=out.stride, heads=heads, dim=dim,
-        eps=float_word(cast(float, node.attrs["eps"])), targets=plan.step.state_targets.ctypes.data,
-        state_at=plan.recurrent.at[state], segments=plan.step.segments.ctypes.data), whole=inputs, writes=(out,),
-        pieces=node.n // width)
+    plan.add(
+        f"kda:{'wide' if width == 32 else 'narrow'}",
+        KDA(
+            q=q.at,
+            q_stride=q.stride,
+            k=k.at,
+            k_stride=k.stride,
+            v=v.at,
+            v_stride=v.stride,
+            decay=decay.at,
+            decay_stride=decay.stride,
+            beta=beta.at,
+            beta_stride=beta.stride,
+            out=out.at,
+            out_stride=out.stride,
+            heads=heads,
+            dim=dim,
+            eps=float_word(cast(float, node.attrs["eps"])),
+            targets=plan.step.state_targets.ctypes.data,
+            state_at=plan.recurrent.at[state],
+            segments=plan.step.segments.ctypes.data,
+        ),
+        whole=inputs,
+        writes=(out,),
+        pieces=node.n // width,
+    )

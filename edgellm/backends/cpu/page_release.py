@@ -1,4 +1,5 @@
 """Pages of a library that will not be needed again: given back, so that they do not count as this process's memory."""
+
 from __future__ import annotations
 
 import ctypes
@@ -7,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-DONT_NEED = 4                                    # MADV_DONTNEED
+DONT_NEED = 4  # MADV_DONTNEED
 RANGE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) .*?(\S*)$")
 SMAPS = Path("/proc/self/smaps")
 

@@ -1,4 +1,5 @@
 """Pages of memory that states are kept in, aligned for kernels, and how they lie in a file."""
+
 from __future__ import annotations
 
 import contextlib
@@ -13,7 +14,7 @@ from edgellm.backends.cpu.buffers import ALIGNMENT
 
 Page = npt.NDArray[np.uint8]
 NUMBER = struct.Struct("<q")
-HUGE_PAGE = 1 << 21                              # bytes, on x86 and mostly on ARM
+HUGE_PAGE = 1 << 21  # bytes, on x86 and mostly on ARM
 
 
 def new_page(nbytes: int) -> Page:
@@ -26,7 +27,7 @@ def new_page(nbytes: int) -> Page:
         raise MemoryError(f"{nbytes} bytes for keys and values") from error
     memory = np.frombuffer(block, np.uint8)
     start = -memory.ctypes.data % HUGE_PAGE
-    with contextlib.suppress(OSError):           # a kernel without them
+    with contextlib.suppress(OSError):  # a kernel without them
         block.madvise(mmap.MADV_HUGEPAGE, start, nbytes // HUGE_PAGE * HUGE_PAGE)
     return memory[start : start + nbytes + ALIGNMENT]
 
@@ -69,5 +70,5 @@ def read_number(file: BinaryIO, most: int) -> int:
 
 def read_page(file: BinaryIO, page: Page) -> None:
     """Its contents. Raises ValueError."""
-    if file.readinto(contents(page)) != page_bytes(page):    # type: ignore[attr-defined]  # every binary file has it
+    if file.readinto(contents(page)) != page_bytes(page):  # type: ignore[attr-defined]  # every binary file has it
         raise ValueError("the file ends within a page")

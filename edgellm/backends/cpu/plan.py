@@ -5,6 +5,7 @@ form) for itself, in a place of its own, and goes on with the rows of the next p
 of several tokens threads share the rows. Where long conversations are among them whose chunks threads share, partials of attention
 are merged besides.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,13 +37,12 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.ops import OPS
 from edgellm.weights import WeightStore
 
-REPLICATED_COLUMNS = 1 << 14                     # of a row that each thread computes for itself rather than wait for the others
-SHARES = (16, 8, 4, 2)                           # chunks per thread with dynamic scheduling
-RESERVE = 2                                      # times what values need at once, for copies of them and buffers at rest
-CHUNK_BYTES = 1 << 17                            # of weights that a chunk has at least: some 10 microseconds of reading
-SMALL_CHUNKS_FROM = 8                            # threads: prompts gain by smaller chunks with 8 and 16, and lose 1 to 3 % with two
-AHEAD_BYTES = 1 << 18                            # of weights that a waiting thread prefetches: second-level caches have 512 KiB
-
+REPLICATED_COLUMNS = 1 << 14  # of a row that each thread computes for itself rather than wait for the others
+SHARES = (16, 8, 4, 2)  # chunks per thread with dynamic scheduling
+RESERVE = 2  # times what values need at once, for copies of them and buffers at rest
+CHUNK_BYTES = 1 << 17  # of weights that a chunk has at least: some 10 microseconds of reading
+SMALL_CHUNKS_FROM = 8  # threads: prompts gain by smaller chunks with 8 and 16, and lose 1 to 3 % with two
+AHEAD_BYTES = 1 << 18  # of weights that a waiting thread prefetches: second-level caches have 512 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Record:
     pieces: int | None
     uses: tuple[Use, ...]
     by_thread: bool
-    weight_bytes: int                            # read once a step, or for each token of it
-    key_bytes: int                               # read for each key that a token sees
-    memory_class: int | None                     # in which those keys are
-    weight_rows: int | None = None               # that threads share in steps of several tokens; None: as many as pieces
-    weights: int | None = None                   # address of weights that threads share row by row, a piece each
+    weight_bytes: int  # read once a step, or for each token of it
+    key_bytes: int  # read for each key that a token sees
+    memory_class: int | None  # in which those keys are
+    weight_rows: int | None = None  # that threads share in steps of several tokens; None: as many as pieces
+    weights: int | None = None  # address of weights that threads share row by row, a piece each
     modes: tuple[Mode, ...] = MODES
 
     @property
@@ -74,8 +74,19 @@ class Record:
 class PlanBuilder:
     """What the emitters of `ops.py` work with: values of nodes, buffers, weights as arrays, and the list of records so far."""
 
-    def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, max_tokens: int, max_outputs: int,
-                 max_segments: int, threads: int, threads_batch: int, kv_type: str) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        weights: WeightStore,
+        layout: MemoryLayout,
+        *,
+        max_tokens: int,
+        max_outputs: int,
+        max_segments: int,
+        threads: int,
+        threads_batch: int,
+        kv_type: str,
+    ) -> None:
         """`threads` walk steps of one token, `threads_batch` those of several."""
         self.graph, self.weights, self.layout = graph, weights, layout
         self.max_tokens, self.max_outputs, self.kv_type = max_tokens, max_outputs, kv_type
@@ -86,19 +97,33 @@ class PlanBuilder:
         self.arena = Arena(RESERVE * self._most_alive())
         self.records: list[Record] = []
         self.barriers: Mapping[Mode, Barriers] = {mode: Barriers() for mode in MODES}
-        self.kept: list[npt.NDArray[np.generic]] = []        # arrays whose addresses stand in records
+        self.kept: list[npt.NDArray[np.generic]] = []  # arrays whose addresses stand in records
         self._vectors: dict[str, int] = {}
-        self._derived: dict[tuple[int, str], Value] = {}     # (node, kernel) -> the quantised copy that it makes
+        self._derived: dict[tuple[int, str], Value] = {}  # (node, kernel) -> the quantised copy that it makes
         self.values: dict[int, Value] = {}
-        self._owner: dict[int, int] = {}                     # view -> the node whose buffer it shares
+        self._owner: dict[int, int] = {}  # view -> the node whose buffer it shares
         self._scratch: dict[int, int] = {}
 
     # --- what emitters call -------------------------------------------------------------------------------------------
-    def add(self, kernel: str, arguments: Sequence[Argument], *, reads: Sequence[Value | object] = (),
-            whole: Sequence[Value | object] = (), writes: Sequence[Value | object] = (), pieces: int | None = None,
-            by_rows: bool = False, by_columns: str = "", by_thread: bool = False, modes: tuple[Mode, ...] = MODES,
-            weight_bytes: int = 0, weight_rows: int | None = None, weights: int | None = None, key_bytes: int = 0,
-            memory_class: int | None = None) -> None:
+    def add(
+        self,
+        kernel: str,
+        arguments: Sequence[Argument],
+        *,
+        reads: Sequence[Value | object] = (),
+        whole: Sequence[Value | object] = (),
+        writes: Sequence[Value | object] = (),
+        pieces: int | None = None,
+        by_rows: bool = False,
+        by_columns: str = "",
+        by_thread: bool = False,
+        modes: tuple[Mode, ...] = MODES,
+        weight_bytes: int = 0,
+        weight_rows: int | None = None,
+        weights: int | None = None,
+        key_bytes: int = 0,
+        memory_class: int | None = None,
+    ) -> None:
         """Append a record.
 
         `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
@@ -123,8 +148,21 @@ class PlanBuilder:
                     decode_partition = partition_of_kept(pieces, self.threads)
                 decode.append(Use(buffer, decode_partition, is_write))
                 batch.append(Use(buffer, batch_partition, is_write))
-        self.records.append(Record(kernel, tuple(arguments), pieces, tuple(decode), by_thread, weight_bytes, key_bytes,
-                                   memory_class, weight_rows, weights, modes))
+        self.records.append(
+            Record(
+                kernel,
+                tuple(arguments),
+                pieces,
+                tuple(decode),
+                by_thread,
+                weight_bytes,
+                key_bytes,
+                memory_class,
+                weight_rows,
+                weights,
+                modes,
+            )
+        )
         for mode, barriers in self.barriers.items():
             uses = () if mode not in modes else decode if mode == "decode" else batch
             if barriers.add(uses):
@@ -189,8 +227,9 @@ class PlanBuilder:
         return -(-self.rows(index) // TILE_COLUMNS) * TILE_COLUMNS
 
     def _take(self, rows: int, row_bytes: int, index: int, *, replicated: bool) -> Value:
-        return self.arena.take(max(rows, self.threads) if replicated else rows, row_bytes, self.graph.nodes[index].n,
-                               replicated=replicated)
+        return self.arena.take(
+            max(rows, self.threads) if replicated else rows, row_bytes, self.graph.nodes[index].n, replicated=replicated
+        )
 
     def vector(self, name: str) -> int:
         """Address of a weight as f32 values: the file's own bytes where they are f32, else a small copy."""
@@ -254,12 +293,13 @@ class PlanBuilder:
             words[:, abi.STEP] = self.step.words.ctypes.data
             for ith in range(threads):
                 words[ith, abi.FIRST_ARGUMENT : abi.FIRST_ARGUMENT + len(record.arguments)] = [
-                    _resolved(argument, ith, decode, addresses) for argument in record.arguments]
+                    _resolved(argument, ith, decode, addresses) for argument in record.arguments
+                ]
             words[:, abi.REPLICATED] = decode and record.replicated
             if barriers.before[number]:
                 table[:, place - 1, abi.BARRIER_AFTER] = 1
-        table[:, -1, abi.BARRIER_AFTER] = 1              # the step ends when all threads are through
-        if not decode or system.cores_differ():              # a single token on equal cores is read 2 % faster in equal shares
+        table[:, -1, abi.BARRIER_AFTER] = 1  # the step ends when all threads are through
+        if not decode or system.cores_differ():  # a single token on equal cores is read 2 % faster in equal shares
             records, ends = [self.records[number] for number in chosen], table[0, :, abi.BARRIER_AFTER]
             for place, chunks in _chunks(records, ends, threads, decode=decode):
                 table[:, place, abi.CHUNKS] = chunks

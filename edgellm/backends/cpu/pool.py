@@ -1,4 +1,5 @@
 """The threads of one model: they walk a plan together, spin between steps for a moment, then park."""
+
 from __future__ import annotations
 
 import ctypes
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from edgellm.backends.cpu import abi
 from edgellm.errors import BackendError
 
-_PATIENCE, _TRIED = abi.STOP * abi.LINE + 1, 4000        # the word; pauses that are timed
+_PATIENCE, _TRIED = abi.STOP * abi.LINE + 1, 4000  # the word; pauses that are timed
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -50,8 +51,8 @@ class Pool:
         `code` holds all that a plan needs but for `state`, so that an interrupted one can be walked to its end at any time.
         """
         self.threads, self._code = threads, code
-        self.state: object = None                # the conversation of the plan that ran last
-        self._program: Program | None = None     # and the plan
+        self.state: object = None  # the conversation of the plan that ran last
+        self._program: Program | None = None  # and the plan
         self._start, self._walk, self._wait = _KERNEL(start), _KERNEL(walk), _KERNEL(wait)
         self._block = np.zeros(abi.LINE * (abi.WORDS + threads) + abi.LINE, np.int64)
         self._address = -(-self._block.ctypes.data // 64) * 64
@@ -68,7 +69,7 @@ class Pool:
             for i in range(1, threads):
                 self._workers.append(threading.Thread(target=self._work, args=(i,), name=f"edgellm-{i}", daemon=True))
                 self._workers[-1].start()
-        except BaseException:                    # Ctrl-C, or no more threads: nobody else knows those that run
+        except BaseException:  # Ctrl-C, or no more threads: nobody else knows those that run
             self.close()
             raise
 
@@ -77,7 +78,7 @@ class Pool:
         self._words[_PATIENCE], seconds = _TRIED, []
         for _ in range(2):
             began = time.perf_counter()
-            self._wait(self._address, 0, 0)      # there is nothing to walk yet
+            self._wait(self._address, 0, 0)  # there is nothing to walk yet
             seconds.append(time.perf_counter() - began)
         return int(_TRIED * abi.IDLE_SECONDS / min(seconds))
 
@@ -86,7 +87,7 @@ class Pool:
         if os.getpid() != self._pid:
             raise BackendError("this model was loaded before fork(); its threads did not come along: load it in the child process.")
         assert program.threads <= self.threads
-        self._program = program                  # the others read it, also when Ctrl-C takes this thread away
+        self._program = program  # the others read it, also when Ctrl-C takes this thread away
         self._start(self._address, program.address, 0)
         self._go()
 
@@ -134,5 +135,5 @@ class Pool:
             self._condition.notify_all()
         if os.getpid() == self._pid:
             for worker in self._workers:
-                if worker.ident is not None and worker is not threading.current_thread():    # garbage is collected anywhere
+                if worker.ident is not None and worker is not threading.current_thread():  # garbage is collected anywhere
                     worker.join()

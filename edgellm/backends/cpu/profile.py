@@ -1,4 +1,5 @@
 """Where the time of a step goes: a real walk over its plan, with a time stamp of every thread before and after each record."""
+
 from __future__ import annotations
 
 import ctypes
@@ -14,10 +15,10 @@ from edgellm.backends.cpu.laps import FIRST_SLOT, LAP, LAST, RECORDS, WAITING, W
 from edgellm.backends.cpu.plan import Record
 from edgellm.backends.cpu.pool import Pool, Program
 
-KERNEL = "lap:lap"                               # what is linked for it
-WAITS, WAKES = "(waiting at barriers)", "(waking threads)"       # kinds that are not of a kernel
-CALIBRATION = 0.02                               # seconds in which the clock's ticks are counted at least
-TRIES = 9                                        # to read two clocks at once
+KERNEL = "lap:lap"  # what is linked for it
+WAITS, WAKES = "(waiting at barriers)", "(waking threads)"  # kinds that are not of a kernel
+CALIBRATION = 0.02  # seconds in which the clock's ticks are counted at least
+TRIES = 9  # to read two clocks at once
 _Lap = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -81,9 +82,9 @@ class TimedProgram(Program):
         began, self.log[:, LAST] = time.perf_counter(), clock.ticks()
         pool.run(self)
         end, seconds = clock.ticks(), time.perf_counter() - began
-        self.log[:, FIRST_SLOT + WAITING] += end - self.log[:, LAST]         # at the last barrier
+        self.log[:, FIRST_SLOT + WAITING] += end - self.log[:, LAST]  # at the last barrier
         slots = self.log[:, FIRST_SLOT:].mean(axis=0) * clock.tick_seconds()
-        times = tuple(zip(records, slots[RECORDS:], strict=False))           # a log ends with its cache line
+        times = tuple(zip(records, slots[RECORDS:], strict=False))  # a log ends with its cache line
         return Timed(seconds, slots[WAKING], slots[WAITING], self.program.barriers, times)
 
 
@@ -93,6 +94,7 @@ def by_kind(timed: Timed, visible: Sequence[int]) -> StepTimes:
     for record, took in timed.records:
         keys = visible[record.memory_class] if record.memory_class is not None else 0
         kind = found.get(record.kernel, KindTime(record.kernel, 0, 0.0, 0))
-        found[record.kernel] = KindTime(record.kernel, kind.calls + 1, kind.seconds + took,
-                                        kind.nbytes + record.weight_bytes + record.key_bytes * keys)
+        found[record.kernel] = KindTime(
+            record.kernel, kind.calls + 1, kind.seconds + took, kind.nbytes + record.weight_bytes + record.key_bytes * keys
+        )
     return StepTimes(timed.seconds, tuple(sorted(found.values(), key=lambda kind: -kind.seconds)))

@@ -1,4 +1,5 @@
 """The recurrent states of one conversation on the CPU: a page for each slot, which holds those of all layers."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ class RecurrentLayout:
     gone, at most as many as one has, for the next: memory that was written before is had sooner than new one.
     """
 
-    at: Mapping[int, int]                        # by state
+    at: Mapping[int, int]  # by state
     nbytes: int
     slots: int
     zeros: Page

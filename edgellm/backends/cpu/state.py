@@ -1,4 +1,5 @@
 """What one conversation keeps between steps on the CPU: keys and values, and recurrent states."""
+
 from __future__ import annotations
 
 from typing import BinaryIO

@@ -1,4 +1,5 @@
 """What changes from step to step, at fixed addresses that kernels read: tokens, positions, spans, rotary tables, counts."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from edgellm.memory.layout import MemoryLayout
 from edgellm.rope import cos_sin, frequencies
 
 Floats = npt.NDArray[np.float32]
-AHEAD = 32                                       # positions
+AHEAD = 32  # positions
 
 
 class RopeTable:
@@ -24,7 +25,7 @@ class RopeTable:
     def __init__(self, spec: RopeSpec, factors: npt.NDArray[np.float32] | None, max_rows: Mapping[Rows, int]) -> None:
         self._spec, self._frequencies, self._max_rows = spec, frequencies(spec, factors), max_rows
         self._tables: dict[Rows, tuple[Floats, Floats]] = {}
-        self._first, self._next = 0, (np.empty(0, np.float32),) * 2      # of positions that follow each other
+        self._first, self._next = 0, (np.empty(0, np.float32),) * 2  # of positions that follow each other
 
     def of(self, rows: Rows) -> tuple[Floats, Floats]:
         """cos and sin of these rows of a step."""
@@ -48,7 +49,7 @@ class RopeTable:
             for mine, given in zip(table, self._next, strict=True):
                 mine[0] = given[at]
 
-    @np.errstate(all="ignore")                   # damaged factors give NaN or Inf logits, which is an error of its own
+    @np.errstate(all="ignore")  # damaged factors give NaN or Inf logits, which is an error of its own
     def _cos_sin(self, positions: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
         return cos_sin(self._spec, positions, *self._frequencies)
 
@@ -63,13 +64,13 @@ class StepBlock:
         self.adapters = np.zeros(max_tokens, np.int32)
         self.output_rows = np.zeros(max_outputs, np.int32)
         self.zeros = np.zeros(max_tokens, np.int32)
-        self.segments = np.zeros((max_segments, 2), np.int64)           # first row, rows
+        self.segments = np.zeros((max_segments, 2), np.int64)  # first row, rows
         self.spans = tuple(np.zeros((max_tokens, 4), np.int32) for _ in layout.classes)
-        self.targets = tuple(np.zeros((max_tokens, 3), np.int64) for _ in layout.classes)      # see KVCache.write_to
-        self.state_targets = np.zeros((max_tokens, 2), np.int64)      # see RecurrentStates.write_to
+        self.targets = tuple(np.zeros((max_tokens, 3), np.int64) for _ in layout.classes)  # see KVCache.write_to
+        self.state_targets = np.zeros((max_tokens, 2), np.int64)  # see RecurrentStates.write_to
         self._layout, self._max_segments = layout, max_segments
         self._max_rows: Mapping[Rows, int] = {"T": max_tokens, "R": max_outputs}
-        self._output_spans: dict[int, npt.NDArray[np.int32]] = {}        # of the wanted rows, by memory class
+        self._output_spans: dict[int, npt.NDArray[np.int32]] = {}  # of the wanted rows, by memory class
         self._work: dict[tuple[int, int, Rows, ByChunks], AttentionWork] = {}
         self._tables: dict[tuple[RopeSpec, str], RopeTable] = {}
 
@@ -94,8 +95,9 @@ class StepBlock:
         """The list of attention's work in layers of a class that take `group` of these rows at a time."""
         key = (memory_class, group, rows, by_chunks)
         if key not in self._work:
-            self._work[key] = AttentionWork(self._layout.classes[memory_class], group, self._max_rows[rows], self._max_segments,
-                                            by_chunks)
+            self._work[key] = AttentionWork(
+                self._layout.classes[memory_class], group, self._max_rows[rows], self._max_segments, by_chunks
+            )
         return self._work[key]
 
     @property

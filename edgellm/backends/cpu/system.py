@@ -1,4 +1,5 @@
 """What the operating system and the processor offer: cores, features, yielding, where the user's cache is."""
+
 from __future__ import annotations
 
 import functools
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from edgellm.backends.cpu import arm
 
-X86_ISAS = ("generic", "avx2", "avxvnni", "avx512vnni", "amx")           # the ladders, lowest first
+X86_ISAS = ("generic", "avx2", "avxvnni", "avx512vnni", "amx")  # the ladders, lowest first
 ARM_ISAS = ("generic", "neon", "dotprod", "i8mm")
 ISAS = (*X86_ISAS, *ARM_ISAS[1:])
 _AVX2 = frozenset({"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"})
@@ -23,12 +24,12 @@ ISA_NEEDS: dict[str, tuple[frozenset[str], ...]] = {
     "avxvnni": (_AVX2 | {"avxvnni"}, _AVX512),
     "avx512vnni": (_AVX512,),
     "amx": (_AVX512 | {"amx-tile", "amx-int8"},),
-    "neon": (frozenset({"neon"}),),                          # Raspberry Pi 4
-    "dotprod": (frozenset({"neon", "lse", "dotprod"}),),     # Raspberry Pi 5, Apple M1
-    "i8mm": (frozenset({"neon", "lse", "dotprod", "i8mm"}),),        # Apple M2, Graviton 3, Snapdragon X
+    "neon": (frozenset({"neon"}),),  # Raspberry Pi 4
+    "dotprod": (frozenset({"neon", "lse", "dotprod"}),),  # Raspberry Pi 5, Apple M1
+    "i8mm": (frozenset({"neon", "lse", "dotprod", "i8mm"}),),  # Apple M2, Graviton 3, Snapdragon X
 }
-FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None     # system call number
-ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1023, 18     # from Linux 5.16 on
+FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None  # system call number
+ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1023, 18  # from Linux 5.16 on
 YIELD_SYMBOL = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
 
@@ -69,8 +70,9 @@ def usable_isas() -> tuple[str, ...]:
     ladder = X86_ISAS if is_x86() else ARM_ISAS if is_arm() else ("generic",)
     if len(ladder) == 1:
         return ladder
-    return tuple(isa for isa in ladder if any(needs <= host_features() for needs in ISA_NEEDS[isa])
-                 and (isa != "amx" or amx_permitted()))
+    return tuple(
+        isa for isa in ladder if any(needs <= host_features() for needs in ISA_NEEDS[isa]) and (isa != "amx" or amx_permitted())
+    )
 
 
 @functools.cache
@@ -96,8 +98,12 @@ def usable_cores() -> int:
 def _distinct_cores(cpus: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> int | None:
     """How many physical cores these logical ones are; None where Linux does not say it of each."""
     try:
-        return len({tuple((root / f"cpu{cpu}/topology/{name}").read_text().strip() for name in ("physical_package_id", "core_id"))
-                    for cpu in cpus})
+        return len(
+            {
+                tuple((root / f"cpu{cpu}/topology/{name}").read_text().strip() for name in ("physical_package_id", "core_id"))
+                for cpu in cpus
+            }
+        )
     except OSError:
         return None
 
@@ -142,7 +148,7 @@ def _quotas(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cg
     for base in (root, root / "cpu"):
         folders = {base}
         for path in paths:
-            folder = base / path.strip("/") if ".." not in path else base        # a container may see its own group as the root
+            folder = base / path.strip("/") if ".." not in path else base  # a container may see its own group as the root
             folders.update(group for group in (folder, *folder.parents) if base in group.parents)
         yield from (quota for folder in folders if (quota := _cgroup_quota(folder)) is not None)
 

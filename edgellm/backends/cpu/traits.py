@@ -20,22 +20,23 @@ sixteens are tiles, and the rows after them lie as they do where there are none.
 Of T rows in either form, at ISA levels with a `tile_offset`, the first sum is f32, and in place of the others is what products
 start from, that offset times the sum of the block; in "q8_whole" each sum is such a product.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 
-SUPERBLOCK = 256                                 # elements that a kernel takes at a time
-BLOCK = 32                                       # activations that share a scale
+SUPERBLOCK = 256  # elements that a kernel takes at a time
+BLOCK = 32  # activations that share a scale
 ROW_ALIGNMENT = 64
-TILE_COLUMNS = 16                                # activation rows of a tile
-PANEL_ROWS = 64                                  # weight rows unpacked at a time: activations are read once per panel
-PANEL_BYTES = 1 << 19                            # of unpacked rows, where more than PANEL_GROUPS groups of 16 fit
-PANEL_GROUPS = 2                                 # of unpacked rows, however long they are
-TOTALS_OF_TILES = 2 * PANEL_ROWS * TILE_COLUMNS * 4              # bytes of a panel's sums with two tiles
-FLOAT_ROWS, FLOAT_COLUMNS = 32, 48               # of products with "f32" activations: that go together, multiples of tiles
-FLOAT_ELEMENTS = 512                             # of longer rows so many at a time
+TILE_COLUMNS = 16  # activation rows of a tile
+PANEL_ROWS = 64  # weight rows unpacked at a time: activations are read once per panel
+PANEL_BYTES = 1 << 19  # of unpacked rows, where more than PANEL_GROUPS groups of 16 fit
+PANEL_GROUPS = 2  # of unpacked rows, however long they are
+TOTALS_OF_TILES = 2 * PANEL_ROWS * TILE_COLUMNS * 4  # bytes of a panel's sums with two tiles
+FLOAT_ROWS, FLOAT_COLUMNS = 32, 48  # of products with "f32" activations: that go together, multiples of tiles
+FLOAT_ELEMENTS = 512  # of longer rows so many at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,27 @@ class Traits:
 
 
 _FLOATS = ("F32", "F16", "BF16")
-_BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "IQ4_XS",
-           "IQ1_S", "IQ2_XXS", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0")
-_HALF_BLOCKS = ("Q2_K", "Q3_K", "Q6_K", "IQ1_M", "IQ2_XS", "IQ2_S", "NVFP4")          # scales for 16 quants
+_BLOCKS = (
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q8_0",
+    "IQ4_NL",
+    "MXFP4",
+    "Q4_K",
+    "Q5_K",
+    "IQ4_XS",
+    "IQ1_S",
+    "IQ2_XXS",
+    "IQ3_XXS",
+    "IQ3_S",
+    "TQ1_0",
+    "TQ2_0",
+    "Q1_0",
+    "Q2_0",
+)
+_HALF_BLOCKS = ("Q2_K", "Q3_K", "Q6_K", "IQ1_M", "IQ2_XS", "IQ2_S", "NVFP4")  # scales for 16 quants
 
 TRAITS: dict[str, Traits] = {
     **{name: Traits(name, "f32", 1e-6) for name in _FLOATS},
@@ -103,7 +122,7 @@ def scratch_bytes(name: str, k: int) -> int:
     the sums of long rows of floats.
     """
     if TRAITS[name].activation == "f32":
-        return FLOAT_ROWS * (FLOAT_COLUMNS + 3) * 64 if k > FLOAT_ELEMENTS else 0            # of 16 lanes each
+        return FLOAT_ROWS * (FLOAT_COLUMNS + 3) * 64 if k > FLOAT_ELEMENTS else 0  # of 16 lanes each
     row_superblock = SUPERBLOCK + 4 * SUPERBLOCK // BLOCK * 4  # quants, and at most two vectors each of scales and mins
     group = 16 * row_superblock
     return TOTALS_OF_TILES + group + max(PANEL_BYTES, PANEL_GROUPS * group * _superblocks(k))

@@ -1,4 +1,5 @@
 """Names for the argument words of a kernel's records, shared by the emitter that fills them and the kernel that reads them."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -41,15 +42,19 @@ class Words:
         """`at` for several names."""
         return tuple(self.at(name) for name in names.split())
 
-    def reader(self, isa: Isa, names: str) -> Any:       # Any: a Numba function has no static type
+    def reader(self, isa: Isa, names: str) -> Any:  # Any: a Numba function has no static type
         """A Numba function of a record's address that gives these words, all integers, as a tuple."""
         from numba import types
 
         from edgellm.backends.cpu.simd.base import I64
 
         offsets = self.offsets(names)
-        return isa.make("arguments", types.UniTuple(types.int64, len(offsets)), (types.int64,),
-                        lambda e, op: [e.load(I64, op, offset) for offset in offsets])
+        return isa.make(
+            "arguments",
+            types.UniTuple(types.int64, len(offsets)),
+            (types.int64,),
+            lambda e, op: [e.load(I64, op, offset) for offset in offsets],
+        )
 
 
 # `targets`: addresses of a token's pages of states, before it and after it; `state_at`: bytes at which a layer's own begins there.
@@ -59,8 +64,7 @@ NORM = Words("x x_stride out out_stride scale scale_stride bias n groups eps cou
 # `act`: 0 where the residual is added; else, with quantised weights only, that is a gate, whose activation multiplies the sum. It
 # is 1 + its place in GATES_OF_PRODUCTS.
 # `whole_tiles`: 1 where rows of activations have no memory after them for the rest of a tile; see traits.py.
-MATMUL = Words("weights row_bytes n k x x_stride out out_stride bias residual residual_stride act count "
-               "scratch whole_tiles")
+MATMUL = Words("weights row_bytes n k x x_stride out out_stride bias residual residual_stride act count scratch whole_tiles")
 QUANTISE = Words("x x_stride k out out_stride count")
 ROPE = Words("x x_stride out out_stride cos sin heads dim n_rot")
 # `value`: a constant as f32; of xielu the address of four.
@@ -69,18 +73,25 @@ SELECT = Words("x x_stride out out_stride wanted n")
 POOL = Words("x x_stride out out_stride segments n")
 TOPK = Words("x x_stride out out_stride chosen chosen_stride bias n k normalise scale groups groups_used count")
 BUCKETS = Words("chosen chosen_stride out experts k count")
-EXPERT_ROWS = Words("x x_stride slot_bytes k out row_bytes slots buckets experts count")       # slot_bytes 0: all have the same
-EXPERTS = Words("kernel weights row_bytes expert_bytes n k x x_row_bytes x_slots out out_stride bias bias_bytes slots chosen "
-                "buckets experts gates gates_stride count scratch work work_floats unit")
+EXPERT_ROWS = Words("x x_stride slot_bytes k out row_bytes slots buckets experts count")  # slot_bytes 0: all have the same
+EXPERTS = Words(
+    "kernel weights row_bytes expert_bytes n k x x_row_bytes x_slots out out_stride bias bias_bytes slots chosen "
+    "buckets experts gates gates_stride count scratch work work_floats unit"
+)
 REPACK = Words("source row_bytes n k out")
 GATED_BY = Words("y y_stride x x_stride out out_stride weight n k count")
-READ = Words("data nbytes seen")                 # `seen` receives a value that depends on every byte
+READ = Words("data nbytes seen")  # `seen` receives a value that depends on every byte
 KV_STORE = Words("k k_stride v v_stride targets keys_at values_at n_kv dim_k dim_v")
 COLUMNS = Words("x x_stride out out_stride pieces width first n count")
-DELTA_NET = Words("x x_stride alpha alpha_stride beta beta_stride out out_stride a dt k_heads v_heads dim_k dim_v grouped eps "
-                  "targets state_at segments")
-SSM_SCAN = Words("x x_stride dt dt_stride b b_stride c c_stride out out_stride a d bias heads n d_state groups targets state_at "
-                 "segments")
+DELTA_NET = Words(
+    "x x_stride alpha alpha_stride beta beta_stride out out_stride a dt k_heads v_heads dim_k dim_v grouped eps "
+    "targets state_at segments"
+)
+SSM_SCAN = Words(
+    "x x_stride dt dt_stride b b_stride c c_stride out out_stride a d bias heads n d_state groups targets state_at segments"
+)
 CONV = Words("x x_stride out out_stride weights bias n size targets state_at segments")
-ATTENTION = Words("q q_stride q_sink q_sink_stride out out_stride spans work n_kv queries dim_k dim_v scale softcap slopes ring "
-                  "sinks sink_slots keys_at values_at partials partial_bytes scratch scratch_bytes learned")
+ATTENTION = Words(
+    "q q_stride q_sink q_sink_stride out out_stride spans work n_kv queries dim_k dim_v scale softcap slopes ring "
+    "sinks sink_slots keys_at values_at partials partial_bytes scratch scratch_bytes learned"
+)

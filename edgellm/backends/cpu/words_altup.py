@@ -1,4 +1,5 @@
 """Argument words of the kernels of Gemma 3n: apart from words.py, for whatever changes there has all kernels compiled again."""
+
 from __future__ import annotations
 
 from edgellm.backends.cpu.words import Words

@@ -1,4 +1,5 @@
 """MLX as a back end: whether this machine has a GPU for it, and what a model needs there."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -16,14 +17,14 @@ from edgellm.memory.kv_types import BLOCK, QUANTISED
 from edgellm.memory.layout import MemoryLayout
 from edgellm.weights import WeightStore
 
-WORK_ROWS = 6                                    # rows of the widest value that MLX holds at a time, per token of a step
+WORK_ROWS = 6  # rows of the widest value that MLX holds at a time, per token of a step
 
 
 class MlxBackend:
     """Apple's array library: GPUs of Macs; its CPU build elsewhere serves tests."""
 
     name = "mlx"
-    chunk = 1024                                 # GPUs need many tokens for their matrix units
+    chunk = 1024  # GPUs need many tokens for their matrix units
     kv_tried: tuple[str, ...] = ("f16",)
     copies_weights = True
 
@@ -54,8 +55,9 @@ class MlxBackend:
     def start(self) -> None:
         """MLX starts by itself."""
 
-    def prepare(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions,
-                progress: Progress | None = None) -> Executable:
+    def prepare(
+        self, graph: Graph, weights: WeightStore, layout: MemoryLayout, options: BackendOptions, progress: Progress | None = None
+    ) -> Executable:
         device.require()
         check_kv_type(layout, options.kv_type)
         from edgellm.backends.mlx.executable import prepare
@@ -78,8 +80,10 @@ class MlxBackend:
 def check_kv_type(layout: MemoryLayout, kv_type: str) -> None:
     """Raises BackendError for keys and values that cannot be kept in this type."""
     if kv_type in QUANTISED and any(spec.v_is_k_prefix and spec.dim_v % BLOCK for _, spec, _ in layout.kv):
-        raise BackendError(f"kv_type={kv_type!r} rotates {BLOCK} numbers together, and values within this model's keys do not come "
-                           "in such pieces; choose f16 or f32.")
+        raise BackendError(
+            f"kv_type={kv_type!r} rotates {BLOCK} numbers together, and values within this model's keys do not come "
+            "in such pieces; choose f16 or f32."
+        )
 
 
 def _by_layer(layout: MemoryLayout) -> MemoryLayout:
@@ -90,8 +94,11 @@ def _by_layer(layout: MemoryLayout) -> MemoryLayout:
 def _finding() -> Finding:
     apple = device.is_apple_silicon()
     if importlib.util.find_spec("mlx") is None:
-        return Finding("MLX", "missing", "install edgellm again, with its dependencies") if apple else \
-            Finding("MLX", "for Apple Silicon only; models run on the processor here")
+        return (
+            Finding("MLX", "missing", "install edgellm again, with its dependencies")
+            if apple
+            else Finding("MLX", "for Apple Silicon only; models run on the processor here")
+        )
     try:
         device.require()
     except BackendError as error:

@@ -1,4 +1,5 @@
 """Where MLX computes on this machine: the GPU of a Mac or the CPU build elsewhere, its memory limits and its cache."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -8,8 +9,8 @@ import threading
 
 from edgellm.errors import BackendError
 
-CACHE_BYTES = 256 << 20          # freed buffers that MLX may keep for the next step; its own default is most of the memory
-MAX_OUTPUTS = 128                # rows of logits in one step; 128k words in f32 are half a MiB a row
+CACHE_BYTES = 256 << 20  # freed buffers that MLX may keep for the next step; its own default is most of the memory
+MAX_OUTPUTS = 128  # rows of logits in one step; 128k words in f32 are half a MiB a row
 _open = 0
 _before = 0
 _lock = threading.Lock()
@@ -18,13 +19,17 @@ _lock = threading.Lock()
 def require() -> None:
     """Raises BackendError, with what to install, where MLX is missing."""
     if importlib.util.find_spec("mlx") is None:
-        raise BackendError('the MLX back end needs the package mlx, which is not installed; install it with '
-                           'pip install "edgellm[mlx]", or use backend="cpu".')
+        raise BackendError(
+            "the MLX back end needs the package mlx, which is not installed; install it with "
+            'pip install "edgellm[mlx]", or use backend="cpu".'
+        )
     try:
         import mlx.core  # noqa: F401
-    except ImportError as error:                 # on Linux the package mlx alone has no library in it
-        raise BackendError(f'mlx is installed but cannot be loaded ({error}); install it with pip install "edgellm[mlx]" (on Linux '
-                           'that is mlx[cpu]), or use backend="cpu".') from error
+    except ImportError as error:  # on Linux the package mlx alone has no library in it
+        raise BackendError(
+            f'mlx is installed but cannot be loaded ({error}); install it with pip install "edgellm[mlx]" (on Linux '
+            'that is mlx[cpu]), or use backend="cpu".'
+        ) from error
 
 
 def is_apple_silicon() -> bool:

@@ -1,4 +1,5 @@
 """A model made ready for MLX: weights on the device, and a walk over the graph per step, behind the interface of all back ends."""
+
 from __future__ import annotations
 
 import time
@@ -26,8 +27,9 @@ from edgellm.spec import vectors
 from edgellm.weights import WeightStore
 
 
-def prepare(graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str,
-            progress: Progress | None = None) -> MlxExecutable:
+def prepare(
+    graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, progress: Progress | None = None
+) -> MlxExecutable:
     """Copy the weights of an optimised graph to the device. There are no threads to choose: MLX has its own.
 
     Raises BackendError for an op without an evaluator and for what MLX itself refuses, Unsupported for a type without a mapping.
@@ -73,17 +75,26 @@ class MlxExecutable:
     threads = 1
     max_segments = 32
 
-    def __init__(self, graph: Graph, weights: WeightStore, layout: MemoryLayout, *, kv_type: str, half: bool,
-                 trace: bool, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        weights: WeightStore,
+        layout: MemoryLayout,
+        *,
+        kv_type: str,
+        half: bool,
+        trace: bool,
+        progress: Progress | None = None,
+    ) -> None:
         self.layout, self.max_tokens, self.max_outputs = layout, layout.chunk, min(device.MAX_OUTPUTS, layout.chunk)
         self.pace = Pace(layout.chunk)
         self._kv_type = kv_type
         device.hold()
         try:
             loaded = _load(graph, weights, half, progress)
-            self.output, = graph.outputs
+            (self.output,) = graph.outputs
             self._walk: Walk | None = Walk(graph, weights, loaded, layout, kv_type=kv_type, widen=not half, trace=trace)
-        except RuntimeError as error:            # MLX's own errors: no memory on the device, for one
+        except RuntimeError as error:  # MLX's own errors: no memory on the device, for one
             device.release()
             raise BackendError(f"MLX could not load the model: {error}") from error
         except BaseException:
@@ -131,7 +142,7 @@ class MlxExecutable:
 def _own_errors() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:                # MLX's only kind
+    except RuntimeError as error:  # MLX's only kind
         raise BackendError(f"MLX could not compute: {error}") from error
 
 
@@ -151,5 +162,3 @@ def _load(graph: Graph, weights: WeightStore, half: bool, progress: Progress | N
     held = {name: mx.array(weights[name].array()) for name in vectors(graph)}
     mx.eval(*held.values(), *(array for matrix in matrices.values() for array in matrix.arrays))
     return Weights(matrices, held, frozenset(name for name, always in bounded.items() if always))
-
-

@@ -1,4 +1,5 @@
 """How each block type becomes quants, steps and offsets of MLX's affine groups: w = step * code + low, in NumPy."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from edgellm.formats.ggml_types import MLX, GGMLType
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
-Blocks = npt.NDArray[np.void]    # structured: one element is one block
-Groups = tuple[Bytes, Floats, Floats]            # quants (blocks, n), step and low (blocks, n / group)
+Blocks = npt.NDArray[np.void]  # structured: one element is one block
+Groups = tuple[Bytes, Floats, Floats]  # quants (blocks, n), step and low (blocks, n / group)
 
-GROUP = 32                       # elements: the smallest group that mx.quantized_matmul takes
-HALF = 16                        # elements of a group of Q2_K, Q3_K and Q6_K
+GROUP = 32  # elements: the smallest group that mx.quantized_matmul takes
+HALF = 16  # elements of a group of Q2_K, Q3_K and Q6_K
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class GroupTraits:
         return max(self.group, GROUP)
 
 
-def _f32(field: npt.NDArray[Any]) -> Floats:     # Any: f16, i8 or u8
+def _f32(field: npt.NDArray[Any]) -> Floats:  # Any: f16, i8 or u8
     return field.astype(np.float32)
 
 
@@ -153,16 +154,28 @@ def _iq1_s(blocks: Blocks) -> Groups:
 
 
 TRAITS = {
-    "Q4_0": GroupTraits(4, 32, _q4_0), "Q4_1": GroupTraits(4, 32, _q4_1), "Q5_0": GroupTraits(5, 32, _q5_0),
-    "Q5_1": GroupTraits(5, 32, _q5_1), "Q8_0": GroupTraits(8, 32, _q8_0), "Q4_K": GroupTraits(4, 32, _q4_k),
-    "Q5_K": GroupTraits(5, 32, _q5_k), "Q6_K": GroupTraits(6, 16, _q6_k), "Q2_K": GroupTraits(2, 16, _q2_k),
-    "Q3_K": GroupTraits(3, 16, _q3_k), "IQ4_NL": GroupTraits(8, 32, _iq4_nl), "IQ4_XS": GroupTraits(8, 32, _iq4_xs),
-    "TQ1_0": GroupTraits(2, 128, _tq1_0), "TQ2_0": GroupTraits(2, 128, _tq2_0), "Q1_0": GroupTraits(2, 128, _q1_0),
-    "Q2_0": GroupTraits(2, 64, _q2_0), "IQ3_S": GroupTraits(4, 32, _iq3_s), "IQ1_S": GroupTraits(2, 32, _iq1_s),
+    "Q4_0": GroupTraits(4, 32, _q4_0),
+    "Q4_1": GroupTraits(4, 32, _q4_1),
+    "Q5_0": GroupTraits(5, 32, _q5_0),
+    "Q5_1": GroupTraits(5, 32, _q5_1),
+    "Q8_0": GroupTraits(8, 32, _q8_0),
+    "Q4_K": GroupTraits(4, 32, _q4_k),
+    "Q5_K": GroupTraits(5, 32, _q5_k),
+    "Q6_K": GroupTraits(6, 16, _q6_k),
+    "Q2_K": GroupTraits(2, 16, _q2_k),
+    "Q3_K": GroupTraits(3, 16, _q3_k),
+    "IQ4_NL": GroupTraits(8, 32, _iq4_nl),
+    "IQ4_XS": GroupTraits(8, 32, _iq4_xs),
+    "TQ1_0": GroupTraits(2, 128, _tq1_0),
+    "TQ2_0": GroupTraits(2, 128, _tq2_0),
+    "Q1_0": GroupTraits(2, 128, _q1_0),
+    "Q2_0": GroupTraits(2, 64, _q2_0),
+    "IQ3_S": GroupTraits(4, 32, _iq3_s),
+    "IQ1_S": GroupTraits(2, 32, _iq1_s),
 }
 """By type name. IQ4's 16 values of a codebook are whole numbers of 8 bits, so they are exact there, at twice the size."""
 
-PLAIN = ("F32", "F16", "BF16", "MXFP4", "NVFP4")     # of which MLX has the bits themselves
+PLAIN = ("F32", "F16", "BF16", "MXFP4", "NVFP4")  # of which MLX has the bits themselves
 TOO_LARGE = ("IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS")
 """Types whose values would take groups of more than twice their size: MLX has no products with grids of points."""
 
@@ -172,8 +185,12 @@ def check_type(kind: GGMLType, file: str, tensor: str) -> None:
     if kind.origin == MLX or kind.name in TRAITS or kind.name in PLAIN:
         return
     if kind.name in TOO_LARGE:
-        raise Unsupported(f'uses {kind.name}: MLX has no products with grids of points, and its groups would take more than twice '
-                          'the memory; use backend="cpu"', file=file, field=tensor)
+        raise Unsupported(
+            f"uses {kind.name}: MLX has no products with grids of points, and its groups would take more than twice "
+            'the memory; use backend="cpu"',
+            file=file,
+            field=tensor,
+        )
     raise Unsupported(f'uses {kind.name}, which the MLX back end cannot read yet; use backend="cpu"', file=file, field=tensor)
 
 
@@ -187,7 +204,7 @@ def mlx_bytes(kind: GGMLType, elements: int) -> int:
 
 def packed(quants: Bytes, width: int) -> Bytes:
     """Quants (rows, n) of `width` bits as MLX packs them, one after the other from the lowest bit: (rows, n * width / 8)."""
-    words = np.ascontiguousarray(quants).view("<u8")         # 8 quants in 8 bytes, pushed together in three rounds
+    words = np.ascontiguousarray(quants).view("<u8")  # 8 quants in 8 bytes, pushed together in three rounds
     for lanes in (8, 16, 32):
         low = np.uint64(sum(((1 << lanes) - 1) << at for at in range(0, 64, 2 * lanes)))
         gap = np.uint64(lanes - lanes // 8 * width)

@@ -1,4 +1,5 @@
 """What the evaluators of ops work with: a model's weights, and what one step brings."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ import mlx.core as mx
 from edgellm.backends.mlx.matrices import Matrix
 from edgellm.graph import KVSpec, RopeSpec
 
-Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
+Array: TypeAlias = Any  # mlx.core.array; mypy does not read MLX's types
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Weights:
     """A model's weights by name. `bounded`: matrices whose inputs are norms, so that no product of theirs leaves f16's range."""
 
     matrices: dict[str, Matrix]
-    vectors: dict[str, Array]                    # (n,) f32
+    vectors: dict[str, Array]  # (n,) f32
     bounded: frozenset[str]
 
 
@@ -36,8 +37,8 @@ class Shape:
     turning: bool
     single: bool
     new_sinks: int
-    n_outputs: int                               # -1: all rows
-    kept: tuple[int, ...]                        # rows whose recurrent states are kept
+    n_outputs: int  # -1: all rows
+    kept: tuple[int, ...]  # rows whose recurrent states are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +69,18 @@ class Inputs:
     """What a step brings; lists are by state or, where it says so, by memory class."""
 
     shape: Shape
-    embedded: dict[tuple[str, str], Array]       # (T, n) f32 by table and source
-    tables: dict[tuple[RopeSpec, str], tuple[Array, Array]]      # cos, sin (T, n_rot/2) f32
-    output_rows: Array | None                    # (R,) int32, None for all
-    layers: list[Layer | None]                   # None for recurrent states
-    held: list[Held]                             # renewed by whatever writes
-    slots: list[Array]                           # by class: (T,) int32
-    masks: list[Array | None]                    # by class: (T, end) bool, None where nothing is hidden but the future
-    distances: list[Array]                       # by class: (T, end) int32 from query to key; none where no op asks for them
-    state_before: Array                          # (1,) int32: slot of the recurrent states to go on from, -1 for zeros
-    states_after: Array                          # (kept,) int32: slots of those after `Shape.kept`
-    turns: dict[RopeSpec, tuple[Array, Array]]   # cos, sin (1, n_rot/2) by which the sinks' keys are turned on
-    widen: bool                                  # f16 keys as f32 in attention, in which CPUs are faster
+    embedded: dict[tuple[str, str], Array]  # (T, n) f32 by table and source
+    tables: dict[tuple[RopeSpec, str], tuple[Array, Array]]  # cos, sin (T, n_rot/2) f32
+    output_rows: Array | None  # (R,) int32, None for all
+    layers: list[Layer | None]  # None for recurrent states
+    held: list[Held]  # renewed by whatever writes
+    slots: list[Array]  # by class: (T,) int32
+    masks: list[Array | None]  # by class: (T, end) bool, None where nothing is hidden but the future
+    distances: list[Array]  # by class: (T, end) int32 from query to key; none where no op asks for them
+    state_before: Array  # (1,) int32: slot of the recurrent states to go on from, -1 for zeros
+    states_after: Array  # (kept,) int32: slots of those after `Shape.kept`
+    turns: dict[RopeSpec, tuple[Array, Array]]  # cos, sin (1, n_rot/2) by which the sinks' keys are turned on
+    widen: bool  # f16 keys as f32 in attention, in which CPUs are faster
 
     def layer(self, state: int) -> Layer:
         """A state that is keys and values."""

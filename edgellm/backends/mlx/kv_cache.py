@@ -1,5 +1,6 @@
 """The states of one conversation in MLX: keys and values (1, kv heads, slots, dim, or bytes of quants), growing until the ring is
 whole; recurrent states (slots, ...)."""
+
 from __future__ import annotations
 
 import struct
@@ -11,9 +12,9 @@ import numpy as np
 from edgellm.backends.mlx.kv_quants import kv_array
 from edgellm.memory.layout import RECURRENT, MemoryLayout
 
-Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
+Array: TypeAlias = Any  # mlx.core.array; mypy does not read MLX's types
 
-STEP = 256                       # slots by which it grows, and the sizes that attention is traced for
+STEP = 256  # slots by which it grows, and the sizes that attention is traced for
 NUMBER = struct.Struct("<q")
 LISTS = ("keys", "values", "sinks", "recurrent")
 
@@ -34,7 +35,7 @@ class KVCache:
             self.sinks[state] = mx.zeros((1, layer.n_kv_heads, layout.classes[index].sinks, layer.dim_k), mx.float32)
         for state, spec in layout.recurrent:
             self.recurrent[state] = mx.zeros((layout.state_slots, *spec.shape), mx.float32)
-        mx.eval(self.arrays)                     # here as below: another thread could not compute what this one has begun
+        mx.eval(self.arrays)  # here as below: another thread could not compute what this one has begun
 
     @property
     def keys(self) -> list[Array]:
@@ -69,8 +70,7 @@ class KVCache:
         return other
 
     def save(self, file: BinaryIO) -> None:
-        """By how much sinks are turned; keys, values and sinks: slots (int64), then quants or f32; recurrent states: their bytes.
-        """
+        """By how much sinks are rotated; keys, values and sinks: slots (int64), then quants or f32; recurrent states: bytes."""
         file.write(NUMBER.pack(self.turned))
         for array in (*self.keys, *self.values, *self.sinks):
             file.write(NUMBER.pack(array.shape[2]) + np.array(array.astype(_stored(array))).tobytes())
@@ -104,7 +104,7 @@ class KVCache:
                 missing = wanted - held[layer].shape[2]
                 if missing > 0:
                     held[layer] = mx.pad(held[layer], [(0, 0), (0, 0), (0, missing), (0, 0)])
-                    mx.eval(held[layer])         # one after the other: the old one is freed before the next is copied
+                    mx.eval(held[layer])  # one after the other: the old one is freed before the next is copied
 
 
 def _stored(array: Array) -> Array:

@@ -2,6 +2,7 @@
 
 A whole layer's rows are widened at a time, and queries are rotated as keys are; see backends/cpu/kernels/rotation.py.
 """
+
 from __future__ import annotations
 
 from functools import lru_cache
@@ -15,7 +16,7 @@ from edgellm.memory.kv_types import BLOCK, QUANTISED, kv_row_bytes
 
 # As in backends/cpu/kernels/kv_quants.py, of which the largest comes first, so that of equals it is taken.
 TRIED = (1.15, 1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8)
-PIECES = (32, 16, 8)                             # numbers that are rotated together; fewer stay as they are
+PIECES = (32, 16, 8)  # numbers that are rotated together; fewer stay as they are
 
 
 def kv_array(kv_type: str, heads: int, dim: int) -> Array:
@@ -56,7 +57,7 @@ def encode(x: Array, kv_type: str) -> Array:
     rounded = mx.clip(mx.round(blocks * _inverse(scales.astype(mx.float32))[..., None]), low, high)
     if kv_type == "q8_0":
         quants = rounded.astype(mx.int8).view(mx.uint8).reshape(whole.shape)[..., :dim]
-    else:                                        # the second half of a block stands in the upper halves of its bytes
+    else:  # the second half of a block stands in the upper halves of its bytes
         counted = (rounded + 8).astype(mx.uint8)
         quants = (counted[..., : BLOCK // 2] | counted[..., BLOCK // 2 :] << 4).reshape(*x.shape[:-1], -1)
     return mx.concatenate([quants, mx.view(scales, mx.uint8)], axis=-1)

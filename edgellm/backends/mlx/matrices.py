@@ -1,4 +1,5 @@
 """Weight matrices as MLX holds them, each kind with its own product, filled piece by piece so that there is no second copy."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -16,13 +17,13 @@ from edgellm.formats.codecs._blocks import nibbles
 from edgellm.formats.ggml_types import MLX
 from edgellm.weights import Weight
 
-Array: TypeAlias = Any           # mlx.core.array; mypy does not read MLX's types
+Array: TypeAlias = Any  # mlx.core.array; mypy does not read MLX's types
 
-PIECE = 1 << 20                  # weights turned at a time: a few MiB of temporaries
-LARGEST_STEP = 500.0             # 128 times as much is the end of f16
+PIECE = 1 << 20  # weights turned at a time: a few MiB of temporaries
+LARGEST_STEP = 500.0  # 128 times as much is the end of f16
 DENSE = {"F32": (np.float32, mx.float32), "F16": (np.float16, mx.float16), "BF16": (np.uint16, mx.bfloat16)}
 
-FLOAT4 = {"mxfp4": 32, "nvfp4": 16}       # MLX's modes of 4-bit floats: elements of a group
+FLOAT4 = {"mxfp4": 32, "nvfp4": 16}  # MLX's modes of 4-bit floats: elements of a group
 TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U8": mx.uint8}
 
 
@@ -54,7 +55,7 @@ class Picked:
     def of(self, array: Array) -> Array:
         """(experts * stored, n) -> (experts, stop - start, n)."""
         parts = array.reshape(-1, self.stored, array.shape[-1])
-        return parts if self.stop - self.start == self.stored else parts[:, self.start:self.stop]
+        return parts if self.stop - self.start == self.stored else parts[:, self.start : self.stop]
 
 
 class Dense:
@@ -72,7 +73,7 @@ class Dense:
         if self._whole:
             return (x @ self._weight.T).astype(mx.float32)
         rows = range(0, self._weight.shape[0], self._step)
-        return mx.concatenate([x @ self._weight[at:at + self._step].astype(mx.float32).T for at in rows], axis=-1)
+        return mx.concatenate([x @ self._weight[at : at + self._step].astype(mx.float32).T for at in rows], axis=-1)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
         weight = picked.of(self._weight).astype(self._type).swapaxes(-1, -2)
@@ -93,13 +94,20 @@ class Affine:
         self.narrow = self._type == mx.float16
 
     def __call__(self, x: Array) -> Array:
-        y = mx.quantized_matmul(x.astype(self._type), self._quants, self._steps, self._lows, transpose=True,
-                                group_size=self._group, bits=self._bits)
+        y = mx.quantized_matmul(
+            x.astype(self._type), self._quants, self._steps, self._lows, transpose=True, group_size=self._group, bits=self._bits
+        )
         return y.astype(mx.float32)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
-        y = mx.gather_qmm(x[:, :, None].astype(self._type), *(picked.of(array) for array in self.arrays), rhs_indices=experts,
-                          transpose=True, group_size=self._group, bits=self._bits)
+        y = mx.gather_qmm(
+            x[:, :, None].astype(self._type),
+            *(picked.of(array) for array in self.arrays),
+            rhs_indices=experts,
+            transpose=True,
+            group_size=self._group,
+            bits=self._bits,
+        )
         return y.squeeze(2).astype(mx.float32)
 
     @property
@@ -135,16 +143,24 @@ class Float4:
 
     def __init__(self, quants: Array, scales: Array, half: bool, mode: str = "mxfp4") -> None:
         self._quants, self._scales, self._mode, self._group = quants, scales, mode, FLOAT4[mode]
-        self._type = mx.bfloat16 if half else mx.float32     # half floats end before the scales do
+        self._type = mx.bfloat16 if half else mx.float32  # half floats end before the scales do
 
     def __call__(self, x: Array) -> Array:
-        y = mx.quantized_matmul(x.astype(self._type), self._quants, self._scales, transpose=True, group_size=self._group,
-                                bits=4, mode=self._mode)
+        y = mx.quantized_matmul(
+            x.astype(self._type), self._quants, self._scales, transpose=True, group_size=self._group, bits=4, mode=self._mode
+        )
         return y.astype(mx.float32)
 
     def gathered(self, x: Array, experts: Array, picked: Picked) -> Array:
-        y = mx.gather_qmm(x[:, :, None].astype(self._type), *(picked.of(array) for array in self.arrays), rhs_indices=experts,
-                          transpose=True, group_size=self._group, bits=4, mode=self._mode)
+        y = mx.gather_qmm(
+            x[:, :, None].astype(self._type),
+            *(picked.of(array) for array in self.arrays),
+            rhs_indices=experts,
+            transpose=True,
+            group_size=self._group,
+            bits=4,
+            mode=self._mode,
+        )
         return y.squeeze(2).astype(mx.float32)
 
     @property
@@ -197,7 +213,7 @@ def _load_groups(weight: Weight, traits: GroupTraits, half: bool) -> Matrix:
 
 
 def _unpack(raw: Bytes, kind: str, traits: GroupTraits) -> tuple[Any, Any, Any]:
-    with np.errstate(all="ignore"):                          # damaged scales end as NaN or Inf logits
+    with np.errstate(all="ignore"):  # damaged scales end as NaN or Inf logits
         return traits.unpack(np.ascontiguousarray(raw).reshape(-1).view(CODECS[kind].dtype))
 
 
@@ -233,8 +249,11 @@ def _load_nvfp4(weight: Weight, half: bool) -> Matrix:
     try:
         mx.eval(matrix(mx.zeros((1, columns))))
     except ValueError as error:
-        raise Unsupported("uses NVFP4, which this version of MLX lacks; pip install -U mlx, or use backend=\"cpu\"",
-                          file=weight.file, field=weight.name) from error
+        raise Unsupported(
+            'uses NVFP4, which this version of MLX lacks; pip install -U mlx, or use backend="cpu"',
+            file=weight.file,
+            field=weight.name,
+        ) from error
     return matrix
 
 
@@ -268,10 +287,10 @@ def table_rows(weight: Weight, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray
 def _pieces(weight: Weight) -> Iterator[tuple[int, Bytes]]:
     step = max(1, PIECE // weight.shape[-1])
     for at in range(0, len(weight.data), step):
-        yield at, weight.data[at:at + step]
+        yield at, weight.data[at : at + step]
 
 
 def _put(store: Array, at: int, rows: Array) -> None:
     """Rows written in place: nothing else holds the old value, so that MLX reuses its memory."""
-    store[at:at + len(rows)] = rows
+    store[at : at + len(rows)] = rows
     mx.eval(store)

@@ -1,4 +1,5 @@
 """What one step sees of each memory class, made in NumPy: slots, masks and distances."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,11 +14,11 @@ from edgellm.memory.layout import MemoryClass
 class View:
     """What the tokens of a step see of one memory class: the first `end` slots, all of them where `full` (causally)."""
 
-    slots: npt.NDArray[np.int32]                 # (T,) where keys go
+    slots: npt.NDArray[np.int32]  # (T,) where keys go
     end: int
     full: bool
-    mask: npt.NDArray[np.bool_] | None           # (T, end), None where `full`
-    distances: npt.NDArray[np.int32]             # (T, end) tokens from a key to the query, where it is seen; below 0 after it
+    mask: npt.NDArray[np.bool_] | None  # (T, end), None where `full`
+    distances: npt.NDArray[np.int32]  # (T, end) tokens from a key to the query, where it is seen; below 0 after it
 
 
 def _distances(spans: npt.NDArray[np.int32], memory: MemoryClass, end: int) -> npt.NDArray[np.int32]:
@@ -29,8 +30,9 @@ def _distances(spans: npt.NDArray[np.int32], memory: MemoryClass, end: int) -> n
     return distances
 
 
-def view(spans: npt.NDArray[np.int32], positions: npt.NDArray[np.int64], memory: MemoryClass, rounding: int, *,
-         measured: bool = False) -> View:
+def view(
+    spans: npt.NDArray[np.int32], positions: npt.NDArray[np.int64], memory: MemoryClass, rounding: int, *, measured: bool = False
+) -> View:
     """The view of one class; `end` is a multiple of `rounding` where the ring has that many slots (1 keeps it exact).
 
     `measured`: whether distances are wanted.

@@ -1,4 +1,5 @@
 """One step of a graph in MLX: the arrays that the step brings, the nodes in their order, and the conversation renewed."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -31,17 +32,23 @@ Floats = npt.NDArray[np.float32]
 class Walk:
     """A graph with its weights. Nothing of a step is kept here but traces."""
 
-    def __init__(self, graph: Graph, store: WeightStore, weights: Weights, layout: MemoryLayout, *, kv_type: str, widen: bool,
-                 trace: bool) -> None:
+    def __init__(
+        self, graph: Graph, store: WeightStore, weights: Weights, layout: MemoryLayout, *, kv_type: str, widen: bool, trace: bool
+    ) -> None:
         self._graph, self._weights, self._layout, self._widen, self._trace = graph, weights, layout, widen, trace
-        self.output, = graph.outputs             # its name
+        (self.output,) = graph.outputs  # its name
         self._traces: dict[Shape, Callable[..., Any]] = {}
         self._layers = [_layer(graph, state, layout, kv_type) for state in range(len(graph.states))]
         self._tables = {(use.name, source): _row_source(store[use.name], source) for use, source in _looked_up(graph)}
         specs = {spec for node in graph.nodes if isinstance(spec := node.attrs.get("rope"), RopeSpec)}
         self._turning = {spec: frequencies(spec, None if spec.factors is None else store[spec.factors].array()) for spec in specs}
-        self._rotations = list(dict.fromkeys((cast(RopeSpec, node.attrs["rope"]), cast(str, node.attrs["positions"]))
-                                             for node in graph.nodes if "rope" in node.attrs))
+        self._rotations = list(
+            dict.fromkeys(
+                (cast(RopeSpec, node.attrs["rope"]), cast(str, node.attrs["positions"]))
+                for node in graph.nodes
+                if "rope" in node.attrs
+            )
+        )
         self._measures = any(node.attrs.get("max_bias") or node.attrs.get("buckets") for node in graph.nodes)
         self._turned_specs = list(dict.fromkeys(layer.spec for layer in self._layers if layer and layer.spec and layer.sinks))
 
@@ -49,15 +56,24 @@ class Walk:
         """Begin the step, which renews `state`. What is returned waits for the logits (R, n_vocab) f32, newly allocated."""
         n = len(step.tokens)
         traced = self._trace and n == 1
-        views = [view(spans, step.positions, memory, STEP if traced else 1, measured=self._measures)
-                 for spans, memory in zip(step.spans, self._layout.classes, strict=True)]
+        views = [
+            view(spans, step.positions, memory, STEP if traced else 1, measured=self._measures)
+            for spans, memory in zip(step.spans, self._layout.classes, strict=True)
+        ]
         behind = step.positions - step.sink_positions
         beyond = bool(behind.any())
         turn = state.turned if beyond and n > 1 else int(behind[0])
-        kept = tuple(np.flatnonzero(np.diff(step.state_slots[:, 1], append=-1)).tolist())        # where the slot changes after it
-        shape = Shape(tuple(one.end for one in views), tuple(one.mask is not None for one in views), beyond, turn != state.turned,
-                      n == 1, int((step.spans[0][:, 0] < self._layout.classes[0].sinks).sum()),
-                      -1 if len(step.output_rows) == n else len(step.output_rows), kept)
+        kept = tuple(np.flatnonzero(np.diff(step.state_slots[:, 1], append=-1)).tolist())  # where the slot changes after it
+        shape = Shape(
+            tuple(one.end for one in views),
+            tuple(one.mask is not None for one in views),
+            beyond,
+            turn != state.turned,
+            n == 1,
+            int((step.spans[0][:, 0] < self._layout.classes[0].sinks).sum()),
+            -1 if len(step.output_rows) == n else len(step.output_rows),
+            kept,
+        )
         state.reserve([one.end for one in views])
         arrays = {
             "embedded": [mx.array(rows(step)) for rows in self._tables.values()],
@@ -74,7 +90,7 @@ class Walk:
             logits = self._run(shape, state, arrays, traced)
             state.turned = turn
         except BaseException:
-            mx.eval(state.arrays)                # what is not computed here could not be by another thread
+            mx.eval(state.arrays)  # what is not computed here could not be by another thread
             raise
         return lambda: np.empty((0, 0), np.float32) if logits is None else np.array(logits)
 
@@ -94,13 +110,14 @@ class Walk:
             logits = self.evaluate(shape, state.lists, arrays)
         else:
             logits, state.lists = self._traced(shape)(state.lists, arrays)
-        begin = mx.async_eval if shape.single and logits is not None else mx.eval       # chunks one by one: they are large
+        begin = mx.async_eval if shape.single and logits is not None else mx.eval  # chunks one by one: they are large
         begin(state.arrays if logits is None else [logits, *state.arrays])
         return logits
 
     def _traced(self, shape: Shape) -> Callable[..., Any]:
         """`evaluate` as a function of arrays alone, which MLX fuses and keeps."""
         if shape not in self._traces:
+
             def whole(lists: list[list[Array]], arrays: dict[str, Any]) -> Any:
                 lists = [list(each) for each in lists]
                 return self.evaluate(shape, lists, arrays), lists
@@ -112,7 +129,7 @@ class Walk:
         """The graph over one step; the lists of the conversation are renewed in place. None where no logits are wanted."""
         held = [Held(*each) for each in zip(*lists, strict=True)]
         inputs = self._inputs(shape, arrays, held)
-        done: list[Any] = []                     # Any: arrays, and None where nobody wants a value
+        done: list[Any] = []  # Any: arrays, and None where nobody wants a value
         for node in self._graph.nodes:
             x = [done[value] for value in node.inputs]
             done.append(None if node.rows == "R" and not shape.n_outputs else OPS[node.op](self._weights, inputs, node, x))
@@ -123,12 +140,17 @@ class Walk:
     def _inputs(self, shape: Shape, arrays: dict[str, Any], held: list[Held]) -> Inputs:
         masks = iter(arrays["masks"])
         return Inputs(
-            shape=shape, embedded=dict(zip(self._tables, arrays["embedded"], strict=True)),
+            shape=shape,
+            embedded=dict(zip(self._tables, arrays["embedded"], strict=True)),
             tables={rotation: tuple(pair) for rotation, pair in zip(self._rotations, arrays["tables"], strict=True)},
-            output_rows=None if shape.n_outputs < 0 else arrays["output_rows"], layers=self._layers, held=held,
-            slots=arrays["slots"], masks=[next(masks) if masked else None for masked in shape.masked],
+            output_rows=None if shape.n_outputs < 0 else arrays["output_rows"],
+            layers=self._layers,
+            held=held,
+            slots=arrays["slots"],
+            masks=[next(masks) if masked else None for masked in shape.masked],
             distances=arrays["distances"],
-            state_before=arrays["state_before"], states_after=arrays["states_after"],
+            state_before=arrays["state_before"],
+            states_after=arrays["states_after"],
             turns={spec: tuple(pair) for spec, pair in zip(self._turned_specs, arrays["turns"], strict=shape.turning)},
             widen=self._widen,
         )
@@ -138,8 +160,11 @@ def _layer(graph: Graph, state: int, layout: MemoryLayout, kv_type: str) -> Laye
     of = layout.layer_class[state]
     if of == RECURRENT:
         return None
-    specs = {graph.nodes[node.inputs[0]].attrs.get("rope") for index, node in enumerate(graph.nodes)     # of keys, of each query
-             if DECLARED[node.op].effect in ("write", "read") and state_of(graph, index) == state}
+    specs = {
+        graph.nodes[node.inputs[0]].attrs.get("rope")
+        for index, node in enumerate(graph.nodes)  # of keys, of each query
+        if DECLARED[node.op].effect in ("write", "read") and state_of(graph, index) == state
+    }
     spec = specs.pop() if len(specs) == 1 else None
     return Layer(layout.kv_spec(state), of, layout.classes[of].sinks, spec if isinstance(spec, RopeSpec) else None, kv_type)
 

@@ -3,6 +3,7 @@
 Each module has NAME (for people), RANK (of two stores with the same file the lower one owns it) and `find(surroundings)`, which
 yields Found records and skips what it cannot read. Nothing here writes.
 """
+
 from __future__ import annotations
 
 import functools
@@ -93,7 +94,7 @@ def _identity(found: Found) -> Iterator[object]:
     if found.sha256:
         yield found.sha256
     status = found.path.stat()
-    if status.st_ino:                            # 0 on file systems that have none
+    if status.st_ino:  # 0 on file systems that have none
         yield status.st_dev, status.st_ino
 
 

@@ -1,4 +1,5 @@
 """The models that come with edgellm itself, in the folder of its own data."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from edgellm.catalogue.registry import bundled
 from edgellm.catalogue.stores.found import Found, found
 
 NAME = "edgellm"
-RANK = 7                                         # last: what the user fetched comes first in lists
+RANK = 7  # last: what the user fetched comes first in lists
 
 
 def find(around: Surroundings) -> Iterator[Found]:

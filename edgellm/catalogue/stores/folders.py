@@ -1,4 +1,5 @@
 """Models in edgellm's own folder, which `edgellm import` fills, and in the folders that the user's models.toml lists."""
+
 from __future__ import annotations
 
 import re

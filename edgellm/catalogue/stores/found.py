@@ -1,4 +1,5 @@
 """What a store says of one model, and how stores look at folders without believing them."""
+
 from __future__ import annotations
 
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 from edgellm.catalogue.file_selection import parts_of, type_of
 from edgellm.catalogue.hub_cache import is_model
 
-MOST_FILES, DEEPEST = 20_000, 8                  # looked at per folder: a home folder listed by mistake must not take minutes
+MOST_FILES, DEEPEST = 20_000, 8  # looked at per folder: a home folder listed by mistake must not take minutes
 SHA256 = re.compile("[0-9a-f]{64}")
 
 

@@ -1,4 +1,5 @@
 """Models that GPT4All has downloaded: flat files."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
 """Models in the Hugging Face cache, which llama.cpp shares; a blob's name is its sha256."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -15,8 +16,11 @@ RANK = 0
 
 def find(around: Surroundings) -> Iterator[Found]:
     """The models of all repositories, under their catalogue's name where they have one; the version that `main` is comes first."""
-    known = {(file.repository, file.parts[0].path): (entry.name if file.type == entry.default else f"{entry.name}:{file.type}")
-             for entry in entries().values() for file in entry.files}
+    known = {
+        (file.repository, file.parts[0].path): (entry.name if file.type == entry.default else f"{entry.name}:{file.type}")
+        for entry in entries().values()
+        for file in entry.files
+    }
     roots = {cache_root(around.environment), around.folder("LLAMA_CACHE")} - {None}
     for root in sorted(root for root in roots if root is not None):
         for folder in sorted(root.glob("models--*--*")):

@@ -1,4 +1,5 @@
 """Models that Jan has downloaded; its newer versions call every file model.gguf, in a folder named after the model."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

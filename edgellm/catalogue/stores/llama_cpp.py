@@ -1,4 +1,5 @@
 """Models that older versions of llama.cpp have fetched: flat files; newer ones use the Hugging Face cache."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

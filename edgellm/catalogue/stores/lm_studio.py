@@ -1,4 +1,5 @@
 """Models that LM Studio has downloaded: plain files as PUBLISHER/REPOSITORY/FILE.gguf."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from edgellm.catalogue.stores.found import Found, plain
 
 NAME = "LM Studio"
 RANK = 2
-POINTER = ".lmstudio-home-pointer"               # its text is the folder to which the user moved everything
+POINTER = ".lmstudio-home-pointer"  # its text is the folder to which the user moved everything
 
 
 def find(around: Surroundings) -> Iterator[Found]:

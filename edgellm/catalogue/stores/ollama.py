@@ -2,6 +2,7 @@
 
 Layout: manifests/HOST/NAMESPACE/MODEL/TAG (JSON) and blobs/sha256-HEX, as in Ollama's manifest/paths.go.
 """
+
 from __future__ import annotations
 
 import json
@@ -16,7 +17,7 @@ from edgellm.catalogue.stores.found import Found, found
 NAME = "Ollama"
 RANK = 1
 MODEL_LAYER = "application/vnd.ollama.image.model"
-DIGEST = re.compile("sha256:([0-9a-f]{64})")     # nothing else may become part of a path
+DIGEST = re.compile("sha256:([0-9a-f]{64})")  # nothing else may become part of a path
 MANIFEST_BYTES = 1 << 20
 SERVICE = Path("/usr/share/ollama/.ollama/models")
 

@@ -1,4 +1,5 @@
 """The formats in which families of models write tool calls, one file each, chosen by what a chat template contains."""
+
 from __future__ import annotations
 
 import re
@@ -34,15 +35,46 @@ from edgellm.chat.tools import Tool
 __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar", "unknown_mark", "with_form"]
 
 # The first that fits is taken: those that are told by more come first. Hermes is what most other models are trained on.
-FORMATS = (dsml.FORMAT, dsml.V4_FORMAT, glm.CLOSE_FORMAT, glm.FORMAT, seed.FORMAT, minimax.FORMAT,
-           command.FORMAT, command.FENCED_FORMAT, qwen3_coder.FORMAT, json_lists.NEMOTRON, json_lists.HUNYUAN, json_lists.PHI,
-           apertus.FORMAT, internlm.FORMAT, hermes.FORMAT, granite.FORMAT, json_lists.XLAM, functionary.FORMAT,
-           recipients.FORMAT, gemma.FORMAT, gemma.FUNCTION_FORMAT, harmony.FORMAT, lfm2.FORMAT, gigachat.MARKED_FORMAT,
-           gigachat.FORMAT, deepseek.FENCED_FORMAT, deepseek.FORMAT, kimi.FORMAT, mistral.NAMED_FORMAT, mistral.FORMAT,
-           pythonic.FORMAT, llama3.FORMAT)
+FORMATS = (
+    dsml.FORMAT,
+    dsml.V4_FORMAT,
+    glm.CLOSE_FORMAT,
+    glm.FORMAT,
+    seed.FORMAT,
+    minimax.FORMAT,
+    command.FORMAT,
+    command.FENCED_FORMAT,
+    qwen3_coder.FORMAT,
+    json_lists.NEMOTRON,
+    json_lists.HUNYUAN,
+    json_lists.PHI,
+    apertus.FORMAT,
+    internlm.FORMAT,
+    hermes.FORMAT,
+    granite.FORMAT,
+    json_lists.XLAM,
+    functionary.FORMAT,
+    recipients.FORMAT,
+    gemma.FORMAT,
+    gemma.FUNCTION_FORMAT,
+    harmony.FORMAT,
+    lfm2.FORMAT,
+    gigachat.MARKED_FORMAT,
+    gigachat.FORMAT,
+    deepseek.FENCED_FORMAT,
+    deepseek.FORMAT,
+    kimi.FORMAT,
+    mistral.NAMED_FORMAT,
+    mistral.FORMAT,
+    pythonic.FORMAT,
+    llama3.FORMAT,
+)
 # Opening marks of calls by their names: <|tool_call_begin|>, <｜tool▁calls▁begin｜>, <function_calls>, <|START_ACTION|>.
-CALL_MARK = re.compile(r"<[|｜]?(?!end)[\w:▁-]{0,40}?(?:(?:tool|function)[_▁-]?calls?|start_action|action_start)"
-                       r"(?P<more>[\w▁-]{0,40})[|｜]?>", re.IGNORECASE)
+CALL_MARK = re.compile(
+    r"<[|｜]?(?!end)[\w:▁-]{0,40}?(?:(?:tool|function)[_▁-]?calls?|start_action|action_start)"
+    r"(?P<more>[\w▁-]{0,40})[|｜]?>",
+    re.IGNORECASE,
+)
 NO_OPENING = re.compile(r"end|id$|name|arg|param|resp|result|output|error", re.IGNORECASE)
 
 
@@ -70,7 +102,7 @@ def tool_grammar(format: Format, tools: Sequence[Tool], mark: Mark, think_budget
     tools = plain(tools)
     if format.grammar is not None:
         return format.grammar(tools, mark, think_budget)
-    assert format.body is not None               # each has one of the two
+    assert format.body is not None  # each has one of the two
     body, _, rules = format.body(tools, mark).partition("\n")
     opener = format.openers[0]
     opening = mark(opener)
@@ -86,7 +118,7 @@ def tool_grammar(format: Format, tools: Sequence[Tool], mark: Mark, think_budget
         trigger = f"TEXT {opening}" if is_token else "head"
         wraps = [f"{mark(first)} TEXT {mark(last)}?" for first, last in format.answers if mark(first) != literal(first)]
         answer = f"TEXT ({' | '.join(wraps)})?" if wraps else "TEXT"
-        start = f"call_block* {answer}" if closer else "TEXT | call_block"        # without a closer the answer ends there
+        start = f"call_block* {answer}" if closer else "TEXT | call_block"  # without a closer the answer ends there
         heads = [f"start: {start}\n{ANY_TEXT}", f"call_block: {trigger} {body} {closer}"]
         if not is_token:
             heads.append(f"head[lazy]: TEXT {literal(opener)}")

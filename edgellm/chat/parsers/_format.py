@@ -1,4 +1,5 @@
 """What a family's format of tool calls consists of, and the splitter that finds calls in an answer while it is written."""
+
 from __future__ import annotations
 
 import json
@@ -12,10 +13,10 @@ from edgellm.chat.parsers._reading import Cut
 from edgellm.chat.schemas import arguments_schema, moved
 from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall, is_finite
 
-Mark = Callable[[str], str]                      # a text in a grammar: the control token that it is, or the text
-Parse = Callable[[str, Sequence[Tool]], Sequence[Call | ToolCall] | None]    # ToolCall: with the id that the model wrote
-Write = Callable[[Sequence[Call]], list[str]]    # calls as blocks
-MAX_BROKEN = 20_000_000                          # what blocks that were no calls may cost, before an answer is text
+Mark = Callable[[str], str]  # a text in a grammar: the control token that it is, or the text
+Parse = Callable[[str, Sequence[Tool]], Sequence[Call | ToolCall] | None]  # ToolCall: with the id that the model wrote
+Write = Callable[[Sequence[Call]], list[str]]  # calls as blocks
+MAX_BROKEN = 20_000_000  # what blocks that were no calls may cost, before an answer is text
 ANY_TEXT = "TEXT: /(.|\\n)*/"
 
 
@@ -39,21 +40,21 @@ class Format:
     """
 
     name: str
-    detects: tuple[tuple[str, ...], ...]         # texts of a template that show it: all of one of these
+    detects: tuple[tuple[str, ...], ...]  # texts of a template that show it: all of one of these
     openers: tuple[str, ...]
     parse: Parse
     closers: tuple[str, ...] = ()
-    at_start: bool = False                       # an opener counts at the beginning of the answer alone
-    keeps_opener: bool = False                   # the opener is part of what is parsed
-    markers: tuple[str, ...] = ()                # control tokens that the parser must see
+    at_start: bool = False  # an opener counts at the beginning of the answer alone
+    keeps_opener: bool = False  # the opener is part of what is parsed
+    markers: tuple[str, ...] = ()  # control tokens that the parser must see
     body: Callable[[Sequence[Tool], Mark], str] | None = None
-    grammar: Callable[[Sequence[Tool], Mark, int | None], str] | None = None         # with the budget of thinking
-    answers: tuple[tuple[str, str], ...] = ()    # control tokens that the text around calls may stand between
+    grammar: Callable[[Sequence[Tool], Mark, int | None], str] | None = None  # with the budget of thinking
+    answers: tuple[tuple[str, str], ...] = ()  # control tokens that the text around calls may stand between
     write: Write | None = None
-    call_id: Callable[[str, int], str] | None = None     # of the n-th call of a name, where the model reads ids
-    cost: Callable[[str], int] = JSON_COST       # of parsing a block in vain
-    splitter: Callable[[Format, Sequence[Tool]], CallSplitter] | None = None         # where CallSplitter does not do
-    prefill: str = ""                            # what goes behind a prompt that ends with an opener, where there are no tools
+    call_id: Callable[[str, int], str] | None = None  # of the n-th call of a name, where the model reads ids
+    cost: Callable[[str], int] = JSON_COST  # of parsing a block in vain
+    splitter: Callable[[Format, Sequence[Tool]], CallSplitter] | None = None  # where CallSplitter does not do
+    prefill: str = ""  # what goes behind a prompt that ends with an opener, where there are no tools
 
 
 class CallSplitter:
@@ -61,14 +62,14 @@ class CallSplitter:
 
     def __init__(self, format: Format, tools: Sequence[Tool]) -> None:
         self._format, self._tools = format, plain(tools)
-        self._held = ""                          # may still become an opener
-        self._block: str | None = None           # since an opener, which it begins with
+        self._held = ""  # may still become an opener
+        self._block: str | None = None  # since an opener, which it begins with
         self._opener = ""
-        self._tried = 0                          # where the block's next closer is looked for
-        self._needs = ""                         # what comes before that closer
-        self._begun = False                      # something other than white space was said
+        self._tried = 0  # where the block's next closer is looked for
+        self._needs = ""  # what comes before that closer
+        self._begun = False  # something other than white space was said
         self._ids = set[str]()
-        self._broken = 0                         # what it cost to parse blocks that were no calls
+        self._broken = 0  # what it cost to parse blocks that were no calls
 
     def push(self, text: str) -> tuple[str, list[ToolCall]]:
         """The text and the calls that can be told now."""
@@ -82,7 +83,7 @@ class CallSplitter:
                 shown += self._text()
             if self._block is None or (found := self._closed()) is None:
                 return shown, calls
-            if not found:                        # the opener was text; what follows may hold calls all the same
+            if not found:  # the opener was text; what follows may hold calls all the same
                 self._held, self._block = self._block[len(self._opener) :], None
                 shown += self._said(self._opener)
             calls += found
@@ -176,7 +177,7 @@ class CallSplitter:
                 return found
         except Cut as cut:
             found = cut
-        except (ValueError, RecursionError):     # JSON that is none
+        except (ValueError, RecursionError):  # JSON that is none
             found = Cut()
         self._broken += self._format.cost(body)
         return found

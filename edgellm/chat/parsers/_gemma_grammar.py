@@ -1,4 +1,5 @@
 """JSON schemas as grammars (Lark) of Gemma's way to write values; what it has no way for stands as JSON, which is read as well."""
+
 from __future__ import annotations
 
 import json
@@ -12,8 +13,11 @@ from edgellm.chat.schemas import resolved, variants
 from edgellm.chat.tools import Tool
 
 # What is written Gemma's way, by type; a schema with another keyword is written as JSON.
-WRITTEN = {"object": {"properties", "required", "additionalProperties"}, "array": {"items", "minItems", "maxItems"},
-           "string": {"minLength", "maxLength", "pattern"}}
+WRITTEN = {
+    "object": {"properties", "required", "additionalProperties"},
+    "array": {"items", "minItems", "maxItems"},
+    "string": {"minLength", "maxLength", "pattern"},
+}
 TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
 PLAIN_KEY = re.compile(r"[\w.-]+(?: [\w.-]+)*")
 
@@ -122,7 +126,7 @@ class _Writer:
         if not properties:
             return self._free_object(schema)
         pairs = [(self._pair(name, properties[name]), name in required) for name in sorted(properties, key=str.lower)]
-        begun = none = '"}"'                     # what may follow a pair, and what may stand before any
+        begun = none = '"}"'  # what may follow a pair, and what may stand before any
         for pair, needed in reversed(pairs):
             follow, first = self._new_rule(), self._new_rule()
             self._put(follow, f'"," {pair} {begun}' + ("" if needed else f" | {begun}"))

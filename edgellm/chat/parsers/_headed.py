@@ -1,4 +1,5 @@
 """Calls as a head that names the tool, the arguments as a JSON object, and a tail, one behind another."""
+
 from __future__ import annotations
 
 import re
@@ -11,8 +12,13 @@ from edgellm.chat.tools import Call, ToolCall
 Found = TypeVar("Found", Call, ToolCall)
 
 
-def headed(block: str, head: re.Pattern[str], begun: re.Pattern[str], call: Callable[[re.Match[str], dict[str, Any], int], Found],
-           tail: str = "") -> list[Found]:
+def headed(
+    block: str,
+    head: re.Pattern[str],
+    begun: re.Pattern[str],
+    call: Callable[[re.Match[str], dict[str, Any], int], Found],
+    tail: str = "",
+) -> list[Found]:
     """What `call` makes of each head, its arguments, and the number of calls before it.
 
     `begun`: the beginning of a head, with which a block may be cut. Raises ValueError where something else stands between, Cut.

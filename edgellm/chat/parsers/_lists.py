@@ -1,4 +1,5 @@
 """Calls as JSON: {"name": ..., "arguments": {...}}, one after another or in a list."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from edgellm.chat.parsers._reading import Cut, decoded, skipped
 from edgellm.chat.tools import Call, Tool, call_of
 
 BETWEEN = ", \t\r\n"
-Read = Callable[[Any], Sequence[Call] | None]    # the calls of one JSON value, None where it is none
+Read = Callable[[Any], Sequence[Call] | None]  # the calls of one JSON value, None where it is none
 
 
 def parse(block: str, tools: Sequence[Tool], at: int = 0) -> list[Call] | None:
@@ -79,8 +80,15 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
 
 def called(tool: Tool, key: str) -> str:
     """One call in a grammar."""
-    return inline({"type": "object", "properties": {"name": {"const": tool.name}, key: tool.parameters},
-                   "required": ["name", key], "additionalProperties": False}, tool.parameters)
+    return inline(
+        {
+            "type": "object",
+            "properties": {"name": {"const": tool.name}, key: tool.parameters},
+            "required": ["name", key],
+            "additionalProperties": False,
+        },
+        tool.parameters,
+    )
 
 
 def listed(calls: Sequence[str]) -> str:

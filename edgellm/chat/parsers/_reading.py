@@ -1,4 +1,5 @@
 """Reading of blocks that may end too early: white space, JSON, and the calls that are complete before the end."""
+
 from __future__ import annotations
 
 import json
@@ -10,7 +11,7 @@ from edgellm.chat.tools import Call, ToolCall
 
 DECODER = json.JSONDecoder()
 SPACE = re.compile(r"\s*")
-UNFINISHED = re.compile(r"\\?[-+.\w]{0,9}")      # a number, a word or an escape that may go on, or nothing
+UNFINISHED = re.compile(r"\\?[-+.\w]{0,9}")  # a number, a word or an escape that may go on, or nothing
 
 
 class Cut(ValueError):
@@ -38,5 +39,5 @@ def decoded(block: str, at: int, calls: Sequence[Call | ToolCall] = (), begins: 
 def skipped(text: str, at: int) -> int:
     """Where white space ends."""
     found = SPACE.match(text, at)
-    assert found is not None                     # it matches nothing as well
+    assert found is not None  # it matches nothing as well
     return found.end()

@@ -1,4 +1,5 @@
 """Calls whose arguments stand between tags of their own, as several families write them: found, and as a grammar."""
+
 from __future__ import annotations
 
 import re
@@ -15,14 +16,14 @@ from edgellm.chat.schemas import Schema, variants
 from edgellm.chat.tools import Call, Tool
 from edgellm.errors import SchemaError
 
-WORDS = {"True": True, "False": False, "None": None}     # models write Python's words now and then
+WORDS = {"True": True, "False": False, "None": None}  # models write Python's words now and then
 NAME = re.compile(r"[^<>\"\s]([^<>\"\n]*[^<>\"\s])?")
 JSON_START = re.compile(r'["\[{\d-]|true|false|null')
-UNFINISHED = re.compile(r"\s*(?:<[^<>]*)?")       # a tag, or none as yet
+UNFINISHED = re.compile(r"\s*(?:<[^<>]*)?")  # a tag, or none as yet
 TAG = re.compile(r"(</?\w+>)")
 
 
-COST = counted("<", 160)                         # tags, at which the parser stops
+COST = counted("<", 160)  # tags, at which the parser stops
 
 
 @dataclass(slots=True)
@@ -31,8 +32,8 @@ class _Reading:
 
     block: str
     tools: Sequence[Tool]
-    unsure: bool = False                         # JSON is cut, which may be another value when there is more of it
-    given: set[str] | None = None                # names of arguments
+    unsure: bool = False  # JSON is cut, which may be another value when there is more of it
+    given: set[str] | None = None  # names of arguments
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class Tags:
     """What stands around names, as {}, and around values. The model may write other white space between tags."""
 
     call: str
-    key: str                                     # to the value
-    close: str                                   # behind a value, with its white space
-    end: str = ""                                # of a call
-    before: str = "\n"                           # the first call of a block
-    several: bool = False                        # calls in a block
+    key: str  # to the value
+    close: str  # behind a value, with its white space
+    end: str = ""  # of a call
+    before: str = "\n"  # the first call of a block
+    several: bool = False  # calls in a block
 
     def parse(self, block: str, tools: Sequence[Tool]) -> list[Call] | None:
         """Values are texts where the schema says so, else JSON."""
@@ -83,7 +84,7 @@ class Tags:
             check_end(reading.block, at)
             return None
         if not (self.end or arguments or any(tool.name == name for tool in reading.tools)):
-            return None                          # any word would be a call
+            return None  # any word would be a call
         return Call(name, arguments), end.end()
 
     def _arguments(self, reading: _Reading, at: int, name: str) -> tuple[dict[str, Any], int]:
@@ -105,7 +106,7 @@ class Tags:
         block = reading.block
         start, is_text = skipped(block, at), isinstance(schema, Mapping) and _is_text(schema)
         may_be_json = not self._is_bare(schema) if is_text and block.startswith('"', start) else not is_text
-        if may_be_json and JSON_START.match(block, start):      # errors cost a look at all that comes before
+        if may_be_json and JSON_START.match(block, start):  # errors cost a look at all that comes before
             try:
                 value, end = decoded(block, start)
             except Cut:
@@ -131,8 +132,13 @@ class Tags:
     def _is_bare(self, schema: Mapping[str, Any]) -> bool:
         """Whether the grammar has a text as it is; where a schema says more than can be said of a bare text it stands as JSON."""
         if (values := _values(schema)) is not None:
-            return all(isinstance(value, str) and self._bare_close not in value and not value.startswith('"')
-                       and (self._lines or self._stripped(value) == value) for value in values)
+            return all(
+                isinstance(value, str)
+                and self._bare_close not in value
+                and not value.startswith('"')
+                and (self._lines or self._stripped(value) == value)
+                for value in values
+            )
         return self._terminal(schema) is not None
 
     def _terminal(self, schema: Mapping[str, Any], end: str = "") -> str | None:
@@ -140,8 +146,9 @@ class Tags:
 
     def body(self, tools: Sequence[Tool], mark: Mark) -> str:
         terminals: dict[str, str] = {}
-        calls = " | ".join(self._written_call(tool, each, mark, terminals) for tool in tools
-                           for each in variants(tool.name, tool.parameters))
+        calls = " | ".join(
+            self._written_call(tool, each, mark, terminals) for tool in tools for each in variants(tool.name, tool.parameters)
+        )
         start = f"{literal(self.before)} " if self.before else ""
         first = f"{start}({calls}){'+' if self.several else ''}"
         return "\n".join([first, *(f"{name}: {text}" for text, name in terminals.items())])
@@ -162,7 +169,7 @@ class Tags:
             return f"({' | '.join(map(literal, values))}) {close}"
         is_token = close != literal(self.close)
         terminal = self._terminal(schema, "" if is_token else self.close)
-        assert terminal is not None              # it is bare
+        assert terminal is not None  # it is bare
         name = terminals.setdefault(terminal, f"TEXT_{len(terminals)}")
         return f"{name} {close}" if is_token else name
 
@@ -210,7 +217,7 @@ def _untyped(text: str) -> Any:
 def _pattern(text: str) -> str:
     """A tag with a name, as a regular expression that allows other white space."""
     before, after = (r"\s*".join(map(re.escape, part.split())) for part in text.split("{}"))
-    return before + "([^<>\"\n]+)" + after
+    return before + '([^<>"\n]+)' + after
 
 
 def _marked(text: str, mark: Mark) -> str:

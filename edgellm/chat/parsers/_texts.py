@@ -1,4 +1,5 @@
 """Texts that stand in a call without quotes, as terminals of a grammar (Lark) that end with a mark."""
+
 from __future__ import annotations
 
 import re
@@ -8,8 +9,9 @@ from typing import Any  # Any: JSON
 from edgellm.chat.parsers._format import literal
 
 ANY = "(.|\\n)*"
-SILENT = frozenset({"type", "title", "description", "default", "examples", "example", "deprecated", "$comment", "$defs",
-                    "definitions"})
+SILENT = frozenset(
+    {"type", "title", "description", "default", "examples", "example", "deprecated", "$comment", "$defs", "definitions"}
+)
 ENFORCED = frozenset({"pattern", "minLength", "maxLength"})
 
 

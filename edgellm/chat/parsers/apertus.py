@@ -1,4 +1,5 @@
 """Calls of Apertus: a JSON list of {name: arguments} between <|tools_prefix|> and <|tools_suffix|>."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -20,9 +21,28 @@ def _read(value: Any) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    return listed([inline({"type": "object", "properties": {tool.name: tool.parameters}, "required": [tool.name],
-                           "additionalProperties": False}, tool.parameters) for tool in tools])
+    return listed(
+        [
+            inline(
+                {
+                    "type": "object",
+                    "properties": {tool.name: tool.parameters},
+                    "required": [tool.name],
+                    "additionalProperties": False,
+                },
+                tool.parameters,
+            )
+            for tool in tools
+        ]
+    )
 
 
-FORMAT = Format("apertus", (("<|tools_prefix|>",),), ("<|tools_prefix|>",), parse, ("<|tools_suffix|>",),
-                markers=("<|tools_prefix|>", "<|tools_suffix|>"), body=body)
+FORMAT = Format(
+    "apertus",
+    (("<|tools_prefix|>",),),
+    ("<|tools_prefix|>",),
+    parse,
+    ("<|tools_suffix|>",),
+    markers=("<|tools_prefix|>", "<|tools_suffix|>"),
+    body=body,
+)

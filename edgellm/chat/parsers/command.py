@@ -1,4 +1,5 @@
 """Calls of Command R7B, Command A and North: a JSON list in an action; of Command R and R+ in a fence behind "Action:"."""
+
 from __future__ import annotations
 
 import json
@@ -11,11 +12,12 @@ from edgellm.chat.parsers._lists import parse_one
 from edgellm.chat.tools import Call, Tool, call_of
 
 BLANKS = "BLANKS: /[ \\n]{1,9}/"
-ANSWERS = ("directly_answer", "directly-answer")             # Command R "calls" them where it needs no tool
+ANSWERS = ("directly_answer", "directly-answer")  # Command R "calls" them where it needs no tool
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     """{"tool_name": ..., "parameters": {...}}, one or a list of them; the model's numbers for calls hold for one answer only."""
+
     def read(value: Any) -> list[Call] | None:
         named = {"name": value.get("tool_name"), "arguments": value.get("parameters", {})} if isinstance(value, dict) else None
         call = call_of(named)
@@ -32,8 +34,14 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
 
 
 def fenced_body(tools: Sequence[Tool], mark: Mark) -> str:
-    direct = inline({"type": "object", "properties": {"tool_name": {"enum": [*ANSWERS]}, "parameters": {"const": {}}},
-                     "required": ["tool_name", "parameters"], "additionalProperties": False})
+    direct = inline(
+        {
+            "type": "object",
+            "properties": {"tool_name": {"enum": [*ANSWERS]}, "parameters": {"const": {}}},
+            "required": ["tool_name", "parameters"],
+            "additionalProperties": False,
+        }
+    )
     return f"{_list([*(_call(tool, {}) for tool in tools), direct])}\n{BLANKS}"
 
 
@@ -43,8 +51,9 @@ def _list(calls: Sequence[str]) -> str:
 
 def _call(tool: Tool, before: Mapping[str, object]) -> str:
     properties = {**before, "tool_name": {"const": tool.name}, "parameters": tool.parameters}
-    return inline({"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False},
-                  tool.parameters)
+    return inline(
+        {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}, tool.parameters
+    )
 
 
 def write(calls: Sequence[Call]) -> list[str]:
@@ -57,8 +66,23 @@ def fenced_write(calls: Sequence[Call]) -> list[str]:
     return [f"\n{json.dumps(listed, ensure_ascii=False, indent=4)}\n"]
 
 
-FORMAT = Format("command", (("<|START_ACTION|>",),), ("<|START_ACTION|>",), parse, ("<|END_ACTION|>",),
-                markers=("<|START_ACTION|>", "<|END_ACTION|>"), body=body, answers=(RESPONSE_TOKENS, TEXT_TOKENS), write=write)
-FENCED_FORMAT = Format("command-r", (("json-formatted list of actions",),),
-                       ("Action: ```json", "Action:```json", "Action:\n```json"), parse, ("```",), body=fenced_body,
-                       write=fenced_write)
+FORMAT = Format(
+    "command",
+    (("<|START_ACTION|>",),),
+    ("<|START_ACTION|>",),
+    parse,
+    ("<|END_ACTION|>",),
+    markers=("<|START_ACTION|>", "<|END_ACTION|>"),
+    body=body,
+    answers=(RESPONSE_TOKENS, TEXT_TOKENS),
+    write=write,
+)
+FENCED_FORMAT = Format(
+    "command-r",
+    (("json-formatted list of actions",),),
+    ("Action: ```json", "Action:```json", "Action:\n```json"),
+    parse,
+    ("```",),
+    body=fenced_body,
+    write=fenced_write,
+)

@@ -1,4 +1,5 @@
 """Calls of DeepSeek V3, R1 and V3.1: a name and JSON between marks; before V3.1 a type first, and the JSON in a fence."""
+
 from __future__ import annotations
 
 import re
@@ -9,8 +10,13 @@ from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
 from edgellm.chat.parsers._headed import headed
 from edgellm.chat.tools import Call, Tool
 
-OPEN, BEGIN, SEPARATOR, END, CLOSE = MARKERS = ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
-                                                "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>")
+OPEN, BEGIN, SEPARATOR, END, CLOSE = MARKERS = (
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁sep｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁end｜>",
+)
 HEAD = rf"\s*{BEGIN}\s*(?:function\s*{SEPARATOR}\s*({{0}})\s*```json\s*|({{0}})\s*{SEPARATOR}\s*(?:```json\s*)?)"
 FENCE = "\n```json\n"
 BEGUN = re.compile(rf"{BEGIN}[^<{{]*(?:<[^<>{{]*(?:>[^<{{]*)?)?|<[｜▁\w]*")

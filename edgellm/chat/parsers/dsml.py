@@ -1,4 +1,5 @@
 """Calls of DeepSeek V3.2 and V4 in DSML: tags with a mark of their own, and an attribute that tells texts from JSON."""
+
 from __future__ import annotations
 
 import re
@@ -80,7 +81,7 @@ def _call(tool: Tool, arguments: Schema, terminals: dict[str, str]) -> str:
     for name, schema in arguments["properties"].items():
         parameter = _parameter(_name(name, tool), schema, tool, terminals)
         parts.append(parameter if name in arguments["required"] else f"{parameter}?")
-    empty = ['"\\n"?'] if not arguments["required"] else []         # a line that templates leave empty where there are no arguments
+    empty = ['"\\n"?'] if not arguments["required"] else []  # a line that templates leave empty where there are no arguments
     return "(" + " ".join([*parts, *empty, literal(f"</{DSML}invoke>\n")]) + ")"
 
 
@@ -126,12 +127,14 @@ def _values(schema: Mapping[str, Any]) -> list[Any]:
 
 def _name(name: str, tool: Tool) -> str:
     if not NAME.fullmatch(name):
-        raise SchemaError(f"the tool {tool.name} has the name {name!r}, which this model's calls cannot hold; use no quotes and no "
-                          "new lines.")
+        raise SchemaError(
+            f"the tool {tool.name} has the name {name!r}, which this model's calls cannot hold; use no quotes and no new lines."
+        )
     return name
 
 
 OPENERS = (f"<{DSML}function_calls>", f"<{DSML}tool_calls>")
-FORMAT = Format("deepseek-v3.2", ((DSML, "function_calls"),), OPENERS, parse, tuple(each.replace("<", "</") for each in OPENERS),
-                body=body)
+FORMAT = Format(
+    "deepseek-v3.2", ((DSML, "function_calls"),), OPENERS, parse, tuple(each.replace("<", "</") for each in OPENERS), body=body
+)
 V4_FORMAT = replace(FORMAT, name="deepseek-v4", detects=((DSML,),), openers=OPENERS[::-1], closers=FORMAT.closers[::-1])

@@ -1,4 +1,5 @@
 """Calls of Functionary 3.1 and of Llama 3.1's custom tools: <function=NAME>, a JSON object of arguments, </function>."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,5 @@
 """Calls of Gemma 4 and FunctionGemma: call:name{key:value,...}, texts between marks of their own instead of quotes."""
+
 from __future__ import annotations
 
 import json
@@ -102,8 +103,22 @@ def _function_body(tools: Sequence[Tool], mark: Mark) -> str:
     return body_between(MARKS[1], tools, mark)
 
 
-FORMAT = Format("gemma", (("<|tool_call>",),), ("<|tool_call>",), parse, ("<tool_call|>",),
-                markers=("<|tool_call>", "<tool_call|>", MARKS[0]), body=_body, cost=counted(",:{[", 40))
-FUNCTION_FORMAT = replace(FORMAT, name="functiongemma", detects=(("<start_function_call>",),), openers=("<start_function_call>",),
-                          closers=("<end_function_call>",), markers=("<start_function_call>", "<end_function_call>", MARKS[1]),
-                          body=_function_body)
+FORMAT = Format(
+    "gemma",
+    (("<|tool_call>",),),
+    ("<|tool_call>",),
+    parse,
+    ("<tool_call|>",),
+    markers=("<|tool_call>", "<tool_call|>", MARKS[0]),
+    body=_body,
+    cost=counted(",:{[", 40),
+)
+FUNCTION_FORMAT = replace(
+    FORMAT,
+    name="functiongemma",
+    detects=(("<start_function_call>",),),
+    openers=("<start_function_call>",),
+    closers=("<end_function_call>",),
+    markers=("<start_function_call>", "<end_function_call>", MARKS[1]),
+    body=_function_body,
+)

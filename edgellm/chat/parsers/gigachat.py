@@ -1,4 +1,5 @@
 """Calls of GigaChat 3, a message of their own with a JSON object, and of GigaChat 3.1, which has a mark for them."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from edgellm.chat.parsers import _lists, hermes
 from edgellm.chat.parsers._format import ANY_TEXT, Format, Mark, literal
 from edgellm.chat.tools import Call, Tool
 
-ROLE, NEXT = "<|role_sep|>\n", "<|message_sep|>\n\n"         # control tokens, with their new lines or without them
+ROLE, NEXT = "<|role_sep|>\n", "<|message_sep|>\n\n"  # control tokens, with their new lines or without them
 HEAD, MARKED = "function call", "<|function_call|>"
 
 
@@ -38,6 +39,13 @@ def _written(text: str, mark: Mark) -> str:
     return literal(text)
 
 
-FORMAT = Format("gigachat-3", (("<|role_sep|>", HEAD),), (NEXT + HEAD + ROLE, HEAD + ROLE), parse, (NEXT,),
-                markers=(ROLE, ROLE.rstrip()), grammar=grammar)
+FORMAT = Format(
+    "gigachat-3",
+    (("<|role_sep|>", HEAD),),
+    (NEXT + HEAD + ROLE, HEAD + ROLE),
+    parse,
+    (NEXT,),
+    markers=(ROLE, ROLE.rstrip()),
+    grammar=grammar,
+)
 MARKED_FORMAT = Format("gigachat-3.1", (("<|role_sep|>", MARKED),), (MARKED,), parse, markers=(MARKED,), body=body)

@@ -1,4 +1,5 @@
 """Calls of GLM 4.5 and later: a name, then <arg_key> and <arg_value> in turn, within <tool_call>; from 4.7 on without new lines."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -9,7 +10,14 @@ from edgellm.chat.parsers._tags import COST, Tags
 TAGS = Tags("{}\n", "<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", before="")
 CLOSE_TAGS = Tags("{}", "<arg_key>{}</arg_key><arg_value>", "</arg_value>", before="")
 
-FORMAT = Format("glm", (("<arg_key>", "<tool_call>"),), ("<tool_call>",), TAGS.parse, ("</tool_call>",),
-                markers=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"), body=TAGS.body,
-                cost=COST)
+FORMAT = Format(
+    "glm",
+    (("<arg_key>", "<tool_call>"),),
+    ("<tool_call>",),
+    TAGS.parse,
+    ("</tool_call>",),
+    markers=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    body=TAGS.body,
+    cost=COST,
+)
 CLOSE_FORMAT = replace(FORMAT, name="glm-4.7", detects=(("</arg_key><arg_value>", "<tool_call>"),), body=CLOSE_TAGS.body)

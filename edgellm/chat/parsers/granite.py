@@ -1,4 +1,5 @@
 """Calls of Granite 3: <|tool_call|> or <tool_call> and a JSON list, to the answer's end."""
+
 from __future__ import annotations
 
 import json
@@ -13,5 +14,12 @@ def write(calls: Sequence[Call]) -> list[str]:
     return [json.dumps([call._asdict() for call in calls], ensure_ascii=False)]
 
 
-FORMAT = Format("granite", (("<|tool_call|>",),), ("<|tool_call|>", "<tool_call>"), mistral.parse,
-                markers=("<|tool_call|>",), body=mistral.body, write=write)
+FORMAT = Format(
+    "granite",
+    (("<|tool_call|>",),),
+    ("<|tool_call|>", "<tool_call>"),
+    mistral.parse,
+    markers=("<|tool_call|>",),
+    body=mistral.body,
+    write=write,
+)

@@ -1,4 +1,5 @@
 """Calls of gpt-oss: a message to functions.name in the channel "commentary", its content JSON."""
+
 from __future__ import annotations
 
 import json
@@ -9,8 +10,10 @@ from edgellm.chat.parsers._format import Format, Mark, inline, literal, named, w
 from edgellm.chat.tools import Call, Tool
 
 # The recipient stands in the channel's header, or in the role's before it.
-HEADER = (r"(?:<\|start\|>assistant)?\s*(?:to=functions\.({0}))?\s*<\|channel\|>(?:commentary|analysis)\s*"
-          r"(?:to=functions\.({0}))?\s*(?:<\|constrain\|>\s*)?(?:json)?\s*<\|message\|>")
+HEADER = (
+    r"(?:<\|start\|>assistant)?\s*(?:to=functions\.({0}))?\s*<\|channel\|>(?:commentary|analysis)\s*"
+    r"(?:to=functions\.({0}))?\s*(?:<\|constrain\|>\s*)?(?:json)?\s*<\|message\|>"
+)
 
 
 def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
@@ -27,8 +30,13 @@ def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None) -> str:
     channel, message = mark("<|channel|>"), mark("<|message|>")
     calls = " | ".join(f"({_address(tool.name, channel)}) kind {message} {inline(tool.parameters)}" for tool in tools)
     last = f'{channel} ("commentary" | "final") {message} body | call'
-    rules = ["start: plain | messages", "plain: /([^< ](.|\\n)*)?/", *_messages(last, mark, budget), f"call: {calls}",
-             f'kind: " "? {mark("<|constrain|>")}? "json" | " "?']
+    rules = [
+        "start: plain | messages",
+        "plain: /([^< ](.|\\n)*)?/",
+        *_messages(last, mark, budget),
+        f"call: {calls}",
+        f'kind: " "? {mark("<|constrain|>")}? "json" | " "?',
+    ]
     return "\n".join(rules) + "\n"
 
 
@@ -48,9 +56,13 @@ def _messages(last: str, mark: Mark, budget: int | None, *, said: bool = True) -
     kinds = [f'"analysis" {message} thought'] * (budget != 0) + [f'"commentary" {message} {ended}'] * said
     before = f'{channel} ({" | ".join(kinds)}) {start} "assistant"'
     limit = f"[max_tokens={budget}]" if budget else ""
-    return [f"messages: ({before})* last" if kinds else "messages: last", f"last: {last}", "body: /(.|\\n)*/",
-            f"thought: thinking {end}\nthinking{limit}: /(.|\\n)*/" if is_token else "thought: ended",
-            f'ended[lazy]: /(.|\\n)*/ {literal("<|end|>")}']
+    return [
+        f"messages: ({before})* last" if kinds else "messages: last",
+        f"last: {last}",
+        "body: /(.|\\n)*/",
+        f"thought: thinking {end}\nthinking{limit}: /(.|\\n)*/" if is_token else "thought: ended",
+        f"ended[lazy]: /(.|\\n)*/ {literal('<|end|>')}",
+    ]
 
 
 def _address(name: str, channel: str) -> str:
@@ -58,8 +70,13 @@ def _address(name: str, channel: str) -> str:
     return f'{literal(to)} {channel} "commentary" | {channel} {literal("commentary" + to)}'
 
 
-FORMAT = Format("harmony", (("<|channel|>", "functions"),),
-                ("<|channel|>commentary", "<|start|>assistant to=functions.", " to=functions."), parse, ("<|call|>", "<|end|>"),
-                keeps_opener=True,
-                grammar=grammar,
-                markers=("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>"))
+FORMAT = Format(
+    "harmony",
+    (("<|channel|>", "functions"),),
+    ("<|channel|>commentary", "<|start|>assistant to=functions.", " to=functions."),
+    parse,
+    ("<|call|>", "<|end|>"),
+    keeps_opener=True,
+    grammar=grammar,
+    markers=("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>"),
+)

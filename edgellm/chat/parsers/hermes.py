@@ -1,4 +1,5 @@
 """Calls as JSON within <tool_call>: Hermes, Qwen2.5, Qwen3 and many others."""
+
 from __future__ import annotations
 
 import json
@@ -15,8 +16,18 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [inline({"type": "object", "properties": {"name": {"const": tool.name}, "arguments": tool.parameters},
-                     "required": ["name", "arguments"], "additionalProperties": False}, tool.parameters) for tool in tools]
+    calls = [
+        inline(
+            {
+                "type": "object",
+                "properties": {"name": {"const": tool.name}, "arguments": tool.parameters},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            },
+            tool.parameters,
+        )
+        for tool in tools
+    ]
     return f'"\\n" ({" | ".join(calls)}) "\\n"'
 
 
@@ -24,5 +35,13 @@ def write(calls: Sequence[Call]) -> list[str]:
     return [f"\n{json.dumps(call._asdict(), ensure_ascii=False)}\n" for call in calls]
 
 
-FORMAT = Format("hermes", (("<tool_call>",),), ("<tool_call>",), parse, ("</tool_call>",),
-                markers=("<tool_call>", "</tool_call>"), body=body, write=write)
+FORMAT = Format(
+    "hermes",
+    (("<tool_call>",),),
+    ("<tool_call>",),
+    parse,
+    ("</tool_call>",),
+    markers=("<tool_call>", "</tool_call>"),
+    body=body,
+    write=write,
+)

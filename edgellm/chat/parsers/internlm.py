@@ -1,4 +1,5 @@
 """Calls of InternLM 2.5 and 3 and of Intern-S1: <|action_start|><|plugin|>, a JSON object, <|action_end|>."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -21,5 +22,12 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
     return f'{mark(PLUGIN)} "\\n" ({" | ".join(_lists.called(tool, "parameters") for tool in tools)})'
 
 
-FORMAT = Format("internlm", (("<|action_start|>", PLUGIN),), ("<|action_start|>",), parse, ("<|action_end|>",),
-                markers=("<|action_start|>", PLUGIN, "<|action_end|>"), body=body)
+FORMAT = Format(
+    "internlm",
+    (("<|action_start|>", PLUGIN),),
+    ("<|action_start|>",),
+    parse,
+    ("<|action_end|>",),
+    markers=("<|action_start|>", PLUGIN, "<|action_end|>"),
+    body=body,
+)

@@ -1,4 +1,5 @@
 """Calls as a JSON list between marks: Nemotron Nano 2, Hunyuan A13B and Jamba, Phi-4-mini; xLAM has no marks."""
+
 from __future__ import annotations
 
 import re
@@ -43,15 +44,45 @@ def parse_tags(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 def parse_phi(block: str, tools: Sequence[Tool]) -> list[Call] | None:
     head = PHI_HEAD.match(block)
-    assert head is not None                      # it matches nothing as well
+    assert head is not None  # it matches nothing as well
     return _lists.parse(block, tools, head.end())
 
 
-NEMOTRON = Format("nemotron", (("<TOOLCALL>",),), ("<TOOLCALL>",), _lists.parse, ("</TOOLCALL>",),
-                  markers=("<TOOLCALL>", "</TOOLCALL>"), body=_lists.body)
-HUNYUAN = Format("hunyuan", (("<tool_calls>",),), ("<tool_calls>",), parse_tags, ("</tool_calls>",),
-                 markers=("<tool_calls>", "</tool_calls>", "<tool_call>", "</tool_call>"), body=_lists.body)
-PHI = Format("phi", (("<|tool|>", "<|/tool|>"), ("<|/tool_call|>",)), (PHI_OPENER, "functools["), parse_phi,
-             ("<|/tool_call|>",), keeps_opener=True, markers=(PHI_OPENER, "<|/tool_call|>"), body=_lists.body, write=granite.write)
-XLAM = Format("xlam", (('[{"name": "tool_call_name", "arguments":',), ("xLAM", "tool_call.function | tojson")), ("[",),
-              _lists.parse, at_start=True, keeps_opener=True, body=_lists.body)
+NEMOTRON = Format(
+    "nemotron",
+    (("<TOOLCALL>",),),
+    ("<TOOLCALL>",),
+    _lists.parse,
+    ("</TOOLCALL>",),
+    markers=("<TOOLCALL>", "</TOOLCALL>"),
+    body=_lists.body,
+)
+HUNYUAN = Format(
+    "hunyuan",
+    (("<tool_calls>",),),
+    ("<tool_calls>",),
+    parse_tags,
+    ("</tool_calls>",),
+    markers=("<tool_calls>", "</tool_calls>", "<tool_call>", "</tool_call>"),
+    body=_lists.body,
+)
+PHI = Format(
+    "phi",
+    (("<|tool|>", "<|/tool|>"), ("<|/tool_call|>",)),
+    (PHI_OPENER, "functools["),
+    parse_phi,
+    ("<|/tool_call|>",),
+    keeps_opener=True,
+    markers=(PHI_OPENER, "<|/tool_call|>"),
+    body=_lists.body,
+    write=granite.write,
+)
+XLAM = Format(
+    "xlam",
+    (('[{"name": "tool_call_name", "arguments":',), ("xLAM", "tool_call.function | tojson")),
+    ("[",),
+    _lists.parse,
+    at_start=True,
+    keeps_opener=True,
+    body=_lists.body,
+)

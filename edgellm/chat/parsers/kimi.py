@@ -1,4 +1,5 @@
 """Calls of Kimi K2 and Kimi Linear: an id of the tool's name and a number, and JSON, in a section of their own."""
+
 from __future__ import annotations
 
 import re
@@ -21,6 +22,7 @@ def call_id(name: str, number: int) -> str:
 
 def parse(block: str, tools: Sequence[Tool]) -> list[ToolCall]:
     """The model counts the calls of a conversation from 0."""
+
     def call(match: re.Match[str], arguments: dict[str, Any], number: int) -> ToolCall:
         return ToolCall(match[1], arguments, call_id(match[1], int(match[2] or number)))
 
@@ -35,5 +37,13 @@ def body(tools: Sequence[Tool], mark: Mark) -> str:
 # The model writes the section's marks in the singular now and then.
 OPENERS = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>")
 CLOSERS = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>")
-FORMAT = Format("kimi", ((OPENERS[0],),), OPENERS, parse, CLOSERS, markers=(*OPENERS, BEGIN, ARGUMENTS, END, *CLOSERS), body=body,
-                call_id=call_id)
+FORMAT = Format(
+    "kimi",
+    ((OPENERS[0],),),
+    OPENERS,
+    parse,
+    CLOSERS,
+    markers=(*OPENERS, BEGIN, ARGUMENTS, END, *CLOSERS),
+    body=body,
+    call_id=call_id,
+)

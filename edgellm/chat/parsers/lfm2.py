@@ -1,4 +1,5 @@
 """Calls of LFM2: a list in Python's syntax between <|tool_call_start|> and <|tool_call_end|>."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,6 +19,14 @@ def write(calls: Sequence[Call]) -> list[str]:
     return [f"[{', '.join(written)}]"]
 
 
-FORMAT = Format("lfm2", (("<|tool_list_start|>",), ("<|tool_call_start|>",)), ("<|tool_call_start|>",), pythonic.parse,
-                ("<|tool_call_end|>",), markers=("<|tool_call_start|>", "<|tool_call_end|>"), body=body, write=write,
-                cost=pythonic.COST)
+FORMAT = Format(
+    "lfm2",
+    (("<|tool_list_start|>",), ("<|tool_call_start|>",)),
+    ("<|tool_call_start|>",),
+    pythonic.parse,
+    ("<|tool_call_end|>",),
+    markers=("<|tool_call_start|>", "<|tool_call_end|>"),
+    body=body,
+    write=write,
+    cost=pythonic.COST,
+)

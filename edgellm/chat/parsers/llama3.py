@@ -1,4 +1,5 @@
 """Calls of Llama 3.1 to 3.3: a JSON object as the whole answer, or after <|python_tag|>."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -31,11 +32,21 @@ def _skipped(block: str, at: int) -> int:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [inline({"type": "object", "properties": {"type": {"const": "function"}, "name": {"const": tool.name},
-                                                      "parameters": tool.parameters},
-                     "required": ["name", "parameters"], "additionalProperties": False}, tool.parameters) for tool in tools]
-    return f'({" | ".join(calls)})'
+    calls = [
+        inline(
+            {
+                "type": "object",
+                "properties": {"type": {"const": "function"}, "name": {"const": tool.name}, "parameters": tool.parameters},
+                "required": ["name", "parameters"],
+                "additionalProperties": False,
+            },
+            tool.parameters,
+        )
+        for tool in tools
+    ]
+    return f"({' | '.join(calls)})"
 
 
-FORMAT = Format("llama3", ((TAG,), ("Environment: ipython",)), (TAG, "{"), parse, at_start=True,
-                keeps_opener=True, markers=(TAG,), body=body)
+FORMAT = Format(
+    "llama3", ((TAG,), ("Environment: ipython",)), (TAG, "{"), parse, at_start=True, keeps_opener=True, markers=(TAG,), body=body
+)

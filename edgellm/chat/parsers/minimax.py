@@ -1,4 +1,5 @@
 """Calls of MiniMax M2: <invoke name=...> and <parameter name=...>, several within one <minimax:tool_call>."""
+
 from __future__ import annotations
 
 from edgellm.chat.parsers._format import Format
@@ -6,5 +7,13 @@ from edgellm.chat.parsers._tags import COST, Tags
 
 TAGS = Tags('<invoke name="{}">\n', '<parameter name="{}">', "</parameter>\n", "</invoke>\n", several=True)
 
-FORMAT = Format("minimax", (("<minimax:tool_call>",),), ("<minimax:tool_call>",), TAGS.parse, ("</minimax:tool_call>",),
-                markers=("<minimax:tool_call>", "</minimax:tool_call>"), body=TAGS.body, cost=COST)
+FORMAT = Format(
+    "minimax",
+    (("<minimax:tool_call>",),),
+    ("<minimax:tool_call>",),
+    TAGS.parse,
+    ("</minimax:tool_call>",),
+    markers=("<minimax:tool_call>", "</minimax:tool_call>"),
+    body=TAGS.body,
+    cost=COST,
+)

@@ -1,4 +1,5 @@
 """Calls of Mistral's models: [TOOL_CALLS] and a JSON list, or since Small 3.2 name[ARGS]{...} for each."""
+
 from __future__ import annotations
 
 import re
@@ -22,19 +23,33 @@ def parse(block: str, tools: Sequence[Tool]) -> list[Call] | None:
 
 
 def body(tools: Sequence[Tool], mark: Mark) -> str:
-    calls = [inline({"type": "object", "properties": {"name": {"const": tool.name}, "arguments": tool.parameters,
-                                                      "id": {"type": "string", "pattern": "^[a-zA-Z0-9]{9}$"}},
-                     "required": ["name", "arguments"], "additionalProperties": False}, tool.parameters) for tool in tools]
+    calls = [
+        inline(
+            {
+                "type": "object",
+                "properties": {
+                    "name": {"const": tool.name},
+                    "arguments": tool.parameters,
+                    "id": {"type": "string", "pattern": "^[a-zA-Z0-9]{9}$"},
+                },
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            },
+            tool.parameters,
+        )
+        for tool in tools
+    ]
     return '"[" call ("," " "? call)* "]"\ncall: ' + " | ".join(calls)
 
 
 def named_body(tools: Sequence[Tool], mark: Mark) -> str:
     """Names are told apart before the arguments; Small 3.1 writes an id in between."""
-    number = f'({mark("[CALL_ID]")} /[a-zA-Z0-9]{{9}}/)? '
-    calls = [f'{literal(tool.name)} {number}{mark("[ARGS]")} {inline(tool.parameters)}' for tool in tools]
-    return f'call ({mark("[TOOL_CALLS]")} call)*\ncall: ' + " | ".join(calls)
+    number = f"({mark('[CALL_ID]')} /[a-zA-Z0-9]{{9}}/)? "
+    calls = [f"{literal(tool.name)} {number}{mark('[ARGS]')} {inline(tool.parameters)}" for tool in tools]
+    return f"call ({mark('[TOOL_CALLS]')} call)*\ncall: " + " | ".join(calls)
 
 
-FORMAT = Format("mistral", (("[TOOL_CALLS]",),), ("[TOOL_CALLS]",), parse, markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
-                body=body)
+FORMAT = Format(
+    "mistral", (("[TOOL_CALLS]",),), ("[TOOL_CALLS]",), parse, markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"), body=body
+)
 NAMED_FORMAT = replace(FORMAT, name="mistral-named", detects=(("[TOOL_CALLS]", "[ARGS]"),), body=named_body)

@@ -1,4 +1,5 @@
 """Calls in Python's syntax, a list of them as the whole answer: Llama 3.2 and 4, and others."""
+
 from __future__ import annotations
 
 import ast
@@ -11,12 +12,12 @@ from edgellm.chat.parsers._reading import Cut, skipped
 from edgellm.chat.schemas import variants
 from edgellm.chat.tools import Call, Tool
 
-OTHERS = r"[^][(){},=\s]++"                     # names that no tool has
+OTHERS = r"[^][(){},=\s]++"  # names that no tool has
 BEGUN = re.compile(rf"(?:{OTHERS})?\s*")
 AFTER = re.compile(r"\s*(?:,\s*|$)")
 SIGNS = re.compile(r"""'[^'\\]*+(?:\\.[^'\\]*+)*+(?P<ended>')?|"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<closed>")?|[][(){},]""", re.DOTALL)
 COST = counted("(){}[],'\"", 25)
-_Texts = tuple[str, dict[str, str]]              # a call, its arguments as they are written
+_Texts = tuple[str, dict[str, str]]  # a call, its arguments as they are written
 WORDS = {"true": True, "false": False, "null": None}
 
 
@@ -47,8 +48,9 @@ def _calls(block: str, at: int, stop: int, tools: Sequence[Tool], *, ends: bool)
                 raise Cut(map(_evaluated, found), at, ")")
             return None
         if (name := match[1]) not in known:
-            known[name] = [key for tool in tools if tool.name == name for each in variants(name, tool.parameters)
-                           for key in each["properties"]]
+            known[name] = [
+                key for tool in tools if tool.name == name for each in variants(name, tool.parameters) for key in each["properties"]
+            ]
         try:
             arguments, end = _arguments(block, match.end(), stop, known[name])
         except Cut as cut:
@@ -58,7 +60,7 @@ def _calls(block: str, at: int, stop: int, tools: Sequence[Tool], *, ends: bool)
             return None
         found.append((name, arguments))
         at = after.end()
-    return [*map(_evaluated, found)]             # not before the end: that takes most of the time
+    return [*map(_evaluated, found)]  # not before the end: that takes most of the time
 
 
 def _evaluated(texts: _Texts) -> Call:
@@ -130,14 +132,16 @@ def _value(node: ast.expr) -> Any:
 def body(tools: Sequence[Tool], mark: Mark) -> str:
     """What stands between the brackets."""
     return 'call (", " call)*\ncall: ' + " | ".join(
-        _function(tool, each) for tool in tools for each in variants(tool.name, tool.parameters))
+        _function(tool, each) for tool in tools for each in variants(tool.name, tool.parameters)
+    )
 
 
 def _function(tool: Tool, arguments: Mapping[str, Any]) -> str:
     """Arguments in the order of the schema; those that need not be given may be left out."""
     required = arguments["required"]
-    written = {name: f"{literal(name + '=')} {_written(schema, tool.parameters)}"
-               for name, schema in arguments["properties"].items()}
+    written = {
+        name: f"{literal(name + '=')} {_written(schema, tool.parameters)}" for name, schema in arguments["properties"].items()
+    }
     first = [each for name, each in written.items() if name in required]
     optional = [each for name, each in written.items() if name not in required]
     if first:
@@ -154,5 +158,4 @@ def _written(schema: Any, within: Mapping[str, Any]) -> str:
     return inline(schema, within)
 
 
-FORMAT = Format("pythonic", (("[func_name1(",),), ("[",), parse_list, ("]",), at_start=True, body=body,
-                cost=COST)
+FORMAT = Format("pythonic", (("[func_name1(",),), ("[",), parse_list, ("]",), at_start=True, body=body, cost=COST)

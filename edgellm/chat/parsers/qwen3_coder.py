@@ -1,4 +1,5 @@
 """Calls as XML: Qwen3-Coder, Qwen3.5, Nemotron 3 and Step 3.5, with <function=...> and <parameter=...> within <tool_call>."""
+
 from __future__ import annotations
 
 from edgellm.chat.parsers._format import Format
@@ -6,5 +7,13 @@ from edgellm.chat.parsers._tags import COST, Tags
 
 TAGS = Tags("<function={}>\n", "<parameter={}>\n", "\n</parameter>\n", "</function>\n")
 
-FORMAT = Format("qwen3-coder", (("<function=", "<tool_call>"),), ("<tool_call>",), TAGS.parse, ("</tool_call>",),
-                markers=("<tool_call>", "</tool_call>"), body=TAGS.body, cost=COST)
+FORMAT = Format(
+    "qwen3-coder",
+    (("<function=", "<tool_call>"),),
+    ("<tool_call>",),
+    TAGS.parse,
+    ("</tool_call>",),
+    markers=("<tool_call>", "</tool_call>"),
+    body=TAGS.body,
+    cost=COST,
+)

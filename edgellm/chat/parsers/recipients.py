@@ -1,4 +1,5 @@
 """Calls of Functionary 3.2: parts of an answer begin with >>> and "all" or a tool's name; the prompt has the first >>>."""
+
 from __future__ import annotations
 
 import json
@@ -18,7 +19,7 @@ class RecipientSplitter(CallSplitter):
     def __init__(self, format: Format, tools: Sequence[Tool]) -> None:
         self._heads = tuple(f"{tool.name}\n" for tool in tools)
         super().__init__(replace(format, openers=tuple(OPEN + head for head in self._heads)), tools)
-        self._start: str | None = ""             # of the answer, until it is known for whom it is
+        self._start: str | None = ""  # of the answer, until it is known for whom it is
 
     def push(self, text: str) -> tuple[str, list[ToolCall]]:
         if self._start is not None:
@@ -39,7 +40,7 @@ class RecipientSplitter(CallSplitter):
 
     def _closed(self) -> list[ToolCall] | None:
         found = super()._closed()
-        if found:                                # what ends a call begins the next one
+        if found:  # what ends a call begins the next one
             self._held = OPEN + self._held
         return found
 
@@ -60,5 +61,14 @@ def grammar(tools: Sequence[Tool], mark: Mark, budget: int | None) -> str:
     return "\n".join([f"start: {literal(ALL)} (TEXT | ({spoken}) {more}) | call {more}", ANY_TEXT, f"call: {calls}", *heads]) + "\n"
 
 
-FORMAT = Format("functionary-v3.2", ((OPEN + "all",),), (OPEN,), parse, (OPEN,), keeps_opener=True, grammar=grammar,
-                splitter=RecipientSplitter, prefill=ALL)
+FORMAT = Format(
+    "functionary-v3.2",
+    ((OPEN + "all",),),
+    (OPEN,),
+    parse,
+    (OPEN,),
+    keeps_opener=True,
+    grammar=grammar,
+    splitter=RecipientSplitter,
+    prefill=ALL,
+)

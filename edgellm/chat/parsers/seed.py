@@ -1,4 +1,5 @@
 """Calls of Seed-OSS: <function=...> and <parameter=...> within <seed:tool_call>."""
+
 from __future__ import annotations
 
 from edgellm.chat.parsers._format import Format
@@ -6,5 +7,13 @@ from edgellm.chat.parsers._tags import COST, Tags
 
 TAGS = Tags("<function={}>\n", "<parameter={}>", "</parameter>\n", "</function>\n")
 
-FORMAT = Format("seed", (("<seed:tool_call>",),), ("<seed:tool_call>",), TAGS.parse, ("</seed:tool_call>",),
-                markers=("<seed:tool_call>", "</seed:tool_call>"), body=TAGS.body, cost=COST)
+FORMAT = Format(
+    "seed",
+    (("<seed:tool_call>",),),
+    ("<seed:tool_call>",),
+    TAGS.parse,
+    ("</seed:tool_call>",),
+    markers=("<seed:tool_call>", "</seed:tool_call>"),
+    body=TAGS.body,
+    cost=COST,
+)

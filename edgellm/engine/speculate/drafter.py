@@ -1,14 +1,15 @@
 """Guessing as long as it pays: how many tokens a draft has, and when there is none, by what steps with and without cost."""
+
 from __future__ import annotations
 
 from array import array
 
 from edgellm.sampling.drawing import Chances
 
-MOST = 8                                         # tokens of a draft
-SMOOTHING = 0.2                                  # of the newest measurement
-FIRST_PAUSE, LONGEST_PAUSE = 16, 512             # tokens without drafts once they do not pay; doubled each time
-LEAST_STEPS = 3                                  # drafts before their cost is judged
+MOST = 8  # tokens of a draft
+SMOOTHING = 0.2  # of the newest measurement
+FIRST_PAUSE, LONGEST_PAUSE = 16, 512  # tokens without drafts once they do not pay; doubled each time
+LEAST_STEPS = 3  # drafts before their cost is judged
 
 
 class Drafter:
@@ -16,9 +17,9 @@ class Drafter:
 
     def __init__(self) -> None:
         self.drafted = self.accepted = 0
-        self.chances: list[Chances] = []         # that the tokens of the last draft were drawn from, where they were drawn
-        self._plain: float | None = None         # seconds of a token without a draft
-        self._checked: float | None = None       # seconds of a token with one
+        self.chances: list[Chances] = []  # that the tokens of the last draft were drawn from, where they were drawn
+        self._plain: float | None = None  # seconds of a token without a draft
+        self._checked: float | None = None  # seconds of a token with one
         self._steps = 0
         self._pause, self._waiting = FIRST_PAUSE, 0
         self._length = MOST // 2

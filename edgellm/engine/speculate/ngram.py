@@ -1,11 +1,12 @@
 """Drafts by prompt lookup: what followed the newest tokens where they stood before."""
+
 from __future__ import annotations
 
 from array import array
 
 from edgellm.engine.speculate.drafter import Drafter
 
-LOOKUP = 3                                       # tokens that must have stood before
+LOOKUP = 3  # tokens that must have stood before
 
 
 class NgramDrafter(Drafter):
@@ -13,8 +14,8 @@ class NgramDrafter(Drafter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._places: dict[tuple[int, ...], int] = {}        # the tokens before a place -> the place, the newest one
-        self._known = 0                          # tokens that are in `_places`
+        self._places: dict[tuple[int, ...], int] = {}  # the tokens before a place -> the place, the newest one
+        self._known = 0  # tokens that are in `_places`
 
     def propose(self, ids: array[int], room: int) -> list[int]:
         place, most = self._found(ids), self._most(room)

@@ -1,4 +1,5 @@
 """Drafts by a small model of the same vocabulary, which reads along with the conversation."""
+
 from __future__ import annotations
 
 import os
@@ -18,11 +19,11 @@ from edgellm.sampling import Sampler, SamplingOptions
 if TYPE_CHECKING:
     from edgellm.engine.model import Model
 
-CATCH_UP = 64                                    # tokens that it reads at most before a step: others wait meanwhile
+CATCH_UP = 64  # tokens that it reads at most before a step: others wait meanwhile
 Pick = Callable[[Logits], int | None]
 NOTHING = array("i")
-LEAST_PROBABILITY = 0.3                          # of the likeliest token; a draft ends before one that is less likely
-PADDING = 128                                    # tokens by which vocabularies of one family may differ at their ends
+LEAST_PROBABILITY = 0.3  # of the likeliest token; a draft ends before one that is less likely
+PADDING = 128  # tokens by which vocabularies of one family may differ at their ends
 
 
 class SmallModel:
@@ -44,8 +45,9 @@ class SmallModel:
             raise OptionError(f"draft={os.fspath(name)!r} cannot be loaded beside this model: {error}") from error
         try:
             if model.info.pooling:
-                raise OptionError(f"draft={os.fspath(name)!r} is an embedding model and writes no text; take a smaller model of "
-                                  "the same family.")
+                raise OptionError(
+                    f"draft={os.fspath(name)!r} is an embedding model and writes no text; take a smaller model of the same family."
+                )
             _check_vocabulary(model, target, os.fspath(name))
         except BaseException:
             model.close()
@@ -124,8 +126,13 @@ def _likeliest(logits: Logits) -> int | None:
 def guessing(options: SamplingOptions, n_vocab: int, context: int, banned: Collection[int]) -> Sampler:
     """What draws guesses for answers with these options. `n_vocab`: of the tokens that both models have; `banned`: tokens that the
     answer never has."""
-    usual = SamplingOptions(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, min_p=options.min_p,
-                            logit_bias={token: bias for token, bias in options.logit_bias.items() if token < n_vocab})
+    usual = SamplingOptions(
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        logit_bias={token: bias for token, bias in options.logit_bias.items() if token < n_vocab},
+    )
     return Sampler(usual, n_vocab=n_vocab, context=context, suppressed=[token for token in banned if token < n_vocab])
 
 
@@ -136,5 +143,6 @@ def _check_vocabulary(model: Model, target: Model, name: str) -> None:
         n = min(len(ours), len(theirs))
         same = list(ours[:n]) == list(theirs[:n])
     if not same:
-        raise OptionError(f"draft={name!r} has another vocabulary than {target.path.name}; take a smaller model of the same "
-                          "family.")
+        raise OptionError(
+            f"draft={name!r} has another vocabulary than {target.path.name}; take a smaller model of the same family."
+        )

@@ -1,4 +1,5 @@
 """Kernels as machine code: compiled in other processes by Numba, kept on disk, linked here without it."""
+
 from __future__ import annotations
 
 from edgellm.backends.cpu.jit.build import kernel_addresses

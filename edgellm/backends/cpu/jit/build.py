@@ -1,4 +1,5 @@
 """The policy for compiled kernels: what is in the cache is linked, what is missing is compiled first, nothing else is needed."""
+
 from __future__ import annotations
 
 import os
@@ -65,7 +66,7 @@ def _compile(kernels: list[str], isa: str) -> Iterator[tuple[str, KernelObject]]
             if isinstance(item, str):
                 raise BackendError(f"kernel {kernel} could not be compiled for {isa}: {item}")
             yield kernel, item
-    finally:                                     # after an error, and after Ctrl-C: let the workers run dry
+    finally:  # after an error, and after Ctrl-C: let the workers run dry
         with suppress(Empty):
             while True:
                 todo.get_nowait()
@@ -74,11 +75,12 @@ def _compile(kernels: list[str], isa: str) -> Iterator[tuple[str, KernelObject]]
 def _drive_compiler(isa: str, todo: SimpleQueue[str], done: SimpleQueue[tuple[str, KernelObject | str]]) -> None:
     """Feed one compiler process until nothing is left to do; every kernel taken is answered."""
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path))
-    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.jit.compiler", isa]       # -P: nothing from the working directory
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                               env=environment)
+    command = [sys.executable, "-P", "-m", "edgellm.backends.cpu.jit.compiler", isa]  # -P: nothing from the working directory
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
     assert process.stdin is not None and process.stdout is not None
-    with suppress(BrokenPipeError), process:     # Ctrl-C in a terminal ends the compiler as well
+    with suppress(BrokenPipeError), process:  # Ctrl-C in a terminal ends the compiler as well
         while True:
             try:
                 kernel = todo.get_nowait()

@@ -1,4 +1,5 @@
 """Object code of compiled kernels on disk: a private folder per machine and source state, every file under a keyed digest."""
+
 from __future__ import annotations
 
 import functools
@@ -18,12 +19,12 @@ from edgellm import folders
 from edgellm.backends.cpu import system
 
 MAGIC = b"edgellm kernel 1"
-MAX_OBJECT = 1 << 26                             # 64 MiB: no kernel comes near it
-KEPT_FOLDERS = 8                                 # of other versions and ISA levels; older ones go when a new one is made
-KEPT_OBJECTS = 4                                 # of one kernel, of other states of its sources
+MAX_OBJECT = 1 << 26  # 64 MiB: no kernel comes near it
+KEPT_FOLDERS = 8  # of other versions and ISA levels; older ones go when a new one is made
+KEPT_OBJECTS = 4  # of one kernel, of other states of its sources
 CPU = Path(__file__).resolve().parent.parent
 ROOT = CPU.parents[2]
-APART = ("compiler.py", "system.py")             # they run beside kernels, none of which is made of what these import
+APART = ("compiler.py", "system.py")  # they run beside kernels, none of which is made of what these import
 IMPORT = re.compile(r"^ *(?:from (edgellm[\w.]*) import (\([^)]*\)|[^\n]*)|import (edgellm[\w.]*))", re.MULTILINE)
 VERSION = re.compile(r"""\bversion(?:_version)?"? *[:=] *["'](\d+\.[^"']+)["']""")
 _DIGEST = 32
@@ -82,10 +83,10 @@ class ObjectCache:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(_DIGEST))
             try:
-                os.link(fresh, path)                     # the first process wins; the others read its key
+                os.link(fresh, path)  # the first process wins; the others read its key
             except FileExistsError:
                 pass
-            except OSError:                              # file systems without hard links
+            except OSError:  # file systems without hard links
                 os.replace(fresh, path)
             fresh.unlink(missing_ok=True)
         return path.read_bytes()
@@ -189,11 +190,11 @@ def sources_digest(module: str) -> str:
 
 def _program() -> bytes:
     """Names this state of the running program: an update changes the version, or at least the executable's time or size."""
-    version = sys.modules["edgellm"].__version__             # not imported: the package leads to everything
+    version = sys.modules["edgellm"].__version__  # not imported: the package leads to everything
     try:
         executable = os.stat(sys.executable)
         state = f"{version} {sys.executable} {executable.st_mtime_ns} {executable.st_size}"
-    except OSError:                              # an interpreter inside another program may know of no executable
+    except OSError:  # an interpreter inside another program may know of no executable
         state = str(version)
     return hashlib.sha256(os.fsencode(state)).digest()
 

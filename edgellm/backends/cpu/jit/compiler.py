@@ -3,6 +3,7 @@
 As a program: `python -m edgellm.backends.cpu.jit.compiler ISA`, one kernel id a line on stdin, one answer a line on stdout:
 `SYMBOL HEX-OBJECT` or `! message`.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -49,7 +50,7 @@ def compile_kernel(kernel: str, isa: str) -> KernelObject:
     module = importlib.import_module(f"edgellm.backends.cpu.kernels.{module_name}")
     function: Callable[[int, int, int], None] = module.build(variant, load_isa(isa))
     signature = types.void(types.int64, types.int64, types.int64)
-    compiled: Any = cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(function)   # Any: numba has no types
+    compiled: Any = cfunc(signature, nopython=True, error_model="numpy", boundscheck=False)(function)  # Any: numba has no types
     _refuse_calls(compiled._library._final_module.functions)
     _, kind, (code, _) = compiled._library.serialize_using_object_code()
     assert kind == "object"
@@ -80,7 +81,7 @@ def main() -> None:
         try:
             item = compile_kernel(line.strip(), isa)
             answer = f"{item.symbol} {item.code.hex()}"
-        except Exception as fault:               # reported to the parent, which raises it with the kernel's name
+        except Exception as fault:  # reported to the parent, which raises it with the kernel's name
             answer = f"! {type(fault).__name__}: {' '.join(str(fault).split())[:2000]}"
         print(answer, flush=True)
 

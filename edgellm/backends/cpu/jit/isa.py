@@ -1,4 +1,5 @@
 """Which instruction set kernels are compiled for."""
+
 from __future__ import annotations
 
 import os

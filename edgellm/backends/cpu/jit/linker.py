@@ -1,4 +1,5 @@
 """Object code linked into this process."""
+
 from __future__ import annotations
 
 import ctypes
@@ -6,9 +7,24 @@ import ctypes
 from edgellm.backends.cpu.jit.cache import KernelObject
 
 # What Numba's C wrapper calls if a kernel raises. Kernels raise nothing, so these are never reached, but they must be linked.
-ERROR_PATH = ("numba_gil_ensure", "numba_gil_release", "numba_do_raise", "numba_unpickle", "numba_runtime_build_excinfo_struct",
-              "NRT_Free", "PyUnicode_FromString", "PyBytes_FromStringAndSize", "PyErr_WriteUnraisable", "PyErr_Clear",
-              "PyErr_SetString", "PyErr_SetNone", "PyExc_StopIteration", "PyExc_SystemError", "PyExc_RuntimeError", "Py_DecRef")
+ERROR_PATH = (
+    "numba_gil_ensure",
+    "numba_gil_release",
+    "numba_do_raise",
+    "numba_unpickle",
+    "numba_runtime_build_excinfo_struct",
+    "NRT_Free",
+    "PyUnicode_FromString",
+    "PyBytes_FromStringAndSize",
+    "PyErr_WriteUnraisable",
+    "PyErr_Clear",
+    "PyErr_SetString",
+    "PyErr_SetNone",
+    "PyExc_StopIteration",
+    "PyExc_SystemError",
+    "PyExc_RuntimeError",
+    "Py_DecRef",
+)
 
 
 class Linker:
@@ -19,7 +35,7 @@ class Linker:
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        nowhere = ctypes.cast(ctypes.pythonapi.PyErr_Clear, ctypes.c_void_p).value      # LLVM aborts on address 0
+        nowhere = ctypes.cast(ctypes.pythonapi.PyErr_Clear, ctypes.c_void_p).value  # LLVM aborts on address 0
         for name in ERROR_PATH:
             llvm.add_symbol(name, nowhere)
         self._llvm = llvm

@@ -4,6 +4,7 @@ What processors, systems and virtual machines say of AMX is not always so: instr
 of a prompt are made with tiles in another process, which may die of it, compared with those of the ISA level below, bit by bit,
 and timed beside them. That process runs `main`, which prints seconds with tiles and without, or what is wrong.
 """
+
 from __future__ import annotations
 
 import functools
@@ -21,11 +22,11 @@ from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS, q8_row_bytes, scratc
 from edgellm.backends.cpu.words import MATMUL, QUANTISE
 
 ISAS, MODULES = ("amx", "avx512vnni"), ("matmul", "quantise")
-TYPES = ("Q4_K", {0: 0.001, 2: 0.001}), ("Q6_K", {208: 0.001})       # of blocks and of half blocks; where a superblock's f16 are
-ROWS, TOKENS, K, ROUNDS = 512, 256, 2048, 9      # a step of a prompt by some of the rows of a 1B model
-SECONDS = 300.0                                  # to compile the kernels and run them, on a machine that is busy
-VERDICT, FASTER = "verdict", "faster"             # the file; how what it says begins where tiles are used
-GAIN = 1.1                                       # at least: after a trial that found 1.07 prompts ran at 0.77 to 0.88
+TYPES = ("Q4_K", {0: 0.001, 2: 0.001}), ("Q6_K", {208: 0.001})  # of blocks and of half blocks; where a superblock's f16 are
+ROWS, TOKENS, K, ROUNDS = 512, 256, 2048, 9  # a step of a prompt by some of the rows of a 1B model
+SECONDS = 300.0  # to compile the kernels and run them, on a machine that is busy
+VERDICT, FASTER = "verdict", "faster"  # the file; how what it says begins where tiles are used
+GAIN = 1.1  # at least: after a trial that found 1.07 prompts ran at 0.77 to 0.88
 
 
 @functools.cache
@@ -44,7 +45,7 @@ def made() -> bool:
 
 
 def verdict() -> str:
-    """"faster (1.63 times as fast)", or why tiles are not used, such as "slower (0.82 times as fast)" or "wrong results"."""
+    """ "faster (1.63 times as fast)", or why tiles are not used, such as "slower (0.82 times as fast)" or "wrong results"."""
     cache = ObjectCache("amx")
     try:
         kept = _place(cache)
@@ -67,10 +68,10 @@ def _keep(path: Path, text: str) -> None:
     try:
         fresh.write_text(text, encoding="utf-8")
         os.replace(fresh, path)
-        for other in path.parent.glob(f"{VERDICT}*"):        # of other sources
+        for other in path.parent.glob(f"{VERDICT}*"):  # of other sources
             if other != path:
                 other.unlink(missing_ok=True)
-    except OSError:                              # a disk that is full or read-only: tried again at the next start
+    except OSError:  # a disk that is full or read-only: tried again at the next start
         fresh.unlink(missing_ok=True)
 
 
@@ -116,13 +117,31 @@ class Trial:
             for place, scale in scales.items():
                 weights[..., place : place + 2] = np.array([scale], np.float16).view(np.uint8)
             rows, scratch = np.zeros((TOKENS, q8_row_bytes(K)), np.uint8), np.zeros(scratch_bytes(name, K) + 64, np.uint8)
-            addresses[f"quantise:{each.activation}"](QUANTISE.record(
-                step=step.ctypes.data, x=x.ctypes.data, x_stride=x.strides[0], k=K, out=rows.ctypes.data,
-                out_stride=rows.strides[0]).ctypes.data, 0, 1)
+            addresses[f"quantise:{each.activation}"](
+                QUANTISE.record(
+                    step=step.ctypes.data,
+                    x=x.ctypes.data,
+                    x_stride=x.strides[0],
+                    k=K,
+                    out=rows.ctypes.data,
+                    out_stride=rows.strides[0],
+                ).ctypes.data,
+                0,
+                1,
+            )
             record = MATMUL.record(
-                step=step.ctypes.data, weights=weights.ctypes.data, row_bytes=weights.strides[0], n=ROWS, k=K, x=rows.ctypes.data,
-                x_stride=rows.strides[0], out=out.ctypes.data, out_stride=out.strides[0], count=abi.N_TOKENS,
-                scratch=scratch.ctypes.data)
+                step=step.ctypes.data,
+                weights=weights.ctypes.data,
+                row_bytes=weights.strides[0],
+                n=ROWS,
+                k=K,
+                x=rows.ctypes.data,
+                x_stride=rows.strides[0],
+                out=out.ctypes.data,
+                out_stride=out.strides[0],
+                count=abi.N_TOKENS,
+                scratch=scratch.ctypes.data,
+            )
             self._calls.append((addresses[each.matmul], record))
             self._kept += [weights, rows, scratch]
         self.run()

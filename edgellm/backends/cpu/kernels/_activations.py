@@ -1,4 +1,5 @@
 """Activations as IR, of vectors of any length, for kernels that apply them to results of their own."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -7,8 +8,8 @@ from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.ops.dense import GATES_OF_PRODUCTS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-assert GATES_OF_PRODUCTS == ("silu", "gelu")     # the numbers 1 and 2 of `gate`
+Value = Any  # ir.Value: llvmlite has no static types
+assert GATES_OF_PRODUCTS == ("silu", "gelu")  # the numbers 1 and 2 of `gate`
 
 
 def sigmoid(e: Generic, x: Value) -> Value:

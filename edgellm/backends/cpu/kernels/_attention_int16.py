@@ -2,6 +2,7 @@
 
 A block of dims has a scale. At ISA levels with sixteen float lanes two rows of quants lie side by side, or a whole block of one.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -17,8 +18,8 @@ from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.simd.base import F32, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-LARGEST_WEIGHT = 32767.0                         # sums of 32 products with bytes fit i32
+Value = Any  # ir.Value: llvmlite has no static types
+LARGEST_WEIGHT = 32767.0  # sums of 32 products with bytes fit i32
 
 
 def step_of_query(e: Generic, query: Value, dim: Value) -> Value:
@@ -26,8 +27,17 @@ def step_of_query(e: Generic, query: Value, dim: Value) -> Value:
     return e.load(F32, e.b.add(query, e.b.mul(dim, I64(2))))
 
 
-def add_dots(e: Generic, kv_type: str, totals: Sequence[Sequence[Value]], queries: Sequence[Value],
-             keys: Sequence[Sequence[Value]], rows: Value, first: Value, dim: Value, block: Value) -> None:
+def add_dots(
+    e: Generic,
+    kv_type: str,
+    totals: Sequence[Sequence[Value]],
+    queries: Sequence[Value],
+    keys: Sequence[Sequence[Value]],
+    rows: Value,
+    first: Value,
+    dim: Value,
+    block: Value,
+) -> None:
     """totals[i][j] += the products of query i, in i16, with the keys j over a block of dims, which lie side by side, eight lanes
     each. They follow each other, from key `first` on of those at `rows`.
     """
@@ -47,20 +57,31 @@ def add_dots(e: Generic, kv_type: str, totals: Sequence[Sequence[Value]], querie
             b.store(e.fma(dot, scale, b.load(totals[i][j])), totals[i][j])
 
 
-def weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
-          value_row: Value, scores: Value) -> None:
+def weigh(
+    e: Generic,
+    form: Form,
+    queries: int,
+    fetches: bool,
+    sums: Value,
+    values: Value,
+    next_keys: Value,
+    dim: Value,
+    value_row: Value,
+    scores: Value,
+) -> None:
     """`_weigh` of all values of a block, in quants. Weights times scales are rounded to i16: two keys are then added at a time."""
     b, row, nbytes, lanes = e.b, form.row_bytes(e.b, value_row), 8 * form.bytes_of_eight, e.float_lanes
-    parts = list(range(kv_quants.BLOCK // (2 * lanes)))          # of a block of dims, a vector of i16 each
-    at_once = [parts] if 2 * queries * len(parts) <= e.accumulators else [[part] for part in parts]      # sums fit registers
+    parts = list(range(kv_quants.BLOCK // (2 * lanes)))  # of a block of dims, a vector of i16 each
+    at_once = [parts] if 2 * queries * len(parts) <= e.accumulators else [[part] for part in parts]  # sums fit registers
     kept = cgutils.alloca_once(b, ir.ArrayType(I16, BLOCK), queries)
     kept.align = LINE
     weights = b.ptrtoint(kept, I64)
     sides = [[first + side + i // 2 + i % 2 * 2 * lanes for first in range(0, 2 * lanes, 8) for i in range(8)] for side in (0, 4)]
     with cgutils.for_range(b, b.lshr(dim, I64(5))) as block:
         scales = _scales(e, form, values, row, value_row, block.index)
-        steps = [_rounded_weights(e, b.add(scores, I64(ROW * i)), scales, b.add(weights, I64(2 * BLOCK * i)))
-                 for i in range(queries)]
+        steps = [
+            _rounded_weights(e, b.add(scores, I64(ROW * i)), scales, b.add(weights, I64(2 * BLOCK * i))) for i in range(queries)
+        ]
         for here in at_once:
             flat = variables(e, queries * 2 * len(here), vector(I32, lanes))
             for total in flat:
@@ -81,7 +102,7 @@ def weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, valu
                 row_of_sums = b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.mul(block.index, I64(BLOCK))), I64(4)))
                 factor = e.splat(e.load(F32, scores, FACTORS + 4 * i), lanes)
                 for part, both in zip(here, split([b.load(total) for total in totals], 2), strict=True):
-                    for half in (0, 1):          # both: sums of the first four of every eight quants, of the others
+                    for half in (0, 1):  # both: sums of the first four of every eight quants, of the others
                         fours = [half * lanes // 2 + side + first for first in range(0, lanes // 2, 4) for side in (0, lanes)]
                         added = e.shuffle(both[0], both[1], [four + i for four in fours for i in range(4)])
                         place = 4 * lanes * (2 * part + half)
@@ -104,8 +125,10 @@ def _rounded_weights(e: Generic, scores: Value, scales: Sequence[Value], to: Val
     """A query's weights times scales as i16 to `to`; what they are multiples of, in all lanes."""
     b, kind = e.b, scales[0].type
     weights, none = [e.load(kind, scores, 4 * place) for place in range(0, BLOCK, kind.count)], e.constant(kind, 0.0)
-    exact = [b.select(b.fcmp_unordered("!=", weight, none), b.fmul(weight, scale), none)      # what nobody sees may be anything
-             for weight, scale in zip(weights, scales, strict=True)]
+    exact = [
+        b.select(b.fcmp_unordered("!=", weight, none), b.fmul(weight, scale), none)  # what nobody sees may be anything
+        for weight, scale in zip(weights, scales, strict=True)
+    ]
     step, inverse = kv_quants.step_of(e, exact, LARGEST_WEIGHT)
     rounded = [kv_quants.rounded(e, each, inverse, LARGEST_WEIGHT) for each in exact]
     for half, parts in enumerate(split(rounded, len(rounded) // 2)):

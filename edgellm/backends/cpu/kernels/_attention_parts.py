@@ -1,4 +1,5 @@
 """What the parts of attention over a block of keys and values have in common: where scores stand, and sums in registers."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,10 +12,10 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._prefetch import KV_TO_FIRST, LINE
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 BLOCK, LANES, ENTRY = abi.ATTENTION_BLOCK, 8, abi.ATTENTION_ENTRY
-ROW = BLOCK * 4                                  # bytes of a query's scores
-FACTORS = abi.ATTENTION_SCORES - LANES * 4    # where the factors stand
+ROW = BLOCK * 4  # bytes of a query's scores
+FACTORS = abi.ATTENTION_SCORES - LANES * 4  # where the factors stand
 
 
 def variables(e: Generic, n: int, kind: Any = V8F) -> list[Value]:

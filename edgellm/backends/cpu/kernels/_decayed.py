@@ -2,6 +2,7 @@
 
 The factor is part of the state, so the pieces in which a prompt comes change no bit.
 """
+
 from __future__ import annotations
 
 from typing import Any  # what an IR value and a Numba function are to the type checker
@@ -16,7 +17,7 @@ from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
 ONE = np.float32(1.0)
-LEAST = np.float32(2.0**-40)                     # of a factor that is kept
+LEAST = np.float32(2.0**-40)  # of a factor that is kept
 
 
 @inline
@@ -48,6 +49,7 @@ def kept(isa: Isa) -> Any:
 
 def stack(isa: Isa, floats: int) -> Any:
     """A Numba function that gives the address of so many f32 of its caller's own."""
+
     def emit(e: Generic, *_: Any) -> Any:
         return e.b.ptrtoint(cgutils.alloca_once(e.b, vector(F32, floats)), I64)
 

@@ -1,4 +1,5 @@
 """The forms that rows of keys and values have, and how those in floats are read, eight values at a time."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -7,9 +8,9 @@ from typing import Any
 from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 LANES, SCALE_BYTES = 8, 2
-INT16 = "i16"            # of a block of keys or values: their quants, row by row, and then for each block of dims their f32 scales
+INT16 = "i16"  # of a block of keys or values: their quants, row by row, and then for each block of dims their f32 scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,5 +43,7 @@ class Form:
         return both if self.kv_type == "f32" else e.from_f16(both)
 
 
-FORMS = {form.kv_type: form for form in (Form("f32", 1, 32), Form("f16", 1, 16), Form("q8_0", 4, 9), Form("q4_0", 4, 5),
-                                     Form(INT16, 4, 16))}
+FORMS = {
+    form.kv_type: form
+    for form in (Form("f32", 1, 32), Form("f16", 1, 16), Form("q8_0", 4, 9), Form("q4_0", 4, 5), Form(INT16, 4, 16))
+}

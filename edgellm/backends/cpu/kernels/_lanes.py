@@ -1,4 +1,5 @@
 """Sixteen f32 side by side as a Numba value with operators: searches run on as many groups of weights at a time, a lane each."""
+
 from __future__ import annotations
 
 import operator
@@ -13,7 +14,7 @@ from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, Vec, make_intrinsi
 from edgellm.backends.cpu.simd.generic import Generic
 
 LANES = 16
-LANE_BYTES = 4 * LANES                           # of one vector
+LANE_BYTES = 4 * LANES  # of one vector
 F32X16 = Vec("f32", LANES)
 V16F, V16I, V16B = vector(F32, LANES), vector(I32, LANES), vector(I8, LANES)
 i64, f32, void = types.int64, types.float32, types.void
@@ -54,12 +55,12 @@ def _give(symbol: Callable[..., Any], function: Any) -> None:
 for _symbol, _function in OPERATORS.items():
     _give(_symbol, _function)
 
-larger = _operation("larger16", 2, lambda e, a, b: e.larger(a, b))               # the second where one is NaN
+larger = _operation("larger16", 2, lambda e, a, b: e.larger(a, b))  # the second where one is NaN
 smaller = _operation("smaller16", 2, lambda e, a, b: e.smaller(a, b))
 magnitude = _operation("magnitude16", 1, _magnitude)
 root = _operation("root16", 1, _sqrt)
-nearest = _operation("nearest16", 1, lambda e, x: e.nearest(x)[0])               # |x| < 2^22
-where_greater = _operation("where_greater16", 4, _choose(">"))                   # a > b ? c : d, false for NaN
+nearest = _operation("nearest16", 1, lambda e, x: e.nearest(x)[0])  # |x| < 2^22
+where_greater = _operation("where_greater16", 4, _choose(">"))  # a > b ? c : d, false for NaN
 where_equal = _operation("where_equal16", 4, _choose("=="))
 splat = make_intrinsic("splat16", F32X16, (f32,), lambda builder, x: Generic(builder).splat(x, LANES))
 first = make_intrinsic("first16", f32, (F32X16,), lambda builder, x: Generic(builder).lane(x, 0))
@@ -81,8 +82,12 @@ def _store_quants(e: Generic, address: Any, offset: Any, quants: Any) -> None:
 
 load = make_intrinsic("load16", F32X16, (i64, i64), lambda builder, a, o: (e := Generic(builder)).load(V16F, _at(e, a, o)))
 store = make_intrinsic("store16", void, (i64, i64, F32X16), lambda builder, a, o, v: (e := Generic(builder)).store(v, _at(e, a, o)))
-store_quants = make_intrinsic("store_quants16", void, (i64, i64, F32X16),        # whole numbers to bytes
-                              lambda builder, a, o, v: _store_quants(Generic(builder), a, o, v))
+store_quants = make_intrinsic(
+    "store_quants16",
+    void,
+    (i64, i64, F32X16),  # whole numbers to bytes
+    lambda builder, a, o, v: _store_quants(Generic(builder), a, o, v),
+)
 
 
 def from_half(e: Generic, source: Any, out: Any, native: bool, brain: bool) -> None:
@@ -103,6 +108,7 @@ Pieces = tuple[tuple[int, int, int, int], ...]
 
 def packer(outputs: tuple[tuple[int, Pieces], ...]) -> Callable[[Any, Any, Any], None]:
     """Writes the IR that packs bytes of quants at one address into the fields of a block at another."""
+
     def emit(e: Generic, quants: Any, block: Any) -> None:
         b = e.b
         for place, pieces in outputs:

@@ -1,4 +1,5 @@
 """How threads share rows (whole rows where there are several, pieces of a single one), and which rows are in tiles."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,5 @@
 """Asking for the cache lines of a stream ahead of their use."""
+
 from __future__ import annotations
 
 from typing import Any

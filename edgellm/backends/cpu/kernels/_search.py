@@ -1,5 +1,6 @@
 """The searches of formats/codecs/_fit.py, operation for operation, on sixteen groups at a time: x, weights at addresses, a vector
 of sixteen lanes per element. All is inlined: helpers left apart would have names that kernels compiled elsewhere have too."""
+
 from __future__ import annotations
 
 from itertools import pairwise
@@ -136,8 +137,7 @@ def affine(n: int, top: int, steps: _fit.Steps) -> Any:
 
 
 def _improver(n: int, bottom: int, top: int) -> Any:
-    """(x, weights, quants) -> sums of w x l and w l l after quants were changed one by one. Lanes that are done stay as they are.
-    """
+    """(x, weights, quants) -> sums of w x l and w l l after quants were changed one by one. Finished lanes keep their values."""
     rounded, positive = rounder(bottom, top), bottom == 0
 
     @inline

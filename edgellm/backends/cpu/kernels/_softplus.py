@@ -1,4 +1,5 @@
 """log(1 + exp(x)) of eight values, which recurrent layers make their steps from."""
+
 from __future__ import annotations
 
 from typing import Any  # what a Numba function is to the type checker

@@ -2,6 +2,7 @@
 
 `size`: a token's step, divided by the states' factor; `by`: what the states before it are multiplied with.
 """
+
 from __future__ import annotations
 
 from typing import Any  # what a Numba function is to the type checker
@@ -87,8 +88,9 @@ def two_tokens(isa: Isa, decays: bool) -> Any:
     load, store, splat, mul, fma, zero, size_of = wide.load, wide.store, wide.splat, wide.mul, wide.fma, wide.zero, wide.nbytes
 
     @inline
-    def two_vectors(before, after, x, x_stride, b, b_stride, c, c_stride, out, out_stride, d_state, by, size, factor, by1, size1,
-                    factor1, skip):
+    def two_vectors(
+        before, after, x, x_stride, b, b_stride, c, c_stride, out, out_stride, d_state, by, size, factor, by1, size1, factor1, skip
+    ):
         t0, t1 = mul(splat(size), load(x, 0)), mul(splat(size), load(x, size_of))
         u0, u1 = mul(splat(size1), load(x, x_stride)), mul(splat(size1), load(x, x_stride + size_of))
         y0, y1, z0, z1, kept, kept1 = zero(), zero(), zero(), zero(), splat(by), splat(by1)
@@ -112,10 +114,29 @@ def two_tokens(isa: Isa, decays: bool) -> Any:
         store(out, out_stride + size_of, fma(z1, splat(factor1), mul(splat(skip), load(x, x_stride + size_of))))
 
     @inline
-    def block(before, after, x, x_stride, b, b_stride, c, c_stride, out, out_stride, d_state, by, size, factor, by1, size1, factor1,
-              skip):
+    def block(
+        before, after, x, x_stride, b, b_stride, c, c_stride, out, out_stride, d_state, by, size, factor, by1, size1, factor1, skip
+    ):
         for part in range(0, OF_HEADS * 4, 2 * size_of):
-            two_vectors(before + part, after + part, x + part, x_stride, b, b_stride, c, c_stride, out + part, out_stride, d_state,
-                        by, size, factor, by1, size1, factor1, skip)
+            two_vectors(
+                before + part,
+                after + part,
+                x + part,
+                x_stride,
+                b,
+                b_stride,
+                c,
+                c_stride,
+                out + part,
+                out_stride,
+                d_state,
+                by,
+                size,
+                factor,
+                by1,
+                size1,
+                factor1,
+                skip,
+            )
 
     return block

@@ -1,4 +1,5 @@
 """Sums of a row's values and of their squares."""
+
 from __future__ import annotations
 
 from typing import Any  # what a Numba function is to the type checker

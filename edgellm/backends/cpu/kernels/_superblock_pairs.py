@@ -4,6 +4,7 @@ types that take longer one by one than reading them from memory does.
 Integer sums of a superblock fill vectors by themselves. What weighs them, scales and mins, has eight lanes, half a vector: it is
 decoded and multiplied for both at once, the first in the first lanes. Numbers are those of unpack.py, operation by operation.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -26,15 +27,16 @@ from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 PAIR = 2
 LANES = PAIR * BLOCKS
 FLOATS, INTEGERS = vector(F32, LANES), vector(I32, LANES)
-Numbers = tuple[list[Value], list[Value], list[Value]]       # scales, mins and factor of both, as Superblock has them
+Numbers = tuple[list[Value], list[Value], list[Value]]  # scales, mins and factor of both, as Superblock has them
 
 
-def add_pairs(e: Generic, name: str, shape: Shape, weights: Value, pairs: Value, column: Value, section: Value, first_d: Value,
-              total: Value) -> None:
+def add_pairs(
+    e: Generic, name: str, shape: Shape, weights: Value, pairs: Value, column: Value, section: Value, first_d: Value, total: Value
+) -> None:
     """Add the first `pairs` pairs of a row's superblocks, one at least, to the accumulators at `total`; each is weighed a turn
     later. `section`, `first_d`: of the column, see superblock.superblock_weighed.
     """

@@ -1,4 +1,5 @@
 """Constant tables in a kernel's object code, and numbers that pass through memory on their way from a vector to addresses."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from numba.core import cgutils
 from edgellm.backends.cpu.simd.base import I16, I64
 from edgellm.backends.cpu.simd.generic import Generic
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 
 
 def table(e: Generic, name: str, entries: Sequence[int], bits: int) -> Value:
@@ -26,8 +27,7 @@ def table(e: Generic, name: str, entries: Sequence[int], bits: int) -> Value:
 
 
 class Numbers:
-    """16-bit numbers in memory, to be read one by one: a load each, where taking lanes from vectors takes two instructions or more.
-    """
+    """16-bit numbers in memory, to be read one by one: one load each, where extracting lanes from vectors takes two or more."""
 
     def __init__(self, e: Generic, address: Value) -> None:
         self.e, self.address = e, address

@@ -1,4 +1,5 @@
 """The widest vectors of f32 that an ISA level sums floats in, as Numba functions: a lane's value does not depend on the width."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -38,4 +39,5 @@ def widest(isa: Isa) -> Vectors:
         isa.make("zero_wide", each, (), lambda e: e.constant(kind, 0.0)),
         isa.make("sub_wide", each, (each, each), lambda e, a, b: e.b.fsub(a, b)),
         isa.make("mul_wide", each, (each, each), lambda e, a, b: e.b.fmul(a, b)),
-        isa.make("fma_wide", each, (each, each, each), lambda e, a, b, c: e.fma(a, b, c)))
+        isa.make("fma_wide", each, (each, each, each), lambda e, a, b, c: e.fma(a, b, c)),
+    )

@@ -1,4 +1,5 @@
 """Several rows per token: their weighted sums, rows of a given size, and the largest values of a row (Gemma 3n)."""
+
 from __future__ import annotations
 
 import math
@@ -20,13 +21,15 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 def _mix(isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
     fma, splat = isa.fma_f32x8, isa.splat_f32x8
-    arguments = MIX.reader(isa, "step base base_stride x x_stride coefficients coefficients_stride out out_stride parts added n "
-                                "first count")
+    arguments = MIX.reader(
+        isa, "step base base_stride x x_stride coefficients coefficients_stride out out_stride parts added n first count"
+    )
     offset_at = MIX.at("offset")
 
     def mix(op, ith, nth):
-        (step, base, base_stride, x, x_stride, factors, factors_stride, out, out_stride, parts, added, n, first,
-         count) = arguments(op)
+        (step, base, base_stride, x, x_stride, factors, factors_stride, out, out_stride, parts, added, n, first, count) = arguments(
+            op
+        )
         rows, offset = load_i64(step, count * 8), load_f32(op, offset_at)
         for row in range(rows * ith // nth, rows * (ith + 1) // nth):
             pieces, mine = x + row * x_stride, factors + row * factors_stride

@@ -14,6 +14,7 @@ Keys that hold their values (MLA) lie once in a page, where the values' place is
 
 Slots outside a query's window get the weight 0 exactly; they are zeroed memory or old keys, so they are numbers.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -34,8 +35,8 @@ from edgellm.backends.cpu.words import ATTENTION
 from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK
-ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8          # bytes: where items begin, and of one
-DIRECT, PIECE = 8, 32        # of so many queries, f16 is not widened in memory; values of a block of quants
+ITEMS, ITEM = abi.WORK_ITEMS * 8, 6 * 8  # bytes: where items begin, and of one
+DIRECT, PIECE = 8, 32  # of so many queries, f16 is not widened in memory; values of a block of quants
 SOFTCAP_VARIANT, ALIBI_VARIANT, RELATIVE_VARIANT, LEARNED_VARIANT = "_softcap", "_alibi", "_relative", "_learned"
 
 
@@ -48,7 +49,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     N_KV, QUERIES, DIM_K, DIM_V, RING, SINKS = ATTENTION.offsets("n_kv queries dim_k dim_v ring sinks")
     SINK_SLOTS, KEYS_AT, VALUES_AT = ATTENTION.offsets("sink_slots keys_at values_at")
     PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES, LEARNED = ATTENTION.offsets(
-        "partials partial_bytes scratch scratch_bytes learned")
+        "partials partial_bytes scratch scratch_bytes learned"
+    )
 
     @inline
     def window(op, row):
@@ -69,7 +71,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         dim_k, dim_v, own_values = load_i64(op, DIM_K), load_i64(op, DIM_V), load_i64(op, KEYS_AT) != load_i64(op, VALUES_AT)
         keys, values = page + load_i64(op, KEYS_AT) * slots, page + load_i64(op, VALUES_AT) * slots
         key, value = at % CHUNK, at % CHUNK
-        if own_values:                           # otherwise one key serves all heads, and its first dims are the value
+        if own_values:  # otherwise one key serves all heads, and its first dims are the value
             key, value = key + head * slots, value + head * slots
         return keys + key * row_bytes(dim_k), values + value * row_bytes(dim_v if own_values else dim_k)
 
@@ -85,7 +87,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         ring, sinks, partial_bytes = load_i64(op, RING), load_i64(op, SINKS), load_i64(op, PARTIAL_BYTES)
         mine = load_i64(op, SCRATCH) + ith * load_i64(op, SCRATCH_BYTES)
         items, heads, first_head, start, step, by_head = load_i64(work, 0), n_kv, 0, ith, nth, False
-        if n_kv % nth == 0:                      # else one in turn for each thread: later tokens see more keys
+        if n_kv % nth == 0:  # else one in turn for each thread: later tokens see more keys
             heads = n_kv // nth
             first_head, start, step, by_head = ith * heads, 0, 1, True
         last_index = items * heads - 1
@@ -107,23 +109,42 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             while chunk < last:
                 clear(part, rows, dim_v)
                 keys, values = rows_of(op, item, head, chunk)
-                next_item, next_head, next_chunk = item, head, chunk + 1     # of this thread
+                next_item, next_head, next_chunk = item, head, chunk + 1  # of this thread
                 if next_chunk == last:
                     next_item, next_head = at(work, min(index + step, last_index), items, heads, first_head, by_head)
                     next_chunk = load_i64(next_item, 24)
                 next_keys, next_values = rows_of(op, next_item, next_head, next_chunk)
                 sink_part = chunk == sink_chunk
-                walk(op, keys, values, next_keys, next_values, part, part_work(op, mine), row, here, head, base,
-                     0 if sink_part else max(chunk * CHUNK, base),
-                     load_i32(last_span, 4) if sink_part else min((chunk + 1) * CHUNK, end), sink_part)
+                walk(
+                    op,
+                    keys,
+                    values,
+                    next_keys,
+                    next_values,
+                    part,
+                    part_work(op, mine),
+                    row,
+                    here,
+                    head,
+                    base,
+                    0 if sink_part else max(chunk * CHUNK, base),
+                    load_i32(last_span, 4) if sink_part else min((chunk + 1) * CHUNK, end),
+                    sink_part,
+                )
                 chunk += 1
                 if partial < 0:
                     combine(mine, part, rows, dim_v)
             if partial < 0:
                 for t in range(here):
-                    finish(mine, rows, t * queries, queries, dim_v,
-                           load_i64(op, OUT) + (row + t) * load_i64(op, OUT_STRIDE) + head * queries * dim_v * 4,
-                           load_i64(op, LEARNED) + head * queries * 4)
+                    finish(
+                        mine,
+                        rows,
+                        t * queries,
+                        queries,
+                        dim_v,
+                        load_i64(op, OUT) + (row + t) * load_i64(op, OUT_STRIDE) + head * queries * dim_v * 4,
+                        load_i64(op, LEARNED) + head * queries * 4,
+                    )
 
     @inline
     def part_work(op, mine):
@@ -136,10 +157,19 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 def _blocks(kv_type: str, variant: str, isa: Isa, *, transposed: bool = False) -> list[Any]:
     """Of two and of four queries. Rows of f32 have been widened, so that they are in the cache."""
     relative = RELATIVE_VARIANT in variant
-    return [attention_block.build(kv_type, isa, queries, softcap=SOFTCAP_VARIANT in variant,
-                                  alibi=ALIBI_VARIANT in variant and not relative, relative=relative,
-                                  fetches=kv_type not in ("f32", INT16), transposed=transposed)
-            for queries in (2, 4)]
+    return [
+        attention_block.build(
+            kv_type,
+            isa,
+            queries,
+            softcap=SOFTCAP_VARIANT in variant,
+            alibi=ALIBI_VARIANT in variant and not relative,
+            relative=relative,
+            fetches=kv_type not in ("f32", INT16),
+            transposed=transposed,
+        )
+        for queries in (2, 4)
+    ]
 
 
 def _kv_type(variant: str) -> str:
@@ -203,14 +233,14 @@ def _walk(variant: str, isa: Isa) -> Any:
         the extra row. `after_k`, `after_v`: what is read next, to be prefetched.
         """
         dim_k, dim_v, queries = load_i64(op, DIM_K), load_i64(op, DIM_V), load_i64(op, QUERIES)
-        integers = coded and dim_k % PIECE == 0 and dim_v % PIECE == 0       # products are
+        integers = coded and dim_k % PIECE == 0 and dim_v % PIECE == 0  # products are
         spans, ring, sinks = load_i64(op, SPANS), load_i64(op, RING), load_i64(op, SINKS)
         q, q_stride = load_i64(op, Q_SINK if sink_part else Q), load_i64(op, Q_SINK_STRIDE if sink_part else Q_STRIDE)
         scale, softcap, n = load_f32(op, SCALE), load_f32(op, SOFTCAP), tokens * queries
         own_values = load_i64(op, KEYS_AT) != load_i64(op, VALUES_AT)
         value_row, stop = dim_v if own_values else dim_k, (end + BLOCK - 1) // BLOCK * BLOCK
         key_bytes, value_bytes = row_bytes(dim_k), row_bytes(value_row)
-        wide, scores = work, work + (BLOCK * (dim_k + dim_v) * 4 if widens else 0)       # what is read most stays aligned
+        wide, scores = work, work + (BLOCK * (dim_k + dim_v) * 4 if widens else 0)  # what is read most stays aligned
         table = scores + scores_bytes
         turned = table + (n + 1) * entry
         for i in range(n + 1):
@@ -224,10 +254,10 @@ def _walk(variant: str, isa: Isa) -> Any:
             store_i64(table, i * entry + 16, last)
             if biased:
                 span = spans + (row + token) * 16
-                own = load_i32(span, 0) - load_i32(span, 8)                  # a token's own key is its last, or in the midst
+                own = load_i32(span, 0) - load_i32(span, 8)  # a token's own key is its last, or in the midst
                 if own < 0:
                     own += ring
-                if sink_part:                    # sinks stand right before the window
+                if sink_part:  # sinks stand right before the window
                     own = load_i32(span, 12) - 1
                 store_i64(table, i * entry + 24, last + own if sink_part else first + own)
                 if relative:
@@ -263,24 +293,26 @@ def _walk(variant: str, isa: Isa) -> Any:
                 if at + BLOCK > load_i64(table, i * entry + 8) and at < load_i64(table, (i + here - 1) * entry + 16):
                     if widens and direct:
                         if here == 4:
-                            four_direct(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
-                                        scale, softcap)
+                            four_direct(
+                                table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step, scale, softcap
+                            )
                         else:
-                            two_direct(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
-                                       scale, softcap)
+                            two_direct(
+                                table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step, scale, softcap
+                            )
                     elif integers:
                         if here == 4:
-                            four_int16(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
-                                       scale, softcap)
+                            four_int16(
+                                table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step, scale, softcap
+                            )
                         else:
-                            two_int16(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
-                                      scale, softcap)
+                            two_int16(
+                                table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step, scale, softcap
+                            )
                     elif here == 4:
-                        four(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
-                             scale, softcap)
+                        four(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step, scale, softcap)
                     else:
-                        two(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step,
-                            scale, softcap)
+                        two(table, i, k, v, later_k, later_v, at, part, n + 1, scores, dim_k, dim_v, value_step, scale, softcap)
                 i += here
             at, k, v = at + BLOCK, next_k, next_v
 

@@ -6,6 +6,7 @@ weights, are rows of a block's length, and after four rows stand the factors by 
 has grown. What happens to a query does not depend on the others: keys that only these see have the weight 0, and a factor that
 changes nothing is 1.
 """
+
 from __future__ import annotations
 
 import functools
@@ -29,29 +30,46 @@ from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.memory.kv_types import QUANTISED
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-INTEGERS = (*QUANTISED, INT16)                   # forms of keys and values that are multiplied as integers
+Value = Any  # ir.Value: llvmlite has no static types
+INTEGERS = (*QUANTISED, INT16)  # forms of keys and values that are multiplied as integers
 WIDE = vector(F32, 2 * LANES)
-BLOCKS_AHEAD = 1 if TO_FIRST else 2              # that keys are fetched, and values one less: two would not fit a first-level cache
+BLOCKS_AHEAD = 1 if TO_FIRST else 2  # that keys are fetched, and values one less: two would not fit a first-level cache
 
 
-def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi: bool = False, relative: bool = False,
-          fetches: bool = True, transposed: bool = False) -> Any:
+def build(
+    kv_type: str,
+    isa: Isa,
+    queries: int,
+    *,
+    softcap: bool = False,
+    alibi: bool = False,
+    relative: bool = False,
+    fetches: bool = True,
+    transposed: bool = False,
+) -> Any:
     """block(table, first_query, keys, values, next_keys, next_values, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap):
     add keys `at` to `at` + 31 to the partials of this many queries, which are f32, for quants i16 (kv_quants.query_to_int16).
     `value_row`: from value to value, in elements. With `fetches`, `next_values` are on their way to the cache while scores are
     computed, and `next_keys` while values are added. `transposed`: whether keys lie as kv_rows.transpose has them.
     """
-    quants = kv_type in INTEGERS                 # of which dims are a multiple of a block's
+    quants = kv_type in INTEGERS  # of which dims are a multiple of a block's
     i64, f32, void = types.int64, types.float32, types.void
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
     form = _kv_forms.FORMS[kv_type]
     load_one, size = {"f32": isa.load_f32, "f16": isa.load_f16}.get(kv_type), form.bytes_of_eight // LANES
-    score = isa.make("score", void, (i64,) * 7, lambda e, table, keys, next_values, dim, scores, *seen: (
-        _score_transposed(e, queries, table, keys, dim, scores) if transposed
-        else _score(e, form, queries, fetches, table, keys, next_values, dim, scores, *seen)))
-    weights = isa.make("weights", void, (i64, i64, i64, i64, f32, f32),
-                       lambda e, *a: _weights(e, queries, softcap, alibi, relative, *a))
+    score = isa.make(
+        "score",
+        void,
+        (i64,) * 7,
+        lambda e, table, keys, next_values, dim, scores, *seen: (
+            _score_transposed(e, queries, table, keys, dim, scores)
+            if transposed
+            else _score(e, form, queries, fetches, table, keys, next_values, dim, scores, *seen)
+        ),
+    )
+    weights = isa.make(
+        "weights", void, (i64, i64, i64, i64, f32, f32), lambda e, *a: _weights(e, queries, softcap, alibi, relative, *a)
+    )
     weigh = isa.make("weigh", void, (i64,) * 8, lambda e, *a: _weigh(e, form, queries, fetches, *a))
 
     @outline
@@ -76,10 +94,11 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
                 store_f32(sums, at, total)
 
     @outline
-    def block(table, first_query, keys, values, next_keys, next_values, at, part, rows, scores, dim_k, dim_v, value_row,
-              scale, cap):
+    def block(
+        table, first_query, keys, values, next_keys, next_values, at, part, rows, scores, dim_k, dim_v, value_row, scale, cap
+    ):
         entries = table + first_query * ENTRY
-        low = max(load_i64(entries, 8) - at, 0) // LANES * LANES             # later queries see no earlier keys
+        low = max(load_i64(entries, 8) - at, 0) // LANES * LANES  # later queries see no earlier keys
         high = (min(load_i64(entries, (queries - 1) * ENTRY + 16) - at, BLOCK) + LANES - 1) // LANES * LANES
         score(entries, keys, next_values, dim_k, scores, low, high)
         if not quants and dim_k % LANES:
@@ -93,8 +112,19 @@ def build(kv_type: str, isa: Isa, queries: int, *, softcap: bool = False, alibi:
     return block
 
 
-def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, next_values: Value, dim: Value,
-           scores: Value, first: Value, end: Value) -> None:
+def _score(
+    e: Generic,
+    form: Form,
+    queries: int,
+    fetches: bool,
+    table: Value,
+    keys: Value,
+    next_values: Value,
+    dim: Value,
+    scores: Value,
+    first: Value,
+    end: Value,
+) -> None:
     """Dot products with keys `first` to `end`, multiples of eight; of whole pieces of dims."""
     if e.float_lanes == 2 * LANES:
         _score_pairs(e, form, queries, fetches, table, keys, next_values, dim, scores, first, end)
@@ -129,8 +159,19 @@ def _score(e: Generic, form: Form, queries: int, fetches: bool, table: Value, ke
             e.store(found, at, ROW * i)
 
 
-def _score_pairs(e: Generic, form: Form, queries: int, fetches: bool, table: Value, keys: Value, next_values: Value, dim: Value,
-                 scores: Value, first: Value, end: Value) -> None:
+def _score_pairs(
+    e: Generic,
+    form: Form,
+    queries: int,
+    fetches: bool,
+    table: Value,
+    keys: Value,
+    next_values: Value,
+    dim: Value,
+    scores: Value,
+    first: Value,
+    end: Value,
+) -> None:
     """`_score` of keys by twos, side by side in vectors of sixteen lanes, each computed as in a vector of its own."""
     b, row, pairs, at_once, integers = e.b, form.row_bytes(e.b, dim), LANES // 2, form.eights, form.kv_type in INTEGERS
     q = [e.load(I64, table, ENTRY * i) for i in range(queries)]
@@ -150,10 +191,14 @@ def _score_pairs(e: Generic, form: Form, queries: int, fetches: bool, table: Val
             else:
                 at = b.mul(piece.index, I64(LANES * 4))
                 queried = [e.load(V8F, b.add(each, at)) for each in q]
-                multiplied(e, totals, [e.join(each, each) for each in queried],
-                           [form.load_two(e, even, odd, piece.index) for even, odd in split(k, 2)])
+                multiplied(
+                    e,
+                    totals,
+                    [e.join(each, each) for each in queried],
+                    [form.load_two(e, even, odd, piece.index) for even, odd in split(k, 2)],
+                )
         at = b.add(scores, b.mul(key, I64(4)))
-        for i in range(0, queries, 2):           # lanes of a half: keys 0 2 4 6, or 1 3 5 7, of one query and of the next
+        for i in range(0, queries, 2):  # lanes of a half: keys 0 2 4 6, or 1 3 5 7, of one query and of the next
             sums = e.sum_of_each([b.load(total) for total in (*totals[i], *totals[i + 1])])
             for j in range(2):
                 found = e.pick(sums, [pairs * j + key // 2 + LANES * (key % 2) for key in range(LANES)])
@@ -193,8 +238,19 @@ def _score_transposed(e: Generic, queries: int, table: Value, keys: Value, dim: 
         e.store(total, scores, ROW * i + place)
 
 
-def _weights(e: Generic, queries: int, softcap: bool, alibi: bool, relative: bool, table: Value, at: Value, stats: Value,
-             scores: Value, scale: Value, cap: Value) -> None:
+def _weights(
+    e: Generic,
+    queries: int,
+    softcap: bool,
+    alibi: bool,
+    relative: bool,
+    table: Value,
+    at: Value,
+    stats: Value,
+    scores: Value,
+    scale: Value,
+    cap: Value,
+) -> None:
     """Scores become weights; each query's maximum and sum of weights follow. All queries at once: exp takes long, not much work."""
     b, n = e.b, e.float_lanes
     kind, integers, places, none = vector(F32, n), vector(I32, n), range(0, BLOCK, n), float(LOWEST)
@@ -253,22 +309,36 @@ def _capped(e: Generic, x: Value, cap: Value) -> Value:
     return b.fmul(caps, tanh)
 
 
-def _weigh(e: Generic, form: Form, queries: int, fetches: bool, sums: Value, values: Value, next_keys: Value, dim: Value,
-           value_row: Value, scores: Value, first: Value, end: Value) -> None:
+def _weigh(
+    e: Generic,
+    form: Form,
+    queries: int,
+    fetches: bool,
+    sums: Value,
+    values: Value,
+    next_keys: Value,
+    dim: Value,
+    value_row: Value,
+    scores: Value,
+    first: Value,
+    end: Value,
+) -> None:
     """Shrink the sums, add values `first` to `end`, `value_row` elements apart, times their weights; of whole eights of dims."""
     if form.kv_type in INTEGERS:
         _attention_int16.weigh(e, form, queries, fetches, sums, values, next_keys, dim, value_row, scores)
         return
     b = e.b
-    is_wide, most = e.float_lanes == 2 * LANES, e.accumulators // queries        # two eights side by side
+    is_wide, most = e.float_lanes == 2 * LANES, e.accumulators // queries  # two eights side by side
     eights, row = b.lshr(dim, I64(3)), form.row_bytes(b, value_row)
 
     def tile(eight: Value, n: int) -> None:
         """The dims of n eights."""
-        twice = 2 if is_wide and n > 1 else 1    # eights in a vector
+        twice = 2 if is_wide and n > 1 else 1  # eights in a vector
         at, vectors, kind = b.mul(eight, I64(LANES)), n // twice, WIDE if twice > 1 else V8F
-        places = [[b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.add(at, I64(LANES * twice * j))), I64(4))) for j in range(vectors)]
-                  for i in range(queries)]
+        places = [
+            [b.add(sums, b.mul(b.add(b.mul(dim, I64(i)), b.add(at, I64(LANES * twice * j))), I64(4))) for j in range(vectors)]
+            for i in range(queries)
+        ]
         totals = split(variables(e, queries * vectors, kind), vectors)
         factors = [e.splat(e.load(F32, scores, FACTORS + 4 * i), kind.count) for i in range(queries)]
         for i, j in product(range(queries), range(vectors)):

@@ -4,6 +4,7 @@ Layout for `rows` queries of `dim` values, f32: (rows + 1) x dim weighted values
 which the first is the maximum, and eight that add up to the sum of weights. The extra row is for an odd query's copy. An empty
 partial (maximum LOWEST) changes nothing, bit by bit.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.words import ATTENTION
 
-LOWEST = np.float32(-3.0e38)                     # below any score, yet finite: differences of maxima stay numbers
+LOWEST = np.float32(-3.0e38)  # below any score, yet finite: differences of maxima stay numbers
 MERGES_AT = abi.WORK_MERGES_AT * 8
 ROTATED_MERGE, LEARNED_MERGE = "_rotated", "_learned"
 
@@ -40,8 +41,14 @@ def clear(isa: Isa) -> Any:
 
 def combine(isa: Isa) -> Any:
     """Add one partial to another."""
-    load, store, fma, mul, splat, exp = (isa.load_f32x8, isa.store_f32x8, isa.fma_f32x8, isa.mul_f32x8, isa.splat_f32x8,
-                                         isa.exp_f32x8)
+    load, store, fma, mul, splat, exp = (
+        isa.load_f32x8,
+        isa.store_f32x8,
+        isa.fma_f32x8,
+        isa.mul_f32x8,
+        isa.splat_f32x8,
+        isa.exp_f32x8,
+    )
     load_f32, store_f32, first = isa.load_f32, isa.store_f32, isa.first_f32x8
 
     @outline
@@ -105,7 +112,8 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     write = finish(isa, learned=LEARNED_MERGE in variant, rotated=ROTATED_MERGE in variant)
     WORK, OUT, OUT_STRIDE, N_KV, QUERIES, DIM_V = ATTENTION.offsets("work out out_stride n_kv queries dim_v")
     PARTIALS, PARTIAL_BYTES, SCRATCH, SCRATCH_BYTES, LEARNED = ATTENTION.offsets(
-        "partials partial_bytes scratch scratch_bytes learned")
+        "partials partial_bytes scratch scratch_bytes learned"
+    )
 
     def merge(op, ith, nth):
         work, n_kv, queries, dim = load_i64(op, WORK), load_i64(op, N_KV), load_i64(op, QUERIES), load_i64(op, DIM_V)
@@ -115,9 +123,15 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             clear_partial(whole, queries + 1, dim)
             for partial in range(load_i64(item, 8), load_i64(item, 16)):
                 add(whole, load_i64(op, PARTIALS) + (partial * n_kv + head) * load_i64(op, PARTIAL_BYTES), queries + 1, dim)
-            write(whole, queries + 1, 0, queries, dim,
-                  load_i64(op, OUT) + load_i64(item, 0) * load_i64(op, OUT_STRIDE) + head * queries * dim * 4,
-                  load_i64(op, LEARNED) + head * queries * 4)
+            write(
+                whole,
+                queries + 1,
+                0,
+                queries,
+                dim,
+                load_i64(op, OUT) + load_i64(item, 0) * load_i64(op, OUT_STRIDE) + head * queries * dim * 4,
+                load_i64(op, LEARNED) + head * queries * 4,
+            )
 
     assert variant.removesuffix(LEARNED_MERGE).removesuffix(ROTATED_MERGE) == "merge", variant
     return merge

@@ -6,6 +6,7 @@ so that products need no sums across lanes; weights are turned once for all colu
 start. Vectors of sixteen lanes have two rows side by side (two_rows.py), and the activations twice; two such pairs of rows share
 the loads of activations.
 """
+
 from __future__ import annotations
 
 import functools
@@ -34,16 +35,27 @@ from edgellm.backends.cpu.simd.base import F32, I1, I8, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic, Load
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TRAITS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-LANE = tuple(BLOCK_OF.index(block) for block in range(BLOCKS))       # block -> its lane
-COLUMNS = 16                                     # at most at a time; their sums are COLUMNS x 8 rows x 8 blocks
+Value = Any  # ir.Value: llvmlite has no static types
+LANE = tuple(BLOCK_OF.index(block) for block in range(BLOCKS))  # block -> its lane
+COLUMNS = 16  # at most at a time; their sums are COLUMNS x 8 rows x 8 blocks
 ROWS = 8
-TOTALS_BYTES = ROWS * BLOCKS * 4                 # of a column
-FITS = 3 << 12                                   # bytes of activations that stay in a first-level cache beside a row
+TOTALS_BYTES = ROWS * BLOCKS * 4  # of a column
+FITS = 3 << 12  # bytes of activations that stay in a first-level cache beside a row
 
 
-def accumulate(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, rows: Value, k: Value, x: Value,
-               x_stride: Value, columns: Value, totals: Value) -> None:
+def accumulate(
+    e: Generic,
+    name: str,
+    shape: Shape,
+    weights: Value,
+    row_bytes: Value,
+    rows: Value,
+    k: Value,
+    x: Value,
+    x_stride: Value,
+    columns: Value,
+    totals: Value,
+) -> None:
     """Up to eight rows by some columns: to `totals`, for `summed`, eight f32x8 for each column.
 
     Those that go together run through one after the other while the activations stay in the first-level cache; else all rows go
@@ -60,7 +72,7 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: V
 
     def add_superblock(group: Value, index: Value, last: Value | None) -> None:
         first, addresses = b.mul(group, I64(few)), []
-        for i in range(few):                     # of rows that do not exist the last one: sums have room for eight
+        for i in range(few):  # of rows that do not exist the last one: sums have room for eight
             row, end = b.add(first, I64(i)), b.sub(rows, I64(1))
             row = b.select(b.icmp_signed("<", row, end), row, end)
             addresses.append(b.add(weights, b.add(b.mul(row, row_bytes), b.mul(index, I64(raw_superblock)))))
@@ -70,8 +82,14 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: V
         quants, numbers = b.mul(index, I64(SUPERBLOCK)), b.add(scales, b.mul(index, I64(BLOCKS * 4)))
         opened = [_opened(e, name, shape, addresses[i : i + e.lane_rows], last) for i in range(0, few, e.lane_rows)]
         _Products(e, shape, opened, section).add(
-            b.add(x, quants), b.add(x, numbers), x_stride, columns, b.select(is_first, zeros, place),
-            b.select(is_first, I64(0), I64(TOTALS_BYTES)), place)
+            b.add(x, quants),
+            b.add(x, numbers),
+            x_stride,
+            columns,
+            b.select(is_first, zeros, place),
+            b.select(is_first, I64(0), I64(TOTALS_BYTES)),
+            place,
+        )
 
     with cgutils.for_range(b, b.sdiv(groups, at_once)) as group:
         first = b.mul(group.index, at_once)
@@ -105,22 +123,28 @@ class _Products:
 
     def __init__(self, e: Generic, shape: Shape, groups: Sequence[Turned], section: Value) -> None:
         self.e, self.shape, self.groups, self.section = e, shape, groups, section
-        size = BLOCKS // shape.n_scales          # vectors that have a scale of their own
+        size = BLOCKS // shape.n_scales  # vectors that have a scale of their own
         self.weights = [[group.quants[first : first + size] for group in groups] for first in range(0, BLOCKS, size)]
-        self.negatives = [e.negatives(w) for w, in self.weights] if shape.signed and e.sign_sums else None
+        self.negatives = [e.negatives(w) for (w,) in self.weights] if shape.signed and e.sign_sums else None
 
-    def add(self, quants: Value, numbers: Value, x_stride: Value, columns: Value, before: Value, before_stride: Value,
-            after: Value) -> None:
+    def add(
+        self, quants: Value, numbers: Value, x_stride: Value, columns: Value, before: Value, before_stride: Value, after: Value
+    ) -> None:
         """`after` = `before` + the products with columns `x_stride` bytes apart. `quants`, `numbers`: where the first one has what
         belongs to the superblock.
         """
-        b, at_once = self.e.b, 2 if self.negatives else 1        # signs and sizes of quants are more than registers hold
+        b, at_once = self.e.b, 2 if self.negatives else 1  # signs and sizes of quants are more than registers hold
 
         def step(first: Value, n: int) -> None:
             places = [b.add(first, I64(c)) for c in range(n)]
             x = [(b.add(quants, b.mul(place, x_stride)), b.add(numbers, b.mul(place, x_stride))) for place in places]
-            totals = [[self.e.load(vector(F32, BLOCKS * self.e.lane_rows), b.add(before, b.mul(place, before_stride)), offset)
-                       for place in places] for offset in self._offsets()]
+            totals = [
+                [
+                    self.e.load(vector(F32, BLOCKS * self.e.lane_rows), b.add(before, b.mul(place, before_stride)), offset)
+                    for place in places
+                ]
+                for offset in self._offsets()
+            ]
             for offset, of_group in zip(self._offsets(), self._sums(totals, x), strict=True):
                 for place, value in zip(places, of_group, strict=True):
                     self.e.store(value, b.add(after, b.mul(place, I64(TOTALS_BYTES))), offset)
@@ -154,8 +178,13 @@ class _Products:
             x = [[functools.partial(load, vector(I8, BLOCK), at, BLOCK * (half * n + g)) for g in range(n)] for at, _ in columns]
             dots.append(self._dots(half, x, starts))
         sums, d = [sums_of(e, shape, numbers_of(at)) for _, at in columns], [numbers_of(at)(F32, 0) for _, at in columns]
-        return [[weighed(e, totals[i][c], [dot[i][c] for dot in dots], group.scales, group.mins, sums[c], d[c], group.factor)
-                 for c in range(len(columns))] for i, group in enumerate(self.groups)]
+        return [
+            [
+                weighed(e, totals[i][c], [dot[i][c] for dot in dots], group.scales, group.mins, sums[c], d[c], group.factor)
+                for c in range(len(columns))
+            ]
+            for i, group in enumerate(self.groups)
+        ]
 
     def _dots(self, half: int, x: Sequence[Sequence[Load]], starts: Sequence[Value | None]) -> list[list[Value]]:
         """Of each group, integer sums with each of some columns: of whole blocks, or of their first or second halves."""
@@ -163,8 +192,12 @@ class _Products:
         if self.negatives:
             return [e.dots([functools.partial(e.parted, w) for w in weights[0]], x, True, most, [self.negatives[half]] * len(x))]
         if len(weights) == 1:
-            return [[e.dot([(w, load()) for w, load in zip(weights[0], column, strict=True)], self.shape.signed, most, start)
-                     for column, start in zip(x, starts, strict=True)]]
+            return [
+                [
+                    e.dot([(w, load()) for w, load in zip(weights[0], column, strict=True)], self.shape.signed, most, start)
+                    for column, start in zip(x, starts, strict=True)
+                ]
+            ]
         by_column = []
         for column, start in zip(x, starts, strict=True):
             totals = [start] * len(weights)

@@ -1,4 +1,5 @@
 """Columns of each piece of a row, side by side."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

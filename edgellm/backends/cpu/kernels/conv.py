@@ -1,4 +1,5 @@
 """Convolution along a conversation, column by column: its newest inputs lie in its state, oldest first."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

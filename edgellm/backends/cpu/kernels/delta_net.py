@@ -4,6 +4,7 @@ Columns of a head go in blocks, whose states lie together: a row of the block's 
 of their own (see _decayed.py). Threads share blocks; tokens follow each other. A block's columns see nothing of the others, so what
 is computed does not depend on who computes beside it.
 """
+
 from __future__ import annotations
 
 import math
@@ -20,7 +21,7 @@ from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.words import DELTA_NET
 
-WIDE = 32                                        # columns of a block, where a head's are a multiple
+WIDE = 32  # columns of a block, where a head's are a multiple
 LOG2_E = np.float32(math.log2(math.e))
 
 
@@ -29,25 +30,60 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     block, width = (_wide_block(isa), WIDE) if variant == "wide" else (_narrow_block(isa), 8)
     pairs, two_blocks = variant == "wide" and isa.level.float_lanes > 8, _two_blocks(isa)
     eight_tokens, held, table = _eight_tokens(isa), kept(isa), stack(isa, 32)
-    arguments = DELTA_NET.reader(isa, "step x x_stride alpha alpha_stride beta beta_stride out out_stride a dt k_heads v_heads "
-                                      "dim_k dim_v grouped targets state_at")
+    arguments = DELTA_NET.reader(
+        isa,
+        "step x x_stride alpha alpha_stride beta beta_stride out out_stride a dt k_heads v_heads "
+        "dim_k dim_v grouped targets state_at",
+    )
     EPS = DELTA_NET.at("eps")
 
     def delta_net(op, ith, nth):
-        (step, x, x_stride, alpha, alpha_stride, beta, beta_stride, out, out_stride, a, dt, k_heads, v_heads, dim_k, dim_v, grouped,
-         targets, state_at) = arguments(op)
+        (
+            step,
+            x,
+            x_stride,
+            alpha,
+            alpha_stride,
+            beta,
+            beta_stride,
+            out,
+            out_stride,
+            a,
+            dt,
+            k_heads,
+            v_heads,
+            dim_k,
+            dim_v,
+            grouped,
+            targets,
+            state_at,
+        ) = arguments(op)
         eps, blocks, numbers, tokens = load_f32(op, EPS), dim_v // width, table(), load_i64(step, abi.N_TOKENS * 8)
         room = dim_k * width * 4
         item, end = first_item(1, v_heads * blocks, ith, nth), first_item(1, v_heads * blocks, ith + 1, nth)
         while item < end:
-            both = pairs and item + 1 < end and item % blocks + 1 < blocks       # blocks of a head
+            both = pairs and item + 1 < end and item % blocks + 1 < blocks  # blocks of a head
             head, state = item // blocks, state_at + item * (room + width * 4)
             source = (head // (v_heads // k_heads) if grouped else head % k_heads) * dim_k * 4
             values, keys = (2 * k_heads * dim_k + item * width) * 4, source + k_heads * dim_k * 4
             for token in range(tokens):
                 if token % 8 == 0:
-                    eight_tokens(alpha + head * 4, alpha_stride, beta + head * 4, beta_stride, x + source, keys - source, x_stride,
-                                 dim_k, load_f32(dt, head * 4), load_f32(a, head * 4) * LOG2_E, eps, token, tokens, numbers)
+                    eight_tokens(
+                        alpha + head * 4,
+                        alpha_stride,
+                        beta + head * 4,
+                        beta_stride,
+                        x + source,
+                        keys - source,
+                        x_stride,
+                        dim_k,
+                        load_f32(dt, head * 4),
+                        load_f32(a, head * 4) * LOG2_E,
+                        eps,
+                        token,
+                        tokens,
+                        numbers,
+                    )
                 number, row = numbers + token % 8 * 4, x + token * x_stride
                 before, after = load_i64(targets, token * 16) + state, load_i64(targets, token * 16 + 8) + state
                 target, decay, gate = out + token * out_stride + item * width * 4, load_f32(number, 0), load_f32(number, 32)
@@ -56,8 +92,22 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                     before1, after1 = before + next_block, after + next_block
                     before1, factor1 = held(before1, after1, room, load_f32(before1, room) * decay)
                     before, factor = held(before, after, room, load_f32(before, room) * decay)
-                    two_blocks(before, after, before1, after1, row + source, row + keys, row + values, target, dim_k, gate, by_q,
-                               by_k, factor, factor1)
+                    two_blocks(
+                        before,
+                        after,
+                        before1,
+                        after1,
+                        row + source,
+                        row + keys,
+                        row + values,
+                        target,
+                        dim_k,
+                        gate,
+                        by_q,
+                        by_k,
+                        factor,
+                        factor1,
+                    )
                     store_f32(after1, room, factor1)
                 else:
                     before, factor = held(before, after, room, load_f32(before, room) * decay)
@@ -161,8 +211,16 @@ def _wide_block(isa: Isa) -> Any:
 def _two_blocks(isa: Isa) -> Any:
     """Two of thirty-two side by side, in vectors of sixteen lanes: a sum over a key's dims waits for itself, so four go at once."""
     load_f32, wide = isa.load_f32, _vectors.widest(isa)
-    load, store, splat, sub, mul, fma, zero, half = (wide.load, wide.store, wide.splat, wide.sub, wide.mul, wide.fma, wide.zero,
-                                                     WIDE * 2)
+    load, store, splat, sub, mul, fma, zero, half = (
+        wide.load,
+        wide.store,
+        wide.splat,
+        wide.sub,
+        wide.mul,
+        wide.fma,
+        wide.zero,
+        WIDE * 2,
+    )
 
     @inline
     def change(v, found, scale, gate):

@@ -1,4 +1,5 @@
 """Element by element: add, mul, scale, bounds, the activations, and gated pairs act(gate) * up."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from edgellm.backends.cpu.words import ELEMENTWISE
 # "Numerical Recipes in C", 2nd edition, section 6.2, `erfcc`. From the highest power down.
 ERFC = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223)
 
-WIDE = 32                                        # values that are computed side by side
+WIDE = 32  # values that are computed side by side
 WIDE_VECTOR = Vec("f32", WIDE)
 
 
@@ -49,7 +50,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             while j + 8 <= end:
                 store(t, j * 4, function(load(p, j * 4), load(q, j * 4), constant))
                 j += 8
-            while j < end:                       # by vectors too, so that a value never depends on its place
+            while j < end:  # by vectors too, so that a value never depends on its place
                 store_f32(t, j * 4, extract(function(splat(load_f32(p, j * 4)), splat(load_f32(q, j * 4)), constant)))
                 j += 1
 
@@ -75,8 +76,9 @@ def _functions(isa: Any, kind: Any) -> dict[str, Any]:
     splat, exp, larger, smaller = isa.splat_f32x8, isa.exp_f32x8, isa.larger_f32x8, isa.smaller_f32x8
     load_f32 = isa.load_f32
     c9, c8, c7, c6, c5, c4, c3, c2, c1, c0 = ERFC
-    sigmoid, silu, gelu = (isa.make(emit.__name__, kind, (kind,), emit)
-                           for emit in (_activations.sigmoid, _activations.silu, _activations.gelu))
+    sigmoid, silu, gelu = (
+        isa.make(emit.__name__, kind, (kind,), emit) for emit in (_activations.sigmoid, _activations.silu, _activations.gelu)
+    )
 
     @inline
     def tanh(x):
@@ -101,7 +103,7 @@ def _functions(isa: Any, kind: Any) -> dict[str, Any]:
 
     @inline
     def relu(x):
-        return larger(splat(0.0), x)                # NaN stays NaN
+        return larger(splat(0.0), x)  # NaN stays NaN
 
     @inline
     def relu_squared(x):
@@ -109,7 +111,7 @@ def _functions(isa: Any, kind: Any) -> dict[str, Any]:
 
     @inline
     def clamp(x, unused, limit):
-        return smaller(limit, larger(sub(splat(0.0), limit), x))             # NaN stays NaN
+        return smaller(limit, larger(sub(splat(0.0), limit), x))  # NaN stays NaN
 
     @inline
     def xielu(x, unused, numbers):
@@ -125,8 +127,15 @@ def _functions(isa: Any, kind: Any) -> dict[str, Any]:
         return mul(gelu_quick(smaller(limit, gate)), add(within, splat(1.0)))
 
     unary = {
-        "sigmoid": sigmoid, "silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "gelu_quick": gelu_quick,
-        "relu": relu, "relu_squared": relu_squared, "tanh": tanh, "softplus": _softplus.build(isa),
+        "sigmoid": sigmoid,
+        "silu": silu,
+        "gelu": gelu,
+        "gelu_erf": gelu_erf,
+        "gelu_quick": gelu_quick,
+        "relu": relu,
+        "relu_squared": relu_squared,
+        "tanh": tanh,
+        "softplus": _softplus.build(isa),
     }
     table: dict[str, Any] = {
         "add": inline(lambda a, b, c: add(a, b)),
@@ -149,4 +158,3 @@ def _plain(act: Any) -> Any:
 
 def _gated(act: Any, mul: Any) -> Any:
     return inline(lambda a, b, c: mul(act(a), b))
-

@@ -1,4 +1,5 @@
 """Rows of an embedding table as f32, value by value as the type's codec decodes them, in the same order of operations."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -59,7 +60,7 @@ def _blocks(e: Generic, name: str, source: Any, out: Any, n: Any) -> None:
     with cgutils.for_range(b, n) as loop:
         address = b.add(source, b.mul(loop.index, I64(traits.block_bytes)))
         target = b.add(out, b.mul(loop.index, I64(traits.block * 4)))
-        superblock = UNPACK[name](e, Blocks(lambda j: address))              # a short block is in all places of a superblock
+        superblock = UNPACK[name](e, Blocks(lambda j: address))  # a short block is in all places of a superblock
         scales = [b.fmul(factor, each) for factor in superblock.factor for each in superblock.scales] or superblock.scales
         for j in range(traits.block // BLOCK):
             q, place = divmod(j, e.together)

@@ -1,4 +1,5 @@
 """Rows of an embedding table whose rows lie interleaved in memory (formats/interleave.py): `embed`, value by value."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
 from edgellm.backends.cpu.words import EMBED
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -35,8 +36,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         for token in range(load_i64(step, 0)):
             row = load_i32(ids, token * 4)
             rows = table + row // group * group * row_bytes + first * superblock_bytes
-            row_of(rows, min(end * SUPERBLOCK, k) - first * SUPERBLOCK, row % group,
-                   out + token * out_stride + first * SUPERBLOCK * 4)
+            row_of(
+                rows, min(end * SUPERBLOCK, k) - first * SUPERBLOCK, row % group, out + token * out_stride + first * SUPERBLOCK * 4
+            )
 
     return embed
 
@@ -75,7 +77,7 @@ class _Row:
             value = b.fmul(e.splat(scales[g * n // 8], 4), b.sitofp(whole, vector(F32, 4)))
             if self._shape.n_mins:
                 minimum = self._numbers[block, n + g * self._shape.n_mins // 8]
-                if self._shape.n_mins == 2:      # see `mins_of`
+                if self._shape.n_mins == 2:  # see `mins_of`
                     minimum = b.fmul(minimum, e.constant(F32, float(e.tile_offset or 1)))
                 value = b.fsub(value, e.splat(minimum, 4))
             e.store(value, self._out, 4 * (BLOCK * block + 4 * g))
@@ -83,6 +85,7 @@ class _Row:
 
 def _row(e: Generic, name: str, shape: Shape, rows: Value, k: Value, row: Value, out: Value) -> None:
     """k values of a row of a group."""
+
     def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
         to = e.b.add(out, e.b.mul(index, I64(SUPERBLOCK * 4)))
         open_rows(e, name, words, _Row(e, shape, row, to), there)

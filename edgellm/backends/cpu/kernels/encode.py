@@ -2,6 +2,7 @@
 
 Record: 1 x (f32), 2 blocks, 3 out, 4 scratch of SCRATCH_BYTES, 5 importance of a row (f32), 6 blocks of a row.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
 """Types whose scales are searched for: sixteen groups of weights at a time, a lane each, then block after block is packed."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -18,12 +19,13 @@ from edgellm.formats.codecs.iq4_nl import VALUES
 
 F = np.float32
 ZERO, ONE = F(0), F(1)
-BIG = F(12582912.0)                              # added and taken away, it rounds to the nearest integer
+BIG = F(12582912.0)  # added and taken away, it rounds to the nearest integer
 SUPERBLOCK = 256
 # Scratch: values and weights and quants of sixteen groups, a vector per element; then vectors of one number per group.
 X, W, QUANTS = 0, 32 * LANE_BYTES, 64 * LANE_BYTES
 SCALES, MINIMA, FACTORS, STARTS, COSTS, COST_LANES, SCALE_LANES, SCALE_QUANTS, MIN_QUANTS, BYTES = (
-    96 * LANE_BYTES + place * LANE_BYTES for place in (0, 1, 2, 3, 4, 5, 21, 37, 53, 69))
+    96 * LANE_BYTES + place * LANE_BYTES for place in (0, 1, 2, 3, 4, 5, 21, 37, 53, 69)
+)
 SCRATCH_BYTES = BYTES + SUPERBLOCK
 i64, f32, void = types.int64, types.float32, types.void
 load, store, splat, first, store_quants = _lanes.load, _lanes.store, _lanes.splat, _lanes.first, _lanes.store_quants
@@ -32,14 +34,20 @@ magnitude, root = _lanes.magnitude, _lanes.root
 
 def _nibbles(place: int, half: int, groups: int) -> tuple[tuple[int, _lanes.Pieces], ...]:
     """Per `half` bytes the low nibbles from the first quants, the high ones from the next."""
-    return tuple((place + g * half + h, ((2 * g * half + h, 0, 15, 0), ((2 * g + 1) * half + h, 0, 15, 4)))
-                 for g in range(groups) for h in range(0, half, 16))
+    return tuple(
+        (place + g * half + h, ((2 * g * half + h, 0, 15, 0), ((2 * g + 1) * half + h, 0, 15, 4)))
+        for g in range(groups)
+        for h in range(0, half, 16)
+    )
 
 
 def _pairs(place: int, right: int) -> tuple[tuple[int, _lanes.Pieces], ...]:
     """Two bits of each of 256 quants, `right` bits up: four runs of 32 to a byte."""
-    return tuple((place + 32 * half + h, tuple((128 * half + 32 * k + h, right, 3, 2 * k) for k in range(4)))
-                 for half in (0, 1) for h in (0, 16))
+    return tuple(
+        (place + 32 * half + h, tuple((128 * half + 32 * k + h, right, 3, 2 * k) for k in range(4)))
+        for half in (0, 1)
+        for h in (0, 16)
+    )
 
 
 def _singles(place: int, right: int) -> tuple[tuple[int, _lanes.Pieces], ...]:
@@ -57,14 +65,20 @@ class Layout:
 
 
 LAYOUTS = {
-    "Q2_K": Layout(16, SUPERBLOCK, _pairs(16, 0)), "Q3_K": Layout(16, SUPERBLOCK, _pairs(32, 0) + _singles(0, 2)),
-    "Q4_K": Layout(8, SUPERBLOCK, _nibbles(16, 32, 4)), "Q5_K": Layout(8, SUPERBLOCK, _nibbles(48, 32, 4) + _singles(16, 4)),
-    "Q6_K": Layout(16, SUPERBLOCK, _nibbles(0, 64, 2) + _pairs(128, 4)), "IQ4_XS": Layout(8, SUPERBLOCK, _nibbles(8, 16, 8)),
+    "Q2_K": Layout(16, SUPERBLOCK, _pairs(16, 0)),
+    "Q3_K": Layout(16, SUPERBLOCK, _pairs(32, 0) + _singles(0, 2)),
+    "Q4_K": Layout(8, SUPERBLOCK, _nibbles(16, 32, 4)),
+    "Q5_K": Layout(8, SUPERBLOCK, _nibbles(48, 32, 4) + _singles(16, 4)),
+    "Q6_K": Layout(16, SUPERBLOCK, _nibbles(0, 64, 2) + _pairs(128, 4)),
+    "IQ4_XS": Layout(8, SUPERBLOCK, _nibbles(8, 16, 8)),
     "IQ4_NL": Layout(1, 32, _nibbles(2, 16, 1)),
-    "Q4_0": Layout(1, 32), "Q4_1": Layout(1, 32), "Q5_0": Layout(1, 32), "Q5_1": Layout(1, 32),
+    "Q4_0": Layout(1, 32),
+    "Q4_1": Layout(1, 32),
+    "Q5_0": Layout(1, 32),
+    "Q5_1": Layout(1, 32),
 }
-DOUBLED = ("Q3_K", "Q4_K", "Q5_K", "IQ4_NL", "IQ4_XS")       # types that take twice the mean square into their weights
-OF_ROWS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")                   # types that take that of the row, not of the block
+DOUBLED = ("Q3_K", "Q4_K", "Q5_K", "IQ4_NL", "IQ4_XS")  # types that take twice the mean square into their weights
+OF_ROWS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")  # types that take that of the row, not of the block
 
 
 def build(name: str, isa: Isa, *, weighted: bool) -> Callable[[int, int, int], None]:
@@ -160,7 +174,7 @@ def _method(name: str, isa: Isa, weighted: bool) -> tuple[Any, Any]:
 
 
 # --- scale and minimum: Q2_K, Q4_K, Q5_K ------------------------------------------------------------------------------
-_TOPS = {"Q2_K": (16, 3, 15), "Q4_K": (32, 15, 63), "Q5_K": (32, 31, 63)}      # elements of a group, last quant, last scale
+_TOPS = {"Q2_K": (16, 3, 15), "Q4_K": (32, 15, 63), "Q5_K": (32, 31, 63)}  # elements of a group, last quant, last scale
 _STEPS = {"Q2_K": _fit.Steps(-0.5, 0.1, 15, absolute=True), "Q4_K": _fit.Steps(-1.0, 0.1, 20), "Q5_K": _fit.Steps(-0.5, 0.1, 15)}
 
 

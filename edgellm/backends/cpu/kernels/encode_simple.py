@@ -1,4 +1,5 @@
 """Types of 32 elements whose scale is that of the widest value: two vectors a block, one block after the other."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -80,8 +81,11 @@ def _symmetric(name: str, isa: Isa) -> Any:
         d = find(x, largest(larger(magnitude(low), magnitude(high)))) / bottom
         inverse = splat(ONE / d if d != ZERO else ZERO)
         store_f16(out, 0, d)
-        store(out, smaller(floor(low * inverse + splat(middle)), splat(last)),
-              smaller(floor(high * inverse + splat(middle)), splat(last)))
+        store(
+            out,
+            smaller(floor(low * inverse + splat(middle)), splat(last)),
+            smaller(floor(high * inverse + splat(middle)), splat(last)),
+        )
 
     return block
 
@@ -98,8 +102,11 @@ def _affine(name: str, isa: Isa) -> Any:
         inverse = splat(ONE / d if d != ZERO else ZERO)
         store_f16(out, 0, d)
         store_f16(out, 2, least)
-        store(out, smaller(floor((low - splat(least)) * inverse + splat(HALF)), splat(top)),
-              smaller(floor((high - splat(least)) * inverse + splat(HALF)), splat(top)))
+        store(
+            out,
+            smaller(floor((low - splat(least)) * inverse + splat(HALF)), splat(top)),
+            smaller(floor((high - splat(least)) * inverse + splat(HALF)), splat(top)),
+        )
 
     return block
 

@@ -1,4 +1,5 @@
 """The walk itself: threads take records one after the other, meet at barriers, and wait for the next plan."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ EPOCH, ARRIVED, GENERATION = abi.EPOCH * LINE_BYTES, abi.ARRIVED * LINE_BYTES, a
 PLAN, RECORDS, STOP = abi.PLAN * LINE_BYTES, abi.RECORDS * LINE_BYTES, abi.STOP * LINE_BYTES
 SLEEPERS, SEEN = abi.SLEEPERS * LINE_BYTES, abi.WORDS * LINE_BYTES
 STRIDE, THREADS, MOST_THREADS = abi.STRIDE * LINE_BYTES, abi.PROGRAM_THREADS * 8, abi.MOST_THREADS
-FUTEX_WAIT, FUTEX_WAKE = 128, 129                # private to this process
+FUTEX_WAIT, FUTEX_WAKE = 128, 129  # private to this process
 EVERYBODY = 2**31 - 1
 TAKEN, CHUNKS = SEEN + abi.TAKEN * 8, abi.CHUNKS * 8
 REPLICATED, BARRIER_AFTER = abi.REPLICATED * 8, abi.BARRIER_AFTER * 8
@@ -42,7 +43,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         for turn in range(nth):
             whose = (ith + turn) % nth
             first, end, taken = chunks * whose // nth, chunks * (whose + 1) // nth, block + TAKEN + whose * LINE_BYTES
-            while load(taken) < end - first:     # of those that are through, nobody writes to the count again
+            while load(taken) < end - first:  # of those that are through, nobody writes to the count again
                 chunk = first + add(taken, 1)
                 if chunk >= end:
                     break
@@ -85,7 +86,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
                     spins, ahead = 0, load_i64(record, AHEAD)
                     until = ahead + load_i64(record, AHEAD_BYTES)
                     while load(block + GENERATION) == generation:
-                        if ahead < until:        # memory has nothing else to do for this core
+                        if ahead < until:  # memory has nothing else to do for this core
                             fetch(ahead)
                             ahead += LINE_BYTES
                         elif spins < BARRIER_SPINS:

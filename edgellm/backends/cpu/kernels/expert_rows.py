@@ -2,6 +2,7 @@
 
 A step of one token has no need of an order: its slots come one after the other, or one row where all slots have the same.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable

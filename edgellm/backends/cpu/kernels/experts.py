@@ -3,6 +3,7 @@
 In a step of one token threads share the rows of all its slots. In one of several, tokens are sorted by expert ("buckets"), and
 threads share the rows of each expert. Either way a value is the same dot product, and sums run over experts in ascending order.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -63,7 +64,8 @@ def _product(isa: Isa) -> Any:
     arguments = EXPERTS.reader(isa, "kernel weights row_bytes expert_bytes k x_row_bytes bias bias_bytes scratch work")
     at_step = abi.STEP * 8
     at_weights, at_row_bytes, at_n, at_k, at_x, at_x_stride, at_out, at_out_stride, at_bias, at_scratch = MATMUL.offsets(
-        "weights row_bytes n k x x_stride out out_stride bias scratch")
+        "weights row_bytes n k x x_stride out out_stride bias scratch"
+    )
     at_residual, at_count, at_whole_tiles = MATMUL.offsets("residual count whole_tiles")
 
     @inline
@@ -74,7 +76,7 @@ def _product(isa: Isa) -> Any:
         store_i64(record, at_step, step)
         store_i64(record, at_count, abi.N_TOKENS)
         store_i64(record, at_residual, 0)
-        store_i64(record, at_whole_tiles, 1)     # the next expert's rows come after them
+        store_i64(record, at_whole_tiles, 1)  # the next expert's rows come after them
         store_i64(record, at_weights, weights + expert * expert_bytes + row * row_bytes)
         store_i64(record, at_row_bytes, row_bytes)
         store_i64(record, at_n, rows)

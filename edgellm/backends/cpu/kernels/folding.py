@@ -3,6 +3,7 @@
 x86 has no products of bytes: they are looked up in a table that each row has of its own. Of quants of two bits there are four
 multiples of a scale, so the tables of four rows fill 128 bits. A third bit, of quants with the offset 4, adds four times the scale.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,15 +13,15 @@ from edgellm.backends.cpu.kernels.unpack import Superblock
 from edgellm.backends.cpu.simd.base import I8, vector
 from edgellm.backends.cpu.simd.generic import Generic
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-THIRD = 4                                        # offset of quants of three bits
+Value = Any  # ir.Value: llvmlite has no static types
+THIRD = 4  # offset of quants of three bits
 
 
 def multiplier(e: Generic, scale: Value, offset: int) -> Callable[[Value, int], Value]:
     """Gives quants * scale, of four quants in each lane of 32 bits, which has a scale of its own (i32), from (quants, place):
     quants, as multiples by 2^place. With the offset 4: 128 - (quant - 4) * scale.
     """
-    assert offset in (0, THIRD)                  # of quants of two bits, of three
+    assert offset in (0, THIRD)  # of quants of two bits, of three
     b, kind = e.b, scale.type
     bytes_of, n = vector(I8, 4 * kind.count), kind.count
 
@@ -32,7 +33,7 @@ def multiplier(e: Generic, scale: Value, offset: int) -> Callable[[Value, int], 
         return b.and_(value, e.constant(bytes_of, [-each for each in mask] * n))
 
     own = everywhere(b.neg(scale) if offset else scale)
-    multiples = b.add(masked(own, [0, 1, 0, 1]), masked(b.add(own, own), [0, 0, 1, 1]))          # 0 to 3 times
+    multiples = b.add(masked(own, [0, 1, 0, 1]), masked(b.add(own, own), [0, 0, 1, 1]))  # 0 to 3 times
     table_of_row = e.constant(kind, [0x04040404 * (lane % 4) for lane in range(n)])
     if offset:
         least = e.constant(bytes_of, -128)

@@ -1,4 +1,5 @@
 """Rows times the sigmoid of another row's product with one vector: how much of a shared expert counts."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

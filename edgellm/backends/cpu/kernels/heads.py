@@ -3,6 +3,7 @@ joined.
 
 In a step of one token threads share heads. In one of several they share rows of activations, or rows of all heads' matrices.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from edgellm.backends.cpu.traits import BLOCK
 from edgellm.backends.cpu.words import MATMUL
 from edgellm.backends.cpu.words_heads import HEAD_PRODUCTS, HEAD_ROWS, HEAD_SCALE, JOIN
 
-ROW_GROUP = abi.EXPERT_ROW_GROUP                 # rows of a matrix that threads share together
+ROW_GROUP = abi.EXPERT_ROW_GROUP  # rows of a matrix that threads share together
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -63,17 +64,20 @@ def _products(isa: Isa) -> Callable[[int, int, int], None]:
 def _product(isa: Isa) -> Any:
     """Rows first..end of one head's matrix, through the kernel that the record names."""
     store_i64, call_kernel = isa.store_i64, isa.call_kernel
-    arguments = HEAD_PRODUCTS.reader(isa, "step kernel weights row_bytes head_bytes n k x x_stride x_head_bytes out out_stride "
-                                          "count scratch work")
+    arguments = HEAD_PRODUCTS.reader(
+        isa, "step kernel weights row_bytes head_bytes n k x x_stride x_head_bytes out out_stride count scratch work"
+    )
     at_step = abi.STEP * 8
     at_weights, at_row_bytes, at_n, at_k, at_x, at_x_stride, at_out, at_out_stride = MATMUL.offsets(
-        "weights row_bytes n k x x_stride out out_stride")
+        "weights row_bytes n k x x_stride out out_stride"
+    )
     at_bias, at_residual, at_count, at_scratch, at_whole_tiles = MATMUL.offsets("bias residual count scratch whole_tiles")
 
     @inline
     def product(op, head, first, end):
-        (step, kernel, weights, row_bytes, head_bytes, n, k, x, x_stride, x_head_bytes, out, out_stride, count, scratch,
-         record) = arguments(op)
+        (step, kernel, weights, row_bytes, head_bytes, n, k, x, x_stride, x_head_bytes, out, out_stride, count, scratch, record) = (
+            arguments(op)
+        )
         store_i64(record, at_step, step)
         store_i64(record, at_weights, weights + head * head_bytes + first * row_bytes)
         store_i64(record, at_row_bytes, row_bytes)

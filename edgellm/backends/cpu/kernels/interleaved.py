@@ -3,6 +3,7 @@
 The sums are those of superblock.py, operation by operation. Columns are multiplied while a superblock is opened: opening one again
 takes less time than to store its quants and load them.
 """
+
 from __future__ import annotations
 
 import functools
@@ -30,10 +31,10 @@ from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-Order = Literal["natural", "apart", "lanes"]     # see traits.py: of one or two rows, at ISA levels with `rows_apart`, of more
-AT_ONCE = 4                                      # columns that are multiplied while a superblock is opened
-AHEAD = 1 << 13                                  # bytes after the next superblock that are prefetched meanwhile
+Value = Any  # ir.Value: llvmlite has no static types
+Order = Literal["natural", "apart", "lanes"]  # see traits.py: of one or two rows, at ISA levels with `rows_apart`, of more
+AT_ONCE = 4  # columns that are multiplied while a superblock is opened
+AHEAD = 1 << 13  # bytes after the next superblock that are prefetched meanwhile
 
 
 class _Column:
@@ -75,18 +76,24 @@ class _Column:
         if self._lanes:
             return sums_of(e, self._shape, functools.partial(self.number, block))
         sums = [self.number(block, I32, sums_section(index, n)) for index in range(n)]
-        return sums if n < 2 else [accumulator_init(e, e.tile_offset or 1, each) for each in sums]       # see `mins_of`
+        return sums if n < 2 else [accumulator_init(e, e.tile_offset or 1, each) for each in sums]  # see `mins_of`
 
 
 class _Products:
     """Multiplies a superblock by some columns while it is opened: see panel_rows.Target."""
 
-    def __init__(self, e: Generic, shape: Shape, columns: Sequence[_Column], load: Callable[[int, int], Value],
-                 store: Callable[[int, int, Value], None]) -> None:
+    def __init__(
+        self,
+        e: Generic,
+        shape: Shape,
+        columns: Sequence[_Column],
+        load: Callable[[int, int], Value],
+        store: Callable[[int, int, Value], None],
+    ) -> None:
         """`load(column, block)`, `store(column, block, value)`: where sums are."""
         self._e, self._shape, self._columns, self._load, self._store = e, shape, columns, load, store
-        self._dots: dict[tuple[int, int, int], Value | None] = {}        # column, block, half
-        self._numbers: dict[tuple[int, int], Value] = {}                 # block, index
+        self._dots: dict[tuple[int, int, int], Value | None] = {}  # column, block, half
+        self._numbers: dict[tuple[int, int], Value] = {}  # block, index
 
     def quants(self, block: int, g: int, value: Value, place: int = 0) -> None:
         e, half = self._e, g * self._shape.n_scales // 8
@@ -103,16 +110,37 @@ class _Products:
         n, end = self._shape.n_scales, self._shape.n_scales + self._shape.n_mins
         numbers = [self._numbers[block, index] for index in range(self._shape.n_vectors)]
         for c, column in enumerate(self._columns):
-            self._store(c, block, weighed(
-                self._e, self._load(c, block), [self._dots[c, block, half] for half in range(n)], numbers[:n], numbers[n:end],
-                column.sums(block), column.number(block, F32, 0), numbers[end:]))
+            self._store(
+                c,
+                block,
+                weighed(
+                    self._e,
+                    self._load(c, block),
+                    [self._dots[c, block, half] for half in range(n)],
+                    numbers[:n],
+                    numbers[n:end],
+                    column.sums(block),
+                    column.number(block, F32, 0),
+                    numbers[end:],
+                ),
+            )
 
 
 class _Ahead(_Products):
     """Prefetches `lines` from `ahead` on meanwhile, into the first-level cache or the second."""
 
-    def __init__(self, e: Generic, shape: Shape, columns: Sequence[_Column], load: Callable[[int, int], Value],
-                 store: Callable[[int, int, Value], None], ahead: Value, lines: int, *, to_first: bool) -> None:
+    def __init__(
+        self,
+        e: Generic,
+        shape: Shape,
+        columns: Sequence[_Column],
+        load: Callable[[int, int], Value],
+        store: Callable[[int, int, Value], None],
+        ahead: Value,
+        lines: int,
+        *,
+        to_first: bool,
+    ) -> None:
         super().__init__(e, shape, columns, load, store)
         self._ahead, self._lines, self._to_first = ahead, lines, to_first
 
@@ -132,9 +160,22 @@ def accumulate(e: Generic, name: str, shape: Shape, weights: Value, k: Value, co
 
     def add(index: Value, words: InterleavedRows, there: There, order: Order) -> None:
         some = [_column(e, shape, x, k, index, order) for x in columns]
-        panel_rows.open_rows(e, name, words, _Ahead(
-            e, shape, some, lambda c, block: b.load(totals[c][block]), lambda c, block, value: b.store(value, totals[c][block]),
-            b.add(words.address, I64(INTERLEAVED)), lines, to_first=True), there)
+        panel_rows.open_rows(
+            e,
+            name,
+            words,
+            _Ahead(
+                e,
+                shape,
+                some,
+                lambda c, block: b.load(totals[c][block]),
+                lambda c, block, value: b.store(value, totals[c][block]),
+                b.add(words.address, I64(INTERLEAVED)),
+                lines,
+                to_first=True,
+            ),
+            there,
+        )
 
     def use(index: Value, words: InterleavedRows, there: There, blocks: Value | None) -> None:
         if not e.rows_apart:
@@ -159,8 +200,9 @@ def _column(e: Generic, shape: Shape, x: Value, k: Value, index: Value, order: O
     return _Column(e, shape, b.add(x, b.mul(index, I64(SUPERBLOCK))), b.add(x, numbers), section, order)
 
 
-def accumulate_columns(e: Generic, name: str, shape: Shape, weights: Value, k: Value, x: Value, x_stride: Value, columns: Value,
-                       totals: Value) -> None:
+def accumulate_columns(
+    e: Generic, name: str, shape: Shape, weights: Value, k: Value, x: Value, x_stride: Value, columns: Value, totals: Value
+) -> None:
     """A group of rows by several columns that lie in rows with a lane per block: to `totals`, for `summed`, eight vectors for each
     column. A superblock is opened for every few columns: its quants then stay in registers.
     """
@@ -175,10 +217,22 @@ def accumulate_columns(e: Generic, name: str, shape: Shape, weights: Value, k: V
             of_columns = [_column(e, shape, start, k, index, "lanes") for start in starts]
             places = b.add(totals, b.mul(first, I64(BLOCKS * size)))
             ahead = b.select(b.icmp_signed("==", first, I64(0)), b.add(words.address, I64(nbytes + AHEAD)), words.address)
-            panel_rows.open_rows(e, name, words, _Ahead(
-                e, shape, of_columns, lambda c, block: e.load(kind, places, size * (BLOCKS * c + block)),
-                lambda c, block, value: e.store(value, places, size * (BLOCKS * c + block)), ahead, nbytes // LINE,
-                to_first=False), there)
+            panel_rows.open_rows(
+                e,
+                name,
+                words,
+                _Ahead(
+                    e,
+                    shape,
+                    of_columns,
+                    lambda c, block: e.load(kind, places, size * (BLOCKS * c + block)),
+                    lambda c, block, value: e.store(value, places, size * (BLOCKS * c + block)),
+                    ahead,
+                    nbytes // LINE,
+                    to_first=False,
+                ),
+                there,
+            )
 
         _by(e, columns, some)
 

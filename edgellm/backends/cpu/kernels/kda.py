@@ -3,6 +3,7 @@
 Columns of a head go in blocks, whose states lie together: a row of the block's columns for each dim of a key. Threads share blocks;
 tokens follow each other. A block's columns see nothing of the others: what is computed does not depend on who computes beside it.
 """
+
 from __future__ import annotations
 
 import math
@@ -48,7 +49,7 @@ def _decays(isa: Isa) -> Callable[[int, int, int], None]:
             while j + 8 <= end:
                 store(target, j * 4, decay(load(source, j * 4), load(steps, j * 4), load(rates, j * 4)))
                 j += 8
-            while j < end:                       # by vectors too, so that a value never depends on its place
+            while j < end:  # by vectors too, so that a value never depends on its place
                 value = decay(splat(load_f32(source, j * 4)), splat(load_f32(steps, j * 4)), splat(load_f32(rates, j * 4)))
                 store_f32(target, j * 4, extract(value))
                 j += 1
@@ -60,8 +61,9 @@ def _scan(isa: Isa, *, wide: bool) -> Callable[[int, int, int], None]:
     load_i64, load_f32, load, zero = isa.load_i64, isa.load_f32, isa.load_f32x8, isa.zero_f32x8
     fma, hsum, splat, exp, extract = isa.fma_f32x8, isa.hsum_f32x8, isa.splat_f32x8, isa.exp_f32x8, isa.first_f32x8
     block, width = (_wide_block(isa), 32) if wide else (_narrow_block(isa), 8)
-    arguments = KDA.reader(isa, "step q q_stride k k_stride v v_stride decay decay_stride beta beta_stride out out_stride heads "
-                                "dim targets state_at")
+    arguments = KDA.reader(
+        isa, "step q q_stride k k_stride v v_stride decay decay_stride beta beta_stride out out_stride heads dim targets state_at"
+    )
     EPS = KDA.at("eps")
 
     @inline
@@ -73,8 +75,25 @@ def _scan(isa: Isa, *, wide: bool) -> Callable[[int, int, int], None]:
         return ONE / np.sqrt(hsum(total) + eps)
 
     def scan(op, ith, nth):
-        (step, q, q_stride, k, k_stride, v, v_stride, decay, decay_stride, beta, beta_stride, out, out_stride, heads, dim, targets,
-         state_at) = arguments(op)
+        (
+            step,
+            q,
+            q_stride,
+            k,
+            k_stride,
+            v,
+            v_stride,
+            decay,
+            decay_stride,
+            beta,
+            beta_stride,
+            out,
+            out_stride,
+            heads,
+            dim,
+            targets,
+            state_at,
+        ) = arguments(op)
         eps, blocks, tokens = load_f32(op, EPS), dim // width, load_i64(step, abi.N_TOKENS * 8)
         scale = ONE / np.sqrt(np.float32(dim))
         for item in range(first_item(1, heads * blocks, ith, nth), first_item(1, heads * blocks, ith + 1, nth)):
@@ -85,8 +104,19 @@ def _scan(isa: Isa, *, wide: bool) -> Callable[[int, int, int], None]:
                 query, key = q + token * q_stride + row, k + token * k_stride + row
                 by_q, by_k = one_over_length(query, dim, eps) * scale, one_over_length(key, dim, eps)
                 gate = ONE / (ONE + extract(exp(splat(-load_f32(beta + token * beta_stride, head * 4)))))
-                block(before, after, query, key, v + token * v_stride + column, decay + token * decay_stride + row,
-                      out + token * out_stride + column, dim, by_q, by_k, gate * by_k)
+                block(
+                    before,
+                    after,
+                    query,
+                    key,
+                    v + token * v_stride + column,
+                    decay + token * decay_stride + row,
+                    out + token * out_stride + column,
+                    dim,
+                    by_q,
+                    by_k,
+                    gate * by_k,
+                )
 
     return scan
 

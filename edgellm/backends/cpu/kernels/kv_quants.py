@@ -1,4 +1,5 @@
 """Blocks of 32 keys' or values' numbers as quants with one f16 scale, as IR: "q8_0" in bytes, "q4_0" in halves of bytes."""
+
 from __future__ import annotations
 
 import functools
@@ -13,7 +14,7 @@ from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 
 LANES, PARTS, BLOCK = 8, 4, 32
 V8B, V16B, V16H = vector(I8, LANES), vector(I8, 16), vector(I16, 16)
-LARGEST_QUERY = 32767.0                          # of a query: sums of four products with bytes are exact in f32
+LARGEST_QUERY = 32767.0  # of a query: sums of four products with bytes are exact in f32
 # Steps of "q4_0" that are tried, as parts of the one that just holds the largest value: the one with the least squared error is
 # taken, which on stories3M takes KL divergence from 0.090 to 0.075.
 TRIED = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15)
@@ -35,7 +36,7 @@ def write(e: Generic, kv_type: str, source: Any, quants: Any, scale: Any) -> Non
             e.store(e.b.trunc(each, V8B), quants, LANES * part)
         return
     counted = [e.b.add(each, e.constant(V8I, 8)) for each in rounded]
-    for part in range(2):                        # the second half of a block stands in the upper halves of its bytes
+    for part in range(2):  # the second half of a block stands in the upper halves of its bytes
         both = e.b.or_(counted[part], e.b.shl(counted[part + 2], e.constant(V8I, 4)))
         e.store(e.b.trunc(both, V8B), quants, LANES * part)
 
@@ -173,7 +174,7 @@ def _half_byte_step(e: Generic, x: Sequence[Any], source: Any) -> Any:
         off = b.fsub(value, b.fmul(quant, steps))
         error = e.fma(off, off, error)
     least, zero = b.fcmp_ordered("<=", error, e.splat(e.fold(error, e.smaller))), e.constant(V8F, 0.0)
-    taken = b.select(least, steps, zero)         # of equals the largest; all have the same sign
+    taken = b.select(least, steps, zero)  # of equals the largest; all have the same sign
     return b.fadd(e.fold(taken, e.larger), e.fold(taken, e.smaller))
 
 

@@ -1,4 +1,5 @@
 """The forms of keys and values as kernels see them: bytes of a row, writing a row, and widening rows of quants to f32."""
+
 from __future__ import annotations
 
 from typing import Any  # what a Numba function is to the type checker

@@ -1,6 +1,7 @@
 """Writes the keys and values of this step into their pages: [kv head][slot][dim], in one of the forms of kv_rows.py.
 
 Keys that hold their values are written once."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -28,7 +29,6 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
             at = head * slots + slot
             put(k + row * k_stride + head * dim_k * 4, page + load_i64(op, KEYS_AT) * slots + at * row_bytes(dim_k), dim_k)
             if own_values:
-                put(v + row * v_stride + head * dim_v * 4, page + load_i64(op, VALUES_AT) * slots + at * row_bytes(dim_v),
-                    dim_v)
+                put(v + row * v_stride + head * dim_v * 4, page + load_i64(op, VALUES_AT) * slots + at * row_bytes(dim_v), dim_v)
 
     return kv_store

@@ -1,4 +1,5 @@
 """A time stamp between two records: what has passed since the thread's last one is added to a slot of its log."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

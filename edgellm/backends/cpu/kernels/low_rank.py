@@ -1,4 +1,5 @@
 """What an adapter adds to a product: out = base + low W, each number of `low` times a row of W, which is as long as the product."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -13,16 +14,21 @@ from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.words_adapters import LOW_RANK
 
-LANES, VECTORS = 8, 4                            # so many outputs go together: products of 16 columns took 6 times as long
+LANES, VECTORS = 8, 4  # so many outputs go together: products of 16 columns took 6 times as long
 i64 = types.int64
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64 = isa.load_i64
     wide, narrow, single = (
-        isa.make(f"low_rank_{vectors}x{lanes}", types.void, (i64,) * 6,
-                 lambda e, *args, lanes=lanes, vectors=vectors: _add(e, variant, lanes, vectors, *args))
-        for lanes, vectors in ((LANES, VECTORS), (LANES, 1), (1, 1)))
+        isa.make(
+            f"low_rank_{vectors}x{lanes}",
+            types.void,
+            (i64,) * 6,
+            lambda e, *args, lanes=lanes, vectors=vectors: _add(e, variant, lanes, vectors, *args),
+        )
+        for lanes, vectors in ((LANES, VECTORS), (LANES, 1), (1, 1))
+    )
     arguments = LOW_RANK.reader(isa, "step weights row_bytes n ranks low low_stride base base_stride out out_stride count")
     size, together = BYTES[variant], LANES * VECTORS
 
@@ -44,8 +50,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     return low_rank
 
 
-def _add(e: Generic, name: str, lanes: int, vectors: int, weights: Any, row_bytes: Any, ranks: Any, low: Any, base: Any,
-         out: Any) -> None:
+def _add(
+    e: Generic, name: str, lanes: int, vectors: int, weights: Any, row_bytes: Any, ranks: Any, low: Any, base: Any, out: Any
+) -> None:
     """The products of some outputs, summed in the order of the ranks, and then added to what is there."""
     b, kind = e.b, vector(F32, lanes)
     totals = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in range(vectors)]

@@ -4,6 +4,7 @@ Few columns read the raw rows one after the other, a sequential stream, up to fo
 of block_lanes.py. Tiles of sixteen columns pass over a panel of rows that are unpacked into the thread's scratch. Results are the
 same bit by bit.
 """
+
 from __future__ import annotations
 
 import functools
@@ -27,8 +28,8 @@ from edgellm.backends.cpu.traits import BLOCK, PANEL_GROUPS, PANEL_ROWS, SUPERBL
 from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = SUPERBLOCK // BLOCK
-FEW_OF_TILE = 12                                 # of the last tile: so many columns go by fours, more as a whole tile
-REREAD_BYTES = 1 << 18                           # of an expert's rows, multiplied by whole tiles, then by the other columns
+FEW_OF_TILE = 12  # of the last tile: so many columns go by fours, more as a whole tile
+REREAD_BYTES = 1 << 18  # of an expert's rows, multiplied by whole tiles, then by the other columns
 LANE_COLUMNS, TOTALS_BYTES = block_lanes.COLUMNS, block_lanes.TOTALS_BYTES
 i64, f32, void = types.int64, types.float32, types.void
 
@@ -49,12 +50,12 @@ def divided(isa: Isa, few: Any, many: Any, together: int) -> Callable[[int, int,
         step, n, count, row_bytes, whole_tiles = arguments(op)
         columns = load_i64(step, count * 8)
         tiled = in_whole_tiles(columns) if whole_tiles else tiled_rows(columns)
-        unit, units = together, n // together    # threads divide rows, or groups of them
+        unit, units = together, n // together  # threads divide rows, or groups of them
         if tiled > 0:
             unit, units = tile_rows, (n + tile_rows - 1) // tile_rows
         first, end = units * ith // nth, units * (ith + 1) // nth
         at_once = max(1, end - first)
-        if 0 < tiled < columns:                  # the other columns read the same rows while the second-level cache has them
+        if 0 < tiled < columns:  # the other columns read the same rows while the second-level cache has them
             at_once = max(1, REREAD_BYTES // (PANEL_ROWS * row_bytes)) * (PANEL_ROWS // tile_rows)
         for group in range(first, end, at_once):
             last = min(group + at_once, end)
@@ -75,14 +76,14 @@ def _few_columns(variant: str, isa: Isa) -> Any:
         w, row_bytes, k, x, x_stride = arguments(op)
         for row in range(first, end, 8):
             weights, rows, c = w + row * row_bytes, min(8, end - row), from_column
-            while columns - c > 2:               # past the last column that one is done again, the same
+            while columns - c > 2:  # past the last column that one is done again, the same
                 d = min(c + 3, columns - 1)
                 x0 = x + c * x_stride
                 a0, a1, a2, a3 = four(weights, row_bytes, rows, k, x0, x0 + x_stride, x0 + 2 * x_stride, x + d * x_stride)
                 store(op, row, rows, c, a0)
                 store(op, row, rows, c + 1, a1)
                 store(op, row, rows, c + 2, a2)
-                if d > c + 2:                    # what is stored may take the place of the gate that it was multiplied by
+                if d > c + 2:  # what is stored may take the place of the gate that it was multiplied by
                     store(op, row, rows, d, a3)
                 c = d + 1
             if columns - c == 2:
@@ -122,8 +123,12 @@ def _dots(variant: str, isa: Isa) -> Callable[[int], Any]:
     shape = shape_of(variant, isa.level)
 
     def dots(n: int) -> Any:
-        return isa.make(f"rows_by_{n}", types.UniTuple(F32X8, n), (i64,) * (4 + n),
-                        lambda e, w, row_bytes, rows, k, *xs: _rows_dots(e, variant, shape, w, row_bytes, rows, k, xs))
+        return isa.make(
+            f"rows_by_{n}",
+            types.UniTuple(F32X8, n),
+            (i64,) * (4 + n),
+            lambda e, w, row_bytes, rows, k, *xs: _rows_dots(e, variant, shape, w, row_bytes, rows, k, xs),
+        )
 
     return dots
 
@@ -172,16 +177,29 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
     arguments = MATMUL.reader(isa, "weights row_bytes n k x x_stride scratch")
     tile_rows, panel_bytes, small_until = isa_level.tile_rows, isa_level.panel_bytes, isa_level.small_panel_columns
     record, row_superblock = panel.record_bytes(isa_level, shape), panel.row_superblock_bytes(shape)
-    unpack_group = isa.make("unpack_group", void, (i64,) * 7, lambda e, *a: (
-        panel.unpack_interleaved(e, variant, opened, a[0], a[3], *a[5:]) if interleaved
-        else panel.unpack_group(e, variant, opened, *a)))
+    unpack_group = isa.make(
+        "unpack_group",
+        void,
+        (i64,) * 7,
+        lambda e, *a: (
+            panel.unpack_interleaved(e, variant, opened, a[0], a[3], *a[5:])
+            if interleaved
+            else panel.unpack_group(e, variant, opened, *a)
+        ),
+    )
     ahead_bytes = tile_rows * raw_superblock_bytes(variant) // BLOCKS if small_until else 0
     side_by_side, together = isa_level.tile_groups, panel_tiles.TILES if isa_level.tiles else 1
     assert side_by_side <= PANEL_GROUPS
     by_panel = (_panel_by_tile_unit if isa_level.tiles else _panel_by_tile)(isa, shape, ahead_bytes)
-    put, put_rows, put_tile, fetch_tile = (isa.make(name, void, kinds, body) for name, kinds, body in (
-        ("put", (f32, i64, i64, i64), output.put), ("put_rows", (i64,) * 4, output.put_rows),
-        ("put_tile", (i64,) * 4, output.put_tile), ("fetch_tile", (i64,) * 4, output.fetch_tile)))
+    put, put_rows, put_tile, fetch_tile = (
+        isa.make(name, void, kinds, body)
+        for name, kinds, body in (
+            ("put", (f32, i64, i64, i64), output.put),
+            ("put_rows", (i64,) * 4, output.put_rows),
+            ("put_tile", (i64,) * 4, output.put_tile),
+            ("fetch_tile", (i64,) * 4, output.fetch_tile),
+        )
+    )
     fetch = isa.make("fetch", void, (i64,), lambda e, at: e.prefetch(at, to_first=False))
     begin_tiles = isa.make("begin_tiles", void, (), lambda e: e.begin_tiles(BLOCK // shape.n_scales))
     end_tiles = isa.make("end_tiles", void, (), lambda e: e.end_tiles())
@@ -191,7 +209,7 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
         w, row_bytes, n, k, x, x_stride, totals = arguments(op)
         superblocks, blocks = (k + SUPERBLOCK - 1) // SUPERBLOCK, (k + BLOCK - 1) // BLOCK
         pass_bytes, x_pass_bytes = superblocks * record, superblocks * panel.X_RECORD
-        at_once = 1                              # a large panel goes through the second-level cache: too slow for a few tiles
+        at_once = 1  # a large panel goes through the second-level cache: too slow for a few tiles
         if columns > small_until:
             at_once = max(1, min(PANEL_ROWS // tile_rows, panel_bytes // (pass_bytes * BLOCKS)) // side_by_side * side_by_side)
         at_once = max(at_once, side_by_side)
@@ -203,11 +221,12 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
             here = min(at_once, end - group)
             for i in range(here):
                 row = (group + i) * tile_rows
-                unpack_group(w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * pass_bytes,
-                             panel_pass_bytes)
+                unpack_group(
+                    w + row * row_bytes, row_bytes, min(n - row, tile_rows), k, rows, groups + i * pass_bytes, panel_pass_bytes
+                )
             done, last_row = group + here, min((group + here + at_once) * tile_rows, until * tile_rows, n)
             ahead, lines = w + done * tile_rows * row_bytes, max(0, last_row - done * tile_rows) * row_bytes // LINE
-            if columns <= small_until:           # `by_panel` does it
+            if columns <= small_until:  # `by_panel` does it
                 lines = 0
             step = TILE_COLUMNS * together
             passes = (columns + step - 1) // step * BLOCKS
@@ -215,10 +234,10 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
             for c in range(0, columns, step):
                 some = min(step, columns - c)
                 for block in range(BLOCKS):
-                    turn = c // step * BLOCKS + block            # meanwhile the rows of the next panel come to the cache
+                    turn = c // step * BLOCKS + block  # meanwhile the rows of the next panel come to the cache
                     for line in range(lines * turn // passes, lines * (turn + 1) // passes):
                         fetch(ahead + line * LINE)
-                    for i in range(here):        # and the places of the results
+                    for i in range(here):  # and the places of the results
                         fetch_tile(op, (group + i) * tile_rows, c + block * some // BLOCKS, c + (block + 1) * some // BLOCKS)
                     at, x_at = groups + block * panel_pass_bytes, x + c * x_stride + block * x_pass_bytes
                     n_superblocks = (blocks - block + BLOCKS - 1) // BLOCKS  # those that have such a block: there may be none
@@ -226,7 +245,7 @@ def many_columns(variant: str, isa: Isa, *, interleaved: bool = False) -> Any:
                         near = 0
                     by_panel(at, pass_bytes, here, n_superblocks, x_at, TILE_COLUMNS * x_stride, some, totals, block, near)
                     near += n_superblocks * ahead_bytes
-                for first_column in range(0, some, TILE_COLUMNS):            # of tiles whose rows lie side by side
+                for first_column in range(0, some, TILE_COLUMNS):  # of tiles whose rows lie side by side
                     for i in range(here):
                         row, at = (group + i) * tile_rows, totals + (first_column * PANEL_ROWS + i * tile_rows * TILE_COLUMNS) * 4
                         if row + tile_rows <= n and first_column + TILE_COLUMNS <= some:
@@ -249,8 +268,11 @@ def _panel_by_tile(isa: Isa, shape: Shape, ahead_bytes: int) -> Any:
     side_by_side, totals_bytes = isa.level.tile_groups, isa.level.tile_rows * TILE_COLUMNS * 4
     multiply = isa.make("multiply", void, (i64,) * 6, lambda e, *a: panel.multiply(e, shape, ahead_bytes, *a))
     multiply_few = isa.make("multiply_few", void, (i64,) * 6, lambda e, *a: panel.multiply_few(e, shape, *a))
-    multiply_several = (isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
-                        if side_by_side > 1 else None)
+    multiply_several = (
+        isa.make("multiply_several", void, (i64,) * 6, lambda e, *a: panel_groups.multiply(e, shape, *a))
+        if side_by_side > 1
+        else None
+    )
 
     @outline
     def by_few(panel_at, pass_bytes, groups, superblocks, x, columns, totals, block):
@@ -277,13 +299,15 @@ def _panel_by_tile_unit(isa: Isa, shape: Shape, ahead_bytes: int) -> Any:
     """The same by one tile or two."""
     assert not ahead_bytes and isa.level.tile_groups == panel_tiles.GROUPS
     totals_bytes = isa.level.tile_rows * TILE_COLUMNS * 4
-    one, two = (isa.make(f"by_{n}_tiles", void, (i64,) * 8, lambda e, *a, n=n: panel_tiles.multiply(e, shape, n, *a))
-                for n in range(1, panel_tiles.TILES + 1))
+    one, two = (
+        isa.make(f"by_{n}_tiles", void, (i64,) * 8, lambda e, *a, n=n: panel_tiles.multiply(e, shape, n, *a))
+        for n in range(1, panel_tiles.TILES + 1)
+    )
 
     @inline
     def by_panel(panel_at, pass_bytes, groups, superblocks, x, tile_bytes, columns, totals, block, near):
         for i in range(0, groups, 2):
-            at, apart = panel_at + i * pass_bytes, pass_bytes if i + 1 < groups else 0         # the last one alone: twice
+            at, apart = panel_at + i * pass_bytes, pass_bytes if i + 1 < groups else 0  # the last one alone: twice
             if columns > TILE_COLUMNS:
                 two(at, apart, superblocks, x, tile_bytes, totals + i * totals_bytes, PANEL_ROWS * TILE_COLUMNS * 4, block)
             else:

@@ -4,6 +4,7 @@ Tiles of four rows by one to three columns: each value is one vector of sums fro
 is left of whole vectors, however many columns there are. Of long rows a tile takes as many elements at a time as the first-level
 cache holds of its rows and columns; its sums wait in memory meanwhile.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -22,8 +23,8 @@ from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.traits import FLOAT_COLUMNS, FLOAT_ELEMENTS, FLOAT_ROWS
 from edgellm.backends.cpu.words import MATMUL
 
-UNROLLED = 4                                     # vectors of elements in a turn of the loop
-TILE_ROWS, TILE_COLUMNS = 4, 3                   # their sums fit sixteen registers; as do those of two columns on ARM
+UNROLLED = 4  # vectors of elements in a turn of the loop
+TILE_ROWS, TILE_COLUMNS = 4, 3  # their sums fit sixteen registers; as do those of two columns on ARM
 i64, void = types.int64, types.void
 CONVERT: dict[str, Callable[[Generic, Any], Any]] = {
     "F32": lambda e, x: x,
@@ -90,14 +91,14 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         columns = load_i64(step, count * 8)
         groups = (n + TILE_ROWS - 1) // TILE_ROWS
         first, end = groups * ith // nth * TILE_ROWS, min(groups * (ith + 1) // nth * TILE_ROWS, n)
-        if columns == 1:                         # what comes next may be shared like this
+        if columns == 1:  # what comes next may be shared like this
             first, end = n * ith // nth, n * (ith + 1) // nth
         parted = np.int64(0)
         if columns > most and k > FLOAT_ELEMENTS and k % lanes == 0:
             parted = columns if most > 2 else columns // 2 * 2
         for row in range(first, end, FLOAT_ROWS):
             last, c = min(row + FLOAT_ROWS, end), np.int64(0)
-            while c < parted:                    # one column is not left alone: there are parts of two and more
+            while c < parted:  # one column is not left alone: there are parts of two and more
                 here = parted - c if parted - c <= FLOAT_COLUMNS + 1 else FLOAT_COLUMNS
                 in_parts(op, row, last, c, c + here)
                 c += here
@@ -109,8 +110,9 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 class _Tile:
     """Sums of some rows, of which only `left` exist, by some columns, and how elements are added to them."""
 
-    def __init__(self, e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, x: Any,
-                 x_stride: Any) -> None:
+    def __init__(
+        self, e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, x: Any, x_stride: Any
+    ) -> None:
         b, last = e.b, e.b.sub(left, I64(1))
         self.e, self.name, self.size, self.lanes = e, name, BYTES[name], e.float_lanes
         self.kind = vector(F32, self.lanes)
@@ -162,8 +164,20 @@ class _Tile:
         return [b.load(total) for total in sums]
 
 
-def _tile(e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, k: Any, x: Any, x_stride: Any,
-          record: Any, row: Any, column: Any) -> None:
+def _tile(
+    e: Generic,
+    name: str,
+    n_columns: int,
+    weights: Any,
+    row_bytes: Any,
+    left: Any,
+    k: Any,
+    x: Any,
+    x_stride: Any,
+    record: Any,
+    row: Any,
+    column: Any,
+) -> None:
     """A tile of whole rows, stored."""
     b, tile = e.b, _Tile(e, name, n_columns, weights, row_bytes, left, x, x_stride)
     for total in tile.totals:
@@ -172,8 +186,19 @@ def _tile(e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, l
     _put(e, [b.load(total) for total in tile.totals], tile.rest(k), left, record, row, column)
 
 
-def _part(e: Generic, name: str, n_columns: int, weights: Any, row_bytes: Any, left: Any, k: Any, x: Any, x_stride: Any, sums: Any,
-          before: Any) -> None:
+def _part(
+    e: Generic,
+    name: str,
+    n_columns: int,
+    weights: Any,
+    row_bytes: Any,
+    left: Any,
+    k: Any,
+    x: Any,
+    x_stride: Any,
+    sums: Any,
+    before: Any,
+) -> None:
     """The next k elements of a tile's rows, whole vectors of them, to its sums in memory, which the first ones, with nothing
     `before` them, set.
     """
@@ -199,8 +224,10 @@ def _put(e: Generic, totals: Sequence[Any], rests: Sequence[Any], left: Any, rec
     if e.float_lanes > 8:
         totals = [b.fadd(e.pick(total, range(8)), e.pick(total, range(8, 16))) for total in totals]
     totals, rests = [*totals, *[e.constant(V8F, 0.0)] * TILE_ROWS], [*rests, *[F32(0.0)] * TILE_ROWS]
-    values = [b.fadd(e.sum_of_each(totals[first : first + 8]), e.pack(rests[first : first + 8]))
-              for first in range(0, n_columns * TILE_ROWS, 8)]
+    values = [
+        b.fadd(e.sum_of_each(totals[first : first + 8]), e.pack(rests[first : first + 8]))
+        for first in range(0, n_columns * TILE_ROWS, 8)
+    ]
     fours = [e.pick(values[j // 2], range(j % 2 * TILE_ROWS, (j % 2 + 1) * TILE_ROWS)) for j in range(n_columns)]
     with b.if_else(b.icmp_signed(">=", left, I64(TILE_ROWS))) as (all_rows, some):
         with all_rows:

@@ -1,4 +1,5 @@
 """Products of weights whose rows lie interleaved in memory (interleave.py): `matmul`, with the same results bit by bit."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -28,11 +29,14 @@ def _few_columns(variant: str, isa: Isa) -> Any:
     vector, in_lanes = Vec("f32", rows), lanes(isa)
     arguments = MATMUL.reader(isa, "weights row_bytes k x x_stride scratch")
     one = isa.make("one", vector, (i64,) * 3, lambda e, w, k, x: interleaved.accumulate(e, variant, shape, w, k, [x])[0])
-    two = isa.make("two", types.UniTuple(vector, 2), (i64,) * 4,
-                   lambda e, w, k, *x: interleaved.accumulate(e, variant, shape, w, k, x))
+    two = isa.make(
+        "two", types.UniTuple(vector, 2), (i64,) * 4, lambda e, w, k, *x: interleaved.accumulate(e, variant, shape, w, k, x)
+    )
     several = isa.make("several", void, (i64,) * 6, lambda e, *a: interleaved.accumulate_columns(e, variant, shape, *a))
-    summed, put = (isa.make("summed", vector, (i64,), interleaved.summed),
-                   isa.make("put", void, (vector, i64, i64, i64), output.put))
+    summed, put = (
+        isa.make("summed", vector, (i64,), interleaved.summed),
+        isa.make("put", void, (vector, i64, i64, i64), output.put),
+    )
 
     def few(op, first, end, from_column, columns):
         weights, row_bytes, k, x, x_stride, totals = arguments(op)

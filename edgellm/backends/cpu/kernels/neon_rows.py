@@ -6,6 +6,7 @@ two rows at once, so that activations are loaded once for both, and its chains r
 block gave is the difference of two states, exact even where the chain has overflowed. That saves the zeroing of an accumulator per
 block, a tenth of all instructions.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -32,11 +33,11 @@ from edgellm.backends.cpu.simd.generic import V16B
 from edgellm.backends.cpu.simd.neon import V4F, V4I, Neon
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-Load = Callable[..., Value]                      # (block, half)
-GROUP = 4                                        # blocks whose sums make a vector
+Value = Any  # ir.Value: llvmlite has no static types
+Load = Callable[..., Value]  # (block, half)
+GROUP = 4  # blocks whose sums make a vector
 GROUPS = BLOCKS // GROUP
-PREFETCH = 2048                                  # bytes ahead, at least, of the rows' stream
+PREFETCH = 2048  # bytes ahead, at least, of the rows' stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,23 @@ class _State:
     before: Value | None = None
 
 
-def accumulate(e: Neon, name: str, shape: Shape, weights: Value, row_bytes: Value, rows: Value, k: Value,
-               columns: Sequence[Value], spaces: Sequence[Value]) -> None:
+def accumulate(
+    e: Neon,
+    name: str,
+    shape: Shape,
+    weights: Value,
+    row_bytes: Value,
+    rows: Value,
+    k: Value,
+    columns: Sequence[Value],
+    spaces: Sequence[Value],
+) -> None:
     """The eight accumulators of each of some rows by some columns, to the column's space: an f32x8 after the other."""
     b, at_once = e.b, 2 if len(columns) == 1 else 1
     with cgutils.for_range(b, b.sdiv(b.add(rows, I64(at_once - 1)), I64(at_once))) as loop:
         first = b.mul(loop.index, I64(at_once))
         mine = [first]
-        if at_once == 2:                         # past the last row that one is done again, the same
+        if at_once == 2:  # past the last row that one is done again, the same
             mine.append(b.select(b.icmp_signed("<", b.add(first, I64(1)), rows), b.add(first, I64(1)), first))
         states = _rows(e, name, shape, [b.add(weights, b.mul(row, row_bytes)) for row in mine], k, columns)
         for row, of_row in zip(mine, states, strict=True):
@@ -81,8 +91,12 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
     anchor = I64(ANCHOR.get(name, 0))
     streams = [*(b.add(row, anchor) for row in rows), *columns, *(b.add(x, first_scales) for x in columns)]
     streams.append(b.add(rows[0], I64(PREFETCH)))
-    strides = [*[raw_superblock] * len(rows), *[SUPERBLOCK] * len(columns), *[BLOCKS * 4] * len(columns),
-               raw_superblock * len(rows)]
+    strides = [
+        *[raw_superblock] * len(rows),
+        *[SUPERBLOCK] * len(columns),
+        *[BLOCKS * 4] * len(columns),
+        raw_superblock * len(rows),
+    ]
     variables = [cgutils.alloca_once_value(b, stream) for stream in streams]
     for stream, variable in zip(streams, variables, strict=True):
         b.store(stream, variable)
@@ -97,7 +111,7 @@ def _rows(e: Neon, name: str, shape: Shape, rows: Sequence[Value], k: Value, col
             e.prefetch(ahead, 64 * line)
         add_superblock(row, quant, scale, None)
         for stride, variable in zip(strides, variables, strict=True):
-            b.store(e.plain(b.add(b.load(variable), I64(stride))), variable)     # plain: LLVM would add offsets to bases instead
+            b.store(e.plain(b.add(b.load(variable), I64(stride))), variable)  # plain: LLVM would add offsets to bases instead
     if TRAITS[name].block != SUPERBLOCK:
         rest = b.srem(k, I64(SUPERBLOCK))
         with b.if_then(b.icmp_signed(">", rest, I64(0))):
@@ -118,8 +132,15 @@ def _new_state(e: Neon, chained: bool) -> _State:
     return _State(totals, [variable(V4I) for _ in range(GROUP)], variable(V4I))
 
 
-def _add_group(e: Neon, shape: Shape, superblocks: Sequence[Superblock], states: Sequence[Sequence[_State]],
-               columns: Sequence[tuple[Value, Value]], section: Value, group: int) -> None:
+def _add_group(
+    e: Neon,
+    shape: Shape,
+    superblocks: Sequence[Superblock],
+    states: Sequence[Sequence[_State]],
+    columns: Sequence[tuple[Value, Value]],
+    section: Value,
+    group: int,
+) -> None:
     """Four blocks of each row by each column, of which the addresses are given: of the superblock's quants and of the d of its
     blocks.
     """
@@ -182,15 +203,15 @@ def _totals(e: Neon, state: _State, ends: Sequence[Value]) -> Value:
     return gained
 
 
-def _numbers(e: Neon, shape: Shape, scales: Value, section: Value, group: int,
-             rows: int) -> tuple[list[Value], list[Value], Value]:
+def _numbers(e: Neon, shape: Shape, scales: Value, section: Value, group: int, rows: int) -> tuple[list[Value], list[Value], Value]:
     """A column's numbers for four blocks: what offsets of quants add, sums for mins, and d."""
+
     def load(kind: Any, part: int) -> Value:
         return e.load(kind, e.b.add(scales, e.b.mul(section, I64(part))), 16 * group)
 
     offsets = [load(V4I, sums_section(h, shape.n_scales)) for h in range(shape.n_scales)] if shape.offset else []
-    if rows > 1:                                 # one shift for all rows
+    if rows > 1:  # one shift for all rows
         offsets = [accumulator_init(e, shape.offset, each) for each in offsets]
-    else:                                        # a multiply-add: of a known number LLVM makes a shift and a sum
+    else:  # a multiply-add: of a known number LLVM makes a shift and a sum
         offsets = [e.b.mul(each, e.plain(e.constant(V4I, shape.offset))) for each in offsets]
     return offsets, [load(V4I, sums_section(h, shape.n_mins)) for h in range(shape.n_mins)], load(V4F, 0)

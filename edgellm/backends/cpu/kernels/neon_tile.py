@@ -2,6 +2,7 @@
 
 The same sums as panel.py's own, operation by operation.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ from edgellm.backends.cpu.simd.generic import V16B
 from edgellm.backends.cpu.simd.neon import V4I, I8mm, Neon
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-X_SECTIONS = TILE_COLUMNS * BLOCK                # of a record of activations: where its d begin, then the sums
+Value = Any  # ir.Value: llvmlite has no static types
+X_SECTIONS = TILE_COLUMNS * BLOCK  # of a record of activations: where its d begin, then the sums
 V4F, V2L = vector(F32, 4), vector(I64, 2)
 
 
@@ -38,8 +39,10 @@ def tile_block(e: Neon, shape: Shape, totals: Sequence[Value], w: Value, x: Valu
     dots = []
     for index in range(shape.n_scales):
         section = sums_section(index, shape.n_scales)
-        starts = [accumulator_init(e, shape.offset, number(V4I, c, section)) if shape.offset else e.constant(vector(I32, rows), 0)
-                  for c in columns]
+        starts = [
+            accumulator_init(e, shape.offset, number(V4I, c, section)) if shape.offset else e.constant(vector(I32, rows), 0)
+            for c in columns
+        ]
         dots.append(tile_dots(starts, range(index * parts, (index + 1) * parts)))
     scales = [numbers(index, I32 if shape.n_factors else F32) for index in range(shape.n_scales)]
     mins = [numbers(shape.n_scales + index) for index in range(shape.n_mins)]
@@ -51,24 +54,25 @@ def tile_block(e: Neon, shape: Shape, totals: Sequence[Value], w: Value, x: Valu
     return results
 
 
-def _dots_by_lane(e: Neon, shape: Shape, starts: Sequence[Value], w: Value, x: Value, columns: range,
-                  groups: range) -> list[Value]:
+def _dots_by_lane(e: Neon, shape: Shape, starts: Sequence[Value], w: Value, x: Value, columns: range, groups: range) -> list[Value]:
     """Starts + i32x8 sums of the products of some groups of four quants, for each column."""
+
     def column(g: int, c: int) -> Value:
         four = e.load(V4I, x, 4 * (TILE_COLUMNS * g + c // 4 * 4))
         return e.cast(e.pick(four, [c % 4] * 4), V16B)
 
     most = 128 if shape.signed else shape.most
     sums = [e.split(start, 4) for start in starts]
-    together = min(len(groups), e.products_at_once(most)) if e.keeps_products else 1         # products are added up in i16 first
+    together = min(len(groups), e.products_at_once(most)) if e.keeps_products else 1  # products are added up in i16 first
     for first in range(0, len(groups), together):
         few = groups[first : first + together]
         quants = [[e.load(V16B, w, 4 * e.tile_rows * g + 16 * part) for g in few] for part in range(e.tile_rows // 4)]
         for i, c in enumerate(columns):
             xs = [column(g, c) for g in few]
-            sums[i] = [e.dot_sixteens(list(zip(each, xs, strict=True)), most, total)
-                       for each, total in zip(quants, sums[i], strict=True)]
-        if e.keeps_products:                     # the next products wait too, whose quants lie at w
+            sums[i] = [
+                e.dot_sixteens(list(zip(each, xs, strict=True)), most, total) for each, total in zip(quants, sums[i], strict=True)
+            ]
+        if e.keeps_products:  # the next products wait too, whose quants lie at w
             *flat, w = e.done_here([*(each for of_column in sums for each in of_column), w])
             parts = e.tile_rows // 4
             sums = [flat[i : i + parts] for i in range(0, len(flat), parts)]

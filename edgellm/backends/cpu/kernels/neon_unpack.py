@@ -1,5 +1,5 @@
-"""The types of 256 that AArch64 opens up in fewer instructions than unpack.py: bit inserts for quants, scalars for packed scales.
-"""
+"""The superblock types that AArch64 unpacks in fewer instructions than unpack.py: bit inserts for quants, scalars for packed scales."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -13,8 +13,8 @@ from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, I64
 from edgellm.backends.cpu.simd.generic import V8I, V16B, Blocks, Generic
 from edgellm.backends.cpu.simd.neon import V4F, V4I, V8B, V8H, Neon
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-ANCHOR = {"Q6_K": 192}                           # where a pointer to a superblock best points: at what is loaded without an offset
+Value = Any  # ir.Value: llvmlite has no static types
+ANCHOR = {"Q6_K": 192}  # where a pointer to a superblock best points: at what is loaded without an offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,10 @@ def numbers_of_four(e: Neon, superblock: Superblock, group: int) -> tuple[Sequen
     """Scales, mins and factor of blocks 4 group to 4 group + 3."""
     if isinstance(superblock, GroupedSuperblock):
         return superblock.four(group)
-    scales, mins, factor = ([e.pick(each, range(4 * group, 4 * group + 4)) for each in vectors] for vectors in
-                            (superblock.scales, superblock.mins, superblock.factor))
+    scales, mins, factor = (
+        [e.pick(each, range(4 * group, 4 * group + 4)) for each in vectors]
+        for vectors in (superblock.scales, superblock.mins, superblock.factor)
+    )
     return scales, mins, factor
 
 
@@ -51,6 +53,7 @@ def _q4_or_q5_k(e: Neon, p: Value, quants: Quants, most: int) -> Superblock:
     """Scales and mins of six bits, in 12 bytes: see unpack.py. Two words of eight bytes have first the scales, then the mins
     of four blocks each.
     """
+
     def bits(value: Value, shift: int, mask: int) -> Value:
         return e.b.and_(e.b.lshr(value, I64(shift)) if shift else value, I64(mask))
 
@@ -88,7 +91,7 @@ def _q4_k(e: Neon, block: Blocks) -> Superblock:
 
 def _q5_k(e: Neon, block: Blocks) -> Superblock:
     p = block(0)
-    nibbles, high = _pair_nibbles(e, p, 48), cache(lambda pair, h: e.load(V16B, p, 16 + 16 * h))      # again: registers are few
+    nibbles, high = _pair_nibbles(e, p, 48), cache(lambda pair, h: e.load(V16B, p, 16 + 16 * h))  # again: registers are few
     return _q4_or_q5_k(e, p, lambda j, h: e.b.or_(nibbles(j, h), e.field(high(j // 2, h), j - 4, 16)), most=31)
 
 
@@ -103,9 +106,13 @@ def _q6_k(e: Neon, block: Blocks) -> Superblock:
     @cache
     def four(group: int, h: int) -> list[Value]:
         low, after, twos = raw(group)[h::2]
-        first, second = e.field(twos, 0, 0x33), e.field(twos, 2, 0x3F)       # above, those of the third and fourth block
-        return [e.insert_left(low, first, 4), e.insert_left(after, e.field(second, 0, 0x33), 4),
-                e.insert_right(first, low, 4), e.insert_right(second, after, 4)]
+        first, second = e.field(twos, 0, 0x33), e.field(twos, 2, 0x3F)  # above, those of the third and fourth block
+        return [
+            e.insert_left(low, first, 4),
+            e.insert_left(after, e.field(second, 0, 0x33), 4),
+            e.insert_right(first, low, 4),
+            e.insert_right(second, after, 4),
+        ]
 
     d, sixteen = _half(e, p, 208), e.load(V16B, p, 192)
     scales = [e.b.sext(e.plain(e.b.sext(e.pick(sixteen, range(h, 16, 2)), V8H)), V8I) for h in (0, 1)]
@@ -114,6 +121,7 @@ def _q6_k(e: Neon, block: Blocks) -> Superblock:
 
 def _fifths(e: Neon, block: Blocks, offset: int) -> Quants:
     """All ones in each byte whose quant has its fifth bit, from the 32 bits at `offset`."""
+
     @cache
     def bits(j: int) -> Value:
         return e.cast(e.splat(e.load(I32, block(j), offset), 4), V16B)
@@ -162,8 +170,11 @@ def _q2_k(e: Neon, block: Blocks) -> Superblock:
     def four(group: int) -> tuple[list[Value], list[Value], tuple[Value, ...]]:
         both = e.load(V8B, p, 8 * group)
         scales, mins = e.widen_whole(e.field(both, 0, 15), signed=False), e.widen(e.field(both, 4, 15), signed=False)
-        return ([e.pick(scales, range(h, 8, 2)) for h in (0, 1)],
-                [e.b.fmul(_first(e, least), e.pick(mins, range(h, 8, 2))) for h in (0, 1)], (_first(e, d),))
+        return (
+            [e.pick(scales, range(h, 8, 2)) for h in (0, 1)],
+            [e.b.fmul(_first(e, least), e.pick(mins, range(h, 8, 2))) for h in (0, 1)],
+            (_first(e, d),),
+        )
 
     return _grouped(e, lambda j, h: e.field(twos(j // 4, h), j % 4 * 2, 3), 3, four)
 
@@ -217,6 +228,13 @@ def _iq4_xs(e: Neon, block: Blocks) -> Superblock:
 
 
 _OWN: dict[str, Callable[[Neon, Blocks], Superblock]] = {
-    "Q5_0": _q5_0, "Q5_1": _q5_1, "MXFP4": _mxfp4, "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "MXFP4": _mxfp4,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
     "IQ4_XS": _iq4_xs,
 }

@@ -1,4 +1,5 @@
 """RMS norm and layer norm over rows, or over equal groups of a row (the per-head norms of q and k)."""
+
 from __future__ import annotations
 
 import math
@@ -15,8 +16,14 @@ from edgellm.backends.cpu.words import NORM
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
-    load, store, add, mul, sub, splat = (isa.load_f32x8, isa.store_f32x8, isa.add_f32x8, isa.mul_f32x8, isa.sub_f32x8,
-                                         isa.splat_f32x8)
+    load, store, add, mul, sub, splat = (
+        isa.load_f32x8,
+        isa.store_f32x8,
+        isa.add_f32x8,
+        isa.mul_f32x8,
+        isa.sub_f32x8,
+        isa.splat_f32x8,
+    )
     total, squares = row_sums(isa)
 
     @inline

@@ -1,4 +1,5 @@
 """What opens a superblock of each block type: the rows of unpack.py, unpack_grids.py and unpack_ternary.py together."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

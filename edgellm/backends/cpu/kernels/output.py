@@ -1,6 +1,7 @@
 """How a product's results are stored, as IR, for all kernels with the record of a matmul: as (y + bias) + residual, or as
 (y + bias) times the activation of a gate, whose place they may take. Kernels store each result once.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -39,7 +40,7 @@ def put_rows(e: Generic, y: Any, record: Any, row: Any, column: Any) -> None:
 def put_tile(e: Generic, totals: Any, record: Any, row: Any, column: Any) -> None:
     """Store the sums at `totals`, a vector of weight rows from `row` on for each column of a tile."""
     b, kind, act = e.b, vector(F32, e.tile_rows), _word(e, record, "act")
-    nothing = cgutils.alloca_once_value(b, e.constant(kind, -0.0))       # added to whatever it is, -0 included
+    nothing = cgutils.alloca_once_value(b, e.constant(kind, -0.0))  # added to whatever it is, -0 included
     b.store(e.constant(kind, -0.0), nothing)
     bias, (residual, at) = _word(e, record, "bias"), _cell(e, record, "residual", row, column)
     no_residual, zeros = b.icmp_signed("==", residual, I64(0)), b.ptrtoint(nothing, I64)
@@ -54,7 +55,7 @@ def put_tile(e: Generic, totals: Any, record: Any, row: Any, column: Any) -> Non
                 e.store(b.fadd(value, e.load(kind, other_at)), out_at)
                 other_at, out_at = b.add(other_at, step), b.add(out_at, to_step)
         with is_gate, cgutils.for_range(b, I64(TILE_COLUMNS // 2)) as loop:
-            pair = [b.add(b.mul(loop.index, I64(2)), I64(i)) for i in range(2)]      # one would wait for its own operations
+            pair = [b.add(b.mul(loop.index, I64(2)), I64(i)) for i in range(2)]  # one would wait for its own operations
             gates = e.join(*(e.load(kind, b.add(at, b.mul(c, step))) for c in pair))
             values = e.join(*(b.fadd(e.load(kind, b.add(totals, b.mul(c, I64(4 * e.tile_rows)))), added) for c in pair))
             results = b.fmul(_activations.gate(e, act, gates), values)

@@ -7,6 +7,7 @@ are there times the scales of their half blocks. Of signed quants, at ISA levels
 `dots` starts from and masks of the negative ones follow. A tile of activations has, for block j of every superblock, a record of
 each: for four quants at a time those of sixteen columns, then their d and sums.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -34,9 +35,9 @@ from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS, TRAITS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-X_RECORD = TILE_COLUMNS * (BLOCK + 16)           # bytes of a block of a tile of activations
-X_SECTIONS = TILE_COLUMNS * BLOCK                # where its d begin, then the sums
+Value = Any  # ir.Value: llvmlite has no static types
+X_RECORD = TILE_COLUMNS * (BLOCK + 16)  # bytes of a block of a tile of activations
+X_SECTIONS = TILE_COLUMNS * BLOCK  # where its d begin, then the sums
 
 
 def record_bytes(e: Generic | type[Generic], shape: Shape) -> int:
@@ -67,8 +68,18 @@ def row_superblock_bytes(shape: Shape) -> int:
     return SUPERBLOCK + VECTOR_BYTES * shape.n_vectors
 
 
-def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, rows: Value,
-                 out: Value, pass_bytes: Value) -> None:
+def unpack_group(
+    e: Generic,
+    name: str,
+    shape: Shape,
+    weights: Value,
+    row_bytes: Value,
+    left: Value,
+    k: Value,
+    rows: Value,
+    out: Value,
+    pass_bytes: Value,
+) -> None:
     """A group of rows of k weights, `row_bytes` apart, to a panel, which has their `folded` shape: records of their blocks j are
     at `out` + j * `pass_bytes`. `rows` is space for a superblock of them. Only `left` rows exist; the last of them stands for those
     that do not.
@@ -104,13 +115,15 @@ def unpack_group(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
             _split_signs(e, shape, b.add(record, b.mul(loop.index, I64(record_bytes(e, shape)))))
 
 
-def _unpack_rows(e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, out: Value,
-                 pass_bytes: Value) -> None:
+def _unpack_rows(
+    e: Generic, name: str, shape: Shape, weights: Value, row_bytes: Value, left: Value, k: Value, out: Value, pass_bytes: Value
+) -> None:
     """`unpack_group` of all rows at once."""
     b, nbytes, raw_superblock, begin = e.b, TRAITS[name].block_bytes, raw_superblock_bytes(name), I64(0)
     whole = b.sdiv(k, I64(SUPERBLOCK))
-    starts = [b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes)
-              for row in range(e.tile_rows)]
+    starts = [
+        b.mul(b.select(b.icmp_signed("<", I64(row), left), I64(row), b.sub(left, I64(1))), row_bytes) for row in range(e.tile_rows)
+    ]
 
     def at(place: Value) -> list[Value]:
         return [b.add(b.add(weights, place), start) for start in starts]
@@ -131,8 +144,13 @@ def _unpack_rows(e: Generic, name: str, shape: Shape, weights: Value, row_bytes:
 
 def unpack_interleaved(e: Generic, name: str, shape: Shape, weights: Value, k: Value, out: Value, pass_bytes: Value) -> None:
     """`unpack_group` of a group whose rows are interleaved in memory."""
-    row_words.each_superblock(e, name, weights, k, lambda index, words, there, _: panel_rows.open_rows(
-        e, name, words, _target(e, shape, out, index, pass_bytes), there))
+    row_words.each_superblock(
+        e,
+        name,
+        weights,
+        k,
+        lambda index, words, there, _: panel_rows.open_rows(e, name, words, _target(e, shape, out, index, pass_bytes), there),
+    )
 
 
 class _Panel:
@@ -173,7 +191,7 @@ class _Folded(_Panel):
         super().quants(block, g, self._multiply[block, g * self._own.n_scales // 8](value, place))
 
     def done(self, block: int) -> None:
-        factor = self._factors[block]            # of quants as they came
+        factor = self._factors[block]  # of quants as they came
         super().number(block, 0, self._e.b.fmul(factor, self._e.constant(factor.type, float(1 << self._places[block]))))
 
 
@@ -203,7 +221,7 @@ def _to_panel(e: Generic, shape: Shape, rows: Value, out: Value, pass_bytes: Val
     def words(source: Value) -> list[Value]:
         return e.lane_per_row([e.load(vector(I32, 4), source, row_superblock * row) for row in range(e.tile_rows)])
 
-    with cgutils.for_range(b, I64(4)) as four:                   # four blocks' first halves, second halves, of the other four
+    with cgutils.for_range(b, I64(4)) as four:  # four blocks' first halves, second halves, of the other four
         first = b.mul(b.lshr(four.index, I64(1)), I64(4))
         to = b.add(out, b.mul(b.and_(four.index, I64(1)), I64(e.tile_rows * BLOCK // 2)))
         with cgutils.for_range(b, I64(4)) as block:
@@ -233,21 +251,41 @@ def _moved(e: Generic, shape: Shape, words: Value, place: int = 0) -> Value:
     return e.b.sub(quants, e.constant(quants.type, (own - offset + 128) % 256 - 128))
 
 
-def multiply(e: Generic, shape: Shape, ahead_bytes: int, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,
-             ahead: Value) -> None:
+def multiply(
+    e: Generic,
+    shape: Shape,
+    ahead_bytes: int,
+    panel: Value,
+    superblocks: Value,
+    x: Value,
+    totals: Value,
+    block: Value,
+    ahead: Value,
+) -> None:
     """Pass `block` (0..7) of a group by a tile: records of that block at `panel` and `x`; sums are added to `totals`, which the
     first pass sets: for each column a vector with a lane per row. Meanwhile `ahead_bytes` for each superblock are prefetched
     from `ahead` on, unless that is 0.
     """
     first_column = 0
     for columns in e.split_tile(shape.n_scales, shape.n_mins, shape.signed):
-        _multiply_columns(e, shape, panel, superblocks, x, totals, block, range(first_column, first_column + columns), ahead,
-                          0 if first_column else ahead_bytes)
+        _multiply_columns(
+            e,
+            shape,
+            panel,
+            superblocks,
+            x,
+            totals,
+            block,
+            range(first_column, first_column + columns),
+            ahead,
+            0 if first_column else ahead_bytes,
+        )
         first_column += columns
 
 
-def multiply_few(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,
-                 columns: Value) -> None:
+def multiply_few(
+    e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value, columns: Value
+) -> None:
     """`multiply` of the first columns of a tile: by fours, then one or two. The other columns may hold anything."""
     b, most = e.b, min(e.split_tile(shape.n_scales, shape.n_mins, shape.signed))
 
@@ -264,8 +302,18 @@ def multiply_few(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: 
         some(done, 2)
 
 
-def _multiply_columns(e: Generic, shape: Shape, panel: Value, superblocks: Value, x: Value, totals: Value, block: Value,
-                      columns: range, ahead_at: Value, ahead_bytes: int) -> None:
+def _multiply_columns(
+    e: Generic,
+    shape: Shape,
+    panel: Value,
+    superblocks: Value,
+    x: Value,
+    totals: Value,
+    block: Value,
+    columns: range,
+    ahead_at: Value,
+    ahead_bytes: int,
+) -> None:
     b, kind, record = e.b, vector(F32, e.tile_rows), record_bytes(e, shape)
     sums = [cgutils.alloca_once_value(b, e.constant(kind, 0.0)) for _ in columns]
     for each in sums:
@@ -294,8 +342,15 @@ def add_to_totals(e: Generic, sums: Sequence[Value], columns: range, totals: Val
                 e.store(b.fadd(e.load(value.type, totals, place), value), totals, place)
 
 
-def tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: Value, columns: range,
-               dots: Callable[[int, Sequence[int]], list[Value]] | None = None) -> list[Value]:
+def tile_block(
+    e: Generic,
+    shape: Shape,
+    totals: Sequence[Value],
+    w: Value,
+    x: Value,
+    columns: range,
+    dots: Callable[[int, Sequence[int]], list[Value]] | None = None,
+) -> list[Value]:
     """Totals + one block, for some columns of the tile. `dots`: its sums, if there already, offsets included."""
     rows = e.tile_rows
     kind, floats, parts = vector(I8, 4 * rows), vector(F32, rows), 8 // shape.n_scales
@@ -314,13 +369,15 @@ def tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: V
 
     def products(index: int, some: Sequence[int]) -> list[Value]:
         groups = range(index * parts, (index + 1) * parts)
-        fours = [[lambda g=g, c=c: e.cast(e.splat(e.load(I32, x, 4 * (TILE_COLUMNS * g + c)), rows), kind) for g in groups]
-                 for c in some]
+        fours = [
+            [lambda g=g, c=c: e.cast(e.splat(e.load(I32, x, 4 * (TILE_COLUMNS * g + c)), rows), kind) for g in groups] for c in some
+        ]
         return e.dots([quants[g] for g in groups], fours, shape.signed, shape.most, starts(index, some))
 
     quants = [cache(lambda g=g: quants_at(e, shape, w, g)) for g in range(BLOCK // 4)]
-    factors = [cache(lambda index=index: e.load(floats, w, rows * (BLOCK + 4 * index)))
-               for index in range(shape.n_scales + shape.n_mins)]
+    factors = [
+        cache(lambda index=index: e.load(floats, w, rows * (BLOCK + 4 * index))) for index in range(shape.n_scales + shape.n_mins)
+    ]
     results = []
     alone = dots or (e.column_by_column and max(shape.n_scales, shape.n_mins) > 1)
     for some in [[c] for c in columns] if alone else [list(columns)]:
@@ -328,7 +385,7 @@ def tile_block(e: Generic, shape: Shape, totals: Sequence[Value], w: Value, x: V
         scales, mins = [load() for load in factors[: shape.n_scales]], [load() for load in factors[shape.n_scales :]]
         for i, c in enumerate(some):
             sums, total = sums_of(e, shape, numbers_of(c)), totals[c - columns[0]]
-            if len(sums) == 2:                   # else LLVM converts one number, and needs a shuffle to broadcast it
+            if len(sums) == 2:  # else LLVM converts one number, and needs a shuffle to broadcast it
                 sums = [e.opaque(each) for each in sums]
             results.append(weighed(e, total, [each[i] for each in parts_of], scales, mins, sums, word(F32, c, 0)))
     return results

@@ -3,6 +3,7 @@
 Half as many bytes are shuffled as when panel.py opens row by row, and scales of six bits are decoded in vectors; of weights that
 lie interleaved in memory (row_words.py) nothing is shuffled. Numbers are those of unpack.py, operation by operation.
 """
+
 from __future__ import annotations
 
 import functools
@@ -18,7 +19,7 @@ from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 from edgellm.formats.interleave import PACKED
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 
 
 class Target(Protocol):
@@ -36,10 +37,10 @@ class Target(Protocol):
         """Nothing more of this block will come."""
 
 
-WIDE_GROUP = 16                                  # rows; of eight at once, types of 32 are opened no faster than row by row
-AS_THEY_ARE = (0,) * BLOCKS                      # places of quants that are no multiples
+WIDE_GROUP = 16  # rows; of eight at once, types of 32 are opened no faster than row by row
+AS_THEY_ARE = (0,) * BLOCKS  # places of quants that are no multiples
 Opener = Callable[[Generic, RowWords, Target], None]
-BlockOpener = Callable[[Generic, RowWords, int, int, Target], None]      # words, the block's offset, its number, target
+BlockOpener = Callable[[Generic, RowWords, int, int, Target], None]  # words, the block's offset, its number, target
 
 
 def opens_file(e: Generic, name: str) -> bool:
@@ -115,8 +116,10 @@ def _q3_k_scales(e: Generic, words: RowWords, places: Sequence[int]) -> Callable
 
     def give(j: int, target: Target) -> None:
         for n in (2 * j, 2 * j + 1):
-            six = e.b.or_(_byte(e, low[n // 4 % 2], 8 * (n % 4) + n // 8 * 4, 15),
-                          e.b.shl(_byte(e, high, 8 * (n % 4) + n // 4 * 2, 3), e.constant(high.type, 4)))
+            six = e.b.or_(
+                _byte(e, low[n // 4 % 2], 8 * (n % 4) + n // 8 * 4, 15),
+                e.b.shl(_byte(e, high, 8 * (n % 4) + n // 4 * 2, 3), e.constant(high.type, 4)),
+            )
             target.number(j, n % 2, e.b.sub(six, e.constant(six.type, 32)))
         target.number(j, 2, by_place[places[j]])
 
@@ -153,7 +156,7 @@ def _sixes(e: Generic, words: RowWords, places: Sequence[int]) -> Callable[[int,
 
 
 def _q4_k(e: Generic, words: RowWords, target: Target) -> None:
-    give = _sixes(e, words, (0, 4) * 4)          # quants of every other block stay where they are
+    give = _sixes(e, words, (0, 4) * 4)  # quants of every other block stay where they are
     for pair in range(4):
         for j in (2 * pair, 2 * pair + 1):
             give(j, target)
@@ -202,9 +205,7 @@ def _iq4_xs(e: Generic, words: RowWords, target: Target) -> None:
         target.done(j)
 
 
-OPENERS: dict[str, Opener] = {
-    "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_XS": _iq4_xs,
-}
+OPENERS: dict[str, Opener] = {"Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_XS": _iq4_xs}
 
 
 # --- types of 256 whose bits are packed in another way in memory ------------------------------------------------------
@@ -218,8 +219,12 @@ def _packed(name: str, scales: Callable[[Generic, RowWords, Sequence[int]], Call
         for j, block in enumerate(fields):
             give(j, target)
             for g in range(8):
-                parts = [bits(e, words.word(each.at + 4 * g), each.shift - each.bit - places[j],
-                               (1 << each.n) - 1 << each.bit + places[j]) for each in block]
+                parts = [
+                    bits(
+                        e, words.word(each.at + 4 * g), each.shift - each.bit - places[j], (1 << each.n) - 1 << each.bit + places[j]
+                    )
+                    for each in block
+                ]
                 target.quants(j, g, functools.reduce(e.b.or_, parts), places[j])
             target.done(j)
 
@@ -243,7 +248,7 @@ def _looked_up(e: Generic, raw: Sequence[Value], values: Sequence[int], offset: 
 def _numbers(words: RowWords, at: int, block: int, target: Target, *, minimum: bool) -> int:
     """Scale and minimum; the offset of what comes after them."""
     target.number(block, 0, words.f16(at))
-    if minimum:                                  # what is added in these types
+    if minimum:  # what is added in these types
         target.number(block, 1, words.e.b.fneg(words.f16(at + 2)))
     return at + 4 if minimum else at + 2
 
@@ -263,7 +268,7 @@ def _fifth_bits(minimum: bool) -> BlockOpener:
         fifth = e.cast(words.word(first), vector(I8, 4 * e.tile_rows))
         for g, word in enumerate(words.words(first + 4, 4)):
             for half in (0, 1):
-                octet, bit = 2 * half + g // 2, g % 2 * 4        # of each row's 32 bits
+                octet, bit = 2 * half + g // 2, g % 2 * 4  # of each row's 32 bits
                 octets = e.pick(fifth, [i // 4 * 4 + octet for i in range(4 * e.tile_rows)])
                 ones = e.constant(fifth.type, [(1 << bit + i) - (bit + i == 7) * 256 for i in range(4)] * e.tile_rows)
                 low = e.cast(bits(e, word, 4 * half, 15), fifth.type)
@@ -288,7 +293,12 @@ def _mxfp4(e: Generic, words: RowWords, at: int, block: int, target: Target) -> 
 
 
 BLOCK_OPENERS: dict[str, BlockOpener] = {
-    "Q4_0": _nibbles(False), "Q4_1": _nibbles(True), "Q5_0": _fifth_bits(False), "Q5_1": _fifth_bits(True), "Q8_0": _q8_0,
-    "IQ4_NL": _iq4_nl, "MXFP4": _mxfp4,
+    "Q4_0": _nibbles(False),
+    "Q4_1": _nibbles(True),
+    "Q5_0": _fifth_bits(False),
+    "Q5_1": _fifth_bits(True),
+    "Q8_0": _q8_0,
+    "IQ4_NL": _iq4_nl,
+    "MXFP4": _mxfp4,
 }
 assert all(TRAITS[name].block == SUPERBLOCK for name in OPENERS)

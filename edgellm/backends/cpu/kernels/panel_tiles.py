@@ -5,6 +5,7 @@ tile register that was loaded serves as many products as there are registers for
 kept, then weighed one tile of sums after the other, in registers. Results are the same as those of `panel.multiply` at other ISA
 levels, bit by bit.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -19,19 +20,30 @@ from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-GROUPS, TILES = 2, 2                             # together, at most
-KEPT = 4                                         # products of each sum, in 16 KiB of the first-level cache
+Value = Any  # ir.Value: llvmlite has no static types
+GROUPS, TILES = 2, 2  # together, at most
+KEPT = 4  # products of each sum, in 16 KiB of the first-level cache
 
 
-def multiply(e: Generic, shape: Shape, tiles: int, panel: Value, group_bytes: Value, superblocks: Value, x: Value,
-             tile_bytes: Value, totals: Value, totals_bytes: Value, block: Value) -> None:
+def multiply(
+    e: Generic,
+    shape: Shape,
+    tiles: int,
+    panel: Value,
+    group_bytes: Value,
+    superblocks: Value,
+    x: Value,
+    tile_bytes: Value,
+    totals: Value,
+    totals_bytes: Value,
+    block: Value,
+) -> None:
     """Pass `block` (0..7) of GROUPS groups, `group_bytes` apart, by `tiles` tiles, `tile_bytes` apart, as `panel.multiply`. Totals
     of a group follow those of the one before, those of a tile are `totals_bytes` after.
     """
     b, kind, columns = e.b, vector(F32, e.tile_rows), range(TILE_COLUMNS)
     size, n, at_once = 4 * TILE_COLUMNS * e.tile_rows, GROUPS * tiles, KEPT // shape.n_scales
-    kept = shape.n_scales * n * size             # bytes of the products of a superblock's block
+    kept = shape.n_scales * n * size  # bytes of the products of a superblock's block
     line = ir.ArrayType(vector(I32, e.tile_rows), TILE_COLUMNS)
     products = b.ptrtoint(cgutils.alloca_once(b, line, KEPT * n), I64)
     sums = b.ptrtoint(cgutils.alloca_once(b, line, n), I64)
@@ -67,26 +79,44 @@ def multiply(e: Generic, shape: Shape, tiles: int, panel: Value, group_bytes: Va
             with cgutils.for_range(b, here) as loop:
                 index, dots = b.add(first, loop.index), b.add(b.add(products, own), b.mul(loop.index, I64(kept)))
                 weighed = tile_block(
-                    e, shape, [b.load(place) for place in values], b.add(w0, b.mul(index, I64(record_bytes(e, shape)))),
-                    b.add(x0, b.mul(index, I64(X_RECORD))), columns,
-                    lambda half, some: [e.load(vector(I32, e.tile_rows), dots, half * size + 4 * e.tile_rows * c) for c in some])
+                    e,
+                    shape,
+                    [b.load(place) for place in values],
+                    b.add(w0, b.mul(index, I64(record_bytes(e, shape)))),
+                    b.add(x0, b.mul(index, I64(X_RECORD))),
+                    columns,
+                    lambda half, some: [e.load(vector(I32, e.tile_rows), dots, half * size + 4 * e.tile_rows * c) for c in some],
+                )
                 for place, value in zip(values, weighed, strict=True):
                     b.store(value, place)
             store_sums([b.load(place) for place in values], at)
 
         each_sum(weigh)
 
-    each_sum(lambda number, group, tile: add_to_totals(
-        e, load_sums(b.add(sums, b.mul(number, I64(size)))), columns,
-        b.add(totals, b.add(b.mul(group, I64(size)), b.mul(tile, totals_bytes))), block))
+    each_sum(
+        lambda number, group, tile: add_to_totals(
+            e,
+            load_sums(b.add(sums, b.mul(number, I64(size)))),
+            columns,
+            b.add(totals, b.add(b.mul(group, I64(size)), b.mul(tile, totals_bytes))),
+            block,
+        )
+    )
 
 
 def _multiply_block(e: Generic, shape: Shape, groups: Sequence[Value], xs: Sequence[Value], out: Value) -> None:
     """A block of each group by that of each tile, whose sums of the whole block, or of its halves, follow each other."""
     b, depth, size = e.b, BLOCK // shape.n_scales, 4 * TILE_COLUMNS * e.tile_rows
     for half in range(shape.n_scales):
-        outs = [[b.add(out, I64(((i * len(xs) + j) * shape.n_scales + half) * size)) for j in range(len(xs))]
-                for i in range(len(groups))]
-        e.tile_products([b.add(each, I64(half * depth)) for each in xs], BLOCK,
-                        [b.add(each, I64(half * depth * e.tile_rows)) for each in groups], depth,
-                        bool(shape.offset) or shape.signed, outs)
+        outs = [
+            [b.add(out, I64(((i * len(xs) + j) * shape.n_scales + half) * size)) for j in range(len(xs))]
+            for i in range(len(groups))
+        ]
+        e.tile_products(
+            [b.add(each, I64(half * depth)) for each in xs],
+            BLOCK,
+            [b.add(each, I64(half * depth * e.tile_rows)) for each in groups],
+            depth,
+            bool(shape.offset) or shape.signed,
+            outs,
+        )

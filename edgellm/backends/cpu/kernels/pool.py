@@ -1,4 +1,5 @@
 """Pools the rows of each segment: their mean, the first or the last of them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,8 +17,14 @@ COUNT = abi.N_SEGMENTS * 8
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     """The rows of a segment are added up one after the other, so that a mean does not depend on what else is in the step."""
     load_i64, load_f32, store_f32 = isa.load_i64, isa.load_f32, isa.store_f32
-    load, store, add, mul, splat, zero = (isa.load_f32x8, isa.store_f32x8, isa.add_f32x8, isa.mul_f32x8, isa.splat_f32x8,
-                                          isa.zero_f32x8)
+    load, store, add, mul, splat, zero = (
+        isa.load_f32x8,
+        isa.store_f32x8,
+        isa.add_f32x8,
+        isa.mul_f32x8,
+        isa.splat_f32x8,
+        isa.zero_f32x8,
+    )
     arguments = POOL.reader(isa, "step x x_stride out out_stride segments n")
     mean, last = variant == "mean", variant == "last"
 

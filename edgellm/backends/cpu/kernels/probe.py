@@ -1,4 +1,5 @@
 """What memory gives at best: reads a range of bytes as a stream and does next to nothing with them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import V8I, Generic
 from edgellm.backends.cpu.words import READ
 
-LINES = 4                                        # read per turn
+LINES = 4  # read per turn
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -27,7 +28,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         turns = nbytes // (LINES * LINE)
         first, end = turns * ith // nth, turns * (ith + 1) // nth
         value = turn(data + first * LINES * LINE, end - first)
-        if value == 1:                           # nearly never, but the compiler cannot know
+        if value == 1:  # nearly never, but the compiler cannot know
             store_i64(op, seen, value)
 
     return {"read": read}[variant]
@@ -38,7 +39,7 @@ def _turns(e: Generic, address: Any, n: Any) -> Any:
     sums = [cgutils.alloca_once_value(b, e.constant(V8I, 0)) for _ in range(LINES * 2)]
     with cgutils.for_range(b, n) as loop:
         at = b.add(address, b.mul(loop.index, I64(LINES * LINE)))
-        if not system.zen():                     # which reads a plain stream better by itself, by a tenth or more
+        if not system.zen():  # which reads a plain stream better by itself, by a tenth or more
             prefetch(e, at, LINES * LINE)
         for index, each in enumerate(sums):
             b.store(b.add(b.load(each), e.load(V8I, at, half * index)), each)

@@ -1,4 +1,5 @@
 """Rounds rows of activations to a "q8" form of traits.py, once for all products that read it."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ V32B = vector(I8, BLOCK)
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, write, tiled_rows = isa.load_i64, block_writer(variant, isa), tiles(isa)
-    by_tiles = not isa.level.tiles               # whose records are rows of quants
+    by_tiles = not isa.level.tiles  # whose records are rows of quants
     to_tile = isa.make("whole_tile", types.void, (i64,) * 3, lambda e, *a: write_tile(e, variant == "q8_whole", *a))
     part_of_tile = isa.make("part_of_tile", types.void, (i64,) * 5, lambda e, *a: write_tile(e, variant == "q8_whole", *a))
     arguments = QUANTISE.reader(isa, "step x x_stride k out out_stride count")
@@ -37,12 +38,12 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
         rows, filled = load_i64(step, count * 8), k // BLOCK
         superblocks = (filled + BLOCKS_PER_SUPERBLOCK - 1) // BLOCKS_PER_SUPERBLOCK
         item, end = first_item(rows, filled, ith, nth), first_item(rows, filled, ith + 1, nth)
-        while item < end:                        # of a tile's rows block by block, so that its records stay in the cache
+        while item < end:  # of a tile's rows block by block, so that its records stay in the cache
             first = item // filled
             tile = first // TILE_COLUMNS * TILE_COLUMNS
             last, begin = min(tile + TILE_COLUMNS, (end + filled - 1) // filled), item % filled
             blocks, in_tile = min(filled, begin + end - item) - begin, by_tiles and last <= tiled_rows(rows)
-            for index in range(blocks):          # backwards from a tile's midst: another thread writes to the same cache lines
+            for index in range(blocks):  # backwards from a tile's midst: another thread writes to the same cache lines
                 block = begin + blocks - 1 - index if in_tile and first > tile else begin + index
                 if in_tile and (block + 1 < filled or filled % BLOCKS_PER_SUPERBLOCK == 0):
                     place = block % BLOCKS_PER_SUPERBLOCK * superblocks + block // BLOCKS_PER_SUPERBLOCK
@@ -62,7 +63,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 def block_writer(variant: str, isa: Isa, *, whole_tiles: bool = False) -> Any:
     """Writes one block of one of some rows; whoever has the last block clears those after it. `whole_tiles`: see traits.py."""
     whole, rows_apart = {"q8": False, "q8_whole": isa.level.whole_blocks}[variant], isa.level.rows_apart
-    halves_apart = BLOCK // 2 if whole else 2 * BLOCK        # bytes from the first half of a block to its second
+    halves_apart = BLOCK // 2 if whole else 2 * BLOCK  # bytes from the first half of a block to its second
     to_row = isa.make("to_row", types.void, (i64,) * 5, lambda e, x, *to: _to_row(e, *_rounded(e, x), *to))
     halves = variant == "q8_whole"
     to_tile = isa.make("to_tile", types.void, (i64, i64, i64), lambda e, x, *to: _to_tile(e, halves, *_rounded(e, x), *to))

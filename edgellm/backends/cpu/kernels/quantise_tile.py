@@ -1,6 +1,7 @@
 """A block of all the columns of a tile of activations at once, as IR, with a lane for each column, and what it has in common with
 blocks of one row.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, TILE_COLUMNS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 
 
 def magnitude(e: Generic, value: Value) -> Value:
@@ -53,8 +54,9 @@ def with_starts(e: Generic, halves: bool, parts: list[Value]) -> list[Value]:
     return [d, whole, first, second] if halves else [d, e.b.sitofp(sums[0], d.type), whole, e.constant(whole.type, 0)]
 
 
-def write_tile(e: Generic, halves: bool, x: Value, x_stride: Value, record: Value, begin: Value | None = None,
-               end: Value | None = None) -> None:
+def write_tile(
+    e: Generic, halves: bool, x: Value, x_stride: Value, record: Value, begin: Value | None = None, end: Value | None = None
+) -> None:
     """A block of the rows at `x`, `x_stride` bytes apart, to the tile's record for it; not at ISA levels with `tiles`. Of rows from
     `begin` to `end` only, where these are given: others are neither read nor written.
     """
@@ -90,6 +92,7 @@ def _within(e: Generic, row: Value, begin: Value, end: Value) -> Value:
 
 def _turned(e: Generic, rows: Sequence[Value]) -> list[Value]:
     """A block of f32 of some rows, a vector for each place with a lane for each row."""
+
     def fours(place: int) -> list[Value]:
         return e.lane_per_row([e.load(vector(I32, 4), row, 4 * place) for row in rows])
 
@@ -99,6 +102,7 @@ def _turned(e: Generic, rows: Sequence[Value]) -> list[Value]:
 def _octets(e: Generic, fours: list[Value]) -> Value:
     """Four vectors of small integers as the octets of one, the first one's lowest."""
     kind: ir.VectorType = fours[0].type
-    shifted = [e.b.shl(e.b.and_(each, e.constant(kind, 255)) if i < 3 else each, e.constant(kind, 8 * i))
-               for i, each in enumerate(fours)]
+    shifted = [
+        e.b.shl(e.b.and_(each, e.constant(kind, 255)) if i < 3 else each, e.constant(kind, 8 * i)) for i, each in enumerate(fours)
+    ]
     return e.b.or_(e.b.or_(shifted[0], shifted[1]), e.b.or_(shifted[2], shifted[3]))

@@ -1,4 +1,5 @@
 """Groups of rows of types whose bits change places in memory, to where formats/interleave.py has them: faster than by NumPy."""
+
 from __future__ import annotations
 
 import functools
@@ -18,7 +19,7 @@ from edgellm.backends.cpu.traits import SUPERBLOCK
 from edgellm.backends.cpu.words import REPACK
 from edgellm.formats.interleave import PACKED, places
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -68,9 +69,13 @@ def _superblock(e: Generic, name: str, words: FileRows, out: Value) -> None:
         parts = [(field, block) for field, block in fields if field.at <= offset < field.at + 32]
         if parts:
             g = (offset - parts[0][0].at) // 4
-            value = functools.reduce(e.b.or_, [bits(e, quants.found[block, g], field.bit - field.shift,
-                                                    (1 << field.n) - 1 << field.shift) for field, block in parts])
+            value = functools.reduce(
+                e.b.or_,
+                [
+                    bits(e, quants.found[block, g], field.bit - field.shift, (1 << field.n) - 1 << field.shift)
+                    for field, block in parts
+                ],
+            )
         else:
             value = words.half(offset) if size == 2 else words.word(offset)
         e.store(value, out, place * e.tile_rows)
-

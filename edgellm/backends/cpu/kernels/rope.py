@@ -1,4 +1,5 @@
 """Rotary embedding: rotates pairs of dimensions of each head by the angles in the step's tables."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,8 +13,8 @@ from edgellm.backends.cpu.simd.base import F32, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.words_rope import ROPE_ROWS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-PAIRS = 8                                        # that are rotated at once
+Value = Any  # ir.Value: llvmlite has no static types
+PAIRS = 8  # that are rotated at once
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

@@ -3,6 +3,7 @@
 A row goes in pieces of 32 values; of what is left 16, then 8 go together, and fewer than 8 stay as they are. Queries are rotated as
 keys are, which leaves scores what they were, and the result of attention is rotated back (QuaRot, Ashkboos et al. 2024).
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -19,8 +20,9 @@ LANES, PIECE = 8, 32
 
 def rotate(isa: Isa) -> Any:
     """rotate(row, dim): a row of f32, in place."""
-    whole, half, quarter = (isa.make(f"rotate_{n}", types.void, (types.int64,), lambda e, row, n=n: _piece(e, row, n))
-                            for n in (32, 16, 8))
+    whole, half, quarter = (
+        isa.make(f"rotate_{n}", types.void, (types.int64,), lambda e, row, n=n: _piece(e, row, n)) for n in (32, 16, 8)
+    )
 
     @outline
     def rotate(row, dim):

@@ -5,6 +5,7 @@ loop has work for in that time, and processors look only about a turn ahead. So,
 numbers of the next superblock's points into memory, multiplies its own superblock, and weighs the integer sums of the superblock
 before: two thirds of the time for IQ2_XXS on Zen 3.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -30,8 +31,8 @@ from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-SCALES_BYTES = BLOCKS * 4                        # of a superblock, in each section of a row of activations
+Value = Any  # ir.Value: llvmlite has no static types
+SCALES_BYTES = BLOCKS * 4  # of a superblock, in each section of a row of activations
 
 
 def row_totals(e: Generic, name: str, shape: Shape, weights: Value, k: Value, columns: Sequence[Value]) -> list[Value]:
@@ -91,8 +92,9 @@ class _Row:
     def opened(self, index: Value, points: Value | None = None) -> Superblock:
         return self._opened(self.e, index, None, points)
 
-    def _opened(self, e: Generic, index: Value, last: Value | None, points: Value | None = None,
-                blocks: int = BLOCKS) -> Superblock:
+    def _opened(
+        self, e: Generic, index: Value, last: Value | None, points: Value | None = None, blocks: int = BLOCKS
+    ) -> Superblock:
         at = self.at(index)
         prefetch(e, at, raw_superblock_bytes(self.name) * blocks // BLOCKS)
         return open_superblock(e, self.name, at, last, points)
@@ -160,6 +162,17 @@ class _Late:
         e, row, index = self.e, self.row, self.e.b.load(self.index)
         scales, mins = ([e.b.load(place) for place in places] for places in (self.scales, self.mins))
         for (_, at), total, dots, d in zip(row.addresses(index), row.totals, self.dots, self.d, strict=True):
-            value = superblock_weighed(e, row.shape, e.b.load(total), [e.b.load(dot) for dot in dots], scales, mins, (),
-                                       e.b.load(d), at, row.section, offset)
+            value = superblock_weighed(
+                e,
+                row.shape,
+                e.b.load(total),
+                [e.b.load(dot) for dot in dots],
+                scales,
+                mins,
+                (),
+                e.b.load(d),
+                at,
+                row.section,
+                offset,
+            )
             e.b.store(value, total)

@@ -2,6 +2,7 @@
 
 Offsets are those in the file, in bytes from the beginning of a superblock of one row.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -16,9 +17,9 @@ from edgellm.backends.cpu.simd.generic import Blocks, Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS
 from edgellm.formats.interleave import places
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-SMALL_BLOCK = 18                                 # bytes, of Q4_0 and IQ4_NL
-There = Callable[[int], AbstractContextManager[Any]]     # of a row's end: what is written within is done where a block exists
+Value = Any  # ir.Value: llvmlite has no static types
+SMALL_BLOCK = 18  # bytes, of Q4_0 and IQ4_NL
+There = Callable[[int], AbstractContextManager[Any]]  # of a row's end: what is written within is done where a block exists
 
 
 class RowWords(Protocol):
@@ -66,7 +67,7 @@ class FileRows:
         return self.e.b.trunc(half, vector(I16, self.e.tile_rows))
 
     def octet(self, offset: int) -> Value:
-        raise NotImplementedError                # no type of 256 has an odd byte
+        raise NotImplementedError  # no type of 256 has an odd byte
 
     def _four(self, start: int) -> Sequence[Value]:
         if start not in self._fours:
@@ -160,8 +161,9 @@ class InterleavedRows:
         return value
 
 
-def each_superblock(e: Generic, name: str, weights: Value, k: Value,
-                    use: Callable[[Value, InterleavedRows, There, Value | None], None]) -> None:
+def each_superblock(
+    e: Generic, name: str, weights: Value, k: Value, use: Callable[[Value, InterleavedRows, There, Value | None], None]
+) -> None:
     """`use(index, words, there, blocks)` of each superblock of a group of interleaved rows of k weights. `blocks`: how many the
     last one has, where these are less than eight.
     """

@@ -1,4 +1,5 @@
 """Copies the rows whose logits are wanted, so that the output matrix is multiplied with these only."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
 """The parts of rows that belong to a token's experts, each times the weight of its expert."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
 """Probabilities of the values of a row: of a classifier's few labels, so that a thread does a row by itself."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -4,6 +4,7 @@
 in blocks, whose states lie together: a row of the block's columns for each number of a state. Threads share blocks; tokens follow
 each other.
 """
+
 from __future__ import annotations
 
 import math
@@ -35,10 +36,15 @@ def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
     load_i64, load_f32, store_f32, load, store = isa.load_i64, isa.load_f32, isa.store_f32, isa.load_f32x8, isa.store_f32x8
     splat, mul, fma, hsum, zero = isa.splat_f32x8, isa.mul_f32x8, isa.fma_f32x8, isa.hsum_f32x8, isa.zero_f32x8
     softplus, exp2, table, prefetch = _softplus.build(isa), _exp2.build(isa), stack(isa, 8 * OF_COLUMNS), isa.prefetch
-    one, two = (isa.make(f"numbers_{n}", types.UniTuple(F32X8, 2), (types.int64,) * 5 + (F32X8,) * 6,
-                         lambda e, *args, n=n: _numbers(e, n, *args)) for n in (1, 2))
-    arguments = SSM_SCAN.reader(isa, "step x x_stride dt dt_stride b b_stride c c_stride out out_stride a d n d_state groups "
-                                     "targets state_at")
+    one, two = (
+        isa.make(
+            f"numbers_{n}", types.UniTuple(F32X8, 2), (types.int64,) * 5 + (F32X8,) * 6, lambda e, *args, n=n: _numbers(e, n, *args)
+        )
+        for n in (1, 2)
+    )
+    arguments = SSM_SCAN.reader(
+        isa, "step x x_stride dt dt_stride b b_stride c c_stride out out_stride a d n d_state groups targets state_at"
+    )
 
     @inline
     def eight_steps(dt, dt_stride, x, x_stride, out, out_stride, n, steps):
@@ -74,8 +80,26 @@ def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
         store_f32(out, 0, hsum(total) + load_f32(d, 0) * value)
 
     def by_column(op, ith, nth):
-        (step, x, x_stride, dt, dt_stride, b, b_stride, c, c_stride, out, out_stride, a, d, n, d_state, groups, targets,
-         state_at) = arguments(op)
+        (
+            step,
+            x,
+            x_stride,
+            dt,
+            dt_stride,
+            b,
+            b_stride,
+            c,
+            c_stride,
+            out,
+            out_stride,
+            a,
+            d,
+            n,
+            d_state,
+            groups,
+            targets,
+            state_at,
+        ) = arguments(op)
         of_group, tokens, steps = n // groups, load_i64(step, abi.N_TOKENS * 8), table()
         wide, pieces = of_group // OF_COLUMNS, of_group // OF_COLUMNS + of_group % OF_COLUMNS
         for item in range(first_item(1, groups * pieces, ith, nth), first_item(1, groups * pieces, ith + 1, nth)):
@@ -96,15 +120,17 @@ def _by_column(isa: Isa) -> Callable[[int, int, int], None]:
     return by_column
 
 
-def _numbers(e: Generic, n: int, before: Any, after: Any, a: Any, b: Any, c: Any, size0: Any, size1: Any, t0: Any, t1: Any,
-             y0: Any, y1: Any) -> list[Any]:
+def _numbers(
+    e: Generic, n: int, before: Any, after: Any, a: Any, b: Any, c: Any, size0: Any, size1: Any, t0: Any, t1: Any, y0: Any, y1: Any
+) -> list[Any]:
     """The next `n` numbers of the states of sixteen columns: they decay and take their input; the sums of what is read of them.
 
     As IR, for operations stay in this order: decays side by side.
     """
     sums, halves = [y0, y1], [(number, half) for number in range(n) for half in range(2)]
-    decays = _exp2.side_by_side(e, *(e.b.fmul((size0, size1)[half], e.load(V8F, a, 64 * number + 32 * half))
-                                     for number, half in halves))
+    decays = _exp2.side_by_side(
+        e, *(e.b.fmul((size0, size1)[half], e.load(V8F, a, 64 * number + 32 * half)) for number, half in halves)
+    )
     for (number, half), decay in zip(halves, decays, strict=True):
         key, query = (e.splat(e.load(F32, each, 4 * number)) for each in (b, c))
         s = e.fma((t0, t1)[half], key, e.b.fmul(e.load(V8F, before, 64 * number + 32 * half), decay))
@@ -119,8 +145,9 @@ def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
     splat, mul, softplus, exp2, table = isa.splat_f32x8, isa.mul_f32x8, _softplus.build(isa), _exp2.build(isa), stack(isa, 17)
     one_token, two_tokens = _ssm_blocks.one_token(isa), _ssm_blocks.two_tokens(isa, decays=False)
     two_that_decay, stored = _ssm_blocks.two_tokens(isa, decays=True), _past_caches.stored(isa)
-    arguments = SSM_SCAN.reader(isa, "step x x_stride dt dt_stride b b_stride c c_stride out out_stride a d bias heads n d_state "
-                                     "groups targets state_at")
+    arguments = SSM_SCAN.reader(
+        isa, "step x x_stride dt dt_stride b b_stride c c_stride out out_stride a d bias heads n d_state groups targets state_at"
+    )
 
     @inline
     def eight_steps(dt, dt_stride, shift, rate, token, tokens, steps):
@@ -132,8 +159,28 @@ def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
         store(steps, 32, exp2(mul(sizes, splat(rate))))
 
     def by_head(op, ith, nth):
-        (step, x, x_stride, dt, dt_stride, b, b_stride, c, c_stride, out, out_stride, a, d, bias, heads, n, d_state, groups,
-         targets, state_at) = arguments(op)
+        (
+            step,
+            x,
+            x_stride,
+            dt,
+            dt_stride,
+            b,
+            b_stride,
+            c,
+            c_stride,
+            out,
+            out_stride,
+            a,
+            d,
+            bias,
+            heads,
+            n,
+            d_state,
+            groups,
+            targets,
+            state_at,
+        ) = arguments(op)
         of_head, tokens, steps = n // heads, load_i64(step, abi.N_TOKENS * 8), table()
         wide, eights = of_head // OF_HEADS, of_head % OF_HEADS // 8
         pieces = wide + eights + of_head % 8
@@ -153,16 +200,56 @@ def _by_head(isa: Isa) -> Callable[[int, int, int], None]:
                 by, factor = split(load_f32(before, room) * load_f32(number, 32))
                 source, target = x + token * x_stride + j, out + token * out_stride + j
                 keys, queries, taken = b + token * b_stride + group, c + token * c_stride + group, load_f32(number, 0) / factor
-                if (width == OF_HEADS and token % 8 < 7 and token + 1 < tokens
-                        and load_i64(targets, token * 16 + 16) + state == after == load_i64(targets, token * 16 + 24) + state):
+                if (
+                    width == OF_HEADS
+                    and token % 8 < 7
+                    and token + 1 < tokens
+                    and load_i64(targets, token * 16 + 16) + state == after == load_i64(targets, token * 16 + 24) + state
+                ):
                     by1, later = split(factor * load_f32(number, 36))
                     taken1 = load_f32(number, 4) / later
                     if by == ONE and by1 == ONE:
-                        two_tokens(before, after, source, x_stride, keys, b_stride, queries, c_stride, target, out_stride, d_state,
-                                   by, taken, factor, by1, taken1, later, skip)
+                        two_tokens(
+                            before,
+                            after,
+                            source,
+                            x_stride,
+                            keys,
+                            b_stride,
+                            queries,
+                            c_stride,
+                            target,
+                            out_stride,
+                            d_state,
+                            by,
+                            taken,
+                            factor,
+                            by1,
+                            taken1,
+                            later,
+                            skip,
+                        )
                     else:
-                        two_that_decay(before, after, source, x_stride, keys, b_stride, queries, c_stride, target, out_stride,
-                                       d_state, by, taken, factor, by1, taken1, later, skip)
+                        two_that_decay(
+                            before,
+                            after,
+                            source,
+                            x_stride,
+                            keys,
+                            b_stride,
+                            queries,
+                            c_stride,
+                            target,
+                            out_stride,
+                            d_state,
+                            by,
+                            taken,
+                            factor,
+                            by1,
+                            taken1,
+                            later,
+                            skip,
+                        )
                     token, factor = token + 2, later
                 else:
                     one_token(width, before, after, source, keys, queries, target, d_state, by, taken, factor, skip, tokens == 1)

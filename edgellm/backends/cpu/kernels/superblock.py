@@ -5,6 +5,7 @@ A row's sum is the same whichever way it is computed, bit by bit: integer dot pr
 included, are exact; `weighed` makes a number of them; accumulator j takes, superblock by superblock, what block j gives; the eight
 accumulators are added first to last at the end. For one row they are lanes of a vector; in a panel (panel.py) eight passes.
 """
+
 from __future__ import annotations
 
 import functools
@@ -21,11 +22,11 @@ from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TRAITS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 VECTOR_BYTES = 32
-SMALL_QUANTS = 7                                 # up to which quants times their scales are bytes
+SMALL_QUANTS = 7  # up to which quants times their scales are bytes
 BLOCKS = SUPERBLOCK // BLOCK
-START_SECTION = 2                                # of a block's activations at ISA levels with a `tile_offset`; see traits.py
+START_SECTION = 2  # of a block's activations at ISA levels with a `tile_offset`; see traits.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Shape:
     signed: bool
     n_factors: int
     whole: bool
-    folded: bool = False                         # in a panel: quants times the scales of their half blocks; see `folded`
+    folded: bool = False  # in a panel: quants times the scales of their half blocks; see `folded`
 
     @property
     def n_vectors(self) -> int:
@@ -53,9 +54,16 @@ def shape_of(name: str, isa_level: type[Generic]) -> Shape:
     e = isa_level(ir.IRBuilder(function.append_basic_block()))
     superblock = open_superblock(e, name, function.args[0])
     whole = TRAITS[name].whole and isa_level.whole_blocks
-    assert not (TRAITS[name].whole and len(superblock.mins) == 1)        # see `sums_of`
-    return Shape(len(superblock.scales), len(superblock.mins), superblock.most, superblock.offset, superblock.signed,
-                 len(superblock.factor), whole)
+    assert not (TRAITS[name].whole and len(superblock.mins) == 1)  # see `sums_of`
+    return Shape(
+        len(superblock.scales),
+        len(superblock.mins),
+        superblock.most,
+        superblock.offset,
+        superblock.signed,
+        len(superblock.factor),
+        whole,
+    )
 
 
 def folded(shape: Shape, isa_level: type[Generic]) -> Shape:
@@ -142,8 +150,16 @@ def accumulator_init(e: Generic, offset: int, sums: Value) -> Value:
     return e.b.shl(sums, e.constant(sums.type, offset.bit_length() - 1))
 
 
-def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Value], mins: Sequence[Value],
-            sums: Sequence[Value], d: Value, factor: Sequence[Value] = ()) -> Value:
+def weighed(
+    e: Generic,
+    total: Value,
+    dots: Sequence[Value],
+    scales: Sequence[Value],
+    mins: Sequence[Value],
+    sums: Sequence[Value],
+    d: Value,
+    factor: Sequence[Value] = (),
+) -> Value:
     """total + d * (sum of scale * dot and of minimum * negative sum of activation quants).
 
     dots: i32; sums: i32 or f32. With a factor scales are whole numbers, i32 or f32, and it multiplies what they give.
@@ -152,8 +168,14 @@ def weighed(e: Generic, total: Value, dots: Sequence[Value], scales: Sequence[Va
     return e.fma(_sum_of_products(e, dots, scales, mins, sums, factor), d, total)
 
 
-def _sum_of_products(e: Generic, dots: Sequence[Value], scales: Sequence[Value], mins: Sequence[Value], sums: Sequence[Value],
-                     factor: Sequence[Value]) -> Value:
+def _sum_of_products(
+    e: Generic,
+    dots: Sequence[Value],
+    scales: Sequence[Value],
+    mins: Sequence[Value],
+    sums: Sequence[Value],
+    factor: Sequence[Value],
+) -> Value:
     if factor:
         dots, scales = [_whole(e, dots, scales)], factor
     halves = [*zip(mins, sums, strict=True)], [*zip(scales, dots, strict=True)]
@@ -170,26 +192,36 @@ def _whole(e: Generic, dots: Sequence[Value], scales: Sequence[Value]) -> Value:
     """The sum of scale * dot, exact."""
     if scales[0].type == dots[0].type:
         return functools.reduce(e.b.add, [e.b.mul(dot, scale) for dot, scale in zip(dots, scales, strict=True)])
-    numbers = [e.b.sitofp(dot, scales[0].type) for dot in dots]          # less than 2^24: the fastest way on x86
+    numbers = [e.b.sitofp(dot, scales[0].type) for dot in dots]  # less than 2^24: the fastest way on x86
     value = e.b.fmul(numbers[0], scales[0])
     for number, scale in zip(numbers[1:], scales[1:], strict=True):
         value = e.fma(number, scale, value)
     return value
 
 
-def superblock_step(e: Generic, shape: Shape, superblock: Superblock, totals: Sequence[Value],
-                    columns: Sequence[tuple[Value, Value]], section: Value, blocks: int = BLOCKS) -> list[Value]:
+def superblock_step(
+    e: Generic,
+    shape: Shape,
+    superblock: Superblock,
+    totals: Sequence[Value],
+    columns: Sequence[tuple[Value, Value]],
+    section: Value,
+    blocks: int = BLOCKS,
+) -> list[Value]:
     """Totals + the products of one superblock with each column: addresses of its quants and of the d of its blocks; sections of
     sums follow `section` bytes apart. `blocks`: how many there are, the activations of the others being zeros.
     """
     dots, offset = superblock_dots(e, shape, superblock, len(columns), blocks), offset_of(shape, superblock, len(columns))
     numbers = superblock.scales, superblock.mins, superblock.factor
-    return [superblock_weighed(e, shape, total, dots(quants), *numbers, None, at, section, offset)
-            for total, (quants, at) in zip(totals, columns, strict=True)]
+    return [
+        superblock_weighed(e, shape, total, dots(quants), *numbers, None, at, section, offset)
+        for total, (quants, at) in zip(totals, columns, strict=True)
+    ]
 
 
-def superblock_dots(e: Generic, shape: Shape, superblock: Superblock, n_columns: int,
-                    blocks: int = BLOCKS) -> Callable[[Value], list[Value]]:
+def superblock_dots(
+    e: Generic, shape: Shape, superblock: Superblock, n_columns: int, blocks: int = BLOCKS
+) -> Callable[[Value], list[Value]]:
     """What gives the integer sums of one superblock with each of some columns, for `superblock_weighed`, from the address of its
     quants.
     """
@@ -228,9 +260,19 @@ def _by_signs(superblock: Superblock, n_columns: int) -> bool:
     return isinstance(superblock, SignedSuperblock) and n_columns == 1
 
 
-def superblock_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Value], scales: Sequence[Value],
-                       mins: Sequence[Value], factor: Sequence[Value], d: Value | None, at: Value, section: Value,
-                       offset: int) -> Value:
+def superblock_weighed(
+    e: Generic,
+    shape: Shape,
+    total: Value,
+    dots: Sequence[Value],
+    scales: Sequence[Value],
+    mins: Sequence[Value],
+    factor: Sequence[Value],
+    d: Value | None,
+    at: Value,
+    section: Value,
+    offset: int,
+) -> Value:
     """`total` + a superblock's dot products with a column that has its d at `at` (unless `d` is known already), and sections of
     sums `section` bytes apart after it.
     """
@@ -238,8 +280,17 @@ def superblock_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Va
     return weighed(e, total, dots, scales, mins, negative, e.load(V8F, at) if d is None else d, factor)
 
 
-def pair_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Value], scales: Sequence[Value], mins: Sequence[Value],
-                 factor: Sequence[Value], at: Value, section: Value) -> Value:
+def pair_weighed(
+    e: Generic,
+    shape: Shape,
+    total: Value,
+    dots: Sequence[Value],
+    scales: Sequence[Value],
+    mins: Sequence[Value],
+    factor: Sequence[Value],
+    at: Value,
+    section: Value,
+) -> Value:
     """`superblock_weighed` of two superblocks that follow each other, in vectors with the lanes of both."""
     dots, negative = _with_sums(e, shape, dots[0].type, dots, at, section, shape.offset)
     values = _sum_of_products(e, dots, scales, mins, negative, factor)
@@ -248,9 +299,11 @@ def pair_weighed(e: Generic, shape: Shape, total: Value, dots: Sequence[Value], 
     return total
 
 
-def _with_sums(e: Generic, shape: Shape, kind: Any, dots: Sequence[Value], at: Value, section: Value,
-               offset: int) -> tuple[Sequence[Value], list[Value]]:
+def _with_sums(
+    e: Generic, shape: Shape, kind: Any, dots: Sequence[Value], at: Value, section: Value, offset: int
+) -> tuple[Sequence[Value], list[Value]]:
     """Dots without the `offset` in them, and what mins are multiplied with."""
+
     def sums(index: int, n: int) -> Value:
         return e.load(kind, e.b.add(at, e.b.mul(section, I64(sums_section(index, n)))))
 
@@ -259,8 +312,9 @@ def _with_sums(e: Generic, shape: Shape, kind: Any, dots: Sequence[Value], at: V
     return dots, [sums(i, shape.n_mins) for i in range(shape.n_mins)]
 
 
-def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[Sequence[Value]],
-                x: Sequence[Sequence[Value]]) -> list[Value]:
+def _block_sums(
+    e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[Sequence[Value]], x: Sequence[Sequence[Value]]
+) -> list[Value]:
     """i32x8 with a lane per block: of whole blocks, or of first and second halves where they have scales of their own."""
     if e.has_pair_sums and not signed and BLOCK // 2 // shape.n_scales * 127 * most <= 32767:
         return _pair_sums(e, shape, w, x)
@@ -277,10 +331,10 @@ def _block_sums(e: Generic, shape: Shape, signed: bool, most: int, w: Sequence[S
         return [_fours(e, [dot([(ws[h], xs[h])]) for ws, xs in zip(w, x, strict=True)]) for h in (0, 1)]
     sums = [dot([pair]) for ws, xs in zip(w, x, strict=True) for pair in zip(ws, xs, strict=True)]
     sums += [e.constant(sums[0].type, 0)] * (2 * BLOCKS // e.together - len(sums))
-    if e.together == 2:                          # a block each; per 128 bits of the fours: a half of four blocks
+    if e.together == 2:  # a block each; per 128 bits of the fours: a half of four blocks
         first, last = _fours(e, sums[:4]), _fours(e, sums[4:])
         return [e.shuffle(first, last, [8 * (j // 4) + 4 * h + j % 4 for j in range(8)]) for h in (0, 1)]
-    mixed = _fours(e, sums)                      # two blocks each; per 128 bits: a half of every other block
+    mixed = _fours(e, sums)  # two blocks each; per 128 bits: a half of every other block
     return [e.pick_in_one(mixed, lanes_of_halves(h)) for h in (0, 1)]
 
 
@@ -290,8 +344,17 @@ def half_sums(e: Generic, shape: Shape, superblock: Superblock, quants: Value) -
     """
     assert e.together == 4 and shape.n_scales == 2 and not (e.has_pair_sums or e.apart or isinstance(superblock, SignedSuperblock))
     kind, places = vector(I8, 64), [(q, h) for q in range(BLOCKS // e.together) for h in (0, 1)]
-    return _fours(e, [e.dot([(superblock.quants(q, h), e.load(kind, quants, _vector_offset(e, shape.whole, q, h)))],
-                            superblock.signed, superblock.most) for q, h in places])
+    return _fours(
+        e,
+        [
+            e.dot(
+                [(superblock.quants(q, h), e.load(kind, quants, _vector_offset(e, shape.whole, q, h)))],
+                superblock.signed,
+                superblock.most,
+            )
+            for q, h in places
+        ],
+    )
 
 
 def lanes_of_halves(half: int) -> list[int]:
@@ -334,8 +397,10 @@ def _lanes_to_blocks(e: Generic, sums: Sequence[Value]) -> Value:
         return e.pick(_fours(e, sums), [4 * (j % 2) + j // 2 for j in range(8)])
     a, b = sums
     low = [4 * i + k for i in range(4) for k in (0, 1)]
-    twos = e.b.add(e.shuffle(a, b, [i + s for i in low[0::2] for s in (0, 16, 1, 17)]),
-                   e.shuffle(a, b, [i + s for i in low[0::2] for s in (2, 18, 3, 19)]))
+    twos = e.b.add(
+        e.shuffle(a, b, [i + s for i in low[0::2] for s in (0, 16, 1, 17)]),
+        e.shuffle(a, b, [i + s for i in low[0::2] for s in (2, 18, 3, 19)]),
+    )
     ones = e.b.add(twos, e.pick(twos, [4 * i + k for i in range(4) for k in (2, 3, 0, 1)]))
     return e.pick(ones, [4 * i + q for q in (0, 1) for i in range(4)])
 
@@ -386,7 +451,7 @@ def turned_quants(e: Generic, superblock: Superblock, whole: bool) -> list[Value
         return superblock.turned()
     vectors = []
     for h in (0, 1):
-        if whole:                                # a block each; of two, their halves h
+        if whole:  # a block each; of two, their halves h
             lanes = [*range(16 * h, 16 * h + 16), *range(32 + 16 * h, 48 + 16 * h)]
             rows = [e.shuffle(superblock.quants(q, 0), superblock.quants(q, 1), lanes) for q in range(4)]
         else:
@@ -402,5 +467,3 @@ def unpack_step(e: Generic, shape: Shape, superblock: Superblock, mins: Sequence
             e.store(superblock.quants(q, h), out, _vector_offset(e, shape.whole, q, h))
     for index, value in enumerate([*superblock.scales, *mins, *superblock.factor]):
         e.store(value, out, SUPERBLOCK + VECTOR_BYTES * index)
-
-

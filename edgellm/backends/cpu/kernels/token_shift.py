@@ -1,4 +1,5 @@
 """Rows mixed with the row before them, which lies in the state; threads share columns, tokens of a segment follow each other."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
 """Routing of a mixture of experts: the weights of the experts that each token takes, and the list of them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -159,7 +160,7 @@ def _choose(isa: Isa, *, by_largest: bool) -> Any:
         bias, n, k, groups, used = arguments(op)
         size = n // groups
         kept = best_groups(p, bias, size, groups, used) if used < groups else -1
-        last, last_score = -1, -LEAST            # experts are found in the order of their scores: each comes after the last one
+        last, last_score = -1, -LEAST  # experts are found in the order of their scores: each comes after the last one
         for slot in range(k):
             best, best_score = -1, LEAST
             for expert in range(n):

@@ -3,6 +3,7 @@
 A vector has 256 bits of each row, a lane per block: even ones (0, 2, 4, 6), then odd ones, as `BLOCK_OF` says. Numbers are those of
 unpack.py, operation by operation. No byte may come from outside a superblock: it could be the last one of a file.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import TRAITS
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 ROWS = 2
 V4I, V16F, V16I, V64B = vector(I32, 4), vector(F32, 16), vector(I32, 16), vector(I8, 64)
 
@@ -44,12 +45,14 @@ class Rows:
 
     def words(self, offset: int) -> list[Value]:
         """Four i32x16: 16 bytes at `offset` of each block."""
+
         def piece(address: Value, block: int) -> Value:
             return self.e.load(V4I, self.e.b.add(address, places[block]), offset)
 
         places = [self._place(block) for block in range(8)]
-        return self.e.turned([self.e.join_all([piece(address, block) for address in self.addresses for block in (i, i + 1)])
-                              for i in range(0, 8, 2)])
+        return self.e.turned(
+            [self.e.join_all([piece(address, block) for address in self.addresses for block in (i, i + 1)]) for i in range(0, 8, 2)]
+        )
 
     def _place(self, block: int) -> Value:
         b, index = self.e.b, I64(block)
@@ -60,7 +63,7 @@ class Rows:
     def dwords(self, offset: int, size: int, places: Sequence[int], n: int = 8) -> list[Value]:
         """n i32x16: those 4 g bytes after a place for each block in the `size` (64 or 128) bytes at `offset`, for g < n."""
         lanes = [places[j] for j in BLOCK_OF]
-        alike = lanes[:4] == lanes[4:]           # half of them are enough
+        alike = lanes[:4] == lanes[4:]  # half of them are enough
         few, results = 4 if alike else 2, []
         for first in range(0, n, few):
             near = [place + 4 * g for g in range(first, first + few) for place in lanes[: 16 // few]]
@@ -78,8 +81,10 @@ def opened(e: Generic, name: str, shape: Shape, addresses: Sequence[Value], last
         return find(Rows(e, name, addresses, last))
     narrow = e.of_one_row()
     rows = [open_superblock(narrow, name, address, last) for address in addresses]
-    numbers = ([e.pick(e.join_all(pair), [i + j for i in (0, 8) for j in BLOCK_OF]) for pair in zip(*of_rows, strict=True)]
-               for of_rows in ([row.scales for row in rows], [mins_of(e, row.mins) for row in rows], [row.factor for row in rows]))
+    numbers = (
+        [e.pick(e.join_all(pair), [i + j for i in (0, 8) for j in BLOCK_OF]) for pair in zip(*of_rows, strict=True)]
+        for of_rows in ([row.scales for row in rows], [mins_of(e, row.mins) for row in rows], [row.factor for row in rows])
+    )
     quants = zip(*(turned_quants(narrow, row, shape.whole) for row in rows), strict=True)
     return Turned([e.join_all(pair) for pair in quants], *numbers)
 
@@ -176,7 +181,7 @@ def _mxfp4(rows: Rows) -> Turned:
 
 
 # --- types of 256 -----------------------------------------------------------------------------------------------------
-PAIRS, FOURS = [j // 2 * 32 for j in range(8)], [j // 4 * 32 for j in range(8)]     # where blocks' quants begin, that share bytes
+PAIRS, FOURS = [j // 2 * 32 for j in range(8)], [j // 4 * 32 for j in range(8)]  # where blocks' quants begin, that share bytes
 
 
 def _sixes(rows: Rows, places: Sequence[int]) -> tuple[list[Value], list[Value]]:
@@ -197,17 +202,21 @@ def _q4_k(rows: Rows) -> Turned:
 
 def _q5_k(rows: Rows) -> Turned:
     e = rows.e
-    quants = [e.b.or_(_quants(e, low, [0, 4] * 4, [15] * 8), _quants(e, high, range(-4, 4), [16] * 8))
-              for low, high in zip(rows.dwords(48, 128, PAIRS), rows.dwords(16, 64, [0] * 8), strict=True)]
+    quants = [
+        e.b.or_(_quants(e, low, [0, 4] * 4, [15] * 8), _quants(e, high, range(-4, 4), [16] * 8))
+        for low, high in zip(rows.dwords(48, 128, PAIRS), rows.dwords(16, 64, [0] * 8), strict=True)
+    ]
     return Turned(_bytes(e, quants), *_sixes(rows, (0, 0)))
 
 
 def _q6_k(rows: Rows) -> Turned:
     e, scales, (_, d), numbers = rows.e, rows.sixteens(192), rows.halves(206), []
     low, high = rows.dwords(0, 128, [j // 4 * 64 + j % 2 * 32 for j in range(8)]), rows.dwords(128, 64, FOURS)
-    quants = [e.b.or_(_quants(e, a, [0, 0, 4, 4] * 2, [15] * 8), _quants(e, b, [-4, -2, 0, 2] * 2, [48] * 8))
-              for a, b in zip(low, high, strict=True)]
-    for half in (8, 0):                          # to the top of a lane
+    quants = [
+        e.b.or_(_quants(e, a, [0, 0, 4, 4] * 2, [15] * 8), _quants(e, b, [-4, -2, 0, 2] * 2, [48] * 8))
+        for a, b in zip(low, high, strict=True)
+    ]
+    for half in (8, 0):  # to the top of a lane
         left = e.b.shl(scales, _lanes(e, [16 + half, half] * 4))
         numbers.append(_times(e, d, e.b.ashr(left, e.constant(V16I, 24))))
     return Turned(_bytes(e, quants), numbers)
@@ -217,20 +226,28 @@ def _q2_k(rows: Rows) -> Turned:
     e, scales, (d, least), places = rows.e, rows.sixteens(0), rows.halves(80), [0, 2, 4, 6] * 2
     quants = [_quants(e, each, [0] * 8, [3 << place for place in places]) for each in rows.dwords(16, 64, FOURS)]
     whole, mins = [[_bits(e, scales, [shift + half, shift + half + 16] * 4, [15] * 8) for half in (0, 8)] for shift in (0, 4)]
-    return Turned(_bytes(e, quants), [e.b.sitofp(each, V16F) for each in whole],
-                  mins_of(e, [_times(e, least, each) for each in mins]), [_of_places(e, d, places)])
+    return Turned(
+        _bytes(e, quants),
+        [e.b.sitofp(each, V16F) for each in whole],
+        mins_of(e, [_times(e, least, each) for each in mins]),
+        [_of_places(e, d, places)],
+    )
 
 
 def _q3_k(rows: Rows) -> Turned:
     e, (_, d), high_bits, numbers = rows.e, rows.halves(106), rows.word(104), []
-    quants = [e.b.or_(_quants(e, low, [0, 2, 4, 6] * 2, [3] * 8), _quants(e, high, range(-2, 6), [4] * 8))
-              for low, high in zip(rows.dwords(32, 64, FOURS), rows.dwords(0, 64, [0] * 8), strict=True)]
-    twice = [4 * part + word for part in range(4) for word in (1, 2, 1, 2)]    # words 1 and 2 of each row
+    quants = [
+        e.b.or_(_quants(e, low, [0, 2, 4, 6] * 2, [3] * 8), _quants(e, high, range(-2, 6), [4] * 8))
+        for low, high in zip(rows.dwords(32, 64, FOURS), rows.dwords(0, 64, [0] * 8), strict=True)
+    ]
+    twice = [4 * part + word for part in range(4) for word in (1, 2, 1, 2)]  # words 1 and 2 of each row
     low_bits = e.pick(rows.sixteens(92), twice)
     for half in (0, 8):
         at = [half + j % 2 * 16 for j in range(8)]
-        six = e.b.or_(_bits(e, low_bits, [each + j // 4 * 4 for j, each in enumerate(at)], [15] * 8),
-                      _bits(e, high_bits, [each + j // 2 * 2 - 4 for j, each in enumerate(at)], [48] * 8))
+        six = e.b.or_(
+            _bits(e, low_bits, [each + j // 4 * 4 for j, each in enumerate(at)], [15] * 8),
+            _bits(e, high_bits, [each + j // 2 * 2 - 4 for j, each in enumerate(at)], [48] * 8),
+        )
         numbers.append(e.b.sitofp(e.b.sub(six, e.constant(V16I, 32)), V16F))
     return Turned(_bytes(e, quants), numbers, factor=[d])
 
@@ -240,12 +257,23 @@ def _iq4_xs(rows: Rows) -> Turned:
     six = e.b.or_(_bits(e, rows.word(4), range(0, 32, 4), [15] * 8), _bits(e, rows.word(0), range(12, 28, 2), [48] * 8))
     raw = rows.dwords(8, 128, range(0, 128, 16), 4)
     indices = [_quants(e, each, [shift] * 8, [15] * 8) for shift in (0, 4) for each in raw]
-    return Turned(_looked_up(e, offset_table(IQ4_VALUES, 128), indices),
-                  [_times(e, rows.halves(0)[0], e.b.sub(six, e.constant(V16I, 32)))])
+    return Turned(
+        _looked_up(e, offset_table(IQ4_VALUES, 128), indices), [_times(e, rows.halves(0)[0], e.b.sub(six, e.constant(V16I, 32)))]
+    )
 
 
 OPENERS: dict[str, Callable[[Rows], Turned]] = {
-    "Q4_0": _plain(2), "Q4_1": _plain(4, minimum=True), "Q5_0": _fifth(2), "Q5_1": _fifth(4, minimum=True), "Q8_0": _q8_0,
-    "IQ4_NL": _iq4_nl, "MXFP4": _mxfp4,
-    "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_XS": _iq4_xs,
+    "Q4_0": _plain(2),
+    "Q4_1": _plain(4, minimum=True),
+    "Q5_0": _fifth(2),
+    "Q5_1": _fifth(4, minimum=True),
+    "Q8_0": _q8_0,
+    "IQ4_NL": _iq4_nl,
+    "MXFP4": _mxfp4,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+    "IQ4_XS": _iq4_xs,
 }

@@ -4,6 +4,7 @@ Layouts: ggml-common.h of llama.cpp. A value is scale * (quant - offset) - minim
 Quants come by halves of blocks, because that is how nibbles lie: the first (or second) 16 quants of as many blocks as fill a
 vector.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -16,13 +17,13 @@ from llvmlite import ir
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 Quants = Callable[[int, int], Value]
 Turned = Callable[[], list[Value]]
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-FP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)      # E2M1, doubled
+FP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # E2M1, doubled
 V8B, V4I = vector(I8, 8), vector(I32, 4)
-BLOCK_OF = (0, 2, 4, 6, 1, 3, 5, 7)              # lane -> its block, where quants are turned: what turning within 128 bits gives
+BLOCK_OF = (0, 2, 4, 6, 1, 3, 5, 7)  # lane -> its block, where quants are turned: what turning within 128 bits gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def _shifted(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Val
     """(quants >> shift) & mask of each byte, a shift for every 16 bytes; < 0: to the left. No bit of `mask` may come from outside
     its byte.
     """
-    if e.is_neon:                                # one shift: 16 bytes are all there is
+    if e.is_neon:  # one shift: 16 bytes are all there is
         return e.field(quants, shifts[0], mask)
     wide = vector(I32, quants.type.count // 4)
     words = e.cast(quants, wide)
@@ -76,7 +77,7 @@ def _shifted(e: Generic, quants: Value, shifts: Sequence[int], mask: int) -> Val
         words = e.b.lshr(words, each(shifts))
     elif max(shifts) <= 0:
         words = e.b.shl(words, each([-shift for shift in shifts]))
-    else:                                        # a rotation where the processor has it
+    else:  # a rotation where the processor has it
         words = e.call(f"llvm.fshr.v{wide.count}i32", wide, words, words, each([shift % 32 for shift in shifts]))
     return e.b.and_(e.cast(words, quants.type), e.constant(quants.type, mask))
 
@@ -125,6 +126,7 @@ def _halves(e: Generic, q: int, h: int) -> list[tuple[int, int]]:
 
 def _nibbles(e: Generic, block: Blocks, offset: int) -> Quants:
     """16 bytes of each block: low nibbles are its first half, high nibbles its second."""
+
     @cache
     def both(q: int) -> Value:
         return e.each_sixteen(block, _few(e, q), offset)
@@ -134,6 +136,7 @@ def _nibbles(e: Generic, block: Blocks, offset: int) -> Quants:
 
 def _turned_nibbles(e: Generic, block: Blocks, offset: int) -> Turned:
     """`_nibbles` turned: four quants at a time of every block."""
+
     def turned() -> list[Value]:
         both = e.turned([e.each_sixteen(block, _few(e, q), offset) for q in range(4)])
         return [_low_bits(e, each, shift, 15) for shift in (0, 4) for each in both]
@@ -143,6 +146,7 @@ def _turned_nibbles(e: Generic, block: Blocks, offset: int) -> Turned:
 
 def _turned_fifth_bits(e: Generic, block: Blocks, offset: int, nibbles: Turned) -> Turned:
     """`_fifth_bits` of turned quants."""
+
     def turned() -> list[Value]:
         words = e.cast(e.pack([e.load(I32, block(j), offset) for j in BLOCK_OF]), V32B)
         results = []
@@ -206,8 +210,14 @@ def _table(e: Generic, nibbles: Quants, scales: Sequence[Value], turned: Turned 
     """Quants of the IQ4 table, at these indices; offset where the ISA level likes that better than signed ones."""
     offset = 128 if e.wide_quants else 0
     table = offset_table(IQ4_VALUES, offset)
-    return Superblock(lambda q, h: e.lookup(table, nibbles(q, h)), scales, most=255 if offset else 127, offset=offset,
-                      signed=not offset, turned=turned and _looked_up(e, table, turned))
+    return Superblock(
+        lambda q, h: e.lookup(table, nibbles(q, h)),
+        scales,
+        most=255 if offset else 127,
+        offset=offset,
+        signed=not offset,
+        turned=turned and _looked_up(e, table, turned),
+    )
 
 
 def _looked_up(e: Generic, table: Sequence[int], turned: Turned) -> Turned:
@@ -235,14 +245,24 @@ def _q4_1(e: Generic, block: Blocks) -> Superblock:
 
 
 def _q5_0(e: Generic, block: Blocks) -> Superblock:
-    return Superblock(_fifth_bits(e, block, 2, _nibbles(e, block, 6)), [_scale(e, block)], most=31, offset=16,
-                      turned=_turned_fifth_bits(e, block, 2, _turned_nibbles(e, block, 6)))
+    return Superblock(
+        _fifth_bits(e, block, 2, _nibbles(e, block, 6)),
+        [_scale(e, block)],
+        most=31,
+        offset=16,
+        turned=_turned_fifth_bits(e, block, 2, _turned_nibbles(e, block, 6)),
+    )
 
 
 def _q5_1(e: Generic, block: Blocks) -> Superblock:
     d, m = _scale_and_minimum(e, block)
-    return Superblock(_fifth_bits(e, block, 4, _nibbles(e, block, 8)), [d], most=31, mins=[m],
-                      turned=_turned_fifth_bits(e, block, 4, _turned_nibbles(e, block, 8)))
+    return Superblock(
+        _fifth_bits(e, block, 4, _nibbles(e, block, 8)),
+        [d],
+        most=31,
+        mins=[m],
+        turned=_turned_fifth_bits(e, block, 4, _turned_nibbles(e, block, 8)),
+    )
 
 
 def _q8_0(e: Generic, block: Blocks) -> Superblock:
@@ -284,14 +304,19 @@ def mxfp4_scale(e: Generic, exponent: Value) -> Value:
     kind = exponent.type
     normal = e.b.sub(e.b.shl(exponent, e.constant(kind, 23)), e.constant(kind, 1 << 23))
     one, few = e.constant(kind, 1 << 21), e.b.shl(exponent, e.constant(kind, 21))
-    tiny = e.b.add(e.b.select(e.b.icmp_signed("<", few, one), few, one), one)               # 2^-128, or else 2^-127
+    tiny = e.b.add(e.b.select(e.b.icmp_signed("<", few, one), few, one), one)  # 2^-128, or else 2^-127
     return e.cast(e.b.select(e.b.icmp_signed(">", normal, tiny), normal, tiny), vector(F32, kind.count))
 
 
 def _mxfp4(e: Generic, block: Blocks) -> Superblock:
     table, nibbles = offset_table(FP4_VALUES, 16), _nibbles(e, block, 1)
-    return Superblock(lambda q, h: e.lookup(table, nibbles(q, h)), [mxfp4_scale(e, e.b.zext(_first_bytes(e, block), V8I))],
-                      most=28, offset=16, turned=_looked_up(e, table, _turned_nibbles(e, block, 1)))
+    return Superblock(
+        lambda q, h: e.lookup(table, nibbles(q, h)),
+        [mxfp4_scale(e, e.b.zext(_first_bytes(e, block), V8I))],
+        most=28,
+        offset=16,
+        turned=_looked_up(e, table, _turned_nibbles(e, block, 1)),
+    )
 
 
 # --- types of 256 -----------------------------------------------------------------------------------------------------
@@ -299,6 +324,7 @@ def _q4_or_q5_k(e: Generic, p: Value, quants: Quants, most: int, places: Sequenc
     """Eight scales and eight mins of six bits, in 12 bytes: those of blocks 0 to 3 in the low bits of the first eight bytes, of
     blocks 4 to 7 in the nibbles of the last four and the top bits of the first eight. `places`: of quants of even and odd blocks.
     """
+
     def bits(word: Value, shift: int, mask: int) -> Value:
         return e.b.and_(e.b.lshr(word, I32(shift)), I32(mask))
 
@@ -316,6 +342,7 @@ def _q4_or_q5_k(e: Generic, p: Value, quants: Quants, most: int, places: Sequenc
 
 def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Quants:
     """32 bytes for every two blocks, whole: low nibbles are the first block."""
+
     def quants(q: int, h: int) -> Value:
         few = _few(e, q)
         first = few[0] // 2 * 2
@@ -327,8 +354,9 @@ def _pair_nibbles(e: Generic, p: Value, offset: int, taken: Callable[..., Value]
 
 def _bit_of_each(e: Generic, p: Value, offset: int) -> Callable[[Sequence[tuple[int, int]], int, int], Value]:
     """What takes a bit of each quant of some half blocks (block, half) to a place: 32 bytes have a bit for each block."""
+
     @cache
-    def moved(half: int) -> Value:               # of blocks that lie apart the last four's bits go to the places of the first
+    def moved(half: int) -> Value:  # of blocks that lie apart the last four's bits go to the places of the first
         both = e.cast(e.sixteens(p, offset, [half, half]), V8I)
         return e.cast(e.b.lshr(both, e.constant(V8I, [0] * 4 + [4] * 4)), V32B)
 
@@ -365,8 +393,9 @@ def _q6_k(e: Generic, block: Blocks) -> Superblock:
         half = halves[0][0] // 4
         low = e.sixteens(p, half * 64, [(j // 4 - half) * 4 + j % 2 * 2 + side for j, side in halves])
         high = e.sixteens(p, 128 + half * 32, [(j // 4 - half) * 2 + side for j, side in halves])
-        return e.b.or_(_shifted(e, low, [j % 4 // 2 * 4 for j, _ in halves], 15),
-                       _shifted(e, high, [j % 4 * 2 - 4 for j, _ in halves], 48))
+        return e.b.or_(
+            _shifted(e, low, [j % 4 // 2 * 4 for j, _ in halves], 15), _shifted(e, high, [j % 4 * 2 - 4 for j, _ in halves], 48)
+        )
 
     scales = _times(e, _half(e, p, 208), _by_halves(e, e.load(V16B, p, 192), signed=True))
     return Superblock(quants, scales, most=63, offset=32)
@@ -374,6 +403,7 @@ def _q6_k(e: Generic, block: Blocks) -> Superblock:
 
 def _twos(e: Generic, p: Value, offset: int, taken: Callable[..., Value]) -> Quants:
     """Two bits a quant: 32 bytes for every four blocks."""
+
     def quants(q: int, h: int) -> Value:
         halves = _halves(e, q, h)
         half = halves[0][0] // 4
@@ -434,6 +464,17 @@ def _iq4_xs(e: Generic, block: Blocks) -> Superblock:
 
 
 UNPACK: dict[str, Callable[[Generic, Blocks], Superblock]] = {
-    "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0, "IQ4_NL": _iq4_nl, "MXFP4": _mxfp4,
-    "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_XS": _iq4_xs,
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "Q8_0": _q8_0,
+    "IQ4_NL": _iq4_nl,
+    "MXFP4": _mxfp4,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+    "IQ4_XS": _iq4_xs,
 }

@@ -3,6 +3,7 @@
 Of all signs of a superblock a vector is made first, a bit for each quant in the order of quants; sums of one column then take the
 activations with these signs and the points as they are in the table.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,8 +19,8 @@ from edgellm.backends.cpu.simd.base import F64, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, V16B, V32B, Blocks, Generic
 from edgellm.formats.codecs._grids import grid
 
-Value = Any                                      # ir.Value: llvmlite has no static types
-Index = Callable[[int], Value]                   # of a point: in bytes of the table or by number
+Value = Any  # ir.Value: llvmlite has no static types
+Index = Callable[[int], Value]  # of a point: in bytes of the table or by number
 V8H, V16H, V32H = vector(I16, 8), vector(I16, 16), vector(I16, 32)
 
 
@@ -46,7 +47,7 @@ def _packed(points: Any, plus: int = 0, times: int = 1) -> list[int]:
 
 def _looked_up(e: Generic, base: Value, index: Index, pieces: Sequence[tuple[int, int]], coordinates: int, scaled: bool) -> Value:
     """Quants of half blocks from the table at `base`. `scaled`: an index counts bytes."""
-    per_half, size = 16 // coordinates, F64 if coordinates == 8 else I32     # of two doubles the second is loaded into its place
+    per_half, size = 16 // coordinates, F64 if coordinates == 8 else I32  # of two doubles the second is loaded into its place
     numbers = [2 * per_half * j + per_half * half + i for j, half in pieces for i in range(per_half)]
     offsets = [index(n) if scaled else e.b.mul(index(n), I64(coordinates)) for n in numbers]
     words = [e.load(size, e.b.add(base, offset)) for offset in offsets]
@@ -70,6 +71,7 @@ def _bytes(e: Generic, address: Value, offset: int) -> Index:
 
 def _negative(e: Generic, signs: Callable[[int], Value], whole: bool) -> Quants:
     """Which quants have their bit set: `signs(g)`, in each 128 bits, are the 16 bytes of blocks 4 g to 4 g + 3."""
+
     def lanes(q: int, h: int) -> Value:
         pieces = _pieces(e, q, h, whole)
         group = signs(pieces[0][0] // 4)
@@ -94,10 +96,11 @@ def _signed(e: Generic, sizes: Quants, negative: Quants, scales: Sequence[Value]
 
 def _even(e: Generic, sevens: Value) -> Value:
     """Sign bytes (i8x32) of seven bits each: the eighth makes the number of ones even."""
+
     def shifted(value: Value, by: int) -> Value:
         return e.b.lshr(value, e.constant(V8I, by))
 
-    words = e.cast(sevens, V8I)                  # what a shift brings in from the next byte never gets to the lowest bit
+    words = e.cast(sevens, V8I)  # what a shift brings in from the next byte never gets to the lowest bit
     parity = e.b.xor(words, shifted(words, 4))
     parity = e.b.xor(parity, shifted(parity, 2))
     parity = e.b.and_(e.b.xor(parity, shifted(parity, 1)), e.constant(V8I, 0x01010101))
@@ -161,8 +164,13 @@ def _iq2_xxs(e: Generic, block: Blocks) -> Superblock:
     points = _bytes(e, p, 2)
     negative = _negative(e, _groups(e, _even(e, _apart(e, words))), whole=False)
     d = _half_plus(e, _half(e, p, 0), e.b.lshr(words, e.constant(V8I, 28)), 0.25)
-    return _signed(e, lambda q, h: _looked_up(e, base, lambda n: points(n // 4 * 8 + n % 4), _pieces(e, q, h, False), 8, False),
-                   negative, [d], 43)
+    return _signed(
+        e,
+        lambda q, h: _looked_up(e, base, lambda n: points(n // 4 * 8 + n % 4), _pieces(e, q, h, False), 8, False),
+        negative,
+        [d],
+        43,
+    )
 
 
 def _iq2_xs(e: Generic, block: Blocks) -> Superblock:
@@ -174,8 +182,13 @@ def _iq2_xs(e: Generic, block: Blocks) -> Superblock:
     d = _half(e, p, 0)
     scales = [_half_plus(e, d, sc, 0.25) for sc in _nibble_scales(e, p, 66)]
     index = _numbers(e, "IQ2_XS", block)
-    return _signed(e, lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, True), 8, False),
-                   _negative(e, _groups(e, _even(e, sevens)), whole=True), scales, 43)
+    return _signed(
+        e,
+        lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, True), 8, False),
+        _negative(e, _groups(e, _even(e, sevens)), whole=True),
+        scales,
+        43,
+    )
 
 
 def _iq2_s(e: Generic, block: Blocks) -> Superblock:
@@ -185,8 +198,13 @@ def _iq2_s(e: Generic, block: Blocks) -> Superblock:
     d = _half(e, p, 0)
     scales = [_half_plus(e, d, sc, 0.25) for sc in _nibble_scales(e, p, 74)]
     index = _numbers(e, "IQ2_S", block)
-    return _signed(e, lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, True), 8, True),
-                   _negative(e, _loaded_groups(e, p, 34), whole=True), scales, 43)
+    return _signed(
+        e,
+        lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, True), 8, True),
+        _negative(e, _loaded_groups(e, p, 34), whole=True),
+        scales,
+        43,
+    )
 
 
 def _iq3_xxs(e: Generic, block: Blocks) -> Superblock:
@@ -207,8 +225,13 @@ def _iq3_s(e: Generic, block: Blocks) -> Superblock:
     index = _numbers(e, "IQ3_S", block)
     packed = e.splat(e.load(I32, p, 106))
     sc = e.b.and_(e.b.lshr(packed, e.constant(V8I, [4 * j for j in range(8)])), e.constant(V8I, 15))
-    return _signed(e, lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, False), 4, True),
-                   _negative(e, _loaded_groups(e, p, 74), whole=False), [_odd(e, _half(e, p, 0), sc)], 15)
+    return _signed(
+        e,
+        lambda q, h: _looked_up(e, base, index, _pieces(e, q, h, False), 4, True),
+        _negative(e, _loaded_groups(e, p, 74), whole=False),
+        [_odd(e, _half(e, p, 0), sc)],
+        15,
+    )
 
 
 # --- one bit: points of -1, 0 and 1, moved by an eighth; quants are eight times as large and their scales smaller --------
@@ -234,7 +257,7 @@ def _iq1_s(e: Generic, block: Blocks) -> Superblock:
     words = e.load(V8H, p, 34)
     wide = e.b.zext(words, V8I)
     sc = e.b.and_(e.b.lshr(wide, e.constant(V8I, 12)), e.constant(V8I, 7))
-    top = e.b.or_(e.b.ashr(words, e.constant(V8H, 15)), e.constant(V8H, 1))              # 1 or -1
+    top = e.b.or_(e.b.ashr(words, e.constant(V8H, 15)), e.constant(V8H, 1))  # 1 or -1
     moves = e.pick(e.cast(top, V16B), [2 * (i // 4) for i in range(32)])
     return _moved(e, _numbers(e, "IQ1_S", block), _groups(e, moves), [_odd(e, _half(e, p, 0), sc)], whole=False)
 
@@ -300,10 +323,19 @@ def _iq1_m_points(e: Generic, p: Value) -> list[Value]:
 
 
 POINTS: dict[str, Callable[[Generic, Value], list[Value]]] = {
-    "IQ2_XS": _iq2_xs_points, "IQ2_S": _iq2_s_points, "IQ3_S": _iq3_s_points, "IQ1_S": _iq1_s_points, "IQ1_M": _iq1_m_points,
+    "IQ2_XS": _iq2_xs_points,
+    "IQ2_S": _iq2_s_points,
+    "IQ3_S": _iq3_s_points,
+    "IQ1_S": _iq1_s_points,
+    "IQ1_M": _iq1_m_points,
 }
-POINTS_BYTES = 128                               # of the most of them
+POINTS_BYTES = 128  # of the most of them
 UNPACK: dict[str, Callable[[Generic, Blocks], Superblock]] = {
-    "IQ2_XXS": _iq2_xxs, "IQ2_XS": _iq2_xs, "IQ2_S": _iq2_s, "IQ3_XXS": _iq3_xxs, "IQ3_S": _iq3_s,
-    "IQ1_S": _iq1_s, "IQ1_M": _iq1_m,
+    "IQ2_XXS": _iq2_xxs,
+    "IQ2_XS": _iq2_xs,
+    "IQ2_S": _iq2_s,
+    "IQ3_XXS": _iq3_xxs,
+    "IQ3_S": _iq3_s,
+    "IQ1_S": _iq1_s,
+    "IQ1_M": _iq1_m,
 }

@@ -1,4 +1,5 @@
 """How types of one bit, of two and of base 3 open up, and NVFP4, written as IR: see unpack.py."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from edgellm.backends.cpu.kernels.unpack import FP4_VALUES, Superblock, _few, _h
 from edgellm.backends.cpu.simd.base import F32, I8, I16, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V16B, V32B, Blocks, Generic
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 V16H, V16F = vector(I16, 16), vector(F32, 16)
 
 
@@ -34,6 +35,7 @@ def _tq2_0(e: Generic, block: Blocks) -> Superblock:
 
 def _q2_0(e: Generic, block: Blocks) -> Superblock:
     """Two bits a quant, neighbours in a byte: four bytes of a half block become its 16 quants."""
+
     def quants(q: int, h: int) -> Value:
         few = _few(e, q)
         fours = [e.load(I32, block(j // 2), 2 + 8 * (j % 2) + 4 * h) for j in few]
@@ -48,6 +50,7 @@ def _q2_0(e: Generic, block: Blocks) -> Superblock:
 
 def _q1_0(e: Generic, block: Blocks) -> Superblock:
     """A bit each: twice the bit, less 1."""
+
     @cache
     def sixteens(of: Sequence[int]) -> Value:
         return e.join_all([e.load(V16B, block(each), 2) for each in of])
@@ -86,7 +89,7 @@ def _tq1_0(e: Generic, block: Blocks) -> Superblock:
 
     @cache
     def narrow(n: int) -> Value:
-        if n == 5:                               # four times the last four bytes: each times another power
+        if n == 5:  # four times the last four bytes: each times another power
             fours = e.b.zext(turned(e.cast(e.splat(e.load(I32, p, 48), 4), V16B)), V16H)
             powers = e.constant(V16H, [3 ** (i // 4) for i in range(16)])
             return e.b.trunc(e.b.mul(fours, powers), V16B)
@@ -145,5 +148,9 @@ def _nvfp4(e: Generic, block: Blocks) -> Superblock:
 
 
 UNPACK: dict[str, Callable[[Generic, Blocks], Superblock]] = {
-    "TQ1_0": _tq1_0, "TQ2_0": _tq2_0, "Q1_0": _q1_0, "Q2_0": _q2_0, "NVFP4": _nvfp4,
+    "TQ1_0": _tq1_0,
+    "TQ2_0": _tq2_0,
+    "Q1_0": _q1_0,
+    "Q2_0": _q2_0,
+    "NVFP4": _nvfp4,
 }

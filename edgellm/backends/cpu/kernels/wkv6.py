@@ -3,6 +3,7 @@
 Threads share heads; tokens follow each other. Columns of a state, which are dims of values, lie in blocks of sixteen or eight: a
 row of them for each dim of a key.
 """
+
 from __future__ import annotations
 
 import math
@@ -25,8 +26,8 @@ from edgellm.ops.rwkv import STRONGEST
 
 ONE = np.float32(1.0)
 LOG2_E = np.float32(math.log2(math.e))
-VECTORS = {"wide": 2, "narrow": 1}               # of eight columns in a block
-DECAYS, KEYS, READS = range(3)                   # rows of scratch
+VECTORS = {"wide": 2, "narrow": 1}  # of eight columns in a block
+DECAYS, KEYS, READS = range(3)  # rows of scratch
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
@@ -51,8 +52,14 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _prepare(isa: Isa) -> Any:
     """The rows of scratch for a token of a head; what is returned is the factor of its values in what is read."""
-    load, store, splat, sub, mul, fma = (isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8, isa.sub_f32x8, isa.mul_f32x8,
-                                         isa.fma_f32x8)
+    load, store, splat, sub, mul, fma = (
+        isa.load_f32x8,
+        isa.store_f32x8,
+        isa.splat_f32x8,
+        isa.sub_f32x8,
+        isa.mul_f32x8,
+        isa.fma_f32x8,
+    )
     exp2, zero, hsum, larger = _exp2.build(isa), isa.zero_f32x8, isa.hsum_f32x8, isa.larger_f32x8
     strongest, none = np.float32(STRONGEST) * LOG2_E, np.float32(_exp2.LEAST)
     arguments = WKV6.reader(isa, "r r_stride w w_stride k k_stride first heads kv_heads dim")
@@ -82,14 +89,16 @@ def _prepare(isa: Isa) -> Any:
 
 def _change(isa: Isa, vectors: int) -> Any:
     """A token's change of a block, and what its receptance reads: (before, after, scratch, values, out, dim, taken)."""
+
     def emit(e: Generic, before: Any, after: Any, scratch: Any, values: Any, out: Any, dim: Any, taken: Any) -> None:
         b = e.b
         value = [e.load(V8F, values, 32 * i) for i in range(vectors)]
         reads = [cgutils.alloca_once_value(b, e.constant(V8F, 0.0)) for _ in value]
         with cgutils.for_range(b, dim) as loop:
             at, row = b.mul(loop.index, I64(4)), b.mul(loop.index, I64(32 * vectors))
-            decay, key, read = (e.splat(e.load(F32, b.add(b.add(scratch, at), b.mul(dim, I64(4 * number)))))
-                                for number in (DECAYS, KEYS, READS))
+            decay, key, read = (
+                e.splat(e.load(F32, b.add(b.add(scratch, at), b.mul(dim, I64(4 * number))))) for number in (DECAYS, KEYS, READS)
+            )
             for i in range(vectors):
                 s = e.load(V8F, b.add(before, row), 32 * i)
                 b.store(e.fma(read, s, b.load(reads[i])), reads[i])

@@ -4,6 +4,7 @@ Threads share heads; tokens follow each other. Columns of a state, which are dim
 row of them for each dim of a key. Rows have factors of their own (see _decayed.py), which a head's rows take when one is small.
 A pass over a state also finds what the next token's key stands for there.
 """
+
 from __future__ import annotations
 
 import math
@@ -26,7 +27,7 @@ from edgellm.backends.cpu.words_rwkv import WKV7
 from edgellm.ops.rwkv import DECAY, SHORTEST
 
 LOG2_E, V16F = np.float32(math.log2(math.e)), vector(F32, 16)
-VECTORS = {"wide": 2, "narrow": 1}               # of eight columns in a block
+VECTORS = {"wide": 2, "narrow": 1}  # of eight columns in a block
 # Rows of scratch for a token, of which there are two: what the next key finds by, what is taken away, keys, receptances, all times
 # or by the factors; values; factors; the sum of r * k * r_k. After both: what is found, and ones.
 FINDS, TAKES, KEYS, READS, VALUES, FACTORS, SUM, OF_TOKEN = range(8)
@@ -98,14 +99,28 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
 
 def _prepare(isa: Isa) -> Any:
     """The rows of scratch for a token of a head, from the factors before it; what is returned is the least factor after it."""
-    load, store, splat, add, sub, mul, fma = (isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8, isa.add_f32x8, isa.sub_f32x8,
-                                              isa.mul_f32x8, isa.fma_f32x8)
-    div, exp2, zero, hsum, smaller, store_f32 = (isa.div_f32x8, _exp2.build(isa), isa.zero_f32x8, isa.hsum_f32x8, isa.smaller_f32x8,
-                                                 isa.store_f32)
+    load, store, splat, add, sub, mul, fma = (
+        isa.load_f32x8,
+        isa.store_f32x8,
+        isa.splat_f32x8,
+        isa.add_f32x8,
+        isa.sub_f32x8,
+        isa.mul_f32x8,
+        isa.fma_f32x8,
+    )
+    div, exp2, zero, hsum, smaller, store_f32 = (
+        isa.div_f32x8,
+        _exp2.build(isa),
+        isa.zero_f32x8,
+        isa.hsum_f32x8,
+        isa.smaller_f32x8,
+        isa.store_f32,
+    )
     least = isa.make("least", types.float32, (F32X8,), lambda e, x: e.fold(x, e.smaller))
     decay, shortest = np.float32(DECAY) * LOG2_E, np.float32(SHORTEST)
-    arguments = WKV7.reader(isa, "r r_stride w w_stride k k_stride v v_stride a a_stride first first_stride gate gate_stride "
-                                 "weights heads dim")
+    arguments = WKV7.reader(
+        isa, "r r_stride w w_stride k k_stride v v_stride a a_stride first first_stride gate gate_stride weights heads dim"
+    )
 
     @inline
     def sigmoid(x):
@@ -113,8 +128,25 @@ def _prepare(isa: Isa) -> Any:
 
     @inline
     def prepare(op, head, token, rows, factors):
-        (r, r_stride, w, w_stride, k, k_stride, v, v_stride, a, a_stride, first, first_stride, gate, gate_stride, weights, heads,
-         dim) = arguments(op)
+        (
+            r,
+            r_stride,
+            w,
+            w_stride,
+            k,
+            k_stride,
+            v,
+            v_stride,
+            a,
+            a_stride,
+            first,
+            first_stride,
+            gate,
+            gate_stride,
+            weights,
+            heads,
+            dim,
+        ) = arguments(op)
         row, at = dim * 4, head * dim * 4
         r, w, k, v = r + token * r_stride + at, w + token * w_stride + at, k + token * k_stride + at, v + token * v_stride + at
         a, early, gate = a + token * a_stride + at, first + token * first_stride + at, gate + token * gate_stride + at
@@ -149,6 +181,7 @@ def _prepare(isa: Isa) -> Any:
 
 def _find(isa: Isa, vectors: int) -> Any:
     """What a key stands for in a block's rows: (rows, key, found, dim)."""
+
     def emit(e: Generic, rows: Any, key: Any, found: Any, dim: Any) -> None:
         b, totals = e.b, _totals(e, vectors)
         with cgutils.for_range(b, dim) as loop:
@@ -166,6 +199,7 @@ def _change(isa: Isa, vectors: int) -> Any:
     """A token's change of a block, what its receptance reads, and what the next key finds:
     (before, after, scratch, found, next key, values, out, dim).
     """
+
     def emit(e: Generic, before: Any, after: Any, *rest: Any) -> None:
         _changed(e, V8F, [(e.b.add(before, I64(32 * i)), e.b.add(after, I64(32 * i))) for i in range(vectors)], 32 * vectors, *rest)
 
@@ -174,6 +208,7 @@ def _change(isa: Isa, vectors: int) -> Any:
 
 def _change_two(isa: Isa) -> Any:
     """`_change` of two wide blocks side by side, in vectors of sixteen lanes: sums wait for themselves, so four go at once."""
+
     def emit(e: Generic, before: Any, after: Any, *rest: Any) -> None:
         next_block = e.b.mul(rest[-1], I64(64))
         _changed(e, V16F, [(before, after), (e.b.add(before, next_block), e.b.add(after, next_block))], 64, *rest)
@@ -181,8 +216,18 @@ def _change_two(isa: Isa) -> Any:
     return isa.make("change_two", types.void, (types.int64,) * 8, emit)
 
 
-def _changed(e: Generic, kind: Any, states: Sequence[tuple[Any, Any]], row_bytes: int, scratch: Any, found: Any, key: Any,
-             values: Any, out: Any, dim: Any) -> None:
+def _changed(
+    e: Generic,
+    kind: Any,
+    states: Sequence[tuple[Any, Any]],
+    row_bytes: int,
+    scratch: Any,
+    found: Any,
+    key: Any,
+    values: Any,
+    out: Any,
+    dim: Any,
+) -> None:
     """For some vectors of columns, each given by where its first row is before and after."""
     b, n, size = e.b, len(states), 4 * kind.count
     found_next, reads = _totals(e, n, kind), _totals(e, n, kind)
@@ -214,8 +259,15 @@ def _totals(e: Generic, n: int, kind: Any = V8F) -> list[Any]:
 
 def _norm(isa: Isa) -> Any:
     """A layer norm of a head's row, in place."""
-    load, store, splat, add, sub, mul, fma = (isa.load_f32x8, isa.store_f32x8, isa.splat_f32x8, isa.add_f32x8, isa.sub_f32x8,
-                                              isa.mul_f32x8, isa.fma_f32x8)
+    load, store, splat, add, sub, mul, fma = (
+        isa.load_f32x8,
+        isa.store_f32x8,
+        isa.splat_f32x8,
+        isa.add_f32x8,
+        isa.sub_f32x8,
+        isa.mul_f32x8,
+        isa.fma_f32x8,
+    )
     zero, hsum = isa.zero_f32x8, isa.hsum_f32x8
 
     @inline

@@ -5,6 +5,7 @@ is a class that emits IR: `generic.py` is portable and complete, the others over
 `table.py` lists what kernels can call. Compile for an ISA level only where the processor has its features (`system.ISA_NEEDS`):
 LLVM aborts the process otherwise.
 """
+
 from __future__ import annotations
 
 from edgellm.backends.cpu.simd.amx import Amx

@@ -3,6 +3,7 @@
 A block's sums are integers and leave the tile before they are weighed, so results are those of the other ISA levels, bit by bit.
 Tile registers are named here (0 to 3: sums, 4 and 5: activations, 6 and 7: weights), and LLVM uses none of its own accord.
 """
+
 from __future__ import annotations
 
 import struct
@@ -15,8 +16,8 @@ from numba.core import cgutils
 from edgellm.backends.cpu.simd.avx512vnni import Avx512Vnni
 from edgellm.backends.cpu.simd.base import I8, I64
 
-ROWS, ROW_BYTES = 16, 64                         # of a tile of sums: activation rows by weight rows, four bytes each
-ACTIVATIONS, WEIGHTS = 4, 6                      # their first registers
+ROWS, ROW_BYTES = 16, 64  # of a tile of sums: activation rows by weight rows, four bytes each
+ACTIVATIONS, WEIGHTS = 4, 6  # their first registers
 
 
 def configuration(depth: int) -> bytes:
@@ -45,8 +46,9 @@ class Amx(Avx512Vnni):
     def end_tiles(self) -> None:
         self.call("llvm.x86.tilerelease", ir.VoidType())
 
-    def tile_products(self, xs: Sequence[Any], x_stride: int, ws: Sequence[Any], depth: int, signed: bool,
-                      outs: Sequence[Sequence[Any]]) -> None:
+    def tile_products(
+        self, xs: Sequence[Any], x_stride: int, ws: Sequence[Any], depth: int, signed: bool, outs: Sequence[Sequence[Any]]
+    ) -> None:
         none, multiply = ir.VoidType(), "llvm.x86.tdpbssd" if signed else "llvm.x86.tdpbsud"
         for i, x in enumerate(xs):
             self.call("llvm.x86.tileloadd64", none, I8(ACTIVATIONS + i), self._pointer(I8, x, 0), I64(x_stride))

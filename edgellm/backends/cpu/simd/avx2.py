@@ -1,4 +1,5 @@
 """The AVX2 ISA level (with FMA and F16C): byte products in pairs, shuffles as tables, conversions and fma in hardware."""
+
 from __future__ import annotations
 
 import functools
@@ -11,7 +12,7 @@ from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, vector
 from edgellm.backends.cpu.simd.generic import V8I, V32B, Generic, Load
 
 V16H = vector(I16, 16)
-binding.initialize_native_asmparser()             # for `_kept_add`
+binding.initialize_native_asmparser()  # for `_kept_add`
 
 
 class Avx2(Generic):
@@ -41,7 +42,7 @@ class Avx2(Generic):
         return self.cast(self.b.fptrunc(x, vector(F16, x.type.count)), vector(I16, x.type.count))
 
     def dot(self, pairs: Sequence[tuple[Any, Any]], signed: bool, most: int, start: Any = None) -> Any:
-        if signed:                               # |w| * (x with the sign of w): the products are the same
+        if signed:  # |w| * (x with the sign of w): the products are the same
             pairs = [(self.magnitude(w), self.signed_by(x, w)) for w, x in pairs]
         together = self._together(signed, most)
         total = start
@@ -63,12 +64,19 @@ class Avx2(Generic):
     def fours_of_pairs(self, sums: Any) -> Any:
         return self.call("llvm.x86.avx2.pmadd.wd", V8I, sums, self.constant(V16H, 1))
 
-    def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
-             starts: Sequence[Any]) -> list[Any]:
+    def dots(
+        self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int, starts: Sequence[Any]
+    ) -> list[Any]:
         return self.dots_of_groups([weights], columns, signed, most, [starts])[0]
 
-    def dots_of_groups(self, groups: Sequence[Sequence[Load]], columns: Sequence[Sequence[Load]], signed: bool, most: int,
-                       starts: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    def dots_of_groups(
+        self,
+        groups: Sequence[Sequence[Load]],
+        columns: Sequence[Sequence[Load]],
+        signed: bool,
+        most: int,
+        starts: Sequence[Sequence[Any]],
+    ) -> list[list[Any]]:
         """One vector of weights of each group after the other by all columns: their sums stay in sixteen registers, the weights
         need not. Signed quants w come `parted`; each x is turned to ~x where w < 0, on any port (vpsignb would be a third of all
         work for two ports): |w| * ~x is one |w| less than w * x, which `starts` have from `negatives`.

@@ -1,4 +1,5 @@
 """The AVX-512 VNNI ISA level: quants and tiles in 512-bit vectors, activations as memory operands that the processor broadcasts."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from edgellm.backends.cpu.simd.generic import Blocks, Generic, Load
 
 V64B, V32H, V16I = vector(I8, 64), vector(I16, 32), vector(I32, 16)
 LINE = 64
-NARROW_ROWS = ("TQ1_0", "TQ2_0", "IQ1_S", "IQ1_M")         # opening four parts of them takes longer than two and two
+NARROW_ROWS = ("TQ1_0", "TQ2_0", "IQ1_S", "IQ1_M")  # opening four parts of them takes longer than two and two
 
 
 class Avx512Vnni(AvxVnni):
@@ -111,8 +112,9 @@ class Avx512Vnni(AvxVnni):
             start = self.call("llvm.x86.avx512.vpdpwssd.512", V16I, start, self.cast(w, V16I), self.cast(x, V16I))
         return start
 
-    def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
-             starts: Sequence[Any]) -> list[Any]:
+    def dots(
+        self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int, starts: Sequence[Any]
+    ) -> list[Any]:
         """All weights of a block stay in registers, one column after the other passes."""
         return Generic.dots(self, weights, columns, signed, most, starts)
 

@@ -1,4 +1,5 @@
 """The AVX-VNNI ISA level: four u8 x i8 products straight into an i32 lane of 256-bit vectors, with no saturation between."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -36,8 +37,9 @@ class AvxVnni(Avx2):
             start = self.call("llvm.x86.avx512.vpdpwssd.256", V8I, start, self.cast(w, V8I), self.cast(x, V8I))
         return start
 
-    def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
-             starts: Sequence[Any]) -> list[Any]:
+    def dots(
+        self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int, starts: Sequence[Any]
+    ) -> list[Any]:
         totals = list(starts)
         for g, load in enumerate(weights):
             w = load()

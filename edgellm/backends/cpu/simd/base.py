@@ -1,4 +1,5 @@
 """Vectors as Numba values, and Numba functions made of IR-emitting ones."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 ELEMENTS: dict[str, Any] = {"i8": I8, "i16": I16, "i32": I32, "f32": F32}
 
 
-class Vec(types.Type):                           # type: ignore[misc]  # numba.types.Type is untyped
+class Vec(types.Type):  # type: ignore[misc]  # numba.types.Type is untyped
     """A vector of `lanes` elements; unsigned quants share the type of signed ones, operations say how they read them."""
 
     def __init__(self, element: str, lanes: int) -> None:
@@ -25,7 +26,7 @@ class Vec(types.Type):                           # type: ignore[misc]  # numba.t
 
 
 @register_default(Vec)
-class _VecModel(PrimitiveModel):                 # type: ignore[misc]  # untyped base
+class _VecModel(PrimitiveModel):  # type: ignore[misc]  # untyped base
     def __init__(self, manager: Any, kind: Vec) -> None:
         super().__init__(manager, kind, vector(ELEMENTS[kind.element], kind.lanes))
 
@@ -42,6 +43,7 @@ def make_intrinsic(name: str, result: Any, arguments: tuple[Any, ...], emit: Cal
 
     No result: types.void. The values of a tuple result are given by `emit` as a list.
     """
+
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         value = emit(builder, *values)
         if result is types.void:
@@ -53,8 +55,8 @@ def make_intrinsic(name: str, result: Any, arguments: tuple[Any, ...], emit: Cal
     def typing(context: Any, *_: Any) -> Any:
         return result(*arguments), codegen
 
-    typing.__name__ = name                       # Numba counts the arguments by the signature
+    typing.__name__ = name  # Numba counts the arguments by the signature
     names = ["context", *(f"a{i}" for i in range(len(arguments)))]
     parameters = [Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in names]
-    typing.__signature__ = Signature(parameters)             # type: ignore[attr-defined]  # mypy knows no such attribute
+    typing.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # mypy knows no such attribute
     return intrinsic(typing)

@@ -1,4 +1,5 @@
 """The portable ISA level: every operation in plain IR, so that it compiles for any processor; the other ISA levels override."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.simd.base import F32, I1, I8, I16, I32, I64, vector
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 Load = Callable[[], Value]
 V8F, V8I, V16B, V32B = vector(F32, 8), vector(I32, 8), vector(I8, 16), vector(I8, 32)
 
@@ -33,32 +34,32 @@ class Generic:
     """Writes IR through one builder. Addresses are i64 values. Nothing here is contracted or reordered by LLVM."""
 
     name: ClassVar[str] = "generic"
-    wide_quants: ClassVar[bool] = False          # whether `dot` takes unsigned quants up to 255 well; all take them up to 127
-    folds: ClassVar[bool] = False                # whether panels have small quants times the scales of their half blocks
-    is_neon: ClassVar[bool] = False              # an AArch64 ISA level: kernels that suit 128-bit vectors better take their place
-    together: ClassVar[int] = 2                  # blocks whose halves (16 quants each) fill a vector
-    rows_apart: ClassVar[bool] = False           # whether one or two columns are multiplied by vectors of blocks q and q + 4
-    superblock_pairs: ClassVar[bool] = False     # whether a single column is multiplied as _superblock_pairs.py does
-    whole_blocks: ClassVar[bool] = True          # whether types of `Traits.whole` do come by whole blocks
-    accumulators: ClassVar[int] = 8              # f32x8 that loops of products keep in registers, beside what they multiply
-    float_lanes: ClassVar[int] = 8               # of the vectors that products of float weights are summed in
-    lanes_from: ClassVar[int | None] = None      # columns from which on those that are in no tile are for block_lanes.py
-    lane_rows: ClassVar[int] = 1                 # rows of weights side by side in the vectors of block_lanes.py: 8 lanes each
-    lane_groups: ClassVar[int] = 1               # such vectors that block_lanes.py multiplies at once
-    tiled_from: ClassVar[int] = 16               # columns from which on whole sixteens are tiles
-    tile_rows: ClassVar[int] = 8                 # weight rows of a tile of many columns: lanes of a vector of sums
+    wide_quants: ClassVar[bool] = False  # whether `dot` takes unsigned quants up to 255 well; all take them up to 127
+    folds: ClassVar[bool] = False  # whether panels have small quants times the scales of their half blocks
+    is_neon: ClassVar[bool] = False  # an AArch64 ISA level: kernels that suit 128-bit vectors better take their place
+    together: ClassVar[int] = 2  # blocks whose halves (16 quants each) fill a vector
+    rows_apart: ClassVar[bool] = False  # whether one or two columns are multiplied by vectors of blocks q and q + 4
+    superblock_pairs: ClassVar[bool] = False  # whether a single column is multiplied as _superblock_pairs.py does
+    whole_blocks: ClassVar[bool] = True  # whether types of `Traits.whole` do come by whole blocks
+    accumulators: ClassVar[int] = 8  # f32x8 that loops of products keep in registers, beside what they multiply
+    float_lanes: ClassVar[int] = 8  # of the vectors that products of float weights are summed in
+    lanes_from: ClassVar[int | None] = None  # columns from which on those that are in no tile are for block_lanes.py
+    lane_rows: ClassVar[int] = 1  # rows of weights side by side in the vectors of block_lanes.py: 8 lanes each
+    lane_groups: ClassVar[int] = 1  # such vectors that block_lanes.py multiplies at once
+    tiled_from: ClassVar[int] = 16  # columns from which on whole sixteens are tiles
+    tile_rows: ClassVar[int] = 8  # weight rows of a tile of many columns: lanes of a vector of sums
     # How its 16 columns are split, so that sums stay in registers: with one scale for a block, and with two.
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
-    tile_groups: ClassVar[int] = 1               # groups of so many rows that panel_groups.py multiplies at once, by
-    tile_group_columns: ClassVar[int] = 4        # so many columns
-    column_by_column: ClassVar[bool] = True      # whether both dots of a column are better done before the next one's
-    mins_first: ClassVar[bool] = True            # whether a block's mins are weighed while its dot products are on their way
-    sign_sums: ClassVar[bool] = False            # whether `dots` of signed quants start from their `negatives`
-    has_pair_sums: ClassVar[bool] = False        # whether products come as sums of two in i16
-    panel_bytes: ClassVar[int] = 1 << 18         # of unpacked rows, to stay in the second-level cache
-    small_panel_columns: ClassVar[int] = 0       # up to which a panel has one group of rows only
-    tile_offset: ClassVar[int | None] = None     # of all quants in a panel that have one; tiles then have sums as traits.py says
-    tiles: ClassVar[bool] = False                # whether blocks of sixteen rows by sixteen columns are `tile_products`
+    tile_groups: ClassVar[int] = 1  # groups of so many rows that panel_groups.py multiplies at once, by
+    tile_group_columns: ClassVar[int] = 4  # so many columns
+    column_by_column: ClassVar[bool] = True  # whether both dots of a column are better done before the next one's
+    mins_first: ClassVar[bool] = True  # whether a block's mins are weighed while its dot products are on their way
+    sign_sums: ClassVar[bool] = False  # whether `dots` of signed quants start from their `negatives`
+    has_pair_sums: ClassVar[bool] = False  # whether products come as sums of two in i16
+    panel_bytes: ClassVar[int] = 1 << 18  # of unpacked rows, to stay in the second-level cache
+    small_panel_columns: ClassVar[int] = 0  # up to which a panel has one group of rows only
+    tile_offset: ClassVar[int | None] = None  # of all quants in a panel that have one; tiles then have sums as traits.py says
+    tiles: ClassVar[bool] = False  # whether blocks of sixteen rows by sixteen columns are `tile_products`
 
     def __init__(self, builder: Any) -> None:
         self.b, self.apart = builder, False
@@ -179,10 +180,14 @@ class Generic:
 
             return self.b.fadd(side(first), side(second))
 
-        pairs = [together(a, b, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
-                 for a, b in zip(rows[0::2], rows[1::2], strict=True)]
-        a, b = (together(a, b, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
-                for a, b in zip(pairs[0::2], pairs[1::2], strict=True))      # a: rows 0 and 2, then 1 and 3; b: rows 4 and 6, ...
+        pairs = [
+            together(a, b, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
+            for a, b in zip(rows[0::2], rows[1::2], strict=True)
+        ]
+        a, b = (
+            together(a, b, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+            for a, b in zip(pairs[0::2], pairs[1::2], strict=True)
+        )  # a: rows 0 and 2, then 1 and 3; b: rows 4 and 6, ...
         sums = together(a, b, (0, 2, 8, 10, 4, 6, 12, 14), (1, 3, 9, 11, 5, 7, 13, 15))
         return self.pick(sums, [lane + half for half in range(0, lanes, 8) for lane in (0, 4, 1, 5, 2, 6, 3, 7)])
 
@@ -195,7 +200,7 @@ class Generic:
 
     def nearest(self, x: Value) -> tuple[Value, Value]:
         """x rounded to the nearest integer, halves to even, as f32 and as i32; |x| < 2^22."""
-        magic = self.constant(x.type, 12582912.0)            # 1.5 * 2^23: the sum's last mantissa bit counts ones
+        magic = self.constant(x.type, 12582912.0)  # 1.5 * 2^23: the sum's last mantissa bit counts ones
         shifted = self.b.fadd(x, magic)
         integer = vector(I32, x.type.count)
         bits = self.b.sub(self.cast(shifted, integer), self.constant(integer, 0x4B400000))
@@ -211,9 +216,9 @@ class Generic:
         is_zero = b.fcmp_ordered("<", x, low)
         x = b.select(is_zero, low, b.select(b.fcmp_ordered(">", x, high), high, x))
         n, n_bits = self.nearest(b.fmul(x, self.constant(kind, 1.4426950408889634)))
-        r = self.fma(n, self.constant(kind, -0.693359375), x)            # ln 2 in two parts, the first exact in 9 bits
+        r = self.fma(n, self.constant(kind, -0.693359375), x)  # ln 2 in two parts, the first exact in 9 bits
         r = self.fma(n, self.constant(kind, 2.12194440e-4), r)
-        p = self.constant(kind, 1.9875691500e-4)                         # Cephes' expf on [-ln2/2, ln2/2]
+        p = self.constant(kind, 1.9875691500e-4)  # Cephes' expf on [-ln2/2, ln2/2]
         for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             p = self.fma(p, r, self.constant(kind, factor))
         p = b.fadd(self.fma(p, b.fmul(r, r), r), self.constant(kind, 1.0))
@@ -251,7 +256,7 @@ class Generic:
         a = b.and_(bits, self.constant(integer, 0x7FFFFFFF))
         odd = b.and_(b.lshr(a, self.constant(integer, 13)), self.constant(integer, 1))
         normal = b.lshr(b.add(b.add(a, self.constant(integer, -0x38000000 + 0xFFF)), odd), self.constant(integer, 13))
-        aligner = self.constant(integer, 0x3F000000)         # 0.5: adding it moves a subnormal's bits into place, rounded
+        aligner = self.constant(integer, 0x3F000000)  # 0.5: adding it moves a subnormal's bits into place, rounded
         tiny = b.sub(self.cast(b.fadd(self.cast(a, kind), self.cast(aligner, kind)), integer), aligner)
         is_nan = b.icmp_signed(">", a, self.constant(integer, 0x7F800000))
         special = b.select(is_nan, self.constant(integer, 0x7E00), self.constant(integer, 0x7C00))
@@ -274,7 +279,7 @@ class Generic:
     # --- dot products of quants ----------------------------------------------------------------------------------------
     def sixteens(self, address: Value, offset: int, pieces: Sequence[int]) -> Value:
         """16-byte pieces of the 64 bytes at address + offset, side by side: one for each of the blocks that are `together`."""
-        for times in (1, 2, 4):                  # one load, which may broadcast
+        for times in (1, 2, 4):  # one load, which may broadcast
             run = [*range(pieces[0], pieces[0] + len(pieces) // times)]
             if list(pieces) == run * times:
                 return self.join_all([self.load(vector(I8, 16 * len(run)), address, offset + 16 * pieces[0])] * times)
@@ -294,8 +299,7 @@ class Generic:
         return self.cast(self.pick(words, [i // 4 for i in range(4 * len(few))]), vector(I8, 16 * len(few)))
 
     def each_word(self, block: Blocks, offset: int, words: int) -> Value:
-        """The 16-bit words at `offset` of each of eight blocks: the first of each, then the second of each, where two are wanted.
-        """
+        """The 16-bit words at `offset` of each of eight blocks: the first of each, then the second of each if two are wanted."""
         return self.join_all([self.pack([self.load(I16, block(j), offset + 2 * word) for j in range(8)]) for word in range(words)])
 
     def dwords(self, address: Value, offset: int, size: int, places: Sequence[int]) -> Value:
@@ -353,12 +357,15 @@ class Generic:
             start = b.add(start, b.add(self.pick(products, range(0, 16, 2)), self.pick(products, range(1, 16, 2))))
         return start
 
-    def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
-             starts: Sequence[Value | None]) -> list[Value]:
+    def dots(
+        self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int, starts: Sequence[Value | None]
+    ) -> list[Value]:
         """The `dot` of the same weights with each of some columns. Loads are written where they serve best."""
         w = [load() for load in weights]
-        return [self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
-                for x, start in zip(columns, starts, strict=True)]
+        return [
+            self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
+            for x, start in zip(columns, starts, strict=True)
+        ]
 
     def begin_tiles(self, depth: int) -> None:
         """Before the first `tile_products`, all of them of `depth` quants."""
@@ -366,8 +373,9 @@ class Generic:
     def end_tiles(self) -> None:
         """After the last one."""
 
-    def tile_products(self, xs: Sequence[Value], x_stride: int, ws: Sequence[Value], depth: int, signed: bool,
-                      outs: Sequence[Sequence[Value]]) -> None:
+    def tile_products(
+        self, xs: Sequence[Value], x_stride: int, ws: Sequence[Value], depth: int, signed: bool, outs: Sequence[Sequence[Value]]
+    ) -> None:
         """Sums of `depth` (16 or 32) products each: sixteen rows of i8 at x, `x_stride` bytes apart, with sixteen columns at w, of
         which four rows lie together; u8 or, `signed`, i8. Of each w with each x, two of each at most, to `outs[w][x]` as
         i32[16][16], a row for each one of x.
@@ -390,8 +398,14 @@ class Generic:
         """Neighbouring lanes of i16 together, as i32."""
         raise NotImplementedError
 
-    def dots_of_groups(self, groups: Sequence[Sequence[Load]], columns: Sequence[Sequence[Load]], signed: bool, most: int,
-                       starts: Sequence[Sequence[Value | None]]) -> list[list[Value]]:
+    def dots_of_groups(
+        self,
+        groups: Sequence[Sequence[Load]],
+        columns: Sequence[Sequence[Load]],
+        signed: bool,
+        most: int,
+        starts: Sequence[Sequence[Value | None]],
+    ) -> list[list[Value]]:
         """`dots` of each of some groups of rows, at ISA levels with `tile_groups`."""
         return [self.dots(group, columns, signed, most, start) for group, start in zip(groups, starts, strict=True)]
 

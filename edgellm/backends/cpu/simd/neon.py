@@ -1,4 +1,5 @@
 """The NEON ISA level (every AArch64 processor; Raspberry Pi 4): 128-bit vectors, byte products into i16, thirty-two registers."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from llvmlite import ir
 from edgellm.backends.cpu.simd.base import F16, F32, I8, I16, I32, vector
 from edgellm.backends.cpu.simd.generic import Generic, Load
 
-Value = Any                                      # ir.Value: llvmlite has no static types
+Value = Any  # ir.Value: llvmlite has no static types
 V8B, V16B, V8H, V4I, V4F = vector(I8, 8), vector(I8, 16), vector(I16, 8), vector(I32, 4), vector(F32, 4)
 
 
@@ -18,11 +19,11 @@ class Neon(Generic):
 
     name: ClassVar[str] = "neon"
     is_neon: ClassVar[bool] = True
-    keeps_products: ClassVar[bool] = True        # in i16, so that many are better added there before they are widened
-    has_chains: ClassVar[bool] = False           # whether an accumulator costs an instruction to set to zero
+    keeps_products: ClassVar[bool] = True  # in i16, so that many are better added there before they are widened
+    has_chains: ClassVar[bool] = False  # whether an accumulator costs an instruction to set to zero
     together: ClassVar[int] = 1
-    whole_blocks: ClassVar[bool] = False         # four blocks' first halves, side by side, are two loads
-    mins_first: ClassVar[bool] = False           # they would hold registers that a tile needs
+    whole_blocks: ClassVar[bool] = False  # four blocks' first halves, side by side, are two loads
+    mins_first: ClassVar[bool] = False  # they would hold registers that a tile needs
     tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
@@ -52,7 +53,7 @@ class Neon(Generic):
         return [value] if count == lanes else [self.pick(value, range(i, i + lanes)) for i in range(0, count, lanes)]
 
     def split_tile(self, n_scales: int, n_mins: int, signed: bool) -> Sequence[int]:
-        if self.keeps_products and (signed or n_scales > 1):             # more would spill
+        if self.keeps_products and (signed or n_scales > 1):  # more would spill
             return (2,) * 8 if n_mins else (3, 3, 3, 3, 2, 2)
         return self.tile_columns[n_scales + n_mins > 1]
 
@@ -119,8 +120,10 @@ class Neon(Generic):
         for first in range(0, len(pairs), at_once):
             sums: list[Value] = []
             for w, x in pairs[first : first + at_once]:
-                wide = [self.b.mul(self.b.sext(p, V8H), self.b.sext(q, V8H)) for p, q in
-                        zip(self.split(w, 8), self.split(x, 8), strict=True)]
+                wide = [
+                    self.b.mul(self.b.sext(p, V8H), self.b.sext(q, V8H))
+                    for p, q in zip(self.split(w, 8), self.split(x, 8), strict=True)
+                ]
                 sums = [self.b.add(a, b) for a, b in zip(sums, wide, strict=False)] if sums and apart else [*sums, *wide]
                 if not apart:
                     total = sums[0]
@@ -134,11 +137,14 @@ class Neon(Generic):
         """Neighbouring pairs of i16 added as i32."""
         return self.call("llvm.aarch64.neon.saddlp.v4i32.v8i16", V4I, sums)
 
-    def dots(self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int,
-             starts: Sequence[Value | None]) -> list[Value]:
+    def dots(
+        self, weights: Sequence[Load], columns: Sequence[Sequence[Load]], signed: bool, most: int, starts: Sequence[Value | None]
+    ) -> list[Value]:
         w = [load() for load in weights]
-        return [self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
-                for x, start in zip(columns, starts, strict=True)]
+        return [
+            self.dot([(each, load()) for each, load in zip(w, x, strict=True)], signed, most, start)
+            for x, start in zip(columns, starts, strict=True)
+        ]
 
     def table_pick(self, value: Value, lanes: Sequence[int]) -> Value:
         """Bytes of i8x16 by constant index, in one instruction."""
@@ -191,7 +197,7 @@ class I8mm(DotProd):
     """Two rows by two columns of eight quants at a time, for tiles of many columns (Apple M2, Graviton 3)."""
 
     name: ClassVar[str] = "i8mm"
-    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))   # six would spill
+    tile_columns: ClassVar[tuple[tuple[int, ...], ...]] = ((4, 4, 4, 4), (4, 4, 4, 4))  # six would spill
 
     def panel_words(self, words: Sequence[Value]) -> list[Value]:
         """Eight quants of each row side by side."""

@@ -1,4 +1,5 @@
 """What kernels can call: the operations of an ISA level as Numba functions, by name."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ class Isa:
         self.name, self.level = isa_level.name, isa_level
         self._made: dict[str, Any] = {}
 
-    def __getattr__(self, name: str) -> Any:     # Any: a Numba function has no static type
+    def __getattr__(self, name: str) -> Any:  # Any: a Numba function has no static type
         if name.startswith("_") or name not in OPERATIONS:
             raise AttributeError(f"no SIMD operation {name}")
         if name not in self._made:
@@ -72,7 +73,7 @@ def _pointer(e: Generic, address: Any) -> Any:
 
 
 _LOAD, _UNARY, _BINARY = (i64, i64), (F32X8,), (F32X8, F32X8)
-Operation = tuple[Any, tuple[Any, ...], Callable[..., Any]]      # result, arguments, how it is written
+Operation = tuple[Any, tuple[Any, ...], Callable[..., Any]]  # result, arguments, how it is written
 
 OPERATIONS: dict[str, Operation] = {
     # memory: (address, offset in bytes)
@@ -109,10 +110,10 @@ OPERATIONS: dict[str, Operation] = {
     "first_f32x8": (f32, _UNARY, lambda e, a: e.lane(a, 0)),
     "lane_f32x8": (f32, (F32X8, i64), lambda e, a, i: e.b.extract_element(a, e.b.trunc(i, I32))),
     # threads: int64 cells, 8-byte aligned
-    "atomic_add": (i64, (i64, i64), lambda e, a, v: e.b.atomic_rmw("add", _pointer(e, a), v, "seq_cst")),    # the old value
+    "atomic_add": (i64, (i64, i64), lambda e, a, v: e.b.atomic_rmw("add", _pointer(e, a), v, "seq_cst")),  # the old value
     "atomic_load": (i64, (i64,), lambda e, a: e.b.load_atomic(_pointer(e, a), "acquire", 8)),
     "atomic_store": (void, (i64, i64), lambda e, a, v: e.b.store_atomic(v, _pointer(e, a), "release", 8)),
     "pause": (void, (), lambda e: e.pause()),
     "sched_yield": (void, (), lambda e: e.call(YIELD_SYMBOL, I32)),
-    "call_kernel": (void, (i64, i64, i64, i64), _call_kernel),           # (address, record, thread, threads)
+    "call_kernel": (void, (i64, i64, i64, i64), _call_kernel),  # (address, record, thread, threads)
 }

@@ -1,4 +1,5 @@
 """How MLX evaluates each op of a graph: one function per op, in files by family, found by the op's name."""
+
 from __future__ import annotations
 
 import importlib

@@ -1,4 +1,5 @@
 """The table of evaluators, and how a file of this folder adds to it."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
 """What adapters add to products, in mx ops."""
+
 from __future__ import annotations
 
 import mlx.core as mx

@@ -1,4 +1,5 @@
 """How MLX evaluates mixed parts of rows, and what else Gemma 3n does to rows."""
+
 from __future__ import annotations
 
 from typing import cast

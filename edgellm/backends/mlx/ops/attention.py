@@ -1,4 +1,5 @@
 """Attention over the ring of one state: keys and values go to their slots, then every token attends to what it sees."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -21,8 +22,9 @@ def kv_write(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Ar
     state = cast(int, node.attrs["state"])
     layer, shape = inputs.layer(state), inputs.shape
     k, *v = (_by_head(a, layer.memory.n_kv_heads) for a in x)
-    held = store(layer, inputs.held[state], k, v[0] if v else None, inputs.slots[layer.memory_class],
-                 shape.new_sinks if layer.sinks else 0)
+    held = store(
+        layer, inputs.held[state], k, v[0] if v else None, inputs.slots[layer.memory_class], shape.new_sinks if layer.sinks else 0
+    )
     if shape.turning and layer.sinks and layer.spec:
         held = turn_sinks(layer, held, *inputs.turns[layer.spec])
     inputs.held[state] = held
@@ -99,7 +101,7 @@ def _kept(layer: Layer, held: Array, x: Array) -> Array:
 def _placed(held: Array, new: Array, slots: Array) -> Array:
     if new.shape[2] == 1:
         return mx.slice_update(held, new, slots, axes=(2,))
-    held[:, :, slots] = new                      # renews this very object, whose old memory nothing else holds
+    held[:, :, slots] = new  # renews this very object, whose old memory nothing else holds
     return held
 
 
@@ -120,7 +122,7 @@ def _seen(layer: Layer, held: Held, end: int, widen: bool) -> tuple[Array, Array
         return rows[:, :, :end].astype(mx.float32) if widen else rows[:, :, :end]
 
     keys = numbers(held.keys, memory.dim_k)
-    return keys, keys[..., :memory.dim_v] if memory.v_is_k_prefix else numbers(held.values, memory.dim_v)
+    return keys, keys[..., : memory.dim_v] if memory.v_is_k_prefix else numbers(held.values, memory.dim_v)
 
 
 def attend_once(layer: Layer, held: Held, scale: float, q: Array, end: int, mask: Array | None, widen: bool) -> Array:
@@ -133,8 +135,9 @@ def attend_once(layer: Layer, held: Held, scale: float, q: Array, end: int, mask
     return mx.fast.scaled_dot_product_attention(q.astype(keys.dtype), keys, values, scale=scale, mask=how)
 
 
-def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, mask: Array, bias: Array | None,
-                 learned: Array | None) -> Array:
+def attend_twice(
+    layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, mask: Array, bias: Array | None, learned: Array | None
+) -> Array:
     """The same with a second query for the sinks' keys, a soft cap, biases of scores (1, heads, T, end), or scores (heads,) of a
     further key without a value, in float32.
     """
@@ -143,7 +146,7 @@ def attend_twice(layer: Layer, held: Held, node: Node, q: Array, q_sink: Array, 
     scores = q.reshape(groups) @ keys.swapaxes(2, 3)
     if layer.sinks:
         own = q_sink.reshape(groups) @ held.sinks.swapaxes(2, 3)
-        scores = mx.concatenate([own[..., :end], scores[..., layer.sinks:]], axis=-1)
+        scores = mx.concatenate([own[..., :end], scores[..., layer.sinks :]], axis=-1)
     scores = scores * number(node, "scale")
     if node.attrs["softcap"]:
         scores = capped(scores, number(node, "softcap"))

@@ -1,4 +1,5 @@
 """Convolutions along a conversation."""
+
 from __future__ import annotations
 
 from typing import cast

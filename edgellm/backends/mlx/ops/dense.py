@@ -1,4 +1,5 @@
 """How MLX evaluates products, norms, rotations and what goes element by element."""
+
 from __future__ import annotations
 
 import math
@@ -162,7 +163,7 @@ def capped(x: Array, cap: float) -> Array:
 
 @op("slice")
 def take_columns(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
-    return x[0][:, cast(int, node.attrs["start"]):cast(int, node.attrs["stop"])]
+    return x[0][:, cast(int, node.attrs["start"]) : cast(int, node.attrs["stop"])]
 
 
 @op("select")
@@ -173,4 +174,4 @@ def select(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Arra
 @op("head_columns")
 def head_columns(weights: Weights, inputs: Inputs, node: Node, x: list[Array]) -> Array:
     pieces = x[0].reshape(len(x[0]), cast(int, node.attrs["heads"]), -1)
-    return pieces[..., cast(int, node.attrs["start"]):cast(int, node.attrs["stop"])].reshape(len(x[0]), -1)
+    return pieces[..., cast(int, node.attrs["start"]) : cast(int, node.attrs["stop"])].reshape(len(x[0]), -1)

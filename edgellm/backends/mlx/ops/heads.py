@@ -1,4 +1,5 @@
 """How MLX evaluates ops that go head by head."""
+
 from __future__ import annotations
 
 from typing import cast

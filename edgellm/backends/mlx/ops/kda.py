@@ -1,4 +1,5 @@
 """Kimi Delta Attention, token by token."""
+
 from __future__ import annotations
 
 import mlx.core as mx

@@ -1,4 +1,5 @@
 """How MLX evaluates mixtures of experts: the choice of experts, and products with the matrices of those that were chosen."""
+
 from __future__ import annotations
 
 from typing import cast
@@ -70,7 +71,7 @@ def _products(weights: Weights, node: Node, x: Array, experts: Array, picked: Pi
     """x (T, k or 1, columns) by the matrices of `experts` (T, k), with their biases: (T, k, rows)."""
     matrix = weights.matrices[node.weights[0]]
     y = within_f16(weights, node, matrix, x, lambda rows: matrix.gathered(rows, experts, picked))
-    return y + weights.vectors[node.weights[1]][experts, picked.start:picked.stop] if len(node.weights) > 1 else y
+    return y + weights.vectors[node.weights[1]][experts, picked.start : picked.stop] if len(node.weights) > 1 else y
 
 
 @op("expert_sum")

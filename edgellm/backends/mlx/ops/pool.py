@@ -1,4 +1,5 @@
 """How MLX pools the rows of a segment. Segments are computed one by one, so that all rows of a step are one text's."""
+
 from __future__ import annotations
 
 from typing import cast

@@ -1,4 +1,5 @@
 """RWKV's ops in MLX, the state token by token."""
+
 from __future__ import annotations
 
 from typing import cast

@@ -1,4 +1,5 @@
 """Recurrent layers, token by token."""
+
 from __future__ import annotations
 
 from typing import cast
@@ -9,7 +10,7 @@ from edgellm.backends.mlx.inputs import Array, Inputs, Weights
 from edgellm.backends.mlx.ops._table import number, op
 from edgellm.graph import Node
 
-EVERY = 32                       # tokens after which what was asked for is computed, so that the graph of a prompt stays small
+EVERY = 32  # tokens after which what was asked for is computed, so that the graph of a prompt stays small
 
 
 def softplus(x: Array) -> Array:
