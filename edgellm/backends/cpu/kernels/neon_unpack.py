@@ -1,4 +1,4 @@
-"""The superblock types that AArch64 unpacks in fewer instructions than unpack.py: bit inserts for quants, scalars for packed scales."""
+"""The superblock types that AArch64 unpacks in fewer instructions than unpack.py: bit inserts for quants, scalars for scales."""
 
 from __future__ import annotations
 
