@@ -18,12 +18,13 @@ from fake_backend import toys
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.cli import app, completer, opening
-from edgellm.cli.commands import carry_out
-from edgellm.cli.context_view import used_tokens
-from edgellm.cli.conversation import Conversation
-from edgellm.cli.keeping import Keeper
-from edgellm.cli.resuming import keeper, saved
+from edgellm.cli import app, opening
+from edgellm.cli.chat import completer
+from edgellm.cli.chat.context_view import used_tokens
+from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.keeping import Keeper
+from edgellm.cli.chat.resuming import keeper, saved
+from edgellm.cli.chat.slash_commands import carry_out
 from edgellm.engine import session_store
 from edgellm.engine.session_store import Record, SessionStore, budget, name_of
 from edgellm.errors import OptionError, SessionError

@@ -18,7 +18,8 @@ from fake_commands import pipe_in, use
 from fake_model import FakeModel, FakeStream
 from tiny_models import tiny_model
 
-from edgellm.cli import app, opening, progress
+from edgellm.cli import app, opening
+from edgellm.cli.terminal import progress
 from edgellm.engine.records import Generation
 from edgellm.errors import OptionError
 from edgellm.formats.writer import GGUFWriter

@@ -20,15 +20,16 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.catalogue import paths, resolve
-from edgellm.cli import app, opening, output
-from edgellm.cli.commands import COMMANDS, Leave, Switch, carry_out
-from edgellm.cli.completer import complete
-from edgellm.cli.conversation import Conversation
-from edgellm.cli.interrupt import on_ctrl_c
-from edgellm.cli.lines import read_message
-from edgellm.cli.settings import SETTINGS
+from edgellm.cli import app, opening
+from edgellm.cli.chat.completer import complete
+from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.interrupt import on_ctrl_c
+from edgellm.cli.chat.lines import read_message
+from edgellm.cli.chat.settings import SETTINGS
+from edgellm.cli.chat.slash_commands import COMMANDS, Leave, Switch, carry_out
+from edgellm.cli.chat.switching import ModelSlot
 from edgellm.cli.state import last_model, private_file, remember_model, state_folder
-from edgellm.cli.switching import ModelSlot
+from edgellm.cli.terminal import output
 from edgellm.engine.records import Event
 from edgellm.errors import ContextFull, ModelClosed, ModelNotFound, NotEnoughMemory, OptionError
 

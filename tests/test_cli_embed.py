@@ -13,8 +13,8 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.cli import app
-from edgellm.cli.perplexity import read_text
-from edgellm.cli.piped import decoded
+from edgellm.cli.commands.perplexity import read_text
+from edgellm.cli.terminal.piped import decoded
 
 LINES = ["Once upon a time", "there was", "a model."]
 

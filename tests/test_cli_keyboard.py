@@ -11,7 +11,7 @@ import pytest
 from pseudo_terminal import Terminal, lines_of, with_header
 from tiny_models import tiny_model
 
-from edgellm.cli.keyboard import as_text
+from edgellm.cli.terminal.keyboard import as_text
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgellm.cli.emphasis import BOLD, CODE, ITALIC, LONGEST_WAIT, PLAIN_COLOUR, PLAIN_WEIGHT, UPRIGHT
-from edgellm.cli.markdown import DIM, Markdown
-from edgellm.cli.wrapping import WordWrap
+from edgellm.cli.terminal.emphasis import BOLD, CODE, ITALIC, LONGEST_WAIT, PLAIN_COLOUR, PLAIN_WEIGHT, UPRIGHT
+from edgellm.cli.terminal.markdown import DIM, Markdown
+from edgellm.cli.terminal.wrapping import WordWrap
 
 CASES = [
     ("plain text\n", "plain text\n"),

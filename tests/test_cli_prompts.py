@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from fake_commands import pipe_in, use
 
-from edgellm.cli import app, piped
+from edgellm.cli import app
+from edgellm.cli.terminal import piped
 
 
 @pytest.mark.parametrize(

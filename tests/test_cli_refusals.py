@@ -17,10 +17,10 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.catalogue import entries
 from edgellm.cli import app
-from edgellm.cli import fit as fit_command
-from edgellm.cli.commands import carry_out
-from edgellm.cli.conversation import Conversation
-from edgellm.cli.format_stats import summary
+from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.slash_commands import carry_out
+from edgellm.cli.commands import fit as fit_command
+from edgellm.cli.terminal.format_stats import summary
 from edgellm.engine.fit import Guess
 from edgellm.engine.session_store import VARIABLE
 from edgellm.errors import OptionError

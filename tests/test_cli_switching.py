@@ -14,11 +14,12 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.backends import BACKENDS
-from edgellm.cli import app, opening, switching
-from edgellm.cli.commands import carry_out
-from edgellm.cli.conversation import Conversation
+from edgellm.cli import app, opening
+from edgellm.cli.chat import switching
+from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.slash_commands import carry_out
+from edgellm.cli.chat.switching import ModelSlot
 from edgellm.cli.state import last_model
-from edgellm.cli.switching import ModelSlot
 from edgellm.errors import BadMagic, NotEnoughMemory, OptionError
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pseudo_terminal import lines_of
 
-from edgellm.cli.wrapping import NARROWEST, WordWrap
+from edgellm.cli.terminal.wrapping import NARROWEST, WordWrap
 
 URL = "https://example.com/a/long/path/that/fits/into/no/line/of/forty/columns"
 

@@ -137,7 +137,7 @@ def test_chat_commands_and_options_are_those_of_the_command_line() -> None:
     from typer.main import get_command
 
     from edgellm.cli.app import program
-    from edgellm.cli.commands import COMMANDS
+    from edgellm.cli.chat.slash_commands import COMMANDS
 
     assert set(commands.CHAT_COMMANDS) == set(COMMANDS)
     group = get_command(program())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import edgellm
-from edgellm.cli.guide import CODE, FACTS, LANGUAGE, NEWER, refusal
+from edgellm.cli.chat.guide import CODE, FACTS, LANGUAGE, NEWER, refusal
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "scripts" / "guide"))

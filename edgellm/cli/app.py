@@ -16,8 +16,8 @@ import typer
 from edgellm import __version__
 from edgellm.cli import INTERRUPTED, completion
 from edgellm.cli.options import in_flags
-from edgellm.cli.output import complain, prepare_streams, say
-from edgellm.cli.terminal import Filter
+from edgellm.cli.terminal.filter import Filter
+from edgellm.cli.terminal.output import complain, prepare_streams, say
 from edgellm.errors import EdgeError
 
 BROKEN_PIPE = 1  # as Typer has it
@@ -79,7 +79,7 @@ def program(command: str = "") -> typer.Typer:
     app.callback()(_options)
     for name in (command,) if command in COMMANDS else COMMANDS:
         file, function = NAMES.get(name, (name, name))
-        module = importlib.import_module(f"edgellm.cli.{file}")
+        module = importlib.import_module(f"edgellm.cli.commands.{file}")
         if name == GROUP:
             app.add_typer(module.app, name=name)
         else:
@@ -168,7 +168,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         return f"{getattr(error, 'option_name', '')}: there is no such option; {hint}edgellm {command} --help shows what it takes"
     if command == GROUP:
-        from edgellm.cli.sessions import app
+        from edgellm.cli.commands.sessions import app
 
         names = [each.name or each.callback.__name__ for each in app.registered_commands if each.callback]
         command = " ".join([command, *[a for a in arguments if a in names][:1]])

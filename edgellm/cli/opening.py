@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from edgellm.catalogue import entry_of, resolve
 from edgellm.catalogue.importing import sweep
 from edgellm.cli.bus_error import say_why
-from edgellm.cli.output import say
-from edgellm.cli.progress import ProgressLine
+from edgellm.cli.terminal.output import say
+from edgellm.cli.terminal.progress import ProgressLine
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from edgellm.cli.checks import context_policy, number, seed
 from edgellm.cli.completion import context_policies, kv_types, model_names, where
-from edgellm.cli.output import say
+from edgellm.cli.terminal.output import say
 from edgellm.errors import OptionError
 
 

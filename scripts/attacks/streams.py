@@ -8,7 +8,7 @@ from pathlib import Path
 from test_cli_terminal import FORBIDDEN, SEQUENCES
 
 from attacks import Figure
-from edgellm.cli.terminal import Filter
+from edgellm.cli.terminal.filter import Filter
 
 PIECES = "\x1b[]P\\;0m\x07\x9b\x9c\n a"
 

@@ -31,7 +31,7 @@ The model that comes with edgellm, so that `edgellm chat` works at once and offl
 | score | {right} of {asked} held-out questions ({score:.1%}), greedy, by the rubric of `scripts/guide/questions.toml` |
 {notes}
 It speaks English only, knows nothing but edgellm, and can be wrong. `edgellm --help` and the README are right. In `edgellm chat` a
-rule (`edgellm/cli/guide.py`) answers for it where a message is in another language, about code, asks to explain what it has
+rule (`edgellm/cli/chat/guide.py`) answers for it where a message is in another language, about code, asks to explain what it has
 never met, or is about what edgellm has learned since: experts, embeddings, converting. The scores below are the model's alone.
 
 ## How it was made

@@ -1,0 +1,119 @@
+"""The loop of a chat: a message in, an answer out, until somebody leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from edgellm.cli.chat.context_view import bar, used_tokens
+from edgellm.cli.chat.conversation import Conversation
+from edgellm.cli.chat.interrupt import on_ctrl_c
+from edgellm.cli.chat.lines import EditedLines, PlainLines, read_message
+from edgellm.cli.chat.slash_commands import Leave, Switch, carry_out, is_command
+from edgellm.cli.options import in_flags
+from edgellm.cli.terminal.answering import show
+from edgellm.cli.terminal.filter import clean
+from edgellm.cli.terminal.keyboard import asked_to_quit
+from edgellm.cli.terminal.output import DIM, NORMAL, complain, say
+from edgellm.cli.terminal.progress import ReadingLine
+from edgellm.cli.terminal.screen import columns, understands_escapes
+from edgellm.errors import ContextFull, EdgeError
+
+if TYPE_CHECKING:
+    from edgellm.engine.records import Event, Generation
+
+CUT = {
+    "length": "/set n sets another limit",
+    "context": "the context is full; what comes next forgets the oldest messages",
+    "loop": "it repeats itself over and over",
+}
+FULL = "(the context is full: the oldest messages are being forgotten; /clear starts afresh)"
+
+
+def talk(conversation: Conversation, switch: Callable[[str], None], *, interactive: bool) -> int:
+    """Run the loop; `switch` goes on with the model of another name. Returns the exit code.
+
+    On a terminal an error or Ctrl-C ends one answer; over a pipe it ends everything, but a message that is too long is passed over,
+    and a slash before anything but a command begins a message.
+    """
+    from edgellm.cli.chat.completer import complete
+
+    lines = EditedLines(complete, is_command) if interactive else PlainLines()
+    code = 0
+    while (text := read_message(lines)) is not None:
+        try:
+            command = text.startswith("/") if interactive else is_command(text.partition("\n")[0])
+            events = carry_out(text, conversation) if command else _ask(conversation, text)
+            if events is not None:
+                _print(conversation, events, interactive)
+        except Leave:
+            break
+        except Switch as wanted:
+            _switch(switch, wanted.name, interactive)
+        except EdgeError as error:
+            if not interactive and not isinstance(error, ContextFull):
+                raise
+            complain(in_flags(str(error)))
+            code = 0 if interactive else error.exit_code
+    return code
+
+
+def _ask(conversation: Conversation, text: str) -> Iterator[Event] | None:
+    return conversation.ask(text) if text.strip() else None
+
+
+def _switch(switch: Callable[[str], None], name: str, interactive: bool) -> None:
+    """Another model; what goes wrong leaves a terminal with the one before."""
+    try:
+        switch(name)
+    except KeyboardInterrupt:
+        if not interactive:
+            raise
+    except EdgeError as error:
+        if not interactive:
+            raise
+        complain(in_flags(str(error)))
+
+
+def _print(conversation: Conversation, events: Iterator[Event], interactive: bool) -> None:
+    """Stream an answer, and say what its text does not show."""
+    reading, full = ReadingLine(), conversation.full
+    conversation.progress = reading.read
+    with on_ctrl_c(conversation.stop) if interactive else contextlib.nullcontext(lambda: 0) as pressed:
+        show(events, reading, plain=conversation.plain)
+    result = conversation.last
+    if result is not None:
+        _remark(result, conversation.attached)
+    if interactive and result is not None and result.stats.generated_tokens:
+        _status(conversation, result)
+    if conversation.full and not full:
+        say(FULL)
+    if conversation.keeper is not None:
+        conversation.keeper.tell()
+    if pressed() > 1 and asked_to_quit():
+        raise Leave
+
+
+def _status(conversation: Conversation, result: Generation) -> None:
+    """The model, its speed and how full the context is, in a dimmed line."""
+    if not understands_escapes(sys.stderr):
+        return
+    of = conversation.model.info.context
+    used, width = used_tokens(conversation), min(20, columns(sys.stderr) // 4)
+    speed = f"{result.stats.tokens_per_second:.1f} tokens/s · " if result.stats.generated_tokens else ""
+    text = f"{conversation.model.info.path.stem} · {speed}[{bar(used, of, width)}] {used / of:.0%}"
+    print(f"{DIM}{clean(text)[: columns(sys.stderr) - 1]}{NORMAL}", file=sys.stderr, flush=True)
+
+
+def _remark(result: Generation, attached: str) -> None:
+    """What became of an answer that did not end by itself. `attached`: files that now wait for the next message."""
+    if result.stop_reason == "cancelled":
+        say(f"(stopped; {attached} still comes with your next message, unless /undo takes it back)" if attached else "(stopped)")
+    elif result.stop_reason in CUT:
+        thinking = " of thinking" if not result.text and result.thinking else ""
+        n = result.stats.generated_tokens
+        say(f"(cut after {n} token{'s' if n != 1 else ''}{thinking}: {CUT[result.stop_reason]})")
+    elif not result.text:
+        say("(the model thought, and ended without an answer)" if result.thinking else "(the model ended its answer at once)")

@@ -1,0 +1,114 @@
+"""The commands inside a chat that change what was said or where it is kept: /undo, /fork, /file, /save, /load, /copy."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgellm.cli.chat import typed_path
+from edgellm.cli.terminal.output import say
+from edgellm.cli.terminal.screen import understands_escapes
+from edgellm.errors import OptionError
+
+if TYPE_CHECKING:
+    from edgellm.cli.chat.conversation import Conversation
+    from edgellm.cli.chat.keeping import Keeper
+
+MOST_COPIED = 74_994  # bytes: what xterm takes of a clipboard's escape sequence
+MOST_FILE = 16 << 20  # bytes; more than any context
+
+
+def undo(chat: Conversation, rest: str) -> None:
+    """Take the last exchange back."""
+    say(f"taken back: {chat.undo()[:200]}")
+    if chat.keeper is not None:
+        chat.keeper.taken_back(chat)
+
+
+def fork(chat: Conversation, rest: str) -> None:
+    """Go on as another chat; the one so far stays as it is."""
+    kept = _keeper(chat, "/fork")
+    if not chat.turns:
+        raise OptionError("/fork: nothing was said yet")
+    before = kept.name or "this chat"
+    with _disk("/fork"):
+        kept.fork(chat, rest)
+    say(f"{before} stays as it is; you go on as {kept.name}")
+
+
+def file(chat: Conversation, rest: str) -> None:
+    """Let the next message come with a document."""
+    if not rest:
+        raise OptionError("/file: give the path of a text file")
+    path = Path(os.path.expanduser(typed_path.meant(rest)))
+    try:
+        with path.open("rb") as opened:  # its size may be 0 though it has no end, as /dev/zero's
+            data = opened.read(MOST_FILE + 1)
+        if len(data) > MOST_FILE:
+            raise OptionError(f"/file {rest}: is longer than {MOST_FILE >> 20} MiB; give a part of it")
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise OptionError(f"/file {rest}: cannot be read ({reason}); give a text file") from error
+    if not text.strip():
+        raise OptionError(f"/file {rest}: is empty; give a text file")
+    n = len(chat.model.tokenizer.encode(text))
+    chat.attach(path.name, text)
+    context = chat.model.info.context
+    fits = "and stays in the context" if n < context else f"but the context has {context:,}: the model will not see all of it"
+    say(f"{path.name}, {n:,} token{'s' if n != 1 else ''}, comes with your next message {fits}")
+
+
+def save(chat: Conversation, rest: str) -> None:
+    """Save now, or under a name."""
+    kept = _keeper(chat, "/save")
+    with _disk("/save"):
+        kept.save_as(chat, rest)
+    say(f"saved as {kept.name}")
+
+
+def load(chat: Conversation, rest: str) -> None:
+    """Go on with another saved chat."""
+    kept = _keeper(chat, "/load")
+    if not rest:
+        names = kept.store.names()
+        say(f"/load NAME goes on with one of: {', '.join(names[:20])}" if names else "no chat was saved yet")
+        return
+    record = kept.store.read(rest)
+    kept.close(chat, quiet=True)
+    kept.take(chat, rest, record)
+
+
+def copy(chat: Conversation, rest: str) -> None:
+    """The last answer to the clipboard, by the terminal's own means: that works over ssh as well."""
+    answers = [turn["content"] for turn in chat.turns if turn["role"] == "assistant"]
+    if not answers:
+        raise OptionError("/copy: there is no answer yet")
+    data = answers[-1].encode()
+    if len(data) > MOST_COPIED:
+        raise OptionError(f"/copy: the answer has {len(data):,} bytes, and terminals take {MOST_COPIED:,} at most")
+    if not understands_escapes(sys.stderr):
+        raise OptionError("/copy: this is not a terminal with a clipboard")
+    sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\a")
+    sys.stderr.flush()
+    say(f"{len(answers[-1]):,} characters went to the clipboard, if your terminal lets programs write it")
+
+
+@contextlib.contextmanager
+def _disk(command: str) -> Iterator[None]:
+    """What the disk refuses is said like any other error."""
+    try:
+        yield
+    except OSError as error:
+        raise OptionError(f"{command}: cannot be written ({error.strerror or error}); make room") from error
+
+
+def _keeper(chat: Conversation, command: str) -> Keeper:
+    if chat.keeper is None:
+        raise OptionError(f"{command}: this chat is not saved (--no-save, EDGELLM_SESSIONS=off, or a pipe)")
+    return chat.keeper

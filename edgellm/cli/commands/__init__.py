@@ -1,0 +1,11 @@
+"""The commands of `edgellm`: a file each, named after the command, found by `cli/app.py`.
+
+    chat run sessions               talk to a model; sessions lists, shows and exports saved chats
+    fit pull import list path rm    choose, fetch, name and remove models
+    show tokenize verify doctor     look at a file, a text, this machine
+    bench                           speed: measuring (what llama-bench measures), batched (--parallel), profile_table (--profile)
+    embed perplexity                vectors of lines; how well a model predicts a text
+    convert imatrix quantize        make a GGUF file, or a smaller one
+
+A command reads its options (`cli/options.py`), calls the library and prints; everything heavy is imported in its function.
+"""

@@ -1,0 +1,123 @@
+"""`edgellm chat`: a conversation in the terminal or over a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Annotated
+
+import typer
+
+from edgellm.cli import completion, options
+
+
+def chat(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            show_default=False,
+            callback=options.understood,
+            autocompletion=completion.model_names,
+            help=("As for run. Default: the last chat's model, else one that is on this machine, else the bundled guide."),
+        ),
+    ] = None,
+    n: options.Predict = None,
+    temp: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repeat_penalty: options.RepeatPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
+    seed: options.Seed = None,
+    stop: options.Stop = None,
+    context: options.Context = None,
+    threads: options.Threads = None,
+    threads_batch: options.ThreadsBatch = None,
+    backend: options.Backend = None,
+    kv_type: options.KvType = None,
+    sinks: options.Sinks = None,
+    pinned: options.Pinned = None,
+    context_policy: options.ContextPolicy = None,
+    lora: options.Lora = None,
+    system: options.System = None,
+    think: options.Think = None,
+    think_budget: options.ThinkBudget = None,
+    draft: options.Draft = None,
+    no_mmap: options.NoMmap = False,
+    mlock: options.Mlock = False,
+    force: options.Force = False,
+    continue_: Annotated[bool, typer.Option("--continue", help="Resume the last chat, with its KV cache.")] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="NAME",
+            show_default=False,
+            autocompletion=completion.session_names,
+            help=("Resume a saved chat; edgellm sessions list shows the names."),
+        ),
+    ] = None,
+    plain: options.Plain = False,
+    no_save: Annotated[bool, typer.Option("--no-save", help="Do not save this chat.")] = False,
+) -> None:
+    """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves, /help lists the commands.
+
+    A chat in a terminal is saved on this machine. EDGELLM_SESSIONS=off turns that off; EDGELLM_SESSIONS=2G limits the disk space
+    for saved KV states. From a pipe, each line is one message and only the answers are printed.
+
+    \b
+    edgellm chat qwen3-0.6b
+    edgellm chat model.gguf --system "Be brief."
+    echo "Name three rivers." | edgellm chat qwen3-0.6b
+    """
+    from edgellm.cli.chat.repl import talk
+    from edgellm.cli.chat.resuming import keeper, saved
+    from edgellm.cli.chat.switching import ModelSlot, usual_model
+    from edgellm.cli.opening import limit
+    from edgellm.cli.terminal.keyboard import quiet
+    from edgellm.engine.session_store import budget
+
+    before = saved(continue_, resume)
+    if model is None and before is not None:
+        model = before.record.model
+    name, why = (model, "") if model is not None else usual_model()
+    load = options.given(
+        context=context,
+        threads=threads,
+        threads_batch=threads_batch,
+        backend=backend,
+        kv_type=kv_type,
+        sinks=sinks,
+        pinned=pinned,
+        adapters=options.adapters(lora),
+        force=force or None,
+        **options.weights(no_mmap, mlock),
+    )
+    settings = options.given(
+        temperature=temp,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        repeat_penalty=repeat_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        stop=options.stops(stop),
+        think=think,
+        think_budget=think_budget,
+        draft=draft,
+        context_policy=context_policy,
+    )
+    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    most = budget() if interactive and not no_save else 0
+    with quiet() if interactive else contextlib.nullcontext(), ModelSlot(name, load, before.load if before else {}) as slot:
+        conversation = slot.begin(settings | limit(n), system, why)
+        with keeper(conversation, before, most=most):
+            if system is not None:
+                conversation.system = system
+            conversation.plain = plain
+            code = talk(conversation, lambda other: slot.switch(conversation, other), interactive=interactive)
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,122 @@
+"""`edgellm embed`: the vectors of the lines of a text."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgellm.cli import options
+from edgellm.errors import ContextFull, NumericError, OptionError
+
+if TYPE_CHECKING:
+    from edgellm.engine.embed import Vectors
+
+
+def embed(
+    model: options.Model,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", show_default=False, help=("A text in UTF-8, one vector per line. Default: standard input.")
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE.npy",
+            show_default=False,
+            help="Write a NumPy array (lines, values) instead of JSON lines.",
+        ),
+    ] = None,
+    no_normalize: Annotated[bool, typer.Option("--no-normalize", help="Skip L2 normalisation.")] = False,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            "-c",
+            "--context",
+            "--ctx-size",
+            metavar="N",
+            show_default=False,
+            help="Maximum tokens per line. Default: what the model was trained for, at most 4096.",
+        ),
+    ] = None,
+    threads: options.Threads = None,
+    backend: options.Backend = None,
+    no_mmap: options.NoMmap = False,
+    mlock: options.Mlock = False,
+    force: Annotated[
+        bool, typer.Option("--force", help=("Load the model even if it does not fit into free memory, and replace FILE.npy."))
+    ] = False,
+) -> None:
+    """Embed each line of a text.
+
+    MODEL is an embedding model. One line of JSON is printed per line of the text, in order: {"index", "embedding"}. A reranker
+    gives its scores.
+    """
+    from edgellm.catalogue import resolve
+    from edgellm.cli.opening import open_model
+    from edgellm.cli.terminal.progress import ProgressLine
+    from edgellm.formats.whole_file import check_place
+    from edgellm.tools.places import check_out
+
+    if output is not None and output.suffix != ".npy":
+        raise OptionError(f"--output {output} has no name that ends in .npy; give one, or leave it out for JSON lines.")
+    if output is not None:
+        check_out(output, [] if file is None else [file], force=force)
+    resolve(model)  # a mistyped name shows before text is waited for
+    if output is not None:
+        check_place(output)
+    lines = _lines(file)
+    load = options.given(threads=threads, backend=backend, context=context, force=force or None, **options.weights(no_mmap, mlock))
+    with open_model(model, load, embeds=True) as opened, ProgressLine("embedding") as line:
+        try:
+            vectors = opened.embed(lines, normalize=not no_normalize, progress=lambda done, of: line("embedding, line", done, of))
+        except (ContextFull, NumericError) as error:
+            raise type(error)(re.sub(r"texts\[(\d+)\]", lambda match: f"line {int(match[1]) + 1}", str(error))) from error
+    _write(vectors, output)
+
+
+def _lines(file: Path | None) -> list[str]:
+    """The lines of a file or of standard input. Raises OptionError."""
+    from edgellm.cli.commands.perplexity import read_text
+    from edgellm.cli.terminal.piped import PipedText
+
+    if file is not None:
+        text = read_text(file)
+    else:
+        piped = PipedText()
+        if not piped.connected:
+            raise OptionError("FILE is missing: edgellm embed MODEL lines.txt, or pipe lines into it")
+        text = piped.text(wait=True) or ""
+    lines = [each.removesuffix("\r") for each in text.removesuffix("\n").split("\n")] if text else []
+    empty = next((index for index, each in enumerate(lines) if not each.strip()), None)
+    if empty is not None:
+        raise OptionError(f"line {empty + 1} is empty; take it out, so that lines and vectors keep their numbers.")
+    return lines
+
+
+def _write(vectors: Vectors, output: Path | None) -> None:
+    import io
+    import json
+
+    import numpy as np
+
+    from edgellm.formats.whole_file import write_whole
+
+    if output is None:
+        for index, vector in enumerate(vectors):  # str: the shortest text that is the same float32
+            print(json.dumps({"index": index, "embedding": [float(str(value)) for value in vector]}))
+        return
+    data = io.BytesIO()
+    np.save(data, vectors)
+    try:
+        write_whole(output, data.getbuffer())
+    except OSError as error:
+        raise OptionError(f"--output {output} cannot be written: {error.strerror}; give another place.") from error
+    print(f"{output}: {vectors.shape[0]} vectors of {vectors.shape[1]} values", file=sys.stderr)

@@ -1,0 +1,82 @@
+"""`edgellm list`: the models that are on this machine, whoever fetched them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgellm.cli import options
+from edgellm.cli.terminal.output import say
+from edgellm.errors import EdgeError
+
+if TYPE_CHECKING:
+    from edgellm.catalogue.stores import Model
+
+
+def list_(json_: options.Json = False) -> None:
+    """List the models on this machine.
+
+    Models are used in place: from the Hugging Face cache (shared with llama.cpp), the folders of Ollama, LM Studio,
+    llama.cpp, GPT4All and Jan, edgellm's own folder, and those in your models.toml. Each file is listed once, and once
+    more for every name given with edgellm import.
+
+    \b
+    edgellm list
+    edgellm list --json
+    """
+    from edgellm.catalogue.machine import memory
+    from edgellm.catalogue.stores import bundled, scan
+    from edgellm.cli.terminal.format_stats import size
+    from edgellm.cli.terminal.table import table
+    from edgellm.engine.fit import rough_bytes, verdict
+
+    models, free = scan(), memory()
+    if json_:
+        import json
+
+        print(
+            json.dumps(
+                [
+                    {
+                        "name": model.found.name,
+                        "type": _type(model),
+                        "bytes": model.found.size,
+                        "store": model.store,
+                        "also": list(model.also),
+                        "same_as": model.same_as or None,
+                        "path": str(model.found.path),
+                        "fits": verdict(rough_bytes(model.found.size), free),
+                    }
+                    for model in models
+                ],
+                indent=2,
+            )
+        )
+        return
+    rows = [
+        (model.found.name, _type(model) or "?", size(model.found.size), _where(model), verdict(rough_bytes(model.found.size), free))
+        for model in models
+    ]
+    if rows:
+        print(table(("name", "type", "size", "where", "fits"), rows, right=(2,), optional=(3, 4)))
+    if all(model.store == bundled.NAME for model in models):
+        say("no model was fetched yet: edgellm fit lists what fits here, edgellm pull NAME fetches one")
+
+
+def _where(model: Model) -> str:
+    if model.same_as:
+        return f"{model.store}, the file of {model.same_as}"
+    return ", ".join((model.store, *model.also))
+
+
+def _type(model: Model) -> str:
+    """The type that names tell, else the one that the header states; "" where it cannot be read."""
+    if model.found.type:
+        return model.found.type
+    from edgellm.formats.gguf import open_gguf
+    from edgellm.formats.gguf_file_type import file_type
+
+    try:
+        with open_gguf(model.found.path) as gguf:
+            return file_type(gguf)
+    except EdgeError:
+        return ""

@@ -1,0 +1,305 @@
+"""`edgellm run`: one prompt, one answer on stdout."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgellm.cli import options
+from edgellm.cli.chat.guide import NO_SYSTEM, is_guide, rule
+from edgellm.cli.terminal.answering import show
+from edgellm.cli.terminal.output import say
+from edgellm.cli.terminal.piped import PipedText, decoded
+from edgellm.cli.terminal.progress import ReadingLine
+from edgellm.errors import OptionError
+
+if TYPE_CHECKING:
+    from edgellm.engine.model import Model
+    from edgellm.engine.records import Generation, TokenLogprobs
+    from edgellm.engine.stream import Stream
+
+
+def run(
+    model: options.Model,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            show_default=False,
+            help=("The prompt. Text on standard input is appended to it, or is the prompt if none is given."),
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "-f",
+            "--file",
+            metavar="FILE",
+            show_default=False,
+            help=("Read the prompt from a file; appended to PROMPT if both are given."),
+        ),
+    ] = None,
+    n: options.Predict = None,
+    temp: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repeat_penalty: options.RepeatPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
+    seed: options.Seed = None,
+    stop: options.Stop = None,
+    context: options.Context = None,
+    threads: options.Threads = None,
+    threads_batch: options.ThreadsBatch = None,
+    backend: options.Backend = None,
+    kv_type: options.KvType = None,
+    sinks: options.Sinks = None,
+    pinned: options.Pinned = None,
+    context_policy: options.ContextPolicy = None,
+    lora: options.Lora = None,
+    system: options.System = None,
+    think: options.Think = None,
+    think_budget: options.ThinkBudget = None,
+    draft: options.Draft = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE|JSON",
+            show_default=False,
+            help=("Constrain the output to this JSON schema: a file, or the schema itself."),
+        ),
+    ] = None,
+    choices: Annotated[
+        str | None,
+        typer.Option(
+            "--choices",
+            metavar="A,B,...",
+            show_default=False,
+            help=("Constrain the output to one of these texts; give a JSON list if they contain commas."),
+        ),
+    ] = None,
+    regex: Annotated[
+        str | None,
+        typer.Option(
+            "--regex",
+            metavar="REGEX",
+            show_default=False,
+            help=("Constrain the output to match this regular expression as a whole."),
+        ),
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(
+            "--grammar",
+            metavar="FILE",
+            show_default=False,
+            help=("Constrain the output to the grammar in this file, in Lark's syntax, from its rule `start`."),
+        ),
+    ] = None,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            "--logprobs",
+            metavar="K",
+            show_default=False,
+            help=("With --json: the log probability of each token, and of the K most likely."),
+        ),
+    ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help=(
+                "Do not use the chat template; continue the text as it is. "
+                "Into a pipe or file, control characters are not filtered."
+            ),
+        ),
+    ] = False,
+    plain: options.Plain = False,
+    no_mmap: options.NoMmap = False,
+    mlock: options.Mlock = False,
+    force: options.Force = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print token counts and speed on stderr at the end.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON at the end: text, token ids, counts and speed.")] = False,
+) -> None:
+    """Answer one prompt, on stdout.
+
+    A model with a chat template gets the prompt as a user message; one without, or --raw, continues the text.
+    Structured output (--schema, --choices, --regex, --grammar) is guaranteed to be valid, unless -n cuts it off.
+
+    \b
+    edgellm run qwen3-0.6b "Name three rivers."
+    edgellm run stories.gguf "Once upon a time" -n 100 --temp 0
+    edgellm run qwen3-0.6b "Summarise:" -f notes.txt
+    edgellm run qwen3-0.6b "Is fire hot?" --choices yes,no
+    """
+    from edgellm.cli.forms import form
+    from edgellm.cli.opening import check, limit, open_model, sampling_of, thinking
+
+    prompt = _with_file(prompt, file, raw)
+    wanted = form(schema, choices, regex, grammar)
+    if logprobs is not None and not json_:
+        raise OptionError("--logprobs stand in the JSON at the end: give --json, too")
+    piped = PipedText()
+    if prompt is None:
+        check(model)  # before anybody is asked for a prompt
+        if not piped.connected:
+            raise OptionError('PROMPT is missing: edgellm run MODEL "your prompt", or pipe text into it')
+    text = None if prompt is not None else _whole(None, piped, raw)
+    settings = options.given(
+        temperature=temp,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        repeat_penalty=repeat_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        stop=options.stops(stop),
+        draft=draft,
+        context_policy=context_policy,
+        logprobs=logprobs,
+    )
+    load = options.given(
+        context=context,
+        threads=threads,
+        threads_batch=threads_batch,
+        backend=backend,
+        kv_type=kv_type,
+        sinks=sinks,
+        pinned=pinned,
+        adapters=options.adapters(lora),
+        force=force or None,
+        **options.weights(no_mmap, mlock),
+    )
+    with open_model(model, load) as opened:
+        text = text if text is not None else _whole(prompt, piped, raw)
+        settings = sampling_of(model, settings) | limit(n)
+        reply = opened.info.has_template and not raw
+        if not reply:
+            _refuse({"--system": system, "--think": think, "--think-budget": think_budget})
+        reading = ReadingLine()
+        settings |= {"progress": reading.read, **wanted, **(thinking(opened, think) if reply else {})}
+        if reply and think_budget is not None:
+            settings["think_budget"] = think_budget
+        if reply and is_guide(opened) and not wanted:
+            if system:
+                say(NO_SYSTEM)
+            if not json_ and (refusal := rule(opened)(text)) is not None:
+                print(refusal)
+                return
+        stream = _reply(opened, text, system, settings) if reply else _continuation(opened, text, settings)
+        if json_:
+            _print_json(model, stream, opened, reading)
+        else:
+            show(stream.events(), reading, raw=raw, reply=reply, plain=plain)
+        _close(stream, n, stats, formed=bool(wanted))
+
+
+def _print_json(name: str, stream: Stream, model: Model, reading: ReadingLine) -> None:
+    """The whole answer; what there is of it where Ctrl-C ends it."""
+    try:
+        with reading:
+            stream.drain()
+    except KeyboardInterrupt:
+        stream.close()
+        print(_report(name, stream.result, model))
+        raise
+    print(_report(name, stream.result, model))
+
+
+def _with_file(prompt: str | None, file: Path | None, raw: bool) -> str | None:
+    """PROMPT and the text of --file, a blank line between them."""
+    if file is None:
+        return prompt
+    try:
+        data = file.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"--file {file}: cannot be read ({reason}); give a text file") from error
+    text = decoded(data, f"--file {file}").replace("\r\n", "\n").replace("\r", "\n")
+    text = text if raw else text.removesuffix("\n")
+    return f"{prompt}\n\n{text}" if prompt else text
+
+
+def _report(name: str, result: Generation, model: Model) -> str:
+    """An answer as JSON."""
+    stats = result.stats
+    speeds = {"tokens_per_second": stats.tokens_per_second, "prompt_tokens_per_second": stats.prompt_tokens_per_second}
+    return json.dumps(
+        {
+            "model": name,
+            "text": result.text,
+            "parsed": result.parsed,
+            "thinking": result.thinking,
+            "ids": list(result.token_ids),
+            "stop_reason": result.stop_reason,
+            "seed": result.seed,
+            "stats": dataclasses.asdict(stats) | speeds,
+            **({} if result.logprobs is None else {"logprobs": [_logprobs(each, model) for each in result.logprobs]}),
+        },
+        indent=2,
+    )
+
+
+def _logprobs(of: TokenLogprobs, model: Model) -> dict[str, Any]:
+    def one(token: int, logprob: float) -> dict[str, Any]:
+        return {"id": token, "text": model.tokenizer.decode([token]), "logprob": logprob}
+
+    return {**one(of.token_id, of.logprob), "top": [one(*each) for each in of.top]}
+
+
+def _whole(prompt: str | None, piped: PipedText, raw: bool) -> str:
+    """The prompt and what is piped in, a blank line between them."""
+    text = piped.text(wait=prompt is None or prompt == "-")
+    if text is None:
+        say("nothing came on standard input: going on with the prompt alone (< /dev/null avoids this wait)")
+    if text and not raw:
+        text = text.removesuffix("\n").removesuffix("\r")
+    whole = "\n\n".join(part for part in (prompt if prompt != "-" else None, text) if part)
+    if not whole:
+        raise OptionError("the prompt is empty: give some text to answer or to continue")
+    return whole
+
+
+def _reply(model: Model, text: str, system: str | None, settings: dict[str, Any]) -> Stream:
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    answer: Stream = model.chat([*messages, {"role": "user", "content": text}], stream=True, **settings)
+    return answer
+
+
+def _continuation(model: Model, text: str, settings: dict[str, Any]) -> Stream:
+    return model.stream(text, **settings)
+
+
+def _refuse(options: dict[str, object]) -> None:
+    """Raises OptionError for options of replies, where the text is continued."""
+    for name, value in options.items():
+        if value is not None:
+            shown = "--no-think" if value is False else name
+            instead = "put the text into the prompt" if name == "--system" else "leave it out"
+            raise OptionError(f"{shown} needs a model with a chat template, and no --raw: {instead}")
+
+
+def _close(stream: Stream, n: int | None, stats: bool, *, formed: bool) -> None:
+    """What stands on stderr after an answer: that it was cut by a limit nobody set, or before it was of the form that it was to
+    have (`formed`), and the figures if wanted.
+    """
+    from edgellm.cli.terminal.format_stats import summary
+
+    result = stream.result
+    if formed and result.stop_reason != "eog":
+        wrong = "no valid JSON" if result.parse is not None else "not of the form that was asked for"
+        say(f"cut after {result.stats.generated_tokens} tokens: this is not all of the answer, and {wrong}")
+    elif result.stop_reason == "loop":
+        say("stopped: the answer repeats itself over and over")
+    elif n is None and result.stop_reason == "length":
+        say(f"stopped after {result.stats.generated_tokens} tokens, the size of the context (-n sets another limit)")
+    if stats:
+        say(summary(result))

@@ -1,0 +1,66 @@
+"""Text from standard input, when something other than a keyboard is connected to it."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+import threading
+import time
+
+from edgellm.cli.terminal.output import say
+
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+PATIENCE = 3.0  # seconds for the first byte: some programs start others with a pipe that they never close
+
+
+class PipedText:
+    """Reads stdin in the background from the moment it is made, so that a model loads meanwhile."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._something = threading.Event()  # the first byte, or the end
+        self._started = time.monotonic()
+        self._reader: threading.Thread | None = None
+        if sys.stdin is not None and not sys.stdin.isatty():
+            self._reader = threading.Thread(target=self._read, args=(sys.stdin.fileno(),), daemon=True)
+            self._reader.start()
+
+    @property
+    def connected(self) -> bool:
+        """Whether stdin is a file or pipe."""
+        return self._reader is not None
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            # not sys.stdin: Python aborts at its end when a thread waits in a buffered reader
+            while chunk := os.read(descriptor, 1 << 16):
+                self._chunks.append(chunk)
+                self._something.set()
+        except OSError:
+            pass  # a closed descriptor has no text
+        self._something.set()
+
+    def text(self, *, wait: bool) -> str | None:
+        """All of it, up to its end. Without `wait`, None if no byte came within `PATIENCE` seconds of the start."""
+        if self._reader is None:
+            return ""
+        patience = None if wait else max(0.0, self._started + PATIENCE - time.monotonic())
+        if not self._something.wait(patience):
+            return None
+        self._reader.join()
+        return decoded(b"".join(self._chunks), "standard input")
+
+
+def decoded(data: bytes, source: str) -> str:
+    """A prompt's bytes as text, which are UTF-8, or UTF-16 after its byte order mark; a note where they are neither."""
+    encoding, name = ("utf-16", "UTF-16") if data.startswith(UTF16_MARKS) else ("utf-8", "UTF-8")
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        say(
+            f"note: {source} is not {name} at byte {error.start}: what cannot be read became \ufffd "
+            "(iconv -f latin1 -t utf-8 converts, if it is Latin-1)"
+        )
+        text = data.decode(encoding, errors="replace")
+    return text.removeprefix("\ufeff")
