@@ -14,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.extend(
+    str(Path(__file__).resolve().parent.parent / "tests" / folder) for folder in ("helpers", "models", "backends/cpu/kernels")
+)
 
 from own_isa_levels import KINDS
 from test_matmul_kernels import COMMON, FLOATS, RARE
@@ -69,19 +71,19 @@ def tests(cpu: str) -> list[list[str]]:
     """Arguments of pytest, one list for each run: what depends on the processor, on its own ISA level; all of it on one."""
     isa_level, left_out = CPUS[cpu], sorted(set(COMMON) - set(types(cpu)))
     products = [
-        ["tests/test_matmul_kernels.py", "-k", " and not ".join([isa_level, *left_out])],
-        ["tests/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"],
+        ["tests/backends/cpu/kernels/test_matmul_kernels.py", "-k", " and not ".join([isa_level, *left_out])],
+        ["tests/backends/cpu/simd/test_simd.py", "-k", f"{isa_level} or ladder or told_apart"],
     ]
     if cpu == MATMUL_ONLY:
         return products
-    keys = ["tests/test_streaming.py", "-k", "quantised_keys"]
+    keys = ["tests/memory/test_streaming.py", "-k", "quantised_keys"]
     if cpu != WHOLE:
-        return [*products, keys, ["tests/test_conformance.py", "-k", "our_own"]]
+        return [*products, keys, ["tests/backends/cpu/test_conformance.py", "-k", "our_own"]]
     return [
         *products,
-        ["tests/test_codecs.py", "tests/test_ring.py", "tests/test_arm.py"],
+        ["tests/formats/test_codecs.py", "tests/memory/test_ring.py", "tests/backends/cpu/test_arm.py"],
         keys,
-        ["tests/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"],
+        ["tests/backends/cpu/test_conformance.py", "-k", "logits_equal_gold or our_own or greedy"],
     ]
 
 

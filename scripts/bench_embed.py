@@ -26,7 +26,7 @@ import numpy as np
 import edgellm
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path.insert(0, str(HERE.parent / "tests" / "helpers"))
 from story_text import story_text  # noqa: E402
 
 WAYS = (("512", {}), ("2048", {}), ("512", {"PEER_PLAIN": "1"}), ("2048", {"PEER_PLAIN": "1"}))

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def check(folder: Path) -> None:
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.extend(str(ROOT / "tests" / folder) for folder in ("helpers", "models"))
     from tiny_models import tiny_model
 
     model = tiny_model(folder / "model.gguf", "llama", "Q8_0", tokenizer="bpe")

@@ -124,7 +124,7 @@ def compare(path: Path, name: str, into: Found, options: argparse.Namespace) -> 
 
 def texts_for(model: edgellm.Model, prompts: int, positions: int) -> tuple[list[Ids], list[Ids]]:
     """Beginnings of stories, and windows of one long text."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     from story_text import story_text
 
     stories = story_text(positions // 20).split("\n\n")

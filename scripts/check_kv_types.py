@@ -3,7 +3,7 @@
     scripts/check_kv_types.py MODEL.gguf [--peer PYTHON]
 
 PYTHON is an interpreter with llama-cpp-python, whose figures are printed beside ours. Without --text the text is the one of
-tests/story_text.py. Ends with 1 where ours exceed --most, or 0.6 of llama.cpp's with "q4_0" and its own with "q8_0".
+tests/helpers/story_text.py. Ends with 1 where ours exceed --most, or 0.6 of llama.cpp's with "q4_0" and its own with "q8_0".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = options.text or Path(folder) / "stories.txt"
         if options.text is None:
-            sys.path.insert(0, str(ROOT / "tests"))
+            sys.path.insert(0, str(ROOT / "tests" / "helpers"))
             from story_text import story_text
 
             text.write_text(story_text(420), encoding="utf-8")

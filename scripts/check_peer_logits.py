@@ -1,4 +1,4 @@
-"""Compares llama.cpp's logits with the reference interpreter's, on files of the variants of tests/variants.py.
+"""Compares llama.cpp's logits with the reference interpreter's, on files of the variants of tests/models/variants.py.
 
     .venv/bin/python scripts/check_peer_logits.py --python PYTHON [VARIANT ...]
 
@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.extend(str(Path(__file__).resolve().parent.parent / "tests" / folder) for folder in ("helpers", "models"))
 from tiny_models import Shape
 from variant import Variant
 from variants import CONTEXT, VARIANTS, tokens

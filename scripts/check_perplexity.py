@@ -2,8 +2,8 @@
 
     scripts/check_perplexity.py MODEL.gguf... --peer PYTHON
 
-PYTHON is an interpreter with llama-cpp-python. Without --text the text is the one of tests/story_text.py. Ends with 1 where a
-file of F32, F16 or Q8_0 differs by more than 0.5 %, or another one by more than 1 %.
+PYTHON is an interpreter with llama-cpp-python. Without --text the text is the one of tests/helpers/story_text.py. Ends with 1 where
+a file of F32, F16 or Q8_0 differs by more than 0.5 %, or another one by more than 1 %.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = options.text or Path(folder) / "stories.txt"
         if options.text is None:
-            sys.path.insert(0, str(ROOT / "tests"))
+            sys.path.insert(0, str(ROOT / "tests" / "helpers"))
             from story_text import story_text
 
             text.write_text(story_text(420), encoding="utf-8")

@@ -59,7 +59,7 @@ def check_page(page: Path, folder: Path) -> int:
 
 def furnish(folder: Path) -> None:
     """What the pages' commands find in their folder."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("helpers", "models")]
     from hf_checkpoints import write_adapter, write_checkpoint
     from story_text import story_text
     from tiny_models import tiny_model

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.extend(str(Path(__file__).resolve().parent.parent / "tests" / folder) for folder in ("helpers", "models"))
 
 from gguf_cases import ARRAY, BOOL, F32, F64, I8, I32, STRING, U8, U32, U64, mutate
 from rewriting import parts

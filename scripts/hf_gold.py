@@ -1,4 +1,4 @@
-"""Writes tests/data/hf_layouts.json and hf_gold.json: what transformers makes of the checkpoints of tests/hf_checkpoints.py.
+"""Writes tests/data/hf_layouts.json and hf_gold.json: what transformers makes of the checkpoints of tests/models/hf_checkpoints.py.
 
     python scripts/hf_gold.py [KIND ...]              (needs: pip install torch transformers)
 
@@ -21,8 +21,7 @@ import torch
 import transformers
 from safetensors import safe_open
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "data"))
+sys.path.extend(str(Path(__file__).resolve().parent.parent / "tests" / folder) for folder in ("helpers", "models", "data"))
 import custom_code
 from hf_checkpoints import DATA, IDS, LAYOUTS, config_of, rows_of, tensors_of, write_checkpoint
 

@@ -2,7 +2,7 @@
 
     python scripts/make_hf_models.py FOLDER [NAME ...]           (needs: pip install torch transformers sentencepiece tokenizers)
 
-Each model is a folder as the Hugging Face hub has it, with a tokenizer trained on the stories of tests/story_text.py, and
+Each model is a folder as the Hugging Face hub has it, with a tokenizer trained on the stories of tests/helpers/story_text.py, and
 expected.npz: `ids` (n,) and float32 `logits` (n, n_vocab), and `text` with its `text_ids` by the model's own
 tokenizer, BOS included.
 `scripts/check_convert.py FOLDER/*` converts them and compares.
@@ -22,7 +22,7 @@ import tokenizers
 import torch
 import transformers
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
 from story_text import story_text
 
 TEXT = "Lily's dog ran 1234 miles!  Wasn't it GREAT? naïve café 😀\n\n\tThe end, 10:45."

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+TESTS = HERE.parent / "tests"
+sys.path[:0] = map(str, (HERE, *(TESTS / folder for folder in ("helpers", "models", "arch", "chat", "cli", "tokenizer"))))
 
 from attacks import Figure, calls, files, mapped, servers, streams, templates, texts  # noqa: E402  # after the path
 

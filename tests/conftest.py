@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import HealthCheck, settings
 from edgellm.backends.cpu import system
 from edgellm.backends.cpu.jit import compiler
 
+# Modules are imported by their names, wherever they stand here; folders of folders stay out: `mlx` is an installed package.
+sys.path.extend(sorted({str(path.parent) for path in Path(__file__).parent.rglob("*.py")}))
+
 pytest_plugins = ["pulled"]  # its fixtures serve several modules
-ROOT = Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared"
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
@@ -24,6 +26,8 @@ if system.is_arm():  # numba in this process: LLVM asks more of a processor's na
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference files beside the checkout; tests that need it skip without it."""
+    from places import SHARED
+
     if not (SHARED / "conformance" / "suite.json").is_file():
         pytest.skip("no ../shared beside the checkout: reference files are not here")
     return SHARED

@@ -10,7 +10,7 @@ from seeds import VARIABLE
 
 from attacks import Figure
 
-TESTS = Path(__file__).resolve().parents[2] / "tests"
+TESTS = Path(__file__).resolve().parents[2] / "tests" / "catalogue"
 
 
 class Counter:
@@ -30,7 +30,7 @@ def _run(seed: int, *arguments: str) -> Counter:
     os.environ[VARIABLE] = str(seed)
     with Path(os.devnull).open("w") as nowhere, pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdout", nowhere)
-        pytest.main(["-q", "-p", "no:cacheprovider", "-m", "", "--rootdir", str(TESTS.parent), *arguments], plugins=[counter])
+        pytest.main(["-q", "-p", "no:cacheprovider", "-m", "", "--rootdir", str(TESTS.parents[1]), *arguments], plugins=[counter])
     return counter
 
 

@@ -1,6 +1,6 @@
 """Makes tests/data/gold/encoder-*.npz: vectors by transformers' own definitions in float32 (run by hand).
 
-PYTHONPATH=tests:. python tests/data/make_encoder_gold.py      # made with transformers 5.23 and torch 2.13 (CPU)
+PYTHONPATH=tests/helpers:tests/models:. python tests/data/make_encoder_gold.py  # made with transformers 5.23 and torch 2.13 (CPU)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes tests/data/gold/*.npz: the variants' logits by transformers' own definitions, most in float32 (run by hand).
 
-    PYTHONPATH=tests:. python tests/data/make_gold.py [VARIANT ...]     (needs: pip install torch transformers gguf)
+    PYTHONPATH=tests/helpers:tests/models:. python tests/data/make_gold.py [VARIANT ...]     (needs torch, transformers, gguf)
 
 Each variant becomes a checkpoint, by the rules of `edgellm convert` followed backwards (hf_state.py), which transformers loads.
 Made with transformers 5.23 and torch 2.13 on a CPU.

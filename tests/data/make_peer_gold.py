@@ -1,6 +1,8 @@
 """Makes tests/data/gold/*.npz of the variants that transformers does not know: llama.cpp's logits (run by hand).
 
-    PYTHONPATH=tests:scripts:. python tests/data/make_peer_gold.py PYTHON [VARIANT ...]      (PYTHON has llama-cpp-python)
+    PYTHONPATH=tests/helpers:tests/models:scripts:. python tests/data/make_peer_gold.py PYTHON [VARIANT ...]
+
+PYTHON is an interpreter with llama-cpp-python.
 
 Made with llama-cpp-python 0.3.36, with keys and values in f32.
 """

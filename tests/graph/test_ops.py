@@ -1,0 +1,32 @@
+"""The op table: every op is declared once, known to each back end, and asked for by name nowhere else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from places import ROOT
+
+from edgellm.backends.cpu.ops import EMITTERS
+from edgellm.ops import OPS
+
+SOURCES = ROOT / "edgellm"
+TABLES = ("ops/", "backends/cpu/ops", "backends/mlx/ops")
+
+
+def test_only_an_ops_own_file_and_the_tables_of_back_ends_ask_for_its_name() -> None:
+    asks = re.compile(r"\.op (?:[=!]= |(?:not )?in (?!OPS\b|EMITTERS\b|INTERLEAVED\b))")
+    found = [str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py") if asks.search(path.read_text())]
+    assert [name for name in found if not name.startswith(TABLES)] == []
+    assert found
+
+
+def test_the_cpu_has_every_op() -> None:
+    assert EMITTERS.keys() == OPS.keys()
+
+
+def test_mlx_has_every_op() -> None:
+    pytest.importorskip("mlx.core")
+    from edgellm.backends.mlx.ops import OPS as EVALUATORS
+
+    assert OPS.keys() - EVALUATORS.keys() <= {"pool", "softmax"}, "only embedding models may need the CPU"

@@ -1,0 +1,28 @@
+"""docs/architecture.md names files and folders that exist, and all folders."""
+
+from __future__ import annotations
+
+import re
+
+from places import ROOT
+
+PACKAGE = ROOT / "edgellm"
+TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_names_of_files_and_folders_exist() -> None:
+    names = re.findall(r"`([\w/]+(?:\.py|/))`", TEXT)
+    inside = {"jit/": "backends/cpu", "kernels/": "backends/cpu", "simd/": "backends/cpu"}
+    missing = [name for name in names if not (PACKAGE / inside.get(name, "") / name).exists() and name != "edgellm/"]
+    assert len(names) > 50 and not missing
+
+
+def test_every_folder_has_a_line() -> None:
+    listed = set(re.findall(r"^\| `([\w/]+)/` \|", TEXT, re.MULTILINE))
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and not path.name.startswith("__")}
+    assert folders <= listed
+
+
+def test_it_is_one_screen_and_the_readme_links_it() -> None:
+    assert len(TEXT.splitlines()) <= 80
+    assert "docs/architecture.md" in (ROOT / "README.md").read_text(encoding="utf-8")
