@@ -28,7 +28,7 @@ class Weight:
     shape: tuple[int, ...]  # NumPy's order: (rows, cols), (cols,), (experts, rows, cols)
     data: Bytes  # (rows, row bytes) uint8
     file: str  # path, for messages
-    companions: tuple[Any, ...] = ()  # of MLX's groups: formats.mlx_folder.Companion of scales and biases
+    companions: tuple[Any, ...] = ()  # of MLX's groups: checkpoints.folder.Companion of scales and biases
     interleaved: int = 0
 
     @property

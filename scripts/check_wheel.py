@@ -52,6 +52,7 @@ def check_contents(wheel: Path) -> None:
     relative = (path.relative_to(ROOT).as_posix() for path in sources)
     wanted = {f"edgellm/{name}" if name.startswith("formats/") else name for name in relative}
     wanted |= {"edgellm/models.toml", "edgellm/py.typed", "edgellm/data/guide.gguf", "edgellm/data/guide.md"}
+    wanted.add("edgellm/checkpoints/defaults.json")
     names = set(zipfile.ZipFile(wheel).namelist())
     found = {name for name in names if ".dist-info/" not in name}
     if found != wanted:

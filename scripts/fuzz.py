@@ -37,8 +37,8 @@ from edgellm.arch import load_graph
 from edgellm.catalogue import ledger, registry, removing
 from edgellm.catalogue.names import resolve
 from edgellm.chat import find_template, template_variants
+from edgellm.checkpoints.opening import open_model
 from edgellm.errors import EdgeError
-from edgellm.formats.opening import open_model
 from edgellm.passes import optimise
 from edgellm.sampling import model_defaults
 from edgellm.tokenizer import build_tokenizer

@@ -1,8 +1,9 @@
-"""Writes formats/families/_usual.py: what transformers takes where a configuration says nothing.
+"""Writes edgellm/checkpoints/defaults.json: the values that transformers takes for settings that config.json lacks.
 
     PYTHONPATH=. python scripts/hf_defaults.py             (needs: pip install transformers)
 
-Of each model type that has a family, the settings that formats/ asks for by name. Biases and ids of tokens are in files or are not.
+Of each model type with a family, the settings that edgellm/checkpoints reads by name. Biases and token ids are left out: tensors
+and tokenizer files give them.
 """
 
 from __future__ import annotations
@@ -16,25 +17,20 @@ from typing import Any
 
 import transformers
 
-from edgellm.formats.families import FAMILIES
+from edgellm.checkpoints.families import FAMILIES
 
-FORMATS = Path(__file__).resolve().parent.parent / "formats"
+CHECKPOINTS = Path(__file__).resolve().parent.parent / "edgellm" / "checkpoints"
 LEFT_OUT = re.compile(r".*bias|.*token_id|architectures|model_type|\w*dtype|tie_\w+|hidden_act\w*|.*jitter\w*|activation\w*")
 BASE = 10000.0  # of angles, where no class says another
 WIDTH = 122
-HEAD = '''"""What transformers {} takes where a configuration says nothing; written by scripts/hf_defaults.py."""
-from __future__ import annotations
-
-USUAL: dict[str, dict[str, object]] = {{
-'''
 
 
 def main() -> None:
-    sources = [*(path for path in (FORMATS / "families").glob("*.py") if path.name != "_usual.py"), FORMATS / "mlx_config.py"]
+    sources = [*(CHECKPOINTS / "families").glob("*.py"), CHECKPOINTS / "config.py"]
     asked = {name for path in sources for name in re.findall(r'"(\w+)"', path.read_text(encoding="utf-8"))}
     rows = [row(kind, found) for kind in sorted(FAMILIES) if (found := usual(kind, asked))]
-    text = HEAD.format(transformers.__version__) + "".join(rows) + "}\n"
-    (FORMATS / "families" / "_usual.py").write_text(text, encoding="utf-8")
+    text = f'{{"transformers": "{transformers.__version__}", "defaults": {{\n' + ",\n".join(rows) + "\n}}\n"
+    (CHECKPOINTS / "defaults.json").write_text(text, encoding="utf-8")
 
 
 def usual(kind: str, asked: set[str]) -> dict[str, Any]:
@@ -57,9 +53,9 @@ def usual(kind: str, asked: set[str]) -> dict[str, Any]:
 
 
 def row(kind: str, found: dict[str, Any]) -> str:
-    texts = (f'"{key}":\0{json.dumps(value) if isinstance(value, str) else value}' for key, value in sorted(found.items()))
-    lines = textwrap.wrap(", ".join(texts), WIDTH)
-    return f'    "{kind}": {{\n' + "".join(f"        {line}\n" for line in lines).replace("\0", " ").rstrip("\n") + "},\n"
+    texts = (f'"{key}":\0{json.dumps(value)}' for key, value in sorted(found.items()))
+    lines = "\n".join(f"    {line}" for line in textwrap.wrap(", ".join(texts), WIDTH))
+    return f'  "{kind}": {{\n' + lines.replace("\0", " ") + "}"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def check(name: str) -> None:
     """Raises what opening the model would raise at once: it is not there, or its header cannot be read."""
     path = resolve(name)
-    from edgellm.formats.opening import open_model as open_file  # brings NumPy, which a mistyped name need not wait for
+    from edgellm.checkpoints.opening import open_model as open_file  # brings NumPy, which a mistyped name need not wait for
 
     open_file(path).close()
 

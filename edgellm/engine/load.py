@@ -12,6 +12,7 @@ from edgellm.backends.base import BackendOptions, Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
+from edgellm.checkpoints.opening import open_model
 from edgellm.engine import backend_choice, estimate, weight_memory
 from edgellm.engine import context as contexts
 from edgellm.engine.adapters import AdaptedWeights, AdapterSets, Asked, asked_for
@@ -25,7 +26,6 @@ from edgellm.engine.records import ModelInfo
 from edgellm.engine.tokenizing import BackgroundTokenizer
 from edgellm.errors import NotEnoughMemory, OptionError, shown
 from edgellm.formats.gguf import GGUFFile
-from edgellm.formats.opening import open_model
 from edgellm.graph import Graph
 from edgellm.hparams import Keys, architecture_of
 from edgellm.memory.layout import MemoryLayout

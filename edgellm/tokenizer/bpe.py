@@ -10,7 +10,7 @@ from itertools import chain, islice, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.formats.byte_pairs import BYTE_OF_LETTER
+from edgellm.tokenizer.byte_pairs import BYTE_OF_LETTER
 from edgellm.tokenizer.joints import Joints
 from edgellm.tokenizer.merges import Merges, Pairs
 from edgellm.tokenizer.merging import merge_words

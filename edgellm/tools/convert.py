@@ -16,25 +16,25 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.arch import build_graph, load_graph
+from edgellm.checkpoints.families import PREFIX
+from edgellm.checkpoints.folder import MlxFolder, open_mlx_folder
+from edgellm.checkpoints.packings.exact import ExactCheckpoint
+from edgellm.checkpoints.packings.float4 import floats_of_4_bits
+from edgellm.checkpoints.packings.fused4 import divided
+from edgellm.checkpoints.packings.gptq_awq import wrap
+from edgellm.checkpoints.packings.scaled import scaled
+from edgellm.checkpoints.source import Source
+from edgellm.checkpoints.tokenizer.complete import complete
 from edgellm.errors import NoTokenizer, OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
-from edgellm.formats.families import PREFIX
 from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
 from edgellm.formats.gguf_file_type import NAMES
-from edgellm.formats.mlx_folder import MlxFolder, open_mlx_folder
-from edgellm.formats.mlx_source import Source
 from edgellm.formats.safetensors import SafeTensorsFile
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.spec import vectors
 from edgellm.tokenizer import UnknownPreTokenizer, build_tokenizer
 from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgellm.tools.converted import LARGEST_F16, PLAIN, Converted
-from edgellm.tools.hf_exact import ExactCheckpoint
-from edgellm.tools.hf_float4 import floats_of_4_bits
-from edgellm.tools.hf_fused4 import divided
-from edgellm.tools.hf_packed import wrap
-from edgellm.tools.hf_scaled import scaled
-from edgellm.tools.hf_tokenizer import complete
 from edgellm.tools.places import check_out, checkpoint_files
 
 TARGETS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")

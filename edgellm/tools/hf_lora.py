@@ -14,17 +14,17 @@ import numpy.typing as npt
 
 from edgellm.arch.blocks.moe import MAX_EXPERTS
 from edgellm.catalogue.hub_cache import snapshots
+from edgellm.checkpoints.config import asked, find_family, metadata_of
+from edgellm.checkpoints.families import Family, Piece, part_of
+from edgellm.checkpoints.folder import count_of, paired_rows
+from edgellm.checkpoints.settings import Settings
+from edgellm.checkpoints.source import WHOLE, Rows, source_of
 from edgellm.errors import BadHParam, BadTensorInfo, OptionError, Unreadable, Unsupported, shown
 from edgellm.formats.codecs import CODECS
-from edgellm.formats.families import Family, Piece, part_of
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf_file_type import NAMES
 from edgellm.formats.mapped import MappedFile
-from edgellm.formats.mlx_config import asked, find_family, metadata_of
-from edgellm.formats.mlx_folder import count_of, paired_rows
-from edgellm.formats.mlx_source import WHOLE, Rows, source_of
 from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors, read_json
-from edgellm.formats.settings import Settings
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.tools.converted import LARGEST_F16, LARGEST_F32, PLAIN, Converted
 from edgellm.tools.places import check_out, checkpoint_files

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.checkpoints.opening import open_model
 from edgellm.engine.logits import rows_at_once, text_logits
 from edgellm.engine.model import Model
 from edgellm.errors import BadHParam, NumericError, OptionError
-from edgellm.formats.opening import open_model
 from edgellm.hparams import architecture_of
 from edgellm.tools.kl import Divergence, Divergences
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from edgellm.arch import build_graph, find, load_graph
 from edgellm.catalogue import entries, entry_of
+from edgellm.checkpoints.opening import open_model
 from edgellm.errors import EdgeError, Unsupported
 from edgellm.formats.codecs import CODECS, Codec
 from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_file_type import file_type
-from edgellm.formats.opening import open_model
 from edgellm.hparams import architecture_of
 from edgellm.spec import UNUSED, matrices, vectors
 from edgellm.tools.finding import Finding

@@ -10,9 +10,9 @@ from typing import Any
 from edgellm.chat import ChatTemplate, shape_of, template_variants
 from edgellm.chat.parsers import unknown_mark
 from edgellm.errors import EdgeError, NoTokenizer
-from edgellm.formats.byte_pairs import BYTE_OF_LETTER
 from edgellm.formats.gguf import GGUFFile
 from edgellm.tokenizer import Tokenizer, build_tokenizer
+from edgellm.tokenizer.byte_pairs import BYTE_OF_LETTER
 from edgellm.tokenizer.rwkv import unescaped
 from edgellm.tokenizer.spm import BYTE_TEXTS
 from edgellm.tokenizer.vocabulary import PREFIX, TokenType

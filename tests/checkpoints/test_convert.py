@@ -17,15 +17,15 @@ from places import DATA
 from story_text import story_text
 
 import edgellm
+from edgellm.checkpoints.config import folder_name
+from edgellm.checkpoints.tokenizer.pre_tokenizer import recognise
+from edgellm.checkpoints.tokenizer.sentencepiece import read_sentencepiece
 from edgellm.cli.app import run
 from edgellm.errors import BadVocab, EdgeError, OptionError, Unsupported
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.mlx_config import folder_name
-from edgellm.formats.sentencepiece_model import read_sentencepiece
 from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgellm.tools.convert import TARGETS, convert
 from edgellm.tools.hf_lora import convert_lora
-from edgellm.tools.hf_pre_tokenizer import recognise
 from edgellm.weights import WeightStore
 
 GOLD = json.loads((DATA / "hf_gold.json").read_text(encoding="utf-8"))

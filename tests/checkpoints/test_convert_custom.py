@@ -15,12 +15,12 @@ from hf_checkpoints import DATA, IDS, tensors_of, write_checkpoint, write_safete
 from story_text import story_text
 
 import edgellm
+from edgellm.checkpoints.opening import open_model
+from edgellm.checkpoints.tokenizer.tekken import SPECIAL
 from edgellm.errors import BadVocab, EdgeError, Unsupported
-from edgellm.formats.byte_pairs import BYTE_OF_LETTER
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.opening import open_model
-from edgellm.formats.tekken import SPECIAL
 from edgellm.tokenizer import build_tokenizer
+from edgellm.tokenizer.byte_pairs import BYTE_OF_LETTER
 from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgellm.tools.convert import convert
 from edgellm.tools.verify import verify

@@ -18,9 +18,9 @@ from tokenizers import normalizers, pre_tokenizers, processors
 
 import edgellm
 from edgellm.arch import load_graph
+from edgellm.checkpoints.tokenizer.sentencepiece import _fields, read_sentencepiece
 from edgellm.errors import EdgeError, Unsupported
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.sentencepiece_model import _fields, read_sentencepiece
 from edgellm.tools.convert import convert
 from edgellm.weights import WeightStore
 

@@ -11,9 +11,9 @@ import pytest
 from hf_checkpoints import DATA, IDS, LAYOUTS, config_of, tensors_of, write_checkpoint, write_safetensors
 
 import edgellm
+from edgellm.checkpoints.config import find_family, metadata_of
 from edgellm.errors import BadTensorInfo, EdgeError, Unsupported
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.mlx_config import find_family, metadata_of
 from edgellm.tools.convert import convert
 from edgellm.weights import WeightStore
 

@@ -13,12 +13,12 @@ import tokenizers
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.checkpoints.config import rope_divisors
+from edgellm.checkpoints.families import FAMILIES
+from edgellm.checkpoints.folder import paired_rows
+from edgellm.checkpoints.tokenizer.tokenizer_json import pre_of
 from edgellm.cli import app
-from edgellm.formats.families import FAMILIES
 from edgellm.formats.gguf import open_gguf
-from edgellm.formats.mlx_config import rope_divisors
-from edgellm.formats.mlx_folder import paired_rows
-from edgellm.formats.mlx_tokenizer import pre_of
 from edgellm.weights import WeightStore
 
 mx = pytest.importorskip("mlx.core", reason="mlx is not installed here; pip install mlx[cpu]")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from hf_checkpoints import write_safetensors
 
-from edgellm.formats.families import minus_exp, plus_one
-from edgellm.formats.mlx_folder import MlxFolder, open_mlx_folder
+from edgellm.checkpoints.families import minus_exp, plus_one
+from edgellm.checkpoints.folder import MlxFolder, open_mlx_folder
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 

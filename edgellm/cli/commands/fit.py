@@ -165,7 +165,7 @@ def _model_facts(name: str, context: int | None, threads: int | None, timing: bo
 def _open(name: str) -> tuple[GGUFFile, bool]:
     """The model, or its header on the hub; and whether it is on this machine."""
     from edgellm.catalogue import entry_of, resolve
-    from edgellm.formats.opening import open_model
+    from edgellm.checkpoints.opening import open_model
 
     try:
         return open_model(resolve(name)), True

@@ -38,7 +38,7 @@ def show(
     from edgellm.catalogue import resolve
 
     path = resolve(model)
-    from edgellm.formats.opening import open_model  # brings NumPy, which a mistyped name need not wait for
+    from edgellm.checkpoints.opening import open_model  # brings NumPy, which a mistyped name need not wait for
 
     with open_model(path) as gguf:
         if graph:

@@ -1,0 +1,129 @@
+"""Families whose code lies beside their checkpoints on the hub: EXAONE 3, InternLM 2, MiniCPM, Ling 2."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any  # of parsed JSON
+
+import numpy as np
+
+from edgellm.checkpoints.families._family import INNER, Family
+from edgellm.checkpoints.families._pieces import Order, Piece, Rows, Shape, rows_of
+from edgellm.checkpoints.families.routed import SHARED, SIGMOID
+
+Config = Mapping[str, Any]
+EXAONE = {f"attn.attention.{part}_proj": f"attn_{part}" for part in "qkv"} | {
+    "attn.attention.out_proj": "attn_output",
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
+    "mlp.c_fc_0": "ffn_gate",
+    "mlp.c_fc_1": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}
+EXAONE_ENDS = {"wte": "token_embd", "ln_f": "output_norm", "lm_head": "output"}
+INTERN = {
+    "attention_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    "attention.wqkv": "attn_qkv",
+    "attention.wo": "attn_output",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w2": "ffn_down",
+    "feed_forward.w3": "ffn_up",
+}
+INTERN_ENDS = {"tok_embeddings": "token_embd", "norm": "output_norm", "output": "output"}
+LING = SHARED | {
+    "attention.query_key_value": "attn_qkv",
+    "attention.dense": "attn_output",
+    "attention.query_layernorm": "attn_q_norm",
+    "attention.key_layernorm": "attn_k_norm",
+}
+LING_ENDS = {"word_embeddings": "token_embd", "norm": "output_norm", "lm_head": "output"}
+LING_SHARE = 0.5  # of a head that is rotated, where nothing is said
+
+
+def of_group(part: str) -> Order:
+    """Rows of queries, keys or values of InternLM 2, which lie together for each head of keys, with pairs side by side."""
+
+    def rows(config: Config, shape: Shape) -> Rows:
+        heads, groups = config["num_attention_heads"], config.get("num_key_value_heads") or config["num_attention_heads"]
+        n = heads // groups
+        found = np.arange(rows_of(shape)).reshape(groups, n + 2, -1)
+        if part == "attn_v":
+            return found[:, n + 1].reshape(-1)
+        found = found[:, :n] if part == "attn_q" else found[:, n : n + 1]
+        return found.reshape(groups * found.shape[1], 2, -1).swapaxes(1, 2).reshape(-1)
+
+    return rows
+
+
+def minicpm(config: Config) -> dict[str, object]:
+    """Factors of embeddings, residuals and logits."""
+    depth, base = config.get("scale_depth"), config.get("dim_model_base")
+    return {
+        "embedding_scale": config.get("scale_emb"),
+        "residual_scale": depth / math.sqrt(config["num_hidden_layers"]) if depth else None,
+        "logit_scale": config["hidden_size"] / base if base else None,
+    }
+
+
+def ling(config: Config) -> dict[str, object]:
+    width, n = config["moe_intermediate_size"], config.get("num_shared_experts") or 0
+    return {
+        "expert_count": config.get("num_experts"),
+        "expert_used_count": config.get("num_experts_per_tok"),
+        "expert_feed_forward_length": width,
+        "expert_shared_count": n,
+        "expert_shared_feed_forward_length": width * n,
+        "leading_dense_block_count": config.get("first_k_dense_replace"),
+        "expert_gating_func": SIGMOID,
+        "expert_weights_norm": bool(config.get("norm_topk_prob", True)),
+        "expert_weights_scale": config.get("routed_scaling_factor"),
+        "expert_group_count": config.get("n_group"),
+        "expert_group_used_count": config.get("topk_group"),
+    }
+
+
+def ling_refuses(config: Config) -> str:
+    """Ling 1 has the same model type, and another graph."""
+    kinds = config.get("architectures") or []
+    if config.get("model_type") == "bailing_moe" and not any("MoeV2" in kind for kind in kinds):
+        return "architectures"
+    return next((key for key in ("use_bias", "use_qkv_bias", "norm_head") if config.get(key)), "")
+
+
+FAMILIES = (
+    Family(
+        "exaone",
+        ("exaone",),
+        EXAONE,
+        EXAONE_ENDS,
+        reads={
+            "num_hidden_layers": ("num_layers", "num_hidden_layers"),
+            "rms_norm_eps": ("layer_norm_epsilon",),
+            "layer_norm_epsilon": (),
+        },
+    ),
+    Family(
+        "internlm2",
+        ("internlm2",),
+        INTERN,
+        INTERN_ENDS,
+        paired_rows=True,
+        own_ropes=frozenset({"dynamic"}),
+        pieces={"attn_qkv": tuple(Piece(part, of_group(part)) for part in ("attn_q", "attn_k", "attn_v"))},
+    ),
+    Family("minicpm", ("minicpm",), INNER, paired_rows=True, keys=minicpm),
+    Family(
+        "bailingmoe2",
+        ("bailing_moe_v2", "bailing_moe"),
+        LING,
+        LING_ENDS,
+        keys=ling,
+        refuses=ling_refuses,
+        bare={"mlp.gate.expert_bias": "exp_probs_b.bias"},
+        turns_part=True,
+        defaults={"partial_rotary_factor": LING_SHARE},
+        only={"use_qk_norm": (True,), "score_function": ("sigmoid",), "moe_router_enable_expert_bias": (True,)},
+    ),
+)

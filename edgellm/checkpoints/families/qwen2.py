@@ -1,0 +1,19 @@
+"""Qwen2, Qwen2.5 and their distillations; no released one uses the sliding window that its configuration mentions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any  # of parsed JSON
+
+from edgellm.checkpoints.families._family import INNER, Family
+
+Config = Mapping[str, Any]
+
+
+def windows(config: Config) -> str:
+    """A window in the layers behind the first `max_window_layers` asks for another graph."""
+    slides = config.get("use_sliding_window") and config.get("sliding_window")
+    return "use_sliding_window" if slides and config.get("max_window_layers", 0) < config["num_hidden_layers"] else ""
+
+
+FAMILIES = (Family("qwen2", ("qwen2",), INNER, refuses=windows),)

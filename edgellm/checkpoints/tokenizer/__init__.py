@@ -1,0 +1,1 @@
+"""The tokenizer of a checkpoint in the keys that GGUF gives it."""
