@@ -6,6 +6,7 @@ Methods that are not listed here cannot be called. Every rule gets the budget, t
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -66,10 +67,20 @@ def recase(budget: Budget, text: Value, arguments: tuple[Value, ...]) -> None:
 
 
 def pieces(budget: Budget, text: Value, count: int) -> None:
-    """A text is cut in so many parts."""
+    """A text is cut in so many parts, which hold all of it once more."""
     budget.items(count)
-    budget.spend(count * (300 if isinstance(text, Text) else 80))
+    budget.spend(count * (300 if isinstance(text, Text) else 80) + sys.getsizeof(text))
     budget.step(1000 * count)
+
+
+def partition(budget: Budget, text: Value, arguments: tuple[Value, ...]) -> None:
+    search(budget, text, arguments)
+    pieces(budget, text, 3)
+
+
+def partition_back(budget: Budget, text: Value, arguments: tuple[Value, ...]) -> None:
+    search_back(budget, text, arguments)
+    pieces(budget, text, 3)
 
 
 def split(budget: Budget, text: Value, arguments: tuple[Value, ...]) -> None:
@@ -168,11 +179,13 @@ STR_METHODS: dict[str, Rule] = {
         ),
         scan,
     ),
-    **dict.fromkeys(("find", "index", "count", "partition"), search),
-    **dict.fromkeys(("rfind", "rindex", "rpartition", "strip", "lstrip", "rstrip"), search_back),
+    **dict.fromkeys(("find", "index", "count"), search),
+    **dict.fromkeys(("rfind", "rindex", "strip", "lstrip", "rstrip"), search_back),
     **dict.fromkeys(("lower", "upper", "title", "capitalize", "casefold", "swapcase"), recase),
     **dict.fromkeys(("center", "ljust", "rjust", "zfill"), pad),
     **dict.fromkeys(("format", "format_map"), formatting),
+    "partition": partition,
+    "rpartition": partition_back,
     "split": split,
     "rsplit": split_back,
     "splitlines": lines,

@@ -159,9 +159,11 @@ class _Reading:
         """What the header says of the sequence."""
         try:
             found = json.loads(header)
-            kept = {name: found.pop(name, []) for name in ("oldest", "states", "marked", "kept")}
-        except (ValueError, AttributeError) as error:
+        except (ValueError, RecursionError) as error:
             raise self._damaged("is damaged") from error
+        if not isinstance(found, dict):
+            raise self._damaged("is damaged")
+        kept = {name: found.pop(name, []) for name in ("oldest", "states", "marked", "kept")}
         other = sorted(key for key in wanted if found.get(key) != wanted[key])
         if other:
             said = ", ".join(f"{key} {found.get(key)!r} instead of {wanted[key]!r}" for key in other)

@@ -67,6 +67,7 @@ SILENT = frozenset(
         "discriminator",
     }
 )
+MAX_NESTING = 110  # levels of JSON that llguidance reads, less those of a call around them
 PLAIN: dict[object, str] = {
     str: "string",
     int: "integer",
@@ -116,9 +117,22 @@ def _parts(schema: object, path: str, depth: int) -> Iterator[tuple[str, Mapping
             yield from _parts(value, place, depth + 1)
 
 
+def depth_of(value: object) -> int:
+    """Levels of nested lists and objects, as far as MAX_NESTING + 1."""
+    level, depth = [value], 0
+    while (level := [each for each in level if isinstance(each, Mapping | list | tuple)]) and depth <= MAX_NESTING:
+        children = [child for each in level for child in (each.values() if isinstance(each, Mapping) else each)]
+        level, depth = list({id(child): child for child in children}.values()), depth + 1
+    return depth
+
+
 def as_json(schema: object) -> str:
     """A checked schema as JSON text. Raises SchemaError."""
     try:
+        if depth_of(schema) > MAX_NESTING:
+            raise SchemaError(
+                f"the schema nests deeper than {MAX_NESTING} levels; give a flatter one, with $defs for what repeats."
+            )
         check(schema)
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
         text.encode()  # lone surrogates are no JSON

@@ -294,6 +294,19 @@ def test_a_deep_schema_is_refused() -> None:
         schema_check(schema)
 
 
+@pytest.mark.parametrize("levels", [100, 111, 200, 5000])
+def test_values_nested_deeper_than_the_parser_reads_are_refused_by_name(model: edgellm.Model, levels: int) -> None:
+    deep: Any = 1
+    for _ in range(levels):
+        deep = [deep]
+    for schema in ({"const": deep}, {"enum": [deep]}, {"type": "integer", "default": deep}):
+        if levels <= 100:
+            assert model.generate("hello", schema=schema, max_tokens=2).text
+        else:
+            with pytest.raises(SchemaError, match="deeper"):
+                model.generate("hello", schema=schema, max_tokens=2)
+
+
 def test_log_probabilities(model: edgellm.Model) -> None:
     with model.stream("hello", max_tokens=6, logprobs=3, seed=0) as stream:
         pieces = list(stream)

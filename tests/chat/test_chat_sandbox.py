@@ -285,3 +285,11 @@ def test_threads_render_side_by_side() -> None:
     with ThreadPoolExecutor(8) as pool:
         texts = list(pool.map(lambda i: template.render([{"role": "user", "content": str(i)}]).text, range(100)))
     assert [text.split("|>")[1].split("</s>")[0] for text in texts] == [str(i) for i in range(100)]
+
+
+@pytest.mark.parametrize("cut", ["t.partition('x')", "t.rpartition('x')", "t.split('x')", "t.rsplit('x')", "t.splitlines()"])
+def test_texts_within_what_methods_return_are_charged(cut: str) -> None:
+    """Each of them has the text once more, 4 MB in all."""
+    source = "{% set t='\\n' ~ '\U0001f600' * 1000000 %}{% for i in range(9999) %}{% set q = " + cut + " %}{% endfor %}"
+    with pytest.raises(TemplateError, match="too many and too long texts"):
+        ChatTemplate(source).render([{"role": "user", "content": "x"}])

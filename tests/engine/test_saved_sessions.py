@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from fake_backend import toys
 from tiny_models import tiny_model
 
+from edgellm.engine.saved_session import HEAD
 from edgellm.errors import SessionError
 from edgellm.sampling import SamplingKeywords
 
@@ -47,6 +49,22 @@ def test_an_empty_session_and_one_that_is_written(path: Path, tmp_path: Path) ->
         wanted = [piece.token_id for piece in stream]
         resumed = model.resume(tmp_path / "s").generate([*PROMPT, stream.result.token_ids[0]], max_tokens=8, **GREEDY)
         assert list(resumed.token_ids) == wanted
+
+
+@pytest.mark.parametrize(
+    "header", [b"[]", b'"a"', b"5", b"null", b"[" * 1500 + b"]" * 1500, b'{"a":' * 3000 + b"1" + b"}" * 3000, b"\xff"]
+)
+def test_a_header_that_is_no_object_is_told(path: Path, tmp_path: Path, header: bytes) -> None:
+    with toys().load(path, context=32) as model, model.session() as session:
+        session.generate(PROMPT, max_tokens=2, **GREEDY)
+        session.save(tmp_path / "s")
+        data = (tmp_path / "s").read_bytes()[:-32]
+        magic, version, n_header, n_ids, n_state = HEAD.unpack(data[: HEAD.size])
+        head = HEAD.pack(magic, version, len(header), n_ids, n_state)
+        body = head + header + data[HEAD.size + n_header :]
+        (tmp_path / "s").write_bytes(body + hashlib.sha256(body).digest())
+        with pytest.raises(SessionError, match="is damaged"):
+            model.resume(tmp_path / "s")
 
 
 @pytest.mark.parametrize("size", [8, 512])
