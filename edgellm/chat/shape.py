@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, Literal, NamedTuple  # Any: JSON
 
-from edgellm.chat.parsers import find_format
+from edgellm.chat.families import find_format
 from edgellm.chat.provenance import Text, joined
 from edgellm.chat.soft_switch import with_soft_switch
 from edgellm.chat.templates import REASONING, ChatTemplate, Message, Rendered

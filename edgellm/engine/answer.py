@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.chat import ThinkingSplitter
-from edgellm.chat.parsers import CallSplitter
+from edgellm.chat.families import CallSplitter
 from edgellm.chat.tools import ToolCall
 from edgellm.engine.context_policy import Visible
 from edgellm.engine.conversation import Home, Logits

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgellm.chat.parsers import harmony, with_form
+from edgellm.chat.families import harmony, with_form
 from edgellm.chat.thinking import HARMONY, THINK, Marks
 from edgellm.engine.form import Form, check_grammar, marks_in
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers import CallSplitter, Format, find_format, tool_grammar, unknown_mark
+from edgellm.chat.families import CallSplitter, Format, find_format, tool_grammar, unknown_mark
 from edgellm.chat.schemas import arguments_schema, check_keywords
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate, Message

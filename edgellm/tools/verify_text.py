@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgellm.chat import ChatTemplate, shape_of, template_variants
-from edgellm.chat.parsers import unknown_mark
+from edgellm.chat.families import unknown_mark
 from edgellm.errors import EdgeError, NoTokenizer
 from edgellm.formats.gguf import GGUFFile
 from edgellm.tokenizer import Tokenizer, build_tokenizer

@@ -10,7 +10,7 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.chat.channels import ChannelSplitter, splitter_of
-from edgellm.chat.parsers import CallSplitter, find_format
+from edgellm.chat.families import CallSplitter, find_format
 from edgellm.chat.tools import Tool
 
 THOUGHT = "<|channel|>analysis<|message|>Hm, 1 < 2."

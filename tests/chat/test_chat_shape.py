@@ -11,7 +11,7 @@ import pytest
 from vocabulary_cases import bpe_metadata, with_tokens
 
 from edgellm.chat import ChatTemplate, encode_chat
-from edgellm.chat.parsers import CallSplitter, find_format
+from edgellm.chat.families import CallSplitter, find_format
 from edgellm.chat.shape import Shape
 from edgellm.chat.tools import Tool
 from edgellm.engine.tools import toolbox

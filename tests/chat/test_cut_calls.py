@@ -15,8 +15,8 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.chat import ChatTemplate
-from edgellm.chat.parsers import CallSplitter, _format, pythonic
-from edgellm.chat.parsers._tags import Tags
+from edgellm.chat.families import CallSplitter, _format, pythonic
+from edgellm.chat.families._tags import Tags
 from edgellm.chat.tools import Call, Tool, ToolCall
 
 TOOLS = [

@@ -10,9 +10,9 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.parsers import find_format, tool_grammar
-from edgellm.chat.parsers._format import literal
-from edgellm.chat.parsers.gigachat import HEAD, NEXT, ROLE
+from edgellm.chat.families import find_format, tool_grammar
+from edgellm.chat.families._format import literal
+from edgellm.chat.families.gigachat import HEAD, NEXT, ROLE
 from edgellm.chat.tools import Tool
 
 TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role + '<|role_sep|>\n' }}{{ m.content }}\

@@ -10,8 +10,8 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.chat import ChatTemplate, shape_of
-from edgellm.chat.parsers import find_format, tool_grammar
-from edgellm.chat.parsers._format import literal
+from edgellm.chat.families import find_format, tool_grammar
+from edgellm.chat.families._format import literal
 from edgellm.chat.tools import Tool
 from edgellm.engine.tools import toolbox
 

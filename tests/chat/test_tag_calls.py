@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from edgellm.chat import ChatTemplate
-from edgellm.chat.parsers import CallSplitter, find_format, tool_grammar
-from edgellm.chat.parsers._format import literal
+from edgellm.chat.families import CallSplitter, find_format, tool_grammar
+from edgellm.chat.families._format import literal
 from edgellm.chat.shape import Shape
 from edgellm.chat.tools import Tool
 from edgellm.errors import SchemaError

@@ -14,7 +14,7 @@ from call_formats import BY_NAME, MARKS, TEMPLATE, TOOLS, Begins, dsml, split, t
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.chat.parsers import CallSplitter, _format, command, deepseek, find_format, kimi, unknown_mark
+from edgellm.chat.families import CallSplitter, _format, command, deepseek, find_format, kimi, unknown_mark
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall

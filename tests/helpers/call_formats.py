@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.chat.parsers import FORMATS, CallSplitter
+from edgellm.chat.families import FORMATS, CallSplitter
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
 from edgellm.sampling import Processor

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from edgellm.chat.parsers import mistral
-from edgellm.chat.parsers._format import Format
+from edgellm.chat.families import mistral
+from edgellm.chat.families._format import Format
 from edgellm.chat.tools import Call
 
 

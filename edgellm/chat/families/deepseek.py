@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
-from edgellm.chat.parsers._headed import headed
+from edgellm.chat.families._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._headed import headed
 from edgellm.chat.tools import Call, Tool
 
 OPEN, BEGIN, SEPARATOR, END, CLOSE = MARKERS = (

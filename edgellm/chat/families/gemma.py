@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, Mark, counted, named
-from edgellm.chat.parsers._gemma_grammar import body_between
+from edgellm.chat.families._format import Format, Mark, counted, named
+from edgellm.chat.families._gemma_grammar import body_between
 from edgellm.chat.tools import Call, Tool
 
 HEAD = r"\s*call:(%s)\s*(?=\{)"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
-from edgellm.chat.parsers._headed import headed
+from edgellm.chat.families._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._headed import headed
 from edgellm.chat.tools import Tool, ToolCall
 
 BEGIN, ARGUMENTS, END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._reading import Cut
+from edgellm.chat.families._reading import Cut
 from edgellm.chat.schemas import arguments_schema, moved
 from edgellm.chat.tools import JSON_OPTIONS, Call, Tool, ToolCall, is_finite
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgellm.chat.parsers import _lists, hermes
-from edgellm.chat.parsers._format import ANY_TEXT, Format, Mark, literal
+from edgellm.chat.families import _lists, hermes
+from edgellm.chat.families._format import ANY_TEXT, Format, Mark, literal
 from edgellm.chat.tools import Call, Tool
 
 ROLE, NEXT = "<|role_sep|>\n", "<|message_sep|>\n\n"  # control tokens, with their new lines or without them

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, Mark, inline, literal
-from edgellm.chat.parsers._reading import Cut, decoded, skipped
-from edgellm.chat.parsers._tags import check_end
-from edgellm.chat.parsers._texts import SILENT, text_terminal
+from edgellm.chat.families._format import Format, Mark, inline, literal
+from edgellm.chat.families._reading import Cut, decoded, skipped
+from edgellm.chat.families._tags import check_end
+from edgellm.chat.families._texts import SILENT, text_terminal
 from edgellm.chat.schemas import Schema, variants
 from edgellm.chat.tools import Call, Tool
 from edgellm.errors import SchemaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from edgellm.chat.parsers._format import Format, Mark, inline
+from edgellm.chat.families._format import Format, Mark, inline
 from edgellm.chat.tools import Call, Tool, call_of
 
 

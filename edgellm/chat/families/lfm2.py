@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgellm.chat.parsers import pythonic
-from edgellm.chat.parsers._format import Format, Mark
+from edgellm.chat.families import pythonic
+from edgellm.chat.families._format import Format, Mark
 from edgellm.chat.tools import Call, Tool
 
 

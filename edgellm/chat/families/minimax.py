@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgellm.chat.parsers._format import Format
-from edgellm.chat.parsers._tags import COST, Tags
+from edgellm.chat.families._format import Format
+from edgellm.chat.families._tags import COST, Tags
 
 TAGS = Tags('<invoke name="{}">\n', '<parameter name="{}">', "</parameter>\n", "</invoke>\n", several=True)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgellm.chat.parsers import _lists
-from edgellm.chat.parsers._format import Format, Mark
-from edgellm.chat.parsers._reading import skipped
+from edgellm.chat.families import _lists
+from edgellm.chat.families._format import Format, Mark
+from edgellm.chat.families._reading import skipped
 from edgellm.chat.tools import Call, Tool
 
 PLUGIN = "<|plugin|>"

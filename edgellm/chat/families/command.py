@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any  # Any: JSON
 
 from edgellm.chat.answer_marks import RESPONSE_TOKENS, TEXT_TOKENS
-from edgellm.chat.parsers._format import Format, Mark, inline
-from edgellm.chat.parsers._lists import parse_one
+from edgellm.chat.families._format import Format, Mark, inline
+from edgellm.chat.families._lists import parse_one
 from edgellm.chat.tools import Call, Tool, call_of
 
 BLANKS = "BLANKS: /[ \\n]{1,9}/"

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.parsers._format import Format, Mark, inline, literal, named, with_form
+from edgellm.chat.families._format import Format, Mark, inline, literal, named, with_form
 from edgellm.chat.tools import Call, Tool
 
 # The recipient stands in the channel's header, or in the role's before it.

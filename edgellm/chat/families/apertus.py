@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, Mark, inline
-from edgellm.chat.parsers._lists import listed, parse_one
+from edgellm.chat.families._format import Format, Mark, inline
+from edgellm.chat.families._lists import listed, parse_one
 from edgellm.chat.tools import Call, Tool
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.parsers import _lists, granite
-from edgellm.chat.parsers._format import Format
-from edgellm.chat.parsers._reading import Cut, decoded, skipped
+from edgellm.chat.families import _lists, granite
+from edgellm.chat.families._format import Format
+from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.tools import Call, Tool, call_of
 
 PHI_OPENER = "<|tool_call|>"

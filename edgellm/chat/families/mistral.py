@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
-from edgellm.chat.parsers._headed import headed
-from edgellm.chat.parsers._lists import parse_one
+from edgellm.chat.families._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._headed import headed
+from edgellm.chat.families._lists import parse_one
 from edgellm.chat.tools import Call, Tool, call_of
 
 NAMED = r"\s*(?:\[TOOL_CALLS\])?\s*(%s)(?:\[CALL_ID\][^\[]*)?\[ARGS\]\s*"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Mark, inline, literal
-from edgellm.chat.parsers._texts import SILENT, text_terminal
+from edgellm.chat.families._format import Mark, inline, literal
+from edgellm.chat.families._texts import SILENT, text_terminal
 from edgellm.chat.schemas import resolved, variants
 from edgellm.chat.tools import Tool
 

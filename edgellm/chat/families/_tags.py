@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Mark, counted, inline, literal
-from edgellm.chat.parsers._reading import Cut, decoded, skipped
-from edgellm.chat.parsers._texts import text_terminal
-from edgellm.chat.parsers.pythonic import value_of
+from edgellm.chat.families._format import Mark, counted, inline, literal
+from edgellm.chat.families._reading import Cut, decoded, skipped
+from edgellm.chat.families._texts import text_terminal
+from edgellm.chat.families.pythonic import value_of
 from edgellm.chat.schemas import Schema, variants
 from edgellm.chat.tools import Call, Tool
 from edgellm.errors import SchemaError

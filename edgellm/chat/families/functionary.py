@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.parsers._format import Format, Mark, inline, literal, named
+from edgellm.chat.families._format import Format, Mark, inline, literal, named
 from edgellm.chat.tools import Call, Tool
 
 

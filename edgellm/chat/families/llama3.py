@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgellm.chat.parsers._format import Format, Mark, inline
-from edgellm.chat.parsers._reading import decoded
+from edgellm.chat.families._format import Format, Mark, inline
+from edgellm.chat.families._reading import decoded
 from edgellm.chat.tools import Call, Tool, call_of
 
 TAG = "<|python_tag|>"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Format, Mark, any_of, counted, inline, literal, named
-from edgellm.chat.parsers._reading import Cut, skipped
+from edgellm.chat.families._format import Format, Mark, any_of, counted, inline, literal, named
+from edgellm.chat.families._reading import Cut, skipped
 from edgellm.chat.schemas import variants
 from edgellm.chat.tools import Call, Tool
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgellm.chat.parsers._format import Format
-from edgellm.chat.parsers._tags import COST, Tags
+from edgellm.chat.families._format import Format
+from edgellm.chat.families._tags import COST, Tags
 
 TAGS = Tags("{}\n", "<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", before="")
 CLOSE_TAGS = Tags("{}", "<arg_key>{}</arg_key><arg_value>", "</arg_value>", before="")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import literal
+from edgellm.chat.families._format import literal
 
 ANY = "(.|\\n)*"
 SILENT = frozenset(

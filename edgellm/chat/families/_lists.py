@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any  # Any: JSON
 
-from edgellm.chat.parsers._format import Mark, inline
-from edgellm.chat.parsers._reading import Cut, decoded, skipped
+from edgellm.chat.families._format import Mark, inline
+from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.tools import Call, Tool, call_of
 
 BETWEEN = ", \t\r\n"

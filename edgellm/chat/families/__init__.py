@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from edgellm.chat.parsers import (
+from edgellm.chat.families import (
     apertus,
     command,
     deepseek,
@@ -29,7 +29,7 @@ from edgellm.chat.parsers import (
     recipients,
     seed,
 )
-from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain, with_form
+from edgellm.chat.families._format import ANY_TEXT, CallSplitter, Format, Mark, literal, plain, with_form
 from edgellm.chat.tools import Tool
 
 __all__ = ["FORMATS", "CallSplitter", "Format", "Mark", "find_format", "tool_grammar", "unknown_mark", "with_form"]

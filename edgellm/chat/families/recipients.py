@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgellm.chat.parsers._format import ANY_TEXT, CallSplitter, Format, Mark, inline, literal, named
+from edgellm.chat.families._format import ANY_TEXT, CallSplitter, Format, Mark, inline, literal, named
 from edgellm.chat.tools import Call, Tool, ToolCall
 
 OPEN, ALL = ">>>", "all\n"

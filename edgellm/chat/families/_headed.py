@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar  # Any: JSON
 
-from edgellm.chat.parsers._reading import Cut, decoded, skipped
+from edgellm.chat.families._reading import Cut, decoded, skipped
 from edgellm.chat.tools import Call, ToolCall
 
 Found = TypeVar("Found", Call, ToolCall)
