@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from edgellm.api.async_ import AsyncStream
+    from edgellm.api.load import load, load_tokenizer
+    from edgellm.api.model import Model
+    from edgellm.api.records import Event, Generation, ModelInfo, Piece, Stats
+    from edgellm.api.session import Session
+    from edgellm.api.stream import Stream
     from edgellm.chat.tools import ToolCall
-    from edgellm.engine.async_ import AsyncStream
-    from edgellm.engine.load import load, load_tokenizer
-    from edgellm.engine.model import Model
-    from edgellm.engine.records import Event, Generation, ModelInfo, Piece, Stats
-    from edgellm.engine.session import Session
-    from edgellm.engine.stream import Stream
     from edgellm.errors import (
         BackendError,
         BadAlignment,
@@ -103,18 +103,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "load": "edgellm.engine.load",
-    "load_tokenizer": "edgellm.engine.load",
-    "Model": "edgellm.engine.model",
-    "Event": "edgellm.engine.records",
-    "Generation": "edgellm.engine.records",
-    "ModelInfo": "edgellm.engine.records",
-    "Piece": "edgellm.engine.records",
-    "Session": "edgellm.engine.session",
-    "Stats": "edgellm.engine.records",
-    "Stream": "edgellm.engine.stream",
+    "load": "edgellm.api.load",
+    "load_tokenizer": "edgellm.api.load",
+    "Model": "edgellm.api.model",
+    "Event": "edgellm.api.records",
+    "Generation": "edgellm.api.records",
+    "ModelInfo": "edgellm.api.records",
+    "Piece": "edgellm.api.records",
+    "Session": "edgellm.api.session",
+    "Stats": "edgellm.api.records",
+    "Stream": "edgellm.api.stream",
     "ToolCall": "edgellm.chat.tools",
-    "AsyncStream": "edgellm.engine.async_",
+    "AsyncStream": "edgellm.api.async_",
     "SamplingOptions": "edgellm.sampling",
 }
 

@@ -75,10 +75,12 @@ def report(before: dict[str, Any], now: dict[str, Any]) -> int:
 def child() -> None:
     """Reads a request on stdin, prints a hash per file, thread count, KV type and run; files that cannot be run are left out."""
     import edgellm
-    import edgellm.engine.load as load_module
 
     assert Path(edgellm.__file__).is_relative_to(Path.cwd()), f"{edgellm.__file__} is not of the checkout {Path.cwd()}"
-    load_module.SMALL_MODEL = 0  # several threads also where the model is too small to gain by them
+    edgellm.load  # noqa: B018  # imports the modules that hold the constant
+    for name, module in sys.modules.items():
+        if name.startswith("edgellm.") and hasattr(module, "SMALL_MODEL"):
+            vars(module)["SMALL_MODEL"] = 0  # several threads also where the model is too small to gain by them
     request, found = json.load(sys.stdin), dict[str, str]()
     for file in request["files"]:
         for threads in request["threads"]:

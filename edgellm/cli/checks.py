@@ -38,7 +38,7 @@ def context_policy(context: typer.Context, parameter: typer.CallbackParam, value
     """--context-policy: a name that there is."""
     if value is None or context.resilient_parsing:
         return value
-    from edgellm.engine.context_policy import POLICIES
+    from edgellm.api.context_policy import POLICIES
 
     if value not in POLICIES:
         raise OptionError(f"{flag(parameter)} {value}: give {', '.join(POLICIES[:-1])} or {POLICIES[-1]}")

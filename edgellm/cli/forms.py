@@ -21,7 +21,7 @@ def form(schema: str | None, choices: str | None, regex: str | None, grammar: Pa
     if grammar is not None:
         found["grammar"] = _read("--grammar", grammar)
     if found:
-        from edgellm.engine.form import find_form
+        from edgellm.api.form import find_form
 
         find_form(found)
     return found

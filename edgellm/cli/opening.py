@@ -12,7 +12,7 @@ from edgellm.cli.terminal.progress import ProgressLine
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
-    from edgellm.engine.model import Model
+    from edgellm.api.model import Model
 
 
 def check(name: str) -> None:

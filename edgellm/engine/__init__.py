@@ -1,1 +1,1 @@
-"""Loading a model and generating with it."""
+"""Requests from any thread, scheduled and computed in shared steps."""

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.arch import load_graph
-from edgellm.engine.context import check_learned
 from edgellm.errors import NumericError, OptionError, Unsupported
 from edgellm.graph import Graph, Node
+from edgellm.loading.context import check_learned
 from edgellm.ops import OPS
 from edgellm.ops.dense import learned_positions
 from edgellm.reference import Reference

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.api.model import Model
+from edgellm.bench.logits import rows_at_once, text_logits
 from edgellm.checkpoints.opening import open_model
-from edgellm.engine.logits import rows_at_once, text_logits
-from edgellm.engine.model import Model
 from edgellm.errors import BadHParam, NumericError, OptionError
 from edgellm.hparams import architecture_of
 from edgellm.tools.kl import Divergence, Divergences

@@ -11,8 +11,8 @@ import sys
 import time
 
 import edgellm
-from edgellm.engine.batched import measure
-from edgellm.engine.measure import bytes_of_token
+from edgellm.bench.batched import measure
+from edgellm.bench.measure import bytes_of_token
 
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 

@@ -15,7 +15,7 @@ from tiny_models import tiny_model
 from waiting import auntil, until
 
 import edgellm
-from edgellm.engine.async_worker import AHEAD
+from edgellm.api.async_worker import AHEAD
 
 OPTIONS: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
 

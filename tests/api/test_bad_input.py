@@ -18,9 +18,9 @@ from fake_backend import toys
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.engine.chat_options import ChatKeywords
-from edgellm.engine.context_policy import ContextPolicy
-from edgellm.engine.generation_options import GenerationKeywords
+from edgellm.api.chat_options import ChatKeywords
+from edgellm.api.context_policy import ContextPolicy
+from edgellm.api.generation_options import GenerationKeywords
 from edgellm.errors import EdgeError, OptionError, SchemaError, SessionError, TemplateError
 
 NO_WINDOWS = pytest.mark.skipif(os.name == "nt", reason="its names may have lone surrogates")

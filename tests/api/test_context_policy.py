@@ -10,7 +10,7 @@ from fake_backend import Loader, references, toys
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.engine.context_policy import POLICIES
+from edgellm.api.context_policy import POLICIES
 from edgellm.errors import ContextFull, OptionError
 
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}

@@ -18,9 +18,9 @@ from variants import GOLD, fingerprint, tokens
 
 import edgellm
 from edgellm import Model
+from edgellm.api.embed import compute
 from edgellm.arch import load_graph
 from edgellm.backends.cpu import system
-from edgellm.engine.embed import compute
 from edgellm.errors import ContextFull, NoTokenizer, NumericError, OptionError, Unsupported
 from edgellm.formats.gguf import open_gguf
 from edgellm.graph import KVSpec
@@ -37,7 +37,7 @@ POOLINGS = {"mean": 1, "cls": 2, "last": 3, "rank": 4}
 
 @pytest.fixture(autouse=True)
 def threads_for_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgellm.engine.load.SMALL_MODEL", 0)
+    monkeypatch.setattr("edgellm.api.load.SMALL_MODEL", 0)
 
 
 def texts(lengths: tuple[int, ...] = LENGTHS, n_vocab: int = 96) -> list[npt.NDArray[np.int32]]:

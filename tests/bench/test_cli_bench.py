@@ -69,7 +69,7 @@ class Loader:
 def loader(monkeypatch: pytest.MonkeyPatch) -> Loader:
     monkeypatch.setattr("edgellm.backends.cpu.bandwidth.ReadProbe", FakeProbe)
     monkeypatch.setattr(FakeModel, "engine", FakeEngine(), raising=False)
-    monkeypatch.setattr("edgellm.engine.measure.where_time_goes", where_time_goes)
+    monkeypatch.setattr("edgellm.bench.measure.where_time_goes", where_time_goes)
     monkeypatch.setattr(FakeModel, "n_vocab", 32, raising=False)
     made = Loader()
     monkeypatch.setattr(opening, "open_model", made)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from call_formats import BY_NAME, MARKS, TOOLS, dsml, template
 
+from edgellm.api.form import check_grammar
+from edgellm.api.tools import toolbox
 from edgellm.chat.families import CallSplitter, tool_grammar
 from edgellm.chat.families._format import literal
 from edgellm.chat.tools import Tool, ToolCall
-from edgellm.engine.form import check_grammar
-from edgellm.engine.tools import toolbox
 from edgellm.errors import SchemaError
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from vocabulary_cases import bpe_metadata, with_tokens
 
+from edgellm.api.tools import toolbox
 from edgellm.chat import ChatTemplate, encode_chat
 from edgellm.chat.families import CallSplitter, find_format
 from edgellm.chat.shape import Shape
 from edgellm.chat.tools import Tool
-from edgellm.engine.tools import toolbox
 from edgellm.errors import OptionError, TemplateError
 from edgellm.tokenizer import build_tokenizer
 

@@ -12,7 +12,7 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
-from edgellm.engine.loops import repeats
+from edgellm.api.loops import repeats
 from edgellm.errors import OptionError
 from edgellm.sampling.constraint import Mask, allowed_ids
 from edgellm.sampling.free_thinking import FreeThinking, ThinkingTokens

@@ -9,11 +9,11 @@ import pytest
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.api.tools import toolbox
 from edgellm.chat import ChatTemplate, shape_of
 from edgellm.chat.families import find_format, tool_grammar
 from edgellm.chat.families._format import literal
 from edgellm.chat.tools import Tool
-from edgellm.engine.tools import toolbox
 
 TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}:
 {% if m.role == 'assistant' %}{% if m.content %}{{ '>>>all\n' + m.content }}{% endif %}{% for c in m.tool_calls %}\

@@ -14,12 +14,12 @@ from call_formats import BY_NAME, MARKS, TEMPLATE, TOOLS, Begins, dsml, split, t
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.api.records import Generation
+from edgellm.api.tools import run_rounds, toolbox
 from edgellm.chat.families import CallSplitter, _format, command, deepseek, find_format, kimi, unknown_mark
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate
 from edgellm.chat.tools import Tool, ToolCall
-from edgellm.engine.records import Generation
-from edgellm.engine.tools import run_rounds, toolbox
 from edgellm.errors import OptionError, SchemaError, TemplateError
 from edgellm.tokenizer import StreamDecoder
 

@@ -19,11 +19,11 @@ from tiny_models import tiny_model
 from edgellm import folders
 from edgellm.backends.base import BackendOptions
 from edgellm.backends.cpu import system
+from edgellm.bench import doctor
 from edgellm.catalogue import importing, machine
 from edgellm.catalogue.importing import import_model
 from edgellm.catalogue.names import resolve
 from edgellm.cli import app
-from edgellm.engine import doctor
 from edgellm.errors import Unreadable
 
 Captured = pytest.CaptureFixture[str]
@@ -231,7 +231,7 @@ def test_fit_of_a_file_and_of_the_hub(server: LocalHub, model: Path, home: Path,
 
 
 def test_fit_of_what_does_not_fit(model: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgellm.engine.fit.memory", lambda: machine.Memory(1 << 20))
+    monkeypatch.setattr("edgellm.bench.fit.memory", lambda: machine.Memory(1 << 20))
     out = run(capsys, "fit", str(model))[0]
     assert "(no)" in out and "It does not fit" in out and "tokens/s" not in out
     strange = tiny_model(model.parent / "s.gguf", "llama", metadata={"general.architecture": "mamba"})
@@ -250,7 +250,7 @@ def test_fit_lists_the_catalogue(capsys: Captured) -> None:
 
 
 def test_fit_lists_what_cannot_be_run_last(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgellm.engine.fit.names", lambda: ["llama", "qwen3"])
+    monkeypatch.setattr("edgellm.bench.fit.names", lambda: ["llama", "qwen3"])
     listed = json.loads(run(capsys, "fit", "--no-timing", "--json")[0])
     later = [one["fits"] == "not yet" for one in listed]
     assert later == sorted(later) and any(later) and not all(later)
@@ -268,7 +268,7 @@ def test_fit_says_the_same_memory_in_the_table_and_alone(capsys: Captured) -> No
 
 def test_fit_of_a_tiny_model_uses_one_thread_as_load_does(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from edgellm.backends import HOST
-    from edgellm.engine import speed_probe
+    from edgellm.bench import speed_probe
     from edgellm.formats.gguf import open_gguf
 
     used, prepare = [], HOST.prepare

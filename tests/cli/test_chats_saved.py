@@ -18,6 +18,8 @@ from fake_backend import toys
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.api import session_store
+from edgellm.api.session_store import Record, SessionStore, budget, name_of
 from edgellm.cli import app, opening
 from edgellm.cli.chat import completer
 from edgellm.cli.chat.context_view import used_tokens
@@ -25,8 +27,6 @@ from edgellm.cli.chat.conversation import Conversation
 from edgellm.cli.chat.keeping import Keeper
 from edgellm.cli.chat.resuming import keeper, saved
 from edgellm.cli.chat.slash_commands import carry_out
-from edgellm.engine import session_store
-from edgellm.engine.session_store import Record, SessionStore, budget, name_of
 from edgellm.errors import OptionError, SessionError
 
 OPTIONS: dict[str, Any] = {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
@@ -144,7 +144,7 @@ def json_equal(data: bytes) -> Record:
 @pytest.mark.parametrize("moment", ["x", float("nan"), 1e300, -1e18, None])
 def test_texts_with_impossible_moments_are_damaged(moment: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SessionStore()
-    monkeypatch.setattr("edgellm.engine.session_store.time.time", lambda: moment)
+    monkeypatch.setattr("edgellm.api.session_store.time.time", lambda: moment)
     store.write("odd", Record("m"))
     with pytest.raises(SessionError, match="is damaged; delete it"):
         store.read("odd")

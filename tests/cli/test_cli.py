@@ -19,9 +19,9 @@ from fake_model import FakeModel, FakeStream
 from places import IMPORTED
 from tiny_models import tiny_model
 
+from edgellm.api.records import Generation
 from edgellm.cli import app, opening
 from edgellm.cli.terminal import progress
-from edgellm.engine.records import Generation
 from edgellm.errors import OptionError
 from edgellm.formats.writer import GGUFWriter
 

@@ -19,6 +19,7 @@ from fake_model import FakeModel, FakeStream
 from tiny_models import tiny_model
 
 import edgellm
+from edgellm.api.records import Event
 from edgellm.catalogue import paths, resolve
 from edgellm.cli import app, opening
 from edgellm.cli.chat.completer import complete
@@ -30,7 +31,6 @@ from edgellm.cli.chat.slash_commands import COMMANDS, Leave, Switch, carry_out
 from edgellm.cli.chat.switching import ModelSlot
 from edgellm.cli.state import last_model, private_file, remember_model, state_folder
 from edgellm.cli.terminal import output
-from edgellm.engine.records import Event
 from edgellm.errors import ContextFull, ModelClosed, ModelNotFound, NotEnoughMemory, OptionError
 
 

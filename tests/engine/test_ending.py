@@ -15,7 +15,7 @@ from fake_backend import toys
 from tiny_models import tiny_model
 from waiting import until
 
-from edgellm.engine.logits import text_logits
+from edgellm.bench.logits import text_logits
 from edgellm.errors import BackendError, ModelClosed
 from edgellm.weights import WeightStore
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from edgellm.engine import context as contexts
+from edgellm.api.stop_text import StopText
 from edgellm.engine.prompts import checked_ids
-from edgellm.engine.stop_text import StopText
 from edgellm.engine.task import Task
 from edgellm.engine.turns import Driver, Turns
 from edgellm.errors import OptionError
 from edgellm.graph import KVSpec
+from edgellm.loading import context as contexts
 from edgellm.memory.layout import plan_memory
 from edgellm.memory.sizes import kv_bytes
 

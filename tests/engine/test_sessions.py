@@ -19,7 +19,7 @@ from waiting import until
 
 import edgellm
 from edgellm import Model, Session
-from edgellm.engine.records import PromptRead
+from edgellm.api.records import PromptRead
 from edgellm.errors import NumericError, OptionError, SessionError
 from edgellm.sampling import SamplingKeywords
 

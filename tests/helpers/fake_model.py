@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from edgellm.api.records import Event, Generation, ModelInfo, Stats
 from edgellm.chat.thinking import Thinking, ThinkingSplitter, split_thinking
-from edgellm.engine.records import Event, Generation, ModelInfo, Stats
 from edgellm.errors import OptionError
 from edgellm.sampling import ResolvedOptions, resolve_options
 

@@ -17,12 +17,15 @@ from tiny_models import QUANTS, tiny_model
 
 import edgellm
 from edgellm import folders
+from edgellm.api import load
 from edgellm.arch import load_graph
 from edgellm.backends import HOST
 from edgellm.backends.base import BackendOptions
 from edgellm.backends.cpu.backend import LOOKUP_BYTES
 from edgellm.backends.cpu.executable import CpuExecutable
 from edgellm.backends.cpu.state import CpuState
+from edgellm.bench import fit as fitting
+from edgellm.bench import speed, speed_probe
 from edgellm.catalogue import entries
 from edgellm.catalogue import machine as machines
 from edgellm.catalogue.connection import Limits
@@ -30,12 +33,11 @@ from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.machine import Memory, memory
 from edgellm.catalogue.remote import open_remote
 from edgellm.cli import app
-from edgellm.engine import context as contexts
-from edgellm.engine import estimate, load, speed, speed_probe
-from edgellm.engine import fit as fitting
 from edgellm.errors import DownloadError, FormatError, NotEnoughMemory, OptionError
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.gguf_prefix import Prefix, gguf_from_prefixes
+from edgellm.loading import context as contexts
+from edgellm.loading import estimate
 from edgellm.memory.kv_types import KV_TYPES
 from edgellm.passes import optimise
 from edgellm.synthetic_weights import ProbeWeights, SyntheticWeights
@@ -348,7 +350,7 @@ def test_guesses() -> None:
 
 def test_the_speed_is_measured_once_and_follows_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / speed.FILE
-    monkeypatch.setattr("edgellm.engine.speed.user_cache", lambda: tmp_path)
+    monkeypatch.setattr("edgellm.bench.speed.user_cache", lambda: tmp_path)
     file.write_text(json.dumps({"machine": speed._machine(), "bytes_per_second": 1e10, "reached": []}))
     assert speed.speed() == speed.Speed(1e10, speed.EFFICIENCY)
     for rate in (4.0, 5.0, 6.0):

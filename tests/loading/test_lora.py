@@ -15,12 +15,12 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.arch import load_graph
-from edgellm.engine.adapters import AdaptedWeights, AdapterSets, narrowed
 from edgellm.errors import BadHParam, BadTensorInfo, FormatError, OptionError, SessionError, ShapeMismatch, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.writer import GGUFWriter, NewTensor
+from edgellm.loading.adapters import AdaptedWeights, AdapterSets, narrowed
 from edgellm.passes.lora import SCALES, adaptable
 from edgellm.reference import Reference
 from edgellm.weights import WeightStore

@@ -18,11 +18,11 @@ import edgellm
 from edgellm.backends import HOST
 from edgellm.catalogue.machine import Memory
 from edgellm.cli import app
-from edgellm.engine import estimate, weight_memory
 from edgellm.formats import mapped
 from edgellm.formats.errors import Truncated, Unreadable
 from edgellm.formats.gguf import GGUFFile, open_gguf
 from edgellm.formats.mapped import MappedFile
+from edgellm.loading import estimate, weight_memory
 
 GREEDY = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
 LOCKS = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/smaps")

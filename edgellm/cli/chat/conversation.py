@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from edgellm.engine.records import Event
+from edgellm.api.records import Event
 from edgellm.errors import ContextFull, OptionError
 
 if TYPE_CHECKING:
+    from edgellm.api.generation_options import PromptProgress
+    from edgellm.api.model import Model
+    from edgellm.api.records import Generation
+    from edgellm.api.session import Session
+    from edgellm.api.stream import Stream
     from edgellm.cli.chat.keeping import Keeper
-    from edgellm.engine.generation_options import PromptProgress
-    from edgellm.engine.model import Model
-    from edgellm.engine.records import Generation
-    from edgellm.engine.session import Session
-    from edgellm.engine.stream import Stream
     from edgellm.sampling import ResolvedOptions, SamplingKeywords
 
 Settings = dict[str, Any]  # Any: options of Model.chat, of many types

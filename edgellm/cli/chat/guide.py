@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgellm.engine.model import Model
+    from edgellm.api.model import Model
 
 NO_SYSTEM = "(system prompts have no effect on the guide: it was not made for them)"
 BIGGER = "`edgellm pull qwen3-0.6b`, then `edgellm chat qwen3-0.6b`."

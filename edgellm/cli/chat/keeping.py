@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from edgellm.api.session_store import Held, Record, SessionStore, name_of
 from edgellm.cli.terminal.output import say
-from edgellm.engine.session_store import Held, Record, SessionStore, name_of
 from edgellm.errors import EdgeError, OptionError, SessionError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from edgellm.cli.terminal.screen import columns, understands_escapes
 from edgellm.errors import ContextFull, EdgeError
 
 if TYPE_CHECKING:
-    from edgellm.engine.records import Event, Generation
+    from edgellm.api.records import Event, Generation
 
 CUT = {
     "length": "/set n sets another limit",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple  # Any: options of load()
 from edgellm.errors import OptionError, SessionError
 
 if TYPE_CHECKING:
+    from edgellm.api.session_store import Record
     from edgellm.cli.chat.conversation import Conversation
-    from edgellm.engine.session_store import Record
 
 
 class Before(NamedTuple):
@@ -27,7 +27,7 @@ class Before(NamedTuple):
 
 def saved(last: bool, name: str | None) -> Before | None:
     """The chat of --continue or --resume, None without either. Raises SessionError, OptionError."""
-    from edgellm.engine.session_store import SessionStore
+    from edgellm.api.session_store import SessionStore
 
     if not last and name is None:
         return None
@@ -47,8 +47,8 @@ def keeper(chat: Conversation, before: Before | None, *, most: int) -> Iterator[
 
     `most`: bytes that the states of all sessions may take, 0 for a chat that is not saved.
     """
+    from edgellm.api.session_store import SessionStore
     from edgellm.cli.chat.keeping import Keeper
-    from edgellm.engine.session_store import SessionStore
 
     kept = Keeper(SessionStore(), most)
     if before is not None:

@@ -83,7 +83,7 @@ def _draft(text: str) -> str:
 
 
 def _policy(text: str) -> str:
-    from edgellm.engine.context_policy import check_policy
+    from edgellm.api.context_policy import check_policy
 
     try:
         return check_policy(text)

@@ -16,7 +16,7 @@ from edgellm.cli.terminal.screen import columns
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
-    from edgellm.engine.records import Event
+    from edgellm.api.records import Event
 
 INDENT = 20  # columns of the names in a list
 HELP = {  # topics beside the commands

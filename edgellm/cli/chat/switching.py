@@ -16,7 +16,7 @@ from edgellm.cli.terminal.output import say
 from edgellm.errors import BackendError, EdgeError, ModelNotFound, NotEnoughMemory, OptionError
 
 if TYPE_CHECKING:
-    from edgellm.engine.model import Model
+    from edgellm.api.model import Model
 
 BUNDLED = "which comes with edgellm"  # why the guide was taken
 

@@ -11,7 +11,7 @@ from edgellm.cli.terminal.progress import ProgressLine
 from edgellm.cli.terminal.table import table
 
 if TYPE_CHECKING:
-    from edgellm.engine.batched import Batched
+    from edgellm.bench.batched import Batched
 
 HEAD = ("PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s", "T s", "S t/s")
 OPTIONAL = (3, 8, 4, 6)  # columns that a narrow terminal leaves out, the first first
@@ -32,8 +32,8 @@ def batched(
     """Measure every combination, the median of the repetitions of each, and print them. `profile`: where the time goes of a step
     with a token of each conversation, after their prompts.
     """
+    from edgellm.bench.batched import check_profiled, measure, profiled
     from edgellm.cli.opening import open_model
-    from edgellm.engine.batched import check_profiled, measure, profiled
 
     rows: list[Batched] = []
     reports: list[dict[str, Any]] = []

@@ -18,8 +18,8 @@ from edgellm.cli.terminal.table import line_width, wrapped
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
+    from edgellm.api.model import Model
     from edgellm.cli.commands.measuring import Read, Test
-    from edgellm.engine.model import Model
 
 SMALLEST_CONTEXT = 64  # for tests of a few tokens: room for the sinks
 PAIR = 2
@@ -70,9 +70,9 @@ def bench(
     With --parallel, as in llama-batched-bench: N conversations are batched, with prompts of -p tokens and -n generated
     tokens each. S_PP and S_TG are total tokens/s over all conversations, from the median repetition.
     """
+    from edgellm.bench.measure import machine
+    from edgellm.bench.speed import remember
     from edgellm.cli.commands.measuring import rows
-    from edgellm.engine.measure import machine
-    from edgellm.engine.speed import remember
 
     if r is not None and r < 1:
         raise OptionError(f"-r {r}: give at least one repetition")
@@ -170,7 +170,7 @@ def _several(
 @contextlib.contextmanager
 def _reading(model: Model, wanted: bool) -> Iterator[Read | None]:
     """What measures a streaming read with the model's threads; None where that says nothing, or is not asked for."""
-    from edgellm.engine.measure import read_probe
+    from edgellm.bench.measure import read_probe
 
     probe = read_probe(model) if wanted else None
     if probe is None:

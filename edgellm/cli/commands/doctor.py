@@ -23,7 +23,7 @@ def doctor(
     edgellm doctor --json
     """
     from edgellm.backends.base import Finding
-    from edgellm.engine.doctor import examine
+    from edgellm.bench.doctor import examine
 
     with ProgressLine("looking around"):
         findings = examine(timing=timing)

@@ -13,7 +13,7 @@ from edgellm.cli import options
 from edgellm.errors import ContextFull, NumericError, OptionError
 
 if TYPE_CHECKING:
-    from edgellm.engine.embed import Vectors
+    from edgellm.api.embed import Vectors
 
 
 def embed(

@@ -11,7 +11,7 @@ from edgellm.cli.terminal.progress import ProgressLine
 from edgellm.errors import DownloadError, ModelNotFound
 
 if TYPE_CHECKING:
-    from edgellm.engine.fit import Fit, Guess
+    from edgellm.bench.fit import Fit, Guess
     from edgellm.formats.gguf import GGUFFile
 
 FASTEST = 1000  # tokens a second; beyond, sampling and text take longer than the model
@@ -57,10 +57,10 @@ def fit(
 
 def _catalogue(timing: bool) -> list[Guess]:
     """The default file of every entry, smallest first; last those that cannot be run yet."""
+    from edgellm.bench.fit import guess, order
+    from edgellm.bench.speed import speed
     from edgellm.catalogue import entries
     from edgellm.catalogue.machine import memory
-    from edgellm.engine.fit import guess, order
-    from edgellm.engine.speed import speed
 
     free = memory()
     with ProgressLine("measuring how fast memory is") as progress:
@@ -86,10 +86,10 @@ def _guess_facts(one: Guess) -> Facts:
 
 
 def _catalogue_page(guesses: list[Guess]) -> str:
+    from edgellm.bench.fit import NOT_YET, best_of
     from edgellm.catalogue.machine import memory
     from edgellm.cli.terminal.format_stats import size
     from edgellm.cli.terminal.table import table, wrapped
-    from edgellm.engine.fit import NOT_YET, best_of
 
     rows = [
         (
@@ -123,9 +123,9 @@ def _catalogue_page(guesses: list[Guess]) -> str:
 
 def _model_facts(name: str, context: int | None, threads: int | None, timing: bool) -> Facts:
     from edgellm.backends import find
-    from edgellm.engine import fit as fitting
-    from edgellm.engine.backend_choice import reader
-    from edgellm.engine.speed_probe import tokens_per_second
+    from edgellm.bench import fit as fitting
+    from edgellm.bench.speed_probe import tokens_per_second
+    from edgellm.loading.backend_choice import reader
 
     gguf, here = _open(name)
     with gguf:
@@ -184,7 +184,7 @@ def _open(name: str) -> tuple[GGUFFile, bool]:
 
 
 def _advice(name: str, result: Fit, here: bool) -> str:
-    from edgellm.engine.fit import instead
+    from edgellm.bench.fit import instead
 
     best = result.best
     other = instead(result.free)

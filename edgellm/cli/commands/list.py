@@ -23,11 +23,11 @@ def list_(json_: options.Json = False) -> None:
     edgellm list
     edgellm list --json
     """
+    from edgellm.bench.fit import rough_bytes, verdict
     from edgellm.catalogue.machine import memory
     from edgellm.catalogue.stores import bundled, scan
     from edgellm.cli.terminal.format_stats import size
     from edgellm.cli.terminal.table import table
-    from edgellm.engine.fit import rough_bytes, verdict
 
     models, free = scan(), memory()
     if json_:

@@ -13,8 +13,8 @@ from edgellm.cli.commands.profile_table import profile_report
 from edgellm.cli.terminal.progress import ProgressLine
 
 if TYPE_CHECKING:
+    from edgellm.api.model import Model
     from edgellm.backends.base import StepTimes
-    from edgellm.engine.model import Model
 
 Read = Callable[[], float]  # a streaming read's bytes per second, measured now
 
@@ -135,7 +135,7 @@ class Row:
 
 def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | None, *, profile: bool) -> Iterator[Row]:
     """Run the tests in order. `read` measures what memory gives; `profile`: one more step, timed by kind of kernel."""
-    from edgellm.engine.measure import bytes_of_token, where_time_goes
+    from edgellm.bench.measure import bytes_of_token, where_time_goes
 
     for test in tests:
         runs, before = [], _random(model, test.depth)
@@ -153,7 +153,7 @@ def rows(model: Model, tests: Sequence[Test], repetitions: int, read: Read | Non
 
 def _run(model: Model, test: Test, before: list[int], read: Read | None) -> Run:
     """One repetition in a context that holds the tokens `before`; they are computed unless it still does."""
-    from edgellm.engine.measure import busy_seconds
+    from edgellm.bench.measure import busy_seconds
 
     prompt = before + _random(model, test.prompt or 1)
     if before:  # the timed call finds them in the context

@@ -18,9 +18,9 @@ from edgellm.cli.terminal.progress import ReadingLine
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
-    from edgellm.engine.model import Model
-    from edgellm.engine.records import Generation, TokenLogprobs
-    from edgellm.engine.stream import Stream
+    from edgellm.api.model import Model
+    from edgellm.api.records import Generation, TokenLogprobs
+    from edgellm.api.stream import Stream
 
 
 def run(

@@ -108,7 +108,7 @@ def _refusal(gguf: GGUFFile) -> str:
 
 def _memory(gguf: GGUFFile) -> Facts | None:
     """What the model needs at a usual context, and whether that is there; None for one that cannot be run."""
-    from edgellm.engine.fit import fit
+    from edgellm.bench.fit import fit
 
     row = next((row for row in fit(gguf).rows if row.kv_type == "f16"), None)  # the first is the context that chats get
     return {"context": row.context, "bytes": row.need.total, "fits": row.fits} if row else None

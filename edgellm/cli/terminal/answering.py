@@ -10,7 +10,7 @@ from edgellm.cli.terminal.output import Answer, say
 from edgellm.cli.terminal.progress import ReadingLine
 
 if TYPE_CHECKING:
-    from edgellm.engine.records import Event
+    from edgellm.api.records import Event
 
 
 def show(events: Iterable[Event], reading: ReadingLine, *, raw: bool = False, reply: bool = True, plain: bool = False) -> None:

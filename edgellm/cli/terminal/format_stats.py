@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgellm.engine.records import Generation
+    from edgellm.api.records import Generation
 
 
 def summary(result: Generation) -> str:

@@ -2,62 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from array import array
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgellm.engine.conversation import FIRST_ROW, NO_ROWS, Conversation, Logits
+from edgellm.engine.engine import Engine
 from edgellm.engine.speculate.drafter import Drafter
-from edgellm.errors import OptionError
 from edgellm.sampling import Sampler, SamplingOptions
-
-if TYPE_CHECKING:
-    from edgellm.engine.model import Model
 
 CATCH_UP = 64  # tokens that it reads at most before a step: others wait meanwhile
 Pick = Callable[[Logits], int | None]
 NOTHING = array("i")
 LEAST_PROBABILITY = 0.3  # of the likeliest token; a draft ends before one that is less likely
-PADDING = 128  # tokens by which vocabularies of one family may differ at their ends
 
 
 class SmallModel:
     """A model that guesses for another one, and what it has read. One answer at a time is drafted."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._lock = threading.Lock()
         self._conversation: Conversation | None = None
-
-    @classmethod
-    def load(cls, name: str | os.PathLike[str], target: Model) -> SmallModel:
-        """The model `name` for drafts of `target`. Raises OptionError where it has another vocabulary, and what `load` raises."""
-        from edgellm.engine.load import load  # it imports Model
-
-        try:
-            model = load(name, context=target.context, threads=target.threads, backend=target.backend)
-        except OptionError as error:
-            raise OptionError(f"draft={os.fspath(name)!r} cannot be loaded beside this model: {error}") from error
-        try:
-            if model.info.pooling:
-                raise OptionError(
-                    f"draft={os.fspath(name)!r} is an embedding model and writes no text; take a smaller model of the same family."
-                )
-            _check_vocabulary(model, target, os.fspath(name))
-        except BaseException:
-            model.close()
-            raise
-        return cls(model)
 
     def guess(self, ids: array[int], most: int, pick: Pick) -> list[int]:
         """Up to `most` tokens, each picked from the logits after those before it; none while it has not read all of `ids`, and
         past its learned positions."""
-        engine = self.model.engine
+        engine = self._engine
         engine.check_file()
         if engine.positions is not None and (most := min(most, engine.positions - len(ids) + 1)) <= 0:
             return []
@@ -79,10 +53,6 @@ class SmallModel:
                 guesses.append(token)
                 tokens, rows = np.array([token], np.int32), FIRST_ROW
             return guesses
-
-    def close(self) -> None:
-        self._conversation = None
-        self.model.close()
 
 
 class ModelDrafter(Drafter):
@@ -134,15 +104,3 @@ def guessing(options: SamplingOptions, n_vocab: int, context: int, banned: Colle
         logit_bias={token: bias for token, bias in options.logit_bias.items() if token < n_vocab},
     )
     return Sampler(usual, n_vocab=n_vocab, context=context, suppressed=[token for token in banned if token < n_vocab])
-
-
-def _check_vocabulary(model: Model, target: Model, name: str) -> None:
-    same = abs(model.n_vocab - target.n_vocab) <= PADDING
-    if same and model.info.has_tokenizer and target.info.has_tokenizer:
-        ours, theirs = target.tokenizer.vocabulary.texts, model.tokenizer.vocabulary.texts
-        n = min(len(ours), len(theirs))
-        same = list(ours[:n]) == list(theirs[:n])
-    if not same:
-        raise OptionError(
-            f"draft={name!r} has another vocabulary than {target.path.name}; take a smaller model of the same family."
-        )

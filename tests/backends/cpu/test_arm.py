@@ -10,10 +10,11 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.backends.cpu import arm, system
+from edgellm.bench import doctor, thermal
 from edgellm.catalogue.machine import Memory
-from edgellm.engine import context as contexts
-from edgellm.engine import doctor, estimate, thermal
 from edgellm.errors import NotEnoughMemory
+from edgellm.loading import context as contexts
+from edgellm.loading import estimate
 
 PI4, PI5, M2 = {16: 0x8FB, 26: 0}, {16: 0x119FFB, 26: 0}, {16: 0x119FFB, 26: 1 << 13 | 1 << 14}
 

@@ -15,10 +15,10 @@ import edgellm
 from edgellm.arch import load_graph
 from edgellm.backends.base import StepBatch
 from edgellm.backends.cpu.traits import TRAITS
-from edgellm.engine.estimate import token_bytes
 from edgellm.errors import BadHParam
 from edgellm.formats.gguf import open_gguf
 from edgellm.graph import Graph, Node
+from edgellm.loading.estimate import token_bytes
 from edgellm.ops import OPS
 from edgellm.reference import Reference
 from edgellm.weights import WeightStore
@@ -28,7 +28,7 @@ TYPES = ["F32", "F16", "Q8_0", "Q4_K", "Q6_K", "MXFP4"]
 
 @pytest.fixture(autouse=True)
 def threads_for_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgellm.engine.load.SMALL_MODEL", 0)
+    monkeypatch.setattr("edgellm.api.load.SMALL_MODEL", 0)
 
 
 def routed(logits: list[float], bias: list[float] | None = None, **attrs: object) -> list[float]:

@@ -50,7 +50,7 @@ import sys
 from pathlib import Path
 import edgellm
 from edgellm.backends.cpu.page_release import RANGE, SMAPS
-from edgellm.engine import weight_memory
+from edgellm.loading import weight_memory
 
 def resident(library):
     total, ours = 0, False

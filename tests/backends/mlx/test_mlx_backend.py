@@ -17,10 +17,10 @@ from tiny_encoders import ENCODERS, writers
 from tiny_models import QUANTS, tiny_model
 
 import edgellm
+from edgellm.api.embed import compute
 from edgellm.arch import load_graph
 from edgellm.backends import ACCELERATOR
 from edgellm.backends.base import Executable, never
-from edgellm.engine.embed import compute
 from edgellm.errors import Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import TYPES_BY_NAME
@@ -35,8 +35,8 @@ from edgellm.backends.mlx.executable import MlxExecutable, MlxStep  # noqa: E402
 from edgellm.backends.mlx.groups import TOO_LARGE, TRAITS, mlx_bytes, packed  # noqa: E402
 from edgellm.backends.mlx.kv_cache import KVCache  # noqa: E402
 from edgellm.backends.mlx.matrices import load_matrix  # noqa: E402
-from edgellm.engine import context as contexts  # noqa: E402
 from edgellm.engine.conversation import FIRST_ROW, Conversation, Logits  # noqa: E402
+from edgellm.loading import context as contexts  # noqa: E402
 from edgellm.passes import optimise  # noqa: E402
 
 IDS = [1, 5, 9, 20, 33, 7, 2, 60, 41, 12, 3, 88]

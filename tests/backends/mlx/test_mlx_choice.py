@@ -11,8 +11,8 @@ from tiny_models import tiny_model
 import edgellm
 from edgellm.backends.base import BackendNeed
 from edgellm.backends.mlx import device, groups
-from edgellm.engine import backend_choice
-from edgellm.engine.backend_choice import by_size
+from edgellm.loading import backend_choice
+from edgellm.loading.backend_choice import by_size
 
 
 def a_mac(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from edgellm.errors import ContextFull, ModelClosed, NumericError, OptionError, 
 from edgellm.memory.documents import first_slots, place
 
 if TYPE_CHECKING:
-    from edgellm.engine.model import Model
+    from edgellm.api.model import Model
 
 Vectors = npt.NDArray[np.float32]
 Texts = str | Sequence[str] | Sequence[int] | npt.NDArray[np.integer]

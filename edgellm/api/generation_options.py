@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast  # Any: a schema may be many things
 
-from edgellm.engine.context_policy import ContextPolicy, check_policy
-from edgellm.engine.flags import check_flag, check_progress
-from edgellm.engine.form import Form, find_form
-from edgellm.engine.integers import as_int
-from edgellm.engine.stop_text import StopText, as_texts
+from edgellm.api.context_policy import ContextPolicy, check_policy
+from edgellm.api.form import Form, find_form
+from edgellm.api.stop_text import StopText, as_texts
+from edgellm.arguments import as_int, check_flag, check_progress
 from edgellm.errors import OptionError, shown
 from edgellm.sampling import Processor, SamplingKeywords
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from edgellm.api.load import SMALL_MODEL
 from edgellm.arch import load_graph, names
 from edgellm.backends.base import BackendOptions
+from edgellm.bench.speed import Speed
 from edgellm.catalogue import Entry, ModelFile, entries, entry_file
 from edgellm.catalogue.machine import Memory, memory
-from edgellm.engine import context as contexts
-from edgellm.engine.backend_choice import reader
-from edgellm.engine.estimate import Need, base_bytes, need
-from edgellm.engine.load import SMALL_MODEL
-from edgellm.engine.speed import Speed
 from edgellm.errors import EdgeError, OptionError
 from edgellm.formats.gguf import GGUFFile, open_gguf
+from edgellm.loading import context as contexts
+from edgellm.loading.backend_choice import reader
+from edgellm.loading.estimate import Need, base_bytes, need
 from edgellm.memory.kv_types import KV_TYPES
 from edgellm.memory.sizes import kv_bytes
 from edgellm.ops.dense import learned_positions

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.api.chat_options import ChatKeywords
+from edgellm.api.events import EventMaker
+from edgellm.api.generation_options import GenerationKeywords
+from edgellm.api.records import Event, Generation, Piece, PromptRead
+from edgellm.api.stream import Stream
+from edgellm.arguments import check_flag
 from edgellm.chat import Message
-from edgellm.engine.chat_options import ChatKeywords
-from edgellm.engine.events import EventMaker
-from edgellm.engine.flags import check_flag
-from edgellm.engine.generation_options import GenerationKeywords
-from edgellm.engine.records import Event, Generation, Piece, PromptRead
-from edgellm.engine.stream import Stream
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:  # asyncio is 3 MB, which most programs never need
-    from edgellm.engine.async_worker import AsyncWorker
+    from edgellm.api.async_worker import AsyncWorker
 
 Prompt = str | Sequence[int] | npt.NDArray[np.integer]
 
@@ -91,7 +91,7 @@ class AsyncStream:
         return self._result
 
     def _started(self) -> AsyncWorker:
-        from edgellm.engine.async_worker import AsyncWorker
+        from edgellm.api.async_worker import AsyncWorker
 
         self._worker = self._worker or AsyncWorker(self._begin, self._reports)
         return self._worker

@@ -12,17 +12,17 @@ from typing import Any  # what an answer with a schema stands for
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.api.context_policy import Visible
+from edgellm.api.generation_options import PromptProgress
+from edgellm.api.loops import EVERY, repeats
+from edgellm.api.records import Eviction, Generation, Piece, PromptRead, Stats, StopReason, TokenLogprobs
+from edgellm.api.stop_text import StopText
 from edgellm.chat import ThinkingSplitter
 from edgellm.chat.families import CallSplitter
 from edgellm.chat.tools import ToolCall
-from edgellm.engine.context_policy import Visible
 from edgellm.engine.conversation import Home, Logits
-from edgellm.engine.generation_options import PromptProgress
-from edgellm.engine.loops import EVERY, repeats
 from edgellm.engine.prompts import TokenIds
-from edgellm.engine.records import Eviction, Generation, Piece, PromptRead, Stats, StopReason, TokenLogprobs
 from edgellm.engine.speculate.drafter import MOST, Drafter
-from edgellm.engine.stop_text import StopText
 from edgellm.engine.task import Task
 from edgellm.sampling import Sampler
 from edgellm.sampling.logprobs import log_probabilities

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from edgellm.backends import ACCELERATOR, HOST
 from edgellm.backends.base import Finding
+from edgellm.bench.thermal import thermal
 from edgellm.catalogue import hub_cache, stores
 from edgellm.catalogue.hub import Hub
 from edgellm.catalogue.machine import memory
 from edgellm.catalogue.paths import ENTRIES_FILE, config_folder
 from edgellm.catalogue.registry import entries, own
 from edgellm.catalogue.stores import bundled
-from edgellm.engine.thermal import thermal
 from edgellm.errors import EdgeError
 
 SMALL_MEMORY = 1 << 30  # bytes: less holds no model that is of use
@@ -54,7 +54,7 @@ def _memory() -> Finding:
 
 
 def _bandwidth() -> Finding:
-    from edgellm.engine.speed import speed
+    from edgellm.bench.speed import speed
 
     rate = speed()
     slow = rate.bytes_per_second < SLOW_MEMORY

@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgellm.api.form import Form, check_grammar, marks_in
 from edgellm.chat.families import harmony, with_form
 from edgellm.chat.thinking import HARMONY, THINK, Marks
-from edgellm.engine.form import Form, check_grammar, marks_in
 from edgellm.sampling.constraint import GrammarConstraint, TokenConstraint
 from edgellm.sampling.free_thinking import FreeThinking, ThinkingTokens
 from edgellm.tokenizer import Tokenizer

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Any  # Any: JSON
 
+from edgellm.api.form import Form, check_grammar, marks_in
+from edgellm.api.records import Generation
+from edgellm.api.schema import as_json, parameters_of
 from edgellm.chat.families import CallSplitter, Format, find_format, tool_grammar, unknown_mark
 from edgellm.chat.schemas import arguments_schema, check_keywords
 from edgellm.chat.shape import shape_of
 from edgellm.chat.templates import ChatTemplate, Message
 from edgellm.chat.tools import Tool, ToolCall
-from edgellm.engine.form import Form, check_grammar, marks_in
-from edgellm.engine.records import Generation
-from edgellm.engine.schema import as_json, parameters_of
 from edgellm.errors import OptionError, SchemaError, TemplateError, shown
 from edgellm.tokenizer import Tokenizer
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from edgellm.api.model import Model
 from edgellm.engine.conversation import NO_ROWS, Conversation, Logits
-from edgellm.engine.model import Model
 from edgellm.engine.prompts import TokenIds
 
 

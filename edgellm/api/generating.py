@@ -7,29 +7,22 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 
+from edgellm.api.async_ import AsyncTwins, Prompt
+from edgellm.api.chat_options import ChatKeywords, check_budget, check_rounds, check_template_options, check_think, generation_part
+from edgellm.api.context_policy import PINNED, ContextPolicy, fit
+from edgellm.api.context_policy import Prompt as ChatPrompt
+from edgellm.api.generation_options import GenerationKeywords, parse
+from edgellm.api.grammar_vocabulary import Free
+from edgellm.api.records import Generation
+from edgellm.api.stream import Stream
+from edgellm.api.tools import MAX_ROUNDS, check_tools, run_rounds, toolbox
+from edgellm.arguments import check_flag
 from edgellm.chat import Message, encode_chat, marks_of, shape_of, splitter_of, switch, thinking_of
-from edgellm.engine.async_ import AsyncTwins, Prompt
-from edgellm.engine.chat_options import (
-    ChatKeywords,
-    check_budget,
-    check_rounds,
-    check_template_options,
-    check_think,
-    generation_part,
-)
-from edgellm.engine.context_policy import PINNED, ContextPolicy, fit
-from edgellm.engine.context_policy import Prompt as ChatPrompt
 from edgellm.engine.conversation import Home
-from edgellm.engine.flags import check_flag
-from edgellm.engine.generation_options import GenerationKeywords, parse
-from edgellm.engine.grammar_vocabulary import Free
-from edgellm.engine.records import Generation
-from edgellm.engine.stream import Stream
-from edgellm.engine.tools import MAX_ROUNDS, check_tools, run_rounds, toolbox
 from edgellm.errors import OptionError
 
 if TYPE_CHECKING:
-    from edgellm.engine.model import Model
+    from edgellm.api.model import Model
 
 
 class Source(NamedTuple):

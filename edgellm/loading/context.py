@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from edgellm.arguments import as_int
 from edgellm.backends.base import Backend
-from edgellm.engine.integers import as_int
 from edgellm.errors import OptionError, shown
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout, plan_documents, plan_memory

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -14,32 +13,30 @@ from typing import Any, Self, Unpack  # Any: metadata holds values of many types
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.api import embed as embedding
+from edgellm.api.answer import Request
+from edgellm.api.async_ import Prompt
+from edgellm.api.context_policy import ContextPolicy, Visible
+from edgellm.api.drafts import Drafts
+from edgellm.api.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
+from edgellm.api.generating import Generating, Source
+from edgellm.api.generation_options import GenerationOptions
+from edgellm.api.grammar_vocabulary import Free, GrammarVocabulary
+from edgellm.api.records import Generation, ModelInfo, Piece, StopReason
+from edgellm.api.session import Priority, Session
+from edgellm.api.stream import Stream
+from edgellm.api.tools import Toolbox
+from edgellm.arguments import check_flag, check_progress
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, template_variants, thinking_of
-from edgellm.engine import embed as embedding
 from edgellm.engine import saved_session
-from edgellm.engine.adapters import AdapterSets, Asked, asked_for
-from edgellm.engine.answer import Request
-from edgellm.engine.async_ import Prompt
-from edgellm.engine.context_policy import ContextPolicy, Visible
 from edgellm.engine.conversation import Home
-from edgellm.engine.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
 from edgellm.engine.engine import Engine
-from edgellm.engine.flags import check_flag, check_progress
-from edgellm.engine.generating import Generating, Source
-from edgellm.engine.generation_options import GenerationOptions
-from edgellm.engine.grammar_vocabulary import Free, GrammarVocabulary
 from edgellm.engine.prompts import TokenIds, checked_ids
-from edgellm.engine.records import Generation, ModelInfo, Piece, StopReason
-from edgellm.engine.session import Priority, Session
-from edgellm.engine.speculate.drafter import Drafter
-from edgellm.engine.speculate.ngram import NgramDrafter
-from edgellm.engine.speculate.small_model import ModelDrafter, SmallModel, guessing
-from edgellm.engine.stream import Stream
 from edgellm.engine.task import Scoring
-from edgellm.engine.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
-from edgellm.engine.tools import Toolbox
 from edgellm.errors import ContextFull, ModelClosed, OptionError
-from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, SamplingOptions, resolve_options
+from edgellm.loading.adapters import AdapterSets, Asked, asked_for
+from edgellm.loading.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
+from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, resolve_options
 from edgellm.tokenizer import Tokenizer
 
 LISTS = (".tokens", ".merges", ".scores", ".token_type")  # of a tokenizer: as long as its vocabulary
@@ -70,7 +67,7 @@ class Model(Generating, AsyncEmbedding):
         self.context_policy: ContextPolicy = context_policy
         self._adapters = adapters
         self._tokenizer, self._defaults, self._metadata = tokenizer, defaults, metadata
-        self._drafting, self._small = threading.Lock(), dict[str, SmallModel]()
+        self._drafts = Drafts()
 
     def logits(self, token_ids: Sequence[int] | npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
         """Logits (n_tokens, n_vocab) float32 of every token, in a fresh context; the conversation stays as it is.
@@ -255,8 +252,11 @@ class Model(Generating, AsyncEmbedding):
             stop_loops=asked.stop_loops,
             parse=asked.form.parse if asked.form else None,
             calls=tools.splitter() if tools else None,
-            drafter=self._drafter(
-                asked.draft, options if sampler.redrawable else None, {*suppressed, *(end_tokens if options.ignore_eos else ())}
+            drafter=self._drafts.drafter(
+                self,
+                asked.draft,
+                options if sampler.redrawable else None,
+                {*suppressed, *(end_tokens if options.ignore_eos else ())},
             ),
         )
         return Stream(self.engine, request, home=source.home, background=source.background)
@@ -265,23 +265,11 @@ class Model(Generating, AsyncEmbedding):
         """How many of the first tokens stay; None for the sinks alone."""
         return max(self.info.sinks, messages.kept_tokens) if messages is not None and messages.kept_tokens is not None else None
 
-    def _drafter(self, asked: str | None, drawn: SamplingOptions | None, banned: Collection[int]) -> Drafter | None:
-        """What guesses tokens of one answer; a small model draws them where `drawn` says how, none of `banned`. It is loaded when
-        it is asked for first, and stays."""
-        if asked is None or asked == "ngram":
-            return NgramDrafter() if asked else None
-        small = self.load_draft(asked)
-        n_vocab = min(self.n_vocab, small.model.n_vocab)
-        return ModelDrafter(small, n_vocab, guessing(drawn, n_vocab, self.context, banned) if drawn is not None else None)
-
-    def load_draft(self, name: str) -> SmallModel:
-        """A small model for `draft`, before an answer asks for it. Raises OptionError where it has another vocabulary, and what
-        `load` raises."""
+    def load_draft(self, name: str) -> None:
+        """Load a small model for `draft` before an answer asks for it. Raises OptionError where it has another vocabulary, and
+        what `load` raises."""
         self._require_open()
-        with self._drafting:
-            if name not in self._small:
-                self._small[name] = SmallModel.load(name, self)
-            return self._small[name]
+        self._drafts.load(name, self)
 
     @cached_property
     def _grammar_vocabulary(self) -> GrammarVocabulary:
@@ -367,9 +355,7 @@ class Model(Generating, AsyncEmbedding):
         self.engine.cancel(running=True)
         self._tokenizer.wait()
         self.engine.close()
-        with self._drafting:
-            for small in self._small.values():
-                small.close()
+        self._drafts.close()
 
     def __enter__(self) -> Self:
         return self

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from edgellm.api.schema import as_json, is_pydantic, schema_of
 from edgellm.chat.families import Mark
 from edgellm.chat.tools import JSON_OPTIONS
-from edgellm.engine.schema import as_json, is_pydantic, schema_of
 from edgellm.errors import OptionError, SchemaError, shown
 from edgellm.tokenizer import Tokenizer
 

@@ -6,14 +6,14 @@ import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from edgellm.api.context_policy import ContextPolicy, check_policy
+from edgellm.api.generating import Generating, Source
 from edgellm.engine import saved_session
-from edgellm.engine.context_policy import ContextPolicy, check_policy
 from edgellm.engine.conversation import Conversation, Home
-from edgellm.engine.generating import Generating, Source
 from edgellm.errors import OptionError, SessionError, shown
 
 if TYPE_CHECKING:
-    from edgellm.engine.model import Model
+    from edgellm.api.model import Model
 
 Priority = Literal["foreground", "background"]
 PRIORITIES = ("foreground", "background")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from edgellm.api.model import Model
 from edgellm.backends import HOST
 from edgellm.backends.base import Executable, Profiled, ReadProbe, StepBatch, StepTimes
 from edgellm.engine.conversation import Conversation
-from edgellm.engine.model import Model
 from edgellm.engine.prompts import checked_ids
 from edgellm.errors import OptionError
 from edgellm.memory.sizes import kv_read_bytes

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgellm.api.model import Model
 from edgellm.backends.base import Executable, StepBatch, StepTimes
+from edgellm.bench.measure import median_step, profile_of
 from edgellm.engine.conversation import FIRST_ROW, Conversation
-from edgellm.engine.measure import median_step, profile_of
-from edgellm.engine.model import Model
 from edgellm.engine.prompts import TokenIds
 from edgellm.errors import OptionError
 

@@ -6,28 +6,27 @@ import math
 import os
 from pathlib import Path
 
+from edgellm.api.context_policy import ContextPolicy, check_policy
+from edgellm.api.model import Model
+from edgellm.api.records import ModelInfo
 from edgellm.arch import embeds, find, load_graph
 from edgellm.arch.blocks.pooling import pooling_of
+from edgellm.arguments import as_int, check_flag, check_progress
 from edgellm.backends.base import BackendOptions, Executable, Progress
 from edgellm.catalogue import resolve
 from edgellm.catalogue.machine import memory
 from edgellm.chat import template_variants
 from edgellm.checkpoints.opening import open_model
-from edgellm.engine import backend_choice, estimate, weight_memory
-from edgellm.engine import context as contexts
-from edgellm.engine.adapters import AdaptedWeights, AdapterSets, Asked, asked_for
-from edgellm.engine.backend_choice import Place
-from edgellm.engine.context_policy import ContextPolicy, check_policy
 from edgellm.engine.engine import Engine
-from edgellm.engine.flags import check_flag, check_progress
-from edgellm.engine.integers import as_int
-from edgellm.engine.model import Model
-from edgellm.engine.records import ModelInfo
-from edgellm.engine.tokenizing import BackgroundTokenizer
 from edgellm.errors import NotEnoughMemory, OptionError, shown
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
 from edgellm.hparams import Keys, architecture_of
+from edgellm.loading import backend_choice, estimate, weight_memory
+from edgellm.loading import context as contexts
+from edgellm.loading.adapters import AdaptedWeights, AdapterSets, Asked, asked_for
+from edgellm.loading.backend_choice import Place
+from edgellm.loading.tokenizing import BackgroundTokenizer
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sizes import kv_bytes
 from edgellm.ops.dense import learned_positions

@@ -11,8 +11,8 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from edgellm.api.schema_values import LONG, check_values, move_within
 from edgellm.chat.schemas import LISTS, MAPPINGS, MAX_DEPTH, moved
-from edgellm.engine.schema_values import LONG, check_values, move_within
 from edgellm.errors import SchemaError, shown
 
 Schema = dict[str, Any]  # Any: JSON

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from edgellm.engine.answer import Answer, Request
+from edgellm.api.answer import Answer, Request
+from edgellm.api.events import EventMaker
+from edgellm.api.records import Event, Eviction, Generation, Piece, PromptRead
 from edgellm.engine.conversation import Home
 from edgellm.engine.engine import Engine
-from edgellm.engine.events import EventMaker
-from edgellm.engine.records import Event, Eviction, Generation, Piece, PromptRead
 from edgellm.errors import OptionError
 
 

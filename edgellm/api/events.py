@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from edgellm.engine.records import Event, Eviction, Piece, PromptRead, TokenLogprobs
+from edgellm.api.records import Event, Eviction, Piece, PromptRead, TokenLogprobs
 
 
 class EventMaker:

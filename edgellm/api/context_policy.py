@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from edgellm.arguments import check_flag
 from edgellm.chat import Message
 from edgellm.chat.templates import Rendered
-from edgellm.engine.flags import check_flag
 from edgellm.engine.prompts import TokenIds
 from edgellm.errors import ContextFull, OptionError, shown
 

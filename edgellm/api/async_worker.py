@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any  # what a task returns
 
-from edgellm.engine.records import Eviction, Generation, Piece, PromptRead
-from edgellm.engine.stream import Stream
+from edgellm.api.records import Eviction, Generation, Piece, PromptRead
+from edgellm.api.stream import Stream
 
 AHEAD = 8  # pieces that may be computed before they are asked for
 

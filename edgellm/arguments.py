@@ -1,7 +1,8 @@
-"""Switches and functions as callers give them."""
+"""Checks of arguments that callers give: whole numbers, switches and callbacks."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,6 +13,16 @@ from edgellm.errors import OptionError, shown
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
+def as_int(value: object) -> int | None:
+    """`value` as an int where it is an integer, NumPy's too; None for anything else, True and False included."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # which is what is asked here
+    except TypeError:
+        return None
+
+
 def check_flag(name: str, asked: object) -> bool:
     """True or False, NumPy's too. Raises OptionError, naming the option."""
     if not isinstance(asked, bool | np.bool_):
@@ -20,7 +31,7 @@ def check_flag(name: str, asked: object) -> bool:
 
 
 def check_progress(progress: Function | None, arguments: str) -> Function | None:
-    """A function that is told how far something is, or None. Raises OptionError, naming the arguments that it would get."""
+    """A progress callback or None. Raises OptionError, naming the arguments that it would get."""
     if progress is not None and not callable(progress):
         raise OptionError(f"progress={shown(progress)} cannot be called; give a function of {arguments}, or None.")
     return progress

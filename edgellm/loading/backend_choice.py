@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from edgellm.backends import ACCELERATOR, BACKENDS, find
 from edgellm.backends.base import Backend, BackendNeed, BackendOptions
-from edgellm.engine import context as contexts
 from edgellm.errors import BackendError, Unsupported
 from edgellm.formats.gguf import GGUFFile
 from edgellm.graph import Graph
+from edgellm.loading import context as contexts
 from edgellm.memory.kv_types import check_kv_type
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any  # tools and template options hold values of many types
 
-from edgellm.engine.flags import check_flag
-from edgellm.engine.generation_options import GenerationKeywords
-from edgellm.engine.integers import as_int
+from edgellm.api.generation_options import GenerationKeywords
+from edgellm.arguments import as_int, check_flag
 from edgellm.errors import OptionError, shown
 
 TAKEN = ("self", "messages", "tools")  # names of `ChatTemplate.render`

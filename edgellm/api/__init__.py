@@ -1,0 +1,1 @@
+"""What programs import: models, sessions, streams, their options and records."""

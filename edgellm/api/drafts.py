@@ -1,0 +1,84 @@
+"""Small models that draft tokens for a model, loaded when an answer first asks for one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from edgellm.engine.speculate.drafter import Drafter
+from edgellm.engine.speculate.ngram import NgramDrafter
+from edgellm.engine.speculate.small_model import ModelDrafter, SmallModel, guessing
+from edgellm.errors import OptionError
+from edgellm.sampling import SamplingOptions
+
+if TYPE_CHECKING:
+    from edgellm.api.model import Model
+
+PADDING = 128  # tokens by which vocabularies of one family may differ at their ends
+
+
+class Drafts:
+    """The drafters of a model's answers, and the small models that they use.
+
+    The model is an argument: a reference to it would keep an abandoned model alive.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loaded: dict[str, tuple[Model, SmallModel]] = {}
+
+    def drafter(self, target: Model, asked: str | None, drawn: SamplingOptions | None, banned: Collection[int]) -> Drafter | None:
+        """The drafter of one answer; a small model draws its tokens with the options `drawn`, none of `banned`."""
+        if asked is None or asked == "ngram":
+            return NgramDrafter() if asked else None
+        model, small = self.load(asked, target)
+        n_vocab = min(target.n_vocab, model.n_vocab)
+        return ModelDrafter(small, n_vocab, guessing(drawn, n_vocab, target.context, banned) if drawn is not None else None)
+
+    def load(self, name: str, target: Model) -> tuple[Model, SmallModel]:
+        """A small model. Raises OptionError where it has another vocabulary, and what `edgellm.load` raises."""
+        with self._lock:
+            if name not in self._loaded:
+                model = load_small(name, target)
+                self._loaded[name] = model, SmallModel(model.engine)
+            return self._loaded[name]
+
+    def close(self) -> None:
+        with self._lock:
+            for model, _ in self._loaded.values():
+                model.close()
+            self._loaded.clear()
+
+
+def load_small(name: str | os.PathLike[str], target: Model) -> Model:
+    """The model `name` for drafts of `target`. Raises OptionError where it has another vocabulary, and what `load` raises."""
+    from edgellm.api.load import load  # it imports Model
+
+    try:
+        model = load(name, context=target.context, threads=target.threads, backend=target.backend)
+    except OptionError as error:
+        raise OptionError(f"draft={os.fspath(name)!r} cannot be loaded beside this model: {error}") from error
+    try:
+        if model.info.pooling:
+            raise OptionError(
+                f"draft={os.fspath(name)!r} is an embedding model and writes no text; take a smaller model of the same family."
+            )
+        _check_vocabulary(model, target, os.fspath(name))
+    except BaseException:
+        model.close()
+        raise
+    return model
+
+
+def _check_vocabulary(model: Model, target: Model, name: str) -> None:
+    same = abs(model.n_vocab - target.n_vocab) <= PADDING
+    if same and model.info.has_tokenizer and target.info.has_tokenizer:
+        ours, theirs = target.tokenizer.vocabulary.texts, model.tokenizer.vocabulary.texts
+        n = min(len(ours), len(theirs))
+        same = list(ours[:n]) == list(theirs[:n])
+    if not same:
+        raise OptionError(
+            f"draft={name!r} has another vocabulary than {target.path.name}; take a smaller model of the same family."
+        )

@@ -1,0 +1,1 @@
+"""Measurements and estimates of speed and memory."""
