@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgellm.api.records import Event, Generation, ModelInfo, Piece, Stats
     from edgellm.api.session import Session
     from edgellm.api.stream import Stream
+    from edgellm.chat.images import Image
     from edgellm.chat.tools import ToolCall
     from edgellm.errors import (
         BackendError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         Duplicate,
         EdgeError,
         FormatError,
+        ImageError,
         LimitExceeded,
         ModelClosed,
         ModelNotFound,
@@ -75,6 +77,8 @@ __all__ = [
     "Event",
     "FormatError",
     "Generation",
+    "Image",
+    "ImageError",
     "LimitExceeded",
     "Model",
     "ModelClosed",
@@ -108,6 +112,7 @@ _HOMES = {
     "Model": "edgellm.api.model",
     "Event": "edgellm.api.records",
     "Generation": "edgellm.api.records",
+    "Image": "edgellm.chat.images",
     "ModelInfo": "edgellm.api.records",
     "Piece": "edgellm.api.records",
     "Session": "edgellm.api.session",

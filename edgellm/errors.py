@@ -36,6 +36,7 @@ __all__ = [
     "Duplicate",
     "EdgeError",
     "FormatError",
+    "ImageError",
     "LimitExceeded",
     "ModelClosed",
     "ModelNotFound",
@@ -111,6 +112,10 @@ class ContextFull(EdgeError):
 
 class NumericError(EdgeError):
     """The model produced NaN or Inf logits."""
+
+
+class ImageError(EdgeError):
+    """A picture that can't be read, or that a model can't take."""
 
 
 class BackendError(EdgeError):

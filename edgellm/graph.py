@@ -35,6 +35,8 @@ class RopeSpec:
     yarn_whole_pairs: bool = True  # whether YaRN's range is cut to whole pairs
     temperature: tuple[float, int, int] | None = None  # (growth, every, ahead)
     n_factors: int = 0  # length of `factors`, where only the first n_rot/2 count
+    axes: tuple[int, ...] = ()  # the coordinate that each pair turns by, where tokens have several; (): their position
+    powers: tuple[int, ...] = ()  # i of each pair, where pairs are not numbered through
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class KVSpec:
     """State of attention: keys and values, a row per token. `window`: tokens that are seen, the newest included; None: all.
 
     `causal`: only earlier tokens are seen; otherwise those after it as well, of a window half to each side.
-    `chunked`: windows stand side by side; a token sees those of its own window that came before it (Llama 4).
+    `chunked`: windows stand side by side; a token sees those of its own window that came before it (Llama 4). Both ways and without
+    a `window`: the step says which patches of an image share one (Qwen2.5-VL).
     """
 
     n_kv_heads: int
@@ -135,6 +138,7 @@ def _attr_text(attr: Attr) -> str:
     parts += [f"scale {attr.freq_scale:.7g}"] * (attr.freq_scale != 1.0)
     parts += [f"factors {attr.factors}"] * (attr.factors is not None)
     parts += [f"magnitude {attr.magnitude:.7g}"] * (attr.magnitude != 1.0)
+    parts += ["axes " + "".join(map(str, attr.axes))] * bool(attr.axes)
     if attr.yarn is not None:
         parts.append("yarn " + "/".join(f"{part:.7g}" for part in attr.yarn))
     if attr.temperature is not None:

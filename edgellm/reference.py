@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edgellm.graph import Graph, Node
 from edgellm.ops import OPS
-from edgellm.ops._spec import Array
+from edgellm.ops._spec import Array, Patches, Positions
 
 Integers = Sequence[int] | npt.NDArray[np.integer[Any]]  # any width
 
@@ -39,15 +39,29 @@ class Reference:
         """Logits (T, n_vocab) of every token, each of which sees those up to its own of `positions` (0..T-1)."""
         return self.output("logits", tokens, positions)
 
+    def encoded(self, patches: Patches) -> dict[str, Array]:
+        """The outputs of an encoder's graph by name, of the patches of one image."""
+        return self._run(np.zeros(len(patches.places), np.int64), patches=patches, coordinates=patches.places)
+
     def output(self, name: str, tokens: Integers, positions: Integers | None = None) -> Array:
         """One of the graph's outputs: "embedding" (1, n) is that of the whole sequence."""
+        return self._run(tokens, positions)[name]
+
+    def _run(
+        self,
+        tokens: Integers,
+        positions: Integers | None = None,
+        patches: Patches | None = None,
+        coordinates: Positions | None = None,
+    ) -> dict[str, Array]:
+        self.patches, self.coordinates = patches, coordinates
         self.tokens = np.asarray(tokens, np.int64)
         self.positions = np.arange(len(self.tokens)) if positions is None else np.asarray(positions, np.int64)
         self.adapters = np.zeros(len(self.tokens), np.int64)
         values: list[Array] = []
         for node in self.graph.nodes:
             values.append(self.evaluate(node, [values[value] for value in node.inputs]))
-        return values[self.graph.outputs[name]]
+        return {name: values[value] for name, value in self.graph.outputs.items()}
 
     def weight(self, name: str) -> Array:
         """A weight as float32, in NumPy's shape."""

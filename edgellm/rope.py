@@ -20,7 +20,7 @@ def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[F
     YaRN (Peng et al. 2023, as in transformers' modeling_rope_utils): slow pairs are interpolated by `freq_scale` and
     fast ones left alone, with a ramp between the pairs that turn `beta_slow` and `beta_fast` times in the old context.
     """
-    pairs = np.arange(spec.n_rot // 2, dtype=np.float64)
+    pairs = np.asarray(spec.powers or range(spec.n_rot // 2), np.float64)
     turning = spec.base ** (-2.0 * pairs / spec.n_rot)
     if factors is not None:
         turning = turning / np.asarray(factors, np.float64)[: len(pairs)]
@@ -34,8 +34,9 @@ def frequencies(spec: RopeSpec, factors: npt.ArrayLike | None = None) -> tuple[F
 def cos_sin(
     spec: RopeSpec, positions: npt.NDArray[np.int64], turning: Float64s, magnitude: float
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """The tables (T, n_rot/2) of what `frequencies` gave, for tokens at `positions` (T,)."""
-    angles, size = positions[:, None] * turning, np.full((len(positions), 1), magnitude)
+    """The tables (T, n_rot/2) of what `frequencies` gave, for tokens at `positions` (T,), or (T, axes) where the spec has axes."""
+    turned = positions[:, list(spec.axes)] if positions.ndim == 2 else positions[:, None]
+    angles, size = turned * turning, np.full((len(positions), 1), magnitude)
     if spec.temperature is not None:
         growth, every, ahead = spec.temperature
         size *= 1.0 + growth * np.log1p((positions[:, None] + ahead) // every)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from edgellm.api.context_policy import ContextPolicy, check_policy
 from edgellm.api.model import Model
-from edgellm.api.records import ModelInfo
+from edgellm.api.records import ModelInfo, Vision
+from edgellm.api.vision import open_encoder, vision_of
 from edgellm.arch import embeds, find, load_graph
 from edgellm.arch.blocks.pooling import pooling_of
 from edgellm.arguments import as_int, check_flag, check_progress
@@ -26,6 +27,7 @@ from edgellm.loading import backend_choice, estimate, weight_memory
 from edgellm.loading import context as contexts
 from edgellm.loading.adapters import AdaptedWeights, AdapterSets, Asked, asked_for
 from edgellm.loading.backend_choice import Place
+from edgellm.loading.image_encoder import ImageEncoder
 from edgellm.loading.tokenizing import BackgroundTokenizer
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sizes import kv_bytes
@@ -53,6 +55,7 @@ def load(
     context_policy: ContextPolicy = "ring",
     pinned: int = 0,
     adapters: Asked = (),
+    mmproj: str | os.PathLike[str] | None = None,
     mmap: bool = True,
     mlock: bool = False,
     progress: Progress | None = None,
@@ -78,6 +81,7 @@ def load(
     with the tools, and messages with `"pinned": True` that follow it. They take memory beside the context's.
     `adapters`: LoRA adapters as GGUF files, several at once, each a path or (path, scale); the weights stay as they are, and
     `model.session(adapters=...)` gives a conversation other scales.
+    `mmproj`: the projector file that encodes images; None takes the one beside the model, where there is one, and "none" none.
     `mmap`: weights are used where the system caches the file, shared with other processes; False reads them into memory of this
     process's own, in huge pages where Linux has them, and repacks those that gain by it on x86 processors with VNNI (rows are
     interleaved): loading takes longer, decoding is faster with the same results, and nothing that happens to the file matters
@@ -99,6 +103,7 @@ def load(
     gguf = open_model(path)
     tokenizer: BackgroundTokenizer | None = None
     executable: Executable | None = None
+    encoder: ImageEncoder | None = None
     try:
         if gguf.nbytes < SMALL_MODEL:
             threads = threads_batch = 1
@@ -125,7 +130,8 @@ def load(
             except (NotEnoughMemory, OptionError):
                 if (chosen, kind) == choices[-1]:
                     raise
-        notes = [place.note] if place.note else []
+        encoder, unseen = open_encoder(path, keys.n_embd, mmproj, threads)
+        notes = [note for note in (place.note, unseen) if note]
         if choices.index((chosen, kind)) > choices.index(usual):
             notes.append(f"memory is short: the context has {chosen} tokens, keys and values in {kind}")
         defaults = model_defaults(gguf.metadata, gguf.path)
@@ -150,14 +156,17 @@ def load(
             token_bytes=estimate.token_bytes(gguf, graph),
             slides=positions is None,
             pinned=layout.classes[0].sinks,
+            vision=vision_of(encoder) if encoder is not None else None,
         )
         engine = Engine(executable, weights, gguf.path, positions=positions, parallel=parallel, state_bytes=info.kv_bytes)
-        return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets)
+        return Model(engine, tokenizer, info, defaults, gguf.metadata, context_policy, sets, encoder)
     except BaseException as error:
         if tokenizer is not None:
             tokenizer.wait()
         if executable is not None:
             executable.close()
+        if encoder is not None:
+            encoder.close()
         gguf.close()
         if isinstance(error, MemoryError):  # with force; else it is refused before
             raise NotEnoughMemory(
@@ -231,6 +240,7 @@ def _info(
     token_bytes: int,
     slides: bool,
     pinned: int,
+    vision: Vision | None,
 ) -> ModelInfo:
     by_type: dict[str, int] = {}
     for tensor in gguf.tensors.values():
@@ -259,5 +269,6 @@ def _info(
         pooling=pooling_of(keys) or "",
         embedding=graph.nodes[graph.outputs["embedding"]].n if graph.embeds else 0,
         has_tokenizer=tokenizer.exists,
+        vision=vision,
         has_template=bool(template_variants(gguf.metadata, file=gguf.path)),
     )

@@ -26,6 +26,7 @@ from edgellm.api.records import Generation, ModelInfo, Piece, StopReason
 from edgellm.api.session import Priority, Session
 from edgellm.api.stream import Stream
 from edgellm.api.tools import Toolbox
+from edgellm.api.vision import Seeing
 from edgellm.arguments import check_flag, check_progress
 from edgellm.chat import ChatTemplate, Thinking, ThinkingSplitter, find_template, template_variants, thinking_of
 from edgellm.engine import saved_session
@@ -35,6 +36,7 @@ from edgellm.engine.prompts import TokenIds, checked_ids
 from edgellm.engine.task import Scoring
 from edgellm.errors import ContextFull, ModelClosed, OptionError
 from edgellm.loading.adapters import AdapterSets, Asked, asked_for
+from edgellm.loading.image_encoder import ImageEncoder
 from edgellm.loading.tokenizing import BackgroundTokenizer, TokenTexts, answer_decoder
 from edgellm.sampling import ResolvedOptions, Sampler, SamplingKeywords, resolve_options
 from edgellm.tokenizer import Tokenizer
@@ -44,7 +46,7 @@ LISTS = (".tokens", ".merges", ".scores", ".token_type")  # of a tokenizer: as l
 __all__ = ["Generation", "Model", "ModelInfo", "Piece", "StopReason", "Stream"]
 
 
-class Model(Generating, AsyncEmbedding):
+class Model(Generating, AsyncEmbedding, Seeing):
     """A model ready to run, made by `edgellm.load`; a context manager.
 
     Safe to use from several threads: calls are computed together, as many at a time as `load(parallel=...)` says; others queue.
@@ -61,7 +63,9 @@ class Model(Generating, AsyncEmbedding):
         metadata: Mapping[str, Any],
         context_policy: ContextPolicy = "ring",
         adapters: AdapterSets | None = None,
+        encoder: ImageEncoder | None = None,
     ) -> None:
+        self.encoder = encoder
         self.info = info
         self.engine = engine  # the computing behind it, for benchmarks
         self.context_policy: ContextPolicy = context_policy
@@ -356,6 +360,8 @@ class Model(Generating, AsyncEmbedding):
         self._tokenizer.wait()
         self.engine.close()
         self._drafts.close()
+        if self.encoder is not None:
+            self.encoder.close()
 
     def __enter__(self) -> Self:
         return self

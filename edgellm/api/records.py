@@ -150,6 +150,15 @@ class Generation:
         return self.parse(self.text) if self.parse is not None and self.stop_reason == "eog" else None
 
 
+class Vision(NamedTuple):
+    """The projector of a model that takes images."""
+
+    path: Path
+    projector_type: str
+    file_bytes: int
+    width: int  # of a row of `embed_image`
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What a loaded model is and how it runs."""
@@ -176,4 +185,5 @@ class ModelInfo:
     pooling: str = ""  # of an embedding model: "mean", "cls", "last" or "rank"; "" for one that writes
     embedding: int = 0  # values of a text's vector, or labels of a reranker
     pinned: int = 0  # tokens at the beginning of a chat that may stay; the sinks, or more of them
+    vision: Vision | None = None  # the projector, of a model that takes images
     place: str = ""  # why "auto" took this back end, in one line; "" where it had no choice

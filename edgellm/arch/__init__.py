@@ -51,6 +51,11 @@ def names() -> list[str]:
 def find(name: str, file: str | os.PathLike[str] = "") -> Architecture:
     """The module of an architecture. Raises Unsupported in one sentence that names it and what can be run."""
     known = names()
+    if name == "clip":
+        raise Unsupported(
+            "is a projector, which encodes images for a model; load the model, and give this file as mmproj", file=file,
+            field="general.architecture"
+        )  # fmt: skip
     if name not in known:
         closest = next((CLOSEST[start] for start in CLOSEST if name.startswith(start)), "llama")
         raise Unsupported(

@@ -15,6 +15,7 @@ from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.memory.sequence import Placement
 from edgellm.memory.state_ring import NO_STATE_SLOTS, StateSlots
+from edgellm.ops._spec import Patches
 from edgellm.weights import WeightStore
 
 STOP_SECONDS = 0.15  # a step can be stopped after this time at the latest, if it can be helped
@@ -77,6 +78,7 @@ class StepBatch:
     output_rows: npt.NDArray[np.int32]  # (R,) ascending: rows whose logits are wanted
     segments: tuple[Segment, ...]  # in the order of their rows, without gaps
     state_slots: StateSlots = field(default_factory=lambda: NO_STATE_SLOTS)  # (T, 2); (0, 2) where no layer is recurrent
+    patches: Patches | None = None  # of an encoder's step, whose output rows are those of `patches.outputs`
 
     @classmethod
     def single(

@@ -56,6 +56,7 @@ class MemoryLayout:
     rolling: int = 0
     snapshots: int = 0
     documents: bool = False  # steps carry whole texts that nothing outlives: layers share slots by turns
+    outputs: int = 0  # rows that leave a step, where they may be more than those of wanted logits
 
     @property
     def state_slots(self) -> int:
@@ -121,6 +122,19 @@ def plan_documents(layers: Sequence[KVSpec], *, context: int, chunk: int) -> Mem
             classes.append(wanted)
         layer_class.append(classes.index(wanted))
     return MemoryLayout(context, chunk, tuple(classes), tuple(layer_class), tuple(layers), documents=True)
+
+
+def plan_patches(layers: Sequence[KVSpec], *, patches: int, rows: int) -> MemoryLayout:
+    """Slots for the patches of one step of an encoder, of which so many rows leave it."""
+    slots = -(-patches // RING_MULTIPLE) * RING_MULTIPLE
+    classes: list[MemoryClass] = []
+    layer_class = []
+    for layer in layers:
+        wanted = MemoryClass(0, 2 * slots, slots, causal=False, chunked=layer.chunked)
+        if wanted not in classes:
+            classes.append(wanted)
+        layer_class.append(classes.index(wanted))
+    return MemoryLayout(slots, slots, tuple(classes), tuple(layer_class), tuple(layers), documents=True, outputs=rows)
 
 
 def _state_slots(nbytes: int) -> tuple[int, int]:

@@ -36,12 +36,25 @@ class WeightUse:
     active: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """Patches of images, which are the rows of an encoder's step."""
+
+    pixels: Array  # (T, 3 * side * side): of each patch its three colours, normalised
+    places: Positions  # (T, 2): its row and column on the grid of its image
+    grids: Positions  # (T, 2): rows and columns of that grid
+    windows: Positions  # (T,): the window that it belongs to; those of a window follow each other
+    outputs: Positions  # (R,): the first of the patches that become each row that leaves the encoder
+
+
 class Run(Protocol):
     """What the reference of an op sees of the sequence that it runs over."""
 
     graph: Graph
     tokens: Positions  # (T,)
     positions: Positions  # (T,)
+    coordinates: Positions | None  # (T, axes), where a token has more than its position
+    patches: Patches | None  # where the rows are those of an image
     adapters: Positions  # (T,) the set of adapters of each row's conversation
     held: dict[int, Any]  # by state: whatever the ops that share it agree on
 

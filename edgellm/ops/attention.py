@@ -143,7 +143,10 @@ def _attend(run: Run, node: Node, q: Array, q_sink: Array | None = None) -> Arra
     spec = cast(KVSpec, run.graph.states[state])
     distance = run.positions[:, None] - run.positions[None, :]
     seen = distance >= 0 if spec.causal else distance == distance
-    if spec.window is not None:
+    if spec.window is None and spec.chunked:
+        assert run.patches is not None
+        seen &= run.patches.windows[:, None] == run.patches.windows[None, :]
+    elif spec.window is not None:
         reach = run.positions[:, None] % spec.window + 1 if spec.chunked else spec.window
         seen &= distance < reach if spec.causal else abs(distance) <= spec.window // 2
     keys, values = run.held[state]

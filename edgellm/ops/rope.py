@@ -30,6 +30,8 @@ def _check_rope(node: Node, inputs: Sequence[Node], graph: Graph) -> Iterator[st
         yield f"cannot split {node.n} into {heads} heads"
     elif spec.n_rot % 2 or not 0 < spec.n_rot <= node.n // heads:
         yield f"cannot rotate {spec.n_rot} of {node.n // heads} dims"
+    elif any(len(each) not in (0, spec.n_rot // 2) for each in (spec.axes, spec.powers)):
+        yield f"cannot rotate {spec.n_rot // 2} pairs by {len(spec.axes)} axes and {len(spec.powers)} powers"
     if node.attrs["positions"] not in ("true", "sink"):
         yield f"has no positions {node.attrs['positions']}"
 
@@ -43,11 +45,13 @@ def _rope_weights(node: Node, inputs: Sequence[Node]) -> tuple[WeightUse, ...]:
 
 def _rope(run: Run, node: Node, x: Array) -> Array:
     """Nothing is ever evicted in the reference, so queries stand at the same place for sinks and for the window."""
-    return rotate(run, node, x, run.positions)
+    spec = node.attrs["rope"]
+    by_axes = isinstance(spec, RopeSpec) and spec.axes and run.coordinates is not None
+    return rotate(run, node, x, run.coordinates if by_axes and run.coordinates is not None else run.positions)
 
 
 def rotate(run: Run, node: Node, x: Array, positions: Positions) -> Array:
-    """Heads of x (T, n) turned as the rope node says, for tokens at `positions` (T,)."""
+    """Heads of x (T, n) turned as the rope node says, for tokens at `positions` (T,) or (T, axes)."""
     spec = node.attrs["rope"]
     assert isinstance(spec, RopeSpec)
     cos, sin = cos_sin(spec, positions, *frequencies(spec, None if spec.factors is None else run.weight(spec.factors)))

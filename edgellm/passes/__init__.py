@@ -17,3 +17,8 @@ def optimise(graph: Graph, sinks: Collection[int] = (), *, adapted: bool = False
     """
     fused = drop_unused(fuse(narrow(add_sink_queries(graph, sinks))))
     return fused if adapted else drop_unused(fuse(fused))  # what a node was fused to can be fused on
+
+
+def optimise_encoder(graph: Graph) -> Graph:
+    """The passes for an image encoder's graph, all of whose rows are wanted."""
+    return drop_unused(fuse(drop_unused(fuse(graph))))

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from edgellm.arch import build_graph, find, load_graph
+from edgellm.arch.vision import is_projector, load_encoder
 from edgellm.catalogue import entries, entry_of
 from edgellm.checkpoints.opening import open_model
 from edgellm.errors import EdgeError, Unsupported
@@ -48,8 +49,9 @@ def verify(path: str | os.PathLike[str], *, name: str = "", progress: Progress |
         yield from _types(gguf)
         yield from _values(gguf, progress)
         yield from _tensors(gguf)
-        yield from tokenizer_findings(gguf)
-        yield from template_findings(gguf)
+        if not is_projector(gguf):
+            yield from tokenizer_findings(gguf)
+            yield from template_findings(gguf)
 
 
 def _hashes(gguf: GGUFFile, name: str, progress: Progress | None) -> Iterator[Finding]:
@@ -148,6 +150,9 @@ def _values_of(gguf: GGUFFile, name: str, codec: Codec) -> Finding | None:
 
 def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
     """The tensors against what the architecture's graph reads."""
+    if is_projector(gguf):
+        yield _projector(gguf)
+        return
     try:
         architecture = architecture_of(gguf)
         find(architecture, gguf.path)
@@ -180,6 +185,14 @@ def _tensors(gguf: GGUFFile) -> Iterator[Finding]:
         return
     beside = f"; {len(unused)} are not needed: {_some(unused)}" if unused else ""
     yield Finding("tensors", "ok", f"all {len(wanted)} that {architecture} needs are there{beside}")
+
+
+def _projector(gguf: GGUFFile) -> Finding:
+    try:
+        keys, graph, _ = load_encoder(gguf)
+    except EdgeError as error:
+        return Finding("tensors", "warning" if isinstance(error, Unsupported) else "error", _short(error, gguf))
+    return Finding("tensors", "ok", f"all {len(matrices(graph) | vectors(graph))} that {keys.projector_type} needs are there")
 
 
 def _some(names: list[str]) -> str:

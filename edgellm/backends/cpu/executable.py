@@ -71,7 +71,7 @@ def build_plan(
         weights,
         layout,
         max_tokens=layout.chunk,
-        max_outputs=min(MAX_OUTPUTS, layout.chunk),
+        max_outputs=min(max(MAX_OUTPUTS, layout.outputs), layout.chunk),
         max_segments=MAX_SEGMENTS,
         threads=threads,
         threads_batch=threads if threads_batch is None else threads_batch,

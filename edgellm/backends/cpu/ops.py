@@ -8,7 +8,18 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.backends.cpu import abi, ops_adapters, ops_altup, ops_heads, ops_kda, ops_moe, ops_recurrent, ops_rwkv, system
+from edgellm.backends.cpu import (
+    abi,
+    ops_adapters,
+    ops_altup,
+    ops_heads,
+    ops_kda,
+    ops_moe,
+    ops_recurrent,
+    ops_rwkv,
+    ops_vision,
+    system,
+)
 from edgellm.backends.cpu.barriers import REPLICATED
 from edgellm.backends.cpu.buffers import Mode, PerThread, Value
 from edgellm.backends.cpu.emitters import EMITTERS, INTERLEAVED, count_word, emitter, float_word, matmul_of, traits_of
@@ -30,7 +41,9 @@ from edgellm.ops.dense import GATES_OF_PRODUCTS, xielu_numbers
 __all__ = ["EMITTERS", "INTERLEAVED"]
 LARGEST_GROUP = 64  # queries that read keys together: 10 % faster than 16 after 4096 tokens, on Zen 3
 GROUPS_OF_THREAD = 8  # at least: later ones see more keys, and threads shall end together
-assert ops_adapters and ops_altup and ops_heads and ops_kda and ops_moe and ops_recurrent and ops_rwkv  # add their own
+assert (
+    ops_adapters and ops_altup and ops_heads and ops_kda and ops_moe and ops_recurrent and ops_rwkv and ops_vision
+)  # add their own
 
 
 @emitter("embed", interleaved=lambda node: ())  # single rows

@@ -8,7 +8,7 @@ are merged besides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -35,6 +35,7 @@ from edgellm.backends.cpu.traits import PANEL_ROWS, TILE_COLUMNS
 from edgellm.graph import Graph
 from edgellm.memory.layout import MemoryLayout
 from edgellm.ops import OPS
+from edgellm.ops._spec import Patches
 from edgellm.weights import WeightStore
 
 REPLICATED_COLUMNS = 1 << 14  # of a row that each thread computes for itself rather than wait for the others
@@ -103,6 +104,7 @@ class PlanBuilder:
         self.values: dict[int, Value] = {}
         self._owner: dict[int, int] = {}  # view -> the node whose buffer it shares
         self._scratch: dict[int, int] = {}
+        self._brought = set[int]()  # nodes whose memory is not the arena's
 
     # --- what emitters call -------------------------------------------------------------------------------------------
     def add(
@@ -198,10 +200,23 @@ class PlanBuilder:
         self.values[index] = value
         return value
 
+    def brought(self, index: int, rows: Callable[[Patches], npt.NDArray[np.float32]]) -> Value:
+        """Memory of its own for node `index`, whose rows every step brings."""
+        n = self.graph.nodes[index].n
+        block, address = aligned(self.rows(index) * n * 4)
+        self.kept.append(block)
+        first = address - block.ctypes.data
+        self.step.bring(block[first : first + self.rows(index) * n * 4].view(np.float32).reshape(-1, n), rows)
+        self._brought.add(index)
+        self.values[index] = Value(address, n * 4, n, -1 - index)
+        return self.values[index]
+
     def in_place(self, index: int, of: int) -> Value | None:
         """The buffer of node `of` for node `index`, where nothing else reads it any more; None where something does."""
         value = self.values[of]
-        watched = of in self._owner or of in self._owner.values() or any(node == of for node, _ in self._derived)
+        watched = (
+            of in self._brought or of in self._owner or of in self._owner.values() or any(node == of for node, _ in self._derived)
+        )
         if value.replicated or watched or self._last_use[of] > index or value.n != self.graph.nodes[index].n:
             return None
         self.values[index] = self.values.pop(of)
@@ -265,7 +280,9 @@ class PlanBuilder:
         for used in [i for i in self.values if self._last_use[self._owner.get(i, i)] <= index and i not in self._owner]:
             if used in self.graph.outputs.values():
                 continue
-            self.arena.give_back(self.values.pop(used).buffer)
+            value = self.values.pop(used)
+            if used not in self._brought:
+                self.arena.give_back(value.buffer)
             for key in [key for key in self._derived if self._owner.get(key[0], key[0]) == used]:
                 self.arena.give_back(self._derived.pop(key).buffer)
             for view in [v for v, owner in self._owner.items() if owner == used]:

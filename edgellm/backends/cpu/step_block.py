@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from edgellm.backends.cpu.attention_work import AttentionWork, ByChunks
 from edgellm.backends.cpu.state import CpuState
 from edgellm.graph import RopeSpec, Rows
 from edgellm.memory.layout import MemoryLayout
+from edgellm.ops._spec import Patches
 from edgellm.rope import cos_sin, frequencies
 
 Floats = npt.NDArray[np.float32]
@@ -73,10 +74,15 @@ class StepBlock:
         self._output_spans: dict[int, npt.NDArray[np.int32]] = {}  # of the wanted rows, by memory class
         self._work: dict[tuple[int, int, Rows, ByChunks], AttentionWork] = {}
         self._tables: dict[tuple[RopeSpec, str], RopeTable] = {}
+        self._brought: list[tuple[Floats, Callable[[Patches], Floats]]] = []
 
     def ids(self, source: str) -> npt.NDArray[np.int32]:
         """What rows of tables are looked up by."""
         return {"tokens": self.tokens, "positions": self.positions, "adapters": self.adapters, "first": self.zeros}[source]
+
+    def bring(self, array: Floats, rows: Callable[[Patches], Floats]) -> None:
+        """Let every step fill the first rows of `array` with those of its patches."""
+        self._brought.append((array, rows))
 
     def rope_table(self, spec: RopeSpec, positions: str, factors: npt.NDArray[np.float32] | None) -> RopeTable:
         """The table of `spec` at "true" or "sink" positions; layers with equal specs share one."""
@@ -107,7 +113,7 @@ class StepBlock:
 
     def fill(self, step: StepBatch) -> None:
         """Set all of it to a step, whose segments' states are made ready to be written."""
-        if len(step.tokens) == 1:
+        if len(step.tokens) == 1 and step.patches is None:
             self._fill_one(step)
             return
         n_tokens, n_outputs = len(step.tokens), len(step.output_rows)
@@ -130,8 +136,12 @@ class StepBlock:
                 state.recurrent.write_to(step.state_slots[mine], self.state_targets[mine])
         for (index, _, rows, _), work in self._work.items():
             work.fill(step, index, rows)
-        for (_, kind), table in self._tables.items():
-            table.fill(step.positions if kind == "true" else step.sink_positions, step.output_rows)
+        for (spec, kind), table in self._tables.items():
+            positions = step.positions if kind == "true" else step.sink_positions
+            table.fill(step.patches.places if step.patches is not None and spec.axes else positions, step.output_rows)
+        if step.patches is not None:
+            for array, rows_of in self._brought:
+                array[:n_tokens] = rows_of(step.patches)
 
     def _fill_one(self, step: StepBatch) -> None:
         """`fill` of the usual step. After a walk over the weights Python's own data is in no cache, so every call counts."""

@@ -56,14 +56,20 @@ def show(
 
 def _graph_text(gguf: GGUFFile, context: int | None) -> str:
     from edgellm.arch import load_graph
-    from edgellm.passes import optimise
+    from edgellm.arch.vision import is_projector, load_encoder
+    from edgellm.passes import optimise, optimise_encoder
 
+    if is_projector(gguf):
+        return str(optimise_encoder(load_encoder(gguf)[1]))
     return str(optimise(load_graph(gguf, context)[1]))
 
 
 def _facts(gguf: GGUFFile) -> Facts:
     """What the header says, in JSON's types; a key that the file lacks is null."""
-    architecture = gguf.metadata.get("general.architecture")
+    from edgellm.arch.vision import is_projector
+
+    architecture, projector = gguf.metadata.get("general.architecture"), is_projector(gguf)
+    prefix = "clip.vision" if projector else architecture
     tokens, template = gguf.metadata.get("tokenizer.ggml.tokens"), gguf.metadata.get("tokenizer.chat_template")
 
     def header(key: str) -> str | int | float | None:
@@ -83,27 +89,43 @@ def _facts(gguf: GGUFFile) -> Facts:
         "parameters": sum(math.prod(info.shape) for info in gguf.tensors.values()),
         "n_tensors": len(gguf.tensors),
         "bytes_by_type": dict(sorted(types.items(), key=lambda item: -item[1])),
-        "context_length": header(f"{architecture}.context_length"),
-        "layers": header(f"{architecture}.block_count"),
-        "width": header(f"{architecture}.embedding_length"),
+        "context_length": header(f"{prefix}.context_length"),
+        "layers": header(f"{prefix}.block_count"),
+        "width": header(f"{prefix}.embedding_length"),
+        "projector": projector and (header("clip.projector_type") or header("clip.vision.projector_type")),
+        "image": projector and _image(gguf),
         "tokens": len(tokens) if isinstance(tokens, Sized) and not isinstance(tokens, str) else None,
         "tokenizer": header("tokenizer.ggml.model"),
         "pre_tokenizer": header("tokenizer.ggml.pre"),
         "chat_template": isinstance(template, str),
         "licence": header("general.license"),
-        "memory": _memory(gguf),
+        "memory": None if projector else _memory(gguf),
     }
 
 
 def _refusal(gguf: GGUFFile) -> str:
     """Why the model cannot be run, or ""."""
     from edgellm.arch import load_graph
+    from edgellm.arch.vision import is_projector, load_encoder
 
     try:
-        load_graph(gguf)
+        load_encoder(gguf) if is_projector(gguf) else load_graph(gguf)
     except EdgeError as error:
         return str(error).removeprefix(f"{gguf.path}: ")
     return ""
+
+
+def _image(gguf: GGUFFile) -> str | None:
+    """The images that a projector takes, in words; None for one that can't be run."""
+    from edgellm.arch.vision import load_encoder
+
+    try:
+        keys, _, spec = load_encoder(gguf)
+    except EdgeError:
+        return None
+    size = f"{spec.size} x {spec.size}" if spec.size else f"multiples of {spec.side_multiple}"
+    rows = f"up to {spec.most_rows} tokens" if spec.layout == "dynamic" else f"{(spec.size // spec.side_multiple) ** 2} tokens each"
+    return f"{'tiles of ' if spec.tile else ''}{size} pixels, {rows}, {keys.n_out} wide"
 
 
 def _memory(gguf: GGUFFile) -> Facts | None:
@@ -154,13 +176,15 @@ def _page(facts: Facts) -> str:
         "name": facts["name"],
         "file": f"{facts['file']} ({size(facts['bytes'])}, GGUF version {facts['gguf_version']})",
         "architecture": facts["architecture"],
+        "projector": facts["projector"] or None,
+        "images": facts["image"] or None,
         "parameters": f"{count(facts['parameters'])} in {facts['n_tensors']} tensors",
         "types": ", ".join(f"{name} {part:.1%}" for name, part in share.items()) or None,
         "layers": facts["layers"],
         "width": facts["width"],
         "context": facts["context_length"] and f"{facts['context_length']} tokens",
         "vocabulary": facts["tokens"] and f"{facts['tokens']} tokens ({tokenizer})",
-        "chat template": "yes" if facts["chat_template"] else "no",
+        "chat template": None if facts["projector"] else "yes" if facts["chat_template"] else "no",
         "licence": facts["licence"],
         "memory": need and f"{size(need['bytes'])} at a context of {need['context']}{'' if need['fits'] else ', not free'}",
         "runs here": "yes" if facts["runs"] is True else f"no: {facts['runs']}",

@@ -1,0 +1,75 @@
+"""Image encoders, found by file name: edgellm/arch/vision/<clip.projector_type>.py builds the graph that a projector file holds."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+from edgellm.arch.vision._keys import ARCHITECTURE, VisionKeys
+from edgellm.errors import Unsupported
+from edgellm.formats.gguf import GGUFFile
+from edgellm.graph import Builder, Graph
+from edgellm.hparams import architecture_of
+from edgellm.image_spec import ImageSpec
+from edgellm.spec import verify
+
+__all__ = ["ARCHITECTURE", "VisionKeys", "find", "is_projector", "load_encoder", "names"]
+
+
+class Encoder(Protocol):
+    """The functions that each file of this folder has."""
+
+    def build(self, keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+        """Emit the graph from pixels to the output "rows" (R, n), which may be followed by "rows_1" and so on for deepstack."""
+        ...
+
+    def images(self, keys: VisionKeys) -> ImageSpec:
+        """The form in which it takes images. Raises BadHParam."""
+        ...
+
+
+def names() -> list[str]:
+    """All projector types that can be run."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def is_projector(gguf: GGUFFile) -> bool:
+    """Whether a file is a projector, not a model."""
+    return gguf.metadata.get("general.architecture") == ARCHITECTURE
+
+
+def find(keys: VisionKeys) -> Encoder:
+    """The module of a file's projector type. Raises Unsupported."""
+    if keys.projector_type not in names():
+        raise Unsupported(
+            f"projector type '{keys.projector_type[:64]}' isn't supported yet; these are: {', '.join(names())}",
+            file=keys.file,
+            field="clip.projector_type",
+        )
+    return cast(Encoder, importlib.import_module(f"edgellm.arch.vision.{keys.projector_type}"))
+
+
+def load_encoder(gguf: GGUFFile) -> tuple[VisionKeys, Graph, ImageSpec]:
+    """Keys, verified graph and image form of a projector file.
+
+    Raises Unsupported, BadHParam, BadTensorInfo and ShapeMismatch.
+    """
+    if architecture_of(gguf) != ARCHITECTURE:
+        raise Unsupported(
+            f"is a model of architecture '{architecture_of(gguf)[:64]}', not a projector; give a file mmproj-*.gguf",
+            file=gguf.path,
+            field="general.architecture",
+        )
+    keys = VisionKeys(gguf)
+    encoder = find(keys)
+    shapes = {name: tuple(info.shape) for name, info in gguf.tensors.items()}
+    builder = Builder(shapes)
+    builder.leave_out("a.")  # of an audio encoder in the same file
+    builder.leave_out("mm.a.")
+    spec = encoder.images(keys)
+    encoder.build(keys, shapes, builder)
+    graph = builder.graph()
+    verify(graph, gguf.tensors, file=keys.file, left_out=builder.left_out)
+    return keys, graph, spec

@@ -1,0 +1,118 @@
+"""The keys of a projector file, which llama.cpp's tools/mtmd/clip-impl.h names."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from edgellm.errors import BadHParam, BadTensorInfo, ShapeMismatch
+from edgellm.formats.gguf import GGUFFile
+from edgellm.hparams import Keys
+
+ARCHITECTURE = "clip"
+MOST_PIXELS = 1 << 14  # of a side
+MOST_WIDTH = 1 << 16
+MOST_PLACES = 1 << 20  # of a grid of positions
+
+
+class VisionKeys(Keys):
+    """The keys `clip.vision.*` of a projector file, read as `Keys` reads those of a model."""
+
+    def __init__(self, gguf: GGUFFile) -> None:
+        """Raises BadHParam where the file has no image encoder."""
+        super().__init__(gguf)
+        clip = Keys(gguf)
+        self.architecture = "clip.vision"
+        kind = gguf.metadata.get("clip.projector_type", gguf.metadata.get("clip.vision.projector_type"))
+        if not isinstance(kind, str) or not kind:
+            raise BadHParam("is missing; this is no projector file, or a damaged one", file=self.file, field="clip.projector_type")
+        if not clip.flag("has_vision_encoder", default=True):
+            raise BadHParam("is false: the file encodes no images, take the model's image projector", file=self.file,
+                            field="clip.has_vision_encoder")  # fmt: skip
+        self.projector_type = kind
+        gelu, silu = clip.flag("use_gelu", default=False), clip.flag("use_silu", default=False)
+        if gelu and silu:
+            raise clip.bad("use_silu", "is true beside use_gelu, and only one of them can be")
+        self.activation = "gelu" if gelu else "silu" if silu else "gelu_quick"
+
+    @functools.cached_property
+    def image_size(self) -> int:
+        """Pixels of the side of the images that positions were learned for."""
+        return self.integer("image_size", 1, MOST_PIXELS)
+
+    @functools.cached_property
+    def patch(self) -> int:
+        """Pixels of a patch's side."""
+        return self.integer("patch_size", 1, 256)
+
+    @functools.cached_property
+    def n_heads(self) -> int:
+        n = self.integer("attention.head_count", 1, MOST_WIDTH)
+        if self.n_embd % n:
+            raise self.bad("attention.head_count", f"{n} heads cannot share {self.n_embd} dims")
+        return n
+
+    @functools.cached_property
+    def head_dim(self) -> int:
+        return self.n_embd // self.n_heads
+
+    @functools.cached_property
+    def n_ff(self) -> int:
+        return self.integer("feed_forward_length", 1, MOST_WIDTH)
+
+    @functools.cached_property
+    def n_out(self) -> int:
+        """Width of the rows that go to the model."""
+        return self.integer("projection_dim", 1, MOST_WIDTH)
+
+    @functools.cached_property
+    def eps(self) -> float:
+        return self.number("attention.layer_norm_epsilon")
+
+    def merge(self, key: str, default: int) -> int:
+        """Patches of the side of a square that becomes one row."""
+        return self.integer(key, 1, 16, default=default)
+
+    def square(self, merge: int) -> int:
+        """Pixels of the side of square images, whose patches must make whole squares of `merge` x `merge`."""
+        across = self.image_size // self.patch
+        if not across or across % merge:
+            raise self.bad("image_size", f"{across} patches of {self.patch} pixels cannot be merged by {merge}")
+        return self.image_size
+
+    def colours(self, key: str) -> tuple[float, float, float]:
+        """One float for each colour."""
+        value = self._value(key)
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.size < 3 or not np.isfinite(value).all():
+            raise self.bad(key, "is not three numbers, one for each colour")
+        red, green, blue = (float(each) for each in value[:3])
+        if key.endswith("std") and min(red, green, blue) <= 0:
+            raise self.bad(key, "has a deviation that is not above 0")
+        return red, green, blue
+
+    def grid(self, name: str) -> int:
+        """Rows of a table of learned positions, one for each place of a square grid."""
+        table = self._gguf.tensors.get(name)
+        if table is None:
+            raise BadTensorInfo(
+                "the encoder needs this tensor and the file lacks it; get a complete file", file=self.file, field=name
+            )
+        shape = table.shape
+        if len(shape) != 2 or not 1 <= shape[0] <= MOST_PLACES or math.isqrt(shape[0]) ** 2 != shape[0]:
+            raise ShapeMismatch(
+                f"has shape {tuple(shape)}, and positions are those of a square grid; the file is damaged",
+                file=self.file,
+                field=name,
+            )
+        return int(shape[0])
+
+    def layer_flags(self, key: str) -> tuple[bool, ...]:
+        """One flag for each layer; all false where the key is missing."""
+        value = self._value(key)
+        if value is None:
+            return (False,) * self.n_layers
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biu" or value.size != self.n_layers:
+            raise self.bad(key, f"is not one flag for each of {self.n_layers} layers")
+        return tuple(bool(each) for each in value)

@@ -1,0 +1,44 @@
+"""idefics3: the SigLIP encoder of SmolVLM, Idefics 3 and granite-docling; a large image is cut into tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgellm.arch.vision._blocks import blocks, patches
+from edgellm.arch.vision._keys import VisionKeys
+from edgellm.graph import Builder
+from edgellm.image_spec import ImageSpec
+from edgellm.ops.dense import add, matmul
+from edgellm.ops.norm import layer_norm
+from edgellm.ops.vision import grid_embed, merge_rows
+
+MOST_TILES = 16  # in a row; models have 4 or 5
+FAKE = "<fake_token_around_image>"
+
+
+def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+    """Squares of patches become one row, which one product projects."""
+    count = keys.merge("projector.scale_factor", 1) ** 2
+    positions = grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), keys.n_embd, "corners")
+    x = blocks(g, keys, add(g, patches(g, keys), positions))
+    x = merge_rows(g, layer_norm(g, x, "v.post_ln", keys.eps), count)
+    g.output("rows", matmul(g, x, "mm.model.fc", keys.n_out))
+
+
+def images(keys: VisionKeys) -> ImageSpec:
+    size = keys.square(keys.merge("projector.scale_factor", 1))
+    return ImageSpec(
+        patch=keys.patch,
+        merge=keys.merge("projector.scale_factor", 1),
+        mean=keys.colours("image_mean"),
+        std=keys.colours("image_std"),
+        resample="lanczos",
+        layout="longest_edge_tiles",
+        size=size,
+        longest_edge=keys.integer("preproc_image_size", 1, MOST_TILES * size, default=size),
+        begin="",
+        end=FAKE,
+        tile=FAKE + "<row_{row}_col_{column}>",
+        row_end="\n",
+        overview="\n" + FAKE + "<global-img>",
+    )

@@ -1,0 +1,50 @@
+"""qwen3vl_merger: the encoder of Qwen3-VL, Qwen3.5 and their successors, some of which add rows of inner layers (deepstack)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgellm.arch.vision._blocks import blocks, patches, rope_2d, two_products
+from edgellm.arch.vision._keys import VisionKeys
+from edgellm.graph import Builder, Value
+from edgellm.image_spec import ImageSpec
+from edgellm.ops.dense import add
+from edgellm.ops.norm import layer_norm
+from edgellm.ops.vision import grid_embed, merge_rows
+
+LEAST_ROWS, MOST_ROWS = 8, 4096  # llama.cpp's limits
+
+
+def build(keys: VisionKeys, tensors: Mapping[str, tuple[int, ...]], g: Builder) -> None:
+    """Learned positions, resized to the image, beside rotary ones; squares of patches become one row."""
+    count, n = keys.merge("spatial_merge_size", 2) ** 2, keys.n_embd
+    x = add(g, patches(g, keys, still=True), grid_embed(g, "v.position_embd", keys.grid("v.position_embd.weight"), n, "corners"))
+    deep = keys.layer_flags("is_deepstack_layers")
+    found: list[Value] = []
+
+    def after(layer: int, x: Value) -> None:
+        if deep[layer]:
+            block, width = f"v.deepstack.{layer}", n * count
+            y = layer_norm(g, merge_rows(g, x, count), f"{block}.norm", keys.eps)
+            found.append(two_products(g, y, f"{block}.fc1", f"{block}.fc2", width, keys.n_out))
+
+    x = blocks(g, keys, x, rotation=rope_2d(keys, 10000.0), after=after)
+    x = merge_rows(g, layer_norm(g, x, "v.post_ln", keys.eps), count)
+    g.output("rows", two_products(g, x, "mm.0", "mm.2", n * count, keys.n_out))
+    for number, value in enumerate(found, 1):
+        g.output(f"rows_{number}", value)
+
+
+def images(keys: VisionKeys) -> ImageSpec:
+    return ImageSpec(
+        patch=keys.patch,
+        merge=keys.merge("spatial_merge_size", 2),
+        mean=keys.colours("image_mean"),
+        std=keys.colours("image_std"),
+        resample="bicubic",
+        layout="dynamic",
+        least_rows=LEAST_ROWS,
+        most_rows=MOST_ROWS,
+        begin="<|vision_start|>",
+        end="<|vision_end|>",
+    )

@@ -1,0 +1,40 @@
+"""The form in which a model's encoder takes images: sizes, filter, tiles, and the text that stands around their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Filter = Literal["bilinear", "bicubic", "lanczos"]
+Layout = Literal["dynamic", "square", "longest_edge_tiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpec:
+    """What chat/images.py makes of a picture.
+
+    `layout`: "dynamic": one image whose sides are multiples of `side_multiple`, with about the picture's proportions; "square": one
+    of `size` x `size`; "longest_edge_tiles": resized to `longest_edge`, cut into tiles of `size` x `size`, then an overview.
+    """
+
+    patch: int  # pixels of a patch's side
+    merge: int  # patches of the side of a square that becomes one row
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    resample: Filter
+    layout: Layout
+    size: int = 0  # pixels of the side of a square or tile
+    longest_edge: int = 0
+    least_rows: int = 1  # of a dynamic image
+    most_rows: int = 1
+    window: int = 0  # pixels of the side of an attention window; 0: every patch sees all of its image
+    begin: str = ""  # text before the rows of an image
+    end: str = ""
+    tile: str = ""  # text before each tile, with its {row} and {column}, from 1 on
+    row_end: str = ""  # after the last tile of a row
+    overview: str = ""  # before the rows of the overview
+
+    @property
+    def side_multiple(self) -> int:
+        """Pixels of the side of the square that becomes one row."""
+        return self.patch * self.merge

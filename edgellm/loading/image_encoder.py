@@ -1,0 +1,162 @@
+"""A projector file made ready: from a picture to the rows that a language model takes in the place of tokens."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgellm.arch.vision import load_encoder
+from edgellm.backends import find
+from edgellm.backends.base import BackendOptions, Executable, Segment, StepBatch, StepStopped
+from edgellm.chat import images
+from edgellm.errors import ModelClosed, NumericError
+from edgellm.formats.opening import open_model
+from edgellm.graph import KVSpec
+from edgellm.memory.layout import RING_MULTIPLE, MemoryLayout, plan_patches
+from edgellm.ops._spec import Patches
+from edgellm.passes import optimise_encoder
+from edgellm.weights import WeightStore
+
+Rows = npt.NDArray[np.float32]
+PATCHES_OF_STEP = 1024  # of tiles that are encoded together; a larger image has a step of its own
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedImage:
+    """The rows of a picture (n, width), several images of it one after the other, and the texts around them."""
+
+    rows: tuple[Rows, ...]  # of each image
+    texts: tuple[str, ...]  # one more than images
+    grids: tuple[tuple[int, int], ...]  # rows and columns of each image's grid, after merging
+    fingerprint: bytes
+
+
+class ImageEncoder:
+    """An encoder with its weights. Its work buffers exist while it encodes."""
+
+    def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
+        """Raises the FormatErrors, BackendError."""
+        gguf = open_model(path)
+        try:
+            self.keys, graph, self.spec = load_encoder(gguf)
+            self._graph = optimise_encoder(graph)
+            self._outputs = sorted(self._graph.outputs)
+            self.n_out = sum(self._graph.nodes[value].n for value in self._graph.outputs.values())
+            self._options = BackendOptions("f32", threads)
+            self.path, self.file_bytes = str(gguf.path), gguf.nbytes
+            self._weights = WeightStore(gguf)
+        except BaseException:
+            gguf.close()
+            raise
+        self._lock, self._closed = threading.Lock(), False
+
+    def encode(
+        self, pixels: images.Pixels, *, most_rows: int | None = None, stop: Callable[[], bool] = lambda: False
+    ) -> EncodedImage:
+        """The rows of a picture. Raises NumericError, ModelClosed where `stop()` comes true."""
+        tiles = images.tiles(pixels, self.spec, most_rows)
+        with self._lock:
+            if self._closed:
+                raise ModelClosed(f"{self.path}: the model was closed; load it again.")
+            found = self._encoded([images.patches(image, self.spec) for image in tiles.images], stop)
+        if not all(np.isfinite(rows).all() for rows in found):
+            raise NumericError(
+                f"{self.path}: the rows of an image have NaN or Inf values; the file may be damaged: fetch it again."
+            )
+        side = self.spec.side_multiple
+        return EncodedImage(
+            tuple(found),
+            tuple(images.texts(tiles, self.spec)),
+            tuple((image.shape[0] // side, image.shape[1] // side) for image in tiles.images),
+            images.fingerprint(pixels),
+        )
+
+    def close(self) -> None:
+        """Give the file's pages back. Closing twice does nothing."""
+        with self._lock:
+            self._closed = True
+            self._weights.close()
+
+    def _encoded(self, each: Sequence[Patches], stop: Callable[[], bool]) -> list[Rows]:
+        steps = list(_steps(each))
+        layout = self._layout(max(_slots(step) for step in steps), max(sum(len(image.outputs) for image in step) for step in steps))
+        executable = find("cpu").prepare(self._graph, self._weights, layout, self._options)
+        try:
+            return [rows for step in steps for rows in self._step(executable, step, stop)]
+        except StepStopped as stopped:
+            raise ModelClosed("the image was cancelled while it was encoded.") from stopped
+        finally:
+            executable.close()
+
+    def _layout(self, patches: int, rows: int) -> MemoryLayout:
+        return plan_patches([state for state in self._graph.states if isinstance(state, KVSpec)], patches=patches, rows=rows)
+
+    def _step(self, executable: Executable, step: Sequence[Patches], stop: Callable[[], bool]) -> Iterator[Rows]:
+        state, patches = executable.new_state(), _joined(step)
+        n = len(patches.places)
+        firsts = np.cumsum([0, *(len(image.places) for image in step)]).tolist()
+        starts = _starts(step)
+        spans = tuple(
+            np.concatenate([_spans(image, start, windowed=memory.chunked) for image, start in zip(step, starts, strict=True)])
+            for memory in executable.layout.classes
+        )
+        segments = tuple(Segment(state, first, len(image.places)) for first, image in zip(firsts, step, strict=False))
+        positions = np.arange(n)
+        batch = StepBatch(
+            np.zeros(n, np.int32), positions, positions, spans, patches.outputs.astype(np.int32), segments, patches=patches
+        )
+        outputs = executable.submit(batch).wait(stop)
+        rows = np.concatenate([outputs[name] for name in self._outputs], axis=1)
+        ends = np.cumsum([len(image.outputs) for image in step]).tolist()
+        yield from np.split(rows, ends[:-1])
+
+
+def _steps(each: Sequence[Patches]) -> Iterator[list[Patches]]:
+    """The images of a picture by the steps that encode them: the same ones whatever else is encoded."""
+    step: list[Patches] = []
+    for image in each:
+        if step and _slots([*step, image]) > PATCHES_OF_STEP:
+            yield step
+            step = []
+        step.append(image)
+    yield step
+
+
+def _starts(step: Sequence[Patches]) -> list[int]:
+    """The slot of each image's first patch: back ends add up keys in chunks, with one of which it begins."""
+    ends = np.cumsum([0, *(-(-len(image.places) // RING_MULTIPLE) * RING_MULTIPLE for image in step)])
+    return [int(end) for end in ends[:-1]]
+
+
+def _slots(step: Sequence[Patches]) -> int:
+    return _starts(step)[-1] + len(step[-1].places)
+
+
+def _spans(image: Patches, start: int, *, windowed: bool) -> npt.NDArray[np.int32]:
+    """Spans (T, 4) of patches that see their window or the whole image; see backends.base.StepBatch."""
+    n = len(image.places)
+    spans = np.zeros((n, 4), np.int32)
+    spans[:, 0] = start + np.arange(n)
+    spans[:, 2], spans[:, 3] = start, n
+    if windowed:
+        firsts = np.flatnonzero(np.diff(image.windows, prepend=-1))
+        lengths = np.diff(firsts, append=n)
+        spans[:, 2], spans[:, 3] = start + np.repeat(firsts, lengths), np.repeat(lengths, lengths)
+    return spans
+
+
+def _joined(step: Sequence[Patches]) -> Patches:
+    """The patches of several images as the rows of one step."""
+    firsts = np.cumsum([0, *(len(image.places) for image in step)])
+    return Patches(
+        np.concatenate([image.pixels for image in step]),
+        np.concatenate([image.places for image in step]),
+        np.concatenate([image.grids for image in step]),
+        np.concatenate([image.windows for image in step]),
+        np.concatenate([image.outputs + first for image, first in zip(step, firsts, strict=False)]),
+    )

@@ -1,0 +1,359 @@
+"""Images: the rows of encoders against golds and the reference, preprocessing, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import io
+import json
+import random
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image as Pillow
+from tiny_models import tiny_model
+from tiny_projectors import KINDS, OUT, projector_file
+
+import edgellm
+from edgellm.api.vision import find_projector
+from edgellm.arch.vision import load_encoder, names
+from edgellm.chat import images
+from edgellm.cli.app import run
+from edgellm.errors import BadHParam, EdgeError, ImageError, ModelClosed, OptionError, ShapeMismatch, Unsupported
+from edgellm.formats.gguf import open_gguf
+from edgellm.loading.image_encoder import ImageEncoder
+from edgellm.reference import Reference
+from edgellm.tools.verify import verify
+from edgellm.weights import WeightStore
+
+Rows = npt.NDArray[np.float32]
+
+
+def picture(height: int, width: int, seed: int = 0) -> images.Pixels:
+    """A smooth picture with some noise."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:height, :width]
+    waves = np.stack([np.sin(y / 7 + seed), np.cos(x / 5), np.sin((x + y) / 9)], axis=-1)
+    return (127 + 100 * waves + rng.integers(0, 20, (height, width, 3))).astype(np.uint8)
+
+
+def reference_rows(path: Path, pixels: images.Pixels) -> Rows:
+    gguf = open_gguf(path)
+    _, graph, spec = load_encoder(gguf)
+    reference = Reference(graph, WeightStore(gguf))
+    found = [reference.encoded(images.patches(image, spec)) for image in images.tiles(pixels, spec).images]
+    gguf.close()
+    return np.concatenate([np.concatenate([each[name] for name in sorted(each)], axis=1) for each in found])
+
+
+def error(a: Rows, b: Rows) -> float:
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+@pytest.fixture(scope="module")
+def suite(shared: Path) -> tuple[ModuleType, list[dict[str, Any]]]:
+    """The module that judges, and the entries whose images are stretched, as their makers do it."""
+    if not (shared / "vision" / "score.py").is_file():
+        pytest.skip("no ../shared/vision beside the checkout: golds of images are not here")
+    spec = importlib.util.spec_from_file_location("vision_score", shared / "vision" / "score.py")
+    assert spec is not None and spec.loader is not None
+    score = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(score)
+    return score, [entry for entry in score.load(shared / "vision") if entry["prep"]["resize"] == "stretch"]
+
+
+def test_rows_are_those_of_the_golds(suite: tuple[ModuleType, list[dict[str, Any]]]) -> None:
+    score, entries = suite
+    assert len(entries) >= 10
+    for entry in entries:
+        with edgellm.load(entry["path"], mmproj=entry["mmproj_path"]) as model:
+            passed, errors = score.judge(entry, embd=model.embed_image(entry["image_path"]), bar=2e-6)
+            assert passed, (entry["name"], errors)
+            assert model.info.vision is not None and model.info.vision.width == entry["embd_width"]
+
+
+def test_resized_bytes_are_those_of_the_golds(suite: tuple[ModuleType, list[dict[str, Any]]]) -> None:
+    for entry in suite[1]:
+        with open_gguf(entry["mmproj_path"]) as gguf:
+            found = images.tiles(images.read(entry["image_path"]), load_encoder(gguf)[2]).images
+        assert [list(image.shape[:2]) for image in found] == entry["prep"]["result"], entry["name"]
+        if "resized_u8" in entry:
+            assert all(np.array_equal(a, b) for a, b in zip(found, entry["resized_u8"], strict=True)), entry["name"]
+
+
+def test_every_projector_type_is_tried_here() -> None:
+    assert names() == sorted(KINDS)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("weights", ["F32", "F16"])
+def test_the_cpu_computes_what_the_reference_does(tmp_path: Path, kind: str, weights: str) -> None:
+    path = projector_file(tmp_path / "mmproj.gguf", kind, kind_of=weights)
+    encoder = ImageEncoder(path, threads=2)
+    for height, width in ((64, 64), (50, 190), (233, 90)):
+        pixels = picture(height, width)
+        assert error(np.concatenate(encoder.encode(pixels).rows), reference_rows(path, pixels)) < 5e-6
+    encoder.close()
+    with pytest.raises(ModelClosed):
+        encoder.encode(pixels)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_rows_do_not_depend_on_threads_or_on_what_was_encoded_before(tmp_path: Path, kind: str) -> None:
+    path = projector_file(tmp_path / "mmproj.gguf", kind)
+    one, two = ImageEncoder(path, threads=1), ImageEncoder(path, threads=2)
+    first = one.encode(picture(70, 90)).rows
+    two.encode(picture(150, 40))
+    again = two.encode(picture(70, 90)).rows
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+def test_a_model_finds_the_projector_beside_it(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "m.gguf", "llama", "F32", n_embd=OUT)
+    with edgellm.load(model) as plain:
+        assert plain.info.vision is None
+        with pytest.raises(OptionError, match="takes no images"):
+            plain.embed_image(picture(64, 64))
+    projector_file(tmp_path / "mmproj-other-F32.gguf", "idefics3", projection_dim=OUT // 2)
+    small = projector_file(tmp_path / "mmproj-m-F16.gguf", "idefics3", kind_of="F16")
+    projector_file(tmp_path / "mmproj-m-F32.gguf", "idefics3")
+    assert find_projector(model, OUT, None) == small
+    with edgellm.load(model) as seeing:
+        assert seeing.info.vision is not None and seeing.info.vision.path == small
+        assert seeing.embed_image(picture(64, 64)).shape == (80, OUT)
+    with edgellm.load(model, mmproj="none") as blind:
+        assert blind.info.vision is None
+    other = tiny_model(tmp_path / "other.gguf", "llama", "F32", n_embd=2 * OUT)
+    with pytest.raises(OptionError, match="rows of 64 values"):
+        edgellm.load(other, mmproj=small)
+
+
+def test_a_projector_that_cannot_be_used_does_not_stop_its_model(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "m.gguf", "llama", "F32", n_embd=OUT)
+    projector_file(tmp_path / "mmproj.gguf", "idefics3", block_count=None)
+    with edgellm.load(model) as loaded:
+        assert loaded.info.vision is None and "block_count" in loaded.info.place
+    with pytest.raises(BadHParam):
+        edgellm.load(model, mmproj=tmp_path / "mmproj.gguf")
+
+
+def test_most_rows_of_a_dynamic_image(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "m.gguf", "llama", "F32", n_embd=OUT)
+    projector_file(tmp_path / "mmproj.gguf", "qwen3vl_merger")
+    with edgellm.load(model) as loaded:
+        assert len(loaded.embed_image(picture(200, 300))) == 54
+        assert len(loaded.embed_image(picture(200, 300), image_tokens=20)) <= 20
+        assert len(loaded.embed_image(edgellm.Image(picture(200, 300), tokens=20))) <= 20
+        for wrong in (0, -1, 2.5, "many", True):
+            with pytest.raises(OptionError, match="image_tokens"):
+                loaded.embed_image(picture(64, 64), image_tokens=wrong)  # type: ignore[arg-type]  # that is the point
+
+
+# --- reading pictures -------------------------------------------------------------------------------------------------
+def encoded(image: Pillow.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def test_one_picture_from_everywhere(tmp_path: Path) -> None:
+    pixels = picture(20, 30)
+    image = Pillow.fromarray(pixels)
+    png = encoded(image, "PNG")
+    (tmp_path / "p.png").write_bytes(png)
+    uri = "data:image/png;base64," + base64.b64encode(png).decode()
+    for source in (png, tmp_path / "p.png", str(tmp_path / "p.png"), uri, image, pixels, bytearray(png)):
+        assert np.array_equal(images.read(source), pixels)  # type: ignore[arg-type]  # a bytearray is read as well
+    for kind in ("JPEG", "WEBP", "GIF"):
+        assert images.read(encoded(image, kind)).shape == (20, 30, 3)
+
+
+def test_transparent_pictures_are_on_white_and_turned_ones_upright() -> None:
+    clear = Pillow.new("RGBA", (4, 3), (255, 0, 0, 0))
+    assert (images.read(encoded(clear, "PNG")) == 255).all()
+    half = Pillow.new("LA", (4, 3), (0, 128))
+    assert (images.read(half) == 127).all()
+    exif = Pillow.Exif()
+    exif[0x0112] = 6  # the camera was turned by a quarter
+    turned = encoded(Pillow.fromarray(picture(20, 40)), "JPEG", exif=exif)
+    assert images.read(turned).shape == (40, 20, 3)
+    deep = Pillow.fromarray(np.full((3, 4), 0x8000, np.uint16))
+    assert (images.read(deep) == 128).all()
+    frames = [Pillow.new("RGB", (5, 5), colour) for colour in ("red", "blue")]
+    assert images.read(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]))[0, 0, 0] > 200
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (b"", "can't be read"),
+        (b"not an image", "can't be read"),
+        ("data:image/png;base64,!!", "base64"),
+        ("data:image/png,abc", "data:image/png;base64"),
+        ("https://example.org/cat.png", "remote address"),
+        ("/nowhere/cat.png", "check the path"),
+        ("nul\0.png", "check the path"),
+        (np.zeros((2, 500, 3), np.uint8), "crop it"),
+        (np.zeros((500, 1, 3), np.uint8), "crop it"),
+    ],
+)
+def test_pictures_that_cannot_be_read(source: Any, message: str) -> None:
+    with pytest.raises(ImageError, match=message):
+        images.read(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [None, 3, ["a"], np.zeros((2, 2)), np.zeros((2, 2, 7), np.uint8), np.zeros(5, np.uint8), np.zeros((0, 4, 3), np.uint8)],
+)
+def test_what_is_no_picture(source: Any) -> None:
+    with pytest.raises(OptionError):
+        images.read(source)
+
+
+def test_a_decompression_bomb_is_refused_before_it_is_decoded() -> None:
+    bomb = encoded(Pillow.new("1", (20000, 20000)), "PNG")
+    assert len(bomb) < 100_000
+    with pytest.raises(ImageError, match="pixels"):
+        images.read(bomb)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_damaged_pictures(kind: str) -> None:
+    data, refused = encoded(Pillow.fromarray(picture(60, 80)), kind), 0
+    for seed in range(60):
+        chance, broken = random.Random(seed), bytearray(data)
+        if seed % 3 == 0:
+            broken = broken[: chance.randrange(len(broken))]
+        else:
+            first = chance.randrange(min(len(broken), 200 if seed % 3 == 1 else len(broken)))
+            broken[first : first + 8] = chance.randbytes(8)
+        try:
+            images.read(bytes(broken))
+        except EdgeError:
+            refused += 1
+    assert refused >= 20
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+def test_sizes_of_dynamic_images(tmp_path: Path) -> None:
+    """As smart_resize of transformers' image_processing_qwen2_vl.py computes them."""
+    with open_gguf(projector_file(tmp_path / "m.gguf", "qwen3vl_merger")) as gguf:
+        spec = load_encoder(gguf)[2]
+    assert spec.side_multiple == 32
+    assert images.dynamic_size(480, 640, spec) == (480, 640)
+    assert images.dynamic_size(1, 200, spec) == (32, 1280)
+    assert images.dynamic_size(4000, 6000, spec) == (1664, 2496)
+    assert images.dynamic_size(16, 16, spec) == (96, 96)
+    assert images.dynamic_size(80, 48, spec) == (128, 96)  # halves are rounded to even numbers, then too few pixels
+
+
+def test_tiles_are_row_by_row_and_the_overview_last(tmp_path: Path) -> None:
+    with open_gguf(projector_file(tmp_path / "m.gguf", "idefics3")) as gguf:
+        spec = load_encoder(gguf)[2]
+    tiles = images.tiles(picture(60, 200), spec)
+    assert (tiles.rows, tiles.columns, len(tiles.images)) == (1, 2, 3)
+    assert list(images.texts(tiles, spec)) == [
+        "<fake_token_around_image><row_1_col_1>",
+        "<fake_token_around_image><row_1_col_2>",
+        "\n\n<fake_token_around_image><global-img>",
+        "<fake_token_around_image>",
+    ]
+
+
+def test_fingerprints_are_of_pixels() -> None:
+    pixels = picture(20, 30)
+    assert images.fingerprint(pixels) == images.fingerprint(images.read(encoded(Pillow.fromarray(pixels), "PNG")))
+    assert len({images.fingerprint(each) for each in (pixels, picture(20, 30, 1), pixels.reshape(30, 20, 3))}) == 3
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+def test_show_and_verify_know_projectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = projector_file(tmp_path / "mmproj.gguf", "idefics3")
+    assert run(["show", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "idefics3" in text and "tiles of 64 x 64 pixels, 16 tokens each" in text and "runs here      yes" in text
+    assert run(["show", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["projector"] == "idefics3"
+    assert run(["show", str(path), "--graph"]) == 0
+    assert "merge_rows" in capsys.readouterr().out
+    assert all(finding.status in ("ok", "skipped") for finding in verify(path))
+    assert run(["run", str(path), "hi"]) == 1
+    assert "is a projector" in capsys.readouterr().err
+
+
+def test_projector_types_that_are_not_supported_are_named(tmp_path: Path) -> None:
+    path = projector_file(tmp_path / "mmproj.gguf", "idefics3")
+    path.write_bytes(path.read_bytes().replace(b"idefics3", b"idefics9", 1))
+    with open_gguf(path) as gguf, pytest.raises(Unsupported, match="idefics9"):
+        load_encoder(gguf)
+    with open_gguf(tiny_model(tmp_path / "m.gguf", "llama", "F32")) as gguf, pytest.raises(Unsupported, match="not a projector"):
+        load_encoder(gguf)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("idefics3", {"patch_size": 0}),
+        ("idefics3", {"patch_size": 1000}),
+        ("idefics3", {"image_size": 60}),
+        ("idefics3", {"preproc_image_size": 1 << 20}),
+        ("idefics3", {"image_mean": [0.5, 0.5]}),
+        ("idefics3", {"image_std": [0.5, 0.0, 0.5]}),
+        ("idefics3", {"image_std": "half"}),
+        ("idefics3", {"attention__head_count": 5}),
+        ("idefics3", {"attention__layer_norm_epsilon": -1.0}),
+        ("idefics3", {"projector__scale_factor": 3}),
+        ("qwen3vl_merger", {"is_deepstack_layers": [True]}),
+        ("qwen3vl_merger", {"attention__head_count": 16}),
+    ],
+)
+def test_keys_that_cannot_be(tmp_path: Path, kind: str, keys: dict[str, Any]) -> None:
+    with open_gguf(projector_file(tmp_path / "mmproj.gguf", kind, **keys)) as gguf, pytest.raises(BadHParam):
+        load_encoder(gguf)
+
+
+def test_positions_that_are_no_square(tmp_path: Path) -> None:
+    path = projector_file(tmp_path / "mmproj.gguf", "idefics3", embedding_length=16)
+    with open_gguf(path) as gguf, pytest.raises(ShapeMismatch):
+        load_encoder(gguf)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_damaged_projector_files(tmp_path: Path, kind: str) -> None:
+    """Typed errors, or rows that are numbers."""
+    data, path, pixels, refused = (
+        projector_file(tmp_path / "mmproj.gguf", kind).read_bytes(),
+        tmp_path / "bad.gguf",
+        picture(40, 90),
+        0,
+    )
+    for seed in range(250):
+        chance, broken = random.Random(seed), bytearray(data)
+        if seed % 4 == 0:
+            broken = broken[: chance.randrange(len(broken))]
+        elif seed % 4 == 1:
+            broken[chance.randrange(6000)] = chance.randrange(256)
+        elif seed % 4 == 2:
+            key = chance.choice([at for at in range(3000) if broken.startswith(b"clip.", at)])
+            broken[key + chance.randrange(20, 70)] = chance.randrange(256)
+        else:
+            first = chance.randrange(6000)
+            broken[first : first + chance.randrange(1, 64)] = chance.randbytes(chance.randrange(1, 64))
+        path.write_bytes(broken)
+        try:
+            encoder = ImageEncoder(path, threads=1)
+        except EdgeError:
+            refused += 1
+            continue
+        if seed % 8 < 4:
+            try:
+                assert np.isfinite(np.concatenate(encoder.encode(pixels).rows)).all()
+            except EdgeError:
+                refused += 1
+        encoder.close()
+    assert refused >= 100

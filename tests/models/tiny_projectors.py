@@ -1,0 +1,97 @@
+"""Writes tiny projector files (mmproj-*.gguf) with seeded random weights: one for each projector type that is supported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+N, FF, LAYERS, OUT = 32, 48, 3, 64  # width, feed-forward, layers, width of the rows
+Shapes = dict[str, tuple[int, ...]]
+HALF = [0.5, 0.5, 0.5]
+
+
+def _linear(name: str, n: int, k: int) -> Shapes:
+    return {f"{name}.weight": (n, k), f"{name}.bias": (n,)}
+
+
+def _norm(name: str, n: int) -> Shapes:
+    return {f"{name}.weight": (n,), f"{name}.bias": (n,)}
+
+
+def _vit(patch: int, places: int, *, fused: bool = False) -> Shapes:
+    """Patches, positions and blocks of a vision transformer with biases and layer norms."""
+    shapes: Shapes = {"v.patch_embd.weight": (N, 3, patch, patch), "v.patch_embd.bias": (N,), "v.position_embd.weight": (places, N)}
+    for layer in range(LAYERS):
+        block = f"v.blk.{layer}"
+        shapes |= _norm(f"{block}.ln1", N) | _norm(f"{block}.ln2", N) | _linear(f"{block}.attn_out", N, N)
+        for name in ("attn_qkv",) if fused else ("attn_q", "attn_k", "attn_v"):
+            shapes |= _linear(f"{block}.{name}", 3 * N if fused else N, N)
+        shapes |= _linear(f"{block}.ffn_up", FF, N) | _linear(f"{block}.ffn_down", N, FF)
+    return shapes
+
+
+def _qwen3vl() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(16, 64, fused=True) | {"v.patch_embd.weight.1": (N, 3, 16, 16)} | _norm("v.post_ln", N)
+    shapes |= _linear("mm.0", 4 * N, 4 * N) | _linear("mm.2", OUT, 4 * N)
+    shapes |= (
+        _norm("v.deepstack.1.norm", 4 * N) | _linear("v.deepstack.1.fc1", 4 * N, 4 * N) | _linear("v.deepstack.1.fc2", OUT, 4 * N)
+    )
+    return {"spatial_merge_size": 2, "is_deepstack_layers": [False, True, False], "patch_size": 16}, shapes
+
+
+def _idefics3() -> tuple[dict[str, Any], Shapes]:
+    shapes = _vit(8, 64) | _norm("v.post_ln", N) | {"mm.model.fc.weight": (OUT, 4 * N)}
+    return {"projector.scale_factor": 2, "preproc_image_size": 128, "patch_size": 8, "image_size": 64}, shapes
+
+
+KINDS = {"qwen3vl_merger": _qwen3vl, "idefics3": _idefics3}
+
+
+def projector_file(path: Path, kind: str, *, kind_of: str = "F32", seed: int = 0, **keys: Any) -> Path:
+    """A projector of this type; matrices in `kind_of` (F32 or F16). `keys`: `clip.vision.*` that are different, None: missing."""
+    own, shapes = KINDS[kind]()
+    vision = {
+        "image_size": 128,
+        "projection_dim": OUT,
+        "embedding_length": N,
+        "feed_forward_length": FF,
+        "block_count": LAYERS,
+        "attention.head_count": 2,
+        "attention.layer_norm_epsilon": 1e-6,
+        "image_mean": HALF,
+        "image_std": HALF,
+    } | own
+    writer = gguf.GGUFWriter(path, "clip")
+    writer.add_string("clip.projector_type", kind)
+    writer.add_bool("clip.has_vision_encoder", True)
+    writer.add_bool("clip.use_gelu", True)
+    for key, value in (vision | {key.replace("__", "."): value for key, value in keys.items()}).items():
+        if value is not None:
+            _add(writer, f"clip.vision.{key}", value)
+    rng = np.random.default_rng(seed)
+    for name, shape in shapes.items():
+        values = rng.normal(size=shape).astype(np.float32) * (0.1 if len(shape) == 1 else 1 / np.sqrt(np.prod(shape[1:])))
+        values += name.endswith(("ln1.weight", "ln2.weight", "norm.weight", "post_ln.weight"))
+        narrow = kind_of == "F16" and len(shape) == 2 and "position" not in name
+        writer.add_tensor(name, values.astype(np.float16 if narrow else np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    else:
+        writer.add_array(key, value)
