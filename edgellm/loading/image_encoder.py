@@ -14,8 +14,8 @@ from edgellm.arch.vision import load_encoder
 from edgellm.backends import find
 from edgellm.backends.base import BackendOptions, Executable, Segment, StepBatch, StepStopped
 from edgellm.chat import images
+from edgellm.checkpoints.opening import open_model
 from edgellm.errors import ModelClosed, NumericError
-from edgellm.formats.opening import open_model
 from edgellm.graph import KVSpec
 from edgellm.memory.layout import RING_MULTIPLE, MemoryLayout, plan_patches
 from edgellm.ops._spec import Patches
