@@ -17,8 +17,7 @@ from edgellm.checkpoints.families import Family, Piece, Shape, part_of, plus_one
 from edgellm.checkpoints.pooling import dense_layers, pooling_keys
 from edgellm.checkpoints.settings import Settings
 from edgellm.checkpoints.source import WHOLE, Rows, Source, nbytes_of, source_of
-from edgellm.checkpoints.tokenizer.ranked import ranked_metadata
-from edgellm.checkpoints.tokenizer.tokenizer_json import tokenizer_metadata
+from edgellm.checkpoints.tokenizer.reader import PREFIX, read_tokenizer
 from edgellm.errors import BadHParam, BadTensorInfo, ShapeMismatch, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType
@@ -26,6 +25,7 @@ from edgellm.formats.gguf import GGUFFile
 from edgellm.formats.gguf_tensors import TensorInfo
 from edgellm.formats.mapped import Bytes, MappedFile
 from edgellm.formats.safetensors import SafeTensorsFile, open_safetensors, read_json
+from edgellm.tokenizer.build import REFUSAL
 
 CONFIG = "config.json"
 QUANTISED = ("affine", "mxfp4")
@@ -61,6 +61,7 @@ class MlxFolder(GGUFFile):
         }
         self._made: dict[str, Bytes] = {}
         self.drafting: list[str] = []
+        self.notes: list[str] = []  # what a user should know of the tokenizer
         self._sources: dict[str, Source] = {}
         self.tensors = {}
         stacks: dict[str, dict[int, str]] = {}
@@ -284,10 +285,12 @@ class MlxFolder(GGUFFile):
         self._file.close()
 
 
-def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> MlxFolder:
-    """A folder of the MLX community. Raises Unsupported for a family or quantisation without a mapping, and the FormatErrors.
+def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None, *, pre: str | None = None) -> MlxFolder:
+    """A folder of the hub or of the MLX community. Raises Unsupported for a family or quantisation without a mapping, and the
+    FormatErrors.
 
-    `wrap`: takes the safetensors and the configuration, and gives the file whose tensors are to be read instead.
+    `wrap`: takes the safetensors and the configuration, and gives the file whose tensors are to be read instead. `pre`: the name of
+    the pre-tokenizer, None to recognise it.
     """
     folder = os.fspath(path)
     if not os.path.isfile(os.path.join(folder, CONFIG)):
@@ -315,13 +318,23 @@ def open_mlx_folder(path: str | os.PathLike[str], wrap: Wrap | None = None) -> M
             model.add_made(name, values)
         table = model.tensors.get("token_embd.weight")
         if table is not None:
-            metadata |= tokenizer_metadata(folder, config, rows=table.shape[0], merged=family.merged_tokenizer) or ranked_metadata(
-                folder, config, rows=table.shape[0]
-            )
+            _add_tokenizer(model, table.shape[0], pre)
         return model
     except BaseException:
         file.close()
         raise
+
+
+def _add_tokenizer(model: MlxFolder, rows: int, pre: str | None) -> None:
+    """The keys of the tokenizer; of one that edgellm cannot run the reason, which is raised where text is given."""
+    embeds = f"{model.family.architecture}.pooling_type" in model.metadata
+    try:
+        found, model.notes = read_tokenizer(
+            model.path, model.config, rows=rows, merged=model.family.merged_tokenizer, pre=pre, embeds=embeds
+        )
+    except Unsupported as error:
+        found = {PREFIX + REFUSAL: str(error).removeprefix(f"{model.path}: ").replace(f"{model.path}{os.sep}", "")}
+    model.metadata |= found or {PREFIX + "model": "none"}
 
 
 def paired_rows(n: int, heads: int, path: str, name: str, turned: int = 0) -> Rows:

@@ -18,7 +18,7 @@ from edgellm.tokenizer.pre_tokenizers import PreTokenizer
 from edgellm.tokenizer.spans import Spans, batches, code_points
 from edgellm.tokenizer.spm import BYTE_TEXTS, SPACE
 from edgellm.tokenizer.vocabulary import TokenType, Vocabulary, stood_in
-from edgellm.tokenizer.word_cuts import WordCutter
+from edgellm.tokenizer.word_cuts import LibraryCutter, WordCutter
 
 MAX_DIGITS = 900  # of a run that expressions look ahead over, which is quadratic
 LONG_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
@@ -43,7 +43,7 @@ class BpeEncoder:
         self._others: dict[str, int] = {}  # ids of texts that the vocabulary lacks
         self._beyond: dict[int, int | None] = {}  # these ids, and what stands for them
         self._of_byte = np.zeros(256, np.uint32)
-        self._built: tuple[WordCutter, Pairs] | None = None
+        self._built: tuple[WordCutter | LibraryCutter, Pairs] | None = None
         self._joints: Joints | None = None  # of vocabularies whose words are lines
         self._known = NO_WORDS.copy()  # the ids of words that came before
         self._known_bytes = 0
@@ -56,7 +56,8 @@ class BpeEncoder:
                 pairs = self._merges.table(self._find_spans)
                 if self.pre.visible_spaces and not pairs.have_any(self._of_byte):
                     self._joints = Joints(pairs, self.vocabulary.texts.spans(np.arange(len(self.vocabulary))))
-                self._built = WordCutter(self.pre.expressions), pairs
+                cuts = LibraryCutter(self.pre.settings) if self.pre.settings else WordCutter(self.pre.expressions)
+                self._built = cuts, pairs
                 self._merges = None  # of no use any more
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +11,14 @@ from edgellm.errors import NoTokenizer, Unsupported
 from edgellm.tokenizer.bpe import BpeEncoder
 from edgellm.tokenizer.charsmap import checked_charsmap
 from edgellm.tokenizer.plamo2 import Plamo2Encoder
-from edgellm.tokenizer.pre_tokenizers import find_pre_tokenizer
+from edgellm.tokenizer.pre_tokenizers import OWN_CUTS, PreTokenizer, find_pre_tokenizer, library_cuts
 from edgellm.tokenizer.rwkv import RwkvEncoder
 from edgellm.tokenizer.spm import SpmEncoder, SpmOptions
 from edgellm.tokenizer.tokenizer import Manners, Tokenizer
 from edgellm.tokenizer.vocabulary import PREFIX, Metadata, TokenType, Vocabulary, VocabularyReader, read_vocabulary
-from edgellm.tokenizer.wpm import WpmEncoder, WpmOptions
+from edgellm.tokenizer.wpm import MAX_WORD, WpmEncoder, WpmOptions
+
+REFUSAL = "refusal"  # why the tokenizer of a folder cannot be run
 
 
 def build_tokenizer(metadata: Metadata, *, file: str | os.PathLike[str]) -> Tokenizer:
@@ -26,6 +29,8 @@ def build_tokenizer(metadata: Metadata, *, file: str | os.PathLike[str]) -> Toke
     """
     reader = VocabularyReader(metadata, os.fspath(file))
     kind = reader.string("model")
+    if refusal := reader.string(REFUSAL):
+        raise Unsupported(refusal, file=reader.file)
     if kind is None or kind in ("none", "no_vocab"):
         raise NoTokenizer(f"{reader.file} carries no tokenizer; give token ids instead of text, or take a file with one")
     if kind not in KINDS:
@@ -68,7 +73,8 @@ def _plamo2(reader: VocabularyReader) -> Tokenizer:
 
 def _bpe(reader: VocabularyReader) -> Tokenizer:
     kind = reader.string("model")
-    pre = find_pre_tokenizer(kind if kind in ("gemma4", "whitespace") else reader.string("pre"), reader.file)
+    name = kind if kind in ("gemma4", "whitespace") else reader.string("pre")
+    pre = _own_cuts(reader) if name == OWN_CUTS else find_pre_tokenizer(name, reader.file)
     if pre.drops_spaces and reader.flag("normalizer.lowercase", False):
         pre = replace(pre, lowercase=True)
     vocabulary = read_vocabulary(reader, bytes_by_text=pre.visible_spaces)
@@ -79,10 +85,23 @@ def _bpe(reader: VocabularyReader) -> Tokenizer:
     return Tokenizer(vocabulary, BpeEncoder(vocabulary, pre, merges), manners)
 
 
+def _own_cuts(reader: VocabularyReader) -> PreTokenizer:
+    """Cuts as the tokenizer.json of a folder says, for which GGUF has no name."""
+    settings = reader.string("pre_tokenizer") or ""
+    try:
+        library_cuts(json.loads(settings))
+    except (ValueError, RecursionError) as error:
+        raise reader.fault("pre_tokenizer", f"{str(error)[:80]}; convert the model with --pre") from error
+    return PreTokenizer((), whole_words=reader.flag("ignore_merges", False), settings=settings)
+
+
 def _wpm(reader: VocabularyReader) -> Tokenizer:
     vocabulary = read_vocabulary(reader, bos=101, unknown=100, separator=102)
     lowercase = reader.flag("normalizer.lowercase", True)
-    encoder = WpmEncoder(vocabulary, WpmOptions(lowercase, reader.flag("normalizer.strip_accents", lowercase)))
+    longest = reader.metadata.get(PREFIX + "max_input_chars_per_word", MAX_WORD)
+    if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
+        raise reader.fault("max_input_chars_per_word", f"is {str(longest)[:40]!r}, not a count; convert the model again")
+    encoder = WpmEncoder(vocabulary, WpmOptions(lowercase, reader.flag("normalizer.strip_accents", lowercase), longest))
     special = vocabulary.special  # both stand around every text: llama.cpp ignores flags, which are wrong at times
     return Tokenizer(vocabulary, encoder, Manners(special.bos, special.separator, *_eaters(reader, vocabulary)))
 

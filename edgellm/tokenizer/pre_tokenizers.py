@@ -6,8 +6,15 @@ Each one of a row cuts the pieces that the ones before it left; what it matches 
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgellm.patterns import alternatives, check_cuts, expressions
+
+if TYPE_CHECKING:
+    from tokenizers import pre_tokenizers
 
 CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -55,6 +62,9 @@ DIGIT_GROUPS = r"\d{1,3}(?=(?:\d{3})*\b)"
 LINES = r"[^\n]+|[\n]+"
 
 
+OWN_CUTS = "tokenizer.json"  # as `tokenizer.ggml.pre`: words are cut as tokenizer.ggml.pre_tokenizer says
+
+
 class UnknownPreTokenizer(UserWarning):
     """`tokenizer.ggml.pre` names an unknown way of cutting words: ids may differ from those of the model's training."""
 
@@ -67,6 +77,7 @@ class PreTokenizer:
     U+2581 for spaces and bytes as "<0x0A>", not GPT-2's byte letters. `long_digits`: the expressions look ahead over
     whole runs of digits. `always_bos`: even where the file says otherwise, as the first gemma 4 files wrongly did.
     `drops_spaces`: tokens are UTF-8 and white space only parts words; `lowercase`: these are made lower case first.
+    `settings`: the pre_tokenizer of a tokenizer.json, as JSON, which cuts in the place of `expressions`.
     """
 
     expressions: tuple[str, ...]
@@ -77,6 +88,7 @@ class PreTokenizer:
     long_digits: bool = False
     drops_spaces: bool = False
     lowercase: bool = False
+    settings: str = ""
 
 
 _GPT2 = PreTokenizer((GPT2,))
@@ -163,6 +175,26 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "sarvam-moe": PreTokenizer((LINES,), visible_spaces=True),
     "whitespace": PreTokenizer((r"\S+",), drops_spaces=True),
 }
+
+
+def library_cuts(settings: object) -> pre_tokenizers.PreTokenizer:
+    """The tokenizers library's object for the pre_tokenizer of a tokenizer.json, which comes from a foreign file.
+
+    Raises ValueError for one that the library does not know, and for expressions that may take too long.
+    """
+    from tokenizers import Tokenizer
+
+    trusted = {part for row in PRE_TOKENIZERS.values() for text in row.expressions for part in alternatives(text)}
+    for expression in expressions(settings):
+        check_cuts(expression, trusted)
+    bare = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "pre_tokenizer": settings}
+    try:
+        cuts: pre_tokenizers.PreTokenizer | None = Tokenizer.from_str(json.dumps(bare)).pre_tokenizer
+    except Exception as error:  # the library raises no narrower class
+        raise ValueError("is not a pre_tokenizer that the tokenizers library knows") from error
+    if cuts is None:
+        raise ValueError("says nothing")
+    return cuts
 
 
 def find_pre_tokenizer(name: str | None, file: str) -> PreTokenizer:

@@ -7,6 +7,7 @@ first appear: words are the same whatever Unicode either package knows.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from edgellm.tokenizer.byte_pairs import BYTE_OF_LETTER
+from edgellm.tokenizer.pre_tokenizers import library_cuts
 from edgellm.tokenizer.spans import code_points
 
 SEPARATOR, MARK = "\x80", "\x81"  # stand between words and pieces while expressions cut them; in no set
@@ -113,6 +116,20 @@ class WordCutter:
             re.compile(f"({''.join(_translated(token, sets) for token in TOKEN.finditer(expression))})")
             for expression in self._expressions
         )
+
+
+class LibraryCutter:
+    """Cuts as the pre_tokenizer of a tokenizer.json says, by the tokenizers library. Raises ValueError."""
+
+    def __init__(self, settings: str) -> None:
+        self._cuts = library_cuts(json.loads(settings))
+
+    def words(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        """All words of the texts in their order, in lists, with an empty word between two texts."""
+        for at, text in enumerate(texts):
+            pieces = self._cuts.pre_tokenize_str(text)
+            words = [bytes(map(BYTE_OF_LETTER.__getitem__, piece)).decode("utf-8", "surrogateescape") for piece, _ in pieces]
+            yield ["", *words] if at else words
 
 
 def outside(name: str, letters: str) -> str:

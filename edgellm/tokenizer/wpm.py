@@ -15,6 +15,7 @@ from edgellm.tokenizer.trie import NO_CODE, Trie, codes_of
 from edgellm.tokenizer.vocabulary import Vocabulary, stood_in
 
 NO_TOKEN = -1
+MAX_WORD = 100  # characters of a word that is cut: BERT's
 MAX_KNOWN = 30_000  # characters that are kept: 4 MB
 # Ranges that BERT's normaliser takes for Chinese characters, each a word of its own.
 CHINESE = (
@@ -31,10 +32,11 @@ CHINESE = (
 
 @dataclass(frozen=True, slots=True)
 class WpmOptions:
-    """BertNormalizer's options: lower case, and accents taken off."""
+    """BertNormalizer's options: lower case, and accents taken off; and how many characters a word may have at most."""
 
     lowercase: bool = True
     strip_accents: bool = True
+    max_word: int = MAX_WORD
 
 
 class Letters(dict[int, str]):
@@ -73,7 +75,7 @@ class WpmEncoder:
     space_prefix = True  # decoding drops the first word's space; encoding needs none before a text
 
     def __init__(self, vocabulary: Vocabulary, options: WpmOptions) -> None:
-        self.vocabulary, self._letters = vocabulary, Letters(options)
+        self.vocabulary, self._letters, self._longest = vocabulary, Letters(options), options.max_word
         self._trie: Trie | None = None
         self._lock = threading.Lock()
 
@@ -99,7 +101,7 @@ class WpmEncoder:
         return self.vocabulary.texts[token].replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
     def _pieces(self, words: list[str]) -> Iterator[Sequence[int]]:
-        """Ids of words; of one with an unknown part only the unknown token."""
+        """Ids of words; of one with an unknown part, or that is too long, only the unknown token."""
         assert self._trie is not None
         ends = np.cumsum([len(word) + 2 for word in words], dtype=np.int64)
         codes = codes_of("".join(f"{SPACE}{word} " for word in words))
@@ -107,8 +109,8 @@ class WpmEncoder:
         ids, lengths = self._trie.longest(codes)
         at = 0
         for end in ends.tolist():
-            out = []
-            while at < end - 1 and lengths[at]:
+            out, short = [], end - at - 2 <= self._longest
+            while short and at < end - 1 and lengths[at]:
                 out.append(ids[at])
                 at += lengths[at]
             if at < end - 1:

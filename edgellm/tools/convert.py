@@ -24,7 +24,7 @@ from edgellm.checkpoints.packings.fused4 import divided
 from edgellm.checkpoints.packings.gptq_awq import wrap
 from edgellm.checkpoints.packings.scaled import scaled
 from edgellm.checkpoints.source import Source
-from edgellm.checkpoints.tokenizer.complete import complete
+from edgellm.checkpoints.tokenizer.reader import UNNAMED_CUTS
 from edgellm.errors import NoTokenizer, OptionError, Unreadable, Unsupported
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.ggml_types import MLX, TYPES_BY_NAME, GGMLType, row_bytes
@@ -33,7 +33,7 @@ from edgellm.formats.safetensors import SafeTensorsFile
 from edgellm.formats.writer import GGUFWriter, NewTensor
 from edgellm.spec import vectors
 from edgellm.tokenizer import UnknownPreTokenizer, build_tokenizer
-from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from edgellm.tokenizer.pre_tokenizers import OWN_CUTS, PRE_TOKENIZERS
 from edgellm.tools.converted import LARGEST_F16, PLAIN, Converted
 from edgellm.tools.places import check_out, checkpoint_files
 
@@ -69,15 +69,14 @@ def convert(
     check_out(out, checkpoint_files(folder), force=True)
     if pre is not None and pre not in PRE_TOKENIZERS:
         raise OptionError(f"--pre {pre[:40]!r} is not a pre-tokenizer; give one such as {', '.join(list(PRE_TOKENIZERS)[:8])}.")
-    with open_mlx_folder(os.path.abspath(folder), _unpacked) as model:
+    with open_mlx_folder(os.path.abspath(folder), _unpacked, pre=pre) as model:
         if packed := next((info for info in model.tensors.values() if info.type.origin == MLX), None):
             raise Unsupported(
                 f"is packed as {packed.type.name}; convert the checkpoint that was not quantised", file=folder, field=packed.name
             )
-        notes = _left_out(model)
-        table = model.tensors.get("token_embd.weight")
-        if table is not None:
-            notes += complete(model.path, model.config, model.metadata, rows=table.shape[0], pre=pre)
+        notes = _left_out(model) + model.notes
+        if model.metadata.get("tokenizer.ggml.pre") == OWN_CUTS:
+            raise Unsupported(UNNAMED_CUTS, file=folder, field="pre_tokenizer")
         if model.config.get("tie_word_embeddings") is True and _is_copy(model, "output.weight", "token_embd.weight"):
             del model.tensors["output.weight"]
         keys, graph = load_graph(model)

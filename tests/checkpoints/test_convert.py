@@ -228,9 +228,8 @@ def test_every_way_to_cut_words_is_recognised() -> None:
         whole.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
             [*splits, tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
-        found = recognise(json.loads(whole.to_str()), name)
-        assert found == name
-        assert recognise(json.loads(whole.to_str())) is not None
+        found = recognise(json.loads(whole.to_str()))
+        assert found is not None and (found == name or PRE_TOKENIZERS[found].whole_words == row.whole_words)
 
 
 def test_unknown_cuts_are_refused_unless_a_name_is_given(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import edgellm
 from edgellm.checkpoints.config import rope_divisors
 from edgellm.checkpoints.families import FAMILIES
 from edgellm.checkpoints.folder import paired_rows
-from edgellm.checkpoints.tokenizer.tokenizer_json import pre_of
 from edgellm.cli import app
 from edgellm.formats.gguf import open_gguf
 from edgellm.weights import WeightStore
@@ -158,16 +157,6 @@ def test_phi3_longrope_is_as_in_gguf(tmp_path: Path, context: int) -> None:
         wanted = model.logits(IDS)
     with edgellm.load(folder, backend="mlx", kv_type="f32", context=context) as model:
         assert np.abs(model.logits(IDS) - wanted).max() <= 1e-4 * np.abs(wanted).max()
-
-
-@pytest.mark.parametrize(
-    ("rule", "pre"),
-    [(r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*[\p{Ll}]+|\p{N}{1,3}", "gpt-4o"), (r"\p{L}+|\p{N}{1,3}", "dbrx"), ("", "gpt-2")],
-)
-def test_phi3_has_three_ways_to_cut_text(rule: str, pre: str) -> None:
-    pieces = [{"type": "Split", "pattern": {"Regex": rule}}] if rule else []
-    whole = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [*pieces, {"type": "ByteLevel"}]}}
-    assert pre_of({"model_type": "phi3"}, whole) == pre
 
 
 def test_its_tokenizer_and_template(tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ def test_the_trie_finds_the_longest_token(tokens: list[str], text: str) -> None:
 
 
 def test_word_pieces_of_a_long_word() -> None:
+    """BERT cuts words of up to 100 characters; longer ones are one unknown token each."""
     tokenizer = build_tokenizer(wpm_metadata(), file="wpm")
-    ids = tokenizer.encode("un" + "aff" * 30_000 + " the", add_special=False)
-    assert len(ids) == 30_002 and [tokenizer.token_text(ids[at]) for at in (0, 1, -2, -1)] == ["▁un", "aff", "aff", "▁the"]
+    ids = tokenizer.encode("un" + "aff" * 32 + " the", add_special=False)
+    assert len(ids) == 34 and [tokenizer.token_text(ids[at]) for at in (0, 1, -2, -1)] == ["▁un", "aff", "aff", "▁the"]
+    for times in (33, 30_000):
+        ids = tokenizer.encode(("un" + "aff" * times + " ") * 2 + "the", add_special=False)
+        assert [tokenizer.token_text(token) for token in ids] == ["[UNK]", "[UNK]", "▁the"]
+    longer = build_tokenizer(wpm_metadata() | {"tokenizer.ggml.max_input_chars_per_word": 200_000}, file="wpm")
+    assert len(longer.encode("un" + "aff" * 30_000, add_special=False)) == 30_001

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from edgellm.tokenizer.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+from edgellm.checkpoints.tokenizer.tokens import Json, steps
+from edgellm.tokenizer.pre_tokenizers import OWN_CUTS, PRE_TOKENIZERS, PreTokenizer, library_cuts
 
 if TYPE_CHECKING:
     from tokenizers import pre_tokenizers
@@ -23,25 +24,33 @@ PROBE = (
 COMMON = ("llama-bpe", "qwen2", "gpt-2", "tekken", "gpt-4o", "dbrx", "smollm", "deepseek-v3")  # names to prefer among equals
 
 
-def recognise(tokenizer: Mapping[str, Any], hint: str = "") -> str | None:  # Any: parsed JSON
-    """GGUF's name for the cuts of a parsed tokenizer.json, `hint` where it fits; None where there is no name for them."""
-    from tokenizers import Tokenizer
-
-    settings, model = tokenizer.get("pre_tokenizer"), tokenizer.get("model")
+def recognise(whole: Json) -> str | None:
+    """GGUF's name for the cuts of a tokenizer.json; None where there is no name for them."""
+    model = whole.get("model")
     whole_words = isinstance(model, Mapping) and bool(model.get("ignore_merges"))
-    bare = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}, "pre_tokenizer": settings}
     try:
-        cuts = Tokenizer.from_str(json.dumps(bare)).pre_tokenizer
-    except Exception:  # it raises no narrower class for settings that it does not know
+        pieces = _pieces(library_cuts(whole.get("pre_tokenizer")))
+    except (ValueError, RecursionError):
         return None
-    if cuts is None:
-        return None
-    pieces = _pieces(cuts)
-    for name in (hint, *COMMON, *PRE_TOKENIZERS):
-        row = PRE_TOKENIZERS.get(name)
-        if row is not None and not row.visible_spaces and row.whole_words == whole_words and _of_row(row) == pieces:
+    for name in (*COMMON, *PRE_TOKENIZERS):
+        row = PRE_TOKENIZERS[name]
+        if not row.visible_spaces and row.whole_words == whole_words and _of_row(row) == pieces:
             return name
     return None
+
+
+def own_cuts(whole: Json) -> dict[str, Any]:
+    """Keys that have edgellm cut words as a tokenizer.json says; {} where it cannot."""
+    settings, model = whole.get("pre_tokenizer"), whole.get("model")
+    last = [*steps(settings, "pretokenizers")][-1:]
+    try:
+        library_cuts(settings)
+    except (ValueError, RecursionError):
+        return {}
+    if not last or last[0].get("type") != "ByteLevel":
+        return {}
+    own = {"pre": OWN_CUTS, "pre_tokenizer": json.dumps(settings)}
+    return own | {"ignore_merges": isinstance(model, Mapping) and bool(model.get("ignore_merges"))}
 
 
 @cache

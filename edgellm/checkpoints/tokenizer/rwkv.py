@@ -6,14 +6,12 @@ import ast
 import os
 from typing import Any
 
-from edgellm.checkpoints.tokenizer.tokenizer_json import CONTROL, NORMAL, UNUSED
+from edgellm.checkpoints.tokenizer.tokens import CONTROL, NORMAL, Tokens, text_file
 from edgellm.errors import BadVocab
-from edgellm.formats.mapped import MappedFile
 
 VOCABULARY = "rwkv_vocab_v20230424.txt"
 END = "<s>"  # token 0, before and behind texts
 TURN = "\\n\\n"  # what ends a turn in conversations, as a token's text
-MAX_BYTES = 16 << 20
 
 
 def rwkv_keys(folder: str, rows: int) -> dict[str, Any]:
@@ -21,27 +19,17 @@ def rwkv_keys(folder: str, rows: int) -> dict[str, Any]:
     path = os.path.join(folder, VOCABULARY)
     if not os.path.isfile(path):
         return {}
-    texts, types = [f"[PAD{i}]" for i in range(rows)], [UNUSED] * rows
-    texts[0], types[0] = END, CONTROL
-    for number, line in enumerate(_lines(path), 1):
+    tokens = Tokens(rows, path)
+    tokens.put(0, END, CONTROL)
+    for number, line in enumerate(text_file(path).splitlines(), 1):
         token, text = _entry(line, number, path)
         if not 0 < token < rows:
             raise BadVocab(
                 f"line {number} has the id {token}, but the embedding has {rows} rows; download the folder again", file=path
             )
-        texts[token], types[token] = repr(text)[2:-1], NORMAL
-    keys = {"model": "rwkv", "tokens": texts, "token_type": types, "bos_token_id": 0, "eos_token_id": 0}
-    return keys | ({"eot_token_id": texts.index(TURN)} if TURN in texts else {})
-
-
-def _lines(path: str) -> list[str]:
-    file = MappedFile(path)
-    try:
-        if file.size > MAX_BYTES:
-            raise BadVocab(f"has {file.size} bytes, more than any vocabulary", file=path)
-        return bytes(file.data).decode("utf-8", "replace").splitlines()
-    finally:
-        file.close()
+        tokens.put(token, repr(text)[2:-1], NORMAL)
+    keys = {"model": "rwkv", **tokens.keys, "bos_token_id": 0, "eos_token_id": 0}
+    return keys | ({"eot_token_id": tokens.texts.index(TURN)} if TURN in tokens.texts else {})
 
 
 def _entry(line: str, number: int, path: str) -> tuple[int, bytes]:

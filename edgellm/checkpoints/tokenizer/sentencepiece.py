@@ -5,14 +5,18 @@ Fields and numbers: sentencepiece_model.proto. Types of pieces have the numbers 
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from edgellm.errors import BadVocab
+from edgellm.checkpoints.tokenizer.tokens import CONTROL, NORMAL, UNUSED, USER, Json, Tokens, entries, listed_by_id, optional
+from edgellm.errors import BadVocab, Unsupported
 from edgellm.formats.mapped import MappedFile
 
+MODEL = "tokenizer.model"
+ADDED_SCORE = -1000.0  # of tokens that were added to a SentencePiece vocabulary, as llama.cpp's converter gives them
 UNIGRAM, BPE = 1, 2
 MAX_BYTES = 64 << 20  # the largest published ones have 5 MiB
 _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
@@ -29,6 +33,45 @@ class SentencePieceModel:
     normalizer: str
     add_dummy_prefix: bool
     remove_extra_whitespaces: bool
+
+
+def sentencepiece_keys(folder: str, whole: Json, settings: Json, rows: int) -> tuple[dict[str, Any], str]:
+    """Keys without their prefix, and the rule by which the model normalises texts, "" for none. Raises Unsupported, BadVocab."""
+    path = os.path.join(folder, MODEL)
+    model = read_sentencepiece(path)
+    if model.kind != BPE:
+        raise Unsupported("is a SentencePiece model of another kind than BPE; edgellm cannot convert it", file=path)
+    n, tokens, scores = len(model.texts), Tokens(rows, path), [ADDED_SCORE] * rows
+    if n > rows:
+        raise BadVocab(f"has {n} pieces, but the embedding has {rows} rows; download the folder again", file=path)
+    tokens.texts[:n], tokens.types[:n], scores[:n] = model.texts, model.types, model.scores
+    for token, text, special in _added(folder, whole, settings):
+        kind = tokens.types[token] if 0 <= token < rows else UNUSED
+        if 0 <= token < rows and (text != tokens.texts[token] or kind == NORMAL or (special and kind == USER)):
+            tokens.texts[token], tokens.types[token], scores[token] = text, CONTROL if special else USER, ADDED_SCORE
+    asked = settings.get("add_prefix_space")
+    keys = {
+        "model": "llama",
+        "pre": "default",
+        "tokens": tokens.texts,
+        "scores": scores,
+        "token_type": tokens.types,
+        "add_space_prefix": asked if isinstance(asked, bool) else model.add_dummy_prefix,
+    }
+    return keys | ({"remove_extra_whitespaces": True} if model.remove_extra_whitespaces else {}), (
+        "" if model.normalizer == "identity" else model.normalizer
+    )
+
+
+def _added(folder: str, whole: Json, settings: Json) -> list[tuple[int, str, bool]]:
+    """Tokens beside the model's own: id, text, whether they are control tokens. What is said last counts."""
+    added = [(token, text, False) for text, token in optional(folder, "added_tokens.json").items() if type(token) is int]
+    listed = [(entry.get("id"), entry) for entry in entries(whole.get("added_tokens"))] + [*listed_by_id(settings)]
+    return added + [
+        (token, entry["content"], bool(entry.get("special")))
+        for token, entry in listed
+        if type(token) is int and isinstance(entry.get("content"), str)
+    ]
 
 
 def read_sentencepiece(path: str) -> SentencePieceModel:

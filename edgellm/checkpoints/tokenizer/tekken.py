@@ -6,13 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from edgellm.checkpoints.tokenizer.tokenizer_json import CONTROL, NORMAL, UNUSED, USER
+from edgellm.checkpoints.tokenizer.tokens import CONTROL, NORMAL, USER, Json, Tokens
 from edgellm.errors import BadVocab
 from edgellm.formats.mapped import MappedFile
 from edgellm.formats.safetensors import read_json
 from edgellm.tokenizer.byte_pairs import bytes_of, letters, merges_of
 
-Json = Mapping[str, Any]  # Any: parsed JSON
 TEKKEN = "tekken.json"
 # Tokens of files that do not list them, as in mistral_common.
 SPECIAL = (
@@ -59,28 +58,21 @@ def tekken_keys(folder: str, rows: int) -> dict[str, Any]:
             file=path,
             field="config",
         )
-    texts = [f"<SPECIAL_{i}>" if i < n_special else f"[PAD{i}]" for i in range(rows)]
-    types = [CONTROL if i < n_special else UNUSED for i in range(rows)]
+    tokens = Tokens(rows, path)
+    for token in range(n_special):
+        tokens.put(token, f"<SPECIAL_{token}>", CONTROL)
     for entry in listed:
         rank, text = _entry(entry, "token_str", n_special, path)
-        texts[rank], types[rank] = text, USER if entry.get("is_control") is False else CONTROL
+        tokens.put(rank, text, USER if entry.get("is_control") is False else CONTROL)
     pieces: list[bytes] = []
     for entry in vocab[: n - n_special]:
         rank, text = _entry(entry, "token_bytes", len(vocab), path)
         if rank != len(pieces):
             raise BadVocab(f"has the rank {rank} at place {len(pieces)}; download the folder again", file=path, field="vocab")
         pieces.append(bytes_of(text, path))
-    texts[n_special : n_special + len(pieces)] = [letters(piece) for piece in pieces]
-    types[n_special : n_special + len(pieces)] = [NORMAL] * len(pieces)
-    ids = {text: i for i, text in enumerate(texts[:n_special])}
-    keys = {
-        "model": "gpt2",
-        "pre": "tekken",
-        "tokens": texts,
-        "token_type": types,
-        "merges": merges_of(pieces),
-        "add_bos_token": "<s>" in ids,
-    }
+        tokens.put(n_special + rank, letters(pieces[-1]), NORMAL)
+    ids = {text: i for i, text in enumerate(tokens.texts[:n_special])}
+    keys = {"model": "gpt2", "pre": "tekken", **tokens.keys, "merges": merges_of(pieces), "add_bos_token": "<s>" in ids}
     return keys | {f"{role}_token_id": ids[text] for role, text in ROLES.items() if text in ids}
 
 
