@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgellm.api.async_ import AsyncStream
+    from edgellm.api.header import ModelHeader, read_header
+    from edgellm.api.installed import InstalledModel, find_installed, installed, pull, remove
     from edgellm.api.load import load, load_tokenizer
     from edgellm.api.model import Model
     from edgellm.api.records import Event, Generation, ModelInfo, Piece, Stats
@@ -79,9 +81,11 @@ __all__ = [
     "Generation",
     "Image",
     "ImageError",
+    "InstalledModel",
     "LimitExceeded",
     "Model",
     "ModelClosed",
+    "ModelHeader",
     "ModelInfo",
     "ModelNotFound",
     "NoTokenizer",
@@ -102,8 +106,13 @@ __all__ = [
     "Unreadable",
     "Unsupported",
     "Unwritable",
+    "find_installed",
+    "installed",
     "load",
     "load_tokenizer",
+    "pull",
+    "read_header",
+    "remove",
 ]
 
 _HOMES = {
@@ -120,6 +129,13 @@ _HOMES = {
     "Stream": "edgellm.api.stream",
     "ToolCall": "edgellm.chat.tools",
     "AsyncStream": "edgellm.api.async_",
+    "InstalledModel": "edgellm.api.installed",
+    "find_installed": "edgellm.api.installed",
+    "installed": "edgellm.api.installed",
+    "pull": "edgellm.api.installed",
+    "remove": "edgellm.api.installed",
+    "ModelHeader": "edgellm.api.header",
+    "read_header": "edgellm.api.header",
     "SamplingOptions": "edgellm.sampling",
 }
 

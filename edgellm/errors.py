@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from edgellm.formats.errors import (
     BadAlignment,
     BadHParam,
@@ -107,7 +109,19 @@ class TemplateError(EdgeError):
 
 
 class ContextFull(EdgeError):
-    """The context is full and the declared policy is to stop (learned positions cannot slide)."""
+    """The context is full and the declared policy is to stop (learned positions cannot slide).
+
+    `numbers`: tokens of the prompt, and tokens that the context holds, where a prompt does not fit.
+    """
+
+    numbers: tuple[int, int] | None = None
+
+    @classmethod
+    def of_prompt(cls, message: str, tokens: int, limit: int) -> Self:
+        """The error of a prompt that does not fit."""
+        error = cls(message)
+        error.numbers = (tokens, limit)
+        return error
 
 
 class NumericError(EdgeError):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)(?:#[^)]*)?\)")
-NAME = re.compile(r"edgellm (?:chat|run|show|tokenize|bench|pull|fit) ([a-z0-9][\w.:-]*)(?![\w./:-])")
+NAME = re.compile(r"edgellm (?:chat|run|serve|show|tokenize|bench|pull|fit) ([a-z0-9][\w.:-]*)(?![\w./:-])")
 SECONDS = 900  # the first of them compiles kernels
 LEAST = 20  # commands and examples in all pages together
 

@@ -66,7 +66,15 @@ def install_and_import(wheel: Path, folder: Path) -> None:
     """Use the wheel as a stranger would: a new environment, another folder."""
     venv.create(folder, with_pip=True)
     programs = folder / ("Scripts" if sys.platform == "win32" else "bin")
-    run(str(programs / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    run(
+        str(programs / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        f"edgellm[serve] @ {wheel.as_uri()}",
+    )
     run(str(programs / "python"), "-I", "-c", IMPORT_ALL, cwd=folder)
     run(str(programs / "edgellm"), "--version", cwd=folder)
 

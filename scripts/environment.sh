@@ -7,9 +7,9 @@ stamp=$venv/edgellm-stamp
 note() { printf 'edgellm: %s\n' "$*" >&2; }
 fail() { printf 'edgellm: %s\n' "$*" >&2; exit 1; }
 
-# prepare [EXTRA]: install edgellm in editable mode, with an extra of pyproject.toml. Costs nothing when it is done already.
+# prepare EXTRA: install edgellm in editable mode, with an extra of pyproject.toml. Costs nothing when it is done already.
 prepare() {
-    extra=${1:-}
+    extra=$1
     wanted="$(cksum <"$root/pyproject.toml") $root"       # a moved checkout needs a new .venv: its scripts hold paths
     is_ready && return
     mkdir -p "$venv"
@@ -25,7 +25,7 @@ prepare() {
 is_ready() {
     [ -x "$venv/bin/python" ] && [ -x "$venv/bin/edgellm" ] && [ -r "$stamp" ] || return 1
     { IFS= read -r have && IFS= read -r have_extra; } <"$stamp" || return 1
-    [ "$have" = "$wanted" ] && { [ -z "$extra" ] || [ "$have_extra" = "$extra" ]; }
+    [ "$have" = "$wanted" ] && case $have_extra in "$extra" | dev) ;; *) false ;; esac     # dev has all that serve has
 }
 
 # One set-up at a time; the lock of a process that no longer lives is taken over.
@@ -87,7 +87,7 @@ install() {
     rm -f "$venv/install.status"
     {
         cd "$root" && "$venv/bin/python" -m pip install --no-user --no-input --disable-pip-version-check \
-            --progress-bar off -e ".${extra:+[$extra]}" 2>&1
+            --progress-bar off -e ".[$extra]" 2>&1
         echo $? >"$venv/install.status"
     } </dev/null | while IFS= read -r line; do
         printf '%s\n' "$line"

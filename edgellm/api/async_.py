@@ -90,6 +90,11 @@ class AsyncStream:
             raise OptionError("result is there when the stream has ended; read it to its end or close it first.")
         return self._result
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt; 0 before it was looked at."""
+        return self._worker.prompt_tokens if self._worker is not None else 0
+
     def _started(self) -> AsyncWorker:
         from edgellm.api.async_worker import AsyncWorker
 

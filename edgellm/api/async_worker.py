@@ -44,6 +44,11 @@ class AsyncWorker:
             self._items.put_nowait(item)  # the end is for all that wait: one may close what another reads
         return item
 
+    @property
+    def prompt_tokens(self) -> int:
+        """As `Stream.prompt_tokens`; 0 before the prompt is encoded."""
+        return self._stream.prompt_tokens if self._stream is not None else 0
+
     def evicted(self) -> Eviction | None:
         """As `Stream.evicted`."""
         return self._stream.evicted() if self._stream is not None else None

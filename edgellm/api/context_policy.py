@@ -109,9 +109,11 @@ def fit(
     if drops and len(prompt.ids) > context - room:
         left, prompt = _shortened(messages, encode, count, prompt, context, room, fails=policy != "ring" or not slides)
     elif policy == "error" and len(prompt.ids) > context:
-        raise ContextFull(
+        raise ContextFull.of_prompt(
             f"the conversation has {len(prompt.ids)} tokens, and the context holds {context}; shorten it, load the "
-            "model with a larger context, or choose another context_policy."
+            "model with a larger context, or choose another context_policy.",
+            len(prompt.ids),
+            context,
         )
     here = set(left)
     seen = Visible(
@@ -148,9 +150,11 @@ def _shortened(
             break
         n += 1
     if fails and len(prompt.ids) >= context:
-        raise ContextFull(
+        raise ContextFull.of_prompt(
             f"the message is too long: with the system prompt and pinned messages it has {len(prompt.ids)} tokens, "
-            f"and this model sees {context}; send a shorter one, or load the model with a larger context."
+            f"and this model sees {context}; send a shorter one, or load the model with a larger context.",
+            len(prompt.ids),
+            context,
         )
     return left, prompt
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack, overload
 
-import numpy as np
-
 from edgellm.api.async_ import AsyncTwins, Prompt
-from edgellm.api.chat_options import ChatKeywords, check_budget, check_rounds, check_template_options, check_think, generation_part
-from edgellm.api.context_policy import PINNED, ContextPolicy, fit
-from edgellm.api.context_policy import Prompt as ChatPrompt
+from edgellm.api.chat_options import ChatKeywords, check_budget, check_rounds, check_think, generation_part
+from edgellm.api.context_policy import ContextPolicy, fit
 from edgellm.api.generation_options import GenerationKeywords, parse
 from edgellm.api.grammar_vocabulary import Free
+from edgellm.api.prompting import Prompting, check_messages, encoder
 from edgellm.api.records import Generation
 from edgellm.api.stream import Stream
 from edgellm.api.tools import MAX_ROUNDS, check_tools, run_rounds, toolbox
 from edgellm.arguments import check_flag
-from edgellm.chat import Message, encode_chat, marks_of, shape_of, splitter_of, switch, thinking_of
+from edgellm.chat import Message, marks_of, splitter_of
 from edgellm.engine.conversation import Home
 from edgellm.errors import OptionError
 
@@ -34,12 +32,8 @@ class Source(NamedTuple):
     policy: ContextPolicy  # where a call names none
 
 
-class Generating(AsyncTwins):
+class Generating(AsyncTwins, Prompting):
     """The calls of a model that write answers. Those of a session go on from what it holds."""
-
-    def _source(self) -> Source:
-        """Raises ModelClosed, SessionError."""
-        raise NotImplementedError
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerationKeywords]) -> Generation:
         """Continue a prompt, and return the whole answer.
@@ -95,8 +89,7 @@ class Generating(AsyncTwins):
         """
         source = self._source()
         model = source.model
-        if isinstance(messages, str) or not isinstance(messages, Sequence):
-            raise OptionError('messages is not a list of messages; give e.g. [{"role": "user", "content": "Hello"}].')
+        check_messages(messages)
         stream, runs = check_flag("stream", stream), check_flag("run_tools", options.get("run_tools", False))
         given = check_tools(options.get("tools"))
         template = model.tool_template if given else model.template
@@ -107,18 +100,11 @@ class Generating(AsyncTwins):
             again: ChatKeywords = {**options, "run_tools": False}
             rounds = check_rounds(options.get("max_rounds", MAX_ROUNDS))
             return run_rounds(lambda more: self.chat(more, **again), messages, tools, rounds)
-        shape, think = shape_of(template), check_think(options.get("think"))
-        thinking, budget = thinking_of(template.source), check_budget(options.get("think_budget"))
+        think, budget = check_think(options.get("think")), check_budget(options.get("think_budget"))
         asked = parse(generation_part(options), context=model.context, more_stops=template.stops, stop_loops=True)
-        extra = {**switch(thinking, think), **check_template_options(options.get("template_options"))}
-
-        def encode(some: Sequence[Message]) -> ChatPrompt:
-            rendered = shape.render([_unpinned(message) for message in some], tools.messages if tools else None, **extra)
-            return ChatPrompt(rendered, np.array(encode_chat(model.tokenizer, rendered), np.int32))
-
         seen = fit(
             messages,
-            encode,
+            encoder(model, template, tools, think, options.get("template_options")),
             lambda text: len(model.tokenizer.encode(text)),
             asked.context_policy or source.policy,
             context=model.context,
@@ -139,10 +125,3 @@ class Generating(AsyncTwins):
             raise OptionError("tools and a form of the answer were given together; leave one of them out.")
         answer = model.begin(seen.prompt.ids, asked, source, splitter, seen, free, tools)
         return answer if stream else answer.drain()
-
-
-def _unpinned(message: Message) -> Message:
-    """A message as templates know it."""
-    if isinstance(message, Mapping) and PINNED in message:
-        return {key: value for key, value in message.items() if key != PINNED}
-    return message

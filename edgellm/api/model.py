@@ -213,9 +213,11 @@ class Model(Generating, AsyncEmbedding, Seeing):
         self.engine.check_room(len(ids))
         limit = self.context if (asked.context_policy or source.policy) != "ring" else None
         if limit is not None and len(ids) > limit:
-            raise ContextFull(
+            raise ContextFull.of_prompt(
                 f"the prompt has {len(ids)} tokens, and the context holds {limit}; shorten it, load the model with a "
-                'larger context, or choose context_policy="ring".'
+                'larger context, or choose context_policy="ring".',
+                len(ids),
+                limit,
             )
         options = self.sampling_options(**asked.sampling).options
         needed = asked.stops or asked.form or free or tools  # they need a tokenizer, or raise

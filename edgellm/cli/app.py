@@ -26,6 +26,7 @@ OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 COMMANDS = (  # in the order of --help
     "chat",
     "run",
+    "serve",
     "fit",
     "pull",
     "show",

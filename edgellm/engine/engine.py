@@ -99,9 +99,11 @@ class Engine:
     def check_room(self, n: int) -> None:
         """Raises ContextFull where `n` tokens are more than the model has positions for."""
         if self.positions is not None and n > self.positions:
-            raise ContextFull(
+            raise ContextFull.of_prompt(
                 f"{n} tokens are more than the context of {self.positions}, and this model's learned positions "
-                "cannot slide; shorten the prompt, or give a larger context if it was trained for one."
+                "cannot slide; shorten the prompt, or give a larger context if it was trained for one.",
+                n,
+                self.positions,
             )
 
     def add_home(self, home: Home) -> None:

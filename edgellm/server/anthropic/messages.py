@@ -1,0 +1,124 @@
+"""/v1/messages: answers to a conversation in blocks, in one piece or as events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from typing import Any  # Any: JSON
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from edgellm import Event, ToolCall
+from edgellm.server.answers import note
+from edgellm.server.anthropic.requests import CountBody, MessagesBody
+from edgellm.server.anthropic.shapes import call_id, contents, ending, event, failed, usage
+from edgellm.server.bodies import read
+from edgellm.server.models import Loaded, Models
+from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
+
+
+class Messages:
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def answer(self, request: Request) -> Response:
+        """The endpoint of answers."""
+        body = await read(request, MessagesBody)
+        if body.stream:
+            return await streamed(request, self._stream(request, body), SSE, failed)
+        return await unless_gone(request.receive, self._whole(request, body))
+
+    async def count(self, request: Request) -> Response:
+        """The endpoint that counts the tokens of a prompt."""
+        body = await read(request, CountBody)
+
+        async def counted() -> Response:
+            async with self._models.use(body.model) as loaded:
+                options = body.prompting(loaded.model)
+                options.pop("think_budget", None)
+                ids = await asyncio.to_thread(loaded.model.chat_prompt, body.conversation, **options)
+                return JSONResponse({"input_tokens": len(ids)})
+
+        return await unless_gone(request.receive, counted())
+
+    async def _whole(self, request: Request, body: MessagesBody) -> Response:
+        async with self._models.use(body.model) as loaded:
+            answer = await loaded.model.achat(body.conversation, **_options(loaded, body))
+            note(request, loaded, answer)
+            more = {"content": contents(answer), **ending(loaded.model, answer, body.stops), "usage": usage(answer.stats)}
+            return JSONResponse({**_head(body, loaded), **more})
+
+    async def _stream(self, request: Request, body: MessagesBody) -> Chunks:
+        async with self._models.use(body.model) as loaded:
+            answer = await loaded.model.achat(body.conversation, stream=True, **_options(loaded, body))
+            blocks, begun = Blocks(), False
+            async for item in pinged(answer):
+                if not begun:
+                    begun = True
+                    start = {"input_tokens": answer.prompt_tokens, "output_tokens": 0}
+                    message = {**_head(body, loaded), "content": [], "stop_reason": None, "stop_sequence": None, "usage": start}
+                    yield event("message_start", message=message)
+                if item is None:
+                    yield event("ping")
+                elif item.kind == "done" and item.result is not None:
+                    note(request, loaded, item.result)
+                    yield blocks.close()
+                    if not blocks.count:
+                        yield blocks.text("text", "") + blocks.close()
+                    delta = ending(loaded.model, item.result, body.stops)
+                    yield event("message_delta", delta=delta, usage=usage(item.result.stats)) + event("message_stop")
+                else:
+                    yield blocks.push(item)
+
+
+class Blocks:
+    """The blocks of a stream: opened and closed as text, thinking and calls follow each other."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._open = ""
+
+    def push(self, item: Event) -> bytes:
+        """The events for what came next."""
+        if item.kind == "tool_call" and item.tool_call is not None:
+            return self._call(item.tool_call)
+        return self.text(item.kind, item.text) if item.kind in ("text", "thinking") else b""
+
+    def text(self, kind: str, text: str) -> bytes:
+        """More of a text or of thinking."""
+        opening = b""
+        if self._open != kind:
+            block = {"type": "text", "text": ""} if kind == "text" else {"type": "thinking", "thinking": "", "signature": ""}
+            opening = self.close() + self._start(kind, block)
+        delta = {"type": "text_delta", "text": text} if kind == "text" else {"type": "thinking_delta", "thinking": text}
+        return opening + (event("content_block_delta", index=self.count - 1, delta=delta) if text else b"")
+
+    def close(self) -> bytes:
+        """The end of the block that is open."""
+        kind, self._open = self._open, ""
+        if not kind:
+            return b""
+        index = self.count - 1
+        signature = {"type": "signature_delta", "signature": ""}
+        signed = event("content_block_delta", index=index, delta=signature) if kind == "thinking" else b""
+        return signed + event("content_block_stop", index=index)
+
+    def _start(self, kind: str, block: dict[str, Any]) -> bytes:
+        self._open = kind
+        self.count += 1
+        return event("content_block_start", index=self.count - 1, content_block=block)
+
+    def _call(self, call: ToolCall) -> bytes:
+        begun = self.close() + self._start("call", {"type": "tool_use", "id": call_id(call), "name": call.name, "input": {}})
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(dict(call.arguments), ensure_ascii=False)}
+        return begun + event("content_block_delta", index=self.count - 1, delta=delta) + self.close()
+
+
+def _options(loaded: Loaded, body: MessagesBody) -> dict[str, Any]:
+    return {**loaded.offered.sampling, **body.options(loaded.model)}
+
+
+def _head(body: MessagesBody, loaded: Loaded) -> dict[str, Any]:
+    return {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": body.model or loaded.name}

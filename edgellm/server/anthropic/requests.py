@@ -1,0 +1,163 @@
+"""Bodies of /v1/messages, as conversations and options of the library."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal  # Any: JSON
+
+from pydantic import BaseModel, Field
+
+from edgellm import Model
+from edgellm.server.problems import Problem
+
+BILLING = "x-anthropic-billing-header"  # a line of Claude Code's, another one for each request: it would end every common prefix
+Blocks = list[dict[str, Any]]
+
+
+class Turn(BaseModel):
+    role: Literal["user", "assistant", "system"]
+    content: str | Blocks
+
+
+class ThinkingAsked(BaseModel):
+    type: str = "enabled"
+    budget_tokens: int | None = Field(None, ge=0)
+
+
+class CountBody(BaseModel):
+    """What a prompt is made of."""
+
+    model: str | None = None
+    messages: list[Turn] = Field(min_length=1)
+    system: str | Blocks | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: ThinkingAsked | None = None
+
+    @property
+    def conversation(self) -> list[dict[str, Any]]:
+        """The messages in OpenAI's form. Raises Problem for blocks that are not supported."""
+        found = list[dict[str, Any]]()
+        if system := _system(self.system):
+            found.append({"role": "system", "content": system})
+        for index, turn in enumerate(self.messages):
+            where = f"messages.{index}.content"
+            if isinstance(turn.content, str):
+                found.append({"role": turn.role, "content": turn.content})
+            elif turn.role == "assistant":
+                found.append(_assistant(turn.content, where))
+            else:
+                found += _user(turn.role, turn.content, where)
+        return found
+
+    def prompting(self, model: Model) -> dict[str, Any]:
+        """Options of `chat` that change the prompt."""
+        options: dict[str, Any] = {}
+        choice = (self.tool_choice or {}).get("type")
+        tools = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.get("name"),
+                    "description": tool.get("description") or "",
+                    "parameters": tool["input_schema"],
+                },
+            }
+            for tool in self.tools or ()
+            if isinstance(tool.get("input_schema"), dict)  # others are carried out by Anthropic's own servers
+            and (choice != "tool" or tool.get("name") == (self.tool_choice or {}).get("name"))
+        ]
+        if tools and choice != "none":
+            options["tools"] = tools
+        thinks = self.thinking is not None and self.thinking.type != "disabled"
+        if model.thinking == "optional":
+            options["think"] = thinks
+        if thinks and self.thinking is not None and self.thinking.budget_tokens and model.thinking != "no":
+            options["think_budget"] = self.thinking.budget_tokens
+        return options
+
+
+class MessagesBody(CountBody):
+    max_tokens: int = Field(ge=0)
+    stream: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop_sequences: list[str] | None = None
+    output_format: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
+
+    @property
+    def stops(self) -> list[str]:
+        return [text for text in self.stop_sequences or () if text]
+
+    def options(self, model: Model) -> dict[str, Any]:
+        """Options of `chat`."""
+        options = {**self.prompting(model), "max_tokens": self.max_tokens}
+        for name in ("temperature", "top_p", "top_k"):
+            if (value := getattr(self, name)) is not None:
+                options[name] = value
+        if self.stops:
+            options["stop"] = self.stops
+        form = self.output_format or (self.output_config or {}).get("format")
+        if isinstance(form, dict) and isinstance(form.get("schema"), dict):
+            options["schema"] = form["schema"]
+        return options
+
+
+def _system(given: str | Blocks | None) -> str:
+    """The system prompt, without lines that change from request to request."""
+    text = given if isinstance(given, str) else "\n".join(_text(block, "system") for block in given or ())
+    return "\n".join(line for line in text.split("\n") if not line.startswith(BILLING)).strip("\n")
+
+
+def _user(role: str, blocks: Blocks, where: str) -> list[dict[str, Any]]:
+    """Results of tools as messages of their own, in their order, with the text between and after them."""
+    found, texts = list[dict[str, Any]](), list[str]()
+    for block in blocks:
+        if block.get("type") != "tool_result":
+            texts.append(_text(block, where))
+            continue
+        if texts:
+            found.append({"role": role, "content": "\n".join(texts)})
+            texts = []
+        content = block.get("content") or ""
+        text = content if isinstance(content, str) else "\n".join(_text(part, where) for part in content if isinstance(part, dict))
+        found.append({"role": "tool", "tool_call_id": str(block.get("tool_use_id")), "content": text})
+    return [*found, {"role": role, "content": "\n".join(texts)}] if texts or not found else found
+
+
+def _assistant(blocks: Blocks, where: str) -> dict[str, Any]:
+    texts, thoughts, calls = list[str](), list[str](), list[dict[str, Any]]()
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "thinking":
+            thoughts.append(str(block.get("thinking") or ""))
+        elif kind == "tool_use":
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            calls.append(
+                {
+                    "id": str(block.get("id")),
+                    "type": "function",
+                    "function": {"name": str(block.get("name")), "arguments": arguments},
+                }
+            )
+        elif kind != "redacted_thinking":
+            texts.append(_text(block, where))
+    message: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}
+    if thoughts:
+        message["reasoning_content"] = "\n".join(thoughts)
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _text(block: dict[str, Any], where: str) -> str:
+    """The text of a block. Raises Problem for other kinds."""
+    kind, text = block.get("type"), block.get("text")
+    if kind == "text" and isinstance(text, str):
+        return text
+    source = block.get("source")
+    if kind == "document" and isinstance(source, dict) and source.get("type") == "text" and isinstance(source.get("data"), str):
+        return str(source["data"])
+    raise Problem(400, f"{where}: a block of the type {str(kind)[:40]!r} is not supported; this version reads text only.")

@@ -1,0 +1,84 @@
+"""What Anthropic's API answers: contents, reasons, usage, events and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any  # Any: JSON
+
+from edgellm import Generation, Model, Stats, ToolCall
+from edgellm.server.problems import CONTEXT_LENGTH, Problem
+
+KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+REASONS = {
+    "eog": "end_turn",
+    "stop": "stop_sequence",
+    "length": "max_tokens",
+    "context": "model_context_window_exceeded",
+    "loop": "max_tokens",
+    "cancelled": "max_tokens",
+}
+
+
+def problem_body(problem: Problem) -> dict[str, Any]:
+    """An error; a prompt that does not fit is told in the words by which clients know it."""
+    message = problem.message
+    if problem.code == CONTEXT_LENGTH and problem.numbers is not None:
+        message = "prompt is too long: {} tokens > {} maximum".format(*problem.numbers)
+    kind = KINDS.get(problem.status, "api_error" if problem.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    """A server-sent event."""
+    data = json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {kind}\ndata: {data}\n\n".encode("utf-8", "replace")
+
+
+def failed(problem: Problem) -> bytes:
+    """The end of a stream that failed."""
+    return event("error", error=problem_body(problem)["error"])
+
+
+def usage(stats: Stats) -> dict[str, int]:
+    """Tokens; those that were cached are not among `input_tokens`."""
+    return {
+        "input_tokens": stats.prompt_tokens - stats.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": stats.cached_tokens,
+        "output_tokens": stats.generated_tokens,
+    }
+
+
+def ending(model: Model, answer: Generation, stops: Sequence[str]) -> dict[str, Any]:
+    """Why an answer ended, and the stop sequence where it was one."""
+    if answer.tool_calls:
+        return {"stop_reason": "tool_use", "stop_sequence": None}
+    if answer.stop_reason != "stop":
+        return {"stop_reason": REASONS[answer.stop_reason], "stop_sequence": None}
+    text = model.tokenizer.decode(answer.token_ids)
+    found = next((stop for stop in stops if stop in text), None)
+    return {"stop_reason": "stop_sequence" if found else "end_turn", "stop_sequence": found}
+
+
+def contents(answer: Generation) -> list[dict[str, Any]]:
+    """The blocks of an answer."""
+    blocks: list[dict[str, Any]] = []
+    if answer.thinking:
+        blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": ""})
+    if answer.text or not answer.tool_calls:
+        blocks.append({"type": "text", "text": answer.text})
+    return blocks + [
+        {"type": "tool_use", "id": call_id(call), "name": call.name, "input": dict(call.arguments)} for call in answer.tool_calls
+    ]
+
+
+def call_id(call: ToolCall) -> str:
+    return call.id if call.id.startswith("toolu_") else f"toolu_{call.id.removeprefix('call_')}"

@@ -1,0 +1,104 @@
+"""The ASGI application: its routes, what becomes of errors, and a log line for each request, without its content."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edgellm import EdgeError, __version__
+from edgellm.server import anthropic, ollama, openai
+from edgellm.server.bodies import ClientGone
+from edgellm.server.guards import Guards
+from edgellm.server.models import Models
+from edgellm.server.problems import Problem, problem_of
+from edgellm.server.routing import Endpoint, Routes
+from edgellm.server.settings import Settings
+
+log = logging.getLogger("edgellm.server")
+GONE = 499  # as nginx logs clients that left
+MOST_PATH = 80  # characters of a path in the log
+SHAPES = (  # of errors, by the beginning of the path; the last that fits
+    ("", openai.problem_body),
+    ("/v1/messages", anthropic.problem_body),
+    ("/api/", ollama.problem_body),
+)
+
+
+def create_app(models: Models, settings: Settings) -> ASGIApp:
+    """The server as an ASGI application. Its caller starts and closes `models`."""
+    found: Routes = [("GET", "/health", _health), ("GET", "/v1/health", _health)]
+    for protocol in (openai, anthropic, ollama):
+        found += protocol.routes(models, settings)
+    routes = [Route(path, _answered(endpoint), methods=[method]) for method, path, endpoint in found]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _unknown})
+    app.router.redirect_slashes = False
+    return Logged(Guards(app, settings, respond))
+
+
+async def _health(request: Request) -> Response:
+    return JSONResponse({"status": "ok", "version": __version__})
+
+
+def respond(path: str, problem: Problem) -> Response:
+    """A problem in the words of the protocol that a path belongs to."""
+    shape = [shape for prefix, shape in SHAPES if path.startswith(prefix)][-1]
+    return JSONResponse(shape(problem), problem.status, problem.headers)
+
+
+def _answered(endpoint: Endpoint) -> Endpoint:
+    """The endpoint, whose errors become responses."""
+
+    async def call(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ClientGone:
+            raise
+        except Exception as error:
+            problem = problem_of(error)
+            if problem.status == 500:
+                log.error("%s failed", request.url.path[:MOST_PATH], exc_info=None if isinstance(error, EdgeError) else error)
+            return respond(request.url.path, problem)
+
+    return call
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    """A path or method that no route has."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    message = "this server has no such path" if status == 404 else "this path does not take the method"
+    return respond(request.url.path, Problem(status, f"{message}.", code="not_found" if status == 404 else "method_not_allowed"))
+
+
+class Logged:
+    """Writes a line for each request; endpoints add what they know in `scope["notes"]`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        since, status, notes = time.monotonic(), 0, dict[str, object]()
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app({**scope, "notes": notes}, receive, sending)
+        except ClientGone:
+            status = GONE
+        finally:
+            path = ascii(scope["path"])[1:-1][:MOST_PATH]
+            more = "".join(f" {name}={value}" for name, value in notes.items())
+            log.info("%s %s %d %.3fs%s", scope["method"], path, status, time.monotonic() - since, more)

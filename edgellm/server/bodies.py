@@ -1,0 +1,77 @@
+"""Reads the JSON of a request into a Pydantic model, within limits of size and depth."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn, TypeVar  # Any: JSON
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from edgellm.server.problems import Problem
+from edgellm.server.settings import MOST_BODY, MOST_DEPTH
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class ClientGone(Exception):
+    """The client left before its answer was complete."""
+
+
+async def read(request: Request, kind: type[Body]) -> Body:
+    """The body as a `kind`. Raises Problem: too long, no JSON, or of another shape; ClientGone."""
+    try:
+        return kind.model_validate(parse(await _bytes(request)))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "lax", "json")))
+        raise Problem(400, f"{where or 'the body'}: {first['msg']}.", code="invalid_value") from error
+
+
+async def _bytes(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_BODY:
+                raise too_long()
+    except ClientDisconnect as gone:
+        raise ClientGone from gone
+    return bytes(body)
+
+
+def too_long() -> Problem:
+    return Problem(413, f"the body is longer than {MOST_BODY >> 20} MiB; send less at once.", headers={"connection": "close"})
+
+
+def parse(body: bytes) -> Any:
+    """JSON as RFC 8259 has it: UTF-8, no NaN, no lone surrogates, nested `MOST_DEPTH` deep at most. Raises Problem."""
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        if _depth(value) > MOST_DEPTH:
+            raise RecursionError
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")  # raises for lone surrogates
+    except RecursionError as error:
+        raise Problem(400, f"the body nests lists and objects deeper than {MOST_DEPTH}.", code="invalid_json") from error
+    except UnicodeError as error:
+        raise Problem(400, "the body is not valid UTF-8 text.", code="invalid_json") from error
+    except ValueError as error:
+        raise Problem(400, f"the body is not valid JSON: {str(error)[:200]}.", code="invalid_json") from error
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and objects are nested; stops counting past the limit."""
+    level, depth = [value], 0
+    while level and depth <= MOST_DEPTH:
+        nested = [each for each in level if isinstance(each, dict | list)]
+        depth += bool(nested)
+        level = [child for each in nested for child in (each.values() if isinstance(each, dict) else each)]
+        if not nested:
+            break
+    return depth

@@ -1,0 +1,217 @@
+"""The models that requests name: loaded at first use, kept for a while, and unloaded to make room for others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import edgellm
+from edgellm import InstalledModel, Model, NotEnoughMemory
+from edgellm.server.problems import Problem
+from edgellm.server.settings import Settings
+
+log = logging.getLogger("edgellm.server")
+MOST_NAME, MOST_NAMES = 300, 1000
+LISTED_SECONDS = 5.0  # that a look at the disk counts
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A model that requests may name; `source` is what `edgellm.load` takes."""
+
+    name: str
+    source: str
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    installed: InstalledModel | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Loaded:
+    """A model in memory, and how many answers it is writing. `expires`: in seconds of time.monotonic(); None: never."""
+
+    offered: Offered
+    model: Model
+    users: int = 0
+    used: float = 0.0
+    expires: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.offered.name
+
+
+class Models:
+    """Used by the event loop's thread alone; loading and closing happen in others."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.loaded: dict[str, Loaded] = {}  # by source, the least recently used first
+        self._loads: dict[str, asyncio.Task[Loaded]] = {}
+        self._one_load = asyncio.Lock()
+        self._closing = set[asyncio.Task[None]]()
+        self._listed: tuple[float, dict[str, Offered]] = (-LISTED_SECONDS, {})
+        self._served: dict[str, Offered] = {}
+        self._stopped = False
+
+    async def start(self) -> Loaded:
+        """Load the first of the models that the server was started with. Raises what `edgellm.load` raises."""
+        names = await asyncio.to_thread(self._names)
+        for given in self._settings.models:
+            path = Path(given)
+            known = names.get(given) or next((each for each in names.values() if each.source == given), None)
+            offered = known or Offered(path.stem if path.suffix else given, given)
+            self._served[offered.name.lower()] = offered
+        first = next(iter(self._served.values()))
+        return await self._load(first)
+
+    def stop(self) -> None:
+        """End the answers under way, and begin no other."""
+        self._stopped = True
+        for loaded in self.loaded.values():
+            loaded.model.cancel()
+
+    async def close(self) -> None:
+        """Unload all."""
+        for task in self._loads.values():
+            task.cancel()
+        for loaded in list(self.loaded.values()):
+            self._close(loaded)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def names(self) -> dict[str, Offered]:
+        """What requests may name: the models that the server was started with, then those on this machine."""
+        since, names = self._listed
+        if time.monotonic() - since > LISTED_SECONDS:
+            names = await asyncio.to_thread(self._names)
+            self._listed = (time.monotonic(), names)
+        return {**{each.name: each for each in self._served.values()}, **names}
+
+    def _names(self) -> dict[str, Offered]:
+        found: dict[str, Offered] = {}
+        for model in edgellm.installed():
+            name = Path(model.name).stem if Path(model.name).is_absolute() else model.name
+            found.setdefault(name, Offered(name, str(model.path), model.sampling, model))
+        return found
+
+    def forget_names(self) -> None:
+        """Models were fetched or removed: look at the disk again."""
+        self._listed = (-LISTED_SECONDS, {})
+
+    async def alias(self, name: str, target: str) -> None:
+        """Give a model another name, until the server stops. Raises Problem."""
+        offered = await self.find(target)
+        if not name.strip() or len(name) > MOST_NAME or len(self._served) >= MOST_NAMES:
+            raise Problem(400, f"{name[:100]!r} cannot be a model's name.")
+        self._served[name.strip().lower().removesuffix(":latest")] = offered
+
+    async def unload(self, offered: Offered) -> None:
+        """Take a model out of memory. Raises Problem while it answers."""
+        loaded = self.loaded.get(offered.source)
+        if loaded is not None and loaded.users:
+            raise Problem(409, f"{offered.name} is answering a request; try again when it has ended.")
+        if loaded is not None:
+            await self._close(loaded)
+
+    async def find(self, name: str | None) -> Offered:
+        """The model that a request names, the first one for none. Raises Problem."""
+        served = self._served
+        wanted = (name or "").strip()
+        if wanted.lower() in ("", "default"):
+            return next(iter(served.values()))
+        wanted = self._settings.aliases.get(wanted, wanted)
+        key = wanted.lower().removesuffix(":latest")
+        if key in served:
+            return served[key]
+        names = await self.names()
+        for each in names.values():
+            if each.name.lower() == key:
+                return each
+        installed = await asyncio.to_thread(edgellm.find_installed, wanted) if len(wanted) <= MOST_NAME else None
+        if installed is not None:
+            return next(
+                (each for each in names.values() if each.source == str(installed.path)), Offered(wanted, str(installed.path))
+            )
+        listed = ", ".join(list(names)[:8])
+        raise Problem(
+            404,
+            f"the model {wanted[:100]!r} is not on this machine; there are {listed}. edgellm pull fetches others, and "
+            "--model-alias gives one a second name.",
+            code="model_not_found",
+        )
+
+    @contextlib.asynccontextmanager
+    async def use(self, name: str | None, keep_alive: float | None = -1.0) -> AsyncIterator[Loaded]:
+        """The model of that name, loaded if it is not, and kept while the block lasts; `keep_alive` seconds longer (-1: as usual).
+
+        Raises Problem, and what `edgellm.load` raises.
+        """
+        if self._stopped:
+            raise Problem(503, "the server is stopping.", code="server_stopping", headers={"connection": "close"})
+        offered = await self.find(name)
+        loaded = self.loaded.get(offered.source)
+        while loaded is None or loaded.model.closed:
+            task = self._loads.get(offered.source)
+            if task is None:
+                task = self._loads[offered.source] = asyncio.create_task(self._load(offered))
+                task.add_done_callback(lambda done, source=offered.source: self._loads.pop(source, None))  # type: ignore[misc]
+            loaded = await asyncio.shield(task)  # a client that leaves does not stop the loading, for which others may wait
+        loaded.users += 1
+        self.loaded[offered.source] = self.loaded.pop(offered.source, loaded)
+        try:
+            yield loaded
+        finally:
+            loaded.users -= 1
+            self.release(loaded, self._settings.keep_alive if keep_alive == -1.0 else keep_alive)
+
+    def release(self, loaded: Loaded, keep_alive: float | None) -> None:
+        """An answer is complete: unload the model after `keep_alive` seconds without another one."""
+        loaded.used = time.monotonic()
+        loaded.expires = None if keep_alive is None else loaded.used + keep_alive
+        if keep_alive is not None:
+            asyncio.get_running_loop().call_later(keep_alive, self._expire, loaded)
+
+    def _expire(self, loaded: Loaded) -> None:
+        due = loaded.expires is not None and loaded.expires <= time.monotonic() + 0.001
+        if due and not loaded.users and self.loaded.get(loaded.offered.source) is loaded:
+            log.info("unloaded %s", loaded.name)
+            self._close(loaded)
+
+    def _close(self, loaded: Loaded) -> asyncio.Task[None]:
+        self.loaded.pop(loaded.offered.source, None)
+        task = asyncio.create_task(asyncio.to_thread(loaded.model.close))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
+
+    async def _load(self, offered: Offered) -> Loaded:
+        """Load one, after unloading idle ones where memory is short, least recently used first."""
+        async with self._one_load:
+            since = time.monotonic()
+            options = {"parallel": 4, "context_policy": "error", **self._settings.load}
+            while True:
+                try:
+                    model = await asyncio.to_thread(edgellm.load, offered.source, **options)
+                    break
+                except NotEnoughMemory:
+                    idle = next((each for each in self.loaded.values() if not each.users), None)
+                    if idle is None:
+                        raise
+                    log.info("unloaded %s to make room for %s", idle.name, offered.name)
+                    await self._close(idle)
+            loaded = self.loaded[offered.source] = Loaded(offered, model)
+            self.release(loaded, self._settings.keep_alive)
+            info = model.info
+            log.info(
+                "loaded %s in %.1f s: context of %d tokens, %d at a time, %d threads",
+                offered.name,
+                time.monotonic() - since,
+                info.context,
+                options["parallel"],
+                info.threads,
+            )
+            return loaded

@@ -1,0 +1,155 @@
+"""/api/chat and /api/generate: answers as lines of JSON, or in one object."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol  # Any: JSON
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from edgellm import AsyncStream, Event, Generation
+from edgellm.server.answers import note
+from edgellm.server.bodies import read
+from edgellm.server.models import Loaded, Models
+from edgellm.server.ollama.requests import ChatBody, GenerateBody, Generating, moment
+from edgellm.server.problems import Problem
+from edgellm.server.settings import Settings
+from edgellm.server.streaming import NDJSON, Chunks, pinged, streamed, unless_gone
+
+Shape = Callable[[str, str, list[dict[str, Any]]], dict[str, Any]]  # of text, thinking and calls
+
+
+class Begin(Protocol):
+    """Starts an answer of a model, with options of the library."""
+
+    async def __call__(self, loaded: Loaded, options: dict[str, Any]) -> AsyncStream: ...
+
+
+REASONS = {"eog": "stop", "stop": "stop"}
+
+
+class Answers:
+    def __init__(self, models: Models, settings: Settings) -> None:
+        self._models, self._settings = models, settings
+
+    async def chat(self, request: Request) -> Response:
+        """The endpoint of conversations; one without messages loads the model, or unloads it with a keep_alive of 0."""
+        body = await read(request, ChatBody)
+        if not body.messages:
+            return await unless_gone(request.receive, self._load(body, _message))
+        conversation = body.conversation
+
+        async def begin(loaded: Loaded, options: dict[str, Any]) -> AsyncStream:
+            tools = {"tools": body.tools} if body.tools else {}
+            return await loaded.model.achat(conversation, stream=True, **{**options, **body.thinking(loaded.model), **tools})
+
+        return await self._answer(request, body, begin, _message)
+
+    async def generate(self, request: Request) -> Response:
+        """The endpoint of prompts, which are a conversation of one message unless they are `raw`."""
+        body = await read(request, GenerateBody)
+        if body.images:
+            raise Problem(400, "this version reads text only; leave images out.")
+        if body.template:
+            raise Problem(400, "template is not supported; give raw, and the whole prompt.")
+        if not body.prompt and not body.suffix:
+            return await unless_gone(request.receive, self._load(body, _response))
+
+        async def begin(loaded: Loaded, options: dict[str, Any]) -> AsyncStream:
+            model = loaded.model
+            if body.suffix:
+                return model.astream(model.fill_in_prompt(body.prompt, body.suffix), **options)
+            if body.raw or not model.has_template:
+                return model.astream(model.tokenize(body.prompt, parse_special=bool(body.raw)), **options)
+            return await model.achat(body.conversation, stream=True, **{**options, **body.thinking(model)})
+
+        return await self._answer(request, body, begin, _response)
+
+    async def _load(self, body: Generating, shape: Shape) -> Response:
+        async with self._models.use(body.wanted, body.kept) as loaded:
+            done = "unload" if body.kept == 0 else "load"
+            return JSONResponse(
+                {"model": loaded.name, "created_at": moment(), **shape("", "", []), "done": True, "done_reason": done}
+            )
+
+    async def _answer(self, request: Request, body: Generating, begin: Begin, shape: Shape) -> Response:
+        lines = self._lines(request, body, begin, shape)
+        if body.streams:
+            return await streamed(request, _encoded(lines), NDJSON, _failed)
+        return await unless_gone(request.receive, _whole(lines, shape))
+
+    async def _lines(self, request: Request, body: Generating, begin: Begin, shape: Shape) -> AsyncIterator[dict[str, Any]]:
+        """The answer as objects, the last of which has the counts."""
+        since = time.perf_counter()
+        async with self._models.use(body.wanted, body.kept) as loaded:
+            load_seconds = time.perf_counter() - since
+            options = {**loaded.offered.sampling, **body.generation(loaded.model, self._settings.max_tokens)}
+            answer = await begin(loaded, options)
+            async for event in pinged(answer):
+                if event is None:
+                    continue
+                head = {"model": body.wanted or loaded.name, "created_at": moment()}
+                if event.kind == "done" and event.result is not None:
+                    note(request, loaded, event.result)
+                    yield {**head, **shape("", "", []), **_counts(event.result, load_seconds, time.perf_counter() - since)}
+                elif event.kind in ("text", "thinking", "tool_call"):
+                    yield {**head, **shape(*_parts(event)), "done": False}
+
+
+def _parts(event: Event) -> tuple[str, str, list[dict[str, Any]]]:
+    call = event.tool_call
+    calls = [{"id": call.id, "function": {"name": call.name, "arguments": dict(call.arguments)}}] if call else []
+    return (event.text if event.kind == "text" else ""), (event.text if event.kind == "thinking" else ""), calls
+
+
+def _message(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    more: dict[str, Any] = {"thinking": thinking} if thinking else {}
+    return {"message": {"role": "assistant", "content": text, **more, **({"tool_calls": calls} if calls else {})}}
+
+
+def _response(text: str, thinking: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"response": text, **({"thinking": thinking} if thinking else {})}
+
+
+def _counts(answer: Generation, load_seconds: float, seconds: float) -> dict[str, Any]:
+    """The end of an answer; times are in nanoseconds."""
+    stats = answer.stats
+    return {
+        "done": True,
+        "done_reason": REASONS.get(answer.stop_reason, "length"),
+        "total_duration": int(1e9 * seconds),
+        "load_duration": int(1e9 * load_seconds),
+        "prompt_eval_count": stats.prompt_tokens,
+        "prompt_eval_duration": int(1e9 * stats.prompt_seconds),
+        "prompt_cached_count": stats.cached_tokens,
+        "eval_count": stats.generated_tokens,
+        "eval_duration": int(1e9 * stats.generation_seconds),
+        **({"forgotten_messages": list(stats.forgotten_messages)} if stats.forgotten_messages else {}),
+    }
+
+
+async def _whole(lines: AsyncIterator[dict[str, Any]], shape: Shape) -> Response:
+    """All lines in one object."""
+    text, thinking, calls, last = list[str](), list[str](), list[dict[str, Any]](), dict[str, Any]()
+    async for last in lines:
+        part = last.get("message", last)
+        text.append(part.get("content", part.get("response", "")))
+        thinking.append(part.get("thinking", ""))
+        calls += part.get("tool_calls", [])
+    return JSONResponse({**last, **shape("".join(text), "".join(thinking), calls)})
+
+
+async def _encoded(lines: AsyncIterator[dict[str, Any]]) -> Chunks:
+    async for line in lines:
+        yield _line(line)
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode("utf-8", "replace")
+
+
+def _failed(problem: Problem) -> bytes:
+    return _line({"error": problem.message})

@@ -1,0 +1,169 @@
+"""/v1/chat/completions: answers to a conversation, in one piece or as a stream."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator
+from typing import Any  # Any: JSON
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from edgellm import AsyncStream, Event, Generation, Model, Stats, ToolCall
+from edgellm.server.answers import note
+from edgellm.server.bodies import read
+from edgellm.server.models import Models
+from edgellm.server.openai.requests import ChatBody
+from edgellm.server.problems import Problem
+from edgellm.server.settings import Settings
+from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
+
+PING, DONE = b": ping\n\n", b"data: [DONE]\n\n"
+FINISH = {"eog": "stop", "stop": "stop", "length": "length", "context": "length", "loop": "length", "cancelled": "length"}
+
+
+class Chat:
+    def __init__(self, models: Models, settings: Settings) -> None:
+        self._models, self._settings = models, settings
+
+    async def answer(self, request: Request) -> Response:
+        """The endpoint."""
+        body = await read(request, ChatBody)
+        if body.stream:
+            return await streamed(request, self._stream(request, body), SSE, sse_problem)
+        return await unless_gone(request.receive, self._whole(request, body))
+
+    async def _whole(self, request: Request, body: ChatBody) -> Response:
+        async with self._models.use(body.model) as loaded:
+            options = {**loaded.offered.sampling, **body.options(loaded.model, self._settings.max_tokens)}
+            answers = [await loaded.model.achat(body.conversation, **seeded(options, k)) for k in range(body.n or 1)]
+            note(request, loaded, *answers)
+            choices = [_choice(loaded.model, answer, index) for index, answer in enumerate(answers)]
+            head = completion_head("chatcmpl", "chat.completion", loaded.name)
+            return JSONResponse({**head, "choices": choices, "usage": usage(answers), "timings": timings(answers[0].stats)})
+
+    async def _stream(self, request: Request, body: ChatBody) -> Chunks:
+        async with self._models.use(body.model) as loaded:
+            options = {**loaded.offered.sampling, **body.options(loaded.model, self._settings.max_tokens)}
+            head = completion_head("chatcmpl", "chat.completion.chunk", loaded.name)
+            answers = list[Generation]()
+            for index in range(body.n or 1):
+                answer = await loaded.model.achat(body.conversation, stream=True, **seeded(options, index))
+                async for chunk in _chunks(loaded.model, answer, head, index):
+                    yield chunk
+                answers.append(answer.result)
+            note(request, loaded, *answers)
+            if body.stream_options is not None and body.stream_options.include_usage:
+                yield sse({**head, "choices": [], "usage": usage(answers), "timings": timings(answers[0].stats)})
+            yield DONE
+
+
+async def _chunks(model: Model, answer: AsyncStream, head: dict[str, Any], index: int) -> AsyncIterator[bytes]:
+    """One choice as chunks: the role once the prompt is accepted, the text, and the reason of its end."""
+    begun, calls = False, 0
+    async for event in pinged(answer):
+        if not begun:
+            begun = True
+            yield _delta(head, index, {"role": "assistant", "content": ""})
+        if event is None:
+            yield PING
+        elif event.kind == "thinking":
+            yield _delta(head, index, {"reasoning_content": event.text, "reasoning": event.text})
+        elif event.kind == "text":
+            yield _delta(head, index, {"content": event.text}, logprobs_of(model, event))
+        elif event.kind == "tool_call" and event.tool_call is not None:
+            yield _delta(head, index, {"tool_calls": [{"index": calls, **call_of(event.tool_call)}]})
+            calls += 1
+        elif event.kind == "done" and event.result is not None:
+            last = {"index": index, "delta": {}, "logprobs": None, "finish_reason": finish_reason(event.result)}
+            yield sse({**head, "choices": [last], "timings": timings(event.result.stats)})
+
+
+def seeded(options: dict[str, Any], index: int) -> dict[str, Any]:
+    """Options for one of several choices: with a seed, each has its own."""
+    return {**options, "seed": options["seed"] + index} if index and "seed" in options else options
+
+
+def completion_head(prefix: str, kind: str, model: str) -> dict[str, Any]:
+    """What all objects of an answer begin with."""
+    return {"id": f"{prefix}-{secrets.token_hex(12)}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def sse(value: dict[str, Any]) -> bytes:
+    """A server-sent event."""
+    return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n".encode("utf-8", "replace")
+
+
+def sse_problem(problem: Problem) -> bytes:
+    """The end of a stream that failed."""
+    from edgellm.server.openai import problem_body
+
+    return sse(problem_body(problem)) + DONE
+
+
+def _delta(head: dict[str, Any], index: int, delta: dict[str, Any], logprobs: dict[str, Any] | None = None) -> bytes:
+    return sse({**head, "choices": [{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}]})
+
+
+def _choice(model: Model, answer: Generation, index: int) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None if answer.tool_calls else answer.text}
+    if answer.thinking:
+        message |= {"reasoning_content": answer.thinking, "reasoning": answer.thinking}
+    if answer.tool_calls:
+        message["tool_calls"] = [call_of(call) for call in answer.tool_calls]
+    logprobs = {"content": [token_logprobs(model, each) for each in answer.logprobs]} if answer.logprobs is not None else None
+    return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason(answer)}
+
+
+def finish_reason(answer: Generation) -> str:
+    """Why an answer ended, in OpenAI's words."""
+    return "tool_calls" if answer.tool_calls else FINISH[answer.stop_reason]
+
+
+def call_of(call: ToolCall) -> dict[str, Any]:
+    """A call, its arguments as JSON in a text."""
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def logprobs_of(model: Model, event: Event) -> dict[str, Any] | None:
+    return {"content": [token_logprobs(model, each) for each in event.logprobs]} if event.logprobs else None
+
+
+def token_logprobs(model: Model, given: Any) -> dict[str, Any]:
+    """Log probabilities of a token, as chat completions have them."""
+    top = [_token(model, token, logprob) for token, logprob in given.top]
+    return {**_token(model, given.token_id, given.logprob), "top_logprobs": top}
+
+
+def _token(model: Model, token: int, logprob: float) -> dict[str, Any]:
+    piece = model.tokenizer.piece(token)
+    return {"token": piece.decode("utf-8", "replace"), "logprob": max(logprob, -9999.0), "bytes": list(piece)}
+
+
+def usage(answers: list[Generation]) -> dict[str, Any]:
+    """Tokens of a request: its prompt once, and what was written."""
+    prompt, written = answers[0].stats.prompt_tokens, sum(each.stats.generated_tokens for each in answers)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": written,
+        "total_tokens": prompt + written,
+        "prompt_tokens_details": {"cached_tokens": answers[0].stats.cached_tokens},
+    }
+
+
+def timings(stats: Stats) -> dict[str, Any]:
+    """What was cached, computed and dropped, and how fast; llama-server's names where it has one."""
+    return {
+        "cache_n": stats.cached_tokens,
+        "prompt_n": stats.prompt_tokens - stats.cached_tokens,
+        "prompt_ms": round(1000 * stats.prompt_seconds, 3),
+        "prompt_per_second": round(stats.prompt_tokens_per_second, 3),
+        "predicted_n": stats.generated_tokens,
+        "predicted_ms": round(1000 * stats.generation_seconds, 3),
+        "predicted_per_second": round(stats.tokens_per_second, 3),
+        "evicted_n": stats.evicted_tokens,
+        "forgotten_messages": list(stats.forgotten_messages),
+    }

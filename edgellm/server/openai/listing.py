@@ -1,0 +1,43 @@
+"""/v1/models: what requests may name, with the fields of OpenAI's and of Anthropic's clients."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any  # Any: JSON
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from edgellm.server.models import Models, Offered
+
+
+class Listing:
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def all(self, request: Request) -> Response:
+        """All models, those that the server was started with first."""
+        data = [self._described(each) for each in (await self._models.names()).values()]
+        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"], "has_more": False}
+        return JSONResponse({"object": "list", "data": data, **ends})
+
+    async def one(self, request: Request) -> Response:
+        """One of them by its name."""
+        return JSONResponse(self._described(await self._models.find(request.path_params["name"])))
+
+    def _described(self, offered: Offered) -> dict[str, Any]:
+        loaded, installed = self._models.loaded.get(offered.source), offered.installed
+        return {
+            "id": offered.name,
+            "object": "model",
+            "type": "model",
+            "display_name": offered.name,
+            "created_at": datetime.fromtimestamp(installed.modified if installed else 0, UTC).isoformat(),
+            "created": int(installed.modified) if installed else 0,
+            "owned_by": installed.store if installed else "local",
+            "meta": {
+                "loaded": loaded is not None,
+                "size": installed.size if installed else None,
+                **({"n_ctx": loaded.model.context, "n_ctx_train": loaded.model.info.context_train} if loaded else {}),
+            },
+        }

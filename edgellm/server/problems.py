@@ -1,0 +1,43 @@
+"""Requests that are refused: the HTTP status, the message, and the words that clients look for."""
+
+from __future__ import annotations
+
+import edgellm
+from edgellm import EdgeError
+
+
+class Problem(Exception):
+    """`code`: one of the names that OpenAI's clients know, such as "model_not_found"; each protocol writes it in its own shape."""
+
+    def __init__(self, status: int, message: str, *, code: str | None = None, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.headers = status, message, code, headers or {}
+        self.numbers: tuple[int, int] | None = None  # tokens of a prompt that does not fit, and of the context
+
+
+CONTEXT_LENGTH = "context_length_exceeded"
+_STATUS: tuple[tuple[type[EdgeError], int, str | None], ...] = (  # the first that fits
+    (edgellm.ContextFull, 400, CONTEXT_LENGTH),
+    (edgellm.ModelNotFound, 404, "model_not_found"),
+    (edgellm.OptionError, 400, None),
+    (edgellm.TemplateError, 400, None),
+    (edgellm.NoTokenizer, 400, None),
+    (edgellm.SessionError, 400, None),
+    (edgellm.NotEnoughMemory, 503, "not_enough_memory"),
+    (edgellm.ModelClosed, 503, "model_closed"),
+    (edgellm.DownloadError, 502, None),
+)
+OUR_FAULT = "the server failed to answer; its log says why"
+
+
+def problem_of(error: BaseException) -> Problem:
+    """What a client is told of an error."""
+    if isinstance(error, Problem):
+        return error
+    for kind, status, code in _STATUS:
+        if isinstance(error, kind):
+            problem = Problem(status, str(error), code=code)
+            if isinstance(error, edgellm.ContextFull):
+                problem.numbers = error.numbers
+            return problem
+    return Problem(500, str(error) if isinstance(error, EdgeError) else OUR_FAULT, code="server_error")

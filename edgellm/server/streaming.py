@@ -1,0 +1,111 @@
+"""Answers that end when their client leaves, and streams that show signs of life while a prompt is read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar  # Any: of coroutines
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from edgellm import AsyncStream, EdgeError, Event
+from edgellm.server.bodies import ClientGone
+from edgellm.server.problems import Problem, problem_of
+from edgellm.server.settings import PING_SECONDS
+
+Result = TypeVar("Result")
+Chunks = AsyncGenerator[bytes, None]
+log = logging.getLogger("edgellm.server")
+SSE, NDJSON = "text/event-stream; charset=utf-8", "application/x-ndjson"
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of `work`, which is cancelled when the client leaves. Raises ClientGone."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientGone
+    finally:
+        await _ended(task, gone)
+
+
+async def _left(receive: Receive) -> None:
+    """Comes back when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _ended(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def pinged(answer: AsyncStream) -> AsyncIterator[Event | None]:
+    """The events of an answer but those of its prompt; None where nothing came for `PING_SECONDS`, at first too."""
+    events, pending, since = answer.events(), None, time.monotonic()
+    try:
+        while True:
+            pending = pending or asyncio.ensure_future(anext(events))
+            await asyncio.wait((pending,), timeout=max(0.0, since + PING_SECONDS - time.monotonic()))
+            event: Event | None = None
+            if pending.done():
+                try:
+                    event = pending.result()
+                except StopAsyncIteration:
+                    return
+                finally:
+                    pending = None
+            if event is not None and event.kind == "prompt" and time.monotonic() - since < PING_SECONDS:
+                continue
+            since = time.monotonic()
+            yield None if event is not None and event.kind == "prompt" else event
+    finally:
+        if pending is not None:
+            await _ended(pending)
+
+
+class Streamed(Response):
+    """A response whose parts come from a generator: it is closed, and so is the answer behind it, when the client leaves."""
+
+    def __init__(self, first: bytes, rest: Chunks, media_type: str, failed: Callable[[Problem], bytes]) -> None:
+        """`failed`: the last part where something goes wrong after the head was sent."""
+        super().__init__(media_type=media_type, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._first, self._rest, self._failed = first, rest, failed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await unless_gone(receive, self._send_all(send))
+        finally:
+            await self._rest.aclose()
+
+    async def _send_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self._first, "more_body": True})
+        try:
+            async for part in self._rest:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        except Exception as error:
+            if not isinstance(error, EdgeError | Problem):
+                log.exception("an answer failed")
+            await send({"type": "http.response.body", "body": self._failed(problem_of(error)), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def streamed(request: Request, chunks: Chunks, media_type: str, failed: Callable[[Problem], bytes]) -> Response:
+    """A response of `chunks`. What goes wrong before the first of them is raised here, while a status can still tell it."""
+    try:
+        first = await unless_gone(request.receive, anext(chunks))
+    except BaseException:
+        with contextlib.suppress(Exception):
+            await chunks.aclose()
+        raise
+    return Streamed(first, chunks, media_type, failed)

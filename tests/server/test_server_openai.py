@@ -1,0 +1,118 @@
+"""OpenAI's own client against a running server: every call does what its documentation says, errors are its exceptions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from serving import LONG, Running, running, until, user
+
+import edgellm
+
+GREEDY: dict[str, Any] = {"model": "guide", "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def client(server: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as opened:
+        yield opened
+
+
+def test_answers_are_the_librarys(client: openai.OpenAI) -> None:
+    with edgellm.load("guide") as model:
+        wanted = model.chat(user("What is edgellm?"), temperature=0)
+    answer = client.chat.completions.create(messages=user("What is edgellm?"), **GREEDY)
+    assert answer.choices[0].message.content == wanted.text and answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (
+        wanted.stats.prompt_tokens,
+        wanted.stats.generated_tokens,
+    )
+
+
+def test_a_stream_has_the_role_first_and_the_reason_last(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(messages=user(), **GREEDY).choices[0].message.content
+    options: Any = {"stream": True, "stream_options": {"include_usage": True}}
+    chunks = list(client.chat.completions.create(messages=user(), **options, **GREEDY))
+    assert chunks[0].choices[0].delta.role == "assistant" and chunks[-1].choices == [] and chunks[-1].usage
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == whole
+    reasons = [chunk.choices[0].finish_reason for chunk in chunks[:-1]]
+    assert reasons == [None] * (len(reasons) - 1) + ["stop"]
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert chunks[-1].usage.prompt_tokens_details is not None and chunks[-1].usage.prompt_tokens_details.cached_tokens > 0
+
+
+def test_options_reach_the_library(client: openai.OpenAI) -> None:
+    cut = client.chat.completions.create(messages=user(), max_completion_tokens=3, **GREEDY)
+    assert cut.choices[0].finish_reason == "length" and cut.usage and cut.usage.completion_tokens == 3
+    stopped = client.chat.completions.create(messages=user(), stop=["guide"], **GREEDY)
+    assert stopped.choices[0].finish_reason == "stop" and "guide" not in (stopped.choices[0].message.content or "")
+    seeded = [client.chat.completions.create(model="guide", messages=user(), seed=7, n=2) for _ in range(2)]
+    texts = [[choice.message.content for choice in each.choices] for each in seeded]
+    assert texts[0] == texts[1] and [choice.index for choice in seeded[0].choices] == [0, 1]
+
+
+def test_logprobs(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(messages=user(), logprobs=True, top_logprobs=2, max_tokens=4, **GREEDY)
+    content = answer.choices[0].logprobs
+    assert content is not None and content.content is not None and len(content.content) == 4
+    for token in content.content:
+        assert token.logprob <= 0 and len(token.top_logprobs) == 2 and token.top_logprobs[0].token == token.token
+        assert token.bytes is not None and bytes(token.bytes).decode() == token.token
+
+
+def test_forms(client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"], "additionalProperties": False}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    answer = client.chat.completions.create(messages=user("Is it?"), response_format=form, **GREEDY)
+    assert isinstance(json.loads(answer.choices[0].message.content or "")["yes"], bool)
+    with pytest.raises(openai.BadRequestError, match="uniqueItems"):
+        bad: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array", "uniqueItems": True}}}
+        client.chat.completions.create(messages=user(), response_format=bad, **GREEDY)
+
+
+def test_models(client: openai.OpenAI) -> None:
+    assert "guide" in [model.id for model in client.models.list()]
+    assert client.models.retrieve("guide").id == "guide"
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.chat.completions.create(model="no-such-model", messages=user())
+    assert missing.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "guide/../guide", "C:\\x", "a" * 5000, "\u202eguide", "nul\0"])
+def test_no_name_is_a_path(server: Running, name: str) -> None:
+    assert server.ask("/v1/chat/completions", {"model": name, "messages": user()})[0] == 404
+
+
+def test_a_prompt_that_does_not_fit_names_both_numbers(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as full:
+        client.chat.completions.create(messages=user("river " * 3000), **GREEDY)
+    assert full.value.code == "context_length_exceeded" and "1024" in str(full.value) and "tokens" in str(full.value)
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(messages=user("river " * 3000), stream=True, **GREEDY)
+    old = [{"role": "user", "content": "river " * 900}, {"role": "assistant", "content": "Yes."}]
+    body = {"messages": [*old, *user()], "truncation": "auto", "max_tokens": 3, **GREEDY}
+    answer = client.chat.completions.with_raw_response.create(messages=[*old, *user()], extra_body=body, **GREEDY)  # type: ignore[list-item]
+    assert json.loads(answer.text)["timings"]["forgotten_messages"] == [0, 1]
+
+
+def test_a_client_that_leaves_stops_its_answer(server: Running, client: openai.OpenAI) -> None:
+    with client.chat.completions.create(messages=user(), stream=True, extra_body=LONG, model="guide") as stream:
+        next(iter(stream))
+        assert server.busy() == 1
+    assert until(lambda: not server.busy()) < 2
+
+
+def test_an_alias_and_another_model_by_name() -> None:
+    with running(aliases={"gpt-4o": "guide"}) as server:
+        assert server.ask("/v1/chat/completions", {"model": "gpt-4o", "messages": user(), "max_tokens": 2})[1]["model"] == "guide"
+
+
+def test_a_model_is_unloaded_and_loaded_again() -> None:
+    with running(keep_alive=0.1) as server:
+        until(lambda: not server.models())
+        assert server.ask("/v1/chat/completions", {"messages": user(), "max_tokens": 2})[0] == 200
+        until(lambda: not server.models())
