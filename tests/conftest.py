@@ -23,6 +23,16 @@ if system.is_arm():  # numba in this process: LLVM asks more of a processor's na
     compiler.set_target(system.usable_isas()[-1])
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write the golden graphs of tests/data/graphs again")
+
+
+@pytest.fixture(scope="session")
+def update(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are written instead of compared."""
+    return bool(request.config.getoption("--update"))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference files beside the checkout; tests that need it skip without it."""
