@@ -17,7 +17,7 @@ SOURCES = sorted(
     path
     for folder in ("edgellm", "formats", "scripts")
     for path in (ROOT / folder).rglob("*.py")
-    if "edgellm/formats" not in path.as_posix()
+    if path.relative_to(ROOT).parts[:2] != ("edgellm", "formats")
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -50,6 +50,14 @@ for module in pkgutil.walk_packages(edgellm.__path__, "edgellm."):
 print("edgellm.formats.gguf" in sys.modules, "formats" in sys.modules, any(name.startswith("formats.") for name in sys.modules))
 """
     assert in_fresh_python(code).split() == ["True", "False", "False"]
+
+
+def test_a_checkout_beside_a_program_does_not_hide_the_package(tmp_path: Path) -> None:
+    (tmp_path / "edgellm" / "edgellm").mkdir(parents=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    code = "import edgellm; print(edgellm.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path, check=True)
+    assert Path(done.stdout.strip()).resolve() == ROOT / "edgellm" / "__init__.py"
 
 
 HEAVY = (
