@@ -1,4 +1,4 @@
-"""What all tests share: where the reference files are, and a kernel cache that is not the user's."""
+"""What all tests share: modules imported by name, the folder of reference files, and the option that writes golden files."""
 
 from __future__ import annotations
 
