@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,10 @@ from tiny_gemmas import GEMMAS
 from tiny_hybrids import HYBRIDS
 from tiny_mixed import MIXED
 from tiny_tokenizers import add_tokenizer, vocabulary_size
+
+from edgellm.arch import build_graph
+from edgellm.formats.gguf import open_gguf
+from edgellm.spec import matrices, vectors
 
 Array = npt.NDArray[Any]  # Any: metadata arrays and quantised rows have several element types
 
@@ -165,6 +170,10 @@ def _write(
     for index, (name, array) in enumerate(arrays.items()):
         if array is not None:
             _add_tensor(writer, name, array, quant, seed + index)
+    _finish(writer)
+
+
+def _finish(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -264,6 +273,8 @@ def _tensors(arch: str, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
         return encoder_tensors(arch, s, rng)
     if arch in OWN_BLOCKS:
         return OWN_BLOCKS[arch].tensors(s, rng)
+    if arch not in FAMILIES:
+        return _asked_for(arch, s, rng)
     family = FAMILIES[arch]
     s = _sized(family, s)
 
@@ -303,3 +314,20 @@ def _tensors(arch: str, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
         if family.output_bias:
             found["output.bias"] = vector((s.n_vocab,), 0.0)
     return found
+
+
+def _asked_for(arch: str, s: Shape, rng: np.random.Generator) -> dict[str, Array]:
+    """Tensors of an architecture without a row in any table: the ones that its graph needs."""
+    ends = {"token_embd.weight": (s.n_vocab, s.n_embd)} | ({} if s.tied else {"output.weight": (s.n_vocab, s.n_embd)})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "header.gguf"
+        writer = gguf.GGUFWriter(os.fspath(path), arch)
+        for key, value in _metadata(arch, s).items():
+            _add_value(writer, key, value)
+        for name, size in ends.items():
+            writer.add_tensor(name, np.zeros(size, np.float32))
+        _finish(writer)
+        with open_gguf(path) as header:
+            graph = build_graph(header)[1]
+    found = {name: rng.standard_normal(size) * 1.5 / size[-1] ** 0.5 for name, size in matrices(graph).items()}
+    return found | {name: name.endswith(".weight") + 0.2 * rng.standard_normal(size) for name, size in vectors(graph).items()}
