@@ -33,9 +33,9 @@ from children import ROOT, Child, checked_out, environment_of
 
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.interleaving import ROWS
+from edgellm.backends.cpu.ops.dense import MATMUL, QUANTISE
 from edgellm.backends.cpu.pages import contents, new_page
 from edgellm.backends.cpu.traits import BLOCK, ROW_ALIGNMENT, TILE_COLUMNS, TRAITS, q8_row_bytes, scratch_bytes
-from edgellm.backends.cpu.words import MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.interleave import UNITS, interleave
 

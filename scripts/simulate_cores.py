@@ -67,7 +67,8 @@ def works_of(timed: Timed, *, single: bool, keys: int) -> list[Work]:
     found = []
     for record, seconds in timed.records:
         nbytes = record.weight_bytes + (record.key_bytes * keys if record.memory_class is not None else 0)
-        found.append(Work(seconds, nbytes, record.pieces if single and not record.alone else None, single and record.alone))
+        alone = single and record.replicated
+        found.append(Work(seconds, nbytes, record.pieces if single and not alone else None, alone))
     return found
 
 

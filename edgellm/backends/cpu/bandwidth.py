@@ -9,8 +9,9 @@ import numpy as np
 from edgellm.backends.cpu import abi, jit, system
 from edgellm.backends.cpu.executable import EXECUTOR
 from edgellm.backends.cpu.pool import Pool, Program
-from edgellm.backends.cpu.words import READ
+from edgellm.backends.cpu.record import Signature
 
+READ = Signature("data nbytes seen")  # `seen` receives a value that depends on every byte
 DEFAULT_BYTES = 256 << 20  # far past any cache, yet small enough for a Raspberry Pi
 
 

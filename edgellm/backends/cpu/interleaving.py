@@ -9,14 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from edgellm.backends.base import Progress
 from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.ops import INTERLEAVED
+from edgellm.backends.cpu.record import Signature
 from edgellm.backends.cpu.traits import TRAITS
-from edgellm.backends.cpu.words import REPACK
 from edgellm.formats.interleave import PACKED, UNITS, pieces
 from edgellm.formats.interleave import interleave as interleave_rows
 from edgellm.formats.mapped import Bytes
 from edgellm.graph import Graph
 from edgellm.weights import Weight, WeightStore
 
+REPACK = Signature("source row_bytes n k out")
 WHAT = "repacking the weights"
 ROWS = {"avxvnni": 8, "avx512vnni": 16, "amx": 16}  # of a group, by ISA level: `tile_rows`, where there are kernels
 SLOW_ROWS = frozenset({"Q2_K", "Q3_K", "MXFP4"})  # types that a Zen 5 cannot read at the speed of memory as the file has them

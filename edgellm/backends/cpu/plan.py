@@ -9,26 +9,17 @@ are merged besides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.backends.cpu import abi, system
-from edgellm.backends.cpu.barriers import (
-    REPLICATED,
-    Barriers,
-    Partition,
-    Use,
-    partition_of_columns,
-    partition_of_kept,
-    partition_of_one,
-    partition_of_rows,
-)
+from edgellm.backends.cpu.barriers import Barriers, Use, partition_of_one
 from edgellm.backends.cpu.buffers import MODES, Arena, Argument, Kernel, Mode, PerThread, Value, aligned
 from edgellm.backends.cpu.kv_cache import KVLayout
 from edgellm.backends.cpu.pool import Program
+from edgellm.backends.cpu.record import Record, buffer_of
 from edgellm.backends.cpu.recurrent import RecurrentLayout
 from edgellm.backends.cpu.step_block import StepBlock
 from edgellm.backends.cpu.traits import PANEL_ROWS, TILE_COLUMNS
@@ -46,34 +37,8 @@ SMALL_CHUNKS_FROM = 8  # threads: prompts gain by smaller chunks with 8 and 16, 
 AHEAD_BYTES = 1 << 18  # of weights that a waiting thread prefetches: second-level caches have 512 KiB
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One kernel call: which kernel, its argument words, and what it reads from memory, for profiles.
-
-    `pieces`: as `PlanBuilder.add` has it. `uses`: buffers in a step of one token. `by_thread`: a thread's number means more to it
-    than which part is its own. `modes`: the tables that have it.
-    """
-
-    kernel: str
-    arguments: tuple[Argument, ...]
-    pieces: int | None
-    uses: tuple[Use, ...]
-    by_thread: bool
-    weight_bytes: int  # read once a step, or for each token of it
-    key_bytes: int  # read for each key that a token sees
-    memory_class: int | None  # in which those keys are
-    weight_rows: int | None = None  # that threads share in steps of several tokens; None: as many as pieces
-    weights: int | None = None  # address of weights that threads share row by row, a piece each
-    modes: tuple[Mode, ...] = MODES
-
-    @property
-    def replicated(self) -> bool:
-        """Whether, in a step of one token, every thread does all of it."""
-        return self.pieces == REPLICATED
-
-
 class PlanBuilder:
-    """What the emitters of `ops.py` work with: values of nodes, buffers, weights as arrays, and the list of records so far."""
+    """What emitters work with: values of nodes, buffers, weights as arrays, and the list of records so far."""
 
     def __init__(
         self,
@@ -107,67 +72,11 @@ class PlanBuilder:
         self._brought = set[int]()  # nodes whose memory is not the arena's
 
     # --- what emitters call -------------------------------------------------------------------------------------------
-    def add(
-        self,
-        kernel: str,
-        arguments: Sequence[Argument],
-        *,
-        reads: Sequence[Value | object] = (),
-        whole: Sequence[Value | object] = (),
-        writes: Sequence[Value | object] = (),
-        pieces: int | None = None,
-        by_rows: bool = False,
-        by_columns: str = "",
-        by_thread: bool = False,
-        modes: tuple[Mode, ...] = MODES,
-        weight_bytes: int = 0,
-        weight_rows: int | None = None,
-        weights: int | None = None,
-        key_bytes: int = 0,
-        memory_class: int | None = None,
-    ) -> None:
-        """Append a record.
-
-        `reads`: of which each thread reads the part that it also writes; `whole`: of which it may read all. `pieces`: how many
-        equal pieces of a single row threads share, REPLICATED where each does all of it, None for another way. `by_rows`: whether
-        they share several rows row by row; `by_columns`: or that each computes some columns of them all, and a name of the way in
-        which kernels divide columns. `weight_rows`: where they are not as many as the pieces. `weights`: where rows of them
-        begin that threads share like the pieces.
-        """
-        assert len(arguments) <= abi.MOST_ARGUMENTS
-        decode, batch = list[Use](), list[Use]()
-        for values, is_whole, is_write in ((reads, False, False), (whole, True, False), (writes, False, True)):
-            for value in values:
-                buffer, decode_partition, batch_partition = value, cast(Partition, None), cast(Partition, None)
-                if isinstance(value, Value):
-                    assert value.replicated or not is_write or pieces != REPLICATED
-                    buffer, decode_partition = value.buffer, partition_of_one(value, None if is_whole else pieces, self.threads)
-                    if by_rows and not is_whole:
-                        batch_partition = partition_of_rows(value)
-                    elif by_columns and not is_whole:
-                        batch_partition = partition_of_columns(value, by_columns)
-                elif not is_whole:
-                    decode_partition = partition_of_kept(pieces, self.threads)
-                decode.append(Use(buffer, decode_partition, is_write))
-                batch.append(Use(buffer, batch_partition, is_write))
-        self.records.append(
-            Record(
-                kernel,
-                tuple(arguments),
-                pieces,
-                tuple(decode),
-                by_thread,
-                weight_bytes,
-                key_bytes,
-                memory_class,
-                weight_rows,
-                weights,
-                modes,
-            )
-        )
+    def add(self, record: Record) -> None:
+        self.records.append(record)
+        uses = {single: record.uses(self.threads, single=single) for single in (True, False)}
         for mode, barriers in self.barriers.items():
-            uses = () if mode not in modes else decode if mode == "decode" else batch
-            if barriers.add(uses):
+            if barriers.add(uses[mode == "decode"] if mode in record.modes else ()):
                 self.arena.barrier(mode)
 
     def produced_locally(self, value: Value, pieces: int) -> bool:
@@ -191,6 +100,14 @@ class PlanBuilder:
     def kept_in(self, state: int) -> object:
         """What hazards on a state's memory are named by: the layers of a model that reads documents share theirs."""
         return "kv", self.layout.layer_class[state] if self.layout.documents else (state,)
+
+    def state_words(self, state: int) -> dict[str, int]:
+        """Arguments of kernels that read and write a recurrent state."""
+        return {
+            "targets": self.step.state_targets.ctypes.data,
+            "state_at": self.recurrent.at[state],
+            "segments": self.step.segments.ctypes.data,
+        }
 
     def output(self, index: int, *, replicated: bool = False) -> Value:
         """A fresh f32 buffer for node `index`; `replicated` where each thread may compute it for itself."""
@@ -373,10 +290,11 @@ def _chunks(records: Sequence[Record], ends: npt.NDArray[np.int64], threads: int
 def _pieces_of_common_buffers(records: Sequence[Record]) -> list[set[int]]:
     """In how many pieces records cut each buffer that some of them write."""
     found: dict[object, set[int]] = {}
+    written = {buffer_of(operand) for record in records for operand in record.writes}
     for record in records:
-        for use in record.uses:
-            if record.pieces and any(other.buffer == use.buffer and other.writes for rec in records for other in rec.uses):
-                found.setdefault(use.buffer, set()).add(record.pieces)
+        for operand in (*record.reads, *record.reads_all, *record.writes):
+            if record.pieces and buffer_of(operand) in written:
+                found.setdefault(buffer_of(operand), set()).add(record.pieces)
     return list(found.values())
 
 

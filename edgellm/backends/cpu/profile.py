@@ -6,15 +6,21 @@ import ctypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from edgellm.backends.base import KindTime, StepTimes
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.laps import FIRST_SLOT, LAP, LAST, RECORDS, WAITING, WAKING
-from edgellm.backends.cpu.plan import Record
 from edgellm.backends.cpu.pool import Pool, Program
+from edgellm.backends.cpu.record import Record, Signature
 
+LAP: Final = Signature("log slot")  # of a stamp: the thread's log, and the slot that gets the time since the last
+# A log: int64 words, the clock at the last stamp, then ticks of each slot.
+LAST: Final = 0
+FIRST_SLOT: Final = 1
+# Slots: until the thread has the plan, at barriers, and from there on in each record.
+WAKING, WAITING, RECORDS = 0, 1, 2
 KERNEL = "lap:lap"  # what is linked for it
 WAITS, WAKES = "(waiting at barriers)", "(waking threads)"  # kinds that are not of a kernel
 CALIBRATION = 0.02  # seconds in which the clock's ticks are counted at least

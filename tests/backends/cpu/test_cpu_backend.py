@@ -23,8 +23,9 @@ from variants import tokens as variant_tokens
 from edgellm import arch
 from edgellm.backends.base import SMALLEST_STEP, Pace, StepBatch, StepStopped
 from edgellm.backends.cpu import executable as cpu
-from edgellm.backends.cpu import jit, ops, system
+from edgellm.backends.cpu import jit, system
 from edgellm.backends.cpu.executable import CpuExecutable, prepare
+from edgellm.backends.cpu.ops import attention
 from edgellm.errors import BackendError, OptionError
 from edgellm.formats.gguf import open_gguf
 from edgellm.memory.layout import plan_memory
@@ -239,7 +240,7 @@ def test_how_many_queries_read_keys_together_changes_no_bit(
     ids = [(7 * i * i + 3) % 90 + 3 for i in range(150)]
     monkeypatch.setattr(cpu, "MAX_OUTPUTS", 48)
     for group in (1, 3, 64):
-        monkeypatch.setattr(ops, "_group", lambda queries, share, group=group: group)
+        monkeypatch.setattr(attention, "_group", lambda queries, share, group=group: group)
         with ready(path, chunk=48, context=64, kv_type=kv_type) as (executable, _):
             found.append(logits(executable, ids, 48 if group > 1 else 1))
     assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
@@ -247,7 +248,7 @@ def test_how_many_queries_read_keys_together_changes_no_bit(
 
 @pytest.mark.parametrize(("queries", "share", "tokens"), [(1, 1024, 64), (7, 256, 9), (8, 64, 8), (2, 32, 8), (96, 9, 1)])
 def test_groups_are_large_where_threads_have_enough_of_them(queries: int, share: int, tokens: int) -> None:
-    assert ops._group(queries, share) == tokens
+    assert attention._group(queries, share) == tokens
 
 
 def test_half_precision_cache_is_close(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from edgellm.backends.cpu import plan as plans
 from edgellm.backends.cpu.barriers import REPLICATED, Barriers, Use, partition_of_one
 from edgellm.backends.cpu.buffers import Mode, Value
 from edgellm.backends.cpu.executable import EXECUTOR, CpuExecutable, build_plan
+from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.plan import PlanBuilder, Record, _chunks_of
 from edgellm.backends.cpu.pool import Pool, Program
 from edgellm.backends.cpu.traits import TRAITS, q8_row_bytes, scratch_bytes
-from edgellm.backends.cpu.words import MATMUL
 from edgellm.formats.gguf import open_gguf
 from edgellm.memory.layout import plan_memory
 from edgellm.passes import optimise
@@ -162,14 +162,14 @@ def products_in_chunks(table: npt.NDArray[np.int64], records: Sequence[Record], 
 
 def test_chunks_of_records() -> None:
     """As many as the bytes are worth, and only where all cuts of a row stay the same for chunks as they are for threads."""
-    product = Record("matmul", (), 4096, (Use("out", ("decode", 1), True),), False, 64 << 20, 0, None)
+    product = Record("matmul", (), writes=("out",), pieces=4096, weight_bytes=64 << 20)
     gate = replace(product, kernel="glu", weight_bytes=0)
     assert _chunks_of([product], 2, True) == 32 and _chunks_of([product, product, gate], 6, True) == 48
     assert _chunks_of([replace(product, weight_bytes=1 << 20)], 2, True) == 8
     assert _chunks_of([replace(product, weight_bytes=1 << 18)], 2, True) == 0, "less than 128 KiB a chunk"
     heads = replace(gate, kernel="rope", pieces=8)
     assert _chunks_of([product, heads], 2, True) == 8 and _chunks_of([product, heads], 3, True) == 0
-    key = replace(product, pieces=512, uses=(Use("k", ("decode", 2), True),))
+    key = replace(product, pieces=512, writes=("k",))
     assert _chunks_of([product, key], 3, True) == 6, "nothing in common"
     assert _chunks_of([product, heads], 3, False) == 48, "rows of several tokens are nobody's pieces"
     square = replace(product, pieces=2048, weight_rows=None, weight_bytes=2048 * 2048 * 9 // 16)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from edgellm.backends.cpu import abi
-from edgellm.backends.cpu.words import Words
+from edgellm.backends.cpu.record import Signature
 
 
 def test_words_lie_behind_the_step_block_in_order() -> None:
-    words = Words("a b c")
+    words = Signature("a b c")
     assert words(c=3, a=1, b=2) == (1, 2, 3)
     assert [words.at(name) for name in ("step", "a", "c")] == [8 * abi.STEP, 8 * abi.FIRST_ARGUMENT, 8 * (abi.FIRST_ARGUMENT + 2)]
     record = words.record(step=7, c=9)
@@ -19,11 +19,11 @@ def test_words_lie_behind_the_step_block_in_order() -> None:
 def test_forgotten_unknown_and_too_many_words() -> None:
     for values in ({"a": 1}, {"a": 1, "b": 2, "c": 3}):
         with pytest.raises(AssertionError):
-            Words("a b")(**values)
+            Signature("a b")(**values)
     with pytest.raises(KeyError):
-        Words("a b").at("c")
+        Signature("a b").at("c")
     with pytest.raises(AssertionError):
-        Words("a a")
-    Words(" ".join(f"a{i}" for i in range(25)))
+        Signature("a a")
+    Signature(" ".join(f"a{i}" for i in range(25)))
     with pytest.raises(AssertionError):  # word 27 says what is prefetched
-        Words(" ".join(f"a{i}" for i in range(26)))
+        Signature(" ".join(f"a{i}" for i in range(26)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import hmac
 import importlib.util
@@ -10,22 +9,18 @@ import os
 import re
 import secrets
 import shutil
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm import folders
 from edgellm.backends.cpu import system
+from edgellm.backends.cpu.jit.sources import sources_digest
 
 MAGIC = b"edgellm kernel 1"
 MAX_OBJECT = 1 << 26  # 64 MiB: no kernel comes near it
 KEPT_FOLDERS = 8  # of other versions and ISA levels; older ones go when a new one is made
 KEPT_OBJECTS = 4  # of one kernel, of other states of its sources
-CPU = Path(__file__).resolve().parent.parent
-ROOT = CPU.parents[2]
-APART = ("compiler.py", "system.py")  # they run beside kernels, none of which is made of what these import
-IMPORT = re.compile(r"^ *(?:from (edgellm[\w.]*) import (\([^)]*\)|[^\n]*)|import (edgellm[\w.]*))", re.MULTILINE)
 VERSION = re.compile(r"""\bversion(?:_version)?"? *[:=] *["'](\d+\.[^"']+)["']""")
 _DIGEST = 32
 
@@ -164,53 +159,3 @@ def _version(package: str) -> str:
     from importlib.metadata import version
 
     return version(package)
-
-
-@functools.cache
-def sources_digest(module: str) -> str:
-    """Names the sources that a kernel of kernels/<module>.py is made of, so that an edit elsewhere compiles nothing again.
-
-    These are the module, what it imports of this package and so on, the compiler's side, and what they import of other packages,
-    for its constants. A program that was frozen without sources is itself what its kernels are made of.
-    """
-    cpu = os.path.join(CPU, "")
-    kernel = os.path.join(cpu, "kernels", f"{module}.py")
-    todo, seen = [kernel, os.path.join(cpu, "jit", "compiler.py"), os.path.join(cpu, "arm.py")], dict[str, bytes]()
-    while todo:
-        path = todo.pop()
-        if path not in seen:
-            seen[path], imported = _source(path)
-            if path.startswith(cpu) and os.path.basename(path) not in APART:
-                todo += imported
-    if not seen[kernel]:
-        seen[kernel] = _program()
-    parts = [os.path.basename(path).encode() + b"\0" + seen[path] for path in sorted(seen) if seen[path]]
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
-
-
-def _program() -> bytes:
-    """Names this state of the running program: an update changes the version, or at least the executable's time or size."""
-    version = sys.modules["edgellm"].__version__  # not imported: the package leads to everything
-    try:
-        executable = os.stat(sys.executable)
-        state = f"{version} {sys.executable} {executable.st_mtime_ns} {executable.st_size}"
-    except OSError:  # an interpreter inside another program may know of no executable
-        state = str(version)
-    return hashlib.sha256(os.fsencode(state)).digest()
-
-
-@functools.cache
-def _source(path: str) -> tuple[bytes, tuple[str, ...]]:
-    """A source's digest, and the files of the modules of ours that it imports; nothing where there is no such file."""
-    try:
-        with open(path, "rb") as file:
-            text = file.read()
-    except OSError:
-        return b"", ()
-    files = list[str]()
-    for package, names, module in IMPORT.findall(text.decode("utf-8")):
-        home = os.path.join(ROOT, *(package or module).split("."))
-        files += (f"{home}.py", os.path.join(home, "__init__.py"))
-        if os.path.isfile(files[-1]):
-            files += (os.path.join(home, f"{name}.py") for name in re.findall(r"\w+", names))
-    return hashlib.sha256(text).digest(), tuple(files)

@@ -16,10 +16,10 @@ from typing import Any
 
 from edgellm.backends.cpu import abi, system
 from edgellm.backends.cpu.jit.build import kernel_addresses
-from edgellm.backends.cpu.jit.cache import ObjectCache, sources_digest
+from edgellm.backends.cpu.jit.cache import ObjectCache
 from edgellm.backends.cpu.jit.linker import Linker
+from edgellm.backends.cpu.jit.sources import sources_digest
 from edgellm.backends.cpu.traits import SUPERBLOCK, TRAITS, q8_row_bytes, scratch_bytes
-from edgellm.backends.cpu.words import MATMUL, QUANTISE
 
 ISAS, MODULES = ("amx", "avx512vnni"), ("matmul", "quantise")
 TYPES = ("Q4_K", {0: 0.001, 2: 0.001}), ("Q6_K", {208: 0.001})  # of blocks and of half blocks; where a superblock's f16 are
@@ -104,6 +104,8 @@ class Trial:
         import ctypes
 
         import numpy as np
+
+        from edgellm.backends.cpu.ops.dense import MATMUL, QUANTISE
 
         signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
         rng, traits = np.random.default_rng(0), [TRAITS[name] for name, _ in TYPES]

@@ -10,7 +10,7 @@ from typing import Any  # what a Numba function is to the type checker
 from edgellm.backends.cpu.kernels import _vectors
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._past_caches import ALIGNMENT, store_past
-from edgellm.backends.cpu.scan_blocks import OF_HEADS
+from edgellm.backends.cpu.ops.recurrent import OF_HEADS
 from edgellm.backends.cpu.simd import Isa
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from edgellm.backends.cpu.kernels._sums import row_sums
+from edgellm.backends.cpu.ops.altup import MIX, RESCALE, SPARSE_RELU
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words_altup import MIX, RESCALE, SPARSE_RELU
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 

@@ -29,9 +29,8 @@ from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._kv_forms import INT16
 from edgellm.backends.cpu.kernels._prefetch import KV_NEAR
 from edgellm.backends.cpu.kernels.attention_block import BLOCKS_AHEAD
-from edgellm.backends.cpu.relative import RELATIVE_ROW
+from edgellm.backends.cpu.ops.attention import ATTENTION, RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import ATTENTION
 from edgellm.memory.kv_types import QUANTISED
 
 BLOCK, CHUNK = abi.ATTENTION_BLOCK, abi.ATTENTION_CHUNK

@@ -24,7 +24,7 @@ from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.kernels._kv_forms import INT16, Form
 from edgellm.backends.cpu.kernels._prefetch import TO_FIRST
 from edgellm.backends.cpu.kernels.attention_partial import LOWEST
-from edgellm.backends.cpu.relative import RELATIVE_FIRST, RELATIVE_ROW
+from edgellm.backends.cpu.ops.attention import RELATIVE_FIRST, RELATIVE_ROW
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic

@@ -15,8 +15,8 @@ import numpy as np
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import rotation
 from edgellm.backends.cpu.kernels._inline import outline
+from edgellm.backends.cpu.ops.attention import ATTENTION
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import ATTENTION
 
 LOWEST = np.float32(-3.0e38)  # below any score, yet finite: differences of maxima stay numbers
 MERGES_AT = abi.WORK_MERGES_AT * 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.heads import COLUMNS
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import COLUMNS
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

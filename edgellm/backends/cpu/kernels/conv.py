@@ -7,8 +7,8 @@ from collections.abc import Callable
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.recurrent import CONV
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import CONV
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

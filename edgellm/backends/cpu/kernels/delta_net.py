@@ -18,8 +18,8 @@ from edgellm.backends.cpu.kernels import _exp2, _softplus, _vectors
 from edgellm.backends.cpu.kernels._decayed import ONE, kept, stack
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.recurrent import DELTA_NET
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import DELTA_NET
 
 WIDE = 32  # columns of a block, where a head's are a multiple
 LOG2_E = np.float32(math.log2(math.e))

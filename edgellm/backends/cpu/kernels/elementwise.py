@@ -12,10 +12,10 @@ from numba import types
 from edgellm.backends.cpu.kernels import _activations, _softplus
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.elementwise import ELEMENTWISE
 from edgellm.backends.cpu.simd import F32X8, Isa, Vec
 from edgellm.backends.cpu.simd.base import F32, vector
 from edgellm.backends.cpu.simd.table import OPERATIONS
-from edgellm.backends.cpu.words import ELEMENTWISE
 
 # erfc(z) = t * exp(-z^2 + polynomial in t), t = 1 / (1 + z/2), with a relative error below 1.2e-7 for z >= 0: Press et al.,
 # "Numerical Recipes in C", 2nd edition, section 6.2, `erfcc`. From the highest power down.

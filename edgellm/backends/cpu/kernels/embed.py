@@ -10,11 +10,11 @@ from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.matmul_float import BYTES, CONVERT, ELEMENT
 from edgellm.backends.cpu.kernels.openers import UNPACK
+from edgellm.backends.cpu.ops.dense import EMBED
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Blocks, Generic
 from edgellm.backends.cpu.traits import BLOCK, TRAITS
-from edgellm.backends.cpu.words import EMBED
 
 LANES = 8
 

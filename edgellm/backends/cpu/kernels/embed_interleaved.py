@@ -12,11 +12,11 @@ from numba.core import cgutils
 from edgellm.backends.cpu.kernels.panel_rows import open_rows
 from edgellm.backends.cpu.kernels.row_words import InterleavedRows, There, each_superblock
 from edgellm.backends.cpu.kernels.superblock import Shape, raw_superblock_bytes, shape_of
+from edgellm.backends.cpu.ops.dense import EMBED
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK
-from edgellm.backends.cpu.words import EMBED
 
 Value = Any  # ir.Value: llvmlite has no static types
 

@@ -11,9 +11,9 @@ from typing import Any
 from edgellm.backends.cpu.abi import BUCKET, PAIR
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels.quantise import block_writer
+from edgellm.backends.cpu.ops.moe import EXPERT_ROWS
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.traits import BLOCK
-from edgellm.backends.cpu.words import EXPERT_ROWS
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

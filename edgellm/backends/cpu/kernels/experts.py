@@ -13,8 +13,9 @@ import numpy as np
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.ops.dense import MATMUL
+from edgellm.backends.cpu.ops.moe import BUCKETS, EXPERTS
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import BUCKETS, EXPERTS, MATMUL
 
 BUCKET, PAIR, ROW_GROUP, PIECE = abi.BUCKET, abi.PAIR, abi.EXPERT_ROW_GROUP, abi.EXPERT_PIECE
 RECORD_BYTES, WORK_HEAD = abi.RECORD_WORDS * 8, abi.EXPERT_WORK_HEAD

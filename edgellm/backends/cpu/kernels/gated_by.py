@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from edgellm.backends.cpu.ops.moe import GATED_BY
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import GATED_BY
 
 ONE = np.float32(1.0)
 

@@ -13,10 +13,10 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.kernels.quantise import block_writer
+from edgellm.backends.cpu.ops.dense import MATMUL
+from edgellm.backends.cpu.ops.heads import HEAD_PRODUCTS, HEAD_ROWS, HEAD_SCALE, JOIN
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.traits import BLOCK
-from edgellm.backends.cpu.words import MATMUL
-from edgellm.backends.cpu.words_heads import HEAD_PRODUCTS, HEAD_ROWS, HEAD_SCALE, JOIN
 
 ROW_GROUP = abi.EXPERT_ROW_GROUP  # rows of a matrix that threads share together
 

@@ -16,8 +16,8 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import _exp2, _softplus
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.recurrent import DECAYS, KDA
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words_kda import DECAYS, KDA
 
 ONE = np.float32(1.0)
 LOG2_E = np.float32(math.log2(math.e))

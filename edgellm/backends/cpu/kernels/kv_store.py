@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from edgellm.backends.cpu.kernels import kv_rows
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.attention import KV_STORE
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import KV_STORE
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

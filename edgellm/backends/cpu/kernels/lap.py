@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from edgellm.backends.cpu.laps import FIRST_SLOT, LAP, LAST
+from edgellm.backends.cpu.profile import FIRST_SLOT, LAP, LAST
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import Generic

@@ -9,10 +9,10 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels.matmul_float import BYTES, CONVERT, ELEMENT
+from edgellm.backends.cpu.ops.dense import LOW_RANK
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
-from edgellm.backends.cpu.words_adapters import LOW_RANK
 
 LANES, VECTORS = 8, 4  # so many outputs go together: products of 16 columns took 6 times as long
 i64 = types.int64

@@ -20,12 +20,12 @@ from edgellm.backends.cpu.kernels._partition import lanes, tiles
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.row import row_totals
 from edgellm.backends.cpu.kernels.superblock import Shape, folded, raw_superblock_bytes, shape_of
+from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.simd import F32X8, Isa
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.simd.neon import Neon
 from edgellm.backends.cpu.traits import BLOCK, PANEL_GROUPS, PANEL_ROWS, SUPERBLOCK, TILE_COLUMNS, TOTALS_OF_TILES
-from edgellm.backends.cpu.words import MATMUL
 
 BLOCKS = SUPERBLOCK // BLOCK
 FEW_OF_TILE = 12  # of the last tile: so many columns go by fours, more as a whole tile

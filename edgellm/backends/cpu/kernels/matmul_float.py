@@ -17,11 +17,11 @@ from numba.core import cgutils
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._prefetch import LINE
 from edgellm.backends.cpu.kernels.output import put
+from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I16, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
 from edgellm.backends.cpu.traits import FLOAT_COLUMNS, FLOAT_ELEMENTS, FLOAT_ROWS
-from edgellm.backends.cpu.words import MATMUL
 
 UNROLLED = 4  # vectors of elements in a turn of the loop
 TILE_ROWS, TILE_COLUMNS = 4, 3  # their sums fit sixteen registers; as do those of two columns on ARM

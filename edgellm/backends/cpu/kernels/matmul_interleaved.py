@@ -12,9 +12,9 @@ from edgellm.backends.cpu.kernels._inline import outline
 from edgellm.backends.cpu.kernels._partition import lanes
 from edgellm.backends.cpu.kernels.matmul import divided, many_columns
 from edgellm.backends.cpu.kernels.superblock import BLOCKS, shape_of
+from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.simd import Isa, Vec
 from edgellm.backends.cpu.traits import TILE_COLUMNS
-from edgellm.backends.cpu.words import MATMUL
 
 i64, void = types.int64, types.void
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from edgellm.backends.cpu import abi
+from edgellm.backends.cpu.ops.vision import MERGE
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words_vision import MERGE
 
 COUNT = abi.N_OUTPUTS * 8
 

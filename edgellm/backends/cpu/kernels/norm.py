@@ -10,8 +10,8 @@ import numpy as np
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
 from edgellm.backends.cpu.kernels._sums import row_sums
+from edgellm.backends.cpu.ops.dense import NORM
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import NORM
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

@@ -10,10 +10,10 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from edgellm.backends.cpu.kernels import _activations
+from edgellm.backends.cpu.ops.dense import MATMUL
 from edgellm.backends.cpu.simd.base import F32, I64, vector
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import TILE_COLUMNS
-from edgellm.backends.cpu.words import MATMUL
 
 
 def put(e: Generic, y: Any, record: Any, row: Any, column: Any, *, gates: bool = True) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.rows import POOL
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import POOL
 
 COUNT = abi.N_SEGMENTS * 8
 

@@ -9,11 +9,11 @@ from numba import types
 from numba.core import cgutils
 
 from edgellm.backends.cpu import system
+from edgellm.backends.cpu.bandwidth import READ
 from edgellm.backends.cpu.kernels._prefetch import LINE, prefetch
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import V8I, Generic
-from edgellm.backends.cpu.words import READ
 
 LINES = 4  # read per turn
 

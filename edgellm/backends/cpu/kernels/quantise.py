@@ -11,11 +11,11 @@ from edgellm.backends.cpu.kernels._inline import inline, outline
 from edgellm.backends.cpu.kernels._partition import first_item, lanes, tiles
 from edgellm.backends.cpu.kernels.panel import X_RECORD, X_SECTIONS
 from edgellm.backends.cpu.kernels.quantise_tile import larger, magnitude, quants_of, scale_of, with_starts, write_tile
+from edgellm.backends.cpu.ops.dense import QUANTISE
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I8, I32, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, V8I, Generic
 from edgellm.backends.cpu.traits import BLOCK, SUPERBLOCK, TILE_COLUMNS
-from edgellm.backends.cpu.words import QUANTISE
 
 BLOCKS_PER_SUPERBLOCK = SUPERBLOCK // BLOCK
 i64 = types.int64

@@ -9,6 +9,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
+from edgellm.backends.cpu.interleaving import REPACK
 from edgellm.backends.cpu.kernels.panel_rows import bits, open_rows
 from edgellm.backends.cpu.kernels.row_words import FileRows
 from edgellm.backends.cpu.kernels.superblock import raw_superblock_bytes
@@ -16,7 +17,6 @@ from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import I64
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import SUPERBLOCK
-from edgellm.backends.cpu.words import REPACK
 from edgellm.formats.interleave import PACKED, places
 
 Value = Any  # ir.Value: llvmlite has no static types

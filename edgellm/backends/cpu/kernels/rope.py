@@ -8,10 +8,10 @@ from typing import Any
 from numba import types
 
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.attention import ROPE
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
-from edgellm.backends.cpu.words_rope import ROPE_ROWS
 
 Value = Any  # ir.Value: llvmlite has no static types
 PAIRS = 8  # that are rotated at once
@@ -22,7 +22,7 @@ def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:
     # Bytes from pair to pair, and between the two of a pair (0: half of the rotary dims).
     step_bytes, apart = {"norm": (8, 4), "neox": (4, 0)}[variant]
     rotate = isa.make("rotate", types.void, (types.int64,) * 5, _side_by_side if variant == "norm" else _halves)
-    arguments = ROPE_ROWS.reader(isa, "step x x_stride out out_stride cos sin heads dim n_rot count")
+    arguments = ROPE.reader(isa, "step x x_stride out out_stride cos sin heads dim n_rot count")
 
     def rope(op, ith, nth):
         step, x, x_stride, out, out_stride, cos, sin, heads, dim, n_rot, count = arguments(op)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edgellm.backends.cpu.ops.rows import SELECT
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import SELECT
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

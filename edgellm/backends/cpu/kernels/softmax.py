@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from edgellm.backends.cpu.ops.elementwise import ELEMENTWISE
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import ELEMENTWISE
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

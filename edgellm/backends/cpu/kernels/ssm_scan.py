@@ -19,11 +19,10 @@ from edgellm.backends.cpu.kernels import _exp2, _past_caches, _softplus, _ssm_bl
 from edgellm.backends.cpu.kernels._decayed import ONE, split, stack
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
-from edgellm.backends.cpu.scan_blocks import OF_COLUMNS, OF_HEADS
+from edgellm.backends.cpu.ops.recurrent import OF_COLUMNS, OF_HEADS, SSM_SCAN
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, F32X8
 from edgellm.backends.cpu.simd.generic import V8F, Generic
-from edgellm.backends.cpu.words import SSM_SCAN
 
 LOG2_E = np.float32(math.log2(math.e))
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.rwkv import TOKEN_SHIFT
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words_rwkv import TOKEN_SHIFT
 
 
 def build(variant: str, isa: Isa) -> Callable[[int, int, int], None]:

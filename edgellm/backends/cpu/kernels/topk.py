@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from edgellm.backends.cpu.kernels._inline import inline
+from edgellm.backends.cpu.ops.moe import TOPK
 from edgellm.backends.cpu.simd import Isa
-from edgellm.backends.cpu.words import TOPK
 from edgellm.ops.moe import NEAR
 
 ZERO, ONE, TINY = np.float32(0.0), np.float32(1.0), np.float32(1e-20)

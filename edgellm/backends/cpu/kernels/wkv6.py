@@ -18,10 +18,10 @@ from edgellm.backends.cpu import abi
 from edgellm.backends.cpu.kernels import _exp2
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.rwkv import WKV6
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, I64
 from edgellm.backends.cpu.simd.generic import V8F, Generic
-from edgellm.backends.cpu.words_rwkv import WKV6
 from edgellm.ops.rwkv import STRONGEST
 
 ONE = np.float32(1.0)

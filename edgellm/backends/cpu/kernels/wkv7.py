@@ -20,10 +20,10 @@ from edgellm.backends.cpu.kernels import _exp2
 from edgellm.backends.cpu.kernels._decayed import LEAST, ONE
 from edgellm.backends.cpu.kernels._inline import inline
 from edgellm.backends.cpu.kernels._partition import first_item
+from edgellm.backends.cpu.ops.rwkv import WKV7
 from edgellm.backends.cpu.simd import Isa
 from edgellm.backends.cpu.simd.base import F32, F32X8, I64, vector
 from edgellm.backends.cpu.simd.generic import V8F, Generic
-from edgellm.backends.cpu.words_rwkv import WKV7
 from edgellm.ops.rwkv import DECAY, SHORTEST
 
 LOG2_E, V16F = np.float32(math.log2(math.e)), vector(F32, 16)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
-from edgellm.backends.cpu.jit import cache as object_cache
-from edgellm.backends.cpu.jit.cache import KEPT_FOLDERS, KEPT_OBJECTS, KernelObject, ObjectCache, sources_digest
+from edgellm.backends.cpu.jit import sources
+from edgellm.backends.cpu.jit.cache import KEPT_FOLDERS, KEPT_OBJECTS, KernelObject, ObjectCache
+from edgellm.backends.cpu.jit.sources import sources_digest
 
 ITEM = KernelObject("a_symbol", bytes(range(256)) * 8)
 
@@ -101,61 +104,122 @@ def test_old_folders_are_forgotten(tmp_path: Path) -> None:
     assert len(kept) == KEPT_FOLDERS - 1 and "old-11" in kept and "old-0" not in kept
 
 
+def forget_sources() -> None:
+    for function in (sources._text, sources._read, sources._imports, sources._module, sources._definitions, sources_digest):
+        function.cache_clear()
+
+
 def test_the_key_follows_every_source_that_kernels_take_constants_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel compiled for another layout of records, rings or activations would read and write anywhere."""
-    import ast
-
     read: set[str] = set()
 
     def spy(path: str, mode: str) -> BinaryIO:
         read.add(os.path.realpath(path))
         return open(path, "rb")
 
-    monkeypatch.setattr(object_cache, "open", spy, raising=False)
-    package = Path(object_cache.__file__).resolve().parents[2]
+    monkeypatch.setattr(sources, "open", spy, raising=False)
+    package = Path(sources.__file__).resolve().parents[3]
     for kernel in (package / "backends/cpu").glob("kernels/*.py"):
         read.clear()
-        object_cache._source.cache_clear()
-        sources_digest.__wrapped__(kernel.stem)
+        forget_sources()
+        sources_digest(kernel.stem)
         assert str(kernel) in read
         for node in ast.walk(ast.parse(kernel.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("edgellm"):
                 home = package.parent / Path(*node.module.split("."))
                 modules = [home / f"{alias.name}.py" for alias in node.names] if home.is_dir() else [home.with_suffix(".py")]
                 assert all(str(path.resolve()) in read for path in modules if path.is_file()), (kernel.name, node.module)
+    forget_sources()
 
 
-def test_an_edit_compiles_again_what_it_concerns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the back end whose sources can be edited, and whose digests are asked for."""
     cpu = tmp_path / "edgellm/backends/cpu"
-    shutil.copytree(object_cache.CPU, cpu)
-    monkeypatch.setattr(object_cache, "CPU", cpu)
-    monkeypatch.setattr(object_cache, "ROOT", tmp_path)
+    shutil.copytree(sources.CPU, cpu)
+    monkeypatch.setattr(sources, "CPU", cpu)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    yield cpu
+    forget_sources()
 
-    def digests() -> dict[str, str]:
-        object_cache._source.cache_clear()
-        return {kernel.stem: sources_digest.__wrapped__(kernel.stem) for kernel in cpu.glob("kernels/[a-z]*.py")}
 
-    def concerned(source: str) -> set[str]:
-        before = digests()
-        (cpu / source).write_text((cpu / source).read_text() + "\n")
-        return {kernel for kernel, digest in digests().items() if digest != before[kernel]}
+def digests(cpu: Path) -> dict[str, str]:
+    forget_sources()
+    kernels = (source for source in cpu.glob("kernels/*.py") if "def build(" in source.read_text())
+    return {kernel.stem: sources_digest(kernel.stem) for kernel in kernels}
 
-    assert len(set(digests().values())) == len(digests())
-    assert concerned("plan.py") == set()
-    assert "norm" in concerned("kernels/norm.py") and "embed" not in concerned("kernels/norm.py")
-    assert {"attention", "kv_store"} <= concerned("kernels/kv_rows.py") < digests().keys()
-    assert concerned("simd/avx2.py") == concerned("abi.py") | concerned("simd/avx2.py")
+
+def concerned(cpu: Path, source: str, old: str = "", new: str = "\nMORE = 1\n") -> set[str]:
+    """The kernels whose digests an edit changes: `old` becomes `new`, or `new` is appended."""
+    before, text = digests(cpu), (cpu / source).read_text()
+    assert old in text
+    (cpu / source).write_text(text.replace(old, new) if old else text + new)
+    return {kernel for kernel, digest in digests(cpu).items() if digest != before[kernel]}
+
+
+def test_an_edit_compiles_again_what_it_concerns(copied: Path) -> None:
+    kernels = digests(copied)
+    assert len(set(kernels.values())) == len(kernels)
+    assert concerned(copied, "plan.py") == set()
+    assert "norm" in concerned(copied, "kernels/norm.py") and "embed" not in concerned(copied, "kernels/norm.py")
+    assert {"attention", "kv_store"} <= concerned(copied, "kernels/kv_rows.py") < kernels.keys()
+    assert concerned(copied, "simd/avx2.py") == kernels.keys()
+    assert concerned(copied, "abi.py") == set()
+    assert concerned(copied, "abi.py", "FIRST_ARGUMENT: Final = 2", "FIRST_ARGUMENT: Final = 3") >= {"norm", "attention"}
+    assert concerned(copied, "jit/compiler.py") == kernels.keys()
+
+
+def test_an_edit_of_a_signature_compiles_the_kernels_again_that_read_it(copied: Path) -> None:
+    assert concerned(copied, "ops/rwkv.py", '"r r_stride w w_stride k', '"w w_stride r r_stride k') == {"wkv6", "wkv7"}
+    assert concerned(copied, "ops/altup.py", "MIX = Signature(", "MIX = Signature('' ") == {"altup"}
+    assert concerned(copied, "ops/recurrent.py", "CONV = Signature(", "CONV = Signature('' ") == {"conv"}
+    biases = concerned(copied, "ops/attention.py", "RELATIVE_FIRST: Final = 144", "RELATIVE_FIRST: Final = 160")
+    assert biases == {"attention", "attention_block"}
+    products = concerned(copied, "ops/dense.py", '"weights row_bytes n k', '"weights k row_bytes n')
+    assert {"matmul", "matmul_float", "experts", "heads"} <= products and not products & {"norm", "attention", "wkv7", "conv"}
+    for family in ("dense", "attention", "moe", "recurrent", "heads"):
+        assert concerned(copied, f"ops/{family}.py", "plan.add(", "print() or plan.add(") == set(), "an emitter is no kernel's"
+        assert concerned(copied, f"ops/{family}.py", "\n@emitter", "# about it\n\n@emitter") == set()
+    assert concerned(copied, "record.py", "class Signature:", "class Signature:\n    kind = 1\n") >= {"norm", "wkv7", "lap"}
+
+
+def test_sources_are_cut_into_statements_as_python_cuts_them() -> None:
+    """A definition that ended too soon would leave out what a kernel is made of."""
+    forget_sources()
+    for kernel in sources.CPU.glob("kernels/[a-z]*.py"):
+        sources_digest(kernel.stem)
+    todo, seen = [(str(kernel), "") for kernel in sources.CPU.glob("kernels/[a-z]*.py")], set[tuple[str, str]]()
+    while todo:
+        definition = todo.pop()
+        if definition not in seen:
+            seen.add(definition)
+            todo += sources._read(*definition)[1]
+    cut = {path for path, name in seen if name}
+    assert len(cut) > 10 and (str(sources.CPU / "ops/dense.py"), "MATMUL") in seen
+    for path in cut:
+        found, wanted = sources._definitions(path), dict[str, set[str]]()
+        for statement in ast.parse(Path(path).read_text()).body:
+            names = set[str]()
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                names = {statement.name}
+            elif isinstance(statement, ast.Assign | ast.AnnAssign):
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+            for name in names:
+                wanted.setdefault(name, set()).add(ast.dump(statement))
+        for name, statements in wanted.items():
+            assert {ast.dump(each) for each in ast.parse(found[name]).body} == statements, (path, name)
 
 
 def test_a_program_without_sources_is_named_by_its_version_and_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_cache, "CPU", tmp_path / "nowhere")
+    monkeypatch.setattr(sources, "CPU", tmp_path / "nowhere")
     program = tmp_path / "app"
     program.write_bytes(b"one")
     monkeypatch.setattr("sys.executable", str(program))
 
     def digest() -> str:
-        object_cache._source.cache_clear()
-        return sources_digest.__wrapped__("norm")
+        forget_sources()
+        return sources_digest("norm")
 
     first = digest()
     assert digest() == first
@@ -170,6 +234,7 @@ def test_a_program_without_sources_is_named_by_its_version_and_executable(tmp_pa
     monkeypatch.setattr("sys.executable", "")
     seen.add(digest())
     assert len(seen) == 5
+    forget_sources()
 
 
 def test_old_objects_of_a_kernel_are_forgotten(tmp_path: Path) -> None:

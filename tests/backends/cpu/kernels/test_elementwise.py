@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import jit, system
-from edgellm.backends.cpu.words import ELEMENTWISE
+from edgellm.backends.cpu.ops.elementwise import ELEMENTWISE
 from edgellm.ops.dense import ACTIVATIONS
 
 FORMULAS: dict[str, Callable[[float], float]] = {

@@ -15,9 +15,9 @@ from tiny_models import tiny_model
 
 import edgellm
 from edgellm.backends.cpu import interleaving, jit, system
+from edgellm.backends.cpu.ops.dense import EMBED
 from edgellm.backends.cpu.simd import ISA_LEVELS
 from edgellm.backends.cpu.traits import TRAITS
-from edgellm.backends.cpu.words import EMBED
 from edgellm.formats.codecs import CODECS
 from edgellm.formats.gguf import open_gguf
 from edgellm.formats.interleave import FILE, PACKED, UNITS, Move, deinterleaved, interleave, places, repacked

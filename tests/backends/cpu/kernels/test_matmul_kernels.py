@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import abi, jit, system
+from edgellm.backends.cpu.ops.dense import EMBED, MATMUL, QUANTISE
+from edgellm.backends.cpu.ops.elementwise import ELEMENTWISE
 from edgellm.backends.cpu.simd import ISA_LEVELS
 from edgellm.backends.cpu.simd.generic import Generic
 from edgellm.backends.cpu.traits import (
@@ -26,7 +28,6 @@ from edgellm.backends.cpu.traits import (
     q8_row_bytes,
     scratch_bytes,
 )
-from edgellm.backends.cpu.words import ELEMENTWISE, EMBED, MATMUL, QUANTISE
 from edgellm.formats.codecs import CODECS
 from edgellm.ops.dense import GATES_OF_PRODUCTS
 

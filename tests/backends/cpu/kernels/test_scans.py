@@ -13,12 +13,10 @@ import numpy.typing as npt
 import pytest
 
 from edgellm.backends.cpu import jit, system
-from edgellm.backends.cpu.emitters import float_word
-from edgellm.backends.cpu.ops_recurrent import rates_by_blocks
-from edgellm.backends.cpu.ops_rwkv import SCRATCH_ROWS, SCRATCH_ROWS_6
-from edgellm.backends.cpu.words import DELTA_NET, SSM_SCAN, Words
-from edgellm.backends.cpu.words_kda import KDA
-from edgellm.backends.cpu.words_rwkv import WKV6, WKV7
+from edgellm.backends.cpu.ops._table import float_word
+from edgellm.backends.cpu.ops.recurrent import DELTA_NET, KDA, SSM_SCAN, rates_by_blocks
+from edgellm.backends.cpu.ops.rwkv import SCRATCH_ROWS, SCRATCH_ROWS_6, WKV6, WKV7
+from edgellm.backends.cpu.record import Signature
 from edgellm.graph import Node
 from edgellm.ops import OPS
 
@@ -32,7 +30,7 @@ class Case:
     """A scan. `inputs`, `weights`: by the words that name them, in the op's order; `given`: weights as the kernel has them."""
 
     kernel: str
-    words: Words
+    words: Signature
     op: str
     inputs: Mapping[str, Array]
     weights: Mapping[str, Array]

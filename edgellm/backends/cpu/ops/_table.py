@@ -1,12 +1,14 @@
-"""The table of emitters, which turn graph ops into records, and what several of them need."""
+"""The table of emitters, and helpers that several of them need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
 from edgellm.backends.cpu import abi
+from edgellm.backends.cpu.buffers import PerThread
 from edgellm.backends.cpu.plan import PlanBuilder
 from edgellm.backends.cpu.traits import TRAITS, Traits
 from edgellm.errors import Unsupported
@@ -14,7 +16,7 @@ from edgellm.graph import Node
 from edgellm.weights import Weight
 
 Emitter = Callable[[PlanBuilder, int, Node], None]
-ReadRows = Callable[[Node], tuple[int, ...]]  # of a node's first weight: where rows begin that it multiplies, and how many
+ReadRows = Callable[[Node], tuple[int, ...]]  # of a node's first weight: the first row that it multiplies, and how many
 EMITTERS: dict[str, Emitter] = {}
 INTERLEAVED: dict[str, ReadRows] = {}  # of ops that can read their first weight interleaved
 
@@ -30,9 +32,28 @@ def emitter(*ops: str, interleaved: ReadRows | None = None) -> Callable[[Emitter
     return register
 
 
+def integer(node: Node, attr: str) -> int:
+    return cast(int, node.attrs[attr])
+
+
+def float_of(node: Node, attr: str) -> int:
+    """A float attribute as a record has it."""
+    return float_word(cast(float, node.attrs[attr]))
+
+
 def float_word(value: float) -> int:
     """A float32 as the low half of a record word."""
     return int(np.float32(value).view(np.uint32))
+
+
+def count_word(node: Node) -> int:
+    """The word of the step block that holds the node's number of rows."""
+    return {"T": abi.N_TOKENS, "R": abi.N_OUTPUTS, "S": abi.N_SEGMENTS}[node.rows]
+
+
+def scratch_of(plan: PlanBuilder, nbytes: int) -> PerThread | int:
+    """Working memory of this size for each thread; 0 where none is needed."""
+    return PerThread(plan.scratch(plan.most_threads * nbytes), nbytes, always=True) if nbytes else 0
 
 
 def traits_of(weight: Weight) -> Traits:
@@ -44,8 +65,3 @@ def traits_of(weight: Weight) -> Traits:
 def matmul_of(weight: Weight) -> str:
     """The kernel of products with it."""
     return f"matmul_interleaved:{weight.type.name}" if weight.interleaved else traits_of(weight).matmul
-
-
-def count_word(node: Node) -> int:
-    """The word of the step block that says how many rows the node has."""
-    return {"T": abi.N_TOKENS, "R": abi.N_OUTPUTS, "S": abi.N_SEGMENTS}[node.rows]

@@ -1,0 +1,47 @@
+"""Ops of image encoders: pixels and positions that a step brings, the patch convolution, merged rows."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from edgellm.backends.cpu.ops._table import emitter, integer, traits_of
+from edgellm.backends.cpu.ops.dense import matmul
+from edgellm.backends.cpu.plan import PlanBuilder
+from edgellm.backends.cpu.record import Record, Signature
+from edgellm.errors import Unsupported
+from edgellm.graph import Node
+from edgellm.ops.vision import grid_rows
+
+# `first`: i32, the first of the `rows` rows that become one; `n`: their length.
+MERGE = Signature("x x_stride out out_stride first rows n")
+
+
+@emitter("pixels")
+def pixels(plan: PlanBuilder, index: int, node: Node) -> None:
+    plan.brought(index, lambda patches: patches.pixels)
+
+
+@emitter("grid_embed")
+def grid_embed(plan: PlanBuilder, index: int, node: Node) -> None:
+    table, resize = plan.weights[node.weights[0]].array().astype(np.float32), cast(str, node.attrs["resize"])
+    plan.brought(index, lambda patches: grid_rows(table, patches, resize))
+
+
+@emitter("patch_conv")
+def patch_conv(plan: PlanBuilder, index: int, node: Node) -> None:
+    """A product: the kernel of an output channel is a row."""
+    weight = plan.weights[node.weights[0]]
+    if traits_of(weight).quantise:
+        raise Unsupported(
+            f"is a patch convolution in {weight.type.name}; it must be F32, F16 or BF16", file=weight.file, field=weight.name
+        )
+    matmul(plan, index, node)
+
+
+@emitter("merge_rows")
+def merge_rows(plan: PlanBuilder, index: int, node: Node) -> None:
+    x, out = plan.values[node.inputs[0]], plan.output(index)
+    arguments = MERGE(x=x, out=out, first=plan.step.output_rows.ctypes.data, rows=integer(node, "count"), n=x.n)
+    plan.add(Record(f"merge:{node.attrs['by']}", arguments, reads_all=(x,), writes=(out,)))
