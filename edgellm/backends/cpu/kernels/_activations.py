@@ -32,5 +32,5 @@ def _twice_u(e: Generic, x: Value) -> Value:
 
 
 def gate(e: Generic, number: Value, x: Value) -> Value:
-    """The activation with this number: see `act` in words.py."""
+    """The activation with this number: see `act` in ops/dense.py."""
     return e.b.fmul(x, sigmoid(e, e.b.select(e.b.icmp_signed("==", number, I64(1)), x, _twice_u(e, x))))
