@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edgellm.api.installed import InstalledModel, find_installed, installed, pull, remove
     from edgellm.api.load import load, load_tokenizer
     from edgellm.api.model import Model
-    from edgellm.api.records import Event, Generation, ModelInfo, Piece, Stats
+    from edgellm.api.records import Event, Generation, LoadStats, ModelInfo, Piece, Stats, TokenLogprobs
     from edgellm.api.session import Session
     from edgellm.api.stream import Stream
     from edgellm.chat.images import Image
@@ -83,6 +83,7 @@ __all__ = [
     "ImageError",
     "InstalledModel",
     "LimitExceeded",
+    "LoadStats",
     "Model",
     "ModelClosed",
     "ModelHeader",
@@ -101,6 +102,7 @@ __all__ = [
     "Stats",
     "Stream",
     "TemplateError",
+    "TokenLogprobs",
     "ToolCall",
     "Truncated",
     "Unreadable",
@@ -122,7 +124,9 @@ _HOMES = {
     "Event": "edgellm.api.records",
     "Generation": "edgellm.api.records",
     "Image": "edgellm.chat.images",
+    "LoadStats": "edgellm.api.records",
     "ModelInfo": "edgellm.api.records",
+    "TokenLogprobs": "edgellm.api.records",
     "Piece": "edgellm.api.records",
     "Session": "edgellm.api.session",
     "Stats": "edgellm.api.records",

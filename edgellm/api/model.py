@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.api import embed as embedding
+from edgellm.api import scoring
 from edgellm.api.answer import Request
 from edgellm.api.async_ import Prompt
 from edgellm.api.context_policy import ContextPolicy, Visible
@@ -22,7 +23,7 @@ from edgellm.api.embed import AsyncEmbedding, EmbedProgress, Texts, Vectors
 from edgellm.api.generating import Generating, Source
 from edgellm.api.generation_options import GenerationOptions
 from edgellm.api.grammar_vocabulary import Free, GrammarVocabulary
-from edgellm.api.records import Generation, ModelInfo, Piece, StopReason
+from edgellm.api.records import Generation, LoadStats, ModelInfo, Piece, StopReason, TokenLogprobs
 from edgellm.api.session import Priority, Session
 from edgellm.api.stream import Stream
 from edgellm.api.tools import Toolbox
@@ -86,6 +87,14 @@ class Model(Generating, AsyncEmbedding, Seeing):
         if scoring.cancelled:
             raise ModelClosed(f"{self.path}: the model was closed; load it again.")
         return scoring.rows
+
+    def logprobs(self, token_ids: Sequence[int], top: int = 0) -> list[TokenLogprobs]:
+        """Log probabilities of each token but the first, after those before it, with `top` alternatives. Errors as in `logits`."""
+        return scoring.logprobs(self, token_ids, top)
+
+    def load_stats(self) -> LoadStats:
+        """How busy the model is; from any thread, without waiting."""
+        return LoadStats(len(self.engine.turns.holders), len(self.engine.turns.queue), self.engine.turns.parallel)
 
     def embed(self, texts: Texts, *, normalize: bool = True, progress: EmbedProgress | None = None) -> Vectors:
         """Vectors (n, d) float32 of texts: a list of them, one, or the token ids of one.

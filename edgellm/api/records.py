@@ -159,6 +159,14 @@ class Vision(NamedTuple):
     width: int  # of a row of `embed_image`
 
 
+class LoadStats(NamedTuple):
+    """Requests of a model: those that are computed, those that wait for a place, and the number of places."""
+
+    running: int
+    waiting: int
+    parallel: int
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What a loaded model is and how it runs."""

@@ -1,6 +1,8 @@
-"""What the server remembers of an answer: its line in the log."""
+"""What the server keeps of an answer for its log and metrics: counts and times, nothing of the content."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
@@ -8,14 +10,34 @@ from edgellm import Generation
 from edgellm.server.models import Loaded
 
 
+@dataclass(slots=True)
+class Notes:
+    """Of one request; `model` is "" where none answered. Times are in seconds."""
+
+    model: str = ""
+    prompt: int = 0
+    cached: int = 0
+    generated: int = 0
+    evicted: int = 0
+    first: float = 0.0  # until the first token
+    decoding: float = 0.0  # of the tokens after the first
+    stop: str = ""
+
+    def __str__(self) -> str:
+        if not self.model:
+            return ""
+        counts = f"prompt={self.prompt} cached={self.cached} generated={self.generated}"
+        dropped = f" evicted={self.evicted}" if self.evicted else ""
+        return f" model={self.model} {counts}{dropped} ttft={self.first:.3f}s stop={self.stop}"
+
+
 def note(request: Request, loaded: Loaded, *answers: Generation) -> None:
-    """Counts for the log line of a request; nothing of its content."""
+    """Counts of a request's answers, which share a prompt."""
+    notes: Notes = request.scope["notes"]
     stats = [answer.stats for answer in answers]
-    request.scope["notes"].update(
-        model=loaded.name,
-        prompt=stats[0].prompt_tokens,
-        cached=stats[0].cached_tokens,
-        generated=sum(each.generated_tokens for each in stats),
-        ttft=f"{stats[0].time_to_first_token:.3f}s",
-        stop=answers[-1].stop_reason,
-    )
+    notes.model = loaded.name
+    notes.prompt, notes.cached, notes.first = stats[0].prompt_tokens, stats[0].cached_tokens, stats[0].time_to_first_token
+    notes.generated = sum(each.generated_tokens for each in stats)
+    notes.evicted = sum(each.evicted_tokens for each in stats)
+    notes.decoding = sum(each.generation_seconds for each in stats)
+    notes.stop = answers[-1].stop_reason

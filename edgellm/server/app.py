@@ -13,9 +13,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgellm import EdgeError, __version__
-from edgellm.server import anthropic, ollama, openai
+from edgellm.server import anthropic, llama_cpp, ollama, openai, responses
+from edgellm.server.answers import Notes
 from edgellm.server.bodies import ClientGone
 from edgellm.server.guards import Guards
+from edgellm.server.metrics import Metrics
 from edgellm.server.models import Models
 from edgellm.server.problems import Problem, problem_of
 from edgellm.server.routing import Endpoint, Routes
@@ -33,13 +35,14 @@ SHAPES = (  # of errors, by the beginning of the path; the last that fits
 
 def create_app(models: Models, settings: Settings) -> ASGIApp:
     """The server as an ASGI application. Its caller starts and closes `models`."""
-    found: Routes = [("GET", "/health", _health), ("GET", "/v1/health", _health)]
-    for protocol in (openai, anthropic, ollama):
+    metrics = Metrics(models)
+    found: Routes = [("GET", "/health", _health), ("GET", "/v1/health", _health), ("GET", "/metrics", metrics.answer)]
+    for protocol in (openai, responses, anthropic, ollama, llama_cpp):
         found += protocol.routes(models, settings)
     routes = [Route(path, _answered(endpoint), methods=[method]) for method, path, endpoint in found]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _unknown})
     app.router.redirect_slashes = False
-    return Logged(Guards(app, settings, respond))
+    return Logged(Guards(app, settings, respond), metrics)
 
 
 async def _health(request: Request) -> Response:
@@ -77,16 +80,16 @@ async def _unknown(request: Request, error: Exception) -> Response:
 
 
 class Logged:
-    """Writes a line for each request; endpoints add what they know in `scope["notes"]`."""
+    """Writes a line for each request and counts it; endpoints add what they know in `scope["notes"]`."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        since, status, notes = time.monotonic(), 0, dict[str, object]()
+        since, status, notes = time.monotonic(), 0, Notes()
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -100,5 +103,5 @@ class Logged:
             status = GONE
         finally:
             path = ascii(scope["path"])[1:-1][:MOST_PATH]
-            more = "".join(f" {name}={value}" for name, value in notes.items())
-            log.info("%s %s %d %.3fs%s", scope["method"], path, status, time.monotonic() - since, more)
+            log.info("%s %s %d %.3fs%s", scope["method"], path, status, time.monotonic() - since, notes)
+            self._metrics.add(status, notes)

@@ -1,0 +1,153 @@
+"""llama-server's small endpoints, which editors' plugins use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any  # Any: JSON
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from edgellm import __version__
+from edgellm.server.answers import note
+from edgellm.server.bodies import read
+from edgellm.server.models import Loaded, Models
+from edgellm.server.openai import problem_body
+from edgellm.server.openai.chat import sse, timings
+from edgellm.server.openai.requests import Message, Sampled
+from edgellm.server.routing import Routes
+from edgellm.server.settings import Settings
+from edgellm.server.streaming import SSE, Chunks, pinged, streamed, unless_gone
+
+
+class TokenizeBody(BaseModel):
+    model: str | None = None
+    content: str
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeBody(BaseModel):
+    model: str | None = None
+    tokens: list[int]
+
+
+class TemplateBody(BaseModel):
+    model: str | None = None
+    messages: list[Message]
+    tools: list[dict[str, Any]] | None = None
+
+
+class InfillBody(Sampled):
+    """What stands between two texts; `prompt` follows the prefix, `input_extra` are other files."""
+
+    input_prefix: str = ""
+    input_suffix: str = ""
+    prompt: str = ""
+    n_predict: int | None = None
+    input_extra: list[dict[str, Any]] | None = None
+
+
+class LlamaCpp:
+    def __init__(self, models: Models, settings: Settings) -> None:
+        self._models, self._settings = models, settings
+
+    async def tokenize(self, request: Request) -> Response:
+        """Token ids of a text, with their bytes where they are wanted."""
+        body = await read(request, TokenizeBody)
+        async with self._models.use(body.model) as loaded:
+            model, special = loaded.model, body.add_special
+            ids = await asyncio.to_thread(model.tokenize, body.content, add_special=special, parse_special=body.parse_special)
+            return JSONResponse({"tokens": [_piece(loaded, token) for token in ids] if body.with_pieces else ids})
+
+    async def detokenize(self, request: Request) -> Response:
+        """The text of token ids."""
+        body = await read(request, DetokenizeBody)
+        async with self._models.use(body.model) as loaded:
+            return JSONResponse({"content": loaded.model.detokenize(body.tokens, skip_special=False)})
+
+    async def apply_template(self, request: Request) -> Response:
+        """The prompt that a conversation becomes."""
+        body = await read(request, TemplateBody)
+        async with self._models.use(body.model) as loaded:
+            messages = [message.model_dump(exclude_unset=True) for message in body.messages]
+            return JSONResponse({"prompt": await asyncio.to_thread(loaded.model.apply_template, messages, tools=body.tools)})
+
+    async def infill(self, request: Request) -> Response:
+        """What stands between two texts."""
+        body = await read(request, InfillBody)
+        if body.stream:
+            return await streamed(request, self._infilling(request, body), SSE, lambda problem: sse(problem_body(problem)))
+
+        async def whole() -> Response:
+            parts = [part async for part in self._infilling(request, body)]
+            values = [json.loads(part.removeprefix(b"data: ")) for part in parts if part.startswith(b"data: ")]
+            return JSONResponse({**values[-1], "content": "".join(value["content"] for value in values)})
+
+        return await unless_gone(request.receive, whole())
+
+    async def _infilling(self, request: Request, body: InfillBody) -> Chunks:
+        async with self._models.use(body.model) as loaded:
+            if body.n_predict is not None and body.max_tokens is None:
+                body.max_tokens = body.n_predict
+            options = {**loaded.offered.sampling, **body.sampling(self._settings.max_tokens)}
+            ids = await asyncio.to_thread(loaded.model.fill_in_prompt, body.input_prefix + body.prompt, body.input_suffix)
+            async for event in pinged(loaded.model.astream(ids, **options)):
+                if event is None:
+                    yield b": ping\n\n"
+                elif event.kind == "text":
+                    yield sse({"content": event.text, "stop": False})
+                elif event.kind == "done" and event.result is not None:
+                    note(request, loaded, event.result)
+                    yield sse({"content": "", "stop": True, "model": loaded.name, "timings": timings(event.result.stats)})
+
+    async def slots(self, request: Request) -> Response:
+        """The models in memory: how many answers each writes, and how many wait."""
+        found = []
+        for loaded in self._models.loaded.values():
+            stats = loaded.model.load_stats()
+            slots = [
+                {"id": k, "model": loaded.name, "n_ctx": loaded.model.context, "is_processing": k < stats.running}
+                for k in range(stats.parallel)
+            ]
+            found += slots
+        return JSONResponse(found)
+
+    async def props(self, request: Request) -> Response:
+        """The model that answers requests which name none."""
+        async with self._models.use(None) as loaded:
+            model = loaded.model
+            return JSONResponse(
+                {
+                    "default_generation_settings": {"n_ctx": model.context},
+                    "total_slots": model.load_stats().parallel,
+                    "model_alias": loaded.name,
+                    "chat_template": model.template.source if model.has_template else "",
+                    "modalities": {"vision": False, "audio": False},
+                    "build_info": f"edgellm {__version__}",
+                }
+            )
+
+
+def _piece(loaded: Loaded, token: int) -> dict[str, Any]:
+    piece = loaded.model.tokenizer.piece(token)
+    try:
+        return {"id": token, "piece": piece.decode()}
+    except UnicodeDecodeError:
+        return {"id": token, "piece": list(piece)}
+
+
+def routes(models: Models, settings: Settings) -> Routes:
+    """Methods, paths and endpoints."""
+    llama = LlamaCpp(models, settings)
+    return [
+        ("POST", "/tokenize", llama.tokenize),
+        ("POST", "/detokenize", llama.detokenize),
+        ("POST", "/apply-template", llama.apply_template),
+        ("POST", "/infill", llama.infill),
+        ("GET", "/slots", llama.slots),
+        ("GET", "/props", llama.props),
+    ]

@@ -1,0 +1,69 @@
+"""/v1/embeddings: vectors of texts or token ids."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal  # Any: JSON
+
+import numpy as np
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from edgellm import Model
+from edgellm.server.bodies import read
+from edgellm.server.models import Models
+from edgellm.server.problems import Problem
+from edgellm.server.streaming import unless_gone
+from edgellm.server.vectors import Vectors, shortened
+
+MOST_INPUTS = 2048
+
+
+class EmbeddingBody(BaseModel):
+    model: str | None = None
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+
+
+class Embeddings:
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def answer(self, request: Request) -> Response:
+        """The endpoint."""
+        body = await read(request, EmbeddingBody)
+        return await unless_gone(request.receive, self._embed(body))
+
+    async def _embed(self, body: EmbeddingBody) -> Response:
+        async with self._models.use(body.model) as loaded:
+            texts = _inputs(body.input)
+            vectors = shortened(await _vectors(loaded.model, texts), body.dimensions)
+            tokens = sum(len(loaded.model.tokenize(text)) if isinstance(text, str) else len(text) for text in texts)
+            data = [{"object": "embedding", "index": k, "embedding": _written(row, body)} for k, row in enumerate(vectors)]
+            usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+            return JSONResponse({"object": "list", "data": data, "model": loaded.name, "usage": usage})
+
+
+def _inputs(given: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
+    """One or several texts, or token ids. Raises Problem."""
+    one = isinstance(given, str) or (bool(given) and isinstance(given[0], int))
+    found: list[Any] = [given] if one else list(given)
+    if not 1 <= len(found) <= MOST_INPUTS:
+        raise Problem(400, f"input has {len(found)} texts; give 1 to {MOST_INPUTS}.")
+    return found
+
+
+async def _vectors(model: Model, texts: list[str | list[int]]) -> Vectors:
+    strings = [text for text in texts if isinstance(text, str)]
+    if len(strings) == len(texts):
+        return await model.aembed(strings)
+    return np.concatenate([await model.aembed(text) for text in texts])
+
+
+def _written(row: Vectors, body: EmbeddingBody) -> str | list[float]:
+    if body.encoding_format == "base64":
+        return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    numbers: list[float] = row.tolist()
+    return numbers

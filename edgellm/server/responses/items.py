@@ -1,0 +1,116 @@
+"""The items of a response: reasoning, messages and calls, and the events that tell of them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any  # Any: JSON
+
+from edgellm import Event, Generation, ToolCall
+
+Item = dict[str, Any]
+
+
+def identity(prefix: str) -> str:
+    """A new id."""
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def items_of(answer: Generation) -> list[Item]:
+    """All items of an answer."""
+    found = [_reasoning(identity("rs"), answer.thinking, "completed")] if answer.thinking else []
+    if answer.text or not answer.tool_calls:
+        found.append(_message(identity("msg"), answer.text, "completed"))
+    return found + [_call(call) for call in answer.tool_calls]
+
+
+def _reasoning(name: str, text: str, status: str) -> Item:
+    content = [{"type": "reasoning_text", "text": text}] if status == "completed" else []
+    return {"type": "reasoning", "id": name, "summary": [], "content": content, "status": status}
+
+
+def _message(name: str, text: str, status: str) -> Item:
+    content = [_text_part(text)] if status == "completed" else []
+    return {"type": "message", "id": name, "role": "assistant", "status": status, "content": content}
+
+
+def _text_part(text: str) -> Item:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _call(call: ToolCall, name: str = "", status: str = "completed") -> Item:
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False) if status == "completed" else ""
+    return {
+        "type": "function_call",
+        "id": name or identity("fc"),
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": arguments,
+        "status": status,
+    }
+
+
+class Items:
+    """The items of a stream, and their events, which are numbered."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.done = list[Item]()
+        self._number, self._kind, self._name, self._texts = number, "", "", list[str]()
+
+    def event(self, kind: str, **fields: Any) -> bytes:
+        """One event."""
+        data = {"type": kind, "sequence_number": self._number, **fields}
+        self._number += 1
+        return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n".encode("utf-8", "replace")
+
+    def push(self, event: Event) -> bytes:
+        """The events for what came next."""
+        if event.kind == "tool_call" and event.tool_call is not None:
+            return self.close() + self._called(event.tool_call)
+        if event.kind not in ("text", "thinking"):
+            return b""
+        opened = self.close() + self._open(event.kind) if self._kind != event.kind else b""
+        self._texts.append(event.text)
+        kind = "response.output_text.delta" if event.kind == "text" else "response.reasoning_text.delta"
+        more: dict[str, Any] = {"logprobs": []} if event.kind == "text" else {}
+        return opened + self.event(kind, **self._place(), content_index=0, delta=event.text, **more)
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._name, "output_index": len(self.done)}
+
+    def _open(self, kind: str) -> bytes:
+        self._kind, self._name = kind, identity("msg" if kind == "text" else "rs")
+        item = (_message if kind == "text" else _reasoning)(self._name, "", "in_progress")
+        added = self.event("response.output_item.added", output_index=len(self.done), item=item)
+        if kind != "text":
+            return added
+        return added + self.event("response.content_part.added", **self._place(), content_index=0, part=_text_part(""))
+
+    def close(self) -> bytes:
+        """The end of the item that is open."""
+        kind, text = self._kind, "".join(self._texts)
+        self._kind, self._texts = "", []
+        if not kind:
+            return b""
+        place = {**self._place(), "content_index": 0}
+        if kind == "text":
+            item = _message(self._name, text, "completed")
+            events = self.event("response.output_text.done", **place, text=text, logprobs=[])
+            events += self.event("response.content_part.done", **place, part=_text_part(text))
+        else:
+            item = _reasoning(self._name, text, "completed")
+            events = self.event("response.reasoning_text.done", **place, text=text)
+        return events + self._done(item)
+
+    def _called(self, call: ToolCall) -> bytes:
+        self._name = identity("fc")
+        item = _call(call, self._name)
+        events = self.event("response.output_item.added", output_index=len(self.done), item=_call(call, self._name, "in_progress"))
+        events += self.event("response.function_call_arguments.delta", **self._place(), delta=item["arguments"])
+        events += self.event("response.function_call_arguments.done", **self._place(), name=call.name, arguments=item["arguments"])
+        return events + self._done(item)
+
+    def _done(self, item: Item) -> bytes:
+        finished = self.event("response.output_item.done", output_index=len(self.done), item=item)
+        self.done.append(item)
+        return finished

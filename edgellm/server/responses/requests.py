@@ -1,0 +1,148 @@
+"""Bodies of /v1/responses, as conversations and options of the library."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal  # Any: JSON
+
+from pydantic import BaseModel, Field
+
+from edgellm import Model
+from edgellm.server.openai.requests import form_of, offered_tools
+from edgellm.server.problems import Problem
+
+Item = dict[str, Any]
+
+
+class ReasoningAsked(BaseModel):
+    effort: str | None = None
+    summary: str | None = None
+
+
+class TextAsked(BaseModel):
+    format: dict[str, Any] | None = None
+    verbosity: str | None = None
+
+
+class ResponsesBody(BaseModel):
+    """What else clients send is ignored."""
+
+    model: str | None = None
+    input: str | list[Item] = Field(min_length=1)
+    instructions: str | None = None
+    stream: bool | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: int | None = Field(None, ge=0)
+    temperature: float | None = None
+    top_p: float | None = None
+    reasoning: ReasoningAsked | None = None
+    text: TextAsked | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    previous_response_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    user: str | None = None
+
+    @property
+    def conversation(self) -> list[dict[str, Any]]:
+        """The items as messages of chat completions. Raises Problem for what is not supported."""
+        if self.previous_response_id:
+            raise Problem(400, "previous_response_id is not supported, for responses are not stored; send all items in input.")
+        found: list[dict[str, Any]] = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        if isinstance(self.input, str):
+            return [*found, {"role": "user", "content": self.input}]
+        for index, item in enumerate(self.input):
+            _add(found, item, f"input.{index}")
+        return found
+
+    def prompting(self, model: Model) -> dict[str, Any]:
+        """Options of `chat` that change the prompt."""
+        options: dict[str, Any] = {}
+        tools = [
+            tool if "function" in tool else {"type": "function", "function": tool}
+            for tool in self.tools or ()
+            if tool.get("type") == "function"
+        ]
+        if tools := offered_tools(tools, self.tool_choice if isinstance(self.tool_choice, str) else _named(self.tool_choice)):
+            options["tools"] = tools
+        effort = self.reasoning.effort if self.reasoning else None
+        if effort is not None:
+            options["template_options"] = {"reasoning_effort": effort}
+            if model.thinking == "optional":
+                options["think"] = effort != "none"
+        return options
+
+    def options(self, model: Model, default: int | None) -> dict[str, Any]:
+        """Options of `chat`. Raises Problem."""
+        options = self.prompting(model)
+        limit = self.max_output_tokens if self.max_output_tokens is not None else default
+        if limit is not None:
+            options["max_tokens"] = limit
+        for name in ("temperature", "top_p"):
+            if (value := getattr(self, name)) is not None:
+                options[name] = value
+        form = self.text.format if self.text else None
+        if form is not None and form.get("type") == "json_schema":
+            form = {"type": "json_schema", "json_schema": form}
+        if self.truncation == "auto":
+            options["context_policy"] = "drop-oldest-turns"
+        return options | form_of(form)
+
+
+def _named(choice: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A tool_choice that names a function; others, such as allowed_tools, leave the choice to the model."""
+    return choice if choice is not None and choice.get("type") == "function" else None
+
+
+def _add(found: list[dict[str, Any]], item: Item, where: str) -> None:
+    """One more item; calls and reasoning belong to the message of the assistant before them."""
+    kind = item.get("type", "message")
+    if kind == "message":
+        role = item.get("role")
+        if not isinstance(role, str):
+            raise Problem(400, f"{where}.role: Field required.", code="invalid_value")
+        text = _text(item.get("content"), where)
+        if (
+            role == "assistant"
+            and found
+            and found[-1]["role"] == "assistant"
+            and not found[-1]["content"]
+            and "tool_calls" not in found[-1]
+        ):
+            found[-1]["content"] = text
+        else:
+            found.append({"role": role, "content": text})
+    elif kind in ("function_call", "custom_tool_call"):
+        if not isinstance(item.get("name"), str):
+            raise Problem(400, f"{where}.name: Field required.", code="invalid_value")
+        arguments = item.get("arguments", "{}") if kind == "function_call" else json.dumps({"input": item.get("input")})
+        call = {"id": str(item.get("call_id")), "type": "function", "function": {"name": item["name"], "arguments": arguments}}
+        _assistant(found).setdefault("tool_calls", []).append(call)
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        found.append({"role": "tool", "tool_call_id": str(item.get("call_id")), "content": _text(item.get("output"), where)})
+    elif kind == "reasoning":
+        parts = item.get("content") or item.get("summary") or []
+        text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+        if text:
+            found.append({"role": "assistant", "content": "", "reasoning_content": text})
+
+
+def _assistant(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """The assistant's message that is being put together."""
+    if not found or found[-1]["role"] != "assistant":
+        found.append({"role": "assistant", "content": ""})
+    return found[-1]
+
+
+def _text(content: object, where: str) -> str:
+    """The text of an item: a text, or parts. Raises Problem for images and files."""
+    if isinstance(content, str):
+        return content
+    texts = list[str]()
+    for part in content if isinstance(content, list) else ():
+        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise Problem(400, f"{where}: a part of the type {str(kind)[:40]!r} is not supported; this version reads text only.")
+        texts.append(part["text"])
+    return "\n".join(texts)
