@@ -53,6 +53,7 @@ def check_contents(wheel: Path) -> None:
     wanted = {f"edgellm/{name}" if name.startswith("formats/") else name for name in relative}
     wanted |= {"edgellm/models.toml", "edgellm/py.typed", "edgellm/data/guide.gguf", "edgellm/data/guide.md"}
     wanted.add("edgellm/checkpoints/defaults.json")
+    wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "edgellm" / "server" / "page").rglob("*") if path.is_file()}
     names = set(zipfile.ZipFile(wheel).namelist())
     found = {name for name in names if ".dist-info/" not in name}
     if found != wanted:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgellm import EdgeError, __version__
-from edgellm.server import anthropic, llama_cpp, ollama, openai, responses
+from edgellm.server import anthropic, llama_cpp, ollama, openai, responses, static
 from edgellm.server.answers import Notes
 from edgellm.server.bodies import ClientGone
 from edgellm.server.guards import Guards
@@ -36,13 +36,15 @@ SHAPES = (  # of errors, by the beginning of the path; the last that fits
 def create_app(models: Models, settings: Settings) -> ASGIApp:
     """The server as an ASGI application. Its caller starts and closes `models`."""
     metrics = Metrics(models)
-    found: Routes = [("GET", "/health", _health), ("GET", "/v1/health", _health), ("GET", "/metrics", metrics.answer)]
+    found: Routes = [("GET", "/health", _health), ("GET", "/v1/health", _health), *static.routes()]
+    public = [path for _, path, _ in found]
+    found.append(("GET", "/metrics", metrics.answer))
     for protocol in (openai, responses, anthropic, ollama, llama_cpp):
         found += protocol.routes(models, settings)
     routes = [Route(path, _answered(endpoint), methods=[method]) for method, path, endpoint in found]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _unknown})
     app.router.redirect_slashes = False
-    return Logged(Guards(app, settings, respond), metrics)
+    return Logged(Guards(app, settings, respond, frozenset(public)), metrics)
 
 
 async def _health(request: Request) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -16,16 +16,15 @@ from edgellm.server.problems import Problem
 from edgellm.server.settings import MOST_BODY, MOST_HEADERS, Settings
 
 Respond = Callable[[str, Problem], Response]
-OPEN = frozenset({"/health", "/v1/health", "/"})  # need no key
-PAGE = "/page/"
 FORM = "application/x-www-form-urlencoded"  # what curl -d sends
 
 
 class Guards:
     """Host (against DNS rebinding), Origin (against other web pages), key, type and length of the body, in this order."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, respond: Respond) -> None:
-        self._app, self._settings, self._respond = app, settings, respond
+    def __init__(self, app: ASGIApp, settings: Settings, respond: Respond, public: Collection[str]) -> None:
+        """`public`: paths that need no key."""
+        self._app, self._settings, self._respond, self._public = app, settings, respond, public
         self._key = settings.api_key.encode() if settings.api_key else None
         name = socket.gethostname().lower()
         self._names = frozenset({"localhost"} if settings.is_local else {"localhost", name, f"{name}.local", settings.host.lower()})
@@ -82,7 +81,7 @@ class Guards:
         )
 
     def _check_key(self, headers: Headers, path: str, method: str) -> None:
-        if self._key is None or path in OPEN or path.startswith(PAGE):
+        if self._key is None or (path in self._public and method in ("GET", "HEAD")):
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         keys = (given.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))

@@ -117,6 +117,7 @@ def running(**settings: Any) -> Iterator[Running]:
         assert ready.wait(SECONDS)
         if errors:
             raise errors[0]
+        until(lambda: found[0].server.started)
         yield found[0]
     finally:
         for each in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any  # Any: JSON
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from edgellm.server.models import Models
 from edgellm.server.ollama.answers import Answers
@@ -28,7 +28,6 @@ def routes(models: Models, settings: Settings) -> Routes:
     """Methods, paths and endpoints."""
     answers, embeddings, store = Answers(models, settings), Embeddings(models), Store(models, settings)
     return [
-        ("HEAD", "/", _running),
         ("GET", "/api/version", _version),
         ("GET", "/api/tags", store.tags),
         ("POST", "/api/show", store.show),
@@ -43,10 +42,6 @@ def routes(models: Models, settings: Settings) -> Routes:
         ("POST", "/api/create", _unsupported),
         ("POST", "/api/push", _unsupported),
     ]
-
-
-async def _running(request: Request) -> Response:
-    return PlainTextResponse("Ollama is running")
 
 
 async def _version(request: Request) -> Response:
