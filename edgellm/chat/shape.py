@@ -20,6 +20,7 @@ from edgellm.errors import OptionError, TemplateError, shown
 Told = Literal["tools", "xml_tools", "system"]  # two options of templates, and a key of the system message
 WORD, OTHER = "zqprobe", "zqother"  # what no template says by itself
 USER, SYSTEM = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}
+ANSWER = {"role": "assistant", "content": "Hello"}
 TOOL = Tool(OTHER, OTHER, {"type": "object", "properties": {"x": {"type": "string", "description": "x"}}, "required": ["x"]})
 RESULT = {"role": "tool", "tool_call_id": "abcdefghi", "name": OTHER, "content": "1"}
 HELPFUL = "You are a helpful assistant with some tools."
@@ -48,6 +49,8 @@ class Shape:
         messages = [
             self._message(message, index) if isinstance(message, Mapping) else message for index, message in enumerate(messages)
         ]
+        if any(map(_is_system, messages[1:])) and not self._late_systems:
+            messages = _folded(messages)
         messages = with_soft_switch(messages, self._template.source, options.get("enable_thinking"))
         more: dict[str, Any] = {}
         if messages and tools:
@@ -79,6 +82,12 @@ class Shape:
         """The role that instructions of a developer have."""
         shown = (role for role in ("developer", "system") if WORD in (self._text([{"role": role, "content": WORD}, USER]) or ""))
         return next(shown, "developer")
+
+    @cached_property
+    def _late_systems(self) -> bool:
+        """System messages may come in the middle of a conversation."""
+        late = {"role": "system", "content": WORD}
+        return all(WORD in (self._text(talk) or "") for talk in ([USER, ANSWER, late, USER], [SYSTEM, USER, ANSWER, late, USER]))
 
     @cached_property
     def _calling(self) -> Calling | None:
@@ -195,6 +204,56 @@ def _check_parts(parts: Sequence[object], where: str, source: str, *, result: bo
             raise OptionError(f'{where} has a part that is not text; give a text, or {{"type": "text", "text": "Hello"}}.')
         if not re.search(rf"""["']{re.escape(kind)}["']""", source):
             raise OptionError(f"{where} has a part of the type {shown(kind)}, which this model does not know; give text instead.")
+
+
+def _is_system(message: object) -> bool:
+    return (
+        isinstance(message, Mapping) and message.get("role") == "system" and isinstance(message.get("content"), str | list | tuple)
+    )
+
+
+def _folded(messages: Sequence[Message]) -> list[Message]:
+    """System messages put into others: those behind the first one into it, later ones into a message of the user beside them."""
+    found = list[Message]()
+    waiting: str | None = None  # for the user's next message
+    for message in messages:
+        if _is_system(message) and found and all(map(_is_system, found)):
+            found[-1] = _with_text(found[-1], _plain_text(message), before=False)
+        elif _is_system(message) and found:
+            waiting = "\n\n".join(filter(None, (waiting, _plain_text(message))))
+        elif waiting is not None and isinstance(message, Mapping) and message.get("role") == "user":
+            found.append(_with_text(message, waiting, before=True))
+            waiting = None
+        else:
+            if waiting is not None:
+                _append_user(found, waiting)
+                waiting = None
+            found.append(message)
+    if waiting is not None:
+        _append_user(found, waiting)
+    return found
+
+
+def _append_user(found: list[Message], text: str) -> None:
+    if isinstance(found[-1], Mapping) and found[-1].get("role") == "user":
+        found[-1] = _with_text(found[-1], text, before=False)
+    else:
+        found.append({"role": "user", "content": text})
+
+
+def _with_text(message: Message, text: str, *, before: bool) -> Message:
+    """A message with another text before or behind its own."""
+    content = message.get("content")
+    if isinstance(content, list | tuple):
+        part = {"type": "text", "text": f"{text}\n\n" if before else f"\n\n{text}"}
+        return {**message, "content": [part, *content] if before else [*content, part]}
+    texts = (text, content) if before else (content, text)
+    return {**message, "content": "\n\n".join(each for each in texts if each)}
+
+
+def _plain_text(message: Message) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(str(part["text"]) for part in content if _is_text(part))
 
 
 def _numbered(messages: Sequence[Message], call_id: Callable[[str, int], str]) -> list[Message]:

@@ -257,3 +257,42 @@ def test_published_templates_take_calls_as_programs_send_them(shared: Path) -> N
         text = asked.render([ASK, call('{"city": "Paris"}', content=None), ANSWER], [WEATHER.message]).text
         assert "Paris" in text and '\\"Paris' not in text and "sun" in text, path.stem
     assert known >= 10
+
+
+FIRST_ONLY = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('not at the beginning') }}"
+    "{% endif %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+)
+
+
+def system(text: str) -> dict[str, Any]:
+    return {"role": "system", "content": text}
+
+
+def test_system_messages_in_the_middle_reach_templates_that_refuse_them() -> None:
+    first, assistant = shape(FIRST_ONLY), {"role": "assistant", "content": "Hi"}
+    talk = [system("A"), system("B"), ASK, assistant, system("C"), system("D"), ASK]
+    assert first.render(talk, None).text == "<|system|>A\n\nB<|user|>Rome?<|assistant|>Hi<|user|>C\n\nD\n\nRome?"
+    assert first.render([ASK, system("C")], None).text == "<|user|>Rome?\n\nC"
+    assert first.render([ASK, assistant, system("C")], None).text == "<|user|>Rome?<|assistant|>Hi<|user|>C"
+    parts = {"role": "user", "content": [{"type": "text", "text": "Rome?"}]}
+    assert first.render([ASK, assistant, system("C"), parts], None).text.endswith("<|user|>C\n\nRome?")
+    anywhere = shape(EACH + "<|{{ m.role }}|>{{ m.content }}" + END)
+    assert anywhere.render(talk, None).text.count("<|system|>") == 4
+
+
+def test_published_templates_take_system_messages_in_the_middle(shared: Path) -> None:
+    paths = sorted((shared / "templates").rglob("*.jinja"))
+    talk = [system("Be brief."), ASK, {"role": "assistant", "content": "Hi"}, ASK]
+    taken = 0
+    for path in paths:
+        each = Shape(ChatTemplate(path.read_text(encoding="utf-8"), name=path.name))
+        try:
+            plain = each.render(talk, None).text
+        except (TemplateError, OptionError):
+            continue
+        if "Be brief." not in plain:
+            continue
+        taken += 1
+        assert "zqlate" in each.render([*talk[:3], system("zqlate"), ASK], None).text, path.name
+    assert taken > len(paths) // 3
